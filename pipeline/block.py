@@ -1,0 +1,60 @@
+"""Blocks of events: the unit in which data moves until it is counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+
+
+@dataclass(frozen=True)
+class Reject:
+    """One input row that could not be read, kept for the operator.
+
+    Parameters
+    ----------
+    file
+        File (or topic) it came from.
+    line
+        1-based line (or row, or offset) in it.
+    reason
+        What is wrong, for instance ``latitude out of range``.
+    raw
+        The row as it was read.
+    """
+
+    file: str
+    line: int
+    reason: str
+    raw: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """The reject as one line of ``rejects.jsonl``."""
+        return {"file": self.file, "line": self.line, "reason": self.reason, "raw": self.raw}
+
+
+@dataclass(frozen=True)
+class EventBlock:
+    """Some rows of the input, parsed.
+
+    Parameters
+    ----------
+    frame
+        Columns ``time`` (Int64, milliseconds since 1970 UTC), ``user`` (Int64 or String, never null) and either ``latitude``,
+        ``longitude`` (Float64, degrees, finite and in range) or ``place`` (String), or both. No nulls.
+    n_rows
+        Rows read from the input, those rejected included: ``n_rows == frame.height + len(rejects)``.
+    rejects
+        The rows that could not be parsed.
+    """
+
+    frame: pl.DataFrame
+    n_rows: int
+    rejects: tuple[Reject, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        if self.n_rows != self.frame.height + len(self.rejects):
+            raise ValueError(
+                f"{self.n_rows} rows read, but {self.frame.height} parsed and {len(self.rejects)} rejected"
+            )

@@ -1,0 +1,57 @@
+"""What every source of events must offer."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from mechanisms.core.errors import ParameterError
+from mechanisms.core.parameters import Checked, parameter
+from mechanisms.core.registry import Registry
+from pipeline.block import EventBlock
+
+
+@dataclass(frozen=True, order=True)
+class Span:
+    """A piece of the input that one worker reads: some whole files, or rows ``start`` to ``stop`` of one file."""
+
+    index: int
+    files: tuple[str, ...]
+    start: int = 0
+    stop: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source(Checked, ABC):
+    """Base of every source: where events come from and which time range of them is released.
+
+    A source is immutable and picklable; `spans` runs once on the driver, `read` on the workers.
+    """
+
+    from_: int | None = parameter(None, key="from", kind="time", doc="start of the first window (inclusive)")
+    until: int | None = parameter(None, kind="time", doc="end of the run (exclusive); rows outside are out of time")
+    block_rows: int = parameter(1_000_000, at_least=1, doc="rows that travel together as one block")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.from_ is not None and self.until is not None and self.until <= self.from_:
+            raise ParameterError("until", self.until, f"later than from ({self.from_})")
+
+    #: False where a row is not a person (trips without a rider id): distinct people cannot be claimed.
+    has_people = True
+
+    @abstractmethod
+    def spans(self) -> list[Span]:
+        """Cut the input into spans of about ``block_rows`` rows each, in a stable order; raises `DataError`."""
+
+    @abstractmethod
+    def read(self, span: Span) -> Iterator[EventBlock]:
+        """Read one span as blocks; every input row is in exactly one block, parsed or rejected."""
+
+    @abstractmethod
+    def digests(self) -> dict[str, str]:
+        """SHA-256 of every input file by name (or of the generating parameters)."""
+
+
+SOURCES: Registry[Source] = Registry("pipeline.sources", "source")
