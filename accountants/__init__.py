@@ -1,0 +1,28 @@
+"""Accountants: what releases cost. One file an accountant; pure NumPy, no Beam."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from accountants.core.accountant import Accountant
+
+__all__ = ["get", "names"]
+
+
+def names() -> tuple[str, ...]:
+    """Names of all accountants, sorted."""
+    from accountants.core.accountant import ACCOUNTANTS
+
+    return ACCOUNTANTS.names()
+
+
+def get(name: str) -> type[Accountant]:
+    """Class of one accountant by its YAML name; raises `UnknownPlugin` with near misses.
+
+    >>> get("landmark_budget").__name__
+    'LandmarkBudget'
+    """
+    from accountants.core.accountant import ACCOUNTANTS
+
+    return ACCOUNTANTS.get(name)

@@ -1,0 +1,40 @@
+"""Mechanisms: what is released. One file a mechanism; pure NumPy, no Beam."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mechanisms.core.facts import Facts
+    from mechanisms.core.mechanism import Mechanism
+    from mechanisms.core.run import run_mechanism
+
+__all__ = ["Facts", "Mechanism", "get", "names", "run_mechanism"]
+
+_HOMES = {"Facts": "facts", "Mechanism": "mechanism", "run_mechanism": "run"}
+
+
+def names() -> tuple[str, ...]:
+    """Names of all mechanisms, sorted."""
+    from mechanisms.core.mechanism import MECHANISMS
+
+    return MECHANISMS.names()
+
+
+def get(name: str) -> type[Mechanism]:
+    """Class of one mechanism by its YAML name; raises `UnknownPlugin` with near misses.
+
+    >>> get("raw").__name__
+    'Raw'
+    """
+    from mechanisms.core.mechanism import MECHANISMS
+
+    return MECHANISMS.get(name)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'mechanisms' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"mechanisms.core.{_HOMES[name]}"), name)

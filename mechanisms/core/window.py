@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +29,8 @@ class Window:
         Landmarks in the whole period: listed, or the declared maximum; None where unknown.
     n_windows
         Windows in the whole period; None on an endless stream without one.
+    active
+        Which sensors publish in this window, shape (n_cells,); None: all.
 
     Examples
     --------
@@ -42,3 +47,4 @@ class Window:
     period: int = 0
     n_landmarks: int | None = 0
     n_windows: int | None = None
+    active: NDArray[np.bool_] | None = field(default=None, compare=False)

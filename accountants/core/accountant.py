@@ -1,0 +1,124 @@
+"""The contract of an accountant: it watches releases go by and says what they cost."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.core.errors import StateVersionError
+from mechanisms.core.mechanism import Mechanism
+from mechanisms.core.parameters import Checked
+from mechanisms.core.registry import Registry
+from mechanisms.core.release import Release
+from mechanisms.core.state import State
+from mechanisms.core.window import Window
+
+
+@dataclass(frozen=True)
+class AccountRow:
+    """One figure of the books, one row of ``accounts.parquet``.
+
+    Parameters
+    ----------
+    subject
+        Whom it is about: "everybody", a user class, or (operator only) a target.
+    window
+        1-based window; None: the whole run.
+    name, value, low, high, unit
+        The figure, its interval where it has one, and what it is measured in.
+    adjacency
+        Which two inputs are compared, and under which assumption.
+    status
+        "provisional" while later releases can still change it, else "final".
+    """
+
+    subject: str
+    window: int | None
+    name: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+    unit: str = "nats"
+    adjacency: str = "add_remove"
+    status: str = "final"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The row by column name."""
+        return asdict(self)
+
+
+Rows = list[AccountRow]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccountingFacts:
+    """What is known before the first release.
+
+    Parameters
+    ----------
+    n_cells, max_cells, max_windows
+        Size of the release and contribution bounds, as enforced.
+    n_windows
+        Windows in the run; None on an endless stream.
+    overlapping
+        Whether windows overlap, so that one event touches several releases.
+    n_overlaps
+        Releases that one event touches.
+    mechanism
+        The mechanism whose releases are accounted.
+    schedule
+        Mask of active sensors per window, shape (n_windows, n_cells); None: all.
+    training
+        Operator-only: data from before the run that the accountant asked for.
+    """
+
+    n_cells: int
+    max_cells: int = 1
+    max_windows: int | None = None
+    n_windows: int | None = None
+    overlapping: bool = False
+    n_overlaps: int = 1
+    mechanism: Mechanism | None = None
+    schedule: NDArray[np.bool_] | None = None
+    training: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accountant(Checked, ABC):
+    """Base of every accountant: a frozen dataclass whose methods are pure functions.
+
+    ``model`` is immutable and shipped once (priors, hulls); ``state`` is a flat dict of arrays. An accountant sees
+    every window's release exactly once and in order.
+    """
+
+    version: ClassVar[int] = 1
+    #: Names of operator-only facts that `charge` needs in ``private``.
+    needs: ClassVar[tuple[str, ...]] = ()
+    #: Whether the rows depend on no data and may be published.
+    public: ClassVar[bool] = True
+
+    @abstractmethod
+    def start(self, facts: AccountingFacts) -> tuple[Any, State]:
+        """Model and state before the first release; raises `UnsupportedEvent` for a run it has no theorem for."""
+
+    @abstractmethod
+    def charge(
+        self, release: Release, window: Window, private: Mapping[str, Any], model: Any, state: State
+    ) -> tuple[Rows, State]:
+        """Account one release; refuses an event it does not know before changing anything."""
+
+    def finish(self, model: Any, state: State) -> Rows:
+        """Figures that are final only when the run has ended."""
+        return []
+
+    def migrate(self, version: int, state: State) -> State:
+        """State of an older version as this version wants it; the base has no older version."""
+        raise StateVersionError(f"{type(self).__name__} cannot read state of version {version}")
+
+
+ACCOUNTANTS: Registry[Accountant] = Registry("accountants", "accountant")

@@ -1,0 +1,84 @@
+"""What all budget schedules share: how an allocated ε becomes a published vector, and how a vector is repeated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.core.event import Event, Repeated
+from mechanisms.core.facts import Facts
+from mechanisms.core.mechanism import Guarantee, Mechanism
+from mechanisms.core.parameters import parameter
+from mechanisms.core.perturb import PURE_FAMILIES, active_l1, add_noise, only_active, pure_event, pure_scale
+from mechanisms.core.release import Release
+from mechanisms.core.state import State
+from mechanisms.core.window import Window
+
+if TYPE_CHECKING:
+    from mechanisms.core.noise import Noise
+
+LANDMARK_GUARANTEE = Guarantee(
+    unit="one user's bounded contributions in all landmark windows of a budget period and in any one other window",
+    neighbours="add or remove the unit; landmarks are public",
+    statement="ε-differential privacy per budget period",
+    theorem="Katsomallos, Tzompanaki, Kotzinos 2022, landmark privacy (sequential composition)",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetSchedule(Mechanism):
+    """Base of mechanisms that decide *when to spend how much* and leave the noise to a pure family."""
+
+    epsilon: float = parameter(doc="budget that the schedule divides", above=0, unit="nats")
+    noise: str = parameter("discrete_laplace", doc="noise family", choices=PURE_FAMILIES)
+
+    def start(self, facts: Facts) -> State:
+        """Sensitivity, and nothing released yet."""
+        return {
+            "max_cells": facts.constant(facts.max_cells, np.int64),
+            "last": np.zeros((*facts.shape, facts.n_cells)),
+            "last_window": facts.constant(0, np.int64),
+        }
+
+    def charge_of(self, window: Window, state: State, epsilon: Any) -> tuple[Event, ...]:
+        """Event of publishing this window's vector with ``epsilon``."""
+        l1 = active_l1(window, state["max_cells"])
+        return (pure_event(self.noise, l1, pure_scale(epsilon, l1)),)
+
+    def publish(
+        self, window: Window, counts: NDArray[Any], state: State, epsilon: Any, noise: Noise
+    ) -> tuple[Release, State]:
+        """Publish the window with ``epsilon`` and remember what was published."""
+        scale = pure_scale(epsilon, active_l1(window, state["max_cells"]))
+        values = add_noise(noise, self.noise, counts, scale if np.ndim(scale) else float(scale))
+        release = Release(
+            window=window.index,
+            values=only_active(window, values),
+            noise=self.noise,
+            scale=scale[..., None] if np.ndim(scale) else float(scale),
+            charge=self.charge_of(window, state, epsilon),
+            landmark=window.landmark,
+            active=window.active,
+        )
+        last = values if window.active is None else np.where(window.active, values, state["last"])
+        remembered = {
+            "last": np.asarray(last, np.float64),
+            "last_window": np.full_like(state["last_window"], window.index),
+        }
+        return release, state | remembered
+
+    def repeat(self, window: Window, state: State) -> Release:
+        """Show the last published vector again; costs nothing."""
+        last = state["last_window"]
+        return Release(
+            window=window.index,
+            values=only_active(window, state["last"].copy()),
+            action="repeated",
+            charge=(Repeated(int(last.max())),),
+            landmark=window.landmark,
+            repeats=last.astype(np.int64) if last.ndim else int(last),
+            active=window.active,
+        )

@@ -1,0 +1,115 @@
+"""Privacy events: what a release did to its input, said neutrally; accountants put the price on it.
+
+The family is closed. An event states the mechanism's noise and the sensitivity to *adding or removing* one unit; it
+does not state an ε, because accountants compare different neighbours. Fields are numbers, or arrays over replicas.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Number = float | NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Event:
+    """Base of the closed family."""
+
+
+@dataclass(frozen=True)
+class Laplace(Event):
+    """Real Laplace noise of the given scale on a vector whose L1 sensitivity (add/remove) is ``l1``."""
+
+    l1: Number
+    scale: Number
+
+
+@dataclass(frozen=True)
+class DiscreteLaplace(Event):
+    """Integer noise with P(z) ∝ exp(−abs(z)/scale) on an integer vector of L1 sensitivity ``l1``."""
+
+    l1: Number
+    scale: Number
+
+
+@dataclass(frozen=True)
+class Gaussian(Event):
+    """Gaussian noise of standard deviation ``sigma`` on a vector of L2 sensitivity ``l2`` (add/remove)."""
+
+    l2: Number
+    sigma: Number
+
+
+@dataclass(frozen=True)
+class DiscreteGaussian(Event):
+    """Integer Gaussian noise with parameter ``sigma`` on an integer vector of L2 sensitivity ``l2``."""
+
+    l2: Number
+    sigma: Number
+
+
+@dataclass(frozen=True)
+class PlanarLaplace(Event):
+    """Planar Laplace noise: ``epsilon`` per metre of distance between two true points."""
+
+    epsilon: Number
+
+
+@dataclass(frozen=True)
+class PureDP(Event):
+    """Any step that is ``epsilon``-differentially private under add/remove."""
+
+    epsilon: Number
+
+
+@dataclass(frozen=True)
+class Sampled(Event):
+    """``inner`` after each membership (or, with ``unit`` "user", each person) was kept with probability ``rate``."""
+
+    inner: Event
+    rate: float
+    unit: str = "membership"
+
+
+@dataclass(frozen=True)
+class Block(Event):
+    """``inner`` covers all windows from ``first`` to ``last`` at once: one release of a whole block."""
+
+    inner: Event
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Repeated(Event):
+    """An earlier release was shown again; ``window`` 0 stands for a public constant before any release."""
+
+    window: int
+
+
+@dataclass(frozen=True)
+class Exact(Event):
+    """The input left without noise: no guarantee."""
+
+
+@dataclass(frozen=True)
+class Nothing(Event):
+    """Nothing that depends on data was observed."""
+
+
+EVENTS: tuple[type[Event], ...] = (
+    Laplace,
+    DiscreteLaplace,
+    Gaussian,
+    DiscreteGaussian,
+    PlanarLaplace,
+    PureDP,
+    Sampled,
+    Block,
+    Repeated,
+    Exact,
+    Nothing,
+)

@@ -1,0 +1,53 @@
+"""A release: everything an accountant, a file or a reader needs to know about one published vector."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.core.event import Event
+
+ACTIONS = ("published", "repeated", "suppressed", "refused")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Release:
+    """One window's public vector and what was done to make it.
+
+    Parameters
+    ----------
+    window
+        1-based index of the window.
+    values
+        Shape (..., n_cells): what is published; NaN where the cell's sensor is not active.
+    action
+        One of `ACTIONS`; for replicas, an array of them.
+    noise
+        Name of the noise family, "none" without.
+    scale
+        Scale of the noise: a number, or an array that broadcasts against ``values``.
+    charge
+        Privacy events of this release, to be priced by accountants.
+    landmark
+        Whether the window is a landmark.
+    repeats
+        Window whose release is shown again, 0 for the public constant before any; None: not a repetition.
+    available_at
+        When it can be published, milliseconds since 1970; None: at the window's end + allowed lateness.
+    active
+        Mask of active sensors; None: all.
+    """
+
+    window: int
+    values: NDArray[Any]
+    action: str | NDArray[np.str_] = "published"
+    noise: str = "none"
+    scale: float | NDArray[np.float64] = 0.0
+    charge: tuple[Event, ...] = ()
+    landmark: bool = False
+    repeats: int | NDArray[np.int64] | None = None
+    available_at: int | None = None
+    active: NDArray[np.bool_] | None = None

@@ -1,0 +1,67 @@
+"""Uniform landmark privacy: every release gets the same share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from numpy.typing import NDArray
+
+from mechanisms.core.budget_schedule import LANDMARK_GUARANTEE, BudgetSchedule
+from mechanisms.core.errors import ParameterError
+from mechanisms.core.event import Event
+from mechanisms.core.mechanism import Guarantee
+from mechanisms.core.release import Release
+from mechanisms.core.state import State
+from mechanisms.core.window import Window
+
+if TYPE_CHECKING:
+    from mechanisms.core.noise import Noise
+
+
+@dataclass(frozen=True, kw_only=True)
+class LandmarkUniform(BudgetSchedule):
+    """Give every release ε/n, n the number of landmarks plus one.
+
+    Parameters
+    ----------
+    epsilon
+        Budget of one period, in nats.
+    noise
+        ``discrete_laplace`` (integers, the default) or ``laplace``.
+
+    **Privacy.** For landmarks L, the sum of ε over L and any other window is ε: n = abs(L) + 1, or abs(L) where every
+    window of the period is a landmark. Unit: one user's bounded contributions in all landmark windows and any one
+    other window of a budget period; neighbours add or remove it. Katsomallos et al. 2022, Uniform.
+
+    Notes
+    -----
+    Time and state O(n_cells) a window. Raises `ParameterError` if the number of landmarks of a period is unknown.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mechanisms import Facts, run_mechanism
+    >>> facts = Facts(n_cells=1, n_windows=4, landmarks=(2, 3))
+    >>> releases = run_mechanism(LandmarkUniform(epsilon=3.0), np.zeros((4, 1), int), facts, seed=1)
+    >>> [release.scale for release in releases]
+    [1.0, 1.0, 1.0, 1.0]
+    """
+
+    guarantee: ClassVar[Guarantee] = LANDMARK_GUARANTEE
+
+    def share(self, window: Window) -> float:
+        """The ε of every release in the window's period."""
+        if window.n_landmarks is None:
+            raise ParameterError("landmarks", None, "listed, or bounded by max_per_period with a budget_period")
+        only_landmarks = window.n_windows is not None and window.n_landmarks >= window.n_windows
+        return self.epsilon / (window.n_landmarks if only_landmarks else window.n_landmarks + 1)
+
+    def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
+        """Publish with the share."""
+        release, state = self.publish(window, counts, state, self.share(window), noise)
+        return [release], state
+
+    def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
+        """The share, always."""
+        return self.charge_of(window, state, self.share(window))

@@ -1,0 +1,52 @@
+"""Raw counts: what a release without any protection looks like."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from mechanisms.core.event import Event, Exact
+from mechanisms.core.mechanism import Mechanism
+from mechanisms.core.perturb import only_active
+from mechanisms.core.release import Release
+from mechanisms.core.state import State
+from mechanisms.core.window import Window
+
+if TYPE_CHECKING:
+    from mechanisms.core.noise import Noise
+
+
+@dataclass(frozen=True, kw_only=True)
+class Raw(Mechanism):
+    """Release the true counts.
+
+    **Privacy.** None: every accountant reports an infinite loss.
+
+    Notes
+    -----
+    Time and state: O(n_cells) and none.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mechanisms import Facts, run_mechanism
+    >>> run_mechanism(Raw(), np.array([[3, 0]]), Facts(n_cells=2), seed=1)[0].values
+    array([3., 0.])
+    """
+
+    def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
+        """Release one window as it is."""
+        release = Release(
+            window=window.index,
+            values=only_active(window, counts.copy()),
+            charge=(Exact(),),
+            landmark=window.landmark,
+            active=window.active,
+        )
+        return [release], {}
+
+    def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
+        """Always an exact release."""
+        return (Exact(),)
