@@ -1,0 +1,1 @@
+"""What an attacker gets: membership inference on aggregate location counts."""

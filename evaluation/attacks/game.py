@@ -1,0 +1,247 @@
+"""The membership game: an adversary tells aggregates with her target from aggregates without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from evaluation.attacks.pca_attack import PcaAttack
+from evaluation.attacks.periods import Period, game_blocks
+from evaluation.attacks.priors import PRIORS, Known, Samples, known_users, past_samples, subset_samples
+from evaluation.attacks.scores import area_under_curve, auc_interval
+from evaluation.attacks.statistics_attack import StatisticsAttack, cell_statistics
+from evaluation.attacks.user_space import UserSpace, checked_binary
+from mechanisms.core.errors import ParameterError
+
+ATTACKS = ("pca", "statistics")
+SAMPLES_AT_ONCE = 256
+
+Defense = Callable[[NDArray[np.int64], int], NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class AttackResult:
+    """How well one target's membership was inferred.
+
+    Attributes
+    ----------
+    target
+        Index of the user.
+    auc, low, high
+        Area under the curve over the challenges, and its confidence interval.
+    n_train, n_challenges
+        Samples trained on and challenged with.
+    n_features
+        Components (or statistics) that the classifier used.
+    """
+
+    target: int
+    auc: float
+    low: float
+    high: float
+    n_train: int
+    n_challenges: int
+    n_features: int
+
+    @property
+    def privacy_loss(self) -> float:
+        """AUC − ½."""
+        return self.auc - 0.5
+
+
+class MembershipGame:
+    """The distinguishability game of one data set and one prior, for any number of targets.
+
+    Parameters
+    ----------
+    binary (n_users, n_cells, n_windows)
+        Whether a user was in a cell during a window.
+    prior
+        What the adversary knows. ``subset``: the locations of the `known` users, her target among them.
+        ``same_groups``: whether the target was in each of the `groups` groups released in the past, which are
+        released again. ``different_groups``: the same, but she is challenged with new groups.
+    group_size
+        Users in a group.
+    known
+        Prior ``subset``: fraction (float) or number (int) of users, their indices, or None for everybody.
+    groups
+        Past priors: number of known groups; None: as many as `n_samples` allows.
+    observation, inference
+        Windows that the adversary trains on and is challenged on: a slice, range, (start, stop) pair, number of
+        windows, indices or mask. A longer observation is cut into blocks of the length of `inference`.
+    n_samples
+        Labelled aggregates, half with the target. ``subset``: four fifths train. Past priors: every known group
+        gives one for each past block and one challenge; not used if `groups` is given.
+    n_components
+        Most principal components to extract; the rank of the training samples may allow fewer.
+    seed
+        Fixes every group and every defense. A target's game depends on the seed and the target only: not on the
+        order of targets or the number of jobs, so that an interrupted run goes on with the targets that are left.
+    share_gram
+        Keep U·Uᵀ of all users for the next target; False computes it for the users of each target.
+
+    Notes
+    -----
+    Memory: the presence (one byte an entry, by reference), 8·(n_blocks·n_users)² bytes of U·Uᵀ, and for each target
+    attacked at one time about 16·n_samples·n_known bytes undefended and 24·n_samples·n_windows·n_cells defended.
+    Pyrgelis, Troncoso, De Cristofaro, POMACS 2020, section 2.2.
+
+    Examples
+    --------
+    >>> binary = np.random.default_rng(0).random((30, 5, 24)) < 0.2
+    >>> game = MembershipGame(binary, group_size=10, observation=24, inference=24, n_samples=400, seed=1)
+    >>> game.attack(3).auc > 0.95
+    True
+    >>> game.attack(3, defense=lambda counts, seed: np.zeros(counts.shape)).auc
+    0.5
+    """
+
+    def __init__(
+        self,
+        binary: NDArray[Any],
+        *,
+        prior: str = "subset",
+        group_size: int,
+        known: Known = None,
+        groups: int | None = None,
+        observation: Period,
+        inference: Period,
+        n_samples: int,
+        n_components: int = 600,
+        seed: int = 0,
+        share_gram: bool = True,
+    ) -> None:
+        if prior not in PRIORS:
+            raise ParameterError("prior", prior, "one of " + ", ".join(PRIORS))
+        if n_components < 1:
+            raise ParameterError("n_components", n_components, "at least 1")
+        presence = checked_binary(binary)
+        blocks = game_blocks(observation, inference, presence.shape[2], prior)
+        if groups is None:
+            groups = n_samples // len(blocks)
+        if prior != "subset" and groups < 2:
+            raise ParameterError("groups", groups, "at least 2, so that one is with and one without the target")
+        self.prior, self.group_size, self.known, self.groups = prior, group_size, known, groups
+        self.n_samples, self.n_components, self.seed = n_samples, n_components, seed
+        self.space = UserSpace(presence, blocks, shared=share_gram)
+
+    def samples(self, target: int) -> Samples:
+        """Labelled groups of one target's game, always the same for the same seed."""
+        n_users, n_blocks = len(self.space.binary), len(self.space.blocks)
+        if not 0 <= target < n_users:
+            raise ParameterError("target", target, f"a user of 0..{n_users - 1}")
+        rng = np.random.default_rng([self.seed, target])
+        if self.prior == "subset":
+            users = known_users(self.known, target, n_users, rng)
+            sizes = {"group_size": self.group_size, "n_samples": self.n_samples, "n_blocks": n_blocks}
+            return subset_samples(users, target, **sizes, rng=rng)
+        sizes = {"group_size": self.group_size, "n_groups": self.groups, "n_blocks": n_blocks}
+        return past_samples(n_users, target, **sizes, same=self.prior == "same_groups", rng=rng)
+
+    def attack(
+        self,
+        target: int,
+        *,
+        defense: Defense | None = None,
+        attack: str = "pca",
+        strategic: bool = True,
+        confidence: float = 0.95,
+    ) -> AttackResult:
+        """Train the adversary on one target and challenge her.
+
+        Parameters
+        ----------
+        target
+            Index of the user.
+        defense
+            Called with counts (replicas, n_windows, n_cells) and a seed, returns the released values in that shape;
+            every sample of the game passes through it once. None: raw counts, and everything stays in user space.
+        attack
+            ``pca`` or ``statistics``.
+        strategic
+            Whether the adversary trains on defended aggregates (she knows the mechanism), or on raw ones.
+        confidence
+            Of the interval of the area under the curve.
+        """
+        samples = self.samples(target)
+        features = self.features(samples, target, defense=defense, attack=attack, strategic=strategic)
+        train, labels = samples.train, samples.labels
+        adversary: PcaAttack | StatisticsAttack
+        if attack == "pca":
+            adversary = PcaAttack.fit(features[train], labels[train], self.n_components)
+        else:
+            adversary = StatisticsAttack.fit(features[train], labels[train])
+        challenged = labels[~train]
+        auc = area_under_curve(challenged, adversary.scores(features[~train]))
+        n_positive = int(challenged.sum())
+        limits = auc_interval(auc, n_positive, challenged.size - n_positive, confidence)
+        return AttackResult(target, auc, *limits, int(train.sum()), challenged.size, adversary.weights.size)
+
+    def attack_targets(self, targets: Iterable[int], *, n_jobs: int = 1, **options: Any) -> Iterator[AttackResult]:
+        """Attack several targets, each result as soon as it is there (hence in no fixed order if `n_jobs` > 1).
+
+        Parameters
+        ----------
+        targets
+            Indices of users; leave out those that are done to resume.
+        n_jobs
+            Threads; memory grows with it.
+        options
+            Of `attack`.
+        """
+        if n_jobs == 1:
+            yield from (self.attack(target, **options) for target in targets)
+            return
+        waiting = list(targets)
+        if waiting and options.get("defense") is None:
+            self.space.embedding(self.samples(waiting[0]).users)  # what threads would each compute
+        pool = ThreadPoolExecutor(n_jobs)
+        try:
+            with threadpool_limits(limits=1):
+                for done in as_completed([pool.submit(self.attack, target, **options) for target in waiting]):
+                    yield done.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def features(
+        self, samples: Samples, target: int, *, defense: Defense | None, attack: str, strategic: bool = True
+    ) -> NDArray[np.float64]:
+        """What the classifier sees of each sample: user-space coordinates, released values or statistics of cells."""
+        if attack not in ATTACKS:
+            raise ParameterError("attack", attack, "one of " + ", ".join(ATTACKS))
+        if defense is None and attack == "pca":
+            return self.space.embedding(samples.users).coordinates(samples)
+        # A batch holds training samples or challenges, never both.
+        parts = [(np.flatnonzero(samples.train), strategic), (np.flatnonzero(~samples.train), True)]
+        batches = [
+            (part[i : i + SAMPLES_AT_ONCE], on) for part, on in parts for i in range(0, part.size, SAMPLES_AT_ONCE)
+        ]
+        seeds = np.random.SeedSequence([self.seed, target, 1]).generate_state(len(batches))
+        seen: NDArray[np.float64] | None = None
+        for (chosen, defended), seed in zip(batches, seeds, strict=True):
+            released: NDArray[Any] = self.space.counts(samples, chosen)
+            if defense is not None and defended:
+                released = _released(defense, released, int(seed))
+            rows = cell_statistics(released) if attack == "statistics" else released.reshape(chosen.size, -1)
+            if seen is None:
+                seen = np.empty((samples.labels.size, rows.shape[1]))
+            seen[chosen] = rows
+        assert seen is not None  # samples are never empty
+        return seen
+
+
+def _released(defense: Defense, counts: NDArray[np.int64], seed: int) -> NDArray[Any]:
+    released = np.asarray(defense(counts, seed))
+    if released.shape != counts.shape:
+        raise ParameterError(
+            "defense", released.shape, f"a callable that keeps the shape of the counts, {counts.shape}"
+        )
+    if not np.isfinite(released).all():
+        raise ParameterError("defense", "NaN or infinity", "a callable that releases finite numbers")
+    return released

@@ -1,0 +1,115 @@
+"""The attack by principal components and logistic regression."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class PrincipalComponents:
+    """Directions of largest variance of a set of samples.
+
+    Attributes
+    ----------
+    mean (n_features,)
+        Mean of the samples they were fitted to.
+    directions (n_components, n_features)
+        Orthonormal, by descending variance.
+    variances (n_components,)
+        Variance of the samples along each.
+    """
+
+    mean: Array
+    directions: Array
+    variances: Array
+
+    @classmethod
+    def fit(cls, samples: Array, n_components: int) -> PrincipalComponents:
+        """Find the leading components; fewer than asked for where the rank of the samples is lower.
+
+        Decomposes the smaller of the covariance and the Gram matrix of the samples:
+        O(n_samples·n_features·min(n_samples, n_features)) time, one copy of the samples.
+
+        Examples
+        --------
+        >>> components = PrincipalComponents.fit(np.array([[0.0, 0.0], [2.0, 2.0], [4.0, 4.0]]), 2)
+        >>> components.variances
+        array([8.])
+        """
+        mean = samples.mean(axis=0)
+        centred = samples - mean
+        wide = centred.shape[1] > centred.shape[0]
+        values, vectors = np.linalg.eigh(centred @ centred.T if wide else centred.T @ centred)
+        # Rounding leaves this much where the samples, of this size before centring, do not vary at all.
+        eps = np.finfo(float).eps
+        negligible = values.size * eps * (values[-1] + eps * len(samples) * (mean @ mean))
+        kept = np.flatnonzero(values > negligible)[::-1][:n_components]
+        values, vectors = values[kept], vectors[:, kept]
+        directions = (centred.T @ (vectors / np.sqrt(values))).T if wide else vectors.T
+        return cls(mean, directions, values / (len(samples) - 1))
+
+    def scores(self, samples: Array) -> Array:
+        """Coordinates (n_samples, n_components) of samples along the components."""
+        scores: Array = samples @ self.directions.T - self.mean @ self.directions.T
+        return scores
+
+
+@dataclass(frozen=True)
+class PcaAttack:
+    """A trained distinguisher: logistic regression on principal components.
+
+    Attributes
+    ----------
+    components
+        The components of the training samples.
+    weights (n_components,)
+        Weight of each component's score in the log-odds of membership.
+    intercept
+        Log-odds at the mean of the training samples.
+
+    Notes
+    -----
+    Pyrgelis, Troncoso, De Cristofaro, POMACS 2020, section 3.1. The regression has an L2 penalty of ½‖w‖², so its
+    predictions depend on the samples only through their inner products: any isometric coordinates give the same.
+    """
+
+    components: PrincipalComponents
+    weights: Array
+    intercept: float
+
+    @classmethod
+    def fit(cls, samples: Array, labels: NDArray[np.bool_], n_components: int) -> PcaAttack:
+        """Train on labelled samples (n_samples, n_features).
+
+        Examples
+        --------
+        >>> samples = np.array([[0.0, 1.0], [1.0, 0.0], [3.0, 1.0], [4.0, 0.0]])
+        >>> attack = PcaAttack.fit(samples, np.array([False, False, True, True]), 2)
+        >>> attack.scores(samples) > 0
+        array([False, False,  True,  True])
+        """
+        components = PrincipalComponents.fit(samples, n_components)
+        weights, intercept = fit_logistic(components.scores(samples), labels)
+        return cls(components, weights, intercept)
+
+    def scores(self, samples: Array) -> Array:
+        """Log-odds of membership of each sample."""
+        odds: Array = self.components.scores(samples) @ self.weights + self.intercept
+        return odds
+
+
+def fit_logistic(features: Array, labels: NDArray[np.bool_]) -> tuple[Array, float]:
+    """Weights and intercept of a logistic regression with penalty ½‖w‖²; without features, weights of none.
+
+    Newton's method: O(n_samples·n_features² + n_features³) a step, about ten steps.
+    """
+    if features.shape[1] == 0:
+        return np.empty(0), 0.0
+    model = LogisticRegression(solver="newton-cholesky", tol=1e-6, max_iter=200).fit(features, labels)
+    return model.coef_[0], float(model.intercept_[0])

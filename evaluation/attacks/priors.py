@@ -1,0 +1,163 @@
+"""Prior knowledge of the adversary: which labelled groups she trains on and which she is challenged with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.core.errors import ParameterError
+
+PRIORS = ("subset", "same_groups", "different_groups")
+TRAINING_SHARE = 0.8
+
+Known = float | int | NDArray[Any] | list[int] | None
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Labelled groups: who is in them, when they are observed and what they are for.
+
+    Attributes
+    ----------
+    users (n_known,)
+        Sorted indices of the users that groups are drawn from.
+    members (n_samples, n_known)
+        Whether a user belongs to the group of a sample.
+    blocks (n_samples,)
+        Index of the block of windows over which the group is counted.
+    labels (n_samples,)
+        Whether the target is in the group.
+    train (n_samples,)
+        Whether the adversary trains on the sample; the others are her challenges.
+    """
+
+    users: NDArray[np.intp]
+    members: NDArray[np.bool_]
+    blocks: NDArray[np.intp]
+    labels: NDArray[np.bool_]
+    train: NDArray[np.bool_]
+
+
+def known_users(known: Known, target: int, n_users: int, rng: np.random.Generator) -> NDArray[np.intp]:
+    """Users whose locations the adversary knows, the target included.
+
+    Parameters
+    ----------
+    known
+        Fraction of all users (float), number of users (int), their indices or mask, or None for everybody.
+    target
+        Index of the target.
+    n_users
+        Number of users there are.
+    rng
+        Chooses the others.
+
+    Examples
+    --------
+    >>> known_users(0.5, 3, 6, np.random.default_rng(1)).size
+    3
+    """
+    if known is None:
+        return np.arange(n_users)
+    if isinstance(known, float | int | np.integer | np.floating):
+        share = isinstance(known, float | np.floating)
+        n_known = round(known * n_users) if share else int(known)
+        if not 2 <= n_known <= n_users:
+            raise ParameterError("known", known, f"a fraction or number of 2 to {n_users} users")
+        others = rng.choice(np.delete(np.arange(n_users), target), n_known - 1, replace=False)
+        return np.sort(np.append(others, target))
+    given = np.asarray(known)
+    users = np.unique(np.flatnonzero(given) if given.dtype == bool else given).astype(np.intp)
+    if users.size == 0 or users[0] < 0 or users[-1] >= n_users or target not in users:
+        raise ParameterError("known", known, f"users of 0..{n_users - 1} with the target {target} among them")
+    return users
+
+
+def draw_groups(
+    n_users: int, target: int, group_size: int, included: NDArray[np.bool_], rng: np.random.Generator
+) -> NDArray[np.bool_]:
+    """Uniform random groups with and without the target, independent of each other.
+
+    Parameters
+    ----------
+    n_users
+        Number of users to draw from, the target being one of them.
+    target
+        Position of the target among them.
+    group_size
+        Users in a group, the target counted.
+    included (n_groups,)
+        Whether a group has the target.
+    rng
+        Source of randomness; time and memory O(n_groups·n_users).
+
+    Examples
+    --------
+    >>> groups = draw_groups(5, 2, 3, np.array([True, False]), np.random.default_rng(0))
+    >>> groups.sum(axis=1), groups[:, 2]
+    (array([3, 3]), array([ True, False]))
+    """
+    if not 1 <= group_size < n_users:
+        raise ParameterError("group_size", group_size, f"1 to {n_users - 1}, so that a group without the target exists")
+    keys = rng.random((included.size, n_users))
+    keys[:, target] = np.where(included, -1.0, 2.0)
+    chosen = np.argpartition(keys, group_size - 1, axis=1)[:, :group_size]
+    members = np.zeros(keys.shape, dtype=bool)
+    np.put_along_axis(members, chosen, True, axis=1)
+    return members
+
+
+def subset_samples(
+    users: NDArray[np.intp], target: int, *, group_size: int, n_samples: int, n_blocks: int, rng: np.random.Generator
+) -> Samples:
+    """Prior 1, subset of locations: groups of known users, four fifths of them for training.
+
+    With one block of windows (equal periods) all samples are counted over it; otherwise training samples take turns
+    over the earlier blocks and challenges are counted over the last one.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> samples = subset_samples(np.arange(9), 4, group_size=3, n_samples=10, n_blocks=1, rng=rng)
+    >>> int(samples.train.sum()), samples.labels[~samples.train]
+    (8, array([ True, False]))
+    """
+    labels = np.arange(n_samples) % 2 == 0
+    train = np.arange(n_samples) < _n_train(n_samples)
+    members = draw_groups(users.size, int(np.searchsorted(users, target)), group_size, labels, rng)
+    turns = (np.arange(n_samples) // 2) % max(n_blocks - 1, 1)
+    return Samples(users, members, np.where(train, turns, n_blocks - 1).astype(np.intp), labels, train)
+
+
+def past_samples(
+    n_users: int, target: int, *, group_size: int, n_groups: int, n_blocks: int, same: bool, rng: np.random.Generator
+) -> Samples:
+    """Prior 2, participation in past groups: trained on past blocks, challenged on the last.
+
+    Every one of the `n_groups` known groups gives a training sample for each past block, and `n_groups` challenges
+    are counted over the last block: the same groups (2a) or as many new ones (2b).
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> samples = past_samples(9, 4, group_size=3, n_groups=4, n_blocks=3, same=True, rng=rng)
+    >>> samples.blocks
+    array([0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2])
+    """
+    included = np.arange(n_groups) % 2 == 0
+    known = draw_groups(n_users, target, group_size, included, rng)
+    challenges = known if same else draw_groups(n_users, target, group_size, included, rng)
+    members = np.concatenate([known] * (n_blocks - 1) + [challenges])
+    blocks = np.repeat(np.arange(n_blocks), n_groups)
+    return Samples(np.arange(n_users), members, blocks, np.tile(included, n_blocks), blocks < n_blocks - 1)
+
+
+def _n_train(n_samples: int) -> int:
+    """Size of the training part, even so that both parts are balanced."""
+    n_train = 2 * round(TRAINING_SHARE * n_samples / 2)
+    if n_samples - n_train < 2 or n_train < 2:
+        raise ParameterError("n_samples", n_samples, "enough for both labels in training and test (at least 8)")
+    return n_train

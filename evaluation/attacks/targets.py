@@ -1,0 +1,103 @@
+"""Whom to attack, and when the most and the least exposed of them move."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evaluation.attacks.user_space import checked_binary
+from mechanisms.core.errors import ParameterError
+
+MOBILITY_GROUPS = ("barely", "somewhat", "highly")
+
+
+def mobility_groups(binary: NDArray[Any]) -> NDArray[np.intp]:
+    """Thirds of the users by number of events: 0 barely, 1 somewhat, 2 highly mobile (`MOBILITY_GROUPS`).
+
+    Users without an event are in no group, −1. Equal numbers of events are told apart by the index.
+
+    Examples
+    --------
+    >>> mobility_groups(np.array([[[1, 1, 1]], [[1, 0, 0]], [[0, 0, 0]], [[1, 1, 0]]], dtype=bool))
+    array([ 2,  0, -1,  1])
+    """
+    events = checked_binary(binary).sum(axis=(1, 2))
+    order = np.argsort(events, kind="stable")[np.count_nonzero(events == 0) :]
+    groups = np.full(events.size, -1)
+    groups[order] = np.arange(order.size) * len(MOBILITY_GROUPS) // max(order.size, 1)
+    return groups
+
+
+def sample_targets(binary: NDArray[Any], n_per_group: int, seed: int) -> NDArray[np.intp]:
+    """Equally many random targets of each mobility group.
+
+    Parameters
+    ----------
+    binary (n_users, n_cells, n_windows)
+        Whether a user was in a cell during a window.
+    n_per_group
+        Targets of each of the three groups.
+    seed
+        Of the choice.
+
+    Returns
+    -------
+    targets (3·n_per_group,)
+        User indices: barely, somewhat, then highly mobile ones.
+
+    Examples
+    --------
+    >>> binary = np.tril(np.ones((6, 6), dtype=bool))[:, None, :]
+    >>> sample_targets(binary, 2, seed=0)
+    array([0, 1, 2, 3, 4, 5])
+    """
+    rng, groups = np.random.default_rng(seed), mobility_groups(binary)
+    smallest = min(np.count_nonzero(groups == group) for group in range(len(MOBILITY_GROUPS)))
+    if not 1 <= n_per_group <= smallest:
+        raise ParameterError("n_per_group", n_per_group, f"1 to {smallest}, the users of the smallest group")
+    chosen = [rng.choice(np.flatnonzero(groups == g), n_per_group, replace=False) for g in range(len(MOBILITY_GROUPS))]
+    return np.sort(np.array(chosen), axis=1).ravel()
+
+
+def extreme_targets(auc: NDArray[Any], share: float = 0.1) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Positions of the most and of the least exposed targets, each the given share (at least one).
+
+    Parameters
+    ----------
+    auc (n_targets,)
+        How well each was attacked; ties go by position.
+    share
+        Of the targets, above 0 and at most ½.
+
+    Examples
+    --------
+    >>> extreme_targets(np.array([0.5, 0.9, 0.7, 0.6]), 0.25)
+    (array([1]), array([0]))
+    """
+    if not 0 < share <= 0.5:
+        raise ParameterError("share", share, "above 0 and at most 0.5")
+    order = np.argsort(-np.asarray(auc, dtype=float), kind="stable")
+    n = max(1, round(share * order.size))
+    return order[:n], order[order.size - n :]
+
+
+def activity_profile(binary: NDArray[Any], users: NDArray[Any]) -> NDArray[np.float64]:
+    """Events of some users over the windows, as a share of the busiest window (all 0 without events).
+
+    Parameters
+    ----------
+    binary (n_users, n_cells, n_windows)
+        Whether a user was in a cell during a window.
+    users (n,)
+        Indices of the users.
+
+    Examples
+    --------
+    >>> activity_profile(np.array([[[1, 0], [1, 1]]], dtype=bool), np.array([0]))
+    array([1. , 0.5])
+    """
+    events = checked_binary(binary)[np.asarray(users)].sum(axis=(0, 1), dtype=float)
+    profile: NDArray[np.float64] = events / max(events.max(), 1)
+    return profile
