@@ -1,0 +1,141 @@
+"""The best guess without any release: the largest prior probability of a ball of trajectories.
+
+B = max over guesses x̂ of Pr[at most ``tolerance`` of ``n_steps`` locations differ from x̂]. All in logarithms.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaln, logsumexp
+
+from accountants.inference.kernel import Kernel
+from accountants.inference.matches import consecutive_matches, few_matches, most_matches
+from accountants.inference.prior import MarkovPrior
+from mechanisms.core.errors import ParameterError
+
+FloatArray = NDArray[np.float64]
+Ball = Literal["genie", "factorial", "union", "paper", "best"]
+BALLS = ("genie", "factorial", "union", "paper", "best")
+_FLOOR = 1e-280
+
+
+def max_ball_probability(prior: MarkovPrior, n_steps: int, tolerance: int, bound: Ball = "best") -> float:
+    """Upper bound on the probability that the best guess without any release is off in few windows.
+
+    Parameters
+    ----------
+    prior
+        The target's Markov chain.
+    n_steps, tolerance
+        T windows, of which at most s may be guessed wrong; s ≥ T gives 1.
+    bound
+        genie: the guesser learns each true location after guessing it, O(T s M²), usually the sharpest.
+        union: C(T, s) f(T − s), f(m) the largest probability of m chosen steps, O(T s² M²).
+        paper: Σ_{l ≤ s} C(T, l) f(T − l), never below union.
+        factorial: smallest C(T, j) / C(T − s, j) f(j); j = 1, 2 and T − s always, the others where they are cheap.
+        best: the smallest of all; on sparse priors of many reachable locations genie and j = 1.
+
+    Returns
+    -------
+    A number above 0. The formulas union, paper and factorial may exceed 1; genie and best do not.
+
+    Examples
+    --------
+    >>> from accountants.inference.prior import chain_prior
+    >>> prior = chain_prior(20, 0.01)
+    >>> [round(max_ball_probability(prior, 10, 5, bound), 2) for bound in ("union", "factorial", "genie")]
+    [12.19, 0.1, 1.0]
+
+    Source: Koga, Meehan, Chaudhuri, equation (5) and theorem 1 (paper); union, factorial and genie: docs/reconstruction.md.
+    """
+    if bound not in BALLS:
+        raise ParameterError("bound", bound, "one of " + ", ".join(BALLS))
+    check_horizon(n_steps, tolerance)
+    return probability(log_ball(prior, n_steps, tolerance, bound))
+
+
+def check_horizon(n_steps: int, tolerance: int) -> None:
+    """Refuse a horizon without windows and a negative tolerance."""
+    if n_steps < 1:
+        raise ParameterError("n_steps", n_steps, "at least 1")
+    if tolerance < 0 or tolerance != int(tolerance):
+        raise ParameterError("tolerance", tolerance, "an integer of at least 0")
+
+
+def probability(log_value: float) -> float:
+    """exp, except that a positive value too small for a float becomes the smallest float instead of 0."""
+    return float(np.exp(log_value)) or float(np.nextafter(0.0, 1.0) if log_value > -np.inf else 0.0)
+
+
+def log_ball(prior: MarkovPrior, n_steps: int, tolerance: int, bound: Ball = "best") -> float:
+    """Logarithm of `max_ball_probability`."""
+    if tolerance >= n_steps:
+        return 0.0
+    prior = prior.reduced[0]
+    kernel = Kernel(prior.transition)
+    if bound == "genie":
+        return log_genie(prior.initial, kernel, n_steps, tolerance)
+    if bound == "best":
+        genie = min(0.0, log_genie(prior.initial, kernel, n_steps, tolerance))
+        if kernel.is_sparse:
+            return min(genie, _log_moment(n_steps, tolerance, 1) + float(np.log(prior.marginals(n_steps).max())))
+        return min(genie, _log_factorial(prior, n_steps, tolerance, genie))
+    if bound == "factorial":
+        return _log_factorial(prior, n_steps, tolerance)
+    log_f = most_matches(prior, n_steps, tolerance)
+    terms = [log_binomial(n_steps, misses) + log_f[misses] for misses in range(tolerance + 1)]
+    return float(terms[-1] if bound == "union" else logsumexp(terms))
+
+
+def _log_factorial(prior: MarkovPrior, n_steps: int, tolerance: int, enough: float = np.inf) -> float:
+    """Smallest of Markov's inequalities on C(hits, j); j = n_steps − tolerance is the union bound.
+
+    Those that certainly exceed ``enough``, because already j windows in a row are too likely, are not computed.
+    """
+    n_hits = n_steps - tolerance
+    moments = np.array([_log_moment(n_steps, tolerance, j) for j in range(1, n_hits + 1)])
+    useful = np.flatnonzero(moments + consecutive_matches(prior, n_hits) < enough) + 1
+    values = [np.inf]
+    if n_hits in useful:
+        values.append(moments[-1] + most_matches(prior, n_steps, tolerance)[-1])
+    below = useful[useful < n_hits]
+    if below.size:
+        log_f = few_matches(prior, n_steps, int(below[-1]))
+        values.extend(moments[: log_f.size] + log_f)
+    return float(min(values))
+
+
+def _log_moment(n_steps: int, tolerance: int, j: int) -> float:
+    return log_binomial(n_steps, j) - log_binomial(n_steps - tolerance, j)
+
+
+def log_binomial(n: int, k: int) -> float:
+    """ln C(n, k)."""
+    return float(gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1))
+
+
+def log_genie(initial: FloatArray, kernel: Kernel, n_steps: int, tolerance: int) -> float:
+    """ln of the success of a guesser who is told each true location after guessing it.
+
+    G_{t−1}(x, a) = Σ_x′ P[x, x′] G_t(x′, a − 1) + max_x′ P[x, x′] (G_t(x′, a) − G_t(x′, a − 1)): Bellman's equation
+    with a misses left. Rows are rescaled every window; values 1e-280 below the largest are rounded up, which is safe
+    because the equation is monotone.
+    """
+    values = np.ones((tolerance + 1, kernel.n_from))
+    log_scale = 0.0
+    for _ in range(n_steps - 1):
+        values = genie_step(kernel, values)
+        top = float(values.max())
+        log_scale += np.log(top)
+        values = np.maximum(values / top, _FLOOR)
+    start = Kernel(initial[None, :])
+    return min(0.0, float(np.log(genie_step(start, values)[-1, 0]) + log_scale))
+
+
+def genie_step(kernel: Kernel, values: FloatArray) -> FloatArray:
+    """One window back in the genie's equation; values (tolerance + 1, n_to) grow with the misses left."""
+    fewer = np.concatenate([np.zeros((1, values.shape[1])), values[:-1]])
+    return kernel.expected(fewer) + kernel.best_next(values - fewer)

@@ -1,0 +1,92 @@
+"""The four products of a transition matrix that every method here is made of, dense or sparse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+FloatArray = NDArray[np.float64]
+
+
+class Kernel:
+    """A nonnegative matrix from ``n_from`` to ``n_to`` locations; vectors are rows, a batch is (n_rows, size).
+
+    Parameters
+    ----------
+    matrix
+        (n_from, n_to), entry [x, x'] for the move x to x'; a NumPy array or SciPy sparse array.
+    """
+
+    def __init__(self, matrix: Any) -> None:
+        self.matrix = matrix
+        self.is_sparse = sparse.issparse(matrix)
+        self.n_from, self.n_to = matrix.shape
+        self._transposed = matrix.tocsr() if self.is_sparse else np.ascontiguousarray(matrix.T)
+        self._log: Any = None
+
+    def forward(self, rows: FloatArray) -> FloatArray:
+        """Sum over x of rows[x] matrix[x, x']; one matrix product."""
+        return np.asarray(rows @ self.matrix)
+
+    def expected(self, rows: FloatArray) -> FloatArray:
+        """Sum over x' of matrix[x, x'] rows[x']; one matrix product."""
+        return np.asarray((self.matrix @ rows.T).T) if self.is_sparse else rows @ self._transposed
+
+    def best_next(self, rows: FloatArray) -> FloatArray:
+        """Largest matrix[x, x'] rows[x'] over x', for nonnegative rows; O(n_rows nnz)."""
+        result = np.zeros((len(rows), self.n_from))
+        if self.n_to == 0:
+            return result
+        if self.is_sparse:
+            csr, filled = self._transposed, np.flatnonzero(np.diff(self._transposed.indptr))
+            for out, row in zip(result, rows):
+                if filled.size:
+                    out[filled] = np.maximum.reduceat(csr.data * row[csr.indices], csr.indptr[filled])
+            return result
+        product = np.empty_like(self._transposed)
+        for out, row in zip(result, rows):
+            np.multiply(self._transposed, row[:, None], out=product)
+            np.maximum.reduce(product, axis=0, out=out)
+        return result
+
+    def best_previous_log(self, rows: FloatArray) -> FloatArray:
+        """Largest rows[x] + ln matrix[x, x'] over x, for rows of logarithms; O(n_rows nnz)."""
+        log = self._log_matrix()
+        result = np.full((len(rows), self.n_to), -np.inf)
+        if self.is_sparse:
+            filled = np.flatnonzero(np.diff(log.indptr))
+            for out, row in zip(result, rows):
+                if filled.size:
+                    out[filled] = np.maximum.reduceat(log.data + row[log.indices], log.indptr[filled])
+            return result
+        total = np.empty_like(log)
+        for out, row in zip(result, rows):
+            np.add(log, row[:, None], out=total)
+            np.maximum.reduce(total, axis=0, out=out)
+        return result
+
+    def log_column(self, to: NDArray[np.intp]) -> FloatArray:
+        """ln matrix[:, x'] for each x' in ``to``: (n_rows, n_from), minus infinity where a move is impossible."""
+        log = self._log_matrix()
+        if not self.is_sparse:
+            return np.asarray(log[:, to].T)
+        result = np.full((len(to), self.n_from), -np.inf)
+        for out, column in zip(result, to):
+            part = slice(log.indptr[column], log.indptr[column + 1])
+            out[log.indices[part]] = log.data[part]
+        return result
+
+    def _log_matrix(self) -> Any:
+        """Logarithms, made once: dense as stored, sparse by columns with impossible moves left out."""
+        if self._log is None:
+            with np.errstate(divide="ignore"):
+                if self.is_sparse:
+                    self._log = self.matrix.tocsc(copy=True)
+                    self._log.sort_indices()
+                    self._log.data = np.log(self._log.data)
+                else:
+                    self._log = np.log(self.matrix)
+        return self._log
