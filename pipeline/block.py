@@ -41,7 +41,7 @@ class EventBlock:
     Parameters
     ----------
     frame
-        Columns ``time`` (Int64, milliseconds since 1970 UTC), ``user`` (Int64 or String, never null) and either ``latitude``,
+        Columns ``time`` (Int64, milliseconds since 1970 UTC), ``user`` (Int64 or String) and either ``latitude``,
         ``longitude`` (Float64, degrees, finite and in range) or ``place`` (String), or both. No nulls.
     n_rows
         Rows read from the input, those rejected included: ``n_rows == frame.height + len(rejects)``.

@@ -41,7 +41,7 @@ class Space(Checked, ABC):
         return False
 
     def geometry(self) -> list[dict[str, Any]]:
-        """For maps: per cell a dict with ``cell`` and, where known, ``polygon`` or ``point`` as [longitude, latitude]."""
+        """For maps: a dict a cell, with ``cell`` and if known ``polygon`` or ``point`` as [longitude, latitude]."""
         return [{"cell": cell} for cell in self.cells]
 
 

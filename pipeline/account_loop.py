@@ -1,0 +1,61 @@
+"""The accountants' counterpart of the release loop: one accountant through all releases, in order."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from accountants.core.accountant import Accountant, Rows
+from mechanisms.core.state import State, decode_state, encode_state
+from pipeline.plan import Plan
+from pipeline.release_loop import Batch
+
+VERSION = 1
+
+
+class AccountLoop:
+    """Steps one accountant through consecutive releases; keeps nothing between calls but bytes.
+
+    Parameters
+    ----------
+    plan
+        The run.
+    accountant
+        One of its accountants.
+    """
+
+    def __init__(self, plan: Plan, accountant: Accountant) -> None:
+        self.plan, self.accountant = plan, accountant
+        self.name = type(accountant).__module__.rpartition(".")[2]
+        self.model, self._state = accountant.start(plan.accounting_facts())
+
+    def start(self) -> bytes:
+        """State before the first release."""
+        return self._encode(self._state, 0, False)
+
+    def accounted(self, data: bytes) -> int:
+        """Last window accounted for."""
+        return int(decode_state(data, "account_loop", VERSION)["accounted"])
+
+    def advance(self, data: bytes, batch: Batch) -> tuple[Rows, bytes]:
+        """Account the releases of a batch that are still new; the end of a run adds its final figures."""
+        flat = decode_state(data, "account_loop", VERSION)
+        accounted, finished = int(flat["accounted"]), bool(flat["finished"])
+        accountant = self.accountant
+        state = decode_state(flat["state"].tobytes(), self.name, accountant.version, accountant.migrate)
+        rows: Rows = []
+        if batch.releases:
+            windows = self.plan.windows(batch.releases[0].window, batch.releases[-1].window)
+            for release, window in zip(batch.releases, windows):
+                if release.window > accounted:
+                    made, state = accountant.charge(release, window, {}, self.model, state)
+                    rows += made
+                    accounted = release.window
+        if not finished and (batch.stopped or accounted == self.plan.calendar.n_windows):
+            rows += accountant.finish(self.model, state)
+            finished = True
+        return rows, self._encode(state, accounted, finished)
+
+    def _encode(self, state: State, accounted: int, finished: bool) -> bytes:
+        encoded = encode_state(self.name, self.accountant.version, state)
+        own = {"accounted": np.asarray(accounted), "finished": np.asarray(finished)}
+        return encode_state("account_loop", VERSION, own | {"state": np.frombuffer(encoded, np.uint8)})

@@ -1,0 +1,212 @@
+"""The ``penstock`` command: reads the words, calls the function, prints what a person or a machine wants to see."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+# Heavy imports stay inside the commands: `penstock --help` must answer at once.
+
+DONE, FAILED, WRONG_USE = 0, 1, 2
+KINDS = ("mechanisms", "accountants", "sources", "spaces", "windows", "metrics")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code (0 done, 1 failed, 2 wrong use, 3 stopped by a budget)."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    words, beam_options = _split_beam(words)
+    arguments = _parser().parse_args(words)
+    arguments.beam_options = beam_options
+    command: Callable[[argparse.Namespace], int] = arguments.command
+    from mechanisms.core.errors import ConfigError, ParameterError, PenstockError, UnknownPlugin
+
+    try:
+        return command(arguments)
+    except (ConfigError, ParameterError, UnknownPlugin) as error:
+        return _fail(arguments, error, WRONG_USE)
+    except (PenstockError, OSError) as error:
+        return _fail(arguments, error, FAILED)
+    except BrokenPipeError:
+        return DONE
+    except KeyboardInterrupt:
+        return _fail(arguments, RuntimeError("interrupted"), FAILED)
+
+
+def _split_beam(words: list[str]) -> tuple[list[str], list[str]]:
+    if "--" not in words:
+        return words, []
+    at = words.index("--")
+    return words[:at], words[at + 1 :]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="penstock",
+        description="Release counts of people from a stream of location events, and keep the books on what it cost.",
+    )
+    parser.add_argument("--version", action="version", version=f"penstock {_version()}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    def add(name: str, command: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=text)
+        sub.set_defaults(command=command)
+        sub.add_argument("--json", action="store_true", help="print JSON for machines")
+        return sub
+
+    run = add("run", _run, "run a configuration: read, count, release, account, write")
+    _configuration(run)
+    run.add_argument("--out", metavar="DIR", help="write here instead of output.path")
+    run.add_argument("--runner", default="direct", help="direct (default) or the name of a Beam runner")
+    run.add_argument("--shards", type=int, default=1, metavar="N", help="split users while counting (same result)")
+    run.add_argument("--quiet", action="store_true", help="no progress and no summary")
+    run.epilog = "Words after -- are passed on to Beam."
+    _configuration(add("validate", _validate, "check a configuration; every error at once, nothing runs"))
+    listing = add("list", _list, "list mechanisms, accountants, sources, spaces, windows and metrics")
+    listing.add_argument("kind", nargs="?", choices=KINDS, help="only these")
+    listing.add_argument("--markdown", action="store_true", help="as the tables of the README")
+    add("schema", _schema, "print the JSON Schema of a configuration, for editors")
+    convert = add("convert", _convert, "convert a data set in its original format to Parquet")
+    convert.add_argument("type", help="source type, for instance cabspotting")
+    convert.add_argument("path", help="folder, file or archive of the data set")
+    convert.add_argument("target", help="Parquet file to write")
+    generate = add("generate", _generate, "write a synthetic city as Parquet")
+    generate.add_argument("target", help="Parquet file to write")
+    generate.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="parameter of the city")
+    verify = add("verify", _verify, "check a run's folder: row equation, ledger, windows, digests")
+    verify.add_argument("folder", metavar="DIR")
+    key = add("key", _key, "make a noise key for deployment")
+    key.add_argument("action", choices=("new",))
+    key.add_argument("path", help="file to write, readable by its owner only")
+    return parser
+
+
+def _configuration(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("config", metavar="CONFIG", help="YAML file")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY.PATH=VALUE", help="change a value; may be repeated"
+    )
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from pipeline.configuration.run import load
+    from pipeline.run import run
+    from pipeline.terminal import show_progress, summary
+
+    config = load(arguments.config, arguments.set)
+    quiet = arguments.quiet or arguments.json
+    with show_progress(enabled=not quiet and sys.stderr.isatty()):
+        result = run(config, arguments.out, arguments.runner, arguments.beam_options, arguments.shards)
+    if arguments.json:
+        _print_json({"exit_code": result.exit_code, "folder": str(result.folder), **result.manifest})
+    elif not arguments.quiet:
+        print(summary(result))
+    return result.exit_code
+
+
+def _validate(arguments: argparse.Namespace) -> int:
+    from pipeline.configuration.run import load, resolved
+
+    config = load(arguments.config, arguments.set)
+    if arguments.json:
+        _print_json({"valid": True, "configuration": resolved(config)})
+    else:
+        print(f"{arguments.config}: a valid configuration")
+    return DONE
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    from pipeline import catalogue
+
+    kinds = (arguments.kind,) if arguments.kind else KINDS
+    if arguments.json:
+        _print_json({kind: catalogue.entries(kind) for kind in kinds})
+    elif arguments.markdown:
+        print("\n\n".join(catalogue.markdown(kind) for kind in kinds))
+    else:
+        print("\n\n".join(catalogue.text(kind) for kind in kinds))
+    return DONE
+
+
+def _schema(arguments: argparse.Namespace) -> int:
+    from pipeline.configuration.schema import json_schema
+
+    _print_json(json_schema())
+    return DONE
+
+
+def _convert(arguments: argparse.Namespace) -> int:
+    from pipeline.convert import convert
+    from pipeline.source import SOURCES
+
+    source = SOURCES.get(arguments.type)(path=arguments.path)  # type: ignore[call-arg]
+    return _report(arguments, convert(source, Path(arguments.target)))
+
+
+def _generate(arguments: argparse.Namespace) -> int:
+    from pipeline.configuration.run import build_section
+    from pipeline.convert import convert
+    from pipeline.source import SOURCES
+
+    source: Any = build_section(SOURCES, "synthetic", arguments.set)
+    return _report(arguments, convert(source, Path(arguments.target)))
+
+
+def _report(arguments: argparse.Namespace, found: dict[str, Any]) -> int:
+    if arguments.json:
+        _print_json(found)
+    else:
+        print("\n".join(f"{name}: {value}" for name, value in found.items()))
+    return DONE
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    from dataclasses import asdict
+
+    from pipeline.verify import verify
+
+    checks = verify(Path(arguments.folder))
+    if arguments.json:
+        _print_json([asdict(check) for check in checks])
+    else:
+        for check in checks:
+            print(f"{'ok    ' if check.passed else 'WRONG '} {check.name}: {check.detail}")
+    return DONE if all(check.passed for check in checks) else FAILED
+
+
+def _key(arguments: argparse.Namespace) -> int:
+    from mechanisms.core.noise import new_key_file
+
+    new_key_file(Path(arguments.path))
+    print(f"{arguments.path}: a new noise key; keep it secret, and keep it: losing it loses retry safety")
+    return DONE
+
+
+def _fail(arguments: argparse.Namespace, error: BaseException, code: int) -> int:
+    problems = getattr(error, "problems", (str(error),))
+    if getattr(arguments, "json", False):
+        _print_json({"exit_code": code, "error": type(error).__name__, "problems": list(problems)})
+    for problem in problems:
+        print(f"penstock: {problem}", file=sys.stderr)
+    return code
+
+
+def _print_json(value: Any) -> None:
+    json.dump(value, sys.stdout, indent=2, ensure_ascii=False)
+    print()
+
+
+def _version() -> str:
+    from importlib import metadata
+
+    try:
+        return metadata.version("penstock")
+    except metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+"""The counting stages of the graph: spans of input in, bounded counts of groups of windows out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from typing import Any
+
+import apache_beam as beam
+
+from mechanisms.core.state import encode_state
+from pipeline import parts, progress
+from pipeline.counting import Fate, GroupCounts, count_block, count_group, summarise_users, visits
+from pipeline.paths import PART_ROWS, parts_folder
+from pipeline.plan import STREAM, Plan
+from pipeline.source import Span
+from pipeline.tables import truth_table
+
+
+class CountSpan(beam.DoFn):
+    """Read a span of input and reduce every block of it to distinct memberships."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+
+    def process(self, span: Span) -> Iterator[tuple[tuple[int, int], bytes]]:
+        """Emit ((group, shard), memberships); leave the fate of the rows and the rejects as parts."""
+        fate = Fate()
+        name = f"{span.index:09d}"
+        folder = parts_folder(self.plan, "rejects")
+        with parts.whole(folder / f"{name}.jsonl") as temporary, temporary.open("w", encoding="utf-8") as rejects:
+            for block in self.plan.config.source.read(span):
+                block_fate, memberships = count_block(block, self.plan)
+                yield from memberships
+                fate.add(block_fate)
+                for reject in block.rejects:
+                    rejects.write(json.dumps(reject.as_dict(), ensure_ascii=False) + "\n")
+                progress.advance(events=block.n_rows)
+        parts.write_json(parts_folder(self.plan, "fates") / f"{name}.json", asdict(fate))
+
+
+class CountGroup(beam.DoFn):
+    """Exact bounded counts of one group of windows and one shard of users."""
+
+    USERS = "users"
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+
+    def process(self, element: tuple[tuple[int, int], Iterable[bytes]]) -> Iterator[Any]:
+        """Emit (group, counts), and the users' visits where a summary is asked for."""
+        (group, shard), pieces = element
+        counts, memberships = count_group(group, pieces, self.plan)
+        if self.plan.config.output.user_summaries:
+            yield beam.pvalue.TaggedOutput(self.USERS, (shard, visits(memberships)))
+        yield group, counts
+
+
+class WriteUsers(beam.DoFn):
+    """Summarise the users of one shard for the operator's manifest."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+
+    def process(self, element: tuple[int, Iterable[Any]]) -> None:
+        """Write per-user numbers of cells and windows; no identity."""
+        shard, pieces = element
+        parts.write_json(parts_folder(self.plan, "users") / f"{shard:06d}.json", summarise_users(pieces))
+
+
+class WriteTruth(beam.DoFn):
+    """Keep what was counted (simulation only) and how many memberships it came from."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+
+    def process(self, element: tuple[int, GroupCounts]) -> Iterator[tuple[str, bytes]]:
+        """Pass the bounded counts on to the release, keyed by stream."""
+        _, group = element
+        plan, name = self.plan, f"{group.first:012d}"
+        parts.write_json(parts_folder(plan, "memberships") / f"{name}.json", group.n_memberships)
+        if plan.config.mode == "simulation" and plan.config.output.truth:
+            step = max(1, PART_ROWS // plan.n_cells)
+            for row in range(0, len(group.counts), step):
+                counts, bounded = group.counts[row : row + step], group.bounded[row : row + step]
+                windows = plan.windows(group.first + row, group.first + row + len(counts) - 1)
+                table = truth_table(counts, bounded, windows, plan.space.cells, STREAM)
+                parts.write_part(parts_folder(plan, "truth"), f"{windows[0].index:012d}", table)
+        yield STREAM, encode_state("counts", 1, {"first": group.first, "bounded": group.bounded})

@@ -1,0 +1,58 @@
+"""The Beam graph of a finite run: spans of input in, parts of the output files out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import apache_beam as beam
+import numpy as np
+
+from pipeline.account_stage import AccountInOrder
+from pipeline.count_stage import CountGroup, CountSpan, WriteTruth, WriteUsers
+from pipeline.counting import GroupCounts
+from pipeline.plan import Plan
+from pipeline.release_stage import ReleaseInOrder, WriteReleases
+from pipeline.source import Span
+
+
+def build(root: beam.Pipeline, plan: Plan, spans: list[Span]) -> None:
+    """Attach the whole graph to a pipeline."""
+    counted = (
+        root
+        | "Spans" >> beam.Create(spans, reshuffle=False)
+        | "CountSpan" >> beam.ParDo(CountSpan(plan))
+        | "ByGroup" >> beam.GroupByKey()
+        | "CountGroup" >> beam.ParDo(CountGroup(plan)).with_outputs(CountGroup.USERS, main="counts")
+    )
+    _ = counted[CountGroup.USERS] | "ByShard" >> beam.GroupByKey() | "WriteUsers" >> beam.ParDo(WriteUsers(plan))
+    # The last group is always there, so that windows after the last event are released too.
+    last = (plan.n_windows - 1) // plan.group
+    end = root | "End" >> beam.Create([(last, _empty(plan, last))], reshuffle=False)
+    released = (
+        (counted["counts"], end)
+        | "WithEnd" >> beam.Flatten()
+        | "SumShards" >> beam.CombinePerKey(_total)
+        | "WriteTruth" >> beam.ParDo(WriteTruth(plan))
+        | "Release" >> beam.ParDo(ReleaseInOrder(plan))
+        | "WriteReleases" >> beam.ParDo(WriteReleases(plan))
+    )
+    n = len(plan.accountants)
+    _ = (
+        released
+        | "ForEachAccountant" >> beam.FlatMap(lambda batch: [(number, batch) for number in range(n)])
+        | "Account" >> beam.ParDo(AccountInOrder(plan))
+    )
+
+
+def _empty(plan: Plan, group: int) -> GroupCounts:
+    first = group * plan.group + 1
+    zeros = np.zeros((min(plan.group, plan.n_windows - first + 1), plan.n_cells), np.int64)
+    return GroupCounts(first, zeros, zeros, 0)
+
+
+def _total(groups: Iterable[GroupCounts]) -> GroupCounts:
+    iterator = iter(groups)
+    total = next(iterator)
+    for group in iterator:
+        total = total + group
+    return total

@@ -1,0 +1,75 @@
+"""The two manifests: what may be told to everybody, and what the operator needs to know."""
+
+from __future__ import annotations
+
+import platform
+from importlib import metadata
+from typing import Any
+
+from accountants.core.accountant import Accountant
+from mechanisms.core.mechanism import Mechanism
+from pipeline.configuration.run import digest, resolved
+from pipeline.plan import Plan
+
+PACKAGES = ("apache-beam", "numpy", "scipy", "polars", "pyarrow", "river", "scikit-learn", "dp-accounting")
+UNFIT = "This is a simulation: its seed undoes the noise. Its outputs are unfit for publication."
+
+
+def versions() -> dict[str, str]:
+    """Versions of everything that can affect a result."""
+    found = {"python": platform.python_version(), "machine": platform.machine()}
+    for package in ("penstock", *PACKAGES):
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def guarantee_in_words(mechanism: Mechanism) -> dict[str, str]:
+    """What one mechanism promises, for people."""
+    guarantee = mechanism.guarantee
+    return {
+        "mechanism": type(mechanism).__module__.rpartition(".")[2],
+        "guarantee": guarantee.statement if guarantee.exists else "none: the mechanism has no privacy guarantee",
+        "unit": guarantee.unit,
+        "neighbours": guarantee.neighbours,
+        "theorem": guarantee.theorem,
+    }
+
+
+def public_manifest(plan: Plan) -> dict[str, Any]:
+    """What may be published with the releases: no secret, nothing that depends on data."""
+    config = resolved(plan.config)
+    if plan.config.mode == "deployment":
+        config.pop("source", None)
+    return {
+        "name": plan.config.name,
+        "mode": plan.config.mode,
+        "notice": UNFIT if plan.config.mode == "simulation" else "Released under the guarantee below.",
+        "configuration": config,
+        "configuration_digest": digest(plan.config).hex(),
+        "versions": versions(),
+        "guarantee": [guarantee_in_words(m) for m in plan.config.mechanism],
+        "sensitivity": {"max_cells": plan.max_cells, "l1": plan.max_cells, "l2": plan.max_cells**0.5},
+        "cells": plan.n_cells,
+        "windows": plan.calendar.n_windows,
+        "distinct_people": plan.config.source.has_people,
+    }
+
+
+def operator_manifest(plan: Plan, **facts: Any) -> dict[str, Any]:
+    """The operator's record of the run."""
+    noise = {"seed": plan.config.seed} if plan.key.simulation else {"epochs": len(plan.key.epochs)}
+    return {
+        "configuration": resolved(plan.config),
+        "configuration_digest": digest(plan.config).hex(),
+        "noise": noise,
+        "versions": versions(),
+        "accountants": [_name(a) for a in plan.accountants],
+        **facts,
+    }
+
+
+def _name(accountant: Accountant) -> str:
+    return type(accountant).__module__.rpartition(".")[2]

@@ -1,0 +1,107 @@
+"""After the last window: parts become files, the row equation is checked and the manifests are written."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from mechanisms.core.errors import RowEquationError
+from pipeline import parts, tables
+from pipeline.counting import Fate
+from pipeline.paths import parts_folder
+from pipeline.plan import Plan
+
+
+def merge_outputs(plan: Plan) -> None:
+    """Merge the parts of every table, each window once."""
+    public, operator = plan.folder / "public", plan.folder / "operator"
+    parts.merge_parts(parts_folder(plan, "releases"), public / "releases.parquet", tables.RELEASES, once="window")
+    parts.merge_parts(parts_folder(plan, "accounts_public"), public / "accounts.parquet", tables.ACCOUNTS)
+    parts.merge_parts(parts_folder(plan, "accounts"), operator / "accounts.parquet", tables.ACCOUNTS)
+    if plan.config.mode == "simulation" and plan.config.output.truth:
+        parts.merge_parts(parts_folder(plan, "truth"), operator / "truth.parquet", tables.TRUTH, once="window")
+    with parts.whole(operator / "rejects.jsonl") as temporary, temporary.open("wb") as target:
+        for path in sorted(parts_folder(plan, "rejects").glob("*.jsonl")):
+            with path.open("rb") as source:
+                shutil.copyfileobj(source, target)
+
+
+def row_equation(plan: Plan) -> dict[str, Any]:
+    """Rows by fate over the whole run; raises `RowEquationError` if one is missing or was counted twice."""
+    total = Fate()
+    for path in sorted(parts_folder(plan, "fates").glob("*.json")):
+        total.add(Fate(**json.loads(path.read_text(encoding="utf-8"))))
+    memberships = sum(json.loads(p.read_text()) for p in parts_folder(plan, "memberships").glob("*.json"))
+    equation = {
+        "rows": total.rows,
+        "used": total.used,
+        "duplicates": total.used - memberships,
+        "late": total.late,
+        "out_of_area": total.out_of_area,
+        "out_of_time": total.out_of_time,
+        "rejected": sum(total.rejected.values()),
+        "rejected_by_reason": dict(sorted(total.rejected.items())),
+    }
+    check_row_equation(equation)
+    return equation
+
+
+def check_row_equation(equation: dict[str, Any]) -> None:
+    """Raise `RowEquationError` unless rows = used + late + out of area + out of time + rejected."""
+    fates = {name: equation[name] for name in ("used", "late", "out_of_area", "out_of_time", "rejected")}
+    if equation["rows"] != sum(fates.values()) or not 0 <= equation["duplicates"] <= equation["used"]:
+        raise RowEquationError(f"{equation['rows']} rows were read, but their fates are {fates}")
+
+
+def user_summaries(plan: Plan) -> dict[str, Any] | None:
+    """Users seen, and the spread over them of distinct cells and active windows."""
+    if not plan.config.output.user_summaries:
+        return None
+    cells: list[int] = []
+    windows: list[int] = []
+    for path in sorted(parts_folder(plan, "users").glob("*.json")):
+        summary = json.loads(path.read_text())
+        cells += summary["cells"]
+        windows += summary["windows"]
+    return {
+        "users": len(cells),
+        "cells_per_user": _spread(cells),
+        "active_windows_per_user": _spread(windows),
+    }
+
+
+def _spread(values: list[int]) -> dict[str, float]:
+    if not values:
+        return {}
+    array = np.asarray(values)
+    return {
+        "mean": float(array.mean()),
+        "standard_deviation": float(array.std(ddof=1)) if len(array) > 1 else 0.0,
+        "minimum": int(array.min()),
+        "median": float(np.median(array)),
+        "maximum": int(array.max()),
+    }
+
+
+def stopped(plan: Plan) -> str | None:
+    """Why the run stopped before its last window, if it did."""
+    path = parts_folder(plan, "stopped") / "stopped.json"
+    return str(json.loads(path.read_text())) if path.exists() else None
+
+
+def actions(folder: Path) -> dict[str, int]:
+    """How many windows were published, repeated, suppressed and refused."""
+    frame = pl.scan_parquet(folder / "public" / "releases.parquet").select(pl.col("action").cast(pl.String), "window")
+    counted = frame.group_by("action").agg(pl.col("window").n_unique()).sort("action").collect()
+    return dict(counted.iter_rows())
+
+
+def clear_parts(plan: Plan) -> None:
+    """Remove what is no longer needed."""
+    for side in ("public", "operator"):
+        shutil.rmtree(plan.folder / side / "parts", ignore_errors=True)

@@ -1,0 +1,153 @@
+"""The plan of a run: what the driver works out once from the configuration and ships to every worker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accountants.core.accountant import Accountant, AccountingFacts
+from mechanisms.core.facts import Facts
+from mechanisms.core.mechanism import Mechanism
+from mechanisms.core.noise import NoiseKey, NoiseSource
+from mechanisms.core.window import Window
+from pipeline.agenda import Agenda
+from pipeline.configuration.run import RunConfig, digest
+from pipeline.sensors import SensorSchedule
+from pipeline.space import Space
+from pipeline.window import Calendar
+
+STREAM = "main"
+#: Counts of this many cells travel as one matrix: small enough for any worker, large enough to amortise a call.
+GROUP_CELLS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that workers need; immutable and picklable.
+
+    Parameters
+    ----------
+    config
+        The configuration as loaded.
+    space, calendar, agenda, sensors
+        Cells, windows, landmarks and active sensors, with nothing left to look up.
+    key
+        Noise key of the run.
+    folder
+        Where the run writes.
+    n_shards
+        Parts that users are split into while counting; never changes a result.
+    """
+
+    config: RunConfig
+    space: Space
+    calendar: Calendar
+    agenda: Agenda
+    sensors: SensorSchedule
+    key: NoiseKey
+    folder: Path
+    n_shards: int = 1
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """The one mechanism that works on counts."""
+        return next(m for m in self.config.mechanism if "counts" in m.stages)
+
+    @property
+    def accountants(self) -> tuple[Accountant, ...]:
+        """The accountants of the run, in the order of the configuration."""
+        return self.config.accountants
+
+    @cached_property
+    def n_cells(self) -> int:
+        """Number of cells."""
+        return len(self.space.cells)
+
+    @cached_property
+    def max_cells(self) -> int:
+        """The bound that counting enforces, hence the sensitivity."""
+        return min(self.config.bounding.max_cells or self.n_cells, self.n_cells)
+
+    @cached_property
+    def group(self) -> int:
+        """Windows whose counts travel together."""
+        return max(1, min(GROUP_CELLS // self.n_cells, self.n_windows))
+
+    @property
+    def n_windows(self) -> int:
+        """Windows of a finite run."""
+        if self.calendar.n_windows is None:
+            raise ValueError("an endless run has no number of windows")
+        return self.calendar.n_windows
+
+    def facts(self) -> Facts:
+        """What the mechanism may know."""
+        return Facts(
+            n_cells=self.n_cells,
+            max_cells=self.max_cells,
+            max_windows=self.config.bounding.max_windows,
+            max_block_cells=self.config.bounding.max_block_cells,
+            n_windows=self.calendar.n_windows,
+        )
+
+    def accounting_facts(self) -> AccountingFacts:
+        """What the accountants may know."""
+        return AccountingFacts(
+            n_cells=self.n_cells,
+            max_cells=self.max_cells,
+            max_windows=self.config.bounding.max_windows,
+            n_windows=self.calendar.n_windows,
+            overlapping=self.calendar.overlapping,
+            mechanism=self.mechanism,
+        )
+
+    def windows(self, first: int, last: int) -> list[Window]:
+        """Public facts of the windows from ``first`` to ``last``, active sensors included."""
+        windows = self.agenda.windows(first, last)
+        masks: NDArray[np.bool_] = self.sensors.masks(first, last)
+        if masks.all():
+            return windows
+        return [replace(window, active=mask) for window, mask in zip(windows, masks)]
+
+    def noise(self) -> NoiseSource:
+        """The keyed noise of this configuration."""
+        return NoiseSource(self.key, configuration=digest(self.config), stream=STREAM)
+
+    @cached_property
+    def digest_key(self) -> bytes | None:
+        """Key under which user ids are replaced at ingestion; None in a simulation."""
+        return None if self.key.simulation else self.key.subkey("pseudonym")
+
+    @cached_property
+    def hash_key(self) -> bytes:
+        """Key of the hashes that bounding decides by."""
+        return self.key.subkey("hash")
+
+
+def make_plan(config: RunConfig, folder: Path | None = None, **changes: Any) -> Plan:
+    """Resolve a configuration: reads the source only where cells are asked to come from the data."""
+    space = config.space.resolve(config.source)
+    calendar = config.windows.calendar(config.source.from_, config.source.until)
+    key = NoiseKey.from_seed(config.seed or 0) if config.mode == "simulation" else load_key(config.noise_key or "")
+    return Plan(
+        config=config,
+        space=space,
+        calendar=calendar,
+        agenda=Agenda(calendar, config.landmarks, config.budget_period, getattr(config.windows, "time_zone", None)),
+        sensors=config.sensors.prepare(space.cells, config.seed or 0),
+        key=key,
+        folder=folder or Path(config.output.path),
+        **changes,
+    )
+
+
+def load_key(text: str) -> NoiseKey:
+    """Noise key from ``env:NAME`` or a file."""
+    if text.startswith("env:"):
+        return NoiseKey.from_environment(text.removeprefix("env:"))
+    return NoiseKey.from_file(text)

@@ -1,0 +1,176 @@
+"""The ordered release: one vector per window, in order, each window once, nothing beyond the budget."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accountants.core.charges import concentrated_rho, pure_epsilon
+from accountants.landmark_budget import LandmarkBudget
+from mechanisms.core.errors import BudgetExceeded
+from mechanisms.core.event import Repeated
+from mechanisms.core.release import Release
+from mechanisms.core.state import State, decode_state, encode_state
+from mechanisms.core.window import Window
+from pipeline.configuration.run import digest
+from pipeline.ledger import Charge
+from pipeline.plan import STREAM, Plan
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Consecutive windows as they leave the loop: releases, charges to make durable first, and why it stopped."""
+
+    releases: tuple[Release, ...]
+    charges: tuple[Charge, ...]
+    stopped: str | None = None
+
+
+class ReleaseLoop:
+    """Steps the mechanism through consecutive windows; knows no Beam and keeps nothing between calls but bytes.
+
+    Parameters
+    ----------
+    plan
+        The run.
+
+    Notes
+    -----
+    `advance` is a pure function of (state, first window, counts): a retried call returns the same bytes, because
+    noise is keyed by the input and the state.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.mechanism = plan.mechanism
+        self.noise = plan.noise()
+        self.configuration = digest(plan.config)
+        self.name = type(self.mechanism).__name__
+        self.guard = next((a for a in plan.accountants if isinstance(a, LandmarkBudget)), None)
+        if self.guard is None and "landmark" in self.mechanism.guarantee.unit and not plan.calendar.overlapping:
+            self.guard = LandmarkBudget()
+        self.model = self.guard.start(plan.accounting_facts())[0] if self.guard else np.inf
+
+    def start(self) -> bytes:
+        """State before the first window."""
+        budget = self.guard.start(self.plan.accounting_facts())[1] if self.guard else {}
+        own: State = {"released": np.asarray(0), "stopped": np.asarray(False), "shown": np.zeros(self.plan.n_cells)}
+        return self._encode(self.mechanism.start(self.plan.facts()), budget, own)
+
+    def released(self, data: bytes) -> int:
+        """Last window that has been released: later arrivals for it or before it are no longer counted."""
+        return int(self._decode(data)[2]["released"])
+
+    def advance(self, data: bytes, first: int, counts: NDArray[Any]) -> tuple[Batch, bytes]:
+        """Release consecutive windows.
+
+        Parameters
+        ----------
+        data
+            State from `start` or the previous call.
+        first
+            Window of the first row of counts; must follow the last one released.
+        counts
+            Shape (n_windows, n_cells), bounded counts.
+        """
+        inner, budget, own = self._decode(data)
+        if first != int(own["released"]) + 1:
+            raise ValueError(f"window {first} does not follow window {int(own['released'])}")
+        releases: list[Release] = []
+        charges: list[Charge] = []
+        stopped = None
+        for window, vector in zip(self.plan.windows(first, first + len(counts) - 1), counts):
+            if bool(own["stopped"]):
+                break
+            try:
+                if self.guard:
+                    self.guard.check(window, self.mechanism.worst_charge(window, inner), self.model, budget)
+            except BudgetExceeded as error:
+                if self.plan.config.on_exhausted == "stop":
+                    own = own | {"stopped": np.asarray(True)}
+                    stopped = str(error)
+                    break
+                made, data_digest = [self._refuse(window, own)], ""
+            else:
+                noise = self.noise.at(window.start, window.end, "step", vector, inner)
+                made, inner = self.mechanism.step(window, vector, inner, noise)
+                data_digest = self._digest(window, vector)
+            for release in made:
+                if self.guard:
+                    _, budget = self.guard.charge(release, window, {}, self.model, budget)
+                charges.append(self._charge(release, window, data_digest))
+                own = own | self._shown(release, own)
+            releases += made
+            own = own | {"released": np.asarray(window.index)}
+        return Batch(tuple(releases), tuple(charges), stopped), self._encode(inner, budget, own)
+
+    def finish(self, data: bytes) -> Batch:
+        """Releases still owed at the end of a finite run."""
+        inner, _, own = self._decode(data)
+        if bool(own["stopped"]):
+            return Batch((), ())
+        nothing = np.zeros(self.plan.n_cells, np.int64)
+        noise = self.noise.at(0, int(own["released"]), "finish", nothing, inner)
+        return Batch(tuple(self.mechanism.finish(inner, noise)), ())
+
+    def _refuse(self, window: Window, own: State) -> Release:
+        shown = int(own.get("shown_window", np.asarray(0)))
+        values = np.asarray(own["shown"], np.float64)
+        return Release(
+            window=window.index,
+            values=values if window.active is None else np.where(window.active, values, np.nan),
+            action="refused",
+            charge=(Repeated(shown),),
+            landmark=window.landmark,
+            repeats=shown,
+            active=window.active,
+        )
+
+    @staticmethod
+    def _shown(release: Release, own: State) -> State:
+        if release.action != "published":
+            return {}
+        values = release.values if release.active is None else np.where(release.active, release.values, own["shown"])
+        return {"shown": values, "shown_window": np.asarray(release.window)}
+
+    def _digest(self, window: Window, vector: NDArray[Any]) -> str:
+        # Keyed: the digest of a short vector of small numbers could be inverted by trying them all.
+        message = f"{window.start} {window.end} ".encode() + np.ascontiguousarray(vector, "<i8").tobytes()
+        return hmac.new(self.plan.key.subkey("ledger"), message, hashlib.sha256).hexdigest()[:32]
+
+    def _charge(self, release: Release, window: Window, data_digest: str) -> Charge:
+        return Charge(
+            stream=STREAM,
+            window=release.window,
+            window_start=window.start,
+            window_end=window.end,
+            epsilon=pure_epsilon(release.charge),
+            rho=concentrated_rho(release.charge),
+            landmark=release.landmark,
+            configuration=self.configuration.hex()[:32],
+            data=data_digest,
+        )
+
+    def _encode(self, inner: State, budget: State, own: State) -> bytes:
+        mechanism = encode_state(self.name, self.mechanism.version, inner)
+        flat = {f"budget.{k}": np.asarray(v) for k, v in budget.items()} | {f"loop.{k}": v for k, v in own.items()}
+        return encode_state("release_loop", VERSION, flat | {"mechanism": np.frombuffer(mechanism, np.uint8)})
+
+    def _decode(self, data: bytes) -> tuple[State, State, State]:
+        flat = decode_state(data, "release_loop", VERSION)
+        raw = flat.pop("mechanism").tobytes()
+        inner = decode_state(raw, self.name, self.mechanism.version, self.mechanism.migrate)
+        parts = {p: {k.partition(".")[2]: v for k, v in flat.items() if k.startswith(p)} for p in ("budget.", "loop.")}
+        return inner, parts["budget."], parts["loop."]
+
+
+def with_lateness(release: Release, end: int, lateness: int) -> Release:
+    """The release with the time at which it can be published filled in."""
+    return release if release.available_at is not None else replace(release, available_at=end + lateness)

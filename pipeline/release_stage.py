@@ -1,0 +1,124 @@
+"""The release stage of the graph: counts in any order in, releases in order out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.coders import BytesCoder
+from apache_beam.transforms.timeutil import TimeDomain
+from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
+from apache_beam.utils.timestamp import Timestamp
+
+from mechanisms.core.state import decode_state
+from pipeline import parts, progress
+from pipeline.ledger import Ledger
+from pipeline.paths import PART_ROWS, ledger_path, parts_folder
+from pipeline.plan import STREAM, Plan
+from pipeline.release_loop import Batch, ReleaseLoop
+from pipeline.tables import releases_table
+
+
+class ReleaseInOrder(beam.DoFn):
+    """Step the release loop through the windows in order, whatever order their counts arrive in.
+
+    Counts wait in state until a timer at the end of their last window (plus allowed lateness) fires; any firing
+    releases *every* window up to it, empty ones included, so that firings may repeat or come in any order.
+    """
+
+    PENDING = BagStateSpec("pending", BytesCoder())
+    LOOP = ReadModifyWriteStateSpec("loop", BytesCoder())
+    DUE = TimerSpec("due", TimeDomain.WATERMARK)
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+
+    def setup(self) -> None:
+        """Make what is not shipped."""
+        self.loop = ReleaseLoop(self.plan)
+        self.ledger = Ledger(ledger_path(self.plan))
+
+    def process(
+        self,
+        element: tuple[str, bytes],
+        pending: Any = beam.DoFn.StateParam(PENDING),
+        due: Any = beam.DoFn.TimerParam(DUE),
+    ) -> None:
+        """Keep the counts and ask to be woken when their windows are over."""
+        data = decode_state(element[1], "counts", 1)
+        last = int(data["first"]) + len(data["bounded"]) - 1
+        pending.add(element[1])
+        due.set(Timestamp(micros=self.deadline(last) * 1000), dynamic_timer_tag=str(last))
+
+    def deadline(self, window: int) -> int:
+        """When a window is final, in milliseconds since 1970."""
+        return int(self.plan.calendar.end(window)) + self.plan.config.windows.allowed_lateness
+
+    @on_timer(DUE)
+    def fire(
+        self,
+        tag: str = beam.DoFn.DynamicTimerTagParam,
+        pending: Any = beam.DoFn.StateParam(PENDING),
+        loop: Any = beam.DoFn.StateParam(LOOP),
+    ) -> Iterator[Batch]:
+        """Release every window up to the one the timer was set for."""
+        state = loop.read() or self.loop.start()
+        first, last = self.loop.released(state) + 1, int(tag)
+        if last < first:
+            return
+        blocks, later = self._due(pending.read(), first, last)
+        pending.clear()
+        for data in later:
+            pending.add(data)
+        step = max(1, PART_ROWS // self.plan.n_cells)
+        for start in range(first, last + 1, step):
+            counts = self._window_counts(blocks, start, min(start + step - 1, last))
+            batch, state = self.loop.advance(state, start, counts)
+            self.ledger.append(batch.charges)
+            progress.advance(windows=len(batch.releases))
+            yield batch
+            if batch.stopped:
+                break
+        loop.write(state)
+
+    def _due(self, encoded: Iterable[bytes], first: int, last: int) -> tuple[dict[int, Any], list[bytes]]:
+        blocks, later = {}, []
+        for data in encoded:
+            block = decode_state(data, "counts", 1)
+            start = int(block["first"])
+            if start > last:
+                later.append(data)
+            elif start + len(block["bounded"]) - 1 >= first:
+                blocks[start] = block["bounded"]
+        return blocks, later
+
+    def _window_counts(self, blocks: dict[int, Any], first: int, last: int) -> Any:
+        counts = np.zeros((last - first + 1, self.plan.n_cells), np.int64)
+        for start, block in blocks.items():
+            low, high = max(first, start), min(last, start + len(block) - 1)
+            if low <= high:
+                counts[low - first : high - first + 1] = block[low - start : high - start + 1]
+        return counts
+
+
+class WriteReleases(beam.DoFn):
+    """Write batches of releases as parts."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+
+    def process(self, batch: Batch) -> Iterator[Batch]:
+        """Write one batch and pass it on to the accountants."""
+        plan = self.plan
+        if batch.stopped:
+            parts.write_json(parts_folder(plan, "stopped") / "stopped.json", batch.stopped)
+        if batch.releases:
+            first, last = batch.releases[0].window, batch.releases[-1].window
+            windows = plan.windows(first, last)
+            table = releases_table(
+                batch.releases, windows, plan.space.cells, STREAM, plan.config.windows.allowed_lateness
+            )
+            parts.write_part(parts_folder(plan, "releases"), f"{first:012d}", table)
+        yield batch

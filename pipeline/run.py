@@ -1,0 +1,143 @@
+"""Run one configuration from its input to its files."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mechanisms.core.errors import ConfigError, PenstockError
+from pipeline import outcome, parts
+from pipeline.configuration.run import RunConfig
+from pipeline.manifest import operator_manifest, public_manifest
+from pipeline.plan import Plan, make_plan
+
+DONE, FAILED, WRONG_USE, STOPPED = 0, 1, 2, 3
+#: What a run leaves in its folder, and so what the next run into it replaces.
+OUTPUTS = ("public", "operator", "report.html")
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run ended.
+
+    Parameters
+    ----------
+    exit_code
+        0 done, 3 stopped because a budget would be exceeded.
+    folder
+        Where the files are.
+    manifest
+        The operator's manifest.
+    """
+
+    exit_code: int
+    folder: Path
+    manifest: dict[str, Any]
+
+
+def run(
+    config: RunConfig,
+    folder: str | Path | None = None,
+    runner: str = "direct",
+    beam_options: Sequence[str] = (),
+    n_shards: int = 1,
+) -> Result:
+    """Run a configuration.
+
+    Parameters
+    ----------
+    config
+        As `pipeline.configuration.run.load` returns it.
+    folder
+        Where to write; None: the configuration's ``output.path``.
+    runner
+        ``direct``: Beam's in-process runner, pinned; others by Beam's own name.
+    beam_options
+        Passed on to Beam.
+    n_shards
+        Parts that users are split into while counting; never changes a result.
+
+    Raises
+    ------
+    PenstockError
+        `DataError` for unreadable input, `RowEquationError` if a row was lost, and the rest of the family.
+    """
+    begun = time.monotonic()
+    plan = make_plan(config, Path(folder) if folder else None, n_shards=n_shards)
+    _clear(plan)
+    spans = config.source.spans()
+    prepared = time.monotonic()
+    _execute(plan, spans, runner, beam_options)
+    executed = time.monotonic()
+    outcome.merge_outputs(plan)
+    equation = outcome.row_equation(plan)
+    reason = outcome.stopped(plan)
+    manifest = operator_manifest(
+        plan,
+        rows=equation,
+        users=outcome.user_summaries(plan),
+        windows={"planned": plan.n_windows, **outcome.actions(plan.folder)},
+        inputs=config.source.digests(),
+        exit={"code": STOPPED if reason else DONE, "reason": reason or "done"},
+    )
+    if config.mode == "simulation" and config.utility:
+        from pipeline.utility import write_utility
+
+        manifest["utility"] = write_utility(plan)
+    finished = time.monotonic()
+    manifest["seconds"] = {
+        "prepare": round(prepared - begun, 3),
+        "pipeline": round(executed - prepared, 3),
+        "finish": round(finished - executed, 3),
+    }
+    parts.write_json(plan.folder / "public" / "manifest.json", public_manifest(plan))
+    parts.write_json(plan.folder / "operator" / "manifest.json", manifest)
+    outcome.clear_parts(plan)
+    return Result(STOPPED if reason else DONE, plan.folder, manifest)
+
+
+def _clear(plan: Plan) -> None:
+    """Make the folder ready: a simulation replaces an earlier run; a deployment never touches one."""
+    earlier = [plan.folder / name for name in OUTPUTS if (plan.folder / name).exists()]
+    if earlier and plan.config.mode == "deployment":
+        raise ConfigError((f"output.path: {plan.folder} holds an earlier run; choose another folder",))
+    foreign = plan.folder.exists() and not earlier and any(plan.folder.iterdir())
+    if foreign:
+        raise ConfigError((f"output.path: {plan.folder} holds files that no run wrote; choose another folder",))
+    for path in earlier:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for side in ("public", "operator"):
+        (plan.folder / side).mkdir(parents=True, exist_ok=True)
+
+
+def _execute(plan: Plan, spans: list[Any], runner: str, beam_options: Sequence[str]) -> None:
+    import apache_beam as beam
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    from pipeline.graph import build
+
+    options = PipelineOptions(list(beam_options), save_main_session=False)
+    try:
+        with beam.Pipeline(runner=_runner(runner), options=options) as root:
+            build(root, plan, spans)
+    except RuntimeError as error:
+        # Beam adds the step's name to a worker's exception by wrapping it; the cause is what people need.
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, PenstockError):
+            cause = cause.__cause__
+        if cause is None:
+            raise
+        raise cause from None
+
+
+def _runner(name: str) -> Any:
+    if name != "direct":
+        return name
+    # Pinned: the name "DirectRunner" may pick another engine from one release of Beam to the next.
+    from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+    return FnApiRunner()

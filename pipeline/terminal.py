@@ -1,0 +1,72 @@
+"""What a person sees of a run: progress while it goes on, a summary at its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pipeline import progress
+from pipeline.run import STOPPED, Result
+
+
+@contextmanager
+def show_progress(enabled: bool) -> Iterator[None]:
+    """Show events read, windows released and the rate on standard error while the block runs."""
+    if not enabled:
+        yield
+        return
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    begun, events, windows = time.monotonic(), 0, 0
+    with Live(Text("starting …"), console=Console(stderr=True), transient=True, refresh_per_second=8) as live:
+
+        def listener(more_events: int, more_windows: int) -> None:
+            nonlocal events, windows
+            events, windows = events + more_events, windows + more_windows
+            rate = events / max(time.monotonic() - begun, 1e-9)
+            live.update(Text(f"{events:,} events read · {windows:,} windows released · {rate:,.0f} events/s"))
+
+        progress.listen(listener)
+        try:
+            yield
+        finally:
+            progress.silence(listener)
+
+
+def summary(result: Result) -> str:
+    """The end of a run in a few lines: what was read, what was released, what it cost, which files to open."""
+    manifest = result.manifest
+    rows, windows = manifest["rows"], manifest["windows"]
+    released = ", ".join(f"{n:,} {action}" for action, n in windows.items() if action != "planned")
+    lines = [
+        f"read      {rows['rows']:,} rows: {rows['used']:,} used ({rows['duplicates']:,} duplicates), "
+        f"{rows['late']:,} late, {rows['out_of_area']:,} out of area, {rows['out_of_time']:,} out of time, "
+        f"{rows['rejected']:,} rejected",
+        f"released  {windows['planned']:,} windows: {released}",
+    ]
+    users = manifest.get("users")
+    if users:
+        cells, active = users["cells_per_user"], users["active_windows_per_user"]
+        lines.append(
+            f"people    {users['users']:,}, each in {_spread(cells)} cells and {_spread(active)} windows"
+            if cells
+            else "people    none"
+        )
+    for name, value in manifest.get("utility", {}).items():
+        lines.append(f"utility   {name} {value:.4g}")
+    if result.exit_code == STOPPED:
+        lines.append(f"STOPPED   {manifest['exit']['reason']}")
+    lines.append(f"took      {sum(manifest['seconds'].values()):.1f} s")
+    lines.append("open")
+    files = ("public/releases.parquet", "public/accounts.parquet", "public/manifest.json", "operator/manifest.json")
+    for name in (*files, "operator/truth.parquet", "operator/utility.parquet"):
+        if (result.folder / name).exists():
+            lines.append(f"  {result.folder / name}")
+    return "\n".join(lines)
+
+
+def _spread(figure: dict[str, float]) -> str:
+    return f"{figure['mean']:.0f} ± {figure['standard_deviation']:.0f}"

@@ -1,0 +1,72 @@
+"""Utility of a finished simulation: released against true counts, by every metric asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from evaluation.utility import METRICS
+from pipeline import parts
+from pipeline.plan import STREAM, Plan
+from pipeline.tables import UTILITY
+
+
+def matrices(folder: Path, cells: tuple[str, ...]) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[Any]]:
+    """True and released counts of shape (n_cells, n_windows), and the indices of the windows.
+
+    Only windows and cells that were released are compared; elsewhere both are 0.
+    """
+    order = pl.DataFrame({"cell": list(cells), "row": np.arange(len(cells))})
+    released = _long(folder / "public" / "releases.parquet", "value", order)
+    windows = released["window"].unique().sort().to_numpy()
+    shape = (len(cells), len(windows))
+    values, active = np.zeros(shape), np.zeros(shape, bool)
+    at = (released["row"].to_numpy(), np.searchsorted(windows, released["window"].to_numpy()))
+    values[at] = released["value"].to_numpy()
+    active[at] = True
+    counted = _long(folder / "operator" / "truth.parquet", "count", order)
+    counted = counted.filter(pl.col("window").is_in(windows.tolist()))
+    truth = np.zeros(shape)
+    columns = np.searchsorted(windows, counted["window"].to_numpy())
+    truth[counted["row"].to_numpy(), columns] = counted["count"].to_numpy()
+    return np.where(active, truth, 0.0), values, windows
+
+
+def _long(path: Path, column: str, order: pl.DataFrame) -> pl.DataFrame:
+    frame = pl.read_parquet(path, columns=["window", "cell", column])
+    return frame.with_columns(pl.col("cell").cast(pl.String)).join(order, on="cell", how="left")
+
+
+def write_utility(plan: Plan) -> dict[str, float]:
+    """Write ``operator/utility.parquet``: each metric over the whole run and, where it has them, per window.
+
+    Returns
+    -------
+    The whole-run figure of every metric.
+    """
+    truth, released, windows = matrices(plan.folder, plan.space.cells)
+    records: list[dict[str, Any]] = []
+    totals: dict[str, float] = {}
+    for name in plan.config.utility:
+        metric = METRICS[name]
+        totals[name] = float(metric.function(truth, released))
+        records.append(_record(name, "run", None, totals[name]))
+        if metric.scope == "window":
+            per_window = np.asarray(metric.values(truth, released))
+            records += [_record(name, "window", int(w), float(v)) for w, v in zip(windows, per_window)]
+        else:
+            per_cell = np.asarray(metric.values(truth, released))
+            records += [_record(name, f"cell:{c}", None, float(v)) for c, v in zip(plan.space.cells, per_cell)]
+    with parts.whole(plan.folder / "operator" / "utility.parquet") as temporary:
+        pq.write_table(pa.Table.from_pylist(records, schema=UTILITY), temporary)
+    return totals
+
+
+def _record(metric: str, scope: str, window: int | None, value: float) -> dict[str, Any]:
+    return {"stream": STREAM, "metric": metric, "scope": scope, "window": window, "value": value}
