@@ -1,0 +1,124 @@
+"""A rectangle of equal cells in latitude and longitude."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from mechanisms.core.errors import ParameterError
+from mechanisms.core.parameters import parameter
+from pipeline.space import Space
+
+_CHUNK = 1 << 16  # rows at a time: all intermediate arrays stay in the processor's cache
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid(Space):
+    """A box cut into ``rows`` × ``columns`` cells, named r00c00 (south-west) to the north-east, row by row.
+
+    A cell contains its southern and western edge but not its northern and eastern one; only the box's own northern
+    and eastern edges belong to it. Edges are the decimal numbers one expects (rounded to 10⁻¹² degrees), so that a
+    point on an inner edge is in exactly the cell that the edge begins.
+
+    Parameters
+    ----------
+    south, north
+        Latitudes of the box, in degrees.
+    west, east
+        Longitudes of the box, in degrees; a box across the 180th meridian has an ``east`` above 180.
+    rows, columns
+        Cells from south to north, and from west to east.
+
+    Notes
+    -----
+    O(1) a row.
+
+    Examples
+    --------
+    >>> grid = Grid(south=37.74, north=37.82, west=-122.47, east=-122.37, rows=10, columns=10)
+    >>> len(grid.cells), grid.cells[23]
+    (100, 'r02c03')
+    >>> frame = pl.DataFrame({"latitude": [37.748, 37.82, 37.83], "longitude": [-122.47, -122.37, -122.4]})
+    >>> [grid.cells[i] if i >= 0 else None for i in grid.place(frame)]
+    ['r01c00', 'r09c09', None]
+    """
+
+    south: float = parameter(doc="southern edge", at_least=-90, at_most=90, unit="degrees")
+    north: float = parameter(doc="northern edge", at_least=-90, at_most=90, unit="degrees")
+    west: float = parameter(doc="western edge", at_least=-180, at_most=180, unit="degrees")
+    east: float = parameter(doc="eastern edge", at_least=-180, at_most=540, unit="degrees")
+    rows: int = parameter(doc="cells from south to north", at_least=1)
+    columns: int = parameter(doc="cells from west to east", at_least=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for low, high in (("south", "north"), ("west", "east")):
+            if getattr(self, high) <= getattr(self, low):
+                raise ParameterError(high, getattr(self, high), f"above {low} ({getattr(self, low):g})")
+        if self.east - self.west > 360:
+            raise ParameterError("east", self.east, f"at most 360 degrees from west ({self.west:g})")
+        for name, size in (("rows", self.north - self.south), ("columns", self.east - self.west)):
+            if size / getattr(self, name) < 1e-9:
+                raise ParameterError(name, getattr(self, name), "small enough for cells of 1e-9 degrees")
+
+    @cached_property
+    def cells(self) -> tuple[str, ...]:
+        """Names of all cells: row 0 (south) first, west to east in each row."""
+        tall, wide = (max(2, len(str(n - 1))) for n in (self.rows, self.columns))
+        return tuple(f"r{row:0{tall}}c{column:0{wide}}" for row in range(self.rows) for column in range(self.columns))
+
+    @cached_property
+    def _edges(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Edges of the rows, shape (rows + 1,), and of the columns, shape (columns + 1,)."""
+        return _edges(self.south, self.north, self.rows), _edges(self.west, self.east, self.columns)
+
+    def place(self, frame: pl.DataFrame) -> NDArray[np.int64]:
+        """Cell index of every row, shape (n_rows,); −1 outside the box."""
+        latitude, longitude = frame["latitude"].to_numpy(), frame["longitude"].to_numpy()
+        placed = np.empty(len(latitude), np.int64)
+        for start in range(0, len(placed), _CHUNK):
+            chunk = slice(start, start + _CHUNK)
+            placed[chunk] = self._place(latitude[chunk], longitude[chunk])
+        return placed
+
+    def _place(self, latitude: NDArray[np.float64], longitude: NDArray[np.float64]) -> NDArray[np.int64]:
+        row_edges, column_edges = self._edges
+        if self.east > 180:
+            longitude = np.where(longitude < self.west, longitude + 360, longitude)
+        inside = (latitude >= self.south) & (latitude <= self.north)
+        inside &= (longitude >= self.west) & (longitude <= self.east)
+        cell = _position(latitude, row_edges) * self.columns + _position(longitude, column_edges)
+        return np.where(inside, cell, -1)
+
+    def geometry(self) -> list[dict[str, Any]]:
+        """The polygon of every cell, as closed rings of [longitude, latitude]."""
+        row_edges, column_edges = (edges.tolist() for edges in self._edges)
+        polygons = [
+            [[west, south], [east, south], [east, north], [west, north], [west, south]]
+            for south, north in pairwise(row_edges)
+            for west, east in pairwise(column_edges)
+        ]
+        return [{"cell": cell, "polygon": polygon} for cell, polygon in zip(self.cells, polygons)]
+
+
+def _edges(low: float, high: float, n: int) -> NDArray[np.float64]:
+    edges = np.round(np.linspace(low, high, n + 1), 12)
+    edges[0], edges[-1] = low, high
+    return edges
+
+
+def _position(values: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Cell of every value: a division, corrected where rounding put it on the wrong side of an edge."""
+    n = len(edges) - 1
+    scaled = (values - edges[0]) * (n / (edges[-1] - edges[0]))
+    position: NDArray[np.int64] = np.clip(scaled, 0, n - 1, out=scaled).astype(np.int64)
+    position -= values < edges[position]
+    position += values >= edges[position + 1]
+    np.clip(position, 0, n - 1, out=position)
+    return position

@@ -1,0 +1,143 @@
+"""Hexagons of the H3 grid."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from mechanisms.core.errors import DataError, ParameterError, PenstockError
+from mechanisms.core.parameters import parameter
+from pipeline.space import Space
+from pipeline.spaces._sphere import unit_vectors
+from pipeline.spaces._table import read_table
+
+_BOX = ("south", "north", "west", "east")
+
+
+@dataclass(frozen=True, kw_only=True)
+class H3(Space):
+    """Cells of the H3 grid (Uber, 2018): those listed, or all that touch a box; needs the extra ``penstock[h3]``.
+
+    Parameters
+    ----------
+    resolution
+        H3 resolution, from 0 (about 1,100 km across an edge) to 15 (about half a metre).
+    list_, file
+        Names of the cells (``list`` in YAML), or a file with one name a line or a column ``cell``.
+    south, north, west, east
+        Box in degrees, in place of a list: every cell that it touches, in order of name.
+
+    Raises
+    ------
+    ParameterError
+        Unless exactly one of list, file and box is given, or if a cell is not one of this resolution.
+    PenstockError
+        If the library is not installed.
+
+    Notes
+    -----
+    One call into the library a row inside the cells' bounding box, about half a microsecond.
+    """
+
+    resolution: int = parameter(doc="H3 resolution", at_least=0, at_most=15)
+    list_: tuple[str, ...] = parameter((), key="list", doc="names of the cells")
+    file: str | None = parameter(None, kind="path", doc="file that lists the cells")
+    south: float | None = parameter(None, doc="southern edge of a box", at_least=-90, at_most=90, unit="degrees")
+    north: float | None = parameter(None, doc="northern edge of a box", at_least=-90, at_most=90, unit="degrees")
+    west: float | None = parameter(None, doc="western edge of a box", at_least=-180, at_most=180, unit="degrees")
+    east: float | None = parameter(None, doc="eastern edge of a box", at_least=-180, at_most=180, unit="degrees")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        missing = [name for name in _BOX if getattr(self, name) is None]
+        if 0 < len(missing) < 4:
+            raise ParameterError(missing[0], None, "given together with " + ", ".join(_BOX))
+        if sum((bool(self.list_), self.file is not None, not missing)) != 1:
+            raise ParameterError("h3", self, "exactly one of list, file and a box (south, north, west, east)")
+        for low, high in (("south", "north"), ("west", "east")):
+            if not missing and getattr(self, high) <= getattr(self, low):
+                raise ParameterError(high, getattr(self, high), f"above {low} ({getattr(self, low):g})")
+
+    @cached_property
+    def cells(self) -> tuple[str, ...]:
+        """Names of the cells: in the order listed, or sorted where they come from a box."""
+        if self.south is not None:
+            return self._cells_of_box()
+        if self.file is None:
+            return self._checked(self.list_)
+        try:
+            return self._checked(tuple(read_table(self.file, required=("cell",))["cell"]))
+        except ParameterError as error:
+            raise DataError(f"{self.file}: {error}") from error
+
+    def _checked(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        library = _library()
+        if len(set(names)) < len(names):
+            raise ParameterError("list", next(n for n in names if names.count(n) > 1), "listed once only")
+        for name in names:
+            if not library.is_valid_cell(name) or library.get_resolution(name) != self.resolution:
+                raise ParameterError("list", name, f"an H3 cell of resolution {self.resolution}")
+        return names
+
+    def _cells_of_box(self) -> tuple[str, ...]:
+        library = _library()
+        corners = [
+            (self.south, self.west),
+            (self.south, self.east),
+            (self.north, self.east),
+            (self.north, self.west),
+        ]
+        box = library.LatLngPoly(corners)
+        return tuple(sorted(library.h3shape_to_cells_experimental(box, self.resolution, contain="overlap")))
+
+    @cached_property
+    def _positions(self) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+        """The cells as sorted integers, and the position of each in `cells`."""
+        numbers = np.array([_library().str_to_int(cell) for cell in self.cells], np.uint64)
+        order = np.argsort(numbers)
+        return numbers[order], order
+
+    @cached_property
+    def _cap(self) -> tuple[NDArray[np.float64], float]:
+        """A cap of the sphere around all cells: its centre, and the smallest inner product with it."""
+        corners = np.array([corner for cell in self.cells for corner in _library().cell_to_boundary(cell)])
+        vectors = unit_vectors(corners[:, 0], corners[:, 1])
+        centre = vectors.mean(axis=0)
+        centre /= max(float(np.linalg.norm(centre)), 1e-12)
+        least = float((vectors @ centre).min())
+        # The corners are the farthest points of a cell as long as the cap is smaller than a hemisphere.
+        return centre, least - 1e-9 if least > 0 else -2.0
+
+    def place(self, frame: pl.DataFrame) -> NDArray[np.int64]:
+        """Cell index of every row, shape (n_rows,); −1 outside the cells."""
+        latitude, longitude = frame["latitude"].to_numpy(), frame["longitude"].to_numpy()
+        centre, least = self._cap
+        near = np.flatnonzero(unit_vectors(latitude, longitude) @ centre >= least)
+        locate = importlib.import_module("h3.api.basic_int").latlng_to_cell
+        resolution = [self.resolution] * len(near)
+        located = map(locate, latitude[near].tolist(), longitude[near].tolist(), resolution)
+        numbers = np.fromiter(located, np.uint64, len(near))
+        known, position = self._positions
+        candidate = np.minimum(np.searchsorted(known, numbers), len(known) - 1)
+        placed = np.full(len(latitude), -1, np.int64)
+        placed[near] = np.where(known[candidate] == numbers, position[candidate], -1)
+        return placed
+
+    def geometry(self) -> list[dict[str, Any]]:
+        """The polygon of every cell, as closed rings of [longitude, latitude]."""
+        rings = [[[lon, lat] for lat, lon in _library().cell_to_boundary(cell)] for cell in self.cells]
+        return [{"cell": cell, "polygon": [*ring, ring[0]]} for cell, ring in zip(self.cells, rings)]
+
+
+def _library() -> Any:
+    """The H3 library, imported when first needed."""
+    try:
+        return importlib.import_module("h3")
+    except ImportError as error:
+        raise PenstockError("space h3 needs the H3 library: install penstock[h3]") from error

@@ -1,0 +1,156 @@
+"""Named places: shops, stops, points of interest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from mechanisms.core.errors import DataError, ParameterError, PenstockError
+from mechanisms.core.parameters import parameter
+from pipeline.source import Source
+from pipeline.space import Space
+from pipeline.spaces._table import read_table
+
+ELSEWHERE = "elsewhere"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Places(Space):
+    """One cell for every known place, and if wanted one more for all others.
+
+    Parameters
+    ----------
+    list_
+        Names of the places (``list`` in YAML), in the order of the cells.
+    file
+        File that lists them: one name a line, or a CSV file with a column ``place`` and, for maps, ``latitude`` and
+        ``longitude``.
+    top
+        The K places with the most events in the data, ties in order of name. Private data decides which these are,
+        so a deployment refuses it.
+    elsewhere
+        Add a last cell named ``elsewhere`` for every other place; without it they are out of the area.
+
+    Raises
+    ------
+    ParameterError
+        Unless exactly one of ``list``, ``file`` and ``top`` is given, or if a name is empty or given twice.
+    DataError
+        If the file cannot be read.
+
+    Notes
+    -----
+    One hash join a block. `resolve` with ``top`` reads the source once; memory O(places).
+
+    Examples
+    --------
+    >>> places = Places(list_=("station", "market"), elsewhere=True)
+    >>> places.cells
+    ('station', 'market', 'elsewhere')
+    >>> places.place(pl.DataFrame({"place": ["market", "home"]}))
+    array([1, 2])
+    """
+
+    reads = ("place",)
+
+    list_: tuple[str, ...] = parameter((), key="list", doc="names of the places")
+    file: str | None = parameter(None, kind="path", doc="file that lists the places")
+    top: int | None = parameter(None, at_least=1, doc="so many places with the most events in the data")
+    elsewhere: bool = parameter(False, doc="count all other places in a cell of their own")
+    found: tuple[str, ...] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if sum((bool(self.list_), self.file is not None, self.top is not None)) != 1:
+            raise ParameterError("places", self, "exactly one of list, file and top")
+        if self.file is None:
+            _check_names(self.list_, self.elsewhere)
+
+    @property
+    def derived_from_data(self) -> bool:
+        """Whether the places are the busiest ones of the data."""
+        return self.top is not None
+
+    @cached_property
+    def cells(self) -> tuple[str, ...]:
+        """Names of the places, and ``elsewhere`` last if wanted."""
+        return (*self._names, ELSEWHERE) if self.elsewhere else self._names
+
+    @cached_property
+    def _names(self) -> tuple[str, ...]:
+        if self.found is not None:
+            return self.found
+        if self.top is not None:
+            raise PenstockError("places: the busiest places are known only after resolve(source)")
+        if self.file is None:
+            return self.list_
+        names = tuple(self._table["place"])
+        try:
+            _check_names(names, self.elsewhere)
+        except ParameterError as error:
+            raise DataError(f"{self.file}: {error}") from error
+        return names
+
+    @cached_property
+    def _table(self) -> pl.DataFrame:
+        assert self.file is not None
+        return read_table(self.file, required=("place",), coordinates="optional")
+
+    def resolve(self, source: Source) -> Places:
+        """Find the busiest places by counting the events of each in the time range of the source."""
+        if self.top is None:
+            return self
+        n_events = pl.DataFrame(schema={"place": pl.String, "n": pl.UInt64})
+        for span in source.spans():
+            for block in source.read(span):
+                in_time = block.frame.filter(_in_time(source))
+                counted = in_time.group_by("place").agg(pl.len().cast(pl.UInt64).alias("n"))
+                n_events = pl.concat([n_events, counted]).group_by("place").agg(pl.col("n").sum())
+        if self.elsewhere:
+            n_events = n_events.filter(pl.col("place") != ELSEWHERE)
+        busiest = n_events.sort(["n", "place"], descending=[True, False]).head(self.top)
+        return replace(self, found=tuple(busiest["place"]))
+
+    def place(self, frame: pl.DataFrame) -> NDArray[np.int64]:
+        """Cell index of every row, shape (n_rows,); −1 for an unknown place, unless there is ``elsewhere``."""
+        found = frame.select("place").join(self._positions, on="place", how="left", maintain_order="left")
+        unknown = len(self._names) if self.elsewhere else -1
+        return found["position"].fill_null(unknown).to_numpy()
+
+    @cached_property
+    def _positions(self) -> pl.DataFrame:
+        names = pl.Series("place", self._names, pl.String)
+        return pl.DataFrame({"place": names, "position": np.arange(len(names))})
+
+    def geometry(self) -> list[dict[str, Any]]:
+        """The point of every place whose coordinates are in the file."""
+        if self.file is None or "latitude" not in self._table.columns:
+            return super().geometry()
+        points = dict(zip(self._table["place"], self._table.select("longitude", "latitude").rows()))
+        return [{"cell": cell} | ({"point": list(points[cell])} if cell in points else {}) for cell in self.cells]
+
+
+def _in_time(source: Source) -> pl.Expr:
+    condition = pl.lit(True)
+    if source.from_ is not None:
+        condition &= pl.col("time") >= source.from_
+    if source.until is not None:
+        condition &= pl.col("time") < source.until
+    return condition
+
+
+def _check_names(names: tuple[str, ...], elsewhere: bool) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if not isinstance(name, str) or not name:
+            raise ParameterError("list", name, "a name that is not empty")
+        if name in seen:
+            raise ParameterError("list", name, "listed once only")
+        if elsewhere and name == ELSEWHERE:
+            raise ParameterError("list", name, "no place of this name where elsewhere is true")
+        seen.add(name)

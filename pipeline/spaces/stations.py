@@ -1,0 +1,89 @@
+"""Stations: every event belongs to the nearest one, if that is near enough."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from scipy.spatial import cKDTree
+
+from mechanisms.core.errors import DataError
+from mechanisms.core.parameters import parameter
+from pipeline.space import Space
+from pipeline.spaces._sphere import EARTH_RADIUS, unit_vectors
+from pipeline.spaces._table import read_table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stations(Space):
+    """One cell for every station; an event is at the nearest station on the sphere, within ``radius``.
+
+    Parameters
+    ----------
+    file
+        CSV file with the columns ``station``, ``latitude``, ``longitude`` and, if stations form groups, ``group``.
+    radius
+        Distance in metres up to which (inclusive) an event belongs to a station; beyond, it is out of the area.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read, is empty, or names a station twice; names the file and the line.
+
+    Notes
+    -----
+    O(log n_cells) a row in a k-d tree on the unit sphere, where the nearest point by chord is the nearest by great
+    circle. Of two stations at the same point the first one wins.
+    """
+
+    file: str = parameter(doc="CSV file of the stations", kind="path")
+    radius: float = parameter(doc="largest distance of an event from its station", above=0, unit="metres")
+
+    @cached_property
+    def _table(self) -> pl.DataFrame:
+        table = read_table(self.file, required=("station",), coordinates="required")
+        if table.is_empty():
+            raise DataError(f"{self.file}: no station is listed")
+        twice = table["station"].is_first_distinct().arg_min()
+        if twice is not None and not table["station"].is_first_distinct()[twice]:
+            raise DataError(f"{self.file}:{twice + 2}: station {table['station'][twice]!r} is listed twice")
+        return table
+
+    @cached_property
+    def cells(self) -> tuple[str, ...]:
+        """Names of the stations, in the order of the file."""
+        return tuple(self._table["station"])
+
+    @cached_property
+    def groups(self) -> tuple[str, ...] | None:
+        """Group of every station, in the order of the cells; None where the file has no groups."""
+        return tuple(self._table["group"].fill_null("")) if "group" in self._table.columns else None
+
+    @cached_property
+    def _tree(self) -> tuple[Any, NDArray[np.int64]]:
+        """Tree over the distinct points, and the first station at each."""
+        points = unit_vectors(self._table["latitude"].to_numpy(), self._table["longitude"].to_numpy())
+        _, first = np.unique(points, axis=0, return_index=True)
+        first = np.sort(first)
+        return cKDTree(points[first]), first.astype(np.int64)
+
+    def place(self, frame: pl.DataFrame) -> NDArray[np.int64]:
+        """Cell index of every row, shape (n_rows,); −1 further than ``radius`` from every station."""
+        tree, station = self._tree
+        points = unit_vectors(frame["latitude"].to_numpy(), frame["longitude"].to_numpy())
+        chord, nearest = tree.query(points)
+        near = 2 * EARTH_RADIUS * np.arcsin(np.minimum(chord / 2, 1)) <= self.radius
+        return np.where(near, station[nearest], -1)
+
+    def geometry(self) -> list[dict[str, Any]]:
+        """The point of every station, and its group."""
+        points = self._table.select("longitude", "latitude").rows()
+        groups = self.groups or (None,) * len(points)
+        return [
+            {"cell": cell, "point": list(point)} | ({"group": group} if group else {})
+            for cell, point, group in zip(self.cells, points, groups)
+        ]
