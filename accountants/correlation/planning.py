@@ -1,0 +1,112 @@
+"""Epsilons chosen so that the total temporal privacy loss never passes a goal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from accountants.correlation.hull import Array
+from accountants.correlation.leakage_function import Correlation, LeakageFunction, leakage_function
+from accountants.correlation.losses import leaked
+from mechanisms.core.errors import ParameterError
+
+
+def largest_epsilon(
+    goal: float, backward: Correlation = None, forward: Correlation = None, horizon: int | None = None
+) -> float:
+    """Largest constant epsilon whose total temporal loss stays at or under a goal at every release.
+
+    Parameters
+    ----------
+    goal
+        Bound on the total temporal loss of every release, in nats, above 0.
+    backward, forward
+        Matrices or leakage functions; None where the adversary knows none.
+    horizon
+        Number of releases; None for an endless stream.
+
+    Returns
+    -------
+    float
+        0 if no positive epsilon works: an endless stream in which some step reveals the one before.
+
+    Notes
+    -----
+    About fifty suprema (endless), or fifty runs over the horizon. Rounded down, so that the loss stays under the goal.
+
+    Examples
+    --------
+    >>> matrix = [[0.8, 0.2], [0.2, 0.8]]
+    >>> round(largest_epsilon(1.0, matrix, matrix), 4), round(largest_epsilon(1.0, matrix, matrix, horizon=3), 4)
+    (0.3107, 0.4316)
+    >>> largest_epsilon(1.0, np.eye(2), np.eye(2)), largest_epsilon(1.0, np.eye(2), np.eye(2), horizon=4)
+    (0.0, 0.25)
+    """
+    _check(goal, horizon)
+    before, after = leakage_function(backward), leakage_function(forward)
+    if horizon is None:
+        return _largest(goal, lambda epsilon: before.supremum(epsilon) + after.supremum(epsilon) - epsilon)
+    return _largest(goal, lambda epsilon: _largest_total(np.full(horizon, epsilon), before, after))
+
+
+def epsilon_schedule(goal: float, horizon: int, backward: Correlation = None, forward: Correlation = None) -> Array:
+    """Epsilon of each of `horizon` releases, the first and the last larger, whose total loss is the goal throughout.
+
+    The middle releases get the epsilon of an endless stream; the first, which has nothing before it, gets what the
+    backward loss converges to, so that it is there at once, and the last what the forward loss converges to.
+
+    Parameters
+    ----------
+    goal
+        Bound on the total temporal loss of every release, in nats, above 0.
+    horizon
+        Number of releases, at least 1.
+    backward, forward
+        Matrices or leakage functions; None where the adversary knows none.
+
+    Returns
+    -------
+    Array
+        Shape (horizon,). Where no positive epsilon lasts for ever, the constant `largest_epsilon` of the horizon.
+
+    Notes
+    -----
+    Source: Cao et al., TKDE 2019, the allocation by quantification for finite series.
+
+    Examples
+    --------
+    >>> matrix = [[0.8, 0.2], [0.2, 0.8]]
+    >>> epsilon_schedule(1.0, 4, matrix, matrix).round(4)
+    array([0.6553, 0.3107, 0.3107, 0.6553])
+    """
+    _check(goal, horizon)
+    before, after = leakage_function(backward), leakage_function(forward)
+    epsilon = largest_epsilon(goal, before, after)
+    if horizon == 1 or epsilon == 0.0:
+        return np.full(horizon, largest_epsilon(goal, before, after, horizon))
+    schedule = np.full(horizon, epsilon)
+    schedule[0], schedule[-1] = before.supremum(epsilon), after.supremum(epsilon)
+    return schedule
+
+
+def _check(goal: float, horizon: int | None) -> None:
+    if not 0 < goal < math.inf:
+        raise ParameterError("goal", goal, "a finite number above 0 (nats)")
+    if horizon is not None and (isinstance(horizon, bool) or not isinstance(horizon, int | np.integer) or horizon < 1):
+        raise ParameterError("horizon", horizon, "a whole number of at least 1, or None for an endless stream")
+
+
+def _largest_total(charges: Array, before: LeakageFunction, after: LeakageFunction) -> float:
+    return float((leaked(charges, before) + charges + leaked(charges[::-1], after)[::-1]).max())
+
+
+def _largest(goal: float, loss: Callable[[float], float]) -> float:
+    """Largest epsilon in [0, goal] with loss(epsilon) <= goal, by bisection from the safe side of an increasing loss."""
+    if loss(goal) <= goal:
+        return float(goal)
+    safe, unsafe = 0.0, float(goal)
+    while safe < (middle := 0.5 * (safe + unsafe)) < unsafe:
+        safe, unsafe = (middle, unsafe) if loss(middle) <= goal else (safe, middle)
+    return safe
