@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -14,7 +14,6 @@ from mechanisms.core.window import Window
 from pipeline.calendar import Calendar
 from pipeline.landmarks import Landmarks
 from pipeline.local_time import DAY, wall_time
-from pipeline.sensors import SensorSchedule
 
 _BLOCK = 1024
 
@@ -35,7 +34,7 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Agenda:
-    """Windows with their landmarks, budget periods and active sensors.
+    """Windows with their landmarks and budget periods.
 
     A window belongs to the budget period in which it starts. Periods of whole days begin at local midnight, of the
     day of the run's first window; others follow each other from the start of window 1. Without a period the whole run
@@ -53,8 +52,6 @@ class Agenda:
         Length of a budget period in milliseconds, at least one step of the calendar; None: the whole run.
     time_zone
         IANA time zone of periods of whole days; None: that of the windows.
-    sensors
-        Which cells publish; None: all.
 
     Raises
     ------
@@ -79,7 +76,6 @@ class Agenda:
     landmarks: Landmarks | None = None
     budget_period_ms: int | None = None
     time_zone: str | None = None
-    sensors: SensorSchedule | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.landmarks is not None:
@@ -96,7 +92,7 @@ class Agenda:
         """Facts of one window (1-based)."""
         first, block = self.__dict__.get("_block", (1, []))
         if not first <= index < first + len(block):
-            first, last = index, index + self._block_size - 1
+            first, last = index, index + _BLOCK - 1
             if self.calendar.n_windows is not None:
                 last = max(index, min(last, self.calendar.n_windows))
             block = self.windows(first, last)
@@ -123,53 +119,29 @@ class Agenda:
             first = until + 1
         return found
 
-    @property
-    def _block_size(self) -> int:
-        n_cells = 1 if self.sensors is None else self.sensors.n_cells
-        return max(1, min(_BLOCK, 2**22 // n_cells))
-
     def _cut(self, stretch: Stretch, first: int, last: int) -> list[Window]:
         piece = slice(first - stretch.first, last - stretch.first + 1)
-        if self.sensors is None or self.sensors.all_active:
-            active: Any = [None] * (last - first + 1)
-        else:
-            active = self.sensors.masks(first, last)
+        columns = (
+            range(first, last + 1),
+            self.calendar.starts(first, last).tolist(),
+            self.calendar.ends(first, last).tolist(),
+            stretch.landmark[piece].tolist(),
+            *(facts[piece] for facts in (stretch.landmarks_to_come, stretch.regulars_to_come)),
+            *(facts[piece] for facts in (stretch.period, stretch.n_landmarks, stretch.n_windows)),
+        )
         return [
             Window(
                 index=index,
                 start=start,
                 end=end,
                 landmark=landmark,
-                landmarks_to_come=landmarks_to_come,
-                regulars_to_come=regulars_to_come,
+                landmarks_to_come=landmarks,
+                regulars_to_come=regulars,
                 period=period,
                 n_landmarks=n_landmarks,
                 n_windows=n_windows,
-                active=sensors,
             )
-            for (
-                index,
-                start,
-                end,
-                landmark,
-                landmarks_to_come,
-                regulars_to_come,
-                period,
-                n_landmarks,
-                n_windows,
-                sensors,
-            ) in zip(
-                range(first, last + 1),
-                self.calendar.starts(first, last).tolist(),
-                self.calendar.ends(first, last).tolist(),
-                stretch.landmark[piece].tolist(),
-                stretch.landmarks_to_come[piece],
-                stretch.regulars_to_come[piece],
-                stretch.period[piece],
-                stretch.n_landmarks[piece],
-                stretch.n_windows[piece],
-                active,
-            )
+            for index, start, end, landmark, landmarks, regulars, period, n_landmarks, n_windows in zip(*columns)
         ]
 
     @cached_property

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from mechanisms.core.errors import DataError, ParameterError
 from mechanisms.core.parameters import Checked, parameter
+from pipeline.alternatives import check_one_of
 
 
 @dataclass(frozen=True)
@@ -112,8 +113,7 @@ class Sensors(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if sum((self.active is not None, bool(self.fixed), self.schedule is not None)) > 1:
-            raise ParameterError("sensors", self, "only one of active, fixed and schedule")
+        check_one_of({"active": self.active, "fixed": self.fixed, "schedule": self.schedule}, required=False)
 
     def prepare(self, cells: tuple[str, ...], seed: int) -> SensorSchedule:
         """Resolve names and read the file.

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from mechanisms.core.errors import DataError, ParameterError, PenstockError
 from mechanisms.core.parameters import parameter
+from pipeline.alternatives import check_one_of
 from pipeline.space import Space
 from pipeline.spaces._sphere import unit_vectors
 from pipeline.spaces._table import read_table
@@ -58,8 +59,7 @@ class H3(Space):
         missing = [name for name in _BOX if getattr(self, name) is None]
         if 0 < len(missing) < 4:
             raise ParameterError(missing[0], None, "given together with " + ", ".join(_BOX))
-        if sum((bool(self.list_), self.file is not None, not missing)) != 1:
-            raise ParameterError("h3", self, "exactly one of list, file and a box (south, north, west, east)")
+        check_one_of({"list": self.list_, "file": self.file, "south": self.south})
         for low, high in (("south", "north"), ("west", "east")):
             if not missing and getattr(self, high) <= getattr(self, low):
                 raise ParameterError(high, getattr(self, high), f"above {low} ({getattr(self, low):g})")

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from mechanisms.core.errors import DataError, ParameterError, PenstockError
 from mechanisms.core.parameters import parameter
+from pipeline.alternatives import check_one_of
 from pipeline.source import Source
 from pipeline.space import Space
 from pipeline.spaces._table import read_table
@@ -56,7 +57,7 @@ class Places(Space):
     array([1, 2])
     """
 
-    reads = ("place",)
+    reads = ("place",)  # type: ignore[assignment]
 
     list_: tuple[str, ...] = parameter((), key="list", doc="names of the places")
     file: str | None = parameter(None, kind="path", doc="file that lists the places")
@@ -66,8 +67,7 @@ class Places(Space):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if sum((bool(self.list_), self.file is not None, self.top is not None)) != 1:
-            raise ParameterError("places", self, "exactly one of list, file and top")
+        check_one_of({"list": self.list_, "file": self.file, "top": self.top})
         if self.file is None:
             _check_names(self.list_, self.elsewhere)
 
