@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from mechanisms.core.sampling.bits import EXTENSION_BITS, Bits, Words
-from mechanisms.core.sampling.exact import Counts, gaussian_exponent, is_below_exponential, rejected_gaussian
+from mechanisms.core.sampling.exact import Counts, gaussian_exponent, is_below_exponential, tabled_gaussian
 
 #: Relative error that ``log`` and ``exp`` are trusted to stay below (they are good to about 2**-50).
 TRUST = 2.0**-40
@@ -64,9 +64,8 @@ def discrete_laplace(bits: Bits, n_per_row: Counts, scales: NDArray[np.float64])
 
 
 def discrete_gaussian(bits: Bits, n_per_row: int, sigmas: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Integer Gaussian noise by rejection from the discrete Laplace distribution."""
-    every = np.broadcast_to(sigmas, (len(bits.seeds) * n_per_row,))
-    return rejected_gaussian(bits, n_per_row, every, discrete_laplace, _accept)
+    """Integer Gaussian noise by the exact tables; rejection, for large sigma, in double precision."""
+    return tabled_gaussian(bits, n_per_row, sigmas, discrete_laplace, _accept)
 
 
 def _leading_bits(words: Words, n_bits: int) -> NDArray[np.float64]:
@@ -77,8 +76,7 @@ def _leading_bits(words: Words, n_bits: int) -> NDArray[np.float64]:
 def _accept(
     words: Words, candidates: NDArray[np.int64], sigmas: NDArray[np.float64], proposals: NDArray[np.float64]
 ) -> NDArray[np.bool_]:
-    with np.errstate(over="ignore"):
-        exponents = (np.abs(candidates) / sigmas - sigmas / proposals) ** 2 / 2
+    exponents = (np.abs(candidates) / sigmas - sigmas / proposals) ** 2 / 2
     probabilities, draws = np.exp(-exponents), uniform(words)
     accepted: NDArray[np.bool_] = draws < probabilities
     for index in np.flatnonzero(np.abs(draws - probabilities) <= TRUST).tolist():

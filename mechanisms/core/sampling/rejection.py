@@ -14,7 +14,9 @@ from mechanisms.core.sampling.bits import Bits
 Proposal = Callable[[Bits, NDArray[np.int64], NDArray[np.int64]], tuple[NDArray[Any], NDArray[np.bool_]]]
 
 
-def until_accepted(bits: Bits, n_per_row: int, propose: Proposal) -> NDArray[np.int64]:
+def until_accepted(
+    bits: Bits, n_per_row: int, propose: Proposal, wanted: NDArray[np.bool_] | None = None
+) -> NDArray[np.int64]:
     """Propose values for all places that have none yet, round after round.
 
     Parameters
@@ -25,10 +27,12 @@ def until_accepted(bits: Bits, n_per_row: int, propose: Proposal) -> NDArray[np.
         Places in each row.
     propose
         From (bits, pending places in each row, their flat positions) to (values, which are accepted).
+    wanted
+        Flat mask of the places to fill, the others stay 0; None: all.
     """
     n_rows = len(bits.seeds)
     result = np.zeros(n_rows * n_per_row, dtype=np.int64)
-    pending = np.arange(result.size)
+    pending = np.arange(result.size) if wanted is None else np.flatnonzero(wanted)
     for attempt in count():
         if not pending.size:
             break
