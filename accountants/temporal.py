@@ -18,15 +18,21 @@ from accountants.correlation.matrices import (
     read_matrix,
     transition_matrix,
 )
+from accountants.correlation.planning import epsilon_schedule, largest_epsilon
+from accountants.correlation.running import LossRows, RunningTemporalLoss
 from accountants.correlation.time_reversal import backward_matrix, stationary_distribution
 
 __all__ = [
     "LeakageFunction",
+    "LossRows",
+    "RunningTemporalLoss",
     "backward_matrix",
     "chain_matrix",
     "count_transitions",
+    "epsilon_schedule",
     "estimated_matrix",
     "laplacian_smoothing_matrix",
+    "largest_epsilon",
     "read_matrix",
     "stationary_distribution",
     "temporal_privacy_loss",

@@ -9,8 +9,9 @@ import numpy as np
 
 from accountants.correlation.hull import Array
 from accountants.correlation.leakage_function import Correlation, LeakageFunction, leakage_function
-from accountants.correlation.losses import leaked
 from mechanisms.core.errors import ParameterError
+
+_PRECISION = 1e-13  # relative; plans stay this far under the goal, so that rounding cannot pass it
 
 
 def largest_epsilon(
@@ -40,15 +41,15 @@ def largest_epsilon(
     --------
     >>> matrix = [[0.8, 0.2], [0.2, 0.8]]
     >>> round(largest_epsilon(1.0, matrix, matrix), 4), round(largest_epsilon(1.0, matrix, matrix, horizon=3), 4)
-    (0.3107, 0.4316)
-    >>> largest_epsilon(1.0, np.eye(2), np.eye(2)), largest_epsilon(1.0, np.eye(2), np.eye(2), horizon=4)
+    (0.2598, 0.4573)
+    >>> largest_epsilon(1.0, np.eye(2), np.eye(2)), round(largest_epsilon(1.0, np.eye(2), np.eye(2), horizon=4), 9)
     (0.0, 0.25)
     """
     _check(goal, horizon)
     before, after = leakage_function(backward), leakage_function(forward)
     if horizon is None:
         return _largest(goal, lambda epsilon: before.supremum(epsilon) + after.supremum(epsilon) - epsilon)
-    return _largest(goal, lambda epsilon: _largest_total(np.full(horizon, epsilon), before, after))
+    return _largest(goal, lambda epsilon: _largest_total(epsilon, horizon, before, after))
 
 
 def epsilon_schedule(goal: float, horizon: int, backward: Correlation = None, forward: Correlation = None) -> Array:
@@ -79,7 +80,7 @@ def epsilon_schedule(goal: float, horizon: int, backward: Correlation = None, fo
     --------
     >>> matrix = [[0.8, 0.2], [0.2, 0.8]]
     >>> epsilon_schedule(1.0, 4, matrix, matrix).round(4)
-    array([0.6553, 0.3107, 0.3107, 0.6553])
+    array([0.6299, 0.2598, 0.2598, 0.6299])
     """
     _check(goal, horizon)
     before, after = leakage_function(backward), leakage_function(forward)
@@ -98,15 +99,28 @@ def _check(goal: float, horizon: int | None) -> None:
         raise ParameterError("horizon", horizon, "a whole number of at least 1, or None for an endless stream")
 
 
-def _largest_total(charges: Array, before: LeakageFunction, after: LeakageFunction) -> float:
-    return float((leaked(charges, before) + charges + leaked(charges[::-1], after)[::-1]).max())
+def _largest_total(epsilon: float, horizon: int, before: LeakageFunction, after: LeakageFunction) -> float:
+    leak_on, leak_back = (_constant_leak(epsilon, horizon, leakage) for leakage in (before, after))
+    return float((leak_on + leak_back[::-1]).max() + epsilon)
+
+
+def _constant_leak(epsilon: float, horizon: int, leakage: LeakageFunction) -> Array:
+    """As `leaked` for one epsilon throughout, stopping where the loss has converged."""
+    values, incoming = [0.0], leakage(epsilon)
+    while len(values) < horizon and incoming > values[-1]:
+        values.append(incoming)
+        incoming = leakage(incoming + epsilon)
+    return np.pad(np.array(values), (0, horizon - len(values)), mode="edge")
 
 
 def _largest(goal: float, loss: Callable[[float], float]) -> float:
-    """Largest epsilon in [0, goal] with loss(epsilon) <= goal, by bisection from the safe side of an increasing loss."""
+    """Largest epsilon in [0, goal] with loss(epsilon) <= goal for an increasing loss, by bisection, rounded down."""
     if loss(goal) <= goal:
         return float(goal)
     safe, unsafe = 0.0, float(goal)
-    while safe < (middle := 0.5 * (safe + unsafe)) < unsafe:
-        safe, unsafe = (middle, unsafe) if loss(middle) <= goal else (safe, middle)
+    while unsafe - safe > _PRECISION * unsafe and safe < (middle := 0.5 * (safe + unsafe)) < unsafe:
+        if loss(middle) <= goal * (1.0 - _PRECISION):
+            safe = middle
+        else:
+            unsafe = middle
     return safe
