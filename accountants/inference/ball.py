@@ -49,7 +49,7 @@ def max_ball_probability(prior: MarkovPrior, n_steps: int, tolerance: int, bound
     >>> [round(max_ball_probability(prior, 10, 5, bound), 2) for bound in ("union", "factorial", "genie")]
     [12.19, 0.1, 1.0]
 
-    Source: Koga, Meehan, Chaudhuri, equation (5) and theorem 1 (paper); union, factorial and genie: docs/reconstruction.md.
+    Source: Koga, Meehan, Chaudhuri, equation (5) and theorem 1 (paper); the others: docs/reconstruction.md.
     """
     if bound not in BALLS:
         raise ParameterError("bound", bound, "one of " + ", ".join(BALLS))
@@ -99,9 +99,9 @@ def _log_factorial(prior: MarkovPrior, n_steps: int, tolerance: int, enough: flo
     moments = np.array([_log_moment(n_steps, tolerance, j) for j in range(1, n_hits + 1)])
     useful = np.flatnonzero(moments + consecutive_matches(prior, n_hits) < enough) + 1
     values = [np.inf]
-    if n_hits in useful:
+    if n_hits in useful and n_hits > 2:
         values.append(moments[-1] + most_matches(prior, n_steps, tolerance)[-1])
-    below = useful[useful < n_hits]
+    below = useful[useful < max(n_hits, 3)]
     if below.size:
         log_f = few_matches(prior, n_steps, int(below[-1]))
         values.extend(moments[: log_f.size] + log_f)

@@ -145,7 +145,9 @@ def _excess(noise: str, values: tuple[float, ...], counts: tuple[int, ...]) -> f
     if noise in ("laplace", "discrete_laplace"):
         return float(total)
     # beyond the grid the excess is at most the probability, target present, that a ratio is that large
-    return float(total + sum(count * np.exp(log_ndtr(0.5 / value - value * top)) for value, count in zip(values, counts)))
+    return float(
+        total + sum(count * np.exp(log_ndtr(0.5 / value - value * top)) for value, count in zip(values, counts))
+    )
 
 
 def check_likelihood(noise: str | None) -> None:

@@ -24,7 +24,7 @@ class Kernel:
         self.matrix = matrix
         self.is_sparse = sparse.issparse(matrix)
         self.n_from, self.n_to = matrix.shape
-        self._transposed = matrix.tocsr() if self.is_sparse else np.ascontiguousarray(matrix.T)
+        self._transposed: Any = matrix.tocsr() if self.is_sparse else np.ascontiguousarray(matrix.T)
         self._log: Any = None
 
     def forward(self, rows: FloatArray) -> FloatArray:
@@ -33,7 +33,7 @@ class Kernel:
 
     def expected(self, rows: FloatArray) -> FloatArray:
         """Sum over x' of matrix[x, x'] rows[x']; one matrix product."""
-        return np.asarray((self.matrix @ rows.T).T) if self.is_sparse else rows @ self._transposed
+        return np.asarray((self.matrix @ rows.T).T if self.is_sparse else rows @ self._transposed
 
     def best_next(self, rows: FloatArray) -> FloatArray:
         """Largest matrix[x, x'] rows[x'] over x', for nonnegative rows; O(n_rows nnz)."""

@@ -39,7 +39,7 @@ def active_sensors(sensors: Sequence[int | Iterable[int]], n_locations: int) -> 
     for window in sensors:
         entry = (window,) if isinstance(window, int | np.integer) else tuple(window)
         active = np.unique(np.asarray(entry, dtype=np.intp))
-        if active.size and not (0 <= active[0] and active[-1] < n_locations):
+        if active.size and not (active[0] >= 0 and active[-1] < n_locations):
             raise ParameterError("sensors", sorted(map(int, entry)), f"locations from 0 to {n_locations - 1}")
         windows.append(active)
     if not windows:

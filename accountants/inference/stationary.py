@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse import csgraph
+from scipy.sparse import linalg as sparse_linalg
 
 from mechanisms.core.errors import ParameterError
 
@@ -51,7 +52,7 @@ def stationary_distribution(transition: Any, start: FloatArray | None = None) ->
     for closed in np.flatnonzero(~is_open & (share > 0)):
         members = np.flatnonzero(label == closed)
         result[members] = share[closed] * _irreducible(matrix[members][:, members])
-    return result / result.sum()
+    return np.asarray(result / result.sum())
 
 
 def _absorbed(matrix: Any, start: FloatArray, label: NDArray[Any], is_open: NDArray[np.bool_]) -> FloatArray:
@@ -60,10 +61,10 @@ def _absorbed(matrix: Any, start: FloatArray, label: NDArray[Any], is_open: NDAr
     landing = start.copy()
     if transient.size:
         inner = sparse.eye_array(transient.size, format="csc") - matrix[transient][:, transient].T.tocsc()
-        visits = np.atleast_1d(sparse.linalg.spsolve(inner.tocsc(), start[transient]))
+        visits = np.atleast_1d(sparse_linalg.spsolve(inner.tocsc(), start[transient]))
         landing = start + matrix[transient].T @ visits
         landing[transient] = 0.0
-    return np.bincount(label, weights=np.maximum(landing, 0.0), minlength=is_open.size)
+    return np.bincount(label, np.maximum(landing, 0.0), is_open.size).astype(float)
 
 
 def _irreducible(matrix: Any) -> FloatArray:
@@ -72,7 +73,7 @@ def _irreducible(matrix: Any) -> FloatArray:
     if n_locations > _DENSE_LIMIT:
         balance = (sparse.eye_array(n_locations, format="csr") - matrix).T.tolil()
         balance[-1, :] = 1.0
-        solution = sparse.linalg.spsolve(balance.tocsc(), np.eye(1, n_locations, n_locations - 1)[0])
+        solution = sparse_linalg.spsolve(balance.tocsc(), np.eye(1, n_locations, n_locations - 1)[0])
         positive = np.maximum(solution, 0.0)
         return np.asarray(positive / positive.sum())
     rest = matrix.toarray()
@@ -109,7 +110,7 @@ def spectral_gap(transition: Any) -> float:
     if n_locations == 1:
         return 1.0
     if sparse.issparse(transition) and n_locations > _DENSE_LIMIT:
-        moduli = np.abs(sparse.linalg.eigs(transition.astype(float), k=2, which="LM", return_eigenvectors=False))
+        moduli = np.abs(sparse_linalg.eigs(transition.astype(float), k=2, which="LM", return_eigenvectors=False))
     else:
         dense = transition.toarray() if sparse.issparse(transition) else np.asarray(transition, dtype=float)
         moduli = np.abs(np.linalg.eigvals(dense))

@@ -1,0 +1,111 @@
+"""Upper bounds on the success of any reconstruction attack."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+from accountants.inference.ball import BALLS, Ball, check_horizon, log_ball, probability
+from accountants.inference.entropy import trajectory_entropy
+from accountants.inference.fano import largest_success, log_loose
+from accountants.inference.first_moment import first_moment
+from accountants.inference.information import sharpest_information
+from accountants.inference.leakage import log_leakage
+from accountants.inference.observation import Schedule, schedule
+from accountants.inference.prior import MarkovPrior
+from accountants.inference.segment_bound import log_segment, segment_operations
+from mechanisms.core.errors import ParameterError
+
+Bound = Literal["loose", "tight", "leakage", "first_moment", "segment", "best"]
+BOUNDS = ("loose", "tight", "leakage", "first_moment", "segment", "best")
+_SEGMENT_OPERATIONS = 5e8
+_ROUNDING = 1e-12
+
+
+def success_upper_bound(
+    prior: MarkovPrior,
+    sensors: Sequence[int | Iterable[int]],
+    tolerance: int,
+    noise: str | None = None,
+    scale: Any = None,
+    bound: Bound = "best",
+    ball: Ball = "best",
+    n_samples: int = 1000,
+    seed: int = 0,
+    confidence: float = 0.9999,
+) -> float:
+    """Upper bound on the probability that an attack gets all but ``tolerance`` locations of a trajectory right.
+
+    The attacker knows everybody else, the prior and the releases. It holds for every estimator. One location per
+    person and window is assumed.
+
+    Parameters
+    ----------
+    prior
+        The target's Markov chain.
+    sensors
+        Per window the set of active locations; empty where nothing new is observed (a repeated release).
+    tolerance
+        s, wrong guesses that still count as a success.
+    noise, scale
+        As for `information_bound`. None covers raw counts and everything computed from them.
+    bound
+        loose: Fano's inequality for a uniform prior. tight: its form with the max ball. leakage: max ball times the
+        Bayes capacities. first_moment: Markov's inequality on the posterior. segment: run by run between sightings,
+        from the raw counts whatever the noise. best: the smallest of all.
+    ball
+        Which max ball tight and leakage use.
+    n_samples, seed, confidence
+        For first_moment where it has to sample: observations drawn, and the level of the upper confidence limit
+        returned. ``n_samples=0`` leaves a sampled first_moment out of best, which is then certain.
+
+    Returns
+    -------
+    A probability, rounded up; best leaves segment out where it would take more than a few seconds. Time: tight
+    O(T s M²) or more, segment O(T² s M²) per active sensor, first_moment O(n_samples T s M²).
+
+    Examples
+    --------
+    >>> from accountants.inference.prior import chain_prior
+    >>> prior, sensors = chain_prior(20, 0.1), [{t} for t in range(5)]
+    >>> [round(success_upper_bound(prior, sensors, 1, bound=name), 5) for name in ("tight", "leakage", "segment")]
+    [0.32874, 0.31687, 0.03542]
+
+    Source: Koga, Meehan, Chaudhuri, section 3.3 (loose, tight); docs/reconstruction.md proves the others.
+    """
+    if bound not in BOUNDS:
+        raise ParameterError("bound", bound, "one of " + ", ".join(BOUNDS))
+    if ball not in BALLS:
+        raise ParameterError("ball", ball, "one of " + ", ".join(BALLS))
+    if not 0 < confidence < 1:
+        raise ParameterError("confidence", confidence, "between 0 and 1")
+    if n_samples < (0 if bound == "best" else 2):
+        raise ParameterError("n_samples", n_samples, "at least 2")
+    plan = schedule(prior, sensors, noise, scale)
+    check_horizon(plan.n_steps, tolerance)
+    log_values = []
+    if bound in ("loose", "tight", "leakage", "best"):
+        log_values += _blind_bounds(plan, tolerance, bound, ball, prior.n_locations)
+    if bound == "segment" or (bound == "best" and segment_operations(plan, tolerance) <= _SEGMENT_OPERATIONS):
+        log_values.append(log_segment(plan, tolerance))
+    if bound == "first_moment" or (bound == "best" and n_samples >= 2):
+        log_values.append(math.log(first_moment(plan, tolerance, n_samples, seed, confidence)))
+    return min(1.0, probability(min(log_values)) * (1 + _ROUNDING))
+
+
+def _blind_bounds(plan: Schedule, tolerance: int, bound: Bound, ball: Ball, n_locations: int) -> list[float]:
+    """Logarithms of the bounds that start from the best blind guess: loose, tight, leakage, as asked for."""
+    values = []
+    information = sharpest_information(plan) if bound != "leakage" else 0.0
+    if bound in ("loose", "best"):
+        entropy = trajectory_entropy(plan.prior, plan.n_steps)
+        values.append(log_loose(n_locations, plan.n_steps, tolerance, entropy, information))
+    if bound == "loose":
+        return values
+    log_prior = min(0.0, log_ball(plan.prior, plan.n_steps, tolerance, ball))
+    if bound in ("tight", "best"):
+        values.append(largest_success(log_prior, information))
+    if bound in ("leakage", "best"):
+        values.append(min(0.0, log_prior + log_leakage(plan)))
+    return values
