@@ -24,7 +24,8 @@ class Kernel:
         self.matrix = matrix
         self.is_sparse = sparse.issparse(matrix)
         self.n_from, self.n_to = matrix.shape
-        self._transposed: Any = matrix.tocsr() if self.is_sparse else np.ascontiguousarray(matrix.T)
+        # sparse by rows; dense transposed, so that the maximum over x' runs along whole rows of memory
+        self._arranged: Any = matrix.tocsr() if self.is_sparse else np.ascontiguousarray(matrix.T)
         self._log: Any = None
 
     def forward(self, rows: FloatArray) -> FloatArray:
@@ -33,7 +34,7 @@ class Kernel:
 
     def expected(self, rows: FloatArray) -> FloatArray:
         """Sum over x' of matrix[x, x'] rows[x']; one matrix product."""
-        return np.asarray((self.matrix @ rows.T).T if self.is_sparse else rows @ self._transposed
+        return np.asarray((self.matrix @ rows.T).T if self.is_sparse else rows @ self._arranged)
 
     def best_next(self, rows: FloatArray) -> FloatArray:
         """Largest matrix[x, x'] rows[x'] over x', for nonnegative rows; O(n_rows nnz)."""
@@ -41,14 +42,14 @@ class Kernel:
         if self.n_to == 0:
             return result
         if self.is_sparse:
-            csr, filled = self._transposed, np.flatnonzero(np.diff(self._transposed.indptr))
+            csr, filled = self._arranged, np.flatnonzero(np.diff(self._arranged.indptr))
             for out, row in zip(result, rows):
                 if filled.size:
                     out[filled] = np.maximum.reduceat(csr.data * row[csr.indices], csr.indptr[filled])
             return result
-        product = np.empty_like(self._transposed)
+        product = np.empty_like(self._arranged)
         for out, row in zip(result, rows):
-            np.multiply(self._transposed, row[:, None], out=product)
+            np.multiply(self._arranged, row[:, None], out=product)
             np.maximum.reduce(product, axis=0, out=out)
         return result
 
