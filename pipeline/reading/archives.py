@@ -1,0 +1,142 @@
+"""Open inputs whatever they are packed in: plain, compressed, or members of an archive.
+
+Nothing is ever written to disk, so a member's name cannot place a file anywhere; names that try are refused all the
+same. What comes out of a decompressor is counted, and an input that grows out of proportion is refused.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import os
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import IO, Any, cast
+
+import pyarrow as pa
+
+from mechanisms.core.errors import DataError
+from pipeline.reading.files import matches
+
+#: An input may grow to this many bytes plus this many times its own size.
+FREE_BYTES = 64 << 20
+EXPANSION = 200
+
+_GZIP, _ZSTD, _XZ, _BZIP2, _ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\x00", b"BZh", b"PK\x03\x04"
+_DAMAGE = (OSError, EOFError, lzma.LZMAError, zlib.error, tarfile.TarError, zipfile.BadZipFile, pa.ArrowException)
+
+
+def open_inputs(files: Iterable[str], patterns: tuple[str, ...]) -> Iterator[tuple[str, IO[bytes]]]:
+    """Open inputs one after the other; each must be read before the next is asked for.
+
+    Parameters
+    ----------
+    files
+        Plain files, files compressed with gzip, Zstandard, xz or bzip2, tar archives (compressed too), zip archives.
+        What a file is, is told by its first bytes and not by its name.
+    patterns
+        Which members of an archive are taken; hidden ones never are.
+
+    Yields
+    ------
+    (name, stream)
+        A member is named ``archive!member``.
+
+    Raises
+    ------
+    DataError
+        Damaged, out of all proportion when unpacked, or with a member that points outside the archive.
+    """
+    for file in files:
+        try:
+            with open(file, "rb") as raw:
+                if raw.read(4) == _ZIP:
+                    yield from _zip_members(file, patterns)
+                    continue
+                raw.seek(0)
+                stream = io.BufferedReader(_decompressed(file, raw))
+                if stream.peek(512)[257:262] == b"ustar":
+                    yield from _tar_members(file, stream, patterns)
+                else:
+                    yield file, stream
+        except _DAMAGE as error:
+            raise DataError(f"{file}: cannot be read: {error}") from error
+
+
+class _Guarded(io.RawIOBase):
+    """What a decompressor gives, up to a limit; counts what comes out and not what a header promises."""
+
+    def __init__(self, name: str, stream: IO[bytes], limit: int) -> None:
+        self._name, self._stream, self._limit, self._left = name, stream, limit, limit
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            data = self._stream.read(len(buffer))
+        except _DAMAGE as error:
+            raise DataError(f"{self._name}: cannot be read: {error}") from error
+        self._left -= len(data)
+        if self._left < 0:
+            raise DataError(
+                f"{self._name}: unpacks to more than {self._limit:,} bytes, out of proportion to its size; "
+                "unpack it yourself if you trust it"
+            )
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def _limit(file: str) -> int:
+    return FREE_BYTES + EXPANSION * os.path.getsize(file)
+
+
+def _decompressed(file: str, raw: IO[bytes]) -> io.RawIOBase:
+    head = raw.read(6)
+    raw.seek(0)
+    if head.startswith(_GZIP):
+        stream: Any = gzip.GzipFile(fileobj=raw)
+    elif head.startswith(_ZSTD):
+        stream = pa.CompressedInputStream(pa.PythonFile(raw), "zstd")
+    elif head.startswith(_XZ):
+        stream = lzma.open(raw)  # noqa: SIM115
+    elif head.startswith(_BZIP2):
+        stream = bz2.open(raw)  # noqa: SIM115
+    else:
+        return cast(io.RawIOBase, raw)
+    return _Guarded(file, stream, _limit(file))
+
+
+def _tar_members(file: str, stream: IO[bytes], patterns: tuple[str, ...]) -> Iterator[tuple[str, IO[bytes]]]:
+    with tarfile.open(fileobj=stream, mode="r|") as archive:
+        for member in archive:
+            _refuse_unsafe(file, member.name)
+            if member.isfile() and matches(member.name, patterns):
+                content = archive.extractfile(member)
+                if content is not None:
+                    name = f"{file}!{member.name}"
+                    yield name, io.BufferedReader(_Guarded(name, content, member.size))
+
+
+def _zip_members(file: str, patterns: tuple[str, ...]) -> Iterator[tuple[str, IO[bytes]]]:
+    with zipfile.ZipFile(file) as archive:
+        left = _limit(file)
+        for member in archive.infolist():
+            _refuse_unsafe(file, member.filename)
+            if member.is_dir() or not matches(member.filename, patterns):
+                continue
+            name = f"{file}!{member.filename}"
+            if member.flag_bits & 1:
+                raise DataError(f"{name}: is encrypted")
+            with archive.open(member) as content:
+                yield name, io.BufferedReader(_Guarded(name, content, left))
+            left -= member.file_size
+
+
+def _refuse_unsafe(file: str, name: str) -> None:
+    if name.startswith(("/", "\\")) or ".." in name.replace("\\", "/").split("/") or ":" in name.split("/")[0]:
+        raise DataError(f"{file}: member {name!r} points outside the archive")

@@ -1,0 +1,64 @@
+"""San Francisco cabs: the Cabspotting traces (CRAWDAD epfl/mobility)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePath
+
+import polars as pl
+
+from pipeline.reading.batches import Batch, Prologue
+from pipeline.reading.parsing import Rows
+from pipeline.reading.text_source import TextSource
+from pipeline.reading.times import TimeFormat
+
+_TIME = TimeFormat("unix_s")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cabspotting(TextSource):
+    """Events from ``new_<cab>.txt``: latitude, longitude, occupied, Unix seconds, separated by spaces.
+
+    The user is the cab, which only the file name tells. Files may run backwards in time (as published) or forwards;
+    ``path`` may be the directory or an archive of it.
+
+    References
+    ----------
+    M. Piorkowski, N. Sarafijanovic-Djukic, M. Grossglauser. CRAWDAD data set epfl/mobility, 2009.
+
+    Examples
+    --------
+    >>> Cabspotting(path="data/cabspotting").prologue("new_abc.txt", b"").columns
+    ('latitude', 'longitude', 'occupied', 'time')
+    """
+
+    patterns = ("new_*.txt",)
+    bytes_per_row = 33
+
+    def dialect(self) -> tuple[str, str]:
+        """Separated by single spaces, no quotes."""
+        return " ", ""
+
+    def prologue(self, file: str, head: bytes) -> Prologue:
+        """No header."""
+        return Prologue(("latitude", "longitude", "occupied", "time"))
+
+    def wanted(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
+        """Everything but whether the cab was occupied."""
+        return {"time": _TIME.dtype, "latitude": pl.Float64, "longitude": pl.Float64}
+
+    def events(self, rows: Rows, batch: Batch) -> pl.DataFrame:
+        """Rows with the cab of their file."""
+        cabs = pl.Series("user", [cab_of(segment.file) for segment in batch.segments])
+        user = cabs[rows.segments(batch)]
+        return rows.raw.select(user, _TIME.milliseconds(rows.raw["time"]), "latitude", "longitude")
+
+
+def cab_of(file: str) -> str:
+    """Cab that a file is about.
+
+    >>> cab_of("cabs.tar.xz!cabspotting/new_abboip.txt.gz")
+    'abboip'
+    """
+    return PurePath(file.rpartition("!")[2]).name.split(".")[0].removeprefix("new_")

@@ -1,0 +1,149 @@
+"""Parquet files with a row per event."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mechanisms.core.errors import DataError
+from mechanisms.core.parameters import parameter
+from pipeline.block import EventBlock, Reject
+from pipeline.reading.columns import MappedColumns
+from pipeline.reading.files import list_files, sha256
+from pipeline.reading.parsing import MAX_RAW_CHARACTERS, cut, reasons, sound_rows
+from pipeline.reading.times import TimeFormat
+from pipeline.source import Source, Span
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parquet(MappedColumns, Source):
+    """Events from Parquet files, of which only the needed columns are read.
+
+    Users may be integers (whole floats too) or text; times may be timestamps (without a zone: local in
+    ``time_zone``), or numbers or text in ``time_format``. What `penstock convert` writes needs no further settings.
+
+    Examples
+    --------
+    >>> Parquet(path="events.parquet", columns={"user": "rider"}).columns
+    {'user': 'rider'}
+    """
+
+    path: str = parameter(kind="path", doc="a file, a directory or a pattern such as data/*.parquet")
+
+    def files(self) -> list[str]:
+        """Input files, in reading order."""
+        return list_files(self.path, ("*.parquet", "*.pq"))
+
+    def spans(self) -> list[Span]:
+        """Whole small files together, large ones cut between row groups, to about ``block_rows`` rows.
+
+        Raises
+        ------
+        DataError
+            A file that is no Parquet, a missing column, or files that disagree on the type of users.
+        """
+        spans: list[Span] = []
+        small: list[str] = []
+        n_small, kinds = 0, dict[type[pl.DataType], str]()
+        for file in self.files():
+            with _open(file) as parquet:
+                kinds.setdefault(self._user_type(parquet.schema_arrow, file), file)
+                groups = [parquet.metadata.row_group(i).num_rows for i in range(parquet.num_row_groups)]
+            if sum(groups) <= self.block_rows:
+                if n_small + sum(groups) > self.block_rows:
+                    spans.append(Span(len(spans), tuple(small)))
+                    small, n_small = [], 0
+                small.append(file)
+                n_small += sum(groups)
+                continue
+            spans += [Span(len(spans) + i, (file,), *ends) for i, ends in enumerate(_runs(groups, self.block_rows))]
+        if len(kinds) > 1:
+            raise DataError(f"{' and '.join(kinds.values())}: users are of different types; convert them to one")
+        return [*spans, Span(len(spans), tuple(small))] if small else spans
+
+    def read(self, span: Span) -> Iterator[EventBlock]:
+        """Read row groups of one file, or some whole files; a reject's line is its 1-based row."""
+        for file in span.files:
+            with _open(file) as parquet:
+                found = self.find_columns(parquet.schema_arrow.names, file)
+                ends = np.cumsum([parquet.metadata.row_group(i).num_rows for i in range(parquet.num_row_groups)])
+                stop = span.stop if span.stop is not None else parquet.metadata.num_rows
+                groups = np.flatnonzero((ends > span.start) & (ends <= stop)).tolist()
+                names = sorted(set(found.values()))
+                row = span.start
+                for batch in parquet.iter_batches(self.block_rows, groups, names, use_threads=True):
+                    raw = pl.DataFrame(pa.Table.from_batches([batch]))
+                    yield from self._blocks(raw, found, file, row)
+                    row += raw.height
+
+    def digests(self) -> dict[str, str]:
+        """SHA-256 of every input file, by its path below ``path``."""
+        return sha256(self.files(), self.path)
+
+    def _blocks(self, raw: pl.DataFrame, found: dict[str, str], file: str, first_row: int) -> Iterator[EventBlock]:
+        time = TimeFormat(self.time_format, self.time_zone)
+        events = raw.select(pl.col(name).alias(part) for part, name in found.items())
+        events = events.with_columns(
+            _users(events["user"]),
+            _times(events["time"], time, file),
+            *(pl.col(name).cast(pl.Float64, strict=False) for name in ("latitude", "longitude") if name in found),
+            *(pl.col(name).cast(pl.String) for name in ("place",) if name in found),
+        )
+        is_sound = sound_rows(events)
+        bad = (~is_sound).arg_true().to_numpy()
+        rejects = []
+        if len(bad):
+            for row, reason, values in zip(bad.tolist(), reasons(events[bad]), raw[bad].iter_rows(named=True)):
+                rejects.append(Reject(file, first_row + row + 1, reason, str(values)[:MAX_RAW_CHARACTERS]))
+            events = events.filter(is_sound)
+        yield from cut(events, is_sound.arg_true().to_numpy(), rejects, bad, self.block_rows)
+
+    def _user_type(self, schema: pa.Schema, file: str) -> type[pl.DataType]:
+        column = self.find_columns(schema.names, file)["user"]
+        empty = pl.DataFrame(schema.empty_table().select([column]))[column]
+        try:
+            return type(_users(empty).dtype)
+        except TypeError as error:
+            raise DataError(f"{file}: column {column!r} for user: {error}") from error
+
+
+def _runs(groups: list[int], n_rows: int) -> Iterator[tuple[int, int]]:
+    """Rows of consecutive row groups that together have about ``n_rows``."""
+    start = stop = 0
+    for size in groups:
+        if stop > start and stop + size - start > n_rows:
+            yield start, stop
+            start = stop
+        stop += size
+    yield start, stop
+
+
+def _users(column: pl.Series) -> pl.Series:
+    if column.dtype.is_integer():
+        return column.cast(pl.Int64, strict=False)
+    if column.dtype.is_float():
+        whole = column.set(~(column == column.floor()), None)
+        return whole.cast(pl.Int64, strict=False)
+    if column.dtype in (pl.String, pl.Categorical, pl.Enum):
+        return column.cast(pl.String)
+    raise TypeError(f"{column.dtype} is neither an integer nor text")
+
+
+def _times(column: pl.Series, time: TimeFormat, file: str) -> pl.Series:
+    if column.dtype.is_numeric() and time.dtype != pl.Float64:
+        raise DataError(f"{file}: times are numbers; say in time_format whether they are unix_s or unix_ms")
+    if not (column.dtype.is_numeric() or column.dtype in (pl.String, pl.Categorical, pl.Date, pl.Datetime)):
+        raise DataError(f"{file}: times are of type {column.dtype}, neither timestamps nor numbers nor text")
+    return time.milliseconds(column)
+
+
+def _open(file: str) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(file)
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(f"{file}: cannot be read as Parquet: {error}") from error

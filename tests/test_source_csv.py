@@ -1,0 +1,366 @@
+"""CSV: every row is either an event or a reject that says where and why, however the file is cut."""
+
+from __future__ import annotations
+
+import bz2
+import csv as standard_csv
+import gzip
+import io
+import lzma
+import pickle
+import tarfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mechanisms.core.errors import DataError, ParameterError
+from pipeline.block import EventBlock
+from pipeline.reading import archives
+from pipeline.sources.csv import Csv
+
+HEADER = "user,time,latitude,longitude\n"
+GOOD = "ann,2008-05-17T10:00:00Z,37.5,-122.5\n"
+GOOD_EVENT = ("ann", 1_211_018_400_000, 37.5, -122.5)
+
+
+def read(source: Csv) -> list[EventBlock]:
+    return [block for span in source.spans() for block in source.read(span)]
+
+
+def events(source: Csv) -> list[tuple[object, ...]]:
+    return [row for block in read(source) for row in block.frame.rows()]
+
+
+def rejects(source: Csv) -> list[tuple[int, str, str]]:
+    return [(r.line, r.reason, r.raw) for block in read(source) for r in block.rejects]
+
+
+def write(path: Path, text: str | bytes) -> str:
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return str(path)
+
+
+def test_plain_rows(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", HEADER + GOOD + "bob,2008-05-17T12:00:00+02:00,-90,180\n")
+    (block,) = read(Csv(path=path))
+    assert block.frame.schema == {"user": pl.String, "time": pl.Int64, "latitude": pl.Float64, "longitude": pl.Float64}
+    assert block.frame.rows() == [GOOD_EVENT, ("bob", 1_211_018_400_000, -90.0, 180.0)]
+    assert block.n_rows == 2
+    assert block.rejects == ()
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        (",2008-05-17T10:00:00Z,37.5,-122.5", "user is missing"),
+        ("ann,,37.5,-122.5", "time is not ISO 8601"),
+        ("ann,2008-02-30T10:00:00Z,37.5,-122.5", "time is not ISO 8601"),
+        ("ann,yesterday,37.5,-122.5", "time is not ISO 8601"),
+        ("ann,10000-01-01T00:00:00Z,37.5,-122.5", "time is not ISO 8601"),
+        ("ann,2008-05-17T10:00:00Z,,-122.5", "latitude is not a finite number"),
+        ("ann,2008-05-17T10:00:00Z,nan,-122.5", "latitude is not a finite number"),
+        ("ann,2008-05-17T10:00:00Z,37.5,inf", "longitude is not a finite number"),
+        ("ann,2008-05-17T10:00:00Z,400.17,-122.5", "latitude out of range"),
+        ("ann,2008-05-17T10:00:00Z,37.5,-180.001", "longitude out of range"),
+        ("ann,2008-05-17T10:00:00Z,north,-122.5", "latitude is not a finite number"),
+        ("ann,2008-05-17T10:00:00Z,37.5", "3 fields instead of 4"),
+        ("ann,2008-05-17T10:00:00Z,37.5,-122.5,1", "5 fields instead of 4"),
+        ("   ", "1 fields instead of 4"),
+        ('a"nn,2008-05-17T10:00:00Z,37.5,-122.5', "a quote is stray or never closed"),
+        ('"ann,2008-05-17T10:00:00Z,37.5,-122.5', "a quote is stray or never closed"),
+        ('"ann" ,2008-05-17T10:00:00Z,37.5,-122.5', "a quote is stray or never closed"),
+    ],
+)
+def test_a_bad_row_is_kept_with_file_line_and_reason(tmp_path: Path, row: str, reason: str) -> None:
+    path = write(tmp_path / "a.csv", HEADER + GOOD + "\n" + row + "\n" + GOOD)
+    (block,) = read(Csv(path=path))
+    assert block.n_rows == 3
+    assert block.frame.rows() == [GOOD_EVENT, GOOD_EVENT]
+    (reject,) = block.rejects
+    assert (reject.file, reject.line, reject.raw) == (path, 4, row)
+    assert reject.reason.startswith(reason)
+
+
+def test_a_reject_that_is_not_utf8_does_not_merge_two_users(tmp_path: Path) -> None:
+    rows = b"\xff,2008-05-17T10:00:00Z,1,1\n\xfe,2008-05-17T10:00:00Z,1,1\nJos\xc3\xa9,2008-05-17T10:00:00Z,1,1\n"
+    source = Csv(path=write(tmp_path / "a.csv", HEADER.encode() + rows))
+    assert [row[0] for row in events(source)] == ["José"]
+    assert [(line, why) for line, why, _ in rejects(source)] == [(2, "not valid UTF-8"), (3, "not valid UTF-8")]
+
+
+def test_integer_users(tmp_path: Path) -> None:
+    text = (
+        HEADER
+        + "007,2008-05-17T10:00:00Z,1,1\nx,2008-05-17T10:00:00Z,1,1\n99999999999999999999,2008-05-17T10:00:00Z,1,1\n"
+    )
+    source = Csv(path=write(tmp_path / "a.csv", text), user_type="integer")
+    assert [row[0] for row in events(source)] == [7]
+    assert [line for line, _, _ in rejects(source)] == [3, 4]
+    assert [row[0] for row in events(Csv(path=source.path))] == ["007", "x", "99999999999999999999"]
+
+
+@pytest.mark.parametrize("n_fields_of_long_row", [5, 6])
+def test_a_long_row_cannot_hide_behind_a_short_one(tmp_path: Path, n_fields_of_long_row: int) -> None:
+    """The total of separators is as it should be, and the last column is not even read."""
+    surplus = ",x" * (n_fields_of_long_row - 5)
+    text = "user,time,latitude,longitude,note\n" + GOOD.strip() + "\n" + GOOD.strip() + ",n,n" + surplus + "\n"
+    source = Csv(path=write(tmp_path / "a.csv", text))
+    assert [line for line, _, _ in rejects(source)] == [2, 3]
+
+
+def test_quotes(tmp_path: Path) -> None:
+    text = (
+        "user,note,time,latitude,longitude\r\n"
+        '"a,nn","two\nlines, one ""quoted""","2008-05-17T10:00:00Z","37.5",-122.5\r\n'
+        'bob,"",2008-05-17T10:00:00Z,37.5,-122.5\r\nbad,2008-05-17T10:00:00Z\r\n'
+    )
+    source = Csv(path=write(tmp_path / "a.csv", text))
+    assert [row[0] for row in events(source)] == ["a,nn", "bob"]
+    assert rejects(source) == [(5, "2 fields instead of 5", "bad,2008-05-17T10:00:00Z")]
+
+
+def test_a_stray_quote_costs_its_own_line_only(tmp_path: Path) -> None:
+    text = HEADER + GOOD + '"' + GOOD + GOOD * 5000 + 'x"' + GOOD + GOOD
+    source = Csv(path=write(tmp_path / "a.csv", text), block_rows=700)
+    assert len(events(source)) == 5002
+    assert [line for line, _, _ in rejects(source)] == [3, 5004]
+    assert len(events(Csv(path=source.path, quote=""))) == 5004
+
+
+def test_an_open_quote_in_one_file_does_not_swallow_the_next(tmp_path: Path) -> None:
+    write(tmp_path / "a.csv", HEADER + GOOD + '"ann,2008')
+    write(tmp_path / "b.csv", HEADER + '"bob",2008-05-17T10:00:00Z,1,1\n')
+    source = Csv(path=str(tmp_path))
+    assert [row[0] for row in events(source)] == ["ann", "bob"]
+    assert [line for line, _, _ in rejects(source)] == [3]
+
+
+@pytest.mark.parametrize(
+    ("options", "value", "expected"),
+    [
+        ({}, "2008-05-17 10:00:00.250", 1_211_018_400_250),
+        ({}, "2008-05-17T10:00", 1_211_018_400_000),
+        ({"time_zone": "Asia/Shanghai"}, "2008-05-17 18:00:00", 1_211_018_400_000),
+        ({"time_zone": "Asia/Shanghai"}, "2008-05-17T10:00:00Z", 1_211_018_400_000),
+        ({"time_format": "unix_s"}, "1211018400", 1_211_018_400_000),
+        ({"time_format": "unix_s"}, "1211018400.25", 1_211_018_400_250),
+        ({"time_format": "unix_ms"}, "1211018400250", 1_211_018_400_250),
+        ({"time_format": "%d/%m/%Y %H:%M:%S"}, "17/05/2008 10:00:00", 1_211_018_400_000),
+        ({"time_format": "%a %b %d %H:%M:%S %z %Y"}, "Sat May 17 12:00:00 +0200 2008", 1_211_018_400_000),
+        # The clocks went back at 2:00 EDT: the first of the two half past ones is meant.
+        ({"time_zone": "America/New_York"}, "2020-11-01 01:30:00", 1_604_208_600_000),
+        ({"time_zone": "America/New_York"}, "2020-11-01T01:30:00-05:00", 1_604_212_200_000),
+    ],
+)
+def test_times(tmp_path: Path, options: dict[str, Any], value: str, expected: int) -> None:
+    path = write(tmp_path / "a.csv", HEADER + f"ann,{value},1,1\n")
+    assert [row[1] for row in events(Csv(path=path, **options))] == [expected]
+
+
+def test_a_local_time_that_was_skipped_is_rejected(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", HEADER + "ann,2020-03-08 02:30:00,1,1\nann,nonsense,1,1\n")
+    reasons = [why for _, why, _ in rejects(Csv(path=path, time_zone="America/New_York"))]
+    assert reasons == ["local time does not exist in America/New_York (clocks went forward)", "time is not ISO 8601"]
+
+
+def test_columns_by_name_and_by_position(tmp_path: Path) -> None:
+    mapping = {"user": "rider", "time": "at", "place": "stop"}
+    named = write(
+        tmp_path / "a.csv", "stop;x;rider;at\ncity hall;;ann;2008-05-17T10:00:00Z\n;;ann;2008-05-17T10:00:00Z\n"
+    )
+    source = Csv(path=named, separator=";", columns=mapping)
+    assert events(source) == [("ann", 1_211_018_400_000, "city hall")]
+    assert rejects(source)[0][:2] == (3, "place is empty")
+    bare = write(tmp_path / "b.tsv", "1.5\tann\t2008-05-17T10:00:00Z\t2.5\n")
+    positions = {"user": "column_2", "time": "column_3", "latitude": "column_1", "longitude": "column_4"}
+    assert events(Csv(path=bare, separator="\t", header=False, columns=positions)) == [
+        ("ann", 1_211_018_400_000, 1.5, 2.5)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("header", "columns", "message"),
+    [
+        ("user,latitude,longitude", {}, "no column is named as time.*columns: user, latitude, longitude"),
+        ("user,time,latitude", {}, "no column is named as longitude"),
+        ("user,time", {}, "latitude and longitude, or place"),
+        ("a,time,place", {"user": "b"}, "there is no column 'b' for user .columns: a, time, place"),
+        ("user,user,time,place", {}, "'user' for user is there more than once"),
+        ("", {}, "no column"),
+    ],
+)
+def test_missing_columns_name_the_file_and_what_there_is(
+    tmp_path: Path, header: str, columns: dict[str, str], message: str
+) -> None:
+    path = write(tmp_path / "some.csv", header + "\n1,2,3,4\n")
+    with pytest.raises(DataError, match=message) as caught:
+        read(Csv(path=path, columns=columns))
+    assert path in str(caught.value)
+
+
+def test_missing_files(tmp_path: Path) -> None:
+    write(tmp_path / "notes.md", "")
+    with pytest.raises(DataError, match=r"no such file or directory"):
+        Csv(path=str(tmp_path / "nothing")).spans()
+    with pytest.raises(DataError, match=r"no file named like \*.csv.*found: notes.md"):
+        Csv(path=str(tmp_path)).spans()
+    with pytest.raises(DataError, match="no file matches"):
+        Csv(path=str(tmp_path / "*.csv")).spans()
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"columns": {"usr": "a"}}, "columns"),
+        ({"time_format": "iso8601"}, "time_format"),
+        ({"time_format": "%H:%M"}, "time_format"),
+        ({"time_zone": "Mars/Olympus"}, "time_zone"),
+        ({"separator": ""}, "separator"),
+        ({"separator": "||"}, "separator"),
+        ({"separator": '"'}, "separator"),
+        ({"quote": "''"}, "quote"),
+        ({"user_type": "float"}, "user_type"),
+        ({"block_rows": 0}, "block_rows"),
+    ],
+)
+def test_wrong_parameters_name_the_field(options: dict[str, Any], field: str) -> None:
+    with pytest.raises(ParameterError) as caught:
+        Csv(path="a.csv", **options)
+    assert caught.value.field == field
+
+
+def test_files_with_other_column_orders_and_odd_ends(tmp_path: Path) -> None:
+    write(tmp_path / "a.csv", "\ufeff" + HEADER + GOOD.strip())
+    write(tmp_path / "b.csv", "longitude,latitude,time,user\r\n-122.5,37.5,2008-05-17T10:00:00Z,ann\r\n\r\n")
+    write(tmp_path / "c.csv", HEADER)
+    write(tmp_path / "d.csv", HEADER.strip())
+    assert events(Csv(path=str(tmp_path))) == [GOOD_EVENT, GOOD_EVENT]
+
+
+def _packed(name: str, data: bytes) -> dict[str, bytes]:
+    tar, tar_xz, zipped = io.BytesIO(), io.BytesIO(), io.BytesIO()
+    for buffer, mode in ((tar, "w"), (tar_xz, "w:xz")):
+        with tarfile.open(fileobj=buffer, mode=mode) as archive:  # type: ignore[call-overload]
+            for member in (name, "._" + name):
+                info = tarfile.TarInfo("folder/" + member)
+                info.size = len(data)
+                archive.addfile(info, io.BytesIO(data))
+    with zipfile.ZipFile(zipped, "w", zipfile.ZIP_DEFLATED) as zip_archive:
+        zip_archive.writestr("folder/" + name, data)
+        zip_archive.writestr("__MACOSX/._" + name, b"junk")
+    import pyarrow as pa
+
+    return {
+        "a.csv.gz": gzip.compress(data),
+        "a.csv.bz2": bz2.compress(data),
+        "a.csv.xz": lzma.compress(data),
+        "a.csv.zst": pa.compress(data, "zstd", asbytes=True),
+        "gzip_in_disguise.csv": gzip.compress(data),
+        "plain_in_disguise.csv.gz": data,
+        "a.tar": tar.getvalue(),
+        "a.tar.xz": tar_xz.getvalue(),
+        "a.zip": zipped.getvalue(),
+    }
+
+
+@pytest.mark.parametrize("name", list(_packed("a.csv", b"")))
+def test_packed_files(tmp_path: Path, name: str) -> None:
+    data = _packed("a.csv", (HEADER + GOOD * 3 + "bad\n").encode())[name]
+    for path in (write(tmp_path / name, data), str(tmp_path)):
+        source = Csv(path=path, block_rows=2)
+        assert events(source) == [GOOD_EVENT] * 3
+        assert [line for line, _, _ in rejects(source)] == [5]
+
+
+@pytest.mark.parametrize("suffix", [".csv.gz", ".tar.xz", ".zip"])
+def test_a_decompression_bomb_is_refused(tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archives, "FREE_BYTES", 1 << 16)
+    monkeypatch.setattr(archives, "EXPANSION", 20)
+    name = {".csv.gz": "a.csv.gz", ".tar.xz": "a.tar.xz", ".zip": "a.zip"}[suffix]
+    path = write(tmp_path / name, _packed("a.csv", (HEADER + GOOD * 100_000).encode())[name])
+    with pytest.raises(DataError, match="out of proportion"):
+        read(Csv(path=path))
+
+
+@pytest.mark.parametrize("member", ["../../etc/passwd.csv", "/etc/passwd.csv"])
+def test_a_member_that_points_outside_is_refused(tmp_path: Path, member: str) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr(member, HEADER + GOOD)
+    with pytest.raises(DataError, match="points outside"):
+        read(Csv(path=str(tmp_path / "a.zip")))
+
+
+def test_damaged_archives_are_data_errors(tmp_path: Path) -> None:
+    for name in ("a.csv.gz", "a.tar.xz", "a.zip", "a.csv.zst"):
+        whole = _packed("a.csv", (HEADER + "".join(f"u{i}," + GOOD[4:] for i in range(999))).encode())[name]
+        path = write(tmp_path / name, whole[: len(whole) * 2 // 3])
+        with pytest.raises(DataError, match=name):
+            read(Csv(path=path))
+
+
+def test_a_file_without_lines_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", HEADER.encode() + bytes(20 << 20))
+    with pytest.raises(DataError, match="line 2: longer than"):
+        read(Csv(path=path, block_rows=10))
+
+
+def test_digests(tmp_path: Path) -> None:
+    write(tmp_path / "a.csv", "abc")
+    expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert Csv(path=str(tmp_path)).digests() == {"a.csv": expected}
+    assert Csv(path=str(tmp_path / "a.csv")).digests() == {"a.csv": expected}
+
+
+def test_a_source_travels_to_workers() -> None:
+    source = Csv(path="a.csv", columns={"user": "x"})
+    assert pickle.loads(pickle.dumps(source)) == source
+
+
+FIELD = st.one_of(
+    st.sampled_from(["ann", "2008-05-17T10:00:00Z", "1.5", "-200", "nan", "", '"', '"a,b"', '"a\nb"', "é", '"x"y']),
+    st.text(st.sampled_from('a1,"\n\r '), max_size=4),
+)
+LINE = st.one_of(
+    st.just("ann,2008-05-17T10:00:00Z,1.5,2"),
+    st.lists(FIELD, min_size=0, max_size=6).map(",".join),
+    st.builds(lambda user: f'"{user}",2008-05-17T10:00:00Z,1,1', st.text(st.sampled_from("a\n,é "), max_size=3)),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(lines=st.lists(LINE, max_size=30), repeats=st.sampled_from([1, 1, 400]))
+def test_rows_do_not_depend_on_block_rows(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[str], repeats: int
+) -> None:
+    path = write(tmp_path_factory.mktemp("p") / "a.csv", HEADER + ("\n".join(lines) + "\n") * repeats)
+    outcomes = []
+    for block_rows in (1_000_000, 7, 1000):
+        blocks = read(Csv(path=path, block_rows=block_rows))
+        assert all(block.frame.height + len(block.rejects) == block.n_rows <= 1.5 * block_rows for block in blocks)
+        outcomes.append(([r for b in blocks for r in b.frame.rows()], [r for b in blocks for r in b.rejects]))
+    assert outcomes[0] == outcomes[1] == outcomes[2]
+
+
+CLEAN = st.text(st.characters(codec="utf-8", exclude_characters="\r\x00"), min_size=1, max_size=5)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    users=st.lists(CLEAN, max_size=20), quoting=st.sampled_from([standard_csv.QUOTE_MINIMAL, standard_csv.QUOTE_ALL])
+)
+def test_what_the_standard_library_writes_is_read_back(
+    tmp_path_factory: pytest.TempPathFactory, users: list[str], quoting: int
+) -> None:
+    text = io.StringIO()
+    writer = standard_csv.writer(text, quoting=quoting)  # type: ignore[arg-type]
+    writer.writerow(["user", "note", "time", "place"])
+    writer.writerows([user, user, "2008-05-17T10:00:00Z", user] for user in users)
+    path = write(tmp_path_factory.mktemp("p") / "a.csv", text.getvalue())
+    source = Csv(path=path, block_rows=3)
+    assert events(source) == [(user, 1_211_018_400_000, user) for user in users]
+    assert rejects(source) == []

@@ -1,0 +1,168 @@
+"""Parquet: types of every column, spans by row groups, rejects with their row."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mechanisms.core.errors import DataError
+from pipeline.block import EventBlock
+from pipeline.sources.parquet import Parquet
+
+MOMENT = datetime(2008, 5, 17, 10, tzinfo=UTC)
+MILLISECONDS = 1_211_018_400_000
+
+
+def read(source: Parquet) -> list[EventBlock]:
+    return [block for span in source.spans() for block in source.read(span)]
+
+
+def frame(n: int = 2, **columns: Any) -> pl.DataFrame:
+    return pl.DataFrame(
+        {"user": range(n), "time": [MOMENT] * n, "latitude": [1.5] * n, "longitude": [2.5] * n} | columns
+    )
+
+
+def write(path: Path, table: pl.DataFrame, row_group: int = 1000) -> str:
+    table.write_parquet(path, row_group_size=row_group)
+    return str(path)
+
+
+def test_plain_rows_and_projection(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", frame(other=["x", "y"]))
+    (block,) = read(Parquet(path=path))
+    assert block.frame.schema == {"user": pl.Int64, "time": pl.Int64, "latitude": pl.Float64, "longitude": pl.Float64}
+    assert block.frame.rows() == [(0, MILLISECONDS, 1.5, 2.5), (1, MILLISECONDS, 1.5, 2.5)]
+
+
+@pytest.mark.parametrize(
+    ("users", "expected"),
+    [
+        (pl.Series([3, 4], dtype=pl.UInt8), [3, 4]),
+        (pl.Series([3.0, 4.0]), [3, 4]),
+        (pl.Series(["a", "é"]), ["a", "é"]),
+        (pl.Series(["a", "b"], dtype=pl.Categorical), ["a", "b"]),
+    ],
+)
+def test_types_of_users(tmp_path: Path, users: pl.Series, expected: list[object]) -> None:
+    (block,) = read(Parquet(path=write(tmp_path / "a.parquet", frame(user=users))))
+    assert block.frame["user"].to_list() == expected
+
+
+@pytest.mark.parametrize(
+    ("times", "options"),
+    [
+        (pl.Series([MOMENT], dtype=pl.Datetime("ns", "UTC")), {}),
+        (pl.Series([MOMENT]).dt.convert_time_zone("Asia/Tokyo"), {}),
+        (pl.Series([datetime(2008, 5, 17, 10)]), {}),
+        (pl.Series([datetime(2008, 5, 17, 12)]), {"time_zone": "Europe/Zurich"}),
+        (pl.Series([MILLISECONDS // 1000], dtype=pl.Int32), {"time_format": "unix_s"}),
+        (pl.Series([MILLISECONDS]), {"time_format": "unix_ms"}),
+        (pl.Series(["2008-05-17T10:00:00Z"]), {}),
+    ],
+)
+def test_types_of_times(tmp_path: Path, times: pl.Series, options: dict[str, Any]) -> None:
+    (block,) = read(Parquet(path=write(tmp_path / "a.parquet", frame(1, time=times)), **options))
+    assert block.frame["time"].to_list() == [MILLISECONDS]
+
+
+def test_a_date_is_its_midnight(tmp_path: Path) -> None:
+    (block,) = read(Parquet(path=write(tmp_path / "a.parquet", frame(1, time=[date(1970, 1, 2)]))))
+    assert block.frame["time"].to_list() == [86_400_000]
+
+
+def test_bad_rows_are_rejected_with_their_row(tmp_path: Path) -> None:
+    nan, good = float("nan"), 1.0
+    table = frame(
+        7,
+        user=pl.Series([None, 2.5, 1.0, 1.0, 1.0, 1.0, 9.0]),
+        time=[MOMENT, MOMENT, None, MOMENT, MOMENT, MOMENT, MOMENT],
+        latitude=[good, good, good, None, 91.0, nan, good],
+    )
+    for block_rows in (2, 3, 100):
+        blocks = read(Parquet(path=write(tmp_path / "a.parquet", table, row_group=4), block_rows=block_rows))
+        assert [row[0] for block in blocks for row in block.frame.rows()] == [9]
+        found = [(reject.line, reject.reason) for block in blocks for reject in block.rejects]
+        missing = "user is missing (or is no integer)"
+        assert found == [
+            (1, missing),
+            (2, missing),
+            (3, "time cannot be read"),
+            (4, "latitude is not a finite number"),
+            (5, "latitude out of range"),
+            (6, "latitude is not a finite number"),
+        ]
+        assert "'latitude': 91.0" in next(r.raw for b in blocks for r in b.rejects if r.line == 5)
+
+
+def test_spans_follow_row_groups_and_join_small_files(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", frame(100), row_group=10)
+    for name in "bcd":
+        write(tmp_path / f"{name}.parquet", frame(10))
+    source = Parquet(path=str(tmp_path), block_rows=25)
+    spans = source.spans()
+    assert [span.index for span in spans] == list(range(len(spans)))
+    assert [(span.start, span.stop) for span in spans if span.stop] == [(i, i + 20) for i in range(0, 100, 20)]
+    assert [len(span.files) for span in spans if span.stop is None] == [2, 1]
+    assert sum(block.n_rows for block in read(source)) == 130
+
+
+def test_wrong_files(tmp_path: Path) -> None:
+    (tmp_path / "bad.parquet").write_bytes(b"no parquet")
+    with pytest.raises(DataError, match=r"bad.parquet: cannot be read as Parquet"):
+        Parquet(path=str(tmp_path)).spans()
+    wrong: list[tuple[str, list[Any], str]] = [
+        ("user", [b"x", b"y"], "user.*neither an integer nor text"),
+        ("time", [1, 2], "unix_s or unix_ms"),
+        ("time", [True, False], "neither timestamps nor"),
+    ]
+    for column, values, message in wrong:
+        path = write(tmp_path / "a.parquet", frame().with_columns(pl.Series(column, values)))
+        with pytest.raises(DataError, match=message):
+            read(Parquet(path=path))
+    with pytest.raises(DataError, match=r"no column is named as time.*columns: user, latitude, longitude"):
+        read(Parquet(path=write(tmp_path / "a.parquet", frame().drop("time"))))
+
+
+def test_files_that_disagree_about_users(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", frame())
+    write(tmp_path / "b.parquet", frame(user=["x", "y"]))
+    with pytest.raises(DataError, match=r"a.parquet and .*b.parquet: users are of different types"):
+        Parquet(path=str(tmp_path)).spans()
+
+
+def test_an_empty_file_has_no_rows(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(
+        pa.table(frame(0, user=pl.Series([], dtype=pl.Int64), time=pl.Series([], dtype=pl.Datetime("ms", "UTC")))), path
+    )
+    assert sum(block.n_rows for block in read(Parquet(path=str(path)))) == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    latitudes=st.lists(st.one_of(st.none(), st.floats(width=32)), max_size=40),
+    row_group=st.integers(1, 20),
+    block_rows=st.integers(1, 30),
+)
+def test_rows_do_not_depend_on_block_rows(
+    tmp_path_factory: pytest.TempPathFactory, latitudes: list[float | None], row_group: int, block_rows: int
+) -> None:
+    n = len(latitudes)
+    table = frame(n, latitude=pl.Series(latitudes, dtype=pl.Float64), user=pl.Series(range(n), dtype=pl.Int64)).cast(
+        {"time": pl.Datetime("us", "UTC"), "longitude": pl.Float64}
+    )
+    path = write(tmp_path_factory.mktemp("p") / "a.parquet", table, row_group)
+    blocks = read(Parquet(path=path, block_rows=block_rows))
+    assert sum(block.n_rows for block in blocks) == n
+    sound = [i for i, value in enumerate(latitudes) if value is not None and -90 <= value <= 90]
+    assert [row[0] for block in blocks for row in block.frame.rows()] == sound
+    assert [reject.line - 1 for block in blocks for reject in block.rejects] == sorted(set(range(n)) - set(sound))
