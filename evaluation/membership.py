@@ -9,14 +9,16 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from evaluation.attacks.challenge import AttackResult
 from evaluation.attacks.features import mobility_features, unicity
-from evaluation.attacks.game import AttackResult, Defense, MembershipGame
+from evaluation.attacks.game import MembershipGame
 from evaluation.attacks.importance import feature_importance
 from evaluation.attacks.loadings import component_loadings, sort_by_popularity
 from evaluation.attacks.periods import Period
 from evaluation.attacks.priors import Known
+from evaluation.attacks.released import Defense
 from evaluation.attacks.scores import area_under_curve, auc_interval, privacy_gain, privacy_loss
-from evaluation.attacks.targets import activity_profile, mobility_groups, sample_targets
+from evaluation.attacks.targets import activity_profile, extreme_targets, mobility_groups, sample_targets
 
 __all__ = [
     "AttackResult",
@@ -25,6 +27,7 @@ __all__ = [
     "area_under_curve",
     "auc_interval",
     "component_loadings",
+    "extreme_targets",
     "feature_importance",
     "membership_auc",
     "mobility_features",

@@ -88,7 +88,8 @@ def unicity(binary: NDArray[Any]) -> Array:
         patterns = np.ascontiguousarray(cells).view(np.dtype((np.void, cells.shape[1]))).ravel()
         _, pattern, sharing = np.unique(patterns, return_inverse=True, return_counts=True)
         unique += (sharing[pattern] == 1) & cells.any(axis=1)
-    return unique / n_windows
+    share: Array = unique / n_windows
+    return share
 
 
 def _mean(values: NDArray[Any]) -> Array:

@@ -2,57 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
-from evaluation.attacks.pca_attack import PcaAttack
+from evaluation.attacks.challenge import AttackResult, challenge
 from evaluation.attacks.periods import Period, game_blocks
 from evaluation.attacks.priors import PRIORS, Known, Samples, known_users, past_samples, subset_samples
-from evaluation.attacks.scores import area_under_curve, auc_interval
-from evaluation.attacks.statistics_attack import StatisticsAttack, cell_statistics
+from evaluation.attacks.released import Defense, flat, released_features
+from evaluation.attacks.statistics_attack import cell_statistics
 from evaluation.attacks.user_space import UserSpace, checked_binary
 from mechanisms.core.errors import ParameterError
 
 ATTACKS = ("pca", "statistics")
-SAMPLES_AT_ONCE = 256
-
-Defense = Callable[[NDArray[np.int64], int], NDArray[Any]]
-
-
-@dataclass(frozen=True)
-class AttackResult:
-    """How well one target's membership was inferred.
-
-    Attributes
-    ----------
-    target
-        Index of the user.
-    auc, low, high
-        Area under the curve over the challenges, and its confidence interval.
-    n_train, n_challenges
-        Samples trained on and challenged with.
-    n_features
-        Components (or statistics) that the classifier used.
-    """
-
-    target: int
-    auc: float
-    low: float
-    high: float
-    n_train: int
-    n_challenges: int
-    n_features: int
-
-    @property
-    def privacy_loss(self) -> float:
-        """AUC − ½."""
-        return self.auc - 0.5
+BLAS = ThreadpoolController()
 
 
 class MembershipGame:
@@ -121,6 +88,8 @@ class MembershipGame:
             raise ParameterError("prior", prior, "one of " + ", ".join(PRIORS))
         if n_components < 1:
             raise ParameterError("n_components", n_components, "at least 1")
+        if seed < 0:
+            raise ParameterError("seed", seed, "at least 0")
         presence = checked_binary(binary)
         blocks = game_blocks(observation, inference, presence.shape[2], prior)
         if groups is None:
@@ -169,19 +138,23 @@ class MembershipGame:
         confidence
             Of the interval of the area under the curve.
         """
-        samples = self.samples(target)
-        features = self.features(samples, target, defense=defense, attack=attack, strategic=strategic)
-        train, labels = samples.train, samples.labels
-        adversary: PcaAttack | StatisticsAttack
-        if attack == "pca":
-            adversary = PcaAttack.fit(features[train], labels[train], self.n_components)
-        else:
-            adversary = StatisticsAttack.fit(features[train], labels[train])
-        challenged = labels[~train]
-        auc = area_under_curve(challenged, adversary.scores(features[~train]))
-        n_positive = int(challenged.sum())
-        limits = auc_interval(auc, n_positive, challenged.size - n_positive, confidence)
-        return AttackResult(target, auc, *limits, int(train.sum()), challenged.size, adversary.weights.size)
+        if attack not in ATTACKS:
+            raise ParameterError("attack", attack, "one of " + ", ".join(ATTACKS))
+        in_user_space = defense is None and attack == "pca"
+        # Matrices of known users are so small that more threads cost more than they bring.
+        with BLAS.limit(limits=1 if in_user_space else None):
+            samples = self.samples(target)
+            if in_user_space:
+                features = self.space.embedding(samples.users).coordinates(samples)
+            else:
+                summary = flat if attack == "pca" else cell_statistics
+                seed = [self.seed, target, 1]  # the groups come from [seed, target]
+                features = released_features(
+                    self.space, samples, summary, defense=defense, strategic=strategic, seed=seed
+                )
+            return challenge(
+                target, samples, features, attack=attack, n_components=self.n_components, confidence=confidence
+            )
 
     def attack_targets(self, targets: Iterable[int], *, n_jobs: int = 1, **options: Any) -> Iterator[AttackResult]:
         """Attack several targets, each result as soon as it is there (hence in no fixed order if `n_jobs` > 1).
@@ -203,45 +176,8 @@ class MembershipGame:
             self.space.embedding(self.samples(waiting[0]).users)  # what threads would each compute
         pool = ThreadPoolExecutor(n_jobs)
         try:
-            with threadpool_limits(limits=1):
+            with BLAS.limit(limits=1):
                 for done in as_completed([pool.submit(self.attack, target, **options) for target in waiting]):
                     yield done.result()
         finally:
             pool.shutdown(cancel_futures=True)
-
-    def features(
-        self, samples: Samples, target: int, *, defense: Defense | None, attack: str, strategic: bool = True
-    ) -> NDArray[np.float64]:
-        """What the classifier sees of each sample: user-space coordinates, released values or statistics of cells."""
-        if attack not in ATTACKS:
-            raise ParameterError("attack", attack, "one of " + ", ".join(ATTACKS))
-        if defense is None and attack == "pca":
-            return self.space.embedding(samples.users).coordinates(samples)
-        # A batch holds training samples or challenges, never both.
-        parts = [(np.flatnonzero(samples.train), strategic), (np.flatnonzero(~samples.train), True)]
-        batches = [
-            (part[i : i + SAMPLES_AT_ONCE], on) for part, on in parts for i in range(0, part.size, SAMPLES_AT_ONCE)
-        ]
-        seeds = np.random.SeedSequence([self.seed, target, 1]).generate_state(len(batches))
-        seen: NDArray[np.float64] | None = None
-        for (chosen, defended), seed in zip(batches, seeds, strict=True):
-            released: NDArray[Any] = self.space.counts(samples, chosen)
-            if defense is not None and defended:
-                released = _released(defense, released, int(seed))
-            rows = cell_statistics(released) if attack == "statistics" else released.reshape(chosen.size, -1)
-            if seen is None:
-                seen = np.empty((samples.labels.size, rows.shape[1]))
-            seen[chosen] = rows
-        assert seen is not None  # samples are never empty
-        return seen
-
-
-def _released(defense: Defense, counts: NDArray[np.int64], seed: int) -> NDArray[Any]:
-    released = np.asarray(defense(counts, seed))
-    if released.shape != counts.shape:
-        raise ParameterError(
-            "defense", released.shape, f"a callable that keeps the shape of the counts, {counts.shape}"
-        )
-    if not np.isfinite(released).all():
-        raise ParameterError("defense", "NaN or infinity", "a callable that releases finite numbers")
-    return released

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evaluation.attacks.game import SAMPLES_AT_ONCE, MembershipGame
+from evaluation.attacks.game import MembershipGame
 from evaluation.attacks.pca_attack import PcaAttack
 from evaluation.attacks.priors import Samples
+from evaluation.attacks.released import SAMPLES_AT_ONCE
 from evaluation.attacks.user_space import UserSpace, checked_binary
 from mechanisms.core.errors import ParameterError
 
@@ -51,9 +52,8 @@ def component_loadings(game: MembershipGame, target: int, n_top: int = 5) -> Arr
         raise ParameterError("n_top", n_top, "at least 1")
     samples, space = game.samples(target), game.space
     embedding = space.embedding(samples.users)
-    attack = PcaAttack.fit(
-        embedding.coordinates(samples)[samples.train], samples.labels[samples.train], game.n_components
-    )
+    coordinates, n_train = embedding.coordinates(samples), samples.n_train
+    attack = PcaAttack.fit(coordinates[:n_train], samples.labels[:n_train], game.n_components)
     top = np.argsort(-np.abs(attack.weights), kind="stable")[:n_top]
     directions = space.lift(embedding, samples.users, attack.components.directions[top])
     covariances = directions * attack.components.variances[top, None]
@@ -96,7 +96,7 @@ def sort_by_popularity(loadings: Array, binary: NDArray[Any]) -> tuple[Array, ND
 
 def _deviations(space: UserSpace, samples: Samples) -> Array:
     """Standard deviation of every count over the training samples, some samples at a time."""
-    train = np.flatnonzero(samples.train)
+    train = np.arange(samples.n_train)
     totals = np.zeros((2, space.shape[0] * space.shape[1]), dtype=np.int64)
     for start in range(0, train.size, SAMPLES_AT_ONCE):
         counts = space.counts(samples, train[start : start + SAMPLES_AT_ONCE]).reshape(-1, totals.shape[1])

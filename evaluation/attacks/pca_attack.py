@@ -30,15 +30,15 @@ class PrincipalComponents:
     variances: Array
 
     @classmethod
-    def fit(cls, samples: Array, n_components: int) -> PrincipalComponents:
-        """Find the leading components; fewer than asked for where the rank of the samples is lower.
+    def fit(cls, samples: Array, n_components: int) -> tuple[PrincipalComponents, Array]:
+        """Leading components, fewer than asked for where the rank is lower, and the scores of these samples.
 
         Decomposes the smaller of the covariance and the Gram matrix of the samples:
         O(n_samples·n_features·min(n_samples, n_features)) time, one copy of the samples.
 
         Examples
         --------
-        >>> components = PrincipalComponents.fit(np.array([[0.0, 0.0], [2.0, 2.0], [4.0, 4.0]]), 2)
+        >>> components, scores = PrincipalComponents.fit(np.array([[0.0, 0.0], [2.0, 2.0], [4.0, 4.0]]), 2)
         >>> components.variances
         array([8.])
         """
@@ -51,8 +51,10 @@ class PrincipalComponents:
         negligible = values.size * eps * (values[-1] + eps * len(samples) * (mean @ mean))
         kept = np.flatnonzero(values > negligible)[::-1][:n_components]
         values, vectors = values[kept], vectors[:, kept]
-        directions = (centred.T @ (vectors / np.sqrt(values))).T if wide else vectors.T
-        return cls(mean, directions, values / (len(samples) - 1))
+        scale = np.sqrt(values)
+        directions = (vectors / scale).T @ centred if wide else vectors.T
+        scores = vectors * scale if wide else centred @ vectors
+        return cls(mean, directions, values / (len(samples) - 1)), scores
 
     def scores(self, samples: Array) -> Array:
         """Coordinates (n_samples, n_components) of samples along the components."""
@@ -94,8 +96,8 @@ class PcaAttack:
         >>> attack.scores(samples) > 0
         array([False, False,  True,  True])
         """
-        components = PrincipalComponents.fit(samples, n_components)
-        weights, intercept = fit_logistic(components.scores(samples), labels)
+        components, scores = PrincipalComponents.fit(samples, n_components)
+        weights, intercept = fit_logistic(scores, labels)
         return cls(components, weights, intercept)
 
     def scores(self, samples: Array) -> Array:

@@ -30,15 +30,15 @@ class Samples:
         Index of the block of windows over which the group is counted.
     labels (n_samples,)
         Whether the target is in the group.
-    train (n_samples,)
-        Whether the adversary trains on the sample; the others are her challenges.
+    n_train
+        The adversary trains on so many first samples; the others are her challenges.
     """
 
     users: NDArray[np.intp]
     members: NDArray[np.bool_]
     blocks: NDArray[np.intp]
     labels: NDArray[np.bool_]
-    train: NDArray[np.bool_]
+    n_train: int
 
 
 def known_users(known: Known, target: int, n_users: int, rng: np.random.Generator) -> NDArray[np.intp]:
@@ -122,14 +122,15 @@ def subset_samples(
     --------
     >>> rng = np.random.default_rng(0)
     >>> samples = subset_samples(np.arange(9), 4, group_size=3, n_samples=10, n_blocks=1, rng=rng)
-    >>> int(samples.train.sum()), samples.labels[~samples.train]
+    >>> samples.n_train, samples.labels[samples.n_train :]
     (8, array([ True, False]))
     """
     labels = np.arange(n_samples) % 2 == 0
-    train = np.arange(n_samples) < _n_train(n_samples)
+    n_train = _n_train(n_samples)
     members = draw_groups(users.size, int(np.searchsorted(users, target)), group_size, labels, rng)
-    turns = (np.arange(n_samples) // 2) % max(n_blocks - 1, 1)
-    return Samples(users, members, np.where(train, turns, n_blocks - 1).astype(np.intp), labels, train)
+    blocks = (np.arange(n_samples) // 2) % max(n_blocks - 1, 1)
+    blocks[n_train:] = n_blocks - 1
+    return Samples(users, members, blocks, labels, n_train)
 
 
 def past_samples(
@@ -152,7 +153,7 @@ def past_samples(
     challenges = known if same else draw_groups(n_users, target, group_size, included, rng)
     members = np.concatenate([known] * (n_blocks - 1) + [challenges])
     blocks = np.repeat(np.arange(n_blocks), n_groups)
-    return Samples(np.arange(n_users), members, blocks, np.tile(included, n_blocks), blocks < n_blocks - 1)
+    return Samples(np.arange(n_users), members, blocks, np.tile(included, n_blocks), n_groups * (n_blocks - 1))
 
 
 def _n_train(n_samples: int) -> int:

@@ -96,7 +96,8 @@ class UserSpace:
         if not self.shared:
             return self._products(users)
         rows = (np.arange(len(self.blocks))[:, None] * len(self.binary) + users).ravel()
-        return self._everybody[np.ix_(rows, rows)]
+        products: NDArray[np.float64] = self._everybody[np.ix_(rows, rows)]
+        return products
 
     def embedding(self, users: NDArray[np.intp]) -> Embedding:
         """Coordinates for aggregates of these users; O((n_blocks·n_known)³), kept if they are everybody."""
