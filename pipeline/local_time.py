@@ -132,7 +132,6 @@ def instants(time_zone: str, wall: NDArray[np.int64]) -> NDArray[np.int64]:
         return wall.copy()
     stretches = segments(time_zone, int(wall.min()) - 2 * DAY, int(wall.max()) + 2 * DAY)
     starts, ends, offsets = (np.array(column, np.int64) for column in zip(*stretches))
-    shown_until = np.maximum.accumulate(ends + offsets)
-    segment = np.searchsorted(shown_until, wall, "right")
+    segment = np.searchsorted(ends + offsets, wall, "right")
     shown: NDArray[np.int64] = np.maximum(wall - offsets[segment], starts[segment])
     return shown
