@@ -11,6 +11,7 @@ from pipeline.account_stage import AccountInOrder
 from pipeline.count_stage import CountGroup, CountSpan, WriteTruth, WriteUsers
 from pipeline.counting import GroupCounts
 from pipeline.plan import Plan
+from pipeline.release_loop import Batch
 from pipeline.release_stage import ReleaseInOrder, WriteReleases
 from pipeline.source import Span
 
@@ -32,14 +33,15 @@ def build(root: beam.Pipeline, plan: Plan, spans: list[Span]) -> None:
         (counted["counts"], end)
         | "WithEnd" >> beam.Flatten()
         | "SumShards" >> beam.CombinePerKey(_total)
-        | "WriteTruth" >> beam.ParDo(WriteTruth(plan))
+        | "WriteTruth" >> beam.ParDo(WriteTruth(plan)).with_output_types(tuple[str, bytes])
         | "Release" >> beam.ParDo(ReleaseInOrder(plan))
         | "WriteReleases" >> beam.ParDo(WriteReleases(plan))
     )
     n = len(plan.accountants)
     _ = (
         released
-        | "ForEachAccountant" >> beam.FlatMap(lambda batch: [(number, batch) for number in range(n)])
+        | "ForEachAccountant"
+        >> beam.FlatMap(lambda batch: [(number, batch) for number in range(n)]).with_output_types(tuple[int, Batch])
         | "Account" >> beam.ParDo(AccountInOrder(plan))
     )
 

@@ -7,9 +7,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from accountants.core.accountant import Accountant, AccountingFacts
 from mechanisms.core.facts import Facts
 from mechanisms.core.mechanism import Mechanism
@@ -109,9 +106,9 @@ class Plan:
     def windows(self, first: int, last: int) -> list[Window]:
         """Public facts of the windows from ``first`` to ``last``, active sensors included."""
         windows = self.agenda.windows(first, last)
-        masks: NDArray[np.bool_] = self.sensors.masks(first, last)
-        if masks.all():
+        if self.sensors.all_active:
             return windows
+        masks = self.sensors.masks(first, last)
         return [replace(window, active=mask) for window, mask in zip(windows, masks)]
 
     def noise(self) -> NoiseSource:
@@ -138,7 +135,7 @@ def make_plan(config: RunConfig, folder: Path | None = None, **changes: Any) -> 
         config=config,
         space=space,
         calendar=calendar,
-        agenda=Agenda(calendar, config.landmarks, config.budget_period, getattr(config.windows, "time_zone", None)),
+        agenda=Agenda(calendar=calendar, landmarks=config.landmarks, budget_period_ms=config.budget_period),
         sensors=config.sensors.prepare(space.cells, config.seed or 0),
         key=key,
         folder=folder or Path(config.output.path),

@@ -114,7 +114,21 @@ def _clear(plan: Plan) -> None:
         (plan.folder / side).mkdir(parents=True, exist_ok=True)
 
 
+def _quiet_beam() -> None:
+    """Beam warns at import of clients that are not installed and not needed; errors still show."""
+    import logging
+
+    logging.getLogger("apache_beam").setLevel(logging.ERROR)
+    root = logging.getLogger()
+    level = root.level
+    root.setLevel(logging.ERROR)
+    import apache_beam  # noqa: F401
+
+    root.setLevel(level)
+
+
 def _execute(plan: Plan, spans: list[Any], runner: str, beam_options: Sequence[str]) -> None:
+    _quiet_beam()
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions
 

@@ -1,0 +1,49 @@
+# `make demo` and `make test` do all their own set-up: Python 3.11+, make and a package index are enough.
+PYTHON ?= python3
+VENV ?= .venv
+PIP = $(VENV)/bin/pip --disable-pip-version-check
+CONSTRAINTS = -c constraints.txt
+
+.PHONY: demo test lint types bench docs clean
+
+demo: $(VENV)/.core
+	$(VENV)/bin/penstock run configs/quickstart.yaml
+
+test: $(VENV)/.test
+	$(VENV)/bin/python -m pytest -n auto --dist loadfile
+
+lint: $(VENV)/.dev
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+
+types: $(VENV)/.dev
+	$(VENV)/bin/mypy pipeline mechanisms accountants evaluation
+
+bench: $(VENV)/.bench
+	$(VENV)/bin/python -m benchmarks
+
+docs: $(VENV)/.core
+	$(VENV)/bin/python docs/generate.py
+
+clean:
+	rm -rf $(VENV) build *.egg-info
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "penstock needs Python 3.11 or later: make PYTHON=python3.11 …"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.core: setup.py constraints.txt | $(VENV)/bin/python
+	$(PIP) install -q $(CONSTRAINTS) -e .
+	@touch $@
+
+$(VENV)/.test: setup.py constraints.txt | $(VENV)/bin/python
+	$(PIP) install -q $(CONSTRAINTS) -e '.[test]'
+	@touch $@ $(VENV)/.core
+
+$(VENV)/.dev: setup.py constraints.txt | $(VENV)/bin/python
+	$(PIP) install -q $(CONSTRAINTS) -e '.[dev]'
+	@touch $@ $(VENV)/.core
+
+$(VENV)/.bench: setup.py constraints.txt | $(VENV)/bin/python
+	$(PIP) install -q $(CONSTRAINTS) -e '.[bench]'
+	@touch $@ $(VENV)/.core

@@ -1,0 +1,54 @@
+"""Installs the packages and the ``penstock`` command; also what Beam's ``--setup_file`` ships to workers."""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).parent
+
+CORE = [
+    "apache-beam>=2.77,<3",
+    "dp-accounting>=0.6,<0.7",
+    "numpy>=2.1,<3",
+    "polars>=1.30,<3",
+    "pyarrow>=18",
+    "pyyaml>=6,<7",
+    "rich>=13",
+    "river>=0.22,<1",
+    "scikit-learn>=1.5,<2",
+    "scipy>=1.14,<2",
+    "tzdata",
+]
+TEST = ["hypothesis>=6.100", "jsonschema>=4.20", "pytest>=8", "pytest-xdist>=3.6"]
+EXTRAS = {
+    "h3": ["h3>=4,<5"],
+    "opendp": ["opendp>=0.14"],
+    "test": [*TEST, "h3>=4,<5", "opendp>=0.14"],
+    "dev": [*TEST, "mypy>=1.14", "ruff>=0.9", "types-PyYAML"],
+    "bench": ["duckdb>=1.1", "pandas>=2.2"],
+}
+
+setup(
+    name="penstock",
+    version="0.1.0",
+    description="Streaming release simulator for location data: counts, privacy mechanisms, and what they cost",
+    long_description=(HERE / "README.md").read_text(encoding="utf-8") if (HERE / "README.md").exists() else "",
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.11",
+    packages=find_packages(
+        include=[f"{p}{s}" for p in ("pipeline", "mechanisms", "accountants", "evaluation") for s in ("", ".*")]
+    ),
+    package_data={"": ["py.typed"]},
+    install_requires=CORE,
+    extras_require=EXTRAS,
+    entry_points={"console_scripts": ["penstock = pipeline.cli:main"]},
+    classifiers=[
+        "Development Status :: 3 - Alpha",
+        "Intended Audience :: Science/Research",
+        "License :: OSI Approved :: Apache Software License",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Topic :: Scientific/Engineering",
+    ],
+)

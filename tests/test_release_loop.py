@@ -1,0 +1,131 @@
+"""The ordered release by itself: order, repetition, resumption, and the ledger's promises."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mechanisms import Facts, get, run_mechanism
+from pipeline.configuration.run import loads
+from pipeline.ledger import Charge, Ledger
+from pipeline.plan import make_plan
+from pipeline.release_loop import ReleaseLoop
+
+N_WINDOWS, N_CELLS = 8, 3
+
+
+def plan_for(tmp_path, mechanism=None, **changes):
+    (tmp_path / "empty.csv").write_text("user,time,place\n")
+    sections = {
+        "name": "loop",
+        "seed": 5,
+        "source": {
+            "type": "csv",
+            "path": str(tmp_path / "empty.csv"),
+            "from": "2024-01-01T00:00:00Z",
+            "until": f"2024-01-01T{N_WINDOWS:02d}:00:00Z",
+            "columns": {"user": "user", "time": "time", "place": "place"},
+        },
+        "space": {"type": "places", "list": ["a", "b", "c"], "elsewhere": False},
+        "windows": {"type": "fixed", "size": "1h"},
+        "bounding": {"max_cells": 2},
+        "landmarks": {"windows": [2, 4]},
+        "mechanism": mechanism or {"type": "landmark_uniform", "epsilon": 3.0},
+        "output": {"path": str(tmp_path / "out")},
+    }
+    return make_plan(loads(json.dumps(sections | changes)))
+
+
+@pytest.fixture
+def counts():
+    return np.random.default_rng(1).integers(0, 50, (N_WINDOWS, N_CELLS))
+
+
+def release_all(loop, counts, cuts):
+    state, values = loop.start(), []
+    for first, last in zip([0, *cuts], [*cuts, len(counts)]):
+        batch, state = loop.advance(state, first + 1, counts[first:last])
+        values += [release.values for release in batch.releases]
+    return np.array(values), state
+
+
+def test_any_cut_gives_the_same_releases_and_the_same_state(tmp_path, counts):
+    loop = ReleaseLoop(plan_for(tmp_path))
+    whole, state = release_all(loop, counts, [])
+    for cuts in ([1], [3, 4], [1, 2, 3, 4, 5, 6, 7]):
+        # A new loop for every cut: nothing may survive in the object.
+        found, end = release_all(ReleaseLoop(plan_for(tmp_path)), counts, cuts)
+        assert np.array_equal(found, whole)
+        assert end == state
+
+
+def test_a_retried_step_returns_the_same_bytes(tmp_path, counts):
+    loop = ReleaseLoop(plan_for(tmp_path))
+    state = loop.start()
+    one, after = loop.advance(state, 1, counts[:3])
+    two, again = loop.advance(state, 1, counts[:3])
+    assert after == again
+    assert one.charges == two.charges
+    assert all(np.array_equal(a.values, b.values) for a, b in zip(one.releases, two.releases))
+
+
+def test_a_window_cannot_be_released_twice_or_skipped(tmp_path, counts):
+    loop = ReleaseLoop(plan_for(tmp_path))
+    _, state = loop.advance(loop.start(), 1, counts[:3])
+    for first in (3, 5):
+        with pytest.raises(ValueError, match="does not follow"):
+            loop.advance(state, first, counts[:1])
+
+
+def test_released_windows_scale_as_the_plain_loop_says(tmp_path, counts):
+    plan = plan_for(tmp_path, {"type": "landmark_uniform", "epsilon": 3.0})
+    batch, _ = ReleaseLoop(plan).advance(ReleaseLoop(plan).start(), 1, counts)
+    facts = Facts(n_cells=N_CELLS, max_cells=2, landmarks=(2, 4))
+    plain = run_mechanism(get("landmark_uniform")(epsilon=3.0), counts, facts, seed=5)
+    assert [r.scale for r in batch.releases] == [r.scale for r in plain]
+    assert [r.charge for r in batch.releases] == [r.charge for r in plain]
+
+
+@given(
+    landmarks=st.sets(st.integers(1, N_WINDOWS)),
+    epsilon=st.floats(0.01, 10),
+    period=st.integers(1, N_WINDOWS),
+)
+@settings(max_examples=150, deadline=None)
+def test_uniform_never_overspends_for_any_landmarks(landmarks, epsilon, period):
+    facts = Facts(n_cells=2, landmarks=tuple(landmarks), budget_period=period)
+    mechanism = get("landmark_uniform")(epsilon=epsilon)
+    releases = run_mechanism(mechanism, np.zeros((N_WINDOWS, 2), int), facts)
+    spent = np.array([1 / r.scale for r in releases])
+    mask = np.array([r.landmark for r in releases])
+    for first in range(0, N_WINDOWS, period):
+        part, marked = spent[first : first + period], mask[first : first + period]
+        worst = part[marked].sum() + (part[~marked].max() if (~marked).any() else 0)
+        assert worst <= epsilon * (1 + 1e-9)
+        assert worst >= epsilon * (1 - 1e-9)
+
+
+def charge(window=1, data="d"):
+    return Charge("main", window, window, window + 1, 0.5, 0.125, False, "c", data)
+
+
+def test_the_ledger_charges_a_retry_once_and_other_data_again(tmp_path):
+    ledger = Ledger(tmp_path / "operator" / "ledger")
+    assert ledger.append([charge()]) == [charge()]
+    assert ledger.append([charge(), charge(2)]) == [charge(2)]
+    assert Ledger(ledger.path).append([charge(), charge(data="e")]) == [charge(data="e")]
+    assert list(ledger) == [charge(), charge(2), charge(data="e")]
+
+
+def test_a_torn_line_is_cut_off(tmp_path):
+    ledger = Ledger(tmp_path / "ledger")
+    ledger.append([charge()])
+    with ledger.path.open("a") as file:
+        file.write('{"stream": "main", "win')
+    assert list(ledger) == [charge()]
+    Ledger(ledger.path).append([charge(2)])
+    assert list(Ledger(ledger.path)) == [charge(), charge(2)]
