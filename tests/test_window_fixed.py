@@ -86,6 +86,7 @@ def test_a_run_may_begin_in_the_repeated_hour():
     begin = local(zone, 2020, 11, 1, 1, 30, fold=1)
     calendar = Fixed(size=2 * HOUR, time_zone=zone).calendar(begin)
     assert calendar.start(1) == local(zone, 2020, 11, 1)
+    assert calendar.index(np.array([begin])).tolist() == [1]
     assert calendar.index(np.array([begin, begin + HOUR // 2])).tolist() == [1, 2]
 
 

@@ -39,7 +39,7 @@ def test_days_slide_by_six_hours_of_the_clock():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"size": HOUR, "period": 25 * MINUTE}, "size: 3600000 .* multiple of period"),
+        ({"size": HOUR, "period": 25 * MINUTE}, r"size: 3600000 .* multiple of period"),
         ({"size": HOUR, "period": 2 * HOUR}, "multiple of period"),
         ({"size": HOUR, "period": 0}, "period: 0"),
         ({"size": HOUR, "period": 10 * MINUTE, "offset": 10 * MINUTE}, "offset"),
