@@ -8,6 +8,7 @@ now = i). Every epsilon is a pure one for *replacing* a person's value, and ever
 
 from __future__ import annotations
 
+from accountants.correlation.landmark_losses import landmark_temporal_privacy_loss
 from accountants.correlation.leakage_function import LeakageFunction
 from accountants.correlation.losses import temporal_privacy_loss
 from accountants.correlation.matrices import (
@@ -20,17 +21,21 @@ from accountants.correlation.matrices import (
 )
 from accountants.correlation.planning import epsilon_schedule, largest_epsilon
 from accountants.correlation.running import LossRows, RunningTemporalLoss
+from accountants.correlation.running_landmarks import LandmarkFigures, RunningLandmarkLoss
 from accountants.correlation.time_reversal import backward_matrix, stationary_distribution
 
 __all__ = [
+    "LandmarkFigures",
     "LeakageFunction",
     "LossRows",
+    "RunningLandmarkLoss",
     "RunningTemporalLoss",
     "backward_matrix",
     "chain_matrix",
     "count_transitions",
     "epsilon_schedule",
     "estimated_matrix",
+    "landmark_temporal_privacy_loss",
     "laplacian_smoothing_matrix",
     "largest_epsilon",
     "read_matrix",

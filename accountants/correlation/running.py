@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from accountants.correlation.hull import Array
 from accountants.correlation.leakage_function import Correlation, LeakageFunction, leakage_function
 from mechanisms.core.errors import ParameterError
 
-State = dict[str, NDArray[np.generic]]
+State = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
