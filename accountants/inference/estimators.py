@@ -72,18 +72,18 @@ def estimate(
     scales = noise_scales(noise, scale, *shape)
     kernel = Kernel(prior.transition)
     flat = values.reshape(-1, *shape)
-    guesses = np.empty(flat.shape[:2], dtype=np.intp)
+    guesses: IntArray = np.empty(flat.shape[:2], dtype=np.intp)
     for first in range(0, len(flat), _CHUNK):
         part = slice(first, first + _CHUNK)
         guesses[part] = guess(kind, prior, kernel, log_likelihoods(flat[part], active, noise, scales))
-    return np.reshape(guesses, values.shape[:-1])
+    return np.asarray(guesses.reshape(values.shape[:-1]))
 
 
 def blind_guess(kind: Estimator, prior: MarkovPrior, n_steps: int) -> IntArray:
     """The guess of an estimator that looks at no release, (n_steps,)."""
     if kind == "constant":
         return np.full(n_steps, prior.marginals(n_steps).sum(axis=0).argmax())
-    return viterbi(prior, Kernel(prior.transition), np.zeros((1, n_steps, prior.n_locations)))[0]
+    return np.asarray(viterbi(prior, Kernel(prior.transition), np.zeros((1, n_steps, prior.n_locations)))[0])
 
 
 def guess(kind: Estimator, prior: MarkovPrior, kernel: Kernel, log_likelihood: FloatArray) -> IntArray:

@@ -89,13 +89,13 @@ def genie_levels(kernel: Kernel, after: FloatArray) -> FloatArray:
     ``after`` is (n, s + 2, n_to): success with 0 … s wrong guesses left, then the total mass. Levels without gain,
     because everything may be guessed wrong, are not worked on.
     """
-    n_to = after.shape[-1]
+    rows = (after.shape[0] * after.shape[1], kernel.n_to)
     fewer = np.concatenate([np.zeros_like(after[:, :1]), after[:, :-2], after[:, -1:]], axis=1)
-    gain = np.maximum(after - fewer, 0.0).reshape(-1, n_to)
-    result = kernel.expected(fewer.reshape(-1, n_to))
+    gain = np.maximum(after - fewer, 0.0).reshape(rows)
+    result = kernel.expected(fewer.reshape(rows))
     useful = np.flatnonzero(gain.any(axis=1))
     result[useful] += kernel.best_next(gain[useful])
-    return result.reshape(*after.shape[:2], -1)
+    return result.reshape(*after.shape[:2], kernel.n_from)
 
 
 def posterior_genie(initial: FloatArray, kernel: Kernel, likelihood: FloatArray, tolerance: int) -> FloatArray:
