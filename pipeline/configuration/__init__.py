@@ -1,4 +1,4 @@
-"""Configuration: YAML to frozen dataclasses, with every problem told in one line, and a JSON Schema of the same source."""
+"""Configuration: YAML to frozen dataclasses, every problem in one line, and a JSON Schema from the same source."""
 
 from __future__ import annotations
 

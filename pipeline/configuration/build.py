@@ -40,7 +40,8 @@ class Builder:
     Examples
     --------
     >>> from pipeline.source import Source
-    >>> node, _ = document.parse("from: 2008-05-19\\nblock_rows: 0\\nunitl: x", "run.yaml")
+    >>> from pipeline.configuration.reader import parse
+    >>> node, _ = parse("from: 2008-05-19\\nblock_rows: 0\\nunitl: x", "run.yaml")
     >>> builder = Builder({}, None)
     >>> builder.section(node, Source, ("source",)) is FAILED
     True

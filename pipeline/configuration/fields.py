@@ -115,6 +115,8 @@ def _phrase(hint: Any, declared: Parameter, unions: dict[type, Registry[Any]]) -
 
 
 def _phrase_of_scalar(hint: Any, declared: Parameter) -> str:
+    if hint is bool:
+        return "true or false"
     if declared.choices is not None:
         return declared.expected()
     if declared.kind == "duration":
@@ -125,8 +127,6 @@ def _phrase_of_scalar(hint: Any, declared: Parameter) -> str:
         return "an existing file or folder"
     if declared.kind == "key":
         return "an existing file, or env: and the name of a set environment variable"
-    if hint is bool:
-        return "true or false"
     if hint is int:
         return "a whole number" + declared.expected().removeprefix("a number")
     if hint is float:

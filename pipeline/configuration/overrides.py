@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from pipeline.configuration.document import Mapping, Node, Path, Place, Problem, Scalar, Sequence, dotted, parse
+from pipeline.configuration.document import Mapping, Node, Path, Place, Problem, Scalar, Sequence, dotted
+from pipeline.configuration.reader import parse
 
 _STEPS = re.compile(r"[^.\[\]=]+(\[\d{1,6}\])*(\.[^.\[\]=]+(\[\d{1,6}\])*)*", re.ASCII)
 _STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)", re.ASCII)
@@ -27,7 +28,8 @@ def apply_override(root: Node, argument: str) -> list[Problem]:
 
     Examples
     --------
-    >>> from pipeline.configuration.document import parse, plain
+    >>> from pipeline.configuration.document import plain
+    >>> from pipeline.configuration.reader import parse
     >>> root, _ = parse("mechanism: [{type: laplace, epsilon: 1}]", "run.yaml")
     >>> apply_override(root, "mechanism[0].epsilon=0.5"), apply_override(root, "bounding.max_cells=2")
     ([], [])

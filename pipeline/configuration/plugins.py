@@ -24,6 +24,16 @@ UNIONS: dict[type, Registry[Any]] = {
 }
 
 
+def plugins_of(family: Registry[Any]) -> dict[str, type]:
+    """Every plug-in of a family by name, loaded; files that hold functions only are none."""
+    loaded = {}
+    for name in family.names():
+        module = importlib.import_module(f"{family.package}.{name}")
+        if hasattr(module, registry.class_name(name)):
+            loaded[name] = family.get(name)
+    return loaded
+
+
 def add_folder(folder: str) -> None:
     """Let the files of a folder be plug-ins too; what the project brings itself cannot be replaced.
 

@@ -12,13 +12,15 @@ from accountants.core.accountant import Accountant
 from mechanisms.core.errors import ConfigError
 from mechanisms.core.mechanism import Mechanism
 from mechanisms.core.parameters import Checked, parameter
+from pipeline.configuration import deployment_rules, rules
 from pipeline.configuration.build import FAILED, Builder
 from pipeline.configuration.canonical import digest, resolved
-from pipeline.configuration.document import Mapping, Place, Problem, parse, shown
+from pipeline.configuration.document import Mapping, Place, Problem, shown
 from pipeline.configuration.fields import fields_of
 from pipeline.configuration.overrides import apply_override
 from pipeline.configuration.plugins import UNIONS, add_folder
-from pipeline.configuration.rules import broken_rules
+from pipeline.configuration.reader import parse
+from pipeline.configuration.rule import broken_rules
 from pipeline.configuration.sections import Bounding, Output
 from pipeline.landmarks import Landmarks
 from pipeline.sensors import Sensors
@@ -127,7 +129,7 @@ def loads(text: str, name: str = "<string>", folder: Path | None = None, overrid
     _add_plugins(root, builder)
     values = builder.values(root, RunConfig, ())
     problems += builder.problems
-    problems += broken_rules(root, _known(values))
+    problems += broken_rules((*rules.RULES, *deployment_rules.RULES), root, _known(values))
     if problems:
         raise ConfigError(tuple(str(problem) for problem in sorted(problems, key=_position)))
     return RunConfig(**values)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from mechanisms.core.parameters import Parameter
 from pipeline.configuration.document import Node, Scalar
 from pipeline.configuration.files import find
-from pipeline.configuration.values import parse_duration, parse_time
+from pipeline.configuration.values import A_DURATION, A_TIME, parse_duration, parse_time
 
 
 class Wrong(Exception):
@@ -37,7 +37,7 @@ def scalar(node: Node, hint: Any, declared: Parameter, folder: Path | None) -> A
 
     Examples
     --------
-    >>> from pipeline.configuration.document import parse
+    >>> from pipeline.configuration.reader import parse
     >>> node, _ = parse("1h30m", "run.yaml")
     >>> scalar(node, int, Parameter(doc="", kind="duration"), None)
     5400000
@@ -102,7 +102,7 @@ def _parsed(value: Any, parse: typing.Callable[[str], int]) -> int:
     try:
         return parse(value)
     except ValueError as error:
-        raise Wrong(str(error)) from None
+        raise Wrong(None if str(error) in (A_DURATION, A_TIME) else str(error)) from None
 
 
 def _input(value: Any, folder: Path | None) -> str:

@@ -17,6 +17,7 @@ A_TIME = "a time such as 2008-05-19T00:00:00Z"
 
 _LONGEST = 10_000 * 366 * UNITS["d"]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST_TIME, _LAST_TIME = -2_208_988_800_000, 13_569_465_600_000
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)(ms|[wdhms])")
 
 
@@ -67,7 +68,10 @@ def parse_time(text: str) -> int:
         since = datetime.fromisoformat(text) - _EPOCH
     except (ValueError, OverflowError) as error:
         raise ValueError(f"a time that exists ({error})") from None
-    return since // timedelta(milliseconds=1)
+    milliseconds = since // timedelta(milliseconds=1)
+    if not _FIRST_TIME <= milliseconds < _LAST_TIME:
+        raise ValueError("a time between the years 1900 and 2400")
+    return milliseconds
 
 
 def format_time(milliseconds: int) -> str:

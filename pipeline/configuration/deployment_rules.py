@@ -1,0 +1,88 @@
+"""What a deployment refuses: everything that would make public facts from private data, or noise that can be undone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from mechanisms.core.mechanism import MECHANISMS, Mechanism
+from pipeline.configuration.rule import Finding, Rule
+from pipeline.configuration.sections import Output
+from pipeline.source import Source
+from pipeline.space import Space
+
+
+def key_follows_mode(mode: str, seed: int | None, noise_key: str | None) -> Iterator[Finding]:
+    """A seed makes noise that anybody can undo; only a secret key protects a deployment."""
+    if mode == "deployment" and seed is not None:
+        yield Finding(("seed",), seed, "left out in a deployment (whoever knows the seed can remove the noise)")
+    if mode == "deployment" and noise_key is None:
+        right = "the path of a key file or env:NAME in a deployment ('penstock key new' makes one)"
+        yield Finding(("noise_key",), None, right)
+    if mode == "simulation" and noise_key is not None:
+        yield Finding(("noise_key",), noise_key, "left out in a simulation, whose noise comes from the seed")
+
+
+def key_stays_out_of_the_output(noise_key: str | None, output: Output) -> Iterator[Finding]:
+    """What lies in the output folder may be handed on."""
+    if noise_key is None or noise_key.startswith("env:"):
+        return
+    folder = os.path.realpath(output.path)
+    if os.path.commonpath([folder, os.path.realpath(noise_key)]) == folder:
+        yield Finding(("noise_key",), noise_key, "a file outside the output folder")
+
+
+def deployed_cells_are_public(mode: str, space: Space) -> Iterator[Finding]:
+    """A cell list taken from private data tells of it."""
+    if mode == "deployment" and space.derived_from_data:
+        yield Finding(("space",), space, "a list of places from elsewhere, not the most visited of the private data")
+
+
+def deployed_mechanisms_have_a_guarantee(
+    mode: str, mechanism: tuple[Mechanism, ...], allow_no_guarantee: bool
+) -> Iterator[Finding]:
+    """A deployment releases through a mechanism with a guarantee, unless that is waived in so many words."""
+    for i, one in enumerate(mechanism):
+        if mode == "deployment" and not allow_no_guarantee and not one.guarantee.exists and one.stages != ("events",):
+            right = "a mechanism with a guarantee in a deployment (or set allow_no_guarantee: true)"
+            yield Finding(("mechanism", i, "type"), "", right)
+
+
+def deployed_noise_is_exact(mode: str, mechanism: tuple[Mechanism, ...]) -> Iterator[Finding]:
+    """Floating-point noise carries traces of the count (Mironov 2012)."""
+    for i, one in enumerate(mechanism):
+        family = getattr(one, "noise", None)
+        if mode == "deployment" and family in ("laplace", "gaussian") and "counts" in one.stages:
+            key = "type" if MECHANISMS.name_of(type(one)) == family else "noise"
+            yield Finding(("mechanism", i, key), family, f"discrete_{family} in a deployment")
+
+
+def deployed_calibration_is_sound(mode: str, mechanism: tuple[Mechanism, ...]) -> Iterator[Finding]:
+    """The papers' calibrations are for comparison."""
+    for i, one in enumerate(mechanism):
+        if mode == "deployment" and getattr(one, "calibration", None) == "paper":
+            yield Finding(("mechanism", i, "calibration"), "paper", "sound in a deployment")
+
+
+def deployment_keeps_no_truth(mode: str, utility: tuple[str, ...]) -> Iterator[Finding]:
+    """Utility compares with the truth, which a deployment does not keep."""
+    if mode == "deployment" and utility:
+        yield Finding(("utility",), utility, "left out in a deployment, which keeps no true counts")
+
+
+def deployed_rows_are_people(mode: str, source: Source) -> Iterator[Finding]:
+    """Where a row is no person, no guarantee for people can be given."""
+    if mode == "deployment" and not source.has_people:
+        yield Finding(("source", "type"), "", "a source whose rows belong to people, in a deployment")
+
+
+RULES: tuple[Rule, ...] = (
+    key_follows_mode,
+    key_stays_out_of_the_output,
+    deployed_cells_are_public,
+    deployed_mechanisms_have_a_guarantee,
+    deployed_noise_is_exact,
+    deployed_calibration_is_sound,
+    deployment_keeps_no_truth,
+    deployed_rows_are_people,
+)

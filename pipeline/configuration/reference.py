@@ -1,0 +1,63 @@
+"""The reference of all keys, as Markdown, from the same declarations that check them."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING
+from typing import Any
+
+from pipeline.configuration.fields import Field, alternatives, expected, fields_of, is_section
+from pipeline.configuration.plugins import UNIONS, plugins_of
+from pipeline.configuration.run import RunConfig
+from pipeline.configuration.values import format_duration, format_time
+
+_HEADER = "| key | must be | default | meaning |\n|---|---|---|---|\n"
+
+
+def reference_markdown() -> str:
+    """Every section and plug-in with its keys: what each must be, its default and its meaning.
+
+    Examples
+    --------
+    >>> print(reference_markdown()[:14])
+    ### A run
+    <BLANKLINE>
+    | k
+    """
+    parts = ["### A run\n\n" + _table(RunConfig)]
+    for field in fields_of(RunConfig):
+        for section in filter(is_section, alternatives(field.hint)):
+            if section not in UNIONS:
+                parts.append(f"### `{field.key}`\n\n{_summary(section)}\n\n{_table(section)}")
+    for registry in UNIONS.values():
+        for name, plugin in plugins_of(registry).items():
+            parts.append(f"### {registry.kind} `{name}`\n\n{_summary(plugin)}\n\n{_table(plugin)}")
+    return "\n".join(parts)
+
+
+def _summary(cls: type) -> str:
+    """First line of a docstring."""
+    return (cls.__doc__ or "").strip().split("\n")[0]
+
+
+def _table(cls: type) -> str:
+    fields = fields_of(cls)
+    return _HEADER + "".join(map(_row, fields)) if fields else "No keys.\n"
+
+
+def _row(field: Field) -> str:
+    cells = (f"`{field.key}`", expected(field.hint, field.declared, UNIONS), _default(field), field.declared.doc)
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+
+
+def _default(field: Field) -> str:
+    """A default as it would be written; nothing for one that means "not given"."""
+    value: Any = field.default
+    if value is MISSING:
+        return "*required*"
+    if value is None or value == () or value == {} or is_section(type(value)):
+        return ""
+    if isinstance(value, bool):
+        return f"`{value}`".lower()
+    if field.declared.kind == "duration":
+        return f"`{format_duration(value)}`"
+    return f"`{format_time(value)}`" if field.declared.kind == "time" else f"`{value}`"

@@ -1,0 +1,113 @@
+"""JSON Schema of a configuration, from the same declarations that check it."""
+
+from __future__ import annotations
+
+import typing
+from pathlib import Path
+from typing import Any, Literal
+
+from mechanisms.core.parameters import Parameter
+from pipeline.configuration.fields import Field, alternatives, fields_of, is_section, is_tuple
+from pipeline.configuration.plugins import UNIONS, plugins_of
+from pipeline.configuration.run import RunConfig
+from pipeline.configuration.values import DURATION_PATTERN, TIME_PATTERN
+
+_BOUNDS = {
+    "above": "exclusiveMinimum",
+    "at_least": "minimum",
+    "below": "exclusiveMaximum",
+    "at_most": "maximum",
+}
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of a run, for editors and other programs.
+
+    Every plug-in is an entry of ``$defs`` (``mechanism.laplace``); a section that names one is one of them, told apart
+    by the constant under ``type``. What the schema cannot say (conditions between keys, files that must exist) is
+    left to `load`; what it refuses, `load` refuses too.
+
+    Examples
+    --------
+    >>> json_schema()["$defs"]["window.fixed"]["properties"]["type"]
+    {'const': 'fixed'}
+    """
+    defs: dict[str, Any] = {}
+    for registry in UNIONS.values():
+        for name, plugin in plugins_of(registry).items():
+            defs[f"{registry.kind}.{name}"] = _section(plugin, {"type": {"const": name}})
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A run of penstock"}
+    return schema | _section(RunConfig, {}) | {"$defs": defs}
+
+
+def _section(cls: type, properties: dict[str, Any]) -> dict[str, Any]:
+    """Schema of one dataclass; ``properties`` are further keys that must be given."""
+    fields = fields_of(cls)
+    schema = {
+        "type": "object",
+        "properties": properties | {field.key: _field(field) for field in fields},
+        "required": [*properties, *(field.key for field in fields if field.required)],
+        "additionalProperties": False,
+    }
+    summary = (cls.__doc__ or "").strip().split("\n")[0]
+    return {"description": summary} | schema if summary else schema
+
+
+def _field(field: Field) -> dict[str, Any]:
+    """Schema of one key, with its meaning and default."""
+    schema = _union(field.hint, field.declared)
+    meaning = f"{field.declared.doc} ({field.declared.unit})" if field.declared.unit else field.declared.doc
+    if meaning:
+        schema = {"description": meaning} | schema
+    if isinstance(field.default, bool | int | float | str) and field.declared.kind not in ("duration", "time"):
+        schema = schema | {"default": field.default}
+    return schema
+
+
+def _union(hint: Any, declared: Parameter) -> dict[str, Any]:
+    choices = [_type(member, declared) for member in alternatives(hint)]
+    return choices[0] if len(choices) == 1 else {"anyOf": choices}
+
+
+def _type(hint: Any, declared: Parameter) -> dict[str, Any]:
+    """Schema of one type that is not a union."""
+    if hint is type(None):
+        return {"type": "null"}
+    if hint in UNIONS:
+        kind = UNIONS[hint].kind
+        return {"oneOf": [{"$ref": f"#/$defs/{kind}.{name}"} for name in plugins_of(UNIONS[hint])]}
+    if is_section(hint):
+        return _section(hint, {})
+    if is_tuple(hint):
+        return _list(hint, declared)
+    if typing.get_origin(hint) is dict:
+        return {"type": "object", "additionalProperties": _union(typing.get_args(hint)[1], declared)}
+    if typing.get_origin(hint) is Literal:
+        return {"enum": list(typing.get_args(hint))}
+    if declared.choices is not None:
+        return {"enum": list(declared.choices)}
+    return _scalar(hint, declared)
+
+
+def _list(hint: Any, declared: Parameter) -> dict[str, Any]:
+    """A list; one entry may stand for a list of one."""
+    entries = typing.get_args(hint)
+    if entries[-1] is Ellipsis:
+        entry = _union(entries[0], declared)
+        return {"anyOf": [{"type": "array", "items": entry}, entry]}
+    items = [_union(entry, declared) for entry in entries]
+    return {"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)}
+
+
+def _scalar(hint: Any, declared: Parameter) -> dict[str, Any]:
+    """A single value; durations and times are text."""
+    if declared.kind == "duration":
+        return {"anyOf": [{"type": "string", "pattern": DURATION_PATTERN}, {"const": 0}]}
+    if declared.kind == "time":
+        return {"type": "string", "pattern": TIME_PATTERN}
+    bounds = {word: getattr(declared, name) for name, word in _BOUNDS.items() if getattr(declared, name) is not None}
+    if hint is float and not bounds.keys() & {"maximum", "exclusiveMaximum"}:
+        infinite = ["inf"] if bounds else ["inf", "-inf"]
+        return {"anyOf": [{"type": "number"} | bounds, {"enum": infinite}]}
+    names = {bool: "boolean", int: "integer", float: "number", str: "string", Path: "string"}
+    return {"type": names[hint]} | bounds if hint in names else {}

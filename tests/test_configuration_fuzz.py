@@ -1,0 +1,128 @@
+"""Whatever is done to a configuration, it loads or has problems; and where it loads, the JSON Schema agrees."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mechanisms.core.errors import ConfigError
+from pipeline.configuration import json_schema, loads
+
+RIGHT: dict[str, Any] = {
+    "name": "example",
+    "mode": "simulation",
+    "seed": 7,
+    "source": {
+        "type": "csv",
+        "path": "events.csv",
+        "from": "2008-05-19T00:00:00Z",
+        "until": "2008-05-20T00:00:00Z",
+        "columns": {"user": "cab"},
+    },
+    "space": {"type": "grid", "south": 37.7, "north": 37.8, "west": -122.5, "east": -122.3, "rows": 4, "columns": 4},
+    "sensors": {"fixed": ["r00c00", "r01c01"]},
+    "windows": {"type": "fixed", "size": "1h", "allowed_lateness": 0},
+    "bounding": {"max_cells": 2, "keep": "first"},
+    "landmarks": {"windows": [8, 9], "times": ["2008-05-19T12:00:00Z"], "recurring": ["07:00-09:00"]},
+    "budget_period": "1d",
+    "mechanism": [{"type": "landmark_uniform", "epsilon": 1.0}],
+    "accountants": [{"type": "landmark_budget"}],
+    "utility": ["mae"],
+    "output": {"path": "runs/example"},
+}
+
+VALIDATOR = jsonschema.Draft202012Validator(json_schema())
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "events.csv").write_text("cab,time,latitude,longitude\n")
+    monkeypatch.chdir(tmp_path)
+
+
+def loads_well(text: str, overrides: tuple[str, ...] = ()) -> bool:
+    """Whether a text loads; if not, there are problems, each in one line, and no other exception."""
+    try:
+        loads(text, overrides=overrides)
+    except ConfigError as error:
+        problems = error.problems
+    else:
+        return True
+    assert problems
+    assert all(problem.isprintable() for problem in problems)
+    return False
+
+
+def changed(values: Any, path: tuple[str | int, ...], value: Any) -> Any:
+    values = copy.deepcopy(values)
+    place = values
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = value
+    return values
+
+
+def paths(values: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+    inside = values.items() if isinstance(values, dict) else enumerate(values) if isinstance(values, list) else ()
+    return [p for step, value in inside for p in [(*path, step), *paths(value, (*path, step))]]
+
+
+SOME = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 40),
+    st.sampled_from([2**31, 2**63, 10**30, 1e308, 1e-300, 0.5, "inf", "", "0s", "1ms", "1h", "10000d", "07:00-09:00"]),
+    st.sampled_from(["2008-05-19T00:00:00Z", "9999-12-31T23:59:59.999-23:59", "0001-01-01T00:00:00+23:59", "1/2"]),
+    st.sampled_from(["raw", "laplace", "sliding", "places", "deployment", "Sat,Sun", "UTC", "*", "/", "env:HOME"]),
+    st.text(max_size=8),
+    st.lists(st.integers(0, 30), max_size=3),
+    st.dictionaries(st.sampled_from(["type", "size", "period", "x"]), st.integers(0, 9), max_size=2),
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.data())
+def test_changed_configurations_load_or_have_problems_and_the_schema_is_never_stricter(data: st.DataObject) -> None:
+    values = RIGHT
+    for _ in range(data.draw(st.integers(1, 3))):
+        path = data.draw(st.sampled_from(paths(values)))
+        if data.draw(st.booleans()):
+            path = (*path[:-1], data.draw(st.sampled_from(["type", "period", "top", "list", "noise", "origin", "x"])))
+        if isinstance(path[-1], str) and not isinstance(parent(values, path), dict):
+            continue
+        values = changed(values, path, data.draw(SOME))
+    if loads_well(json.dumps(values)):
+        VALIDATOR.validate(values)
+
+
+def parent(values: Any, path: tuple[str | int, ...]) -> Any:
+    for step in path[:-1]:
+        values = values[step]
+    return values
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.data())
+def test_damaged_text_never_raises_anything_else(data: st.DataObject) -> None:
+    text = json.dumps(RIGHT, indent=1).replace('"', data.draw(st.sampled_from(['"', "", "'"])))
+    for _ in range(data.draw(st.integers(1, 4))):
+        start = data.draw(st.integers(0, len(text)))
+        stop = start + data.draw(st.integers(0, 12))
+        text = (
+            text[:start]
+            + data.draw(st.text(st.sampled_from("{}[]:,-?!&*|>'\"%@`# \n\t\0é\\x0aZ~"), max_size=4))
+            + text[stop:]
+        )
+    loads_well(text)
+
+
+@given(st.text())
+def test_any_text_as_an_override_is_applied_or_is_a_problem(text: str) -> None:
+    loads_well(json.dumps(RIGHT), overrides=(text, "windows.size=" + text))

@@ -1,0 +1,161 @@
+"""The JSON Schema says what loading says, and every configuration that is shipped passes both."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from mechanisms.core.errors import ConfigError
+from pipeline.configuration import json_schema, load, loads
+from pipeline.configuration.canonical import input_paths
+from pipeline.configuration.document import plain
+from pipeline.configuration.fields import fields_of
+from pipeline.configuration.plugins import UNIONS, plugins_of
+from pipeline.configuration.reader import parse
+from pipeline.configuration.run import RunConfig
+from pipeline.configuration.values import DURATION_PATTERN
+
+CONFIGS = sorted((Path(__file__).parent.parent / "configs").glob("**/*.yaml"))
+
+RIGHT: dict[str, Any] = {
+    "name": "example",
+    "mode": "simulation",
+    "seed": 7,
+    "source": {
+        "type": "csv",
+        "path": "events.csv",
+        "from": "2008-05-19T00:00:00Z",
+        "until": "2008-05-20T00:00:00Z",
+        "columns": {"user": "cab"},
+    },
+    "space": {"type": "grid", "south": 37.7, "north": 37.8, "west": -122.5, "east": -122.3, "rows": 4, "columns": 4},
+    "sensors": {"fixed": ["r00c00", "r01c01"]},
+    "windows": {"type": "fixed", "size": "1h", "allowed_lateness": 0},
+    "bounding": {"max_cells": 2, "keep": "first"},
+    "landmarks": {"windows": [8, 9], "times": ["2008-05-19T12:00:00Z"], "recurring": ["07:00-09:00"]},
+    "budget_period": "1d",
+    "mechanism": [{"type": "landmark_uniform", "epsilon": 1.0}],
+    "accountants": [{"type": "landmark_budget"}],
+    "utility": ["mae"],
+    "output": {"path": "runs/example"},
+}
+
+SCHEMA = json_schema()
+VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "events.csv").write_text("cab,time,latitude,longitude\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def written(path: Path) -> Any:
+    node, problems = parse(path.read_text(), path.name)
+    assert node is not None
+    assert problems == []
+    return plain(node)
+
+
+def test_it_is_a_schema() -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    assert json.loads(json.dumps(SCHEMA, allow_nan=False)) == SCHEMA
+
+
+def test_every_key_is_there_with_its_meaning() -> None:
+    assert list(SCHEMA["properties"]) == [field.key for field in fields_of(RunConfig)]
+    for family in UNIONS.values():
+        for name, plugin in plugins_of(family).items():
+            section = SCHEMA["$defs"][f"{family.kind}.{name}"]
+            assert set(section["properties"]) == {"type", *(field.key for field in fields_of(plugin))}
+            assert all("description" in value for key, value in section["properties"].items() if key != "type")
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_shipped_configurations_are_valid(path: Path, folder: Path) -> None:
+    values = written(path)
+    VALIDATOR.validate(values)
+    if "path" in values["source"]:
+        (folder / values["source"]["path"]).mkdir(parents=True)
+    config = load(path)
+    assert config.name == path.stem.replace("_", "-")
+    assert all(Path(found).exists() for found in input_paths(config))
+
+
+def test_something_is_shipped() -> None:
+    assert {path.name for path in CONFIGS} >= {"quickstart.yaml", "sf_cabs.yaml"}
+
+
+def test_the_example_is_valid() -> None:
+    VALIDATOR.validate(RIGHT)
+    assert loads(json.dumps(RIGHT)).name == "example"
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("nmae",), "x"),
+        (("seed",), -1),
+        (("seed",), 1.5),
+        (("mode",), "production"),
+        (("source", "from"), "2008-05-19T00:00:00"),
+        (("source", "from"), "2008-05-19"),
+        (("source", "columns"), {"user": 5}),
+        (("space", "type"), "gird"),
+        (("space", "nroth"), 37.8),
+        (("space", "south"), 91),
+        (("windows", "size"), "1 hour"),
+        (("windows", "size"), 60),
+        (("bounding", "keep"), "best"),
+        (("bounding",), 3),
+        (("landmarks", "windows"), ["x"]),
+        (("mechanism", 0, "epsilon"), 0),
+        (("mechanism", 0, "epsilon"), True),
+        (("mechanism", 0, "epsilon"), None),
+        (("utility",), [1]),
+        (("output",), {}),
+    ],
+)
+def test_what_it_refuses(path: tuple[str | int, ...], value: Any) -> None:
+    values = changed(RIGHT, path, value)
+    assert not VALIDATOR.is_valid(values)
+    with pytest.raises(ConfigError):
+        loads(json.dumps(values))
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("mechanism",), {"type": "raw"}),
+        (("mechanism", 0, "epsilon"), 1),
+        (("mechanism", 0, "epsilon"), "inf"),
+        (("utility",), "mae"),
+        (("seed",), None),
+        (("landmarks", "windows"), 3),
+        (("windows", "size"), "1h30m"),
+    ],
+)
+def test_what_it_allows(path: tuple[str | int, ...], value: Any) -> None:
+    values = changed(RIGHT, path, value)
+    VALIDATOR.validate(values)
+    loads(json.dumps(values))
+
+
+def changed(values: Any, path: tuple[str | int, ...], value: Any) -> Any:
+    values = copy.deepcopy(values)
+    place = values
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = value
+    return values
+
+
+def test_the_duration_pattern_is_one_that_editors_understand() -> None:
+    assert "(?P" not in DURATION_PATTERN
+    assert "(?<" not in DURATION_PATTERN
