@@ -132,7 +132,7 @@ class Landmarks(Checked):
         """Begins and ends of every listed range that may touch [begin, end), one pair of arrays for each kind."""
         listed = [_interval(entry, time_zone) for entry in self.times]
         pairs = [tuple(np.array(column, np.int64) for column in zip(*listed))] if listed else []
-        stretches = segments(time_zone, begin - 2 * DAY, end + 1) if self.recurring else []
+        stretches = segments(time_zone, begin, end) if self.recurring else []
         for daily in map(_daily_range, self.recurring):
             pairs += [_occurrences(daily, *stretch) for stretch in stretches]
         return pairs  # type: ignore[return-value]

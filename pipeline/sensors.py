@@ -6,6 +6,7 @@ import csv
 import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -63,9 +64,14 @@ class SensorSchedule:
         elif self.kind == "fixed":
             masks[:, list(self.cells)] = True
         else:
-            low, high = np.searchsorted(self.windows, [first, last + 1])
-            masks[np.array(self.windows[low:high], int) - first, np.array(self.cells[low:high], int)] = True
+            windows, cells = self._pairs
+            listed = slice(*np.searchsorted(windows, [first, last + 1]))
+            masks[windows[listed] - first, cells[listed]] = True
         return masks
+
+    @cached_property
+    def _pairs(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        return np.array(self.windows, np.int64), np.array(self.cells, np.int64)
 
     def random_cells(self, first: int, last: int) -> NDArray[np.int64]:
         """The one active cell of each window under ``one_random``; shape (last − first + 1,).

@@ -103,6 +103,11 @@ def test_recurring_ranges_at_clock_changes_are_what_the_clock_shows():
     assert found(Landmarks(recurring=("00:30-01:00",)), autumn) == [1]
 
 
+def test_a_night_that_a_clock_change_cuts_is_one_landmark_range():
+    night = hours(NEW_YORK, (2020, 3, 7), 2)
+    assert found(Landmarks(recurring=("Sat 22:00-04:00",)), night) == [23, 24, 25, 26, 27]
+
+
 def test_a_window_that_overlaps_a_little_is_a_landmark():
     day = hours("UTC", (2020, 1, 1), 3, size=DAY)
     assert found(Landmarks(times=("2020-01-02T23:59:59.999Z",)), day) == [2]
@@ -110,7 +115,7 @@ def test_a_window_that_overlaps_a_little_is_a_landmark():
     assert found(Landmarks(times=("1970-01-01T02:10Z",)), sliding) == [5, 6, 7]
 
 
-RECURRING = ("07:00-09:00", "Mon-Fri 16:30-18:15", "Sat,Sun", "23:30-00:30", "01:30-02:30")
+RECURRING = ("07:00-09:00", "Mon-Fri 16:30-18:15", "Sat,Sun", "23:30-00:30", "01:30-02:30", "Sun,Wed 22:00-03:30")
 
 
 @settings(max_examples=60, deadline=None)
@@ -118,7 +123,7 @@ RECURRING = ("07:00-09:00", "Mon-Fri 16:30-18:15", "Sat,Sun", "23:30-00:30", "01
     zone=st.sampled_from(("UTC", NEW_YORK, "Australia/Lord_Howe")),
     size=st.sampled_from((10, 30, 60, 120, 1440)),
     entries=st.sets(st.sampled_from(RECURRING), min_size=1),
-    day=st.integers(0, 700),
+    day=st.integers(0, 700) | st.sampled_from((66, 67, 94, 95, 276, 277, 304, 305)),  # around clock changes
 )
 def test_recurring_equals_reading_the_clock_every_minute(zone, size, entries, day):
     begin = 1_577_836_800_000 + day * DAY
@@ -135,6 +140,8 @@ def test_recurring_equals_reading_the_clock_every_minute(zone, size, entries, da
             "Sat,Sun": not workday,
             "23:30-00:30": minute >= 1410 or minute < 30,
             "01:30-02:30": 90 <= minute < 150,
+            "Sun,Wed 22:00-03:30": (clock.weekday() in (2, 6) and minute >= 1320)
+            or (clock.weekday() in (3, 0) and minute < 210),
         }
         if any(shown[entry] for entry in entries):
             expected[np.searchsorted(starts, instant, "right") - 1] = True
