@@ -93,7 +93,7 @@ def axis_models(
     length_scale: float | Sequence[float],
     kernel: str | Sequence[str] = "rbf",
     variance: float | Sequence[float] = 1.0,
-    period: float | None | Sequence[float | None] = None,
+    period: float | Sequence[float | None] | None = None,
     nugget: float | Sequence[float] = 0.0,
 ) -> tuple[GaussianProcess, ...]:
     """One `GaussianProcess` for each axis; a single value of a parameter holds on every axis.

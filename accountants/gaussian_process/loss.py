@@ -136,7 +136,7 @@ def conditional_inferential_loss(
     order: float,
     kernel: str | Sequence[str] = "rbf",
     variance: float | Sequence[float] = 1.0,
-    period: float | None | Sequence[float | None] = None,
+    period: float | Sequence[float | None] | None = None,
     noise_covariance: ArrayLike | None = None,
     *,
     nugget: float | Sequence[float] = 0.0,

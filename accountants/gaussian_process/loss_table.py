@@ -53,7 +53,7 @@ def loss_table(
     At correlation 0.6 between neighbours the loss is more than half above what independence suggests:
 
     >>> loss_table([0.25], [1.0])["ratio"].round(2)
-    array([1.64])
+    array([1.65])
     """
     variances: Array = np.atleast_1d(np.asarray(noise_variances, dtype=np.float64))
     if not (variances > 0).all():

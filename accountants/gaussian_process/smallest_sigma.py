@@ -34,7 +34,7 @@ def smallest_sigma(
     order: float,
     kernel: str | Sequence[str] = "rbf",
     variance: float | Sequence[float] = 1.0,
-    period: float | None | Sequence[float | None] = None,
+    period: float | Sequence[float | None] | None = None,
     noise_covariance: ArrayLike | None = None,
     *,
     nugget: float | Sequence[float] = 0.0,
@@ -80,7 +80,11 @@ def smallest_sigma(
     white = 1.0 if noise_covariance is None else None
     shapes = noise_covariances(len(points), len(axes), white, noise_covariance)
     cases = [
-        (loss_per_eigenvalue(len(indices), radius, order), conditional_response(axis.covariance(points), indices), shape)
+        (
+            loss_per_eigenvalue(len(indices), radius, order),
+            conditional_response(axis.covariance(points), indices),
+            shape,
+        )
         for indices in secret_family(secret, len(points), "secret")
         for axis, shape in zip(axes, shapes)
     ]

@@ -28,7 +28,7 @@ def worst_pair(
     order: float = 2.0,
     kernel: str | Sequence[str] = "rbf",
     variance: float | Sequence[float] = 1.0,
-    period: float | None | Sequence[float | None] = None,
+    period: float | Sequence[float | None] | None = None,
     noise_covariance: ArrayLike | None = None,
     *,
     nugget: float | Sequence[float] = 0.0,

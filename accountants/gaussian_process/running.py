@@ -1,0 +1,227 @@
+"""The loss along a trace that never ends, from a bounded block of its last points.
+
+State is a flat dict of arrays: the times and noise of the points in the block, and one number an axis that bounds
+all the points that have left it. Nothing in it depends on where the user was.
+
+What has left the block is never forgotten, only bounded. With P = Cov[x_S given the block's releases], every other
+release o (older, or still to come) lowers P by at most c·cᵀ/σ_o², c = Cov[x_S, x_o given the block's releases] = L·k_o,
+L the rows of Σ_g(Σ + Σ_g)⁻¹ at S and k_o the prior covariance of the block with o. All the kernels here fade at least
+as fast as an envelope g with g(s + t) ≤ g(s)·g(t), so |k_o| ≤ σ_x²·g(edge − t_o)·g(t_b − edge), and in Loewner order
+
+    Σ_o c·cᵀ/σ_o² ⪯ diag ρ,  ρ_s = σ_x⁴·|S|·tail·(Σ_b |L_sb|·g(t_b − edge))²,  tail = Σ_o g(edge − t_o)²/σ_o².
+
+The loss matrix is then at most that of the block plus (P − diag ρ)⁻¹ − P⁻¹; where P − diag ρ is not positive definite
+the block is too short for the prior, and the loss is reported as infinite.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import linalg
+
+from accountants.gaussian_process.kernels import Array, GaussianProcess
+from accountants.gaussian_process.loss import (
+    conditional_response,
+    largest_eigenvalue,
+    loss_matrix,
+    loss_per_eigenvalue,
+)
+from accountants.gaussian_process.secrets import Indices
+from mechanisms.core.errors import ParameterError
+
+State = dict[str, NDArray[np.float64]]
+
+N_TAIL_TERMS = 4096
+
+
+class Future(NamedTuple):
+    """What is declared about later releases: no two closer than ``interval``, none with less noise than ``sigma``."""
+
+    interval: float
+    sigma: float
+
+
+class RunningLoss(NamedTuple):
+    """Figures after a release: one loss for each secret, one interval for each point of the block.
+
+    ``loss`` and ``independent_loss`` are in nats, shape (n_secrets,); ``interval`` is 2·sqrt(posterior variance) at
+    its smallest over the axes, shape (n_points,), in the unit of sigma.
+    """
+
+    loss: Array
+    independent_loss: Array
+    interval: Array
+
+
+def start_trace(n_axes: int) -> State:
+    """State before the first release.
+
+    >>> {name: value.shape for name, value in start_trace(2).items()}
+    {'times': (0,), 'noise_variance': (0, 2), 'past': (2,)}
+    """
+    if n_axes < 1:
+        raise ParameterError("n_axes", n_axes, "at least 1")
+    return {"times": np.zeros(0), "noise_variance": np.zeros((0, n_axes)), "past": np.zeros(n_axes)}
+
+
+def add_release(state: State, time: float, sigma: ArrayLike, axes: Sequence[GaussianProcess], block: int) -> State:
+    """State after one more point has been released.
+
+    Parameters
+    ----------
+    state
+        From `start_trace` or the last call; not changed.
+    time
+        Time of the point, not before the last one.
+    sigma
+        Standard deviation of its noise: one number, or (n_axes,).
+    axes
+        Prior of each axis.
+    block
+        Largest number of points kept, at least 1.
+
+    Raises
+    ------
+    ParameterError
+        If time goes back, or another argument is out of bounds.
+
+    Examples
+    --------
+    >>> axes = (GaussianProcess(length_scale=1.0),)
+    >>> state = start_trace(1)
+    >>> for time in range(5):
+    ...     state = add_release(state, time, 1.0, axes, block=3)
+    >>> state["times"], state["past"].round(4)
+    (array([2., 3., 4.]), array([0.5032]))
+    """
+    times, variances, past = state["times"], state["noise_variance"], state["past"]
+    scales = np.broadcast_to(np.asarray(sigma, dtype=np.float64), (len(axes),))
+    if not (np.isfinite(scales) & (scales > 0)).all():
+        raise ParameterError("sigma", sigma, "a finite number above 0, or one for each axis")
+    if not math.isfinite(time) or (times.size and time < times[-1]):
+        raise ParameterError("time", time, f"not before the last release ({times[-1] if times.size else 'finite'})")
+    if block < 1:
+        raise ParameterError("block", block, "at least 1")
+    if len(past) != len(axes):
+        raise ParameterError("axes", len(axes), f"{len(past)} of them, as in the state")
+    times, variances = np.append(times, time), np.vstack([variances, scales**2])
+    while len(times) > block:
+        fade = np.array([float(axis.envelope(times[1] - times[0])) for axis in axes])
+        past = (past + 1.0 / variances[0]) * fade**2
+        times, variances = times[1:], variances[1:]
+    return {"times": times, "noise_variance": variances, "past": past}
+
+
+def endless_tail(axis: GaussianProcess, interval: float) -> float:
+    """Σ_{j ≥ 1} g(j·interval)², bounded from above: releases for ever, at least ``interval`` apart, of unit noise.
+
+    >>> round(endless_tail(GaussianProcess(kernel="matern12", length_scale=2.0), 1.0), 6) == round(1 / (math.e - 1), 6)
+    True
+    """
+    if not (math.isfinite(interval) and interval > 0):
+        raise ParameterError("interval", interval, "a finite number above 0")
+    squares = axis.envelope(interval * np.arange(1, N_TAIL_TERMS + 1)) ** 2
+    rest = float(squares[-1] * squares[0] / (1.0 - squares[0])) if squares[0] < 1.0 else math.inf
+    return float(squares.sum()) + rest
+
+
+def running_losses(
+    state: State,
+    axes: Sequence[GaussianProcess],
+    secrets: Iterable[Indices],
+    radius: float,
+    order: float,
+    future: Future | None = None,
+) -> RunningLoss:
+    """Loss of each secret after all releases so far, or for ever.
+
+    Parameters
+    ----------
+    state
+        From `add_release`.
+    axes
+        Prior of each axis.
+    secrets
+        Subsets of the points now in the block, as index arrays (`named_family` makes the usual ones).
+    radius, order
+        As in `conditional_inferential_loss`.
+    future
+        None: the loss after the releases made so far (it can only grow). Given: no later release that keeps to the
+        declaration will take it above the figure.
+
+    Returns
+    -------
+    RunningLoss
+        Never below the loss given the whole trace, and equal to it while nothing has left the block. O(block³) for
+        each secret and axis, whatever the length of the trace.
+
+    Examples
+    --------
+    >>> axes = (GaussianProcess(length_scale=1.0),)
+    >>> state = add_release(add_release(start_trace(1), 0.0, 1.0, axes, 8), 1.0, 1.0, axes, 8)
+    >>> figures = running_losses(state, axes, [np.array([0])], radius=1.0, order=2.0)
+    >>> figures.loss.round(6), figures.independent_loss
+    (array([1.2254]), array([1.]))
+    """
+    family = list(secrets)
+    times, variances = state["times"], state["noise_variance"]
+    losses, independent = np.zeros((2, len(family)))
+    intervals = np.full(len(times), np.inf)
+    for number, axis in enumerate(axes):
+        view = _AxisView(axis, times, variances[:, number], float(state["past"][number]), future)
+        intervals = np.minimum(intervals, view.intervals())
+        for case, indices in enumerate(family):
+            weight = loss_per_eigenvalue(len(indices), radius, order)
+            losses[case] = max(losses[case], weight * view.worst(indices))
+            independent[case] = max(independent[case], weight / variances[indices, number].min())
+    return RunningLoss(losses, independent, intervals)
+
+
+class _AxisView:
+    """One axis of the block: its posterior, and the bound on what is outside."""
+
+    def __init__(
+        self, axis: GaussianProcess, times: Array, variances: Array, past: float, future: Future | None
+    ) -> None:
+        self.prior, self.noise = axis.covariance(times), np.diag(variances)
+        scale = np.sqrt(variances)
+        eigenvalues, vectors = linalg.eigh(self.prior / np.multiply.outer(scale, scale))
+        eigenvalues = np.maximum(eigenvalues, 0.0)
+        self.posterior = np.multiply.outer(scale, scale) * ((vectors * (eigenvalues / (1 + eigenvalues))) @ vectors.T)
+        gain = np.abs((vectors / (1.0 + eigenvalues)) @ vectors.T) * np.divide.outer(scale, scale)
+        self.outside = _squared(axis, past, gain @ axis.envelope(times - times[0])) if past else np.zeros(len(times))
+        if future is not None:
+            tail = endless_tail(axis, future.interval) / future.sigma**2
+            self.outside = self.outside + _squared(axis, tail, gain @ axis.envelope(times[-1] - times))
+
+    def intervals(self) -> Array:
+        variances: Array = self.posterior.diagonal() - self.outside
+        return 2.0 * np.sqrt(np.maximum(variances, 0.0))
+
+    def worst(self, secret: Indices) -> float:
+        """Largest eigenvalue of the loss matrix, infinite where the block is too short to bound it."""
+        matrix = loss_matrix(conditional_response(self.prior, secret), self.noise)
+        reduction = len(secret) * self.outside[secret]
+        if reduction.any():
+            try:
+                factor = linalg.cholesky(self.posterior[np.ix_(secret, secret)], lower=True)
+                if not np.isfinite(reduction).all():
+                    return math.inf
+                scaled = linalg.solve_triangular(factor, np.diag(np.sqrt(reduction)), lower=True)
+                rest = linalg.cholesky(np.eye(len(secret)) - scaled.T @ scaled, lower=True)
+            except linalg.LinAlgError:
+                return math.inf
+            root = linalg.solve_triangular(
+                rest, linalg.solve_triangular(factor, scaled, lower=True, trans="T").T, lower=True
+            )
+            matrix = matrix + root.T @ root
+        return largest_eigenvalue(matrix)
+
+
+def _squared(axis: GaussianProcess, tail: float, reach: Array) -> Array:
+    return np.asarray(axis.variance**2 * tail * reach**2)
