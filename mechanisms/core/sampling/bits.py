@@ -17,6 +17,9 @@ from numpy.typing import NDArray
 
 EXTENSION_BITS = 64
 
+#: Words per row: one number for all rows, or shape (n_rows,).
+Counts = int | NDArray[np.int64]
+
 
 @dataclass(frozen=True)
 class Words:
@@ -82,7 +85,7 @@ class Bits:
         """`n_bytes` uniform bytes of one row under one label."""
         return hashlib.shake_256(self.seeds[row] + self.path + label).digest(n_bytes)
 
-    def words(self, block: int, counts: int | NDArray[np.int64], dtype: str = "<u8") -> Words:
+    def words(self, block: int, counts: Counts, dtype: str = "<u8") -> Words:
         """Block number `block` of uniform words.
 
         Parameters

@@ -11,23 +11,42 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core.sampling.bits import EXTENSION_BITS, Bits, Words
-from mechanisms.core.sampling.fixed_point import exponential_interval, gaussian_thresholds, geometric_thresholds
+from mechanisms.core.sampling.bits import EXTENSION_BITS, Bits, Counts, Words
+from mechanisms.core.sampling.fixed_point import (
+    exponential_interval,
+    gaussian_thresholds,
+    geometric_thresholds,
+    laplace_thresholds,
+)
 from mechanisms.core.sampling.inversion import InversionTable
 from mechanisms.core.sampling.rejection import until_accepted
 
-#: Digits of a geometric variable are taken in this base; the leading digit may be larger.
-DIGIT = 256
-LEADING_DIGIT = 512
-#: A table of the discrete Gaussian has about 7 entries per unit of sigma; above this it is drawn by rejection.
-LARGEST_TABLED_SIGMA = 1024.0
-#: exp(-22) < 2**-31: a geometric variable beyond 22 scales is rarer than one 32-bit word.
+#: A first look takes 31 bits of a 32-bit word; the last bit is the sign.
+FIRST_BITS = 31
+#: Beyond 22 scales a discrete Laplace variable is rarer than one in 2**31.
 REACH = 22
+#: Tables of magnitudes reach this far; beyond, Laplace variables are made of digits in this base.
+TABLED_SCALE, DIGIT = 24.0, 256
+#: A table of the discrete Gaussian has about 7 entries per unit of sigma; beyond this it is drawn by rejection.
+TABLED_SIGMA = 1024.0
 
-Counts = int | NDArray[np.int64]
 LaplaceSampler = Callable[[Bits, Counts, NDArray[np.float64]], NDArray[np.int64]]
 #: From (words, candidates, sigmas, proposal scales) to which candidates are kept.
 Acceptance = Callable[[Words, NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]], NDArray[np.bool_]]
+
+
+@lru_cache(maxsize=256)
+def laplace_magnitude(scale: float) -> InversionTable:
+    """Sampler of the magnitude of a discrete Laplace variable of given sign."""
+    rate = 1 / Fraction(scale)
+    return InversionTable(lambda bits: laplace_thresholds(rate, bits), FIRST_BITS)
+
+
+@lru_cache(maxsize=256)
+def gaussian_magnitude(sigma: float) -> InversionTable:
+    """Sampler of the magnitude of a discrete Gaussian variable of given sign."""
+    variance = Fraction(sigma) ** 2
+    return InversionTable(lambda bits: gaussian_thresholds(variance, bits), FIRST_BITS)
 
 
 @lru_cache(maxsize=256)
@@ -40,22 +59,15 @@ def geometric_digits(scale: float) -> tuple[tuple[int, InversionTable], ...]:
     rate, digits = 1 / Fraction(scale), []
     for level in count():
         weight = DIGIT**level
-        leading = REACH * scale <= LEADING_DIGIT * weight
-        digits.append((weight, _geometric_table(rate * weight, None if leading else DIGIT)))
+        leading = REACH * scale <= 2 * DIGIT * weight
+        digits.append((weight, _digit(rate * weight, None if leading else DIGIT)))
         if leading:
             return tuple(digits)
     raise AssertionError("every float has a leading digit")
 
 
-@lru_cache(maxsize=256)
-def gaussian_magnitude(sigma: float) -> InversionTable:
-    """Sampler of the magnitude of a discrete Gaussian of given sign, from 31 bits: the last one is the sign."""
-    variance = Fraction(sigma) ** 2
-    return InversionTable(lambda bits: gaussian_thresholds(variance, bits), bits=31)
-
-
 def discrete_laplace(bits: Bits, n_per_row: Counts, scales: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Two-sided geometric noise, P(z) ∝ exp(-abs(z) / scale), as the difference of two geometric variables.
+    """Two-sided geometric noise, P(z) ∝ exp(-abs(z) / scale).
 
     Parameters
     ----------
@@ -65,23 +77,32 @@ def discrete_laplace(bits: Bits, n_per_row: Counts, scales: NDArray[np.float64])
         Values in each row.
     scales
         Flat scales, all positive, one per value; or one for all, shape (1,).
+
+    Notes
+    -----
+    By table up to scale 24. Beyond, a fair sign times a geometric variable, redrawn where it is "minus 0" (Canonne,
+    Kamath, Steinke 2020, algorithm 2); the geometric variable is put together from its independent digits.
     """
-    groups = [(geometric_digits(scale), where) for scale, where in groups_of(scales)]
-    result: NDArray[np.int64] | None = None
-    for level in range(max(len(digits) for digits, _ in groups)):
-        for sign in (1, -1):
-            words = bits.words(2 * level + (sign < 0), n_per_row, "<u4")
-            if result is None:
-                result = np.zeros(words.values.size, dtype=np.int64)
-            for digits, where in groups:
+
+    def propose(fork: Bits, counts: Counts, where: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        groups = [(geometric_digits(scale), places) for scale, places in groups_of(of_all[where])]
+        first = fork.words(0, counts, "<u4")
+        signs, values = _signs(first), np.zeros(where.size, dtype=np.int64)
+        for level in range(max(len(digits) for digits, _ in groups)):
+            words = fork.words(level, counts, "<u4") if level else first
+            for digits, places in groups:
                 if level < len(digits):
                     weight, table = digits[level]
-                    result[where] += sign * weight * table.invert(words, where)
-    assert result is not None
+                    values[places] += weight * table.invert(words, places)
+        return signs * values, (signs > 0) | (values > 0)
+
+    of_all = np.broadcast_to(scales, (_size(bits, n_per_row),))
+    result = until_accepted(bits, n_per_row, propose, of_all > TABLED_SCALE)
+    _fill_from_tables(result, bits.words(0, n_per_row, "<u4"), scales, laplace_magnitude, TABLED_SCALE)
     return result
 
 
-def discrete_gaussian(bits: Bits, n_per_row: int, sigmas: NDArray[np.float64]) -> NDArray[np.int64]:
+def discrete_gaussian(bits: Bits, n_per_row: Counts, sigmas: NDArray[np.float64]) -> NDArray[np.int64]:
     """Integer Gaussian noise, P(z) ∝ exp(-z² / (2 sigma²)).
 
     Parameters as for `discrete_laplace`; by table up to sigma 1024, beyond it by rejection (15 µs a value).
@@ -90,7 +111,7 @@ def discrete_gaussian(bits: Bits, n_per_row: int, sigmas: NDArray[np.float64]) -
 
 
 def tabled_gaussian(
-    bits: Bits, n_per_row: int, sigmas: NDArray[np.float64], laplace: LaplaceSampler, accept: Acceptance
+    bits: Bits, n_per_row: Counts, sigmas: NDArray[np.float64], laplace: LaplaceSampler, accept: Acceptance
 ) -> NDArray[np.int64]:
     """Discrete Gaussian by table where sigma is small enough, else by rejection with the given parts.
 
@@ -101,18 +122,14 @@ def tabled_gaussian(
     """
 
     def propose(fork: Bits, counts: Counts, where: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-        sigma = all_sigmas[where]
+        sigma = of_all[where]
         proposal = np.floor(sigma) + 1
         candidates = laplace(fork.fork(0), counts, proposal)
         return candidates, accept(fork.words(0, counts), candidates, sigma, proposal)
 
-    all_sigmas = np.broadcast_to(sigmas, (len(bits.seeds) * n_per_row,))
-    words = bits.words(0, n_per_row, "<u4")
-    signs = 1 - 2 * (words.values & 1).astype(np.int64)
-    result = until_accepted(bits, n_per_row, propose, all_sigmas > LARGEST_TABLED_SIGMA)
-    for sigma, where in groups_of(sigmas):
-        if sigma <= LARGEST_TABLED_SIGMA:
-            result[where] = signs[where] * gaussian_magnitude(sigma).invert(words, where)
+    of_all = np.broadcast_to(sigmas, (_size(bits, n_per_row),))
+    result = until_accepted(bits, n_per_row, propose, of_all > TABLED_SIGMA)
+    _fill_from_tables(result, bits.words(0, n_per_row, "<u4"), sigmas, gaussian_magnitude, TABLED_SIGMA)
     return result
 
 
@@ -158,5 +175,27 @@ def groups_of(scales: NDArray[np.float64]) -> list[tuple[float, Any]]:
     return list(zip(distinct.tolist(), np.split(order, np.cumsum(np.bincount(which))[:-1])))
 
 
-def _geometric_table(rate: Fraction, modulus: int | None) -> InversionTable:
-    return InversionTable(lambda bits: geometric_thresholds(rate, modulus, bits), bits=32)
+def _fill_from_tables(
+    result: NDArray[np.int64],
+    words: Words,
+    scales: NDArray[np.float64],
+    table_of: Callable[[float], InversionTable],
+    largest: float,
+) -> None:
+    signs = _signs(words)
+    for scale, places in groups_of(scales):
+        if scale <= largest:
+            result[places] = signs[places] * table_of(scale).invert(words, places)
+
+
+def _signs(words: Words) -> NDArray[np.int64]:
+    """Fair signs from the last bit of each word, which no first look uses."""
+    return 1 - 2 * (words.values & 1).astype(np.int64)
+
+
+def _size(bits: Bits, n_per_row: Counts) -> int:
+    return int(np.broadcast_to(n_per_row, (len(bits.seeds),)).sum())
+
+
+def _digit(rate: Fraction, modulus: int | None) -> InversionTable:
+    return InversionTable(lambda bits: geometric_thresholds(rate, modulus, bits), FIRST_BITS)

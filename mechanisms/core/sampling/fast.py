@@ -7,14 +7,14 @@ on every machine. Real-valued noise is as good as double precision and carries t
 
 from __future__ import annotations
 
-from decimal import ROUND_FLOOR, Context, Decimal
+from decimal import ROUND_FLOOR, Context, Decimal, localcontext
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from mechanisms.core.sampling.bits import EXTENSION_BITS, Bits, Words
-from mechanisms.core.sampling.exact import Counts, gaussian_exponent, is_below_exponential, tabled_gaussian
+from mechanisms.core.sampling.bits import EXTENSION_BITS, Bits, Counts, Words
+from mechanisms.core.sampling.exact import gaussian_exponent, is_below_exponential, tabled_gaussian
 
 #: Relative error that ``log`` and ``exp`` are trusted to stay below (they are good to about 2**-50).
 TRUST = 2.0**-40
@@ -43,10 +43,21 @@ def gaussian(words: Words) -> NDArray[np.float64]:
     return draws
 
 
-def geometric(words: Words, scales: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Geometric variables floor(-scale · log U), P(G ≥ m) = exp(-m / scale)."""
+def discrete_laplace(bits: Bits, n_per_row: Counts, scales: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Two-sided geometric noise: a fair sign times a magnitude found by inversion."""
+    words = bits.words(0, n_per_row)
+    signs: NDArray[np.int64] = 1 - 2 * (words.values & np.uint64(1)).astype(np.int64)
+    return signs * laplace_magnitude(words, scales)
+
+
+def laplace_magnitude(words: Words, scales: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Magnitudes with P(≥ m) = 2 a**m / (1 + a), a = exp(-1 / scale), from all but the last bit of each word.
+
+    The number of m ≥ 1 with U < P(≥ m) is floor(scale · (ln(2 / (1 + a)) - ln U)).
+    """
     midpoints = _leading_bits(words, 53) + 0.5
-    draws = -scales * np.log(midpoints * 2.0**-53)
+    with np.errstate(over="ignore"):
+        draws = -scales * (np.log1p(np.expm1(-1 / scales) / 2) + np.log(midpoints * 2.0**-53))
     # The nearest place where the floor changes, and how far U's unknown bits and rounding can move the draw.
     change = np.maximum(np.rint(draws), 1.0)
     doubt = 2 * scales / midpoints + draws * TRUST
@@ -54,16 +65,11 @@ def geometric(words: Words, scales: NDArray[np.float64]) -> NDArray[np.int64]:
     undecided = np.flatnonzero((np.abs(draws - change) <= doubt) | (midpoints < 1.0))
     scale_of = np.broadcast_to(scales, draws.shape)
     for index in undecided.tolist():
-        values[index] = _floor_logarithm(words, index, float(scale_of[index]))
+        values[index] = _decided_magnitude(words, index, float(scale_of[index]))
     return values
 
 
-def discrete_laplace(bits: Bits, n_per_row: Counts, scales: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Two-sided geometric noise as the difference of two geometric variables."""
-    return geometric(bits.words(0, n_per_row), scales) - geometric(bits.words(1, n_per_row), scales)
-
-
-def discrete_gaussian(bits: Bits, n_per_row: int, sigmas: NDArray[np.float64]) -> NDArray[np.int64]:
+def discrete_gaussian(bits: Bits, n_per_row: Counts, sigmas: NDArray[np.float64]) -> NDArray[np.int64]:
     """Integer Gaussian noise by the exact tables; rejection, for large sigma, in double precision."""
     return tabled_gaussian(bits, n_per_row, sigmas, discrete_laplace, _accept)
 
@@ -85,22 +91,19 @@ def _accept(
     return accepted
 
 
-def _floor_logarithm(words: Words, index: int, scale: float) -> int:
-    """Floor of -scale · log U with as many bits of U as it takes; decimal logarithms are correctly rounded."""
-    prefix, bits = int(words.values[index]), 64
+def _decided_magnitude(words: Words, index: int, scale: float) -> int:
+    """The same magnitude from as many bits of U as it takes; decimal exp and ln are correctly rounded."""
+    prefix, bits = int(words.values[index]) >> 1, 63
     for more in words.extension(index):
         prefix, bits = prefix << EXTENSION_BITS | more, bits + EXTENSION_BITS
         if prefix == 0:
             continue
-        context = Context(prec=bits)  # far more decimal digits than the prefix has
-        margin = Decimal(scale).scaleb(5 - bits // 2, context)
-        shortest, longest = (_minus_logarithm(end, bits, scale, context) for end in (prefix + 1, prefix))
-        low = context.subtract(shortest, margin).to_integral_value(ROUND_FLOOR)
-        high = context.add(longest, margin).to_integral_value(ROUND_FLOOR)
-        if max(low, Decimal(0)) == high:
-            return int(high)
+        with localcontext(Context(prec=bits)):  # far more decimal digits than the prefix has
+            b = Decimal(scale)
+            shift = (2 / (1 + (-1 / b).exp())).ln()
+            margin = b.scaleb(5 - bits // 2)
+            low, high = (b * (shift - (Decimal(end) / (1 << bits)).ln()) for end in (prefix + 1, prefix))
+            ends = [end.to_integral_value(ROUND_FLOOR) for end in (low - margin, high + margin)]
+        if max(ends[0], Decimal(0)) == ends[1]:
+            return int(ends[1])
     raise AssertionError("an extension never ends")
-
-
-def _minus_logarithm(prefix: int, bits: int, scale: float, context: Context) -> Decimal:
-    return context.multiply(Decimal(-scale), context.ln(context.divide(Decimal(prefix), Decimal(1 << bits))))

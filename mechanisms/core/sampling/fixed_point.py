@@ -69,10 +69,19 @@ def geometric_thresholds(rate: Fraction, modulus: int | None, bits: int) -> list
     return _certified(lambda guard: _geometric(rate, modulus, bits, guard))
 
 
+def laplace_thresholds(rate: Fraction, bits: int) -> list[int]:
+    """Tail probabilities of the magnitude of a discrete Laplace variable of given sign, rounded down.
+
+    The sign is a fair coin and 0 belongs to both signs by halves, hence P(magnitude ≥ m) = 2 a**m / (1 + a) with
+    a = exp(-rate). The list (m = 1, 2, …) ends with its first 0.
+    """
+    return _certified(lambda guard: _laplace(rate, bits, guard))
+
+
 def gaussian_thresholds(variance: Fraction, bits: int) -> list[int]:
     """Tail probabilities of the magnitude of a discrete Gaussian of given sign, rounded down.
 
-    The sign is a fair coin and 0 belongs to both signs by halves, hence P(magnitude ≥ m) = 2 Σ_{k ≥ m} g_k / S with
+    As for the discrete Laplace, P(magnitude ≥ m) = 2 Σ_{k ≥ m} g_k / S with
     g_k = exp(-k² / (2 variance)) and S = Σ over all integers. The list (m = 1, 2, …) ends with its first 0.
     """
     return _certified(lambda guard: _gaussian(variance, bits, guard))
@@ -95,6 +104,19 @@ def _geometric(rate: Fraction, modulus: int | None, bits: int, guard: int) -> li
         if modulus is None and high == 0:
             break
     return tails
+
+
+def _laplace(rate: Fraction, bits: int, guard: int) -> list[Interval]:
+    precision = bits + guard
+    one = 1 << precision
+    ratio = exponential_interval(rate, precision)
+    power, tails = ratio, []
+    while True:
+        low, high = (2 * power[0] << bits) // (one + ratio[1]), (2 * power[1] << bits) // (one + ratio[0])
+        tails.append((low, high))
+        if high == 0:
+            return tails
+        power = _times(power, ratio, precision)
 
 
 def _gaussian(variance: Fraction, bits: int, guard: int) -> list[Interval]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import struct
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.core.errors import ParameterError
 
@@ -14,7 +13,7 @@ from mechanisms.core.errors import ParameterError
 ROWS = 4096
 
 
-def keyed_hash(key: bytes, *columns: NDArray[Any]) -> NDArray[np.uint64]:
+def keyed_hash(key: bytes, *columns: ArrayLike) -> NDArray[np.uint64]:
     """Pseudo-random 64-bit value of every row, that nobody without the key can predict.
 
     Parameters
@@ -55,7 +54,7 @@ def keyed_hash(key: bytes, *columns: NDArray[Any]) -> NDArray[np.uint64]:
     return result
 
 
-def _as_words(column: NDArray[Any]) -> NDArray[np.uint64]:
+def _as_words(column: ArrayLike) -> NDArray[np.uint64]:
     array = np.asarray(column)
     if array.dtype == np.uint64:
         return array

@@ -1,0 +1,136 @@
+"""Cost of a window of noise, beside peers in the same run: NumPy's generator and OpenDP's exact samplers.
+
+Run ``python benchmarks/noise.py``; every figure is the least of several repeats, so that a busy machine matters little.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.core.noise import NoiseKey, NoiseSource, keyed_hash
+from mechanisms.core.sampling import exact
+
+N_CELLS = 1000
+COUNTS = np.arange(N_CELLS)
+KEY = NoiseKey.from_seed(7)
+
+
+def microseconds(call: Callable[[], Any], n_repeats: int = 200) -> float:
+    call()
+    best = np.inf
+    for _ in range(n_repeats):
+        start = time.perf_counter()
+        call()
+        best = min(best, time.perf_counter() - start)
+    return float(best * 1e6)
+
+
+def window(is_exact: bool, family: str, scale: float) -> Callable[[], Any]:
+    source = NoiseSource(KEY, configuration=bytes(32), exact=is_exact)
+    return lambda: getattr(source.at(0, 1, "step", COUNTS, {}), family)(scale, N_CELLS)
+
+
+def opendp_window(family: str, scale: float) -> float | None:
+    try:
+        from mechanisms.core.sampling.unkeyed import opendp_noise
+
+        return microseconds(lambda: opendp_noise(family.removeprefix("discrete_"), scale, N_CELLS), 20)
+    except Exception as error:
+        print(f"(no OpenDP: {error})")
+        return None
+
+
+def discrete_rows() -> list[tuple[Any, ...]]:
+    rows = []
+    for family in ("discrete_laplace", "discrete_gaussian"):
+        for scale in (1.0, 10.0, 100.0, 1000.0, 1e5):
+            n_repeats = 5 if (family, scale) == ("discrete_gaussian", 1e5) else 200
+            simulated, kept = (microseconds(window(mode, family, scale), n_repeats) for mode in (False, True))
+            peer = opendp_window(family, scale)
+            rows.append((family, f"{scale:g}", simulated, kept, "" if peer is None else f"{peer / kept:.0f}"))
+    return rows
+
+
+def real_rows() -> list[tuple[Any, ...]]:
+    generator = np.random.default_rng(7)
+    peers = {
+        "laplace": lambda: generator.laplace(scale=3.0, size=N_CELLS),
+        "gaussian": lambda: generator.normal(scale=3.0, size=N_CELLS),
+        "exponential": lambda: generator.exponential(scale=3.0, size=N_CELLS),
+    }
+    rows = []
+    for family, peer in peers.items():
+        ours, theirs = microseconds(window(False, family, 3.0)), microseconds(peer)
+        rows.append((family, ours, theirs, f"{ours / theirs:.1f}"))
+    return rows
+
+
+def laplace_tables(scale: float) -> None:
+    if scale <= exact.TABLED_SCALE:
+        _ = exact.laplace_magnitude.__wrapped__(scale).ascending
+    else:
+        _ = [table.ascending for _, table in exact.geometric_digits.__wrapped__(scale)]
+
+
+def gaussian_table(sigma: float) -> None:
+    _ = exact.gaussian_magnitude.__wrapped__(sigma).ascending
+
+
+def table_rows() -> list[tuple[Any, ...]]:
+    rows = []
+    for scale in (1.0, 10.0, 100.0, 1000.0):
+        laplace, gaussian = (
+            microseconds(partial(laplace_tables, scale), 5),
+            microseconds(partial(gaussian_table, scale), 5),
+        )
+        rows.append((f"{scale:g}", laplace, gaussian))
+    return rows
+
+
+def step(counts: NDArray[np.int64], n_replicas: int | None) -> None:
+    source = NoiseSource(KEY, configuration=bytes(32))
+    source.at(0, 1, "step", counts, {}, n_replicas).discrete_laplace(3.0, counts.shape)
+
+
+def replica_rows() -> list[tuple[Any, ...]]:
+    rows = []
+    for n_replicas, n_cells in ((1000, 100), (100, 1000)):
+        counts = np.zeros((n_replicas, n_cells), dtype=np.int64)
+        together = microseconds(partial(step, counts, n_replicas), 20)
+        alone = microseconds(partial(step, counts[0], None))
+        rows.append((f"{n_replicas} x {n_cells}", together, f"{n_replicas * alone / together:.1f}"))
+    return rows
+
+
+def hash_rows() -> list[tuple[Any, ...]]:
+    columns, key = np.arange(3 * 100_000).reshape(3, -1), bytes(32)
+    ours = microseconds(lambda: keyed_hash(key, *columns), 10)
+    rows = [row.tobytes() for row in columns.T]
+    theirs = microseconds(lambda: [hashlib.blake2b(row, key=key, digest_size=8).digest() for row in rows], 5)
+    return [("3 columns", ours / 1e5, theirs / 1e5, f"{theirs / ours:.1f}")]
+
+
+def table(title: str, head: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
+    print(f"\n{title}\n")
+    print("| " + " | ".join(head) + " |\n|" + "---|" * len(head))
+    for row in rows:
+        print("| " + " | ".join(f"{cell:.3g}" if isinstance(cell, float) else str(cell) for cell in row) + " |")
+
+
+if __name__ == "__main__":
+    table(
+        f"A keyed window of {N_CELLS} cells, integer noise (µs)",
+        ("family", "scale", "simulation", "exact", "OpenDP / exact"),
+        discrete_rows(),
+    )
+    table(f"Real-valued noise, {N_CELLS} cells (µs)", ("family", "keyed", "NumPy generator", "ratio"), real_rows())
+    table("Making the tables of a new scale (µs)", ("scale", "discrete_laplace", "discrete_gaussian"), table_rows())
+    table("Replicas x cells, simulation (µs)", ("size", "together", "one by one / together"), replica_rows())
+    table("Keyed hash (µs a row)", ("rows", "keyed_hash", "hashlib.blake2b", "ratio"), hash_rows())

@@ -1,0 +1,92 @@
+"""The keyed hash is SipHash-2-4 over the words of each row."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from mechanisms.core.errors import ParameterError
+from mechanisms.core.noise import keyed_hash
+from mechanisms.core.sampling.siphash import ROWS
+
+KEY = bytes(range(16))
+#: From the reference implementation: key 00 … 0f, messages 00 01 02 … of 8, 16, …, 56 bytes.
+REFERENCE = [
+    0x93F5F5799A932462,
+    0x3F2ACC7F57C29BDB,
+    0xB8AD50C6F649AF94,
+    0x7127512F72F27CCE,
+    0x0E3EA96B5304A7D0,
+    0xE612A3CB9ECBA951,
+    0xB78DBFAF3A8D83BD,
+]
+
+
+@pytest.mark.parametrize("n_words", range(1, 8))
+def test_reference_vectors(n_words: int) -> None:
+    words = np.arange(8 * n_words, dtype=np.uint8).view("<u8")
+    assert keyed_hash(KEY, *words.reshape(n_words, 1)).tolist() == [REFERENCE[n_words - 1]]
+
+
+def test_rows_are_hashed_one_by_one() -> None:
+    generator = np.random.default_rng(7)
+    columns = generator.integers(-(2**63), 2**63 - 1, size=(3, 2 * ROWS + 5))
+    together = keyed_hash(KEY, *columns)
+    for row in (0, 1, ROWS - 1, ROWS, 2 * ROWS + 4):
+        assert together[row] == one_by_one(KEY, columns[:, row].tolist())
+
+
+def test_column_types() -> None:
+    plain = keyed_hash(KEY, np.array([1, -2]), np.array([3, 3]))
+    assert (keyed_hash(KEY, np.array([1, -2], dtype=np.int8), np.int64(3)) == plain).all()
+    assert (keyed_hash(KEY, np.array([1, 2**64 - 2], dtype=np.uint64), np.array([3])) == plain).all()
+    assert keyed_hash(KEY, np.array([True])) == keyed_hash(KEY, np.array([1]))
+    assert keyed_hash(KEY, np.array([0.5])) == keyed_hash(KEY, np.array([0.5]).view(np.int64))
+    assert keyed_hash(KEY, np.array([], dtype=int)).shape == (0,)
+    for columns in ([np.array(["a"])], [np.zeros((2, 2), int)], [np.array([1 + 1j])], []):
+        with pytest.raises(ParameterError, match="columns"):
+            keyed_hash(KEY, *columns)
+    with pytest.raises(ParameterError, match="16 bytes"):
+        keyed_hash(KEY[:15], np.array([1]))
+
+
+def test_keys_and_columns_separate() -> None:
+    users, cells = np.arange(50_000), np.zeros(50_000, dtype=int)
+    hashes = [keyed_hash(KEY, users, cells), keyed_hash(KEY[::-1], users, cells), keyed_hash(KEY, cells, users)]
+    assert np.unique(np.concatenate(hashes)).size == 150_000 - 1  # row 0 is (0, 0) in two of them
+    for some in hashes:
+        assert stats.chisquare(np.bincount((some >> np.uint64(57)).astype(int))).pvalue > 1e-4
+
+
+def one_by_one(key: bytes, words: list[int]) -> int:
+    """SipHash-2-4 of one message with Python integers."""
+    mask = 2**64 - 1
+    k0, k1 = struct.unpack("<2Q", key)
+    v: list[int] = [k0 ^ 0x736F6D6570736575, k1 ^ 0x646F72616E646F6D, k0 ^ 0x6C7967656E657261, k1 ^ 0x7465646279746573]
+
+    def rotated(x: int, by: int) -> int:
+        return (x << by | x >> (64 - by)) & mask
+
+    def rounds(n: int) -> None:
+        for _ in range(n):
+            v[0] = (v[0] + v[1]) & mask
+            v[1] = rotated(v[1], 13) ^ v[0]
+            v[0] = rotated(v[0], 32)
+            v[2] = (v[2] + v[3]) & mask
+            v[3] = rotated(v[3], 16) ^ v[2]
+            v[0] = (v[0] + v[3]) & mask
+            v[3] = rotated(v[3], 21) ^ v[0]
+            v[2] = (v[2] + v[1]) & mask
+            v[1] = rotated(v[1], 17) ^ v[2]
+            v[2] = rotated(v[2], 32)
+
+    for word in [*(w & mask for w in words), 8 * len(words) << 56]:
+        v[3] ^= word
+        rounds(2)
+        v[0] ^= word
+    v[2] ^= 0xFF
+    rounds(4)
+    return v[0] ^ v[1] ^ v[2] ^ v[3]

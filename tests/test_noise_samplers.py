@@ -1,0 +1,261 @@
+"""The samplers have the distributions they state: exactly by counting words, and on samples of 100,000."""
+
+from __future__ import annotations
+
+import math
+from decimal import Context, Decimal, localcontext
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from mechanisms.core.noise import Noise, NoiseKey, NoiseSource
+from mechanisms.core.noise_checks import noise_matches
+from mechanisms.core.sampling import common, exact, fast
+from mechanisms.core.sampling.bits import Bits, Words
+from mechanisms.core.sampling.fixed_point import (
+    exponential_interval,
+    floor_exponential,
+    gaussian_thresholds,
+    geometric_thresholds,
+    laplace_thresholds,
+)
+from mechanisms.core.sampling.inversion import InversionTable
+
+N = 100_000
+#: A right sampler fails one of these tests once in 10,000 seeds; the seeds are fixed.
+LEAST_P = 1e-4
+BITS = Bits((b"seed of these tests".ljust(32),))
+DISCRETE = ("discrete_laplace", "discrete_gaussian")
+
+
+def noise(is_exact: bool, seed: int = 7) -> Noise:
+    return NoiseSource(NoiseKey.from_seed(seed), configuration=b"", exact=is_exact).at(0, 1, "step", np.zeros(1), {})
+
+
+@pytest.mark.parametrize("is_exact", [False, True])
+@pytest.mark.parametrize("scale", [0.3, 1.0, 2.5, 30.0, 900.0])
+@pytest.mark.parametrize("family", DISCRETE)
+def test_discrete_noise_is_told_from_noise_of_another_scale(family: str, scale: float, is_exact: bool) -> None:
+    samples = getattr(noise(is_exact), family)(scale, N)
+    assert noise_matches(samples, family, scale) > LEAST_P
+    assert noise_matches(samples, family, 0.7 * scale) < 1e-9
+    assert noise_matches(samples, family, 1.3 * scale) < 1e-9
+
+
+@pytest.mark.parametrize("scale", [0.01, 3.0])
+@pytest.mark.parametrize("family", ["laplace", "gaussian", "exponential", "planar_laplace"])
+def test_real_noise_is_told_from_noise_of_another_scale(family: str, scale: float) -> None:
+    samples = getattr(noise(False), family)(scale, N)
+    assert noise_matches(samples, family, scale) > LEAST_P
+    assert noise_matches(samples, family, 0.7 * scale) < 1e-9
+    assert noise_matches(samples, family, 1.3 * scale) < 1e-9
+
+
+@pytest.mark.parametrize("is_exact", [False, True])
+def test_scales_per_cell(is_exact: bool) -> None:
+    scales = np.array([1.0, 20.0, 600.0])
+    for family in DISCRETE:
+        samples = getattr(noise(is_exact), family)(scales, (20_000, 3))
+        for column, scale in zip(samples.T, scales.tolist()):
+            assert noise_matches(column, family, scale) > LEAST_P
+            assert noise_matches(column, family, 0.7 * scale) < 1e-9
+
+
+@pytest.mark.parametrize("is_exact", [False, True])
+@pytest.mark.parametrize(("family", "scale", "n"), [(DISCRETE[0], 2e4, N), (DISCRETE[1], 2e4, 3000)])
+def test_wide_scales(family: str, scale: float, n: int, is_exact: bool) -> None:
+    samples = getattr(noise(is_exact), family)(scale, n)
+    assert noise_matches(samples, family, scale) > LEAST_P
+    assert noise_matches(samples, family, 0.7 * scale) < 1e-9
+
+
+@pytest.mark.parametrize("family", DISCRETE)
+def test_opendp_draws_the_same_distribution(family: str) -> None:
+    pytest.importorskip("opendp")
+    from mechanisms.core.sampling.unkeyed import opendp_noise
+
+    theirs = opendp_noise(family.removeprefix("discrete_"), 3.0, N)
+    assert noise_matches(theirs, family, 3.0) > LEAST_P
+    ours = getattr(noise(True), family)(3.0, N)
+    table = np.array([np.bincount(np.clip(some, -9, 9) + 9, minlength=19) for some in (ours, theirs)])
+    assert stats.chi2_contingency(table).pvalue > LEAST_P
+
+
+def test_opendp_as_a_source_is_not_repeatable() -> None:
+    pytest.importorskip("opendp")
+    source = NoiseSource(NoiseKey.from_seed(7), configuration=b"", source="opendp", exact=True)
+    first, again = (source.at(0, 1, "step", np.zeros(2), {}) for _ in range(2))
+    scales = np.array([3.0, 0.0])
+    drawn = first.discrete_laplace(scales, (500, 2))
+    assert not drawn[:, 1].any()
+    assert (drawn != again.discrete_laplace(scales, (500, 2))).any()
+    assert noise_matches(first.discrete_gaussian(4.0, 20_000), "discrete_gaussian", 4.0) > LEAST_P
+    assert (first.uniform(5) == again.uniform(5)).sum() == 0  # their calls were not the same number
+
+
+@pytest.mark.parametrize("exponent", ["1/3", "1", "40", "1/1000000007", "123456789/1000"])
+@pytest.mark.parametrize("bits", [8, 64, 300])
+def test_exponentials_are_enclosed(exponent: str, bits: int) -> None:
+    value = Fraction(exponent)
+    with localcontext(Context(prec=200)):
+        true = (-Decimal(value.numerator) / Decimal(value.denominator)).exp() * 2**bits
+    low, high = exponential_interval(value, bits)
+    assert low <= true <= high
+    assert high - low <= 4
+    assert floor_exponential(value, bits) == int(true)
+
+
+@pytest.mark.parametrize("modulus", [None, 16])
+@pytest.mark.parametrize("scale", [0.2, 3.7, 41.0])
+def test_geometric_tails_are_rounded_down_exactly(scale: float, modulus: int | None) -> None:
+    tails = geometric_thresholds(1 / Fraction(scale), modulus, 100)
+    with localcontext(Context(prec=150)):
+        a = (-1 / Decimal(scale)).exp()
+        last = 0 if modulus is None else a**modulus
+        assert tails == [int((a**m - last) / (1 - last) * 2**100) for m in range(1, len(tails) + 1)]
+    assert (tails[-1] == 0) if modulus is None else len(tails) == modulus - 1
+
+
+@pytest.mark.parametrize("scale", [0.05, 1.0, 24.0])
+def test_laplace_tails_are_rounded_down_exactly(scale: float) -> None:
+    tails = laplace_thresholds(1 / Fraction(scale), 100)
+    with localcontext(Context(prec=150)):
+        a = (-1 / Decimal(scale)).exp()
+        assert tails == [int(2 * a**m / (1 + a) * 2**100) for m in range(1, len(tails) + 1)]
+    assert tails[-1] == 0
+
+
+@pytest.mark.parametrize("sigma", [0.1, 1.0, 5.3])
+def test_gaussian_tails_are_rounded_down_exactly(sigma: float) -> None:
+    tails = gaussian_thresholds(Fraction(sigma) ** 2, 80)
+    with localcontext(Context(prec=150)):
+        weights = [(-(Decimal(k) ** 2) / (2 * Decimal(sigma) ** 2)).exp() for k in range(int(40 * sigma) + 20)]
+        total = 2 * sum(weights) - 1
+        assert tails == [int(2 * sum(weights[m:]) / total * 2**80) for m in range(1, len(tails) + 1)]
+    assert tails[-1] == 0
+
+
+def test_inversion_counts_every_word_and_leaves_few_undecided() -> None:
+    """Over all 2**12 words, each value's share differs from its probability by undecided words only."""
+    bits, scale = 12, 3.0
+    table = InversionTable(lambda n: geometric_thresholds(1 / Fraction(scale), None, n), bits)
+    words = Words(np.arange(2**bits, dtype="<u4") << (32 - bits), BITS, b"", np.array([2**bits]))
+    seen = np.bincount(table.invert(words, slice(None)), minlength=40)
+    a = math.exp(-1 / scale)
+    expected = 2**bits * (1 - a) * a ** np.arange(seen.size)
+    assert np.abs(seen - expected).max() <= 2
+
+
+@pytest.mark.parametrize("bits", [1, 3])
+def test_lazy_bits_complete_a_coarse_table(bits: int) -> None:
+    """With a table of so few bits nearly every draw needs more, and the distribution stays."""
+    table = InversionTable(lambda n: geometric_thresholds(Fraction(1, 2), None, n), bits)
+    words = [BITS.words(block, 10_000, "<u4") for block in range(2)]
+    assert (
+        noise_matches(table.invert(words[0], slice(None)) - table.invert(words[1], slice(None)), DISCRETE[0], 2.0)
+        > LEAST_P
+    )
+
+
+def test_undecided_values_take_their_own_bits() -> None:
+    """Lengthening is addressed by place: a subset of the words gives the same values."""
+    table = InversionTable(lambda n: geometric_thresholds(Fraction(1, 5), None, n), bits=2)
+    words = BITS.words(0, 300, "<u4")
+    some = np.array([5, 17, 250])
+    assert (table.invert(words, some) == table.invert(words, slice(None))[some]).all()
+
+
+def test_simulated_integers_do_not_depend_on_the_accuracy_of_logarithms(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deciding every draw in decimal arithmetic changes nothing."""
+    words, scale = BITS.words(0, 200), np.array([37.5])
+    quick = fast.laplace_magnitude(words, scale)
+    gaussian = fast.discrete_gaussian(BITS, 40, np.array([1500.0]))
+    monkeypatch.setattr(fast, "TRUST", 2.0)
+    assert (fast.laplace_magnitude(words, scale) == quick).all()
+    assert (fast.discrete_gaussian(BITS, 40, np.array([1500.0])) == gaussian).all()
+
+
+@pytest.mark.parametrize("word", [0, 1, 2**63, 2**64 - 1])
+def test_extreme_words_are_decided(word: int) -> None:
+    words = Words(np.array([word], dtype="<u8"), BITS, b"", np.array([1]))
+    value = int(fast.laplace_magnitude(words, np.array([1000.0]))[0])
+    parts = ((word // 2 + 1) / 2**63, word // 2 / 2**63)
+    least, most = (0.5 - 1000.0 * math.log(x) if x else math.inf for x in parts)
+    assert math.floor(least - 0.01) <= value <= most + 0.01
+
+
+def test_bernoulli_follows_every_binary_digit() -> None:
+    assert fast_share(0.3) == pytest.approx(0.3, abs=0.006)
+    assert fast_share(1.0) == 1.0
+    assert fast_share(0.0) == 0.0
+    # Two digits of 32 bits decide: 2**-33 differs from 0 although no 32-bit word is below it.
+    words = np.zeros(1, dtype="<u4")
+    assert words[0] == np.floor(2.0**-33 * 2**32)
+    draws = common.bernoulli(_ZeroThenHalves((bytes(32),)), 1000, np.array([2.0**-33]))
+    assert draws.mean() == pytest.approx(0.5, abs=0.06)
+
+
+class _ZeroThenHalves(Bits):
+    """Streams whose first word is always 0, as if the rare event had happened."""
+
+    def fork(self, index: int) -> Bits:
+        forked = super().fork(index)
+        return _Zeros(forked.seeds, forked.path) if index == 0 else forked
+
+
+class _Zeros(Bits):
+    def words(self, block: int, counts: Any, dtype: str = "<u8") -> Words:
+        drawn = super().words(block, counts, dtype)
+        return Words(np.zeros_like(drawn.values), self, drawn.label, drawn.counts)
+
+
+def fast_share(p: float) -> float:
+    return float(noise(False).bernoulli(p, N).mean())
+
+
+@pytest.mark.parametrize("n", [1, 7, 3 * 2**61])
+def test_integers_are_uniform(n: int) -> None:
+    drawn = noise(True).integers(n, N)
+    assert drawn.min() >= 0
+    assert drawn.max() < n
+    n_bins = min(n, 7)
+    if n_bins > 1:
+        assert stats.chisquare(np.bincount((drawn.astype(object) * n_bins // n).astype(int))).pvalue > LEAST_P
+
+
+def test_permutations_are_uniform() -> None:
+    replicated = NoiseSource(NoiseKey.from_seed(7), configuration=b"").at(0, 1, "step", np.zeros((6000, 1)), {}, 6000)
+    orders = replicated.permutation(3)
+    assert (np.sort(orders, axis=1) == np.arange(3)).all()
+    assert stats.chisquare(np.unique(orders @ [9, 3, 1], return_counts=True)[1]).pvalue > LEAST_P
+
+
+def test_permutation_redraws_on_ties() -> None:
+    tied = common.permutations(_TiedFirst((bytes(32),)), 4)
+    free = Bits((bytes(32),)).words(1, 4).values
+    assert tied[0].tolist() == np.argsort(free).tolist()
+
+
+class _TiedFirst(Bits):
+    def words(self, block: int, counts: Any, dtype: str = "<u8") -> Words:
+        drawn = super().words(block, counts, dtype)
+        return Words(np.zeros_like(drawn.values), self, drawn.label, drawn.counts) if block == 0 else drawn
+
+
+def test_blocks_and_forks_are_distinct() -> None:
+    streams = [BITS, BITS.fork(0), BITS.fork(1), BITS.fork(0).fork(0)]
+    drawn = {stream.words(block, 4).values.tobytes() for stream in streams for block in range(3)}
+    extended = {next(stream.words(0, 4).extension(place)) for stream in streams for place in range(4)}
+    assert (len(drawn), len(extended)) == (12, 16)
+
+
+def test_large_sigma_is_decided_in_rational_arithmetic() -> None:
+    assert exact.gaussian_exponent(0, 2.0, 3.0) == Fraction(2, 9)
+    words = Words(
+        np.array([int(2**64 * math.exp(-2 / 9)) + shift for shift in (-5000, 5000)], "<u8"), BITS, b"", np.array([2])
+    )
+    candidates, sigmas = np.zeros(2, dtype=np.int64), np.full(2, 2.0)
+    assert exact.accept_exactly(words, candidates, sigmas, sigmas + 1).tolist() == [True, False]
