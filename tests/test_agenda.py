@@ -164,6 +164,7 @@ def test_memory_is_bounded_on_an_endless_stream():
             agenda.window(index)
         sizes.append(len(pickle.dumps(agenda.__dict__)))
     assert sizes[2] < 1.1 * sizes[0]
+    assert len(pickle.dumps(agenda)) < 5000
 
 
 def test_windows_in_any_order_are_the_same():

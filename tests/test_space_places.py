@@ -1,0 +1,147 @@
+"""Places: listed, from a file, or the busiest of the data."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import polars as pl
+import pytest
+
+from mechanisms.core.errors import DataError, ParameterError, PenstockError
+from pipeline.block import EventBlock
+from pipeline.source import Source, Span
+from pipeline.spaces.places import Places
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listed(Source):
+    """Blocks of places at times, from memory."""
+
+    blocks: tuple[tuple[tuple[int, str], ...], ...] = ()
+
+    def spans(self) -> list[Span]:
+        return [Span(i, ()) for i in range(len(self.blocks))]
+
+    def read(self, span: Span) -> Iterator[EventBlock]:
+        rows = self.blocks[span.index]
+        columns = {"time": [t for t, _ in rows], "user": [1] * len(rows), "place": [p for _, p in rows]}
+        yield EventBlock(pl.DataFrame(columns), len(rows))
+
+    def digests(self) -> dict[str, str]:
+        return {}
+
+
+SOURCE = Listed(
+    from_=10,
+    until=100,
+    blocks=(
+        (*((t, "b") for t in range(20, 25)), *((t, "early") for t in range(10))),
+        (*((t, "c") for t in range(90, 95)), (99, "a"), (99, "elsewhere"), (99, "elsewhere")),
+        tuple((t, "late") for t in range(100, 120)),
+    ),
+)
+
+
+def place(space: Places, names: list[str]) -> list[int]:
+    return space.place(pl.DataFrame({"place": names})).tolist()
+
+
+def test_listed_places_in_their_order():
+    space = Places(list_=("z", "a"))
+    assert space.cells == ("z", "a")
+    assert space.reads == ("place",)
+    assert place(space, ["a", "z", "q", "A"]) == [1, 0, -1, -1]
+    assert place(replace(space, elsewhere=True), ["a", "z", "q"]) == [1, 0, 2]
+    assert replace(space, elsewhere=True).cells == ("z", "a", "elsewhere")
+    assert space.geometry() == [{"cell": "z"}, {"cell": "a"}]
+    assert not space.derived_from_data
+    assert space.resolve(SOURCE) is space
+    assert space.place(pl.DataFrame({"place": []}, schema={"place": pl.String})).shape == (0,)
+
+
+def test_the_busiest_places_of_the_run_ties_by_name():
+    assert Places(top=1).resolve(SOURCE).cells == ("b",)
+    assert Places(top=2).resolve(SOURCE).cells == ("b", "c")
+    assert Places(top=4).resolve(SOURCE).cells == ("b", "c", "elsewhere", "a")
+    assert Places(top=9).resolve(SOURCE).cells == ("b", "c", "elsewhere", "a")
+    resolved = Places(top=2, elsewhere=True).resolve(SOURCE)
+    assert resolved.cells == ("b", "c", "elsewhere")
+    assert place(resolved, ["c", "late", "b", "elsewhere"]) == [1, 2, 0, 2]
+    assert Places(top=9, elsewhere=True).resolve(SOURCE).cells == ("b", "c", "a", "elsewhere")
+
+
+def test_what_the_data_decides_stays_marked_as_such():
+    assert Places(top=2).derived_from_data
+    assert Places(top=2).resolve(SOURCE).derived_from_data
+    with pytest.raises(PenstockError, match="resolve"):
+        _ = Places(top=2).cells
+    assert Places(top=2).resolve(Listed(blocks=SOURCE.blocks)).cells == ("late", "early")
+
+
+def test_the_order_of_the_blocks_does_not_matter():
+    backwards = replace(SOURCE, blocks=SOURCE.blocks[::-1])
+    assert Places(top=4).resolve(backwards).cells == Places(top=4).resolve(SOURCE).cells
+
+
+def test_a_file_of_names(tmp_path):
+    file = tmp_path / "places.txt"
+    file.write_text("\ufeffharbour\n old town \n\nmarket, north\n", encoding="utf-8")
+    space = Places(file=str(file))
+    assert space.cells == ("harbour", "old town", "market, north")
+    assert place(space, ["market, north", "harbour"]) == [2, 0]
+    assert not space.derived_from_data
+
+
+def test_a_csv_file_with_points_for_maps(tmp_path):
+    file = tmp_path / "places.csv"
+    file.write_text("id,place,latitude,longitude\r\n7,007,37.5,-122\r\n8,b,-10,20.25\r\n", newline="")
+    space = Places(file=str(file), elsewhere=True)
+    assert space.cells == ("007", "b", "elsewhere")
+    assert space.geometry() == [
+        {"cell": "007", "point": [-122.0, 37.5]},
+        {"cell": "b", "point": [20.25, -10.0]},
+        {"cell": "elsewhere"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('place\na\n""\n', "places.csv:3: place is empty"),
+        ("place\na\nb\na\n", "list: 'a' is not allowed; it must be listed once only"),
+        ("place,latitude,longitude\na,1,2\nb,91,2\n", "places.csv:3: latitude '91' must be a number from -90 to 90"),
+        ("place,latitude,longitude\na,1,x\n", "places.csv:2: longitude 'x'"),
+        ("place,latitude,longitude\na,1,\n", "places.csv:2: longitude None"),
+        ("place,latitude,longitude\na,nan,1\n", "places.csv:2: latitude 'nan'"),
+        ("place,other\na,1,2,3\n", "places.csv"),
+    ],
+)
+def test_a_wrong_file_is_refused(tmp_path, text, message):
+    file = tmp_path / "places.csv"
+    file.write_text(text)
+    space = Places(file=str(file))
+    with pytest.raises(DataError, match=message):
+        _ = (space.cells, space.geometry())
+
+
+def test_a_missing_or_binary_file_is_named(tmp_path):
+    with pytest.raises(DataError, match=r"nothing\.txt"):
+        _ = Places(file=str(tmp_path / "nothing.txt")).cells
+    (tmp_path / "binary.txt").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(DataError, match=r"binary\.txt"):
+        _ = Places(file=str(tmp_path / "binary.txt")).cells
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({}, "list: .* given, unless there is file or top"),
+        ({"list_": ("a",), "top": 1}, "top: 1 .* left out where list is given"),
+        ({"top": 0}, "top: 0"),
+        ({"list_": ("a", "a")}, "list: 'a' .* once"),
+        ({"list_": ("a", "")}, "list: '' .* not empty"),
+        ({"list_": ("elsewhere",), "elsewhere": True}, "list: 'elsewhere'"),
+    ],
+)
+def test_contradictions_are_refused(values, message):
+    with pytest.raises(ParameterError, match=message):
+        Places(**values)
