@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from mechanisms.core.budget_schedule import LANDMARK_GUARANTEE, BudgetSchedule
-from mechanisms.core.errors import ParameterError
 from mechanisms.core.event import Event
-from mechanisms.core.mechanism import Guarantee
+from mechanisms.core.landmark_schedule import LandmarkSchedule
 from mechanisms.core.release import Release
 from mechanisms.core.state import State
 from mechanisms.core.window import Window
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LandmarkUniform(BudgetSchedule):
+class LandmarkUniform(LandmarkSchedule):
     """Give every release ε/n, n the number of landmarks plus one.
 
     Parameters
@@ -48,20 +46,10 @@ class LandmarkUniform(BudgetSchedule):
     [1.0, 1.0, 1.0, 1.0]
     """
 
-    guarantee: ClassVar[Guarantee] = LANDMARK_GUARANTEE
-
-    def share(self, window: Window) -> float:
-        """The ε of every release in the window's period."""
-        if window.n_landmarks is None:
-            raise ParameterError("landmarks", None, "listed, or bounded by max_per_period with a budget_period")
-        only_landmarks = window.n_windows is not None and window.n_landmarks >= window.n_windows
-        return self.epsilon / (window.n_landmarks if only_landmarks else window.n_landmarks + 1)
-
-    def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
+    def release(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[Release, State]:
         """Publish with the share."""
-        release, state = self.publish(window, counts, state, self.share(window), noise)
-        return [release], state
+        return self.publish(window, counts, state, self.share(window), noise)
 
-    def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
+    def worst(self, window: Window, state: State) -> tuple[Event, ...]:
         """The share, always."""
         return self.charge_of(window, state, self.share(window))

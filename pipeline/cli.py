@@ -73,6 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     convert.add_argument("type", help="source type, for instance cabspotting")
     convert.add_argument("path", help="folder, file or archive of the data set")
     convert.add_argument("target", help="Parquet file to write")
+    convert.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="parameter of the source")
     generate = add("generate", _generate, "write a synthetic city as Parquet")
     generate.add_argument("target", help="Parquet file to write")
     generate.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="parameter of the city")
@@ -139,19 +140,20 @@ def _schema(arguments: argparse.Namespace) -> int:
 
 
 def _convert(arguments: argparse.Namespace) -> int:
+    from pipeline.configuration.single import load_plugin
     from pipeline.convert import convert
-    from pipeline.source import SOURCES
+    from pipeline.source import Source
 
-    source = SOURCES.get(arguments.type)(path=arguments.path)  # type: ignore[call-arg]
+    source = load_plugin(Source, arguments.type, [f"path={arguments.path}", *arguments.set])
     return _report(arguments, convert(source, Path(arguments.target)))
 
 
 def _generate(arguments: argparse.Namespace) -> int:
-    from pipeline.configuration.run import build_section
+    from pipeline.configuration.single import load_plugin
     from pipeline.convert import convert
-    from pipeline.source import SOURCES
+    from pipeline.source import Source
 
-    source: Any = build_section(SOURCES, "synthetic", arguments.set)
+    source = load_plugin(Source, "synthetic", arguments.set)
     return _report(arguments, convert(source, Path(arguments.target)))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -69,6 +69,52 @@ class BudgetSchedule(Mechanism):
             "last_window": np.full_like(state["last_window"], window.index),
         }
         return release, state | remembered
+
+    def decide(
+        self,
+        window: Window,
+        counts: NDArray[Any],
+        state: State,
+        epsilon: Any,
+        publish: NDArray[np.bool_],
+        noise: Noise,
+        decision: tuple[Event, ...] = (),
+    ) -> tuple[Release, State]:
+        """Publish or repeat, replica by replica.
+
+        Parameters
+        ----------
+        epsilon
+            Budget of a publication, shape of the leading axes.
+        publish
+            Which replicas publish, same shape.
+        decision
+            What reading the data for the decision has cost already.
+        """
+        if publish.ndim == 0:
+            if not publish:
+                repeated = self.repeat(window, state)
+                return replace(repeated, charge=(*decision, *repeated.charge)), state
+            release, state = self.publish(window, counts, state, epsilon, noise)
+            return replace(release, charge=(*decision, *release.charge)), state
+        allotted = np.where(publish, epsilon, self.epsilon)
+        made, published = self.publish(window, counts, state, allotted, noise)
+        shown = self.repeat(window, state)
+        scale = np.where(publish[..., None], made.scale, np.inf)
+        release = replace(
+            made,
+            values=np.where(publish[..., None], made.values, shown.values),
+            action=np.where(publish, "published", "repeated"),
+            # An infinite scale is a publication without content: the price of the replicas that repeat.
+            charge=(*decision, pure_event(self.noise, active_l1(window, state["max_cells"]), scale[..., 0])),
+            scale=scale,
+            repeats=np.where(publish, -1, state["last_window"]),
+        )
+        merged = {
+            name: np.where(publish.reshape(publish.shape + (1,) * (new.ndim - publish.ndim)), new, state[name])
+            for name, new in published.items()
+        }
+        return release, merged
 
     def repeat(self, window: Window, state: State) -> Release:
         """Show the last published vector again; costs nothing."""

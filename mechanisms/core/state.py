@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.core.errors import StateVersionError
 
-State = dict[str, NDArray[np.generic]]
+State = dict[str, NDArray[Any]]
 Migration = Callable[[int, State], State]
 
 _MAGIC = b"PSTK1"
 _KINDS = "biufSU"
 
 
-def encode_state(name: str, version: int, state: Mapping[str, NDArray[np.generic]]) -> bytes:
+def encode_state(name: str, version: int, state: Mapping[str, NDArray[Any]]) -> bytes:
     """Encode a flat state of arrays.
 
     Parameters

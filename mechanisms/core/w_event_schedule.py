@@ -1,0 +1,82 @@
+"""What w-event schedules share: the protected stretch, and the noisy dissimilarity that two of them decide by."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.core.budget_schedule import BudgetSchedule
+from mechanisms.core.event import Event
+from mechanisms.core.mechanism import ADD_REMOVE, Guarantee
+from mechanisms.core.parameters import parameter
+from mechanisms.core.perturb import active_l1, add_noise, pure_event, pure_scale
+from mechanisms.core.release import Release
+from mechanisms.core.state import State
+from mechanisms.core.window import Window
+
+if TYPE_CHECKING:
+    from mechanisms.core.noise import Noise
+
+
+@dataclass(frozen=True, kw_only=True)
+class WEventSchedule(BudgetSchedule):
+    """Base of w-event mechanisms."""
+
+    w: int = parameter(doc="length of the protected stretch", at_least=1, unit="windows")
+    guarantee: ClassVar[Guarantee] = Guarantee(
+        unit="all of one user's bounded contributions within any w successive windows",
+        neighbours=ADD_REMOVE,
+        statement="w-event ε-differential privacy",
+        theorem="Kellaris, Papadopoulos, Xiao, Papadias 2014, theorem 3",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DissimilaritySchedule(WEventSchedule):
+    """Base of the two schedules that spend half their budget on asking whether a publication is worth it."""
+
+    ideal: ClassVar[str] = "exact where the counts changed; the equal last publication where they did not"
+
+    @property
+    def unit(self) -> float:
+        """ε/(2w): what one window's question costs, and the unit in which publications are paid."""
+        return self.epsilon / (2 * self.w)
+
+    @abstractmethod
+    def offer(self, window: Window, state: State) -> NDArray[np.float64]:
+        """ε that a publication of this window may spend; 0 where it must not publish."""
+
+    @abstractmethod
+    def spend(self, window: Window, state: State, spent: NDArray[np.float64]) -> State:
+        """The schedule's own state after ``spent`` (0: repeated)."""
+
+    def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
+        """Ask how far the counts are from the last release; publish if that is more than the noise would be."""
+        epsilon = self.offer(window, state)
+        l1 = active_l1(window, state["max_cells"])
+        distance = np.abs(counts - state["last"])
+        if window.active is not None:
+            distance = distance[..., window.active]
+        n_active = max(distance.shape[-1], 1)
+        asked = self._sum_with_noise(noise, distance.sum(-1), pure_scale(self.unit, l1)) / n_active
+        publish = np.asarray((epsilon > 0) & (asked > pure_scale(np.where(epsilon > 0, epsilon, 1.0), l1)))
+        release, after = self.decide(window, counts, state, epsilon, publish, noise, self._question(l1))
+        return [release], after | self.spend(window, state, np.where(publish, epsilon, 0.0))
+
+    def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
+        """The question, and a publication with all that is on offer."""
+        epsilon = self.offer(window, state)
+        question = self._question(active_l1(window, state["max_cells"]))
+        return question + (self.charge_of(window, state, epsilon) if np.any(epsilon > 0) else ())
+
+    def _question(self, l1: NDArray[np.float64]) -> tuple[Event, ...]:
+        return (pure_event(self.noise, float(l1.max()), float(pure_scale(self.unit, l1).max())),)
+
+    def _sum_with_noise(self, noise: Noise, total: NDArray[Any], scale: NDArray[Any]) -> NDArray[np.float64]:
+        # The sum of distances moves by at most L1 when one unit comes or goes; for integers it is an integer.
+        summed = np.asarray(total).astype(np.int64) if self.noise == "discrete_laplace" else np.asarray(total)
+        return np.asarray(add_noise(noise, self.noise, summed[..., None], scale)[..., 0], np.float64)

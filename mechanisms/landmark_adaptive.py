@@ -1,0 +1,148 @@
+"""Adaptive landmark privacy: publish less often while little changes, and hand on what landmarks leave unspent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.core.drift import page_hinkley_alarm
+from mechanisms.core.event import Event
+from mechanisms.core.facts import Facts
+from mechanisms.core.landmark_schedule import LandmarkSchedule
+from mechanisms.core.parameters import parameter
+from mechanisms.core.perturb import active_l1, pure_scale
+from mechanisms.core.release import Release
+from mechanisms.core.same_value import expected_difference
+from mechanisms.core.state import State
+from mechanisms.core.window import Window
+
+if TYPE_CHECKING:
+    from mechanisms.core.noise import Noise
+
+#: Publications that the drift sampler looks back on.
+HISTORY = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class LandmarkAdaptive(LandmarkSchedule):
+    """Publish with a probability that follows how much the releases change; share what landmarks do not spend.
+
+    Parameters
+    ----------
+    epsilon
+        Budget of one period, in nats.
+    noise
+        ``discrete_laplace`` (integers, the default) or ``laplace``.
+    decrease, increase
+        How far the sampling rate moves towards 0 or 1 after a publication, in [0, 1].
+    sampler
+        ``paper``: the rate falls after a publication that differs from the one before by less than noise alone would
+        make it. ``drift``: it falls after every publication and returns to 1 when a Page-Hinkley test (river) on the
+        differences between releases sounds an alarm.
+    calibration
+        ``expected``: a difference is small below the expected difference of two noisy releases of the same value;
+        ``paper``: below the noise scale, with which a vector of many cells never skips.
+
+    **Privacy.** Each release starts from Uniform's share; a landmark that repeats divides its ε equally over all
+    landmarks still to come and one regular window, so that the sum over the landmarks and any other window never
+    passes ε. The rate reads releases only, hence is post-processing. Unit: one user's bounded contributions in all
+    landmark windows and any one other window of a budget period; neighbours add or remove it. Katsomallos et al.
+    2022, Adaptive.
+
+    Notes
+    -----
+    Time and state O(n_cells) a window; the drift sampler replays at most 64 differences and loops over replicas.
+
+    Examples
+    --------
+    >>> from mechanisms import Facts, run_mechanism
+    >>> facts = Facts(n_cells=50, n_windows=40, landmarks=(10, 20))
+    >>> releases = run_mechanism(LandmarkAdaptive(epsilon=1.0), np.full((40, 50), 7), facts, seed=1)
+    >>> 0 < sum(release.action == "repeated" for release in releases) < 40
+    True
+    """
+
+    decrease: float = parameter(
+        0.5, doc="share of the sampling rate that a small change takes away", at_least=0, at_most=1
+    )
+    increase: float = parameter(
+        0.5, doc="share of the missing rate that a large change gives back", at_least=0, at_most=1
+    )
+    sampler: str = parameter("paper", doc="how the sampling rate follows the releases", choices=("paper", "drift"))
+    calibration: str = parameter("expected", doc="what a small change is", choices=("expected", "paper"))
+    ideal = "exact while it publishes; the last publication where it repeats"
+
+    def start(self, facts: Facts) -> State:
+        """Sampling rate 1, nothing published."""
+        own: State = {
+            "rate": facts.constant(1.0),
+            "bonus": facts.constant(0.0),
+            "last_scale": facts.constant(0.0),
+            "n_published": facts.constant(0, np.int64),
+        }
+        if self.sampler == "drift":
+            own["history"] = np.full((*facts.shape, HISTORY), np.nan)
+        return super().start(facts) | own
+
+    def begin_period(self, window: Window, state: State) -> State:
+        """A new period forgets what the last one left over."""
+        begun = super().begin_period(window, state)
+        return begun if begun is state else begun | {"bonus": np.zeros_like(state["bonus"])}
+
+    def allotted(self, window: Window, state: State) -> NDArray[np.float64]:
+        """ε of this window, were it published."""
+        return np.asarray(self.share(window) + state["bonus"])
+
+    def release(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[Release, State]:
+        """Publish with probability ``rate``, else repeat and hand on a landmark's share."""
+        epsilon = self.allotted(window, state)
+        publish = np.asarray(noise.uniform(state["rate"].shape) < state["rate"])
+        made, after = self.decide(window, counts, state, epsilon, publish, noise)
+        bonus = np.where(publish, state["bonus"], state["bonus"] + self._handed_on(window, epsilon))
+        if not publish.any():
+            return made, after | {"bonus": bonus}
+        scale = pure_scale(epsilon, active_l1(window, state["max_cells"]))
+        rate, history = self._follow(window, state, after, scale)
+        own = {
+            "bonus": bonus,
+            "rate": np.where(publish, rate, state["rate"]),
+            "last_scale": np.where(publish, scale, state["last_scale"]),
+            "n_published": np.asarray(state["n_published"] + publish),
+        }
+        if self.sampler == "drift":
+            own["history"] = np.where(publish[..., None], history, state["history"])
+        return made, after | own
+
+    def worst(self, window: Window, state: State) -> tuple[Event, ...]:
+        """Publication with the whole allotment."""
+        return self.charge_of(window, state, self.allotted(window, state))
+
+    @staticmethod
+    def _handed_on(window: Window, epsilon: NDArray[np.float64]) -> Any:
+        regular = window.regulars_to_come is None or window.regulars_to_come > 0
+        receivers = (window.landmarks_to_come or 0) + regular
+        return epsilon / receivers if window.landmark and receivers else 0.0
+
+    def _follow(
+        self, window: Window, state: State, after: State, scale: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], Any]:
+        """The sampling rate after a publication, and the history of differences with it."""
+        apart = np.abs(after["last"] - state["last"])
+        difference = apart.mean(-1) if window.active is None else apart[..., window.active].mean(-1)
+        expected = expected_difference(self.noise, scale, state["last_scale"])
+        rate, first = state["rate"], state["n_published"] == 0
+        if self.sampler == "paper":
+            small = difference < (expected if self.calibration == "expected" else scale)
+            followed = np.where(small, rate - rate * self.decrease, rate + (1 - rate) * self.increase)
+            return np.where(first, rate, followed), None
+        relative = np.where(expected > 0, difference / np.where(expected > 0, expected, 1.0), difference)
+        newest = np.where(first, np.nan, relative)[..., None]
+        history = np.concatenate([state["history"][..., 1:], newest], axis=-1)
+        alarm = page_hinkley_alarm(history)
+        followed = np.where(alarm, 1.0, rate - rate * self.decrease)
+        # After an alarm the past says nothing about what follows.
+        history = np.where(alarm[..., None], np.nan, history)
+        return np.where(first, rate, followed), history

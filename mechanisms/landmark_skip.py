@@ -1,0 +1,66 @@
+"""Skip landmark privacy: landmarks show the last release, everything else gets the whole budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from mechanisms.core.event import Event, Repeated
+from mechanisms.core.landmark_schedule import LandmarkSchedule
+from mechanisms.core.release import Release
+from mechanisms.core.state import State
+from mechanisms.core.window import Window
+
+if TYPE_CHECKING:
+    from mechanisms.core.noise import Noise
+
+
+@dataclass(frozen=True, kw_only=True)
+class LandmarkSkip(LandmarkSchedule):
+    """Repeat the last release at landmarks and give every other window the whole ε.
+
+    Parameters
+    ----------
+    epsilon
+        Budget of one period, in nats.
+    noise
+        ``discrete_laplace`` (integers, the default) or ``laplace``.
+
+    **Privacy.** Landmarks cost nothing, so the sum of ε over the landmarks and any other window is ε. Unit: one user's
+    bounded contributions in all landmark windows and any one other window of a budget period; neighbours add or
+    remove it. Which windows repeat is public. Katsomallos et al. 2022, Skip.
+
+    Notes
+    -----
+    Time and state O(n_cells) a window. Before any release a landmark shows zeros, a public constant: where every
+    window is a landmark nothing else is ever shown.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mechanisms import Facts, run_mechanism
+    >>> facts = Facts(n_cells=1, n_windows=3, landmarks=(2,))
+    >>> releases = run_mechanism(LandmarkSkip(epsilon=2.0), np.array([[5], [9], [7]]), facts, seed=1)
+    >>> [release.action for release in releases], releases[1].repeats
+    (['published', 'repeated', 'published'], 1)
+    """
+
+    ideal = "exact at regular windows; the last of them at landmarks"
+
+    def is_refused(self, window: Window, state: State) -> bool:
+        """Never: however many landmarks there are, they cost nothing."""
+        return False
+
+    def release(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[Release, State]:
+        """Repeat at a landmark, publish elsewhere."""
+        if window.landmark:
+            return self.repeat(window, state), state
+        return self.publish(window, counts, state, self.epsilon, noise)
+
+    def worst(self, window: Window, state: State) -> tuple[Event, ...]:
+        """Nothing at a landmark, ε elsewhere."""
+        if window.landmark:
+            return (Repeated(int(state["last_window"].max())),)
+        return self.charge_of(window, state, self.epsilon)
