@@ -20,7 +20,8 @@ from pipeline.configuration.reader import parse
 from pipeline.configuration.run import RunConfig
 from pipeline.configuration.values import DURATION_PATTERN
 
-CONFIGS = sorted((Path(__file__).parent.parent / "configs").glob("**/*.yaml"))
+ROOT = Path(__file__).parent.parent
+CONFIGS = sorted((ROOT / "configs").glob("*.yaml")) + sorted((ROOT / "configs" / "datasets").glob("*.yaml"))
 
 RIGHT: dict[str, Any] = {
     "name": "example",
