@@ -66,7 +66,7 @@ class Enumeration:
         return float(entr(joint.sum(axis=0)).sum() - self.weight @ entr(channel).sum(axis=1))
 
     def best_success(self, channel: FloatArray, tolerance: int) -> float:
-        return float((self.near(tolerance) @ (self.weight[:, None] * channel)).max(axis=0).sum())
+        return min(1.0, float((self.near(tolerance) @ (self.weight[:, None] * channel)).max(axis=0).sum()))
 
 
 def random_prior(rng: np.random.Generator, n_locations: int, stationary: bool | None = None) -> MarkovPrior:

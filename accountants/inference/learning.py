@@ -53,7 +53,7 @@ def estimate_prior(
     --------
     >>> prior = estimate_prior([0, 0, 1, 0, 0, 1], 3, smoothing=0.0, initial="empirical")
     >>> prior.transition.toarray().round(2).tolist()
-    [[0.33, 0.67, 0.0], [1.0, 0.0, 0.0], [0.67, 0.33, 0.0]]
+    [[0.5, 0.5, 0.0], [1.0, 0.0, 0.0], [0.67, 0.33, 0.0]]
 
     Source: Koga, Meehan, Chaudhuri, section 4.1 (which states no smoothing).
     """

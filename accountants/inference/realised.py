@@ -76,7 +76,7 @@ def observe(targets: Targets, state: State, log_likelihood: FloatArray) -> State
     return {
         "belief": np.concatenate([belief[1:], newest[None]]),
         "likelihood": np.concatenate([likelihood[1:], weight[None]]),
-        "n_windows": np.asarray(state["n_windows"]) + 1,
+        "n_windows": np.asarray(state["n_windows"] + 1),
     }
 
 

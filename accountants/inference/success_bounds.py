@@ -58,7 +58,7 @@ def success_upper_bound(
         Which max ball tight and leakage use.
     n_samples, seed, confidence
         For first_moment where it has to sample: observations drawn, and the level of the upper confidence limit
-        returned. ``n_samples=0`` leaves a sampled first_moment out of best, which is then certain.
+        returned. ``n_samples=0`` leaves first_moment out of best, which is then certain and much faster.
 
     Returns
     -------
@@ -80,7 +80,7 @@ def success_upper_bound(
         raise ParameterError("ball", ball, "one of " + ", ".join(BALLS))
     if not 0 < confidence < 1:
         raise ParameterError("confidence", confidence, "between 0 and 1")
-    if n_samples < (0 if bound == "best" else 2):
+    if n_samples < (2 if bound == "first_moment" else 0):
         raise ParameterError("n_samples", n_samples, "at least 2")
     plan = schedule(prior, sensors, noise, scale)
     check_horizon(plan.n_steps, tolerance)

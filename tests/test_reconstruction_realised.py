@@ -1,0 +1,122 @@
+"""Realised risk of many targets: beliefs and success against brute force, and a state that never grows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from test_reconstruction_oracle import Enumeration, random_prior, random_sensors
+
+from accountants.inference.realised import coming_prior, observe, predict, realised_risk, start_beliefs
+from accountants.inference.targets import Targets
+from accountants.reconstruction import MarkovPrior, chain_prior, max_ball_probability
+from mechanisms.core.errors import ParameterError
+
+
+def conditional(
+    prior: MarkovPrior, path: np.ndarray, sensors: list[set[int]], residuals: np.ndarray, scale: float | None
+) -> tuple[Enumeration, np.ndarray]:
+    """Every trajectory with its posterior probability given the releases."""
+    truth = Enumeration(prior, len(sensors))
+    weight = truth.weight.copy()
+    for step, window in enumerate(sensors):
+        for cell in window:
+            here, there = float(path[step] == cell), truth.paths[:, step] == cell
+            if scale is None:
+                weight = weight * (there == here)
+            else:
+                weight = weight * np.exp(-((residuals[step, cell] + here - there) ** 2) / (2 * scale**2))
+    return truth, weight / weight.sum()
+
+
+@pytest.mark.parametrize("scale", [None, 0.6])
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_beliefs_and_success_against_brute_force(scale: float | None, is_shared: bool) -> None:
+    rng = np.random.default_rng(71)
+    n_targets, n_locations, n_steps, horizon = 12, 4, 5, 3
+    priors = [random_prior(rng, n_locations) for _ in range(n_targets)]
+    priors = [priors[0]] * n_targets if is_shared else priors
+    targets = Targets.of(priors)
+    assert len(targets.transition) == (1 if is_shared else n_targets)
+    paths = np.stack([prior.sample(1, n_steps, rng)[0] for prior in priors])
+    sensors = random_sensors(rng, n_locations, n_steps, 2)
+    residuals = rng.normal(size=(n_steps, n_locations)) if scale else np.zeros((n_steps, n_locations))
+    state = start_beliefs(targets, horizon)
+    for step in range(n_steps):
+        noise = "gaussian" if scale else None
+        seen = targets.log_likelihood(sensors[step], paths[:, step], noise, scale or 1.0, residuals[step])
+        state = observe(targets, state, seen)
+        for tolerance in (0, 1, 2):
+            risk = realised_risk(targets, state, tolerance)
+            for target, prior in enumerate(priors):
+                truth, posterior = conditional(prior, paths[target], sensors[: step + 1], residuals, scale)
+                kept = slice(max(0, step + 1 - horizon), step + 1)
+                places = targets.locations[target]
+                for position, window in enumerate(range(step + 1)[kept]):
+                    marginal = np.bincount(truth.paths[:, window], posterior, n_locations)
+                    found = risk["marginals"][target, position, places >= 0]
+                    assert found == pytest.approx(marginal[places[places >= 0]], abs=1e-9)
+                guess = risk["guess"][target]
+                wrong = (truth.paths[:, kept] != guess).sum(axis=1)
+                assert risk["low"][target] == pytest.approx(posterior[wrong <= tolerance].sum(), abs=1e-9)
+                every = np.unique(truth.paths[:, kept], axis=0)
+                misses = (every[:, None, :] != truth.paths[None, :, kept]).sum(axis=2)
+                exact = ((misses <= tolerance) @ posterior).max()
+                assert risk["low"][target] - 1e-9 <= exact <= risk["high"][target] + 1e-9
+
+
+def test_the_state_is_flat_and_keeps_its_size() -> None:
+    targets = Targets.of([chain_prior(6, 0.2)] * 5)
+    state = start_beliefs(targets, 4)
+    sizes, before = [], {name: value.copy() for name, value in state.items()}
+    for step in range(12):
+        following = observe(targets, state, targets.log_likelihood({step % 6}, np.arange(5)))
+        assert all(np.array_equal(state[name], before[name]) for name in state)
+        state = following
+        before = {name: value.copy() for name, value in state.items()}
+        sizes.append({name: (value.shape, value.dtype) for name, value in state.items()})
+    assert all(isinstance(value, np.ndarray) for value in state.values())
+    assert all(size == sizes[0] for size in sizes)
+
+
+def test_what_comes_next_starts_from_what_was_told() -> None:
+    """A bound for the coming windows from the prior alone would understate after a sighting."""
+    prior = chain_prior(20, 0.01)
+    targets = Targets.of([prior])
+    state = observe(targets, start_beliefs(targets, 3), targets.log_likelihood({4}, np.array([4])))
+    assert predict(targets, state)[0] == pytest.approx(prior.transition[4])
+    coming = coming_prior(targets, state, 0)
+    assert max_ball_probability(coming, 3, 0) > 10 * max_ball_probability(prior, 3, 0)
+
+
+def test_a_release_the_prior_excludes_does_not_break_the_filter() -> None:
+    stays = MarkovPrior([1.0, 0.0, 0.0], np.eye(3))
+    moves = MarkovPrior([0.5, 0.5, 0.0], [[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0, 1]])
+    targets = Targets.of([stays, moves])
+    state = start_beliefs(targets, 2)
+    for place in ([2, 1], [0, 0]):
+        state = observe(targets, state, targets.log_likelihood({1, 2}, np.array(place)))
+        risk = realised_risk(targets, state, 0)
+        assert all(np.isfinite(value).all() for value in risk.values())
+        assert state["belief"][-1].sum(axis=1) == pytest.approx(1.0)
+
+
+def test_noise_that_hides_everything_leaves_the_prior() -> None:
+    prior = chain_prior(8, 0.1)
+    targets = Targets.of([prior] * 3)
+    state = start_beliefs(targets, 2)
+    for _ in range(2):
+        residual = np.random.default_rng(1).normal(0, 1e6, 8)
+        state = observe(targets, state, targets.log_likelihood({0, 5}, np.array([0, 5, 7]), "gaussian", 1e6, residual))
+    assert realised_risk(targets, state, 0)["marginals"][0] == pytest.approx(prior.marginals(2), abs=1e-4)
+
+
+def test_wrong_arguments_are_named() -> None:
+    targets = Targets.of([chain_prior(3, 1.0)])
+    with pytest.raises(ParameterError, match="horizon"):
+        start_beliefs(targets, 0)
+    with pytest.raises(ParameterError, match="state"):
+        realised_risk(targets, start_beliefs(targets, 2), 0)
+    with pytest.raises(ParameterError, match="residual"):
+        targets.log_likelihood({0}, np.array([0]), "laplace", 1.0)
+    with pytest.raises(ParameterError, match="priors"):
+        Targets.of([chain_prior(3, 1.0), chain_prior(4, 1.0)])
