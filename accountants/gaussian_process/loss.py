@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import linalg
 
-from accountants.gaussian_process.kernels import Array, axis_models
+from accountants.gaussian_process.kernels import Array, GaussianProcess, axis_models
 from accountants.gaussian_process.noise import checked_times, noise_covariances
 from accountants.gaussian_process.secrets import Indices, secret_indices
 from mechanisms.core.errors import ParameterError
@@ -188,11 +188,20 @@ def conditional_inferential_loss(
     axes = axis_models(length_scale, kernel, variance, period, nugget)
     noises = noise_covariances(len(points), len(axes), sigma, noise_covariance)
     weight = loss_per_eigenvalue(len(indices), radius, order)
+    # Axes that are alike are alike in their loss.
+    different = {(axis, noise.tobytes()): (axis, noise) for axis, noise in zip(axes, noises)}
     loss = independent_loss = 0.0
-    for axis, noise in zip(axes, noises):
-        dependent = loss_matrix(conditional_response(axis.covariance(points), indices), noise)
-        unrelated = np.diag(np.full(len(points), axis.variance + axis.nugget))
-        independent = loss_matrix(conditional_response(unrelated, indices), noise)
-        loss = max(loss, weight * largest_eigenvalue(dependent))
-        independent_loss = max(independent_loss, weight * largest_eigenvalue(independent))
+    for axis, noise in different.values():
+        matrix = loss_matrix(conditional_response(axis.covariance(points), indices), noise)
+        loss = max(loss, weight * largest_eigenvalue(matrix))
+        independent_loss = max(independent_loss, weight * _independent_eigenvalue(axis, noise, indices))
     return loss, independent_loss
+
+
+def _independent_eigenvalue(axis: GaussianProcess, noise: Array, secret: Indices) -> float:
+    """Largest eigenvalue of the loss matrix if the prior had its variances only."""
+    variances = noise.diagonal()
+    if np.count_nonzero(noise) == np.count_nonzero(variances):
+        return 1.0 / float(variances[secret].min())
+    unrelated = (axis.variance + axis.nugget) * np.eye(len(noise))
+    return largest_eigenvalue(loss_matrix(conditional_response(unrelated, secret), noise))
