@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 SECRETS = ("seed", "noise_key")
 
-#: Top-level keys that never change a released value. ``on_exhausted`` says what happens *instead* of a release.
-_WITHOUT_EFFECT = {"name", "mode", "source", "noise_key", "accountants", "utility", "output", "plugins"}
-_WITHOUT_EFFECT |= {"on_exhausted", "allow_no_guarantee"}
+#: Top-level keys outside the digest. The seed and the key decide the noise, but through the key alone: the digest is
+#: public. ``on_exhausted`` says what happens *instead* of a release.
+_WITHOUT_EFFECT = {"name", "mode", "source", "accountants", "utility", "output", "plugins", "on_exhausted"}
+_WITHOUT_EFFECT |= {"allow_no_guarantee", *SECRETS}
 
 
 def resolved(config: RunConfig, secrets: bool = False) -> dict[str, Any]:
@@ -45,7 +46,7 @@ def resolved(config: RunConfig, secrets: bool = False) -> dict[str, Any]:
 
 
 def digest(config: RunConfig) -> bytes:
-    """SHA-256 over everything that affects released values, and nothing else.
+    """SHA-256 over everything but the key that affects released values, and nothing else.
 
     Left out: names, accountants, metrics, output, how sources are cut (``block_rows``). In a simulation of the source
     only ``from`` and ``until`` count, so that the same events release the same bytes from whatever files; in a

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import MISSING
+from pathlib import Path
 from typing import Any
 
 from pipeline.configuration.fields import Field, alternatives, expected, fields_of, is_section
@@ -10,6 +12,7 @@ from pipeline.configuration.plugins import UNIONS, plugins_of
 from pipeline.configuration.run import RunConfig
 from pipeline.configuration.values import format_duration, format_time
 
+MARKER = "<!-- reference -->"
 _HEADER = "| key | must be | default | meaning |\n|---|---|---|---|\n"
 
 
@@ -61,3 +64,18 @@ def _default(field: Field) -> str:
     if field.declared.kind == "duration":
         return f"`{format_duration(value)}`"
     return f"`{format_time(value)}`" if field.declared.kind == "time" else f"`{value}`"
+
+
+def with_reference(page: str) -> str:
+    """A page of documentation whose part after the marker is the reference as it is now.
+
+    >>> with_reference("# Page\\n\\n<!-- reference -->\\nold")[:37]
+    '# Page\\n\\n<!-- reference -->\\n\\n### A run'
+    """
+    text, marker, _ = page.partition(MARKER)
+    return f"{text}{marker}\n\n{reference_markdown()}" if marker else page
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        Path(name).write_text(with_reference(Path(name).read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,30 @@
+"""The page about configuration is current, and its examples are right."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from mechanisms.core.errors import ConfigError
+from pipeline.configuration import loads
+from pipeline.configuration.reference import with_reference
+
+PAGE = Path(__file__).parent.parent / "docs" / "configuration.md"
+
+
+def test_the_reference_is_current() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    hint = "run: python -m pipeline.configuration.reference docs/configuration.md"
+    assert page == with_reference(page), hint
+
+
+def test_the_example_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "rides-1.csv").write_text("rider,at,lat,lon\n")
+    (example,) = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert loads(example).name == "evening-footfall"
+    with pytest.raises(ConfigError):
+        loads(example, overrides=["mode=deployment"])
