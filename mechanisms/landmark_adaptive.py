@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,7 +73,8 @@ class LandmarkAdaptive(LandmarkSchedule):
     )
     sampler: str = parameter("paper", doc="how the sampling rate follows the releases", choices=("paper", "drift"))
     calibration: str = parameter("expected", doc="what a small change is", choices=("expected", "paper"))
-    ideal = "exact while it publishes; the last publication where it repeats"
+    ideal: ClassVar[str] = "exact while it publishes; the last publication where it repeats"
+    adaptive: ClassVar[bool] = True
 
     def start(self, facts: Facts) -> State:
         """Sampling rate 1, nothing published."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from numpy.typing import NDArray
 
@@ -47,7 +47,7 @@ class LandmarkSkip(LandmarkSchedule):
     (['published', 'repeated', 'published'], 1)
     """
 
-    ideal = "exact at regular windows; the last of them at landmarks"
+    ideal: ClassVar[str] = "exact at regular windows; the last of them at landmarks"
 
     def is_refused(self, window: Window, state: State) -> bool:
         """Never: however many landmarks there are, they cost nothing."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from numpy.typing import NDArray
 
@@ -46,7 +46,7 @@ class WEventSample(WEventSchedule):
     ['published', 'repeated', 'repeated', 'published']
     """
 
-    ideal = "exact in every w-th window; repeated in between"
+    ideal: ClassVar[str] = "exact in every w-th window; repeated in between"
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
         """Publish the first of w windows."""

@@ -66,6 +66,8 @@ class Mechanism(Checked, ABC):
     stages: ClassVar[tuple[str, ...]] = ("counts",)
     version: ClassVar[int] = 1
     guarantee: ClassVar[Guarantee] = NO_GUARANTEE
+    #: Whether amounts spent depend on earlier outputs, so that no accounting may assume them fixed in advance.
+    adaptive: ClassVar[bool] = False
     #: What is released when epsilon is infinite: "exact", or the declared approximation without noise.
     ideal: ClassVar[str] = "exact"
 

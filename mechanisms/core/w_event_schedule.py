@@ -39,6 +39,7 @@ class WEventSchedule(BudgetSchedule):
 class DissimilaritySchedule(WEventSchedule):
     """Base of the two schedules that spend half their budget on asking whether a publication is worth it."""
 
+    adaptive: ClassVar[bool] = True
     ideal: ClassVar[str] = "exact where the counts changed; the equal last publication where they did not"
 
     @property
