@@ -1,0 +1,54 @@
+"""Rewrite the generated parts of the documentation: the README's tables and the configuration reference.
+
+``python docs/generate.py`` rewrites them, ``python docs/generate.py --check`` fails where they are not current.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from pipeline import catalogue
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def readme() -> tuple[Path, str]:
+    """The README with current tables between its markers."""
+    path = ROOT / "README.md"
+    text = path.read_text(encoding="utf-8")
+    for kind in ("mechanisms", "accountants"):
+        table = f"<!-- {kind} -->\n{catalogue.markdown(kind)}\n<!-- end -->"
+        text, n = re.subn(rf"<!-- {kind} -->.*?<!-- end -->", lambda _, t=table: t, text, count=1, flags=re.DOTALL)
+        if n != 1:
+            raise SystemExit(f"{path}: no table of {kind}; it must be between <!-- {kind} --> and <!-- end -->")
+    return path, text
+
+
+def configuration() -> tuple[Path, str]:
+    """The configuration page with a current reference below its marker."""
+    from pipeline.configuration import reference_markdown
+
+    path = ROOT / "docs" / "configuration.md"
+    text = path.read_text(encoding="utf-8")
+    head, marker, _ = text.partition("<!-- reference -->\n")
+    if not marker:
+        raise SystemExit(f"{path}: no line <!-- reference -->, below which the reference is written")
+    return path, head + marker + reference_markdown().rstrip() + "\n"
+
+
+def main() -> int:
+    """Write or check all generated parts."""
+    stale = [(path, text) for path, text in (readme(), configuration()) if path.read_text(encoding="utf-8") != text]
+    for path, text in stale:
+        if "--check" in sys.argv[1:]:
+            print(f"{path.relative_to(ROOT)} is not current; run: make docs")
+        else:
+            path.write_text(text, encoding="utf-8")
+            print(f"wrote {path.relative_to(ROOT)}")
+    return 1 if stale and "--check" in sys.argv[1:] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
