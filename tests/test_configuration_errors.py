@@ -322,6 +322,22 @@ WRONG = {
         "path: notes.txt",
         ["23: output.path: 'notes.txt' is not allowed; it must be a folder, not an existing file"],
     ),
+    "input without a needed column": (
+        "{user: cab}",
+        "{user: cab, latitude: lat}",
+        [
+            "4: source: a section is not allowed; it must be a source that can be read (events.csv: there is no "
+            "column 'lat' for latitude (columns: cab, time, latitude, longitude))"
+        ],
+    ),
+    "space that reads what the input has not": (
+        "{type: grid, south: 37.7, north: 37.8, west: -122.5, east: -122.3, rows: 4, columns: 4}",
+        "{type: places, list: [a, b]}",
+        [
+            "10: space.type: 'places' is not allowed; "
+            "it must be a space that reads latitude and longitude: the source has no place"
+        ],
+    ),
     "no mechanism": (
         "mechanism:\n  - type: landmark_uniform\n    epsilon: 1.0",
         "mechanism: []",
@@ -400,12 +416,23 @@ WRONG = {
         "[{type: landmark_budget}, {type: landmark_budget}]",
         ["20: accountants[1].type: 'landmark_budget' is not allowed; it must be different from accountants[0]"],
     ),
-    "accountant without a theorem for overlap": (
+    "landmarks in overlapping windows": (
         "type: fixed\n  size: 1h",
         "type: sliding\n  size: 1h\n  period: 30m",
         [
+            "19: mechanism[0].type: 'landmark_uniform' is not allowed; "
+            "it must be a mechanism for overlapping windows, such as discrete_laplace",
             "21: accountants[0].type: 'landmark_budget' is not allowed; "
-            "it must be an accountant for overlapping windows, such as composition"
+            "it must be an accountant for overlapping windows, such as composition",
+        ],
+    ),
+    "endless landmarks without a period": (
+        "  type: csv\n  path: events.csv\n  from: 2008-05-19T00:00:00Z\n"
+        "  until: 2008-05-20T00:00:00Z\n  columns: {user: cab}",
+        "  type: synthetic\n  endless: true",
+        [
+            "1: budget_period: missing; it must be a duration such as 10m, 1h30m or 7d "
+            "(the source is endless, the landmark budget is not)"
         ],
     ),
     "a deployment with a seed and without a key": (
@@ -483,6 +510,24 @@ WRONG_DEPLOYMENT = {
         "type: laplace",
         ["18: mechanism[0].type: 'laplace' is not allowed; it must be discrete_laplace in a deployment"],
     ),
+    "no noise at all": (
+        "epsilon: 1.0",
+        "epsilon: .inf",
+        ["19: mechanism[0].epsilon: .inf is not allowed; it must be finite in a deployment"],
+    ),
+    "a paper's calibration": (
+        "type: landmark_uniform",
+        "type: landmark_adaptive\n    calibration: paper",
+        [
+            "19: mechanism[0].calibration: 'paper' is not allowed; "
+            "it must be left to its default in a deployment (the paper's is for comparison)"
+        ],
+    ),
+    "real Gaussian noise": (
+        "type: landmark_uniform\n    epsilon: 1.0",
+        "type: gaussian\n    rho: 0.5",
+        ["18: mechanism[0].type: 'gaussian' is not allowed; it must be discrete_gaussian in a deployment"],
+    ),
     "real noise under a schedule": (
         "epsilon: 1.0",
         "epsilon: 1.0\n    noise: laplace",
@@ -492,8 +537,10 @@ WRONG_DEPLOYMENT = {
         "{type: grid, south: 37.7, north: 37.8, west: -122.5, east: -122.3, rows: 4, columns: 4}",
         "{type: places, top: 20}",
         [
+            "10: space.type: 'places' is not allowed; "
+            "it must be a space that reads latitude and longitude: the source has no place",
             "10: space: a section is not allowed; "
-            "it must be a list of places from elsewhere, not the most visited of the private data"
+            "it must be a list of places from elsewhere, not the most visited of the private data",
         ],
     ),
     "a key in the output": (
@@ -506,7 +553,7 @@ WRONG_DEPLOYMENT = {
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "events.csv").write_text("cab,time,latitude,longitude\n")
+    (tmp_path / "events.csv").write_text("cab,time,latitude,longitude\nx,2008-05-19T01:00:00Z,37.75,-122.4\n")
     (tmp_path / "notes.txt").write_text("nothing\n")
     (tmp_path / "secret").mkdir()
     (tmp_path / "secret" / "key").write_text("00" * 32)

@@ -107,6 +107,7 @@ class TestPaths:
     def test_a_key_may_be_an_environment_variable(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PENSTOCK_TEST_KEY", "00" * 32)
         text = TEXT.replace("seed: 7", "mode: deployment\nnoise_key: env:PENSTOCK_TEST_KEY").replace("utility: mae", "")
+        text = text.replace("epsilon: .inf", "epsilon: 1")
         assert loads(text).noise_key == "env:PENSTOCK_TEST_KEY"
 
 
@@ -264,6 +265,7 @@ class TestCanonicalForm:
         (folder / "other.csv").write_text("user,time,latitude,longitude\n")
         (folder / "key").write_text("00" * 32)
         text = TEXT.replace("seed: 7", "mode: deployment\nnoise_key: key").replace("utility: mae", "")
+        text = text.replace("epsilon: .inf", "epsilon: 1")
         assert digest(loads(text)) != digest(loads(text, overrides=["source.path=other.csv"]))
         assert digest(loads(text)) == digest(loads(text, overrides=["source.block_rows=10"]))
 

@@ -84,6 +84,7 @@ def test_shipped_configurations_are_valid(path: Path, folder: Path) -> None:
     VALIDATOR.validate(values)
     if "path" in values["source"]:
         (folder / values["source"]["path"]).mkdir(parents=True)
+        (folder / values["source"]["path"] / "new_cab.txt").write_text("37.75 -122.4 0 1211155200\n")
     config = load(path)
     assert config.name == path.stem.replace("_", "-")
     assert all(Path(found).exists() for found in input_paths(config))

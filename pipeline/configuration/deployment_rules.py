@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 
@@ -51,17 +52,28 @@ def deployed_mechanisms_have_a_guarantee(
 def deployed_noise_is_exact(mode: str, mechanism: tuple[Mechanism, ...]) -> Iterator[Finding]:
     """Floating-point noise carries traces of the count (Mironov 2012)."""
     for i, one in enumerate(mechanism):
-        family = getattr(one, "noise", None)
+        name = MECHANISMS.name_of(type(one))
+        family = getattr(one, "noise", name)
         if mode == "deployment" and family in ("laplace", "gaussian") and "counts" in one.stages:
-            key = "type" if MECHANISMS.name_of(type(one)) == family else "noise"
+            key = "type" if name == family else "noise"
             yield Finding(("mechanism", i, key), family, f"discrete_{family} in a deployment")
+
+
+def deployed_noise_is_there(mode: str, mechanism: tuple[Mechanism, ...]) -> Iterator[Finding]:
+    """An infinite budget, or noise of size zero, releases the counts themselves."""
+    for i, one in enumerate(mechanism):
+        for name, nothing in (("epsilon", math.inf), ("rho", math.inf), ("sigma", 0)):
+            if mode == "deployment" and getattr(one, name, None) == nothing:
+                right = "finite in a deployment" if nothing else "above 0 in a deployment"
+                yield Finding(("mechanism", i, name), nothing, right)
 
 
 def deployed_calibration_is_sound(mode: str, mechanism: tuple[Mechanism, ...]) -> Iterator[Finding]:
     """The papers' calibrations are for comparison."""
     for i, one in enumerate(mechanism):
         if mode == "deployment" and getattr(one, "calibration", None) == "paper":
-            yield Finding(("mechanism", i, "calibration"), "paper", "sound in a deployment")
+            right = "left to its default in a deployment (the paper's is for comparison)"
+            yield Finding(("mechanism", i, "calibration"), "paper", right)
 
 
 def deployment_keeps_no_truth(mode: str, utility: tuple[str, ...]) -> Iterator[Finding]:
@@ -82,6 +94,7 @@ RULES: tuple[Rule, ...] = (
     deployed_cells_are_public,
     deployed_mechanisms_have_a_guarantee,
     deployed_noise_is_exact,
+    deployed_noise_is_there,
     deployed_calibration_is_sound,
     deployment_keeps_no_truth,
     deployed_rows_are_people,

@@ -38,4 +38,4 @@ def exists(path: str) -> bool:
     """Whether a path, or anything that matches it as a pattern, is there."""
     if not path or "\0" in path:
         return False
-    return os.path.exists(path) or (glob.has_magic(path) and any(True for _ in glob.iglob(path)))
+    return os.path.exists(path) or (glob.has_magic(path) and any(True for _ in glob.iglob(path, recursive=True)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 
 from accountants.core.accountant import ACCOUNTANTS, Accountant
 from mechanisms.core.errors import DataError, ParameterError
@@ -12,7 +13,7 @@ from mechanisms.core.mechanism import MECHANISMS, Mechanism
 from pipeline.configuration.canonical import input_paths
 from pipeline.configuration.rule import Finding, Rule
 from pipeline.configuration.sections import Output
-from pipeline.configuration.values import A_TIME, format_duration, format_time
+from pipeline.configuration.values import A_DURATION, A_TIME, format_duration, format_time
 from pipeline.landmarks import Landmarks
 from pipeline.sensors import Sensors
 from pipeline.source import Source
@@ -23,6 +24,7 @@ from pipeline.window import Calendar, Windows
 MAX_WINDOWS = 10_000_000
 
 MAX_CELLS = 10_000_000
+_FIRST_ROWS = 1_000
 
 #: Accountants without a theorem for an event that is in more than one window.
 _NO_OVERLAP = ("landmark_budget", "temporal", "reconstruction")
@@ -62,11 +64,22 @@ def cells_can_be_listed(space: Space) -> Iterator[Finding]:
 
 
 def places_come_from_the_source(source: Source, space: Space) -> Iterator[Finding]:
-    """A space can only place events by what the source tells of them."""
-    offers = getattr(source, "offers", None)
-    if offers is not None and not set(space.reads) <= set(offers):
-        right = f"a space that reads {' and '.join(offers)}, which is all the source offers"
-        yield Finding(("space", "type"), type(space).__name__, right)
+    """The input can be read, and tells what the space places events by; one small block is looked at."""
+    if not input_paths(source):
+        return
+    little = replace(source, block_rows=_FIRST_ROWS)
+    try:
+        span = next(iter(little.spans()), None)
+        block = None if span is None else next(iter(little.read(span)), None)
+    except DataError as error:
+        yield Finding(("source",), source, f"a source that can be read ({error})")
+        return
+    offers = () if block is None else block.frame.columns
+    missing = [column for column in space.reads if column not in offers]
+    if block is not None and missing:
+        there = " and ".join(name for name in ("latitude", "longitude", "place") if name in offers)
+        right = f"a space that reads {there}: the source has no {' and no '.join(missing)}"
+        yield Finding(("space", "type"), "", right)
 
 
 def windows_can_be_numbered(source: Source, windows: Windows) -> Iterator[Finding]:
@@ -100,15 +113,27 @@ def one_mechanism_releases(mechanism: tuple[Mechanism, ...]) -> Iterator[Finding
 
 
 def landmark_mechanisms_have_landmarks(
-    mechanism: tuple[Mechanism, ...], landmarks: Landmarks | None
+    mechanism: tuple[Mechanism, ...], landmarks: Landmarks | None, windows: Windows
 ) -> Iterator[Finding]:
-    """A landmark budget cannot be divided without landmarks."""
-    for i, one in enumerate(mechanism):
-        if "landmark" in one.guarantee.unit and landmarks is None:
-            name = MECHANISMS.name_of(type(one))
-            yield Finding(
-                ("landmarks",), None, f"a section with windows, times or recurring (mechanism[{i}] is {name})"
-            )
+    """A landmark budget is divided over landmarks, and protects an event that is in one window."""
+    for i, one in _landmark_mechanisms(mechanism):
+        if landmarks is None:
+            right = f"a section with windows, times or recurring (mechanism[{i}] is {MECHANISMS.name_of(type(one))})"
+            yield Finding(("landmarks",), None, right)
+        if windows.step < windows.size:
+            yield Finding(("mechanism", i, "type"), "", "a mechanism for overlapping windows, such as discrete_laplace")
+
+
+def endless_landmarks_have_a_period(
+    source: Source, mechanism: tuple[Mechanism, ...], budget_period: int | None
+) -> Iterator[Finding]:
+    """On an endless stream a landmark budget must be renewed."""
+    if getattr(source, "endless", False) and budget_period is None and any(_landmark_mechanisms(mechanism)):
+        yield Finding(("budget_period",), None, f"{A_DURATION} (the source is endless, the landmark budget is not)")
+
+
+def _landmark_mechanisms(mechanism: tuple[Mechanism, ...]) -> Iterator[tuple[int, Mechanism]]:
+    return ((i, one) for i, one in enumerate(mechanism) if "landmark" in one.guarantee.unit)
 
 
 def landmarks_are_in_the_run(landmarks: Landmarks | None, source: Source, windows: Windows) -> Iterator[Finding]:
@@ -174,6 +199,7 @@ RULES: tuple[Rule, ...] = (
     budget_period_holds_a_window,
     one_mechanism_releases,
     landmark_mechanisms_have_landmarks,
+    endless_landmarks_have_a_period,
     landmarks_are_in_the_run,
     sensors_are_cells,
     accountants_are_different,
