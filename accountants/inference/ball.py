@@ -5,6 +5,7 @@ B = max over guesses x̂ of Pr[at most ``tolerance`` of ``n_steps`` locations di
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import numpy as np
@@ -36,7 +37,8 @@ def max_ball_probability(prior: MarkovPrior, n_steps: int, tolerance: int, bound
         union: C(T, s) f(T − s), f(m) the largest probability of m chosen steps, O(T s² M²).
         paper: Σ_{l ≤ s} C(T, l) f(T − l), never below union.
         factorial: smallest C(T, j) / C(T − s, j) f(j); j = 1, 2 and T − s always, the others where they are cheap.
-        best: the smallest of all; on sparse priors of many reachable locations genie and j = 1.
+        best: the smallest of all, with j = 1 sharpened to the sum over windows of the likeliest location; genie and
+        that one only on sparse priors with many reachable locations.
 
     Returns
     -------
@@ -79,10 +81,10 @@ def log_ball(prior: MarkovPrior, n_steps: int, tolerance: int, bound: Ball = "be
     if bound == "genie":
         return log_genie(prior.initial, kernel, n_steps, tolerance)
     if bound == "best":
-        genie = min(0.0, log_genie(prior.initial, kernel, n_steps, tolerance))
-        if kernel.is_sparse:
-            return min(genie, _log_moment(n_steps, tolerance, 1) + float(np.log(prior.marginals(n_steps).max())))
-        return min(genie, _log_factorial(prior, n_steps, tolerance, genie))
+        # the mean number of hits is at most the sum of the marginals' largest entries, no more than n_steps f(1)
+        mean_hits = float(prior.marginals(n_steps).max(axis=1).sum())
+        value = min(log_genie(prior.initial, kernel, n_steps, tolerance), math.log(mean_hits / (n_steps - tolerance)))
+        return value if kernel.is_sparse else min(value, _log_factorial(prior, n_steps, tolerance, value))
     if bound == "factorial":
         return _log_factorial(prior, n_steps, tolerance)
     log_f = most_matches(prior, n_steps, tolerance)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 FloatArray = NDArray[np.float64]
+_BLOCK = 1 << 15
 
 
 class Kernel:
@@ -47,10 +48,8 @@ class Kernel:
                 if filled.size:
                     out[filled] = np.maximum.reduceat(csr.data * row[csr.indices], csr.indptr[filled])
             return result
-        product = np.empty_like(self._arranged)
-        for out, row in zip(result, rows):
-            np.multiply(self._arranged, row[:, None], out=product)
-            np.maximum.reduce(product, axis=0, out=out)
+        for part in self._blocks(len(rows)):
+            np.max(self._arranged * rows[part, :, None], axis=1, out=result[part])
         return result
 
     def best_previous_log(self, rows: FloatArray) -> FloatArray:
@@ -63,11 +62,14 @@ class Kernel:
                 if filled.size:
                     out[filled] = np.maximum.reduceat(log.data + row[log.indices], log.indptr[filled])
             return result
-        total = np.empty_like(log)
-        for out, row in zip(result, rows):
-            np.add(log, row[:, None], out=total)
-            np.maximum.reduce(total, axis=0, out=out)
+        for part in self._blocks(len(rows)):
+            np.max(log + rows[part, :, None], axis=1, out=result[part])
         return result
+
+    def _blocks(self, n_rows: int) -> list[slice]:
+        """Rows to work on together, so that a product of them with a dense matrix stays in the processor's cache."""
+        size = max(1, _BLOCK // max(1, self.n_from * self.n_to))
+        return [slice(first, first + size) for first in range(0, n_rows, size)]
 
     def log_column(self, to: NDArray[np.intp]) -> FloatArray:
         """ln matrix[:, x'] for each x' in ``to``: (n_rows, n_from), minus infinity where a move is impossible."""

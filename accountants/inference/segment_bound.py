@@ -115,6 +115,8 @@ def segment_operations(plan: Schedule, tolerance: int) -> float:
     plan = plan.raw
     sighted = np.array([active.size for active in plan.active])
     hidden = np.array([window.size for window in plan.hidden])
+    matrix = plan.prior.transition
+    per_location = plan.prior.n_locations if isinstance(matrix, np.ndarray) else matrix.nnz / plan.prior.n_locations
     n_ends = 1 + np.concatenate([np.cumsum(sighted[::-1])[::-1][1:], [0]])
-    genie = (tolerance + 1) * plan.prior.n_locations * float(n_ends @ hidden)
+    genie = (tolerance + 1) * per_location * float(n_ends @ hidden)
     return genie + (tolerance + 1) ** 2 * float(n_ends @ sighted)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import entr
 
 from accountants.inference.channel import check_likelihood, log_ratio
 from accountants.inference.kernel import Kernel
@@ -64,6 +66,16 @@ class Targets:
                 transition[target, : reached.size, : reached.size] = dense
         return cls(locations, initial, transition, priors[0].n_locations)
 
+    @cached_property
+    def move_entropy(self) -> FloatArray:
+        """Entropy of the next move from each place, in nats, (n_targets or 1, n_places)."""
+        return np.stack([entr(matrix).sum(axis=1) for matrix in self.transition])
+
+    @cached_property
+    def _transposed(self) -> FloatArray:
+        """Transposed once, so that a maximum over x' runs along whole rows of memory."""
+        return np.ascontiguousarray(self.transition.transpose(0, 2, 1))
+
     @property
     def n_targets(self) -> int:
         """Number of targets."""
@@ -79,7 +91,7 @@ class Targets:
         """One window back: Σ over x' of P[x, x'] rows[x']."""
         if len(self.transition) == 1:
             return np.asarray((rows.reshape(-1, rows.shape[-1]) @ self.transition[0].T).reshape(rows.shape))
-        return np.asarray(rows @ self.transition.transpose(0, 2, 1))
+        return np.asarray(rows @ self._transposed)
 
     def best_next(self, rows: FloatArray) -> FloatArray:
         """Largest P[x, x'] rows[x'] over x', for nonnegative rows; in blocks that stay in the processor's cache."""
@@ -92,8 +104,8 @@ class Targets:
             part = slice(first, first + size)
             product = np.empty((len(rows[part]), n_places, n_places))
             for level in range(rows.shape[1]):
-                np.multiply(self.transition[part], rows[part, level, None, :], out=product)
-                np.max(product, axis=2, out=result[part, level])
+                np.multiply(self._transposed[part], rows[part, level, :, None], out=product)
+                np.max(product, axis=1, out=result[part, level])
         return result
 
     def log_likelihood(

@@ -1,0 +1,223 @@
+"""A-priori bounds for the coming windows of many targets at once, starting from what each adversary believes now.
+
+The same bounds as `success_upper_bound` in their cheapest form: genie and first-moment balls, information of order 1
+(of order 0 above eight sensors a window), no sampling and no segments.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import entr, logsumexp, xlogy
+
+from accountants.inference.ball import check_horizon, log_binomial
+from accountants.inference.channel import cell_divergence, log_capacity
+from accountants.inference.observation import ADDITIVE, active_sensors, noise_scales
+from accountants.inference.targets import Targets
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.intp]
+_FLOOR = 1e-280
+_PAIRED_SENSORS = 8
+_BISECTIONS = 60
+
+
+def horizon_bounds(
+    targets: Targets,
+    start: FloatArray,
+    sensors: Sequence[int | Iterable[int]],
+    tolerance: int,
+    noise: str | None = None,
+    scale: Any = None,
+) -> dict[str, FloatArray]:
+    """Bounds on what any attack on the coming windows can achieve, for every target.
+
+    Parameters
+    ----------
+    targets
+        The priors.
+    start
+        (n_targets, n_places) belief about the first coming window, from `predict`.
+    sensors, tolerance, noise, scale
+        As for `success_upper_bound`, for the coming windows.
+
+    Returns
+    -------
+    ``loose``, ``tight``, ``leakage`` and ``best``, and what they are made of: ``ball``, ``information`` (nats) and
+    ``entropy`` (nats); each (n_targets,). O(n_targets T tolerance n_places²) time.
+
+    Examples
+    --------
+    >>> from accountants.inference.prior import chain_prior
+    >>> targets = Targets.of([chain_prior(20, 0.1)] * 2)
+    >>> bounds = horizon_bounds(targets, targets.initial, [{t} for t in range(5)], tolerance=1)
+    >>> bounds["best"].round(3)
+    array([0.317, 0.317])
+    """
+    active = active_sensors(sensors, targets.n_locations)
+    n_steps = len(active)
+    check_horizon(n_steps, tolerance)
+    scales = noise_scales(noise, scale, n_steps, targets.n_locations)
+    marginals = np.empty((n_steps, *start.shape))
+    marginals[0] = start
+    for step in range(1, n_steps):
+        marginals[step] = targets.forward(marginals[step - 1][:, None, :])[:, 0]
+    log_ball = _log_balls(targets, marginals, tolerance)
+    places = [_places(targets, window) for window in active]
+    information = _raw_information(targets, marginals, places)
+    information = np.minimum(information, _noisy_information(marginals, active, places, noise, scales))
+    entropy: FloatArray = entr(start).sum(axis=1) + (marginals[:-1] * targets.move_entropy).sum(axis=(0, 2))
+    information = np.minimum(information, entropy)
+    log_leakage = _log_leakage(marginals, active, places, noise, scales)
+    values = {
+        "loose": _loose(targets.n_locations, n_steps, tolerance, entropy, information),
+        "tight": largest_successes(log_ball, information),
+        "leakage": np.minimum(0.0, log_ball + log_leakage),
+    }
+    result = {name: np.exp(value) for name, value in values.items()}
+    result["best"] = np.min(list(result.values()), axis=0)
+    return result | {"ball": np.exp(log_ball), "information": information, "entropy": entropy}
+
+
+def _log_balls(targets: Targets, marginals: FloatArray, tolerance: int) -> FloatArray:
+    """ln of the smaller of the genie ball and the first-moment ball of every target."""
+    n_steps, n_targets, n_places = marginals.shape
+    if tolerance >= n_steps:
+        return np.zeros(n_targets)
+    values = np.ones((n_targets, tolerance + 1, n_places))
+    log_scale = np.zeros(n_targets)
+    for step in range(n_steps - 1, -1, -1):
+        fewer = np.concatenate([np.zeros_like(values[:, :1]), values[:, :-1]], axis=1)
+        gain = values - fewer
+        if step == 0:
+            weight = marginals[0][:, None, :]
+            total = (weight * fewer).sum(axis=-1) + (weight * gain).max(axis=-1)
+            genie = np.log(total[:, -1]) + log_scale
+            break
+        useful = gain.any(axis=(0, 2))
+        values = targets.expected(fewer)
+        values[:, useful] += targets.best_next(np.ascontiguousarray(gain[:, useful]))
+        top = values.max(axis=(1, 2))
+        log_scale += np.log(top)
+        values = np.maximum(values / top[:, None, None], _FLOOR)
+    moment = np.log(marginals.max(axis=-1).sum(axis=0) / (n_steps - tolerance))
+    return np.asarray(np.minimum(0.0, np.minimum(genie, moment)))
+
+
+def _places(targets: Targets, window: IntArray) -> tuple[IntArray, NDArray[np.bool_]]:
+    """Where each active sensor is among each target's places, (n_targets, n_sensors), and whether it is there."""
+    index = np.zeros((targets.n_targets, targets.n_locations + 1), dtype=np.intp)
+    known = np.zeros(index.shape, dtype=bool)
+    rows = np.arange(targets.n_targets)[:, None]
+    index[rows, targets.locations] = np.arange(targets.locations.shape[1])
+    known[rows, targets.locations] = targets.locations >= 0
+    return index[:, window], known[:, window]
+
+
+def _seen(marginal: FloatArray, place: tuple[IntArray, NDArray[np.bool_]]) -> FloatArray:
+    return np.where(place[1], np.take_along_axis(marginal, place[0], axis=1), 0.0)
+
+
+def _raw_information(
+    targets: Targets, marginals: FloatArray, places: list[tuple[IntArray, NDArray[np.bool_]]]
+) -> FloatArray:
+    """Σ_t H(Y_t given Y_{t−1}), or Σ_t H(Y_t) where many sensors would make that slow."""
+    total = np.zeros(targets.n_targets)
+    owner = np.arange(targets.n_targets) if len(targets.transition) > 1 else np.zeros(targets.n_targets, dtype=np.intp)
+    for step, place in enumerate(places):
+        seen = _seen(marginals[step], place)
+        hidden = np.maximum(1.0 - seen.sum(axis=1), 0.0)
+        alone = entr(seen).sum(axis=1) + entr(hidden)
+        if step == 0 or max(seen.shape[1], places[step - 1][0].shape[1]) > _PAIRED_SENSORS:
+            total += alone
+            continue
+        earlier = places[step - 1]
+        before = _seen(marginals[step - 1], earlier)
+        moves = targets.transition[owner[:, None, None], earlier[0][:, :, None], place[0][:, None, :]]
+        both = before[:, :, None] * np.where(place[1][:, None, :], moves, 0.0)
+        leave = np.maximum(before - both.sum(axis=2), 0.0)
+        arrive = np.maximum(seen - both.sum(axis=1), 0.0)
+        neither = np.maximum(hidden - leave.sum(axis=1), 0.0)
+        joint = entr(both).sum(axis=(1, 2)) + entr(leave).sum(axis=1) + entr(arrive).sum(axis=1) + entr(neither)
+        past = entr(before).sum(axis=1) + entr(np.maximum(1.0 - before.sum(axis=1), 0.0))
+        total += np.clip(joint - past, 0.0, alone)
+    return total
+
+
+def _noisy_information(
+    marginals: FloatArray,
+    active: tuple[IntArray, ...],
+    places: list[tuple[IntArray, NDArray[np.bool_]]],
+    noise: str | None,
+    scales: FloatArray,
+) -> FloatArray:
+    """Information bound from the noise alone; infinite for raw counts."""
+    n_targets = marginals.shape[1]
+    if noise is None:
+        return np.full(n_targets, np.inf)
+    charge = scales.max(axis=1)
+    if noise == "zcdp":
+        return np.full(n_targets, charge.sum())
+    if noise == "pure_dp":
+        return np.full(n_targets, np.sum(charge * np.tanh(charge / 2)))
+    total = np.zeros(n_targets)
+    for marginal, window, place, scale in zip(marginals, active, places, scales):
+        if window.size:
+            seen = _seen(marginal, place)
+            hidden = np.maximum(1.0 - seen.sum(axis=1, keepdims=True), 0.0)
+            overlap = np.exp(-cell_divergence(noise, scale[window]))
+            reached = seen * overlap
+            sums = reached.sum(axis=1, keepdims=True)
+            here, away = seen + overlap * (hidden + sums - reached), hidden + sums
+            total -= xlogy(seen, np.minimum(here, 1.0)).sum(axis=1) + xlogy(hidden, np.minimum(away, 1.0))[:, 0]
+    return total
+
+
+def _log_leakage(
+    marginals: FloatArray,
+    active: tuple[IntArray, ...],
+    places: list[tuple[IntArray, NDArray[np.bool_]]],
+    noise: str | None,
+    scales: FloatArray,
+) -> FloatArray:
+    """ln of the product of the windows' Bayes capacities."""
+    raw = np.zeros(marginals.shape[:2])
+    for step, place in enumerate(places):
+        n_seen = np.count_nonzero(_seen(marginals[step], place), axis=1)
+        raw[step] = np.log(n_seen + (n_seen < np.count_nonzero(marginals[step], axis=1)))
+    if noise == "pure_dp":
+        return np.asarray(np.minimum(raw.sum(axis=0), scales.max(axis=1).sum()))
+    if noise in ADDITIVE:
+        noisy = [log_capacity(str(noise), scale[window]) for scale, window in zip(scales, active)]
+        raw = np.minimum(raw, np.array(noisy)[:, None])
+    return np.asarray(raw.sum(axis=0))
+
+
+def _loose(n_locations: int, n_steps: int, tolerance: int, entropy: FloatArray, information: FloatArray) -> FloatArray:
+    if n_locations == 1 or tolerance >= n_steps:
+        return np.zeros(entropy.shape)
+    log_all = n_steps * math.log(n_locations)
+    near = [log_binomial(n_steps, misses) + misses * math.log(n_locations - 1) for misses in range(tolerance + 1)]
+    baseline = np.full(entropy.shape, min(0.0, float(logsumexp(near)) - log_all))
+    return largest_successes(baseline, log_all - entropy + information)
+
+
+def largest_successes(log_baseline: FloatArray, information: FloatArray) -> FloatArray:
+    """`fano.largest_success` for arrays, by bisection; the upper end is returned, so never too small."""
+    low, high = log_baseline.copy(), np.zeros(log_baseline.shape)
+    baseline = np.exp(log_baseline)
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        success = np.exp(middle)
+        gain = np.minimum(middle - log_baseline, 700.0)
+        above = np.where(gain < 1, baseline * np.expm1(gain), success - baseline)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            rest = np.where(middle < 0, np.expm1(middle) * np.log1p(-above / (1 - baseline)), 0.0)
+        fits = success * (middle - log_baseline) - rest <= information
+        low, high = np.where(fits, middle, low), np.where(fits, high, middle)
+    settled = (information <= 0) | (log_baseline >= 0)
+    return np.where(settled, log_baseline, np.where(information >= -log_baseline, 0.0, high))
