@@ -8,7 +8,7 @@ now = i). Every epsilon is a pure one for *replacing* a person's value, and ever
 
 from __future__ import annotations
 
-from accountants.correlation.landmark_losses import landmark_temporal_privacy_loss
+from accountants.correlation.landmark_losses import LandmarkModel, landmark_temporal_privacy_loss
 from accountants.correlation.leakage_function import LeakageFunction
 from accountants.correlation.losses import temporal_privacy_loss
 from accountants.correlation.matrices import (
@@ -26,6 +26,7 @@ from accountants.correlation.time_reversal import backward_matrix, stationary_di
 
 __all__ = [
     "LandmarkFigures",
+    "LandmarkModel",
     "LeakageFunction",
     "LossRows",
     "RunningLandmarkLoss",

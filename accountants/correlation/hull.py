@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
+_FEW_POINTS = 32  # up to here the sequential hull is the fastest
+
 
 def roc_points(q: Array, d: Array) -> Array:
     """Points (miss, gain) of the ROC curves of pairs (q[i], d[i]) down to slope 1, flattened to (n_points, 2).
@@ -64,6 +66,8 @@ def extend_hull(hull: Array, points: Array) -> Array:
     Each round keeps the points above the hull and takes the highest over each edge into it, so that almost no point
     ever reaches the sequential `upper_hull`.
     """
+    if len(points) <= _FEW_POINTS:
+        return upper_hull(np.concatenate((hull, points)))
     while len(points := points[height(hull, points) > 0]):
         edge = np.searchsorted(hull[:, 0], points[:, 0])
         order = np.lexsort((height(hull, points), edge))

@@ -13,6 +13,7 @@ from accountants.correlation.hull import Array
 from accountants.correlation.leakage_function import LeakageFunction, leakage_function
 from accountants.correlation.losses import checked_epsilons, leaked
 from accountants.correlation.matrices import transition_matrix
+from accountants.correlation.time_reversal import backward_matrix
 from mechanisms.core.errors import ParameterError
 
 Method: TypeAlias = Literal["sound", "paper"]
@@ -84,8 +85,9 @@ def landmark_temporal_privacy_loss(
 class LandmarkModel:
     """The adversary of the landmark loss: public and unchanging, apart from bridges that are built when needed.
 
-    Parameters are those of `landmark_temporal_privacy_loss`. A *segment* is a maximal run of releases without a
-    landmark, with a landmark or the end of the series on either side.
+    Keep one for several series under the same matrices, since building the bridges is most of the work. Parameters are
+    those of `landmark_temporal_privacy_loss`. A *segment* is a maximal run of releases without a landmark, with a
+    landmark or the end of the series on either side.
     """
 
     def __init__(self, backward: Any = None, forward: Any = None, method: Method = "sound") -> None:
@@ -157,12 +159,24 @@ class LandmarkModel:
 
 def _bridges(backward: Any, forward: Any) -> tuple[tuple[Steps, Steps], ...]:
     """Steps (towards a later end, towards an earlier end) for each of the matrices known."""
-    pairs: list[tuple[Steps, Steps]] = []
-    for name, matrix in (("forward", forward), ("backward", backward)):
+    for name, matrix in (("backward", backward), ("forward", forward)):
         if isinstance(matrix, LeakageFunction):
             raise ParameterError(name, matrix, "a transition matrix (the sound method needs more than its leakage)")
-        if matrix is not None:
-            kernel = transition_matrix(matrix, name)
-            same, other = BridgedSteps(kernel), BridgedSteps(np.ascontiguousarray(kernel.T))
-            pairs.append((same, other) if name == "forward" else (other, same))
-    return tuple(pairs)
+    before = None if backward is None else transition_matrix(backward, "backward")
+    after = None if forward is None else transition_matrix(forward, "forward")
+    adversaries: list[tuple[Steps, Steps]] = []
+    if after is not None:
+        adversaries.append((BridgedSteps(after), BridgedSteps(after.T)))
+    if before is not None and not (after is not None and _reversed(before, after)):
+        adversaries.append((BridgedSteps(before.T), BridgedSteps(before)))
+    return tuple(adversaries)
+
+
+def _reversed(backward: Array, forward: Array) -> bool:
+    """Whether one matrix is the stationary reversal of the other, so that both have the same bridges."""
+    if backward.shape != forward.shape:
+        raise ParameterError("backward", f"shape {backward.shape}", f"the shape of forward, {forward.shape}")
+    try:
+        return bool(np.allclose(backward, backward_matrix(forward), rtol=1e-13, atol=0.0))
+    except ParameterError:  # more than one stationary distribution, and no way to tell which
+        return False

@@ -15,7 +15,7 @@ SMALLEST_PROBABILITY = 1e-290
 """Entries below count as 0, which keeps every slope between two hull vertices a finite double."""
 
 _ELEMENTS_AT_ONCE = 1 << 16  # chunks of half a megabyte stay in the processor's cache
-_FEW_ELEMENTS = 1 << 14  # below this much work, pruning costs more than it saves
+_FEW_ROWS = 16  # up to here pruning costs more than it saves
 _MOST_SLOPES = 24
 
 
@@ -42,7 +42,9 @@ def leakage_hull(rows: Array) -> Array:
     >>> leakage_hull(np.array([[0.75, 0.25], [0.125, 0.875]]))
     array([[0.125, 0.625]])
     """
-    rows = np.unique(np.where(rows < SMALLEST_PROBABILITY, 0.0, rows), axis=0)
+    rows = np.where(rows < SMALLEST_PROBABILITY, 0.0, rows)
+    if len(rows) > _FEW_ROWS:
+        rows = np.unique(rows, axis=0)
     hull, first, second = candidate_pairs(rows)
     chunk = max(1, 8 * _ELEMENTS_AT_ONCE // rows.shape[1])
     for start in range(0, len(first), chunk):
@@ -62,7 +64,7 @@ def candidate_pairs(rows: Array) -> tuple[Array, Indices, Indices]:
     """
     first, second = np.nonzero(~np.eye(len(rows), dtype=bool))
     hull = np.zeros((1, 2))
-    if len(first) * rows.shape[1] <= _FEW_ELEMENTS:
+    if len(rows) <= _FEW_ROWS:
         return hull, first, second
     tolerance = 4 * rows.shape[1] * np.finfo(float).eps  # rounding of a sum over the states
     slopes = [1.0, largest_ratio(rows)]
