@@ -49,6 +49,7 @@ def test_purposes_and_seeds_give_distinct_subkeys() -> None:
     subkeys = {NoiseKey.from_seed(seed).subkey(purpose) for seed in (0, 1, -1, 2**70) for purpose in purposes}
     assert len(subkeys) == 16
     assert {len(subkey) for subkey in subkeys} == {32}
+    assert NoiseKey.from_seed(np.int64(7)) == NoiseKey.from_seed(7)  # type: ignore[arg-type]
     for bad in (1.0, True, "7"):
         with pytest.raises(ParameterError, match="seed"):
             NoiseKey.from_seed(bad)  # type: ignore[arg-type]

@@ -17,7 +17,6 @@ from mechanisms.core.sampling import common, exact, fast
 from mechanisms.core.sampling.bits import Bits, Words
 from mechanisms.core.sampling.fixed_point import (
     exponential_interval,
-    floor_exponential,
     gaussian_thresholds,
     geometric_thresholds,
     laplace_thresholds,
@@ -105,7 +104,6 @@ def test_exponentials_are_enclosed(exponent: str, bits: int) -> None:
     low, high = exponential_interval(value, bits)
     assert low <= true <= high
     assert high - low <= 4
-    assert floor_exponential(value, bits) == int(true)
 
 
 @pytest.mark.parametrize("modulus", [None, 16])
@@ -176,6 +174,15 @@ def test_simulated_integers_do_not_depend_on_the_accuracy_of_logarithms(monkeypa
     monkeypatch.setattr(fast, "TRUST", 2.0)
     assert (fast.laplace_magnitude(words, scale) == quick).all()
     assert (fast.discrete_gaussian(BITS, 40, np.array([1500.0])) == gaussian).all()
+
+
+@pytest.mark.parametrize("family", DISCRETE)
+def test_least_scales_give_no_noise_and_largest_fit(family: str) -> None:
+    for is_exact in (False, True):
+        for scale in (5e-324, 1e-200, 1e-3):
+            assert not getattr(noise(is_exact), family)(scale, 100).any()
+        widest = getattr(noise(is_exact), family)(2.0**40, 100)
+        assert 2.0**39 < np.sqrt(np.mean(widest.astype(float) ** 2)) < 2.0**42
 
 
 @pytest.mark.parametrize("word", [0, 1, 2**63, 2**64 - 1])

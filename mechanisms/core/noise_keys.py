@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import operator
 import os
 import secrets
 import stat
@@ -58,8 +59,9 @@ class NoiseKey:
     @classmethod
     def from_seed(cls, seed: int) -> NoiseKey:
         """Key of a simulation, derived from its seed (any integer)."""
-        if isinstance(seed, bool) or not isinstance(seed, int):
+        if isinstance(seed, bool) or not hasattr(seed, "__index__"):
             raise ParameterError("seed", seed, "an integer")
+        seed = operator.index(seed)
         return cls(True, (BEGINNING,), (hashlib.sha256(f"penstock simulation seed {seed}".encode()).digest(),))
 
     @classmethod

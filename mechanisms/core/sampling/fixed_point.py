@@ -42,17 +42,6 @@ def exponential_interval(exponent: Fraction, bits: int) -> Interval:
     return low >> extra, (high >> extra) + 1
 
 
-def floor_exponential(exponent: Fraction, bits: int) -> int:
-    """Largest integer at most 2**bits · exp(-exponent), for an exponent above 0.
-
-    Examples
-    --------
-    >>> floor_exponential(Fraction(1), 10)
-    376
-    """
-    return _certified(lambda guard: [_shifted(exponential_interval(exponent, bits + guard), guard)])[0]
-
-
 def geometric_thresholds(rate: Fraction, modulus: int | None, bits: int) -> list[int]:
     """Tail probabilities of a geometric variable, or of its remainder by a modulus, rounded down.
 
@@ -144,14 +133,12 @@ def _times(left: Interval, right: Interval, precision: int) -> Interval:
     return left[0] * right[0] >> precision, (left[1] * right[1] >> precision) + 1
 
 
-def _shifted(interval: Interval, bits: int) -> Interval:
-    return interval[0] >> bits, interval[1] >> bits
-
-
 def _certified(enclose: Callable[[int], list[Interval]]) -> list[int]:
     """Raise the number of guard bits until both ends of every interval agree.
 
-    This ends because exp of a non-zero rational is transcendental, so that no tail lies on an integer.
+    For geometric and Laplace tails this ends because exp of a non-zero rational is transcendental, so that none is an
+    integer over 2**bits. For the Gaussian's sums no such theorem is known to us; were one to fail, this would not end,
+    but never be wrong.
     """
     guard = 64
     while True:
