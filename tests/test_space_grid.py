@@ -29,14 +29,14 @@ def test_names_are_stable_and_row_by_row_from_the_south_west():
     assert grid.resolve(None) is grid
 
 
-def test_the_decimal_edges_begin_the_next_cell():
+def test_cells_are_those_of_the_plain_formula():
     grid = Grid(**CITY, rows=10, columns=10)
-    latitudes = [37.74, 37.748, 37.756, 37.764, 37.772, 37.78, 37.788, 37.796, 37.804, 37.812]
-    assert place(grid, latitudes, [-122.465] * 10) == [f"r{k:02}c00" for k in range(10)]
-    below = np.nextafter(latitudes, -90).tolist()
-    assert place(grid, below, [-122.465] * 10) == [None, *(f"r{k:02}c00" for k in range(9))]
-    longitudes = [-122.47, -122.46, -122.45, -122.44, -122.43, -122.42, -122.41, -122.40, -122.39, -122.38]
-    assert place(grid, [37.745] * 10, longitudes) == [f"r00c{k:02}" for k in range(10)]
+    ticks = np.arange(37.74, 37.82, 0.0001).round(5), np.arange(-122.47, -122.37, 0.0001).round(5)
+    latitude, longitude = (axis.ravel() for axis in np.meshgrid(*ticks))
+    frame = pl.DataFrame({"latitude": latitude, "longitude": longitude})
+    row = ((pl.col("latitude") - 37.74) / (37.82 - 37.74) * 10).floor().clip(0, 9)
+    column = ((pl.col("longitude") + 122.47) / (-122.37 + 122.47) * 10).floor().clip(0, 9)
+    assert grid.place(frame).tolist() == frame.select((row * 10 + column).cast(pl.Int64)).to_series().to_list()
 
 
 def test_the_outer_north_and_east_belong_to_the_last_cells():
@@ -69,8 +69,9 @@ def test_the_drawn_polygon_holds_the_point(data):
     for axis, values, top in ((1, latitude, north), (0, longitude, east)):
         low, high = lows[:, axis][placed], highs[:, axis][placed]
         inside = placed >= 0
-        assert (low[inside] <= values[inside]).all()
-        assert ((values < high) | (values == top))[inside].all()
+        rounding = 1e-13 * max(1.0, np.abs(values).max())
+        assert (low[inside] <= values[inside] + rounding).all()
+        assert ((values < high + rounding) | (values == top))[inside].all()
     in_box = (latitude >= south) & (latitude <= north) & (longitude >= west) & (longitude <= east)
     assert ((placed >= 0) == in_box).all()
 
