@@ -12,6 +12,7 @@ from accountants.conditional_inferential import (
     axis_models,
     conditional_inferential_loss,
     named_family,
+    posterior,
     regular_trace_loss,
     running_losses,
     singletons,
@@ -94,8 +95,6 @@ def test_never_exceeded_by_declared_later_releases():
 
 
 def test_intervals_never_above_those_of_the_whole_trace():
-    from accountants.conditional_inferential import posterior
-
     for model, times, sigmas, block, family in cases(5, 20):
         axes = axis_models(**model)
         figures = running_losses(release_all(times, sigmas, axes, block), axes, family, 1.0, 2.0)

@@ -1,0 +1,220 @@
+"""What a release is still worth: nine utility metrics of released against true counts.
+
+Pyrgelis, Troncoso, De Cristofaro, *Measuring Membership Privacy on Aggregate Location Time-Series*, 2020, section 5;
+the conventions for ties, constant series and empty cells or windows are in ``docs/utility.md``. Arrays are
+(n_cells, n_windows). Every function returns the mean over its cells or windows, and is never NaN; `METRICS` gives the
+values behind that mean one by one.
+
+Examples
+--------
+>>> truth = np.array([[9.0, 1.0], [4.0, 8.0]])
+>>> kendall_tau(truth, truth), mean_absolute_error(truth, truth + 1.0)
+(1.0, 1.0)
+>>> cells, errors = METRICS["mae"].scores(truth, truth + [[1.0], [3.0]])
+>>> cells, errors
+(array([0, 1]), array([1., 3.]))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from evaluation.metrics.arrays import Array, Indices, busiest, checked_pair
+from evaluation.metrics.correlation import pearson_correlations
+from evaluation.metrics.distribution import js_divergences
+from evaluation.metrics.errors import absolute_errors, relative_errors
+from evaluation.metrics.ranking import hotspot_rank_taus, hotspot_scores, kendall_taus
+
+__all__ = [
+    "METRICS",
+    "Metric",
+    "hotspot_f1",
+    "hotspot_rank_tau",
+    "js_distance",
+    "js_divergence",
+    "kendall_tau",
+    "mean_absolute_error",
+    "mean_relative_error",
+    "pearson",
+    "top_mean_relative_error",
+]
+
+FRACTION = 0.1
+
+
+def mean_relative_error(truth: ArrayLike, released: ArrayLike) -> float:
+    """Relative error with a sanity bound of a tenth of the cell's total, mean over cells (0 is best).
+
+    Parameters
+    ----------
+    truth, released
+        Counts of people, shape (n_cells, n_windows); the truth at least 0. So for every metric here.
+
+    Raises
+    ------
+    ParameterError
+        (A ValueError.) If the shapes differ, an array is empty or not two-dimensional, or a value is not finite.
+
+    Examples
+    --------
+    >>> mean_relative_error([[10, 0]], [[8, 1]])
+    0.6
+    """
+    return float(relative_errors(*checked_pair(truth, released)).mean())
+
+
+def top_mean_relative_error(truth: ArrayLike, released: ArrayLike, fraction: float = FRACTION) -> float:
+    """`mean_relative_error` over the ``fraction`` of cells with the largest true totals.
+
+    >>> top_mean_relative_error([[10, 10], [1, 0]], [[5, 10], [9, 9]])
+    0.25
+    """
+    pair = checked_pair(truth, released)
+    return float(relative_errors(*pair)[busiest(pair[0].sum(axis=1), fraction)].mean())
+
+
+def mean_absolute_error(truth: ArrayLike, released: ArrayLike) -> float:
+    """Absolute error in people, mean over cells and windows (0 is best).
+
+    >>> mean_absolute_error([[10, 0]], [[8, 1]])
+    1.5
+    """
+    return float(absolute_errors(*checked_pair(truth, released)).mean())
+
+
+def hotspot_f1(truth: ArrayLike, released: ArrayLike, fraction: float = FRACTION) -> float:
+    """F1 score of the busiest ``fraction`` of cells of each window, mean over windows (1 is best).
+
+    >>> hotspot_f1([[9], [8], [1], [0]], [[9], [0], [1], [0]], fraction=0.5)
+    0.5
+    """
+    return float(hotspot_scores(*checked_pair(truth, released), fraction).mean())
+
+
+def kendall_tau(truth: ArrayLike, released: ArrayLike) -> float:
+    """Kendall's τ-b over all cells of each window, mean over windows (1 is best).
+
+    >>> kendall_tau([[3], [2], [1]], [[30], [10], [20]])
+    0.3333333333333333
+    """
+    return float(kendall_taus(*checked_pair(truth, released)).mean())
+
+
+def hotspot_rank_tau(truth: ArrayLike, released: ArrayLike, fraction: float = FRACTION) -> float:
+    """Kendall's τ between the ordered lists of indices of each window's hotspots, mean over windows (1 is best).
+
+    The τ of the paper's tables; `kendall_tau` is the measure of rank agreement.
+
+    >>> hotspot_rank_tau([[9], [8], [7], [0]], [[0], [7], [8], [9]], fraction=0.75)
+    -1.0
+    """
+    return float(hotspot_rank_taus(*checked_pair(truth, released), fraction).mean())
+
+
+def js_divergence(truth: ArrayLike, released: ArrayLike) -> float:
+    """Jensen–Shannon divergence of the distribution over cells, nats, mean over windows (0 is best, ln 2 worst).
+
+    >>> round(js_divergence([[1], [0]], [[0], [1]]), 6)
+    0.693147
+    """
+    return float(js_divergences(*checked_pair(truth, released)).mean())
+
+
+def js_distance(truth: ArrayLike, released: ArrayLike) -> float:
+    """Square root of each window's Jensen–Shannon divergence, mean over windows: the JS of the paper's tables.
+
+    >>> round(js_distance([[1], [0]], [[0], [1]]), 6)
+    0.832555
+    """
+    return float(_js_distances(*checked_pair(truth, released)).mean())
+
+
+def pearson(truth: ArrayLike, released: ArrayLike) -> float:
+    """Pearson's r of each cell's two series, 0 where a side is constant, mean over cells (1 is best).
+
+    >>> pearson([[1, 2, 3], [4, 4, 4]], [[2, 4, 6], [1, 2, 3]])
+    0.5
+    """
+    return float(pearson_correlations(*checked_pair(truth, released)).mean())
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One utility metric as the pipeline and the command line know it.
+
+    Parameters
+    ----------
+    name
+        Its name in a configuration.
+    function
+        (truth, released) → the mean, a float.
+    values
+        Checked (truth, released) → one value for each cell or window; use `scores`, which checks.
+    scope
+        ``cell`` or ``window``: what one value is about.
+    unit
+        Unit of the values; "" for a pure number.
+    higher_is_better
+        Whether a larger value means a more useful release.
+    covered
+        Truth → indices of the cells or windows that count; None if all do.
+    """
+
+    name: str
+    function: Callable[[ArrayLike, ArrayLike], float]
+    values: Callable[[Array, Array], Array]
+    scope: Literal["cell", "window"]
+    unit: str
+    higher_is_better: bool
+    covered: Callable[[Array], Indices] | None = None
+
+    @property
+    def help(self) -> str:
+        """First line of the function's documentation."""
+        return (self.function.__doc__ or "").strip().splitlines()[0]
+
+    def scores(self, truth: ArrayLike, released: ArrayLike) -> tuple[Indices, Array]:
+        """Values behind the mean: 0-based indices of the cells or windows covered, and the value of each.
+
+        ``function(truth, released)`` is the mean of these values.
+        """
+        pair = checked_pair(truth, released)
+        values = self.values(*pair)
+        where = np.arange(len(values)) if self.covered is None else self.covered(pair[0])
+        return where, values[where]
+
+
+def _js_distances(truth: Array, released: Array) -> Array:
+    return np.sqrt(js_divergences(truth, released))
+
+
+def _top_cells(truth: Array) -> Indices:
+    return busiest(truth.sum(axis=1), FRACTION)
+
+
+def _hotspot_scores(truth: Array, released: Array) -> Array:
+    return hotspot_scores(truth, released, FRACTION)
+
+
+def _hotspot_rank_taus(truth: Array, released: Array) -> Array:
+    return hotspot_rank_taus(truth, released, FRACTION)
+
+
+_TABLE = (
+    Metric("mre", mean_relative_error, relative_errors, "cell", "", higher_is_better=False),
+    Metric("mre_top", top_mean_relative_error, relative_errors, "cell", "", higher_is_better=False, covered=_top_cells),
+    Metric("mae", mean_absolute_error, absolute_errors, "cell", "people", higher_is_better=False),
+    Metric("hotspot_f1", hotspot_f1, _hotspot_scores, "window", "", higher_is_better=True),
+    Metric("kendall_tau", kendall_tau, kendall_taus, "window", "", higher_is_better=True),
+    Metric("hotspot_rank_tau", hotspot_rank_tau, _hotspot_rank_taus, "window", "", higher_is_better=True),
+    Metric("js_distance", js_distance, _js_distances, "window", "sqrt(nats)", higher_is_better=False),
+    Metric("js_divergence", js_divergence, js_divergences, "window", "nats", higher_is_better=False),
+    Metric("pearson", pearson, pearson_correlations, "cell", "", higher_is_better=True),
+)
+METRICS: dict[str, Metric] = {metric.name: metric for metric in _TABLE}
+"""Every utility metric by the name that a configuration gives it."""
