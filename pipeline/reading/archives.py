@@ -15,7 +15,7 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
-from typing import IO, Any, cast
+from typing import IO, Any
 
 import pyarrow as pa
 
@@ -58,7 +58,7 @@ def open_inputs(files: Iterable[str], patterns: tuple[str, ...]) -> Iterator[tup
                     yield from _zip_members(file, patterns)
                     continue
                 raw.seek(0)
-                stream = io.BufferedReader(_decompressed(file, raw))
+                stream = _decompressed(file, raw, _limit(file))
                 if stream.peek(512)[257:262] == b"ustar":
                     yield from _tar_members(file, stream, patterns)
                 else:
@@ -71,7 +71,7 @@ class _Guarded(io.RawIOBase):
     """What a decompressor gives, up to a limit; counts what comes out and not what a header promises."""
 
     def __init__(self, name: str, stream: IO[bytes], limit: int) -> None:
-        self._name, self._stream, self._limit, self._left = name, stream, limit, limit
+        self._name, self._stream, self._limit, self.left = name, stream, limit, limit
 
     def readable(self) -> bool:
         return True
@@ -81,8 +81,8 @@ class _Guarded(io.RawIOBase):
             data = self._stream.read(len(buffer))
         except _DAMAGE as error:
             raise DataError(f"{self._name}: cannot be read: {error}") from error
-        self._left -= len(data)
-        if self._left < 0:
+        self.left -= len(data)
+        if self.left < 0:
             raise DataError(
                 f"{self._name}: unpacks to more than {self._limit:,} bytes, out of proportion to its size; "
                 "unpack it yourself if you trust it"
@@ -95,23 +95,24 @@ def _limit(file: str) -> int:
     return FREE_BYTES + EXPANSION * os.path.getsize(file)
 
 
-def _decompressed(file: str, raw: IO[bytes]) -> io.RawIOBase:
-    head = raw.read(6)
-    raw.seek(0)
+def _decompressed(name: str, raw: io.BufferedReader, limit: int) -> io.BufferedReader:
+    """The content of a stream, guarded if it was compressed."""
+    head = raw.peek(6)
     if head.startswith(_GZIP):
         stream: Any = gzip.GzipFile(fileobj=raw)
     elif head.startswith(_ZSTD):
-        stream = pa.CompressedInputStream(pa.PythonFile(raw), "zstd")
+        stream = pa.CompressedInputStream(pa.PythonFile(raw, "r"), "zstd")
     elif head.startswith(_XZ):
         stream = lzma.open(raw)  # noqa: SIM115
     elif head.startswith(_BZIP2):
         stream = bz2.open(raw)  # noqa: SIM115
     else:
-        return cast(io.RawIOBase, raw)
-    return _Guarded(file, stream, _limit(file))
+        return raw
+    return io.BufferedReader(_Guarded(name, stream, limit))
 
 
 def _tar_members(file: str, stream: IO[bytes], patterns: tuple[str, ...]) -> Iterator[tuple[str, IO[bytes]]]:
+    limit = _limit(file)
     with tarfile.open(fileobj=stream, mode="r|") as archive:
         for member in archive:
             _refuse_unsafe(file, member.name)
@@ -119,7 +120,8 @@ def _tar_members(file: str, stream: IO[bytes], patterns: tuple[str, ...]) -> Ite
                 content = archive.extractfile(member)
                 if content is not None:
                     name = f"{file}!{member.name}"
-                    yield name, io.BufferedReader(_Guarded(name, content, member.size))
+                    guarded = _Guarded(name, content, limit)
+                    yield name, _decompressed(name, io.BufferedReader(guarded), limit)
 
 
 def _zip_members(file: str, patterns: tuple[str, ...]) -> Iterator[tuple[str, IO[bytes]]]:
@@ -133,8 +135,9 @@ def _zip_members(file: str, patterns: tuple[str, ...]) -> Iterator[tuple[str, IO
             if member.flag_bits & 1:
                 raise DataError(f"{name}: is encrypted")
             with archive.open(member) as content:
-                yield name, io.BufferedReader(_Guarded(name, content, left))
-            left -= member.file_size
+                guarded = _Guarded(name, content, left)
+                yield name, _decompressed(name, io.BufferedReader(guarded), left)
+                left = guarded.left
 
 
 def _refuse_unsafe(file: str, name: str) -> None:

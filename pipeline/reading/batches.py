@@ -22,10 +22,25 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True)
 class Prologue:
-    """What a file says before its first row: names of all columns in order, and how many lines to skip."""
+    """How a file is written.
+
+    Parameters
+    ----------
+    columns
+        Names of all columns, in order.
+    n_lines
+        Lines before the first row.
+    separator, quote
+        As for `split`.
+    encoding
+        Of the text, one byte a character where it is not UTF-8.
+    """
 
     columns: tuple[str, ...]
     n_lines: int = 0
+    separator: str = ","
+    quote: str = ""
+    encoding: str = "utf-8"
 
 
 @dataclass(frozen=True)
@@ -39,12 +54,12 @@ class Segment:
 
 @dataclass(frozen=True)
 class Batch:
-    """Whole records with the same columns, and where they come from.
+    """Whole records of files that are written alike, and where they come from.
 
     ``records`` is their outline where there are quotes; otherwise every line is a record.
     """
 
-    columns: tuple[str, ...]
+    format: Prologue
     data: bytes
     segments: tuple[Segment, ...]
     records: Records | None = None
@@ -58,11 +73,7 @@ class Batch:
 
 
 def batches(
-    inputs: Iterable[tuple[str, IO[bytes]]],
-    prologue: Callable[[str, bytes], Prologue],
-    separator: str,
-    quote: str,
-    n_rows: int,
+    inputs: Iterable[tuple[str, IO[bytes]]], prologue: Callable[[str, bytes], Prologue], n_rows: int
 ) -> Iterator[Batch]:
     """Cut inputs into batches of about ``n_rows`` lines: small files are joined, large ones cut between records.
 
@@ -71,9 +82,7 @@ def batches(
     inputs
         (name, stream) pairs; each stream is read to its end before the next is taken.
     prologue
-        Reads the first bytes of a file (up to 64 KiB, with its name).
-    separator, quote
-        As for `split`.
+        Tells from a file's name and its first bytes (up to 64 KiB) how it is written.
 
     Raises
     ------
@@ -83,9 +92,9 @@ def batches(
     waiting: list[Batch] = []
     n_waiting = 0
     for name, stream in inputs:
-        for part in _parts(name, stream, prologue, separator, quote, n_rows):
+        for part in _parts(name, stream, prologue, n_rows):
             n_lines = part.segments[0].n_lines
-            fits = waiting and waiting[0].columns == part.columns and n_waiting + n_lines <= n_rows
+            fits = waiting and waiting[0].format == part.format and n_waiting + n_lines <= n_rows
             # Parts with quotes are never joined: a quote left open in one file must not swallow the next.
             if waiting and not (fits and part.records is None and waiting[0].records is None):
                 yield _joined(waiting)
@@ -100,17 +109,10 @@ def _joined(parts: list[Batch]) -> Batch:
     if len(parts) == 1:
         return parts[0]
     segments = tuple(segment for part in parts for segment in part.segments)
-    return Batch(parts[0].columns, b"".join(part.data for part in parts), segments)
+    return Batch(parts[0].format, b"".join(part.data for part in parts), segments)
 
 
-def _parts(
-    name: str,
-    stream: IO[bytes],
-    prologue: Callable[[str, bytes], Prologue],
-    separator: str,
-    quote: str,
-    n_rows: int,
-) -> Iterator[Batch]:
+def _parts(name: str, stream: IO[bytes], prologue: Callable[[str, bytes], Prologue], n_rows: int) -> Iterator[Batch]:
     """One file as batches of whole records."""
     data = _read(stream, _HEAD_BYTES)
     is_final = len(data) < _HEAD_BYTES
@@ -128,11 +130,13 @@ def _parts(
             data += more
         if is_final and data and not data.endswith(b"\n"):
             data += b"\n"
-        records, n_whole = _whole(data, separator, quote, is_final)
+        records, n_whole = _whole(data, start, is_final)
         if n_whole:
             whole = data if n_whole == len(data) else data[:n_whole]
             n_lines = whole.count(b"\n")
-            yield Batch(start.columns, whole, (Segment(name, line, n_lines),), records)
+            if start.encoding != "utf-8":
+                whole = whole.decode(start.encoding).encode()
+            yield Batch(start, whole, (Segment(name, line, n_lines),), records)
             line += n_lines
             data = data[n_whole:]
         elif not is_final:
@@ -141,10 +145,10 @@ def _parts(
             n_bytes = 2 * len(data)
 
 
-def _whole(data: bytes, separator: str, quote: str, is_final: bool) -> tuple[Records | None, int]:
+def _whole(data: bytes, format: Prologue, is_final: bool) -> tuple[Records | None, int]:
     """Outline of the whole records (where there are quotes), and how many bytes they take up."""
-    if quote and quote.encode() in data:
-        return split(data, separator, quote, is_final)
+    if format.quote and format.quote.encode() in data:
+        return split(data, format.separator, format.quote, is_final)
     return None, data.rfind(b"\n") + 1
 
 

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from mechanisms.core.errors import RowEquationError
 from pipeline.block import EventBlock, Reject
-from pipeline.reading.batches import Batch
+from pipeline.reading.batches import Batch, Prologue
+from pipeline.reading.columns import EVENT_COLUMNS
 from pipeline.reading.records import Records, is_regular, split
 
 #: A rejected row is kept up to this many characters.
@@ -31,10 +32,12 @@ _CHECKS: tuple[tuple[str, pl.Expr, str], ...] = (
 
 
 def sound_rows(events: pl.DataFrame) -> pl.Series:
-    """Which rows of a parsed frame are events: nothing missing, coordinates finite and in range."""
+    """Which rows of a parsed frame are events: nothing missing, coordinates finite and in range, no ``problem``."""
     checks = []
     for column in events.columns:
-        if column in ("latitude", "longitude"):
+        if column == "problem":
+            checks.append(pl.col(column).is_null())
+        elif column in ("latitude", "longitude"):
             limit = 90 if column == "latitude" else 180
             checks.append(pl.col(column).is_between(-limit, limit))
         elif events.schema[column] == pl.String:
@@ -44,12 +47,20 @@ def sound_rows(events: pl.DataFrame) -> pl.Series:
     return events.select(sound=pl.all_horizontal(checks).fill_null(False))["sound"]
 
 
+def without_position() -> pl.Expr:
+    """What is wrong with rows at zero latitude or longitude, which devices report when they know none."""
+    at_zero = (pl.col("latitude") == 0) | (pl.col("longitude") == 0)
+    return pl.when(at_zero).then(pl.lit("a coordinate is zero: no position"))
+
+
 def reasons(events: pl.DataFrame) -> list[str]:
     """Say of each row of `events` that is not sound what is wrong with it first."""
     reason = pl.lit("unknown")
     for column, is_right, text in reversed(_CHECKS):
         if column in events.columns:
             reason = pl.when(is_right.fill_null(False)).then(reason).otherwise(pl.lit(text))
+    if "problem" in events.columns:
+        reason = pl.coalesce("problem", reason)
     return events.select(reason=reason)["reason"].to_list()
 
 
@@ -76,25 +87,31 @@ class Rows:
 
     def segments(self, batch: Batch) -> NDArray[np.int64]:
         """Segment of the batch that every row comes from."""
-        if self.records is None or self.row_records is None:
+        if self.records is None:
             n_lines = [segment.n_lines for segment in batch.segments]
             return np.repeat(np.arange(len(n_lines)), n_lines)
-        return batch.locate(self.records.line[self.row_records])[0]
+        return batch.locate(self.lines())[0]
+
+    def lines(self) -> NDArray[np.int64]:
+        """0-based line of the batch on which every row starts."""
+        if self.records is None or self.row_records is None:
+            return np.arange(self.raw.height)
+        return self.records.line[self.row_records]
 
 
-def parse(batch: Batch, wanted: Mapping[str, type[pl.DataType]], separator: str, quote: str) -> Rows:
+def parse(batch: Batch, wanted: Mapping[str, type[pl.DataType]]) -> Rows:
     """Parse some columns of a batch; the other columns count for the structure only."""
-    data, n_fields = batch.data, len(batch.columns)
+    data, n_fields, separator = batch.data, len(batch.format.columns), batch.format.separator
     if batch.records is None and _is_utf8(data) and is_regular(data, separator, n_fields):
         n_rows = sum(segment.n_lines for segment in batch.segments)
-        return Rows(_read_columns(data, n_rows, batch.columns, wanted, separator, quote), None, None, {})
+        return Rows(_read_columns(data, n_rows, batch.format, wanted), None, None, {})
     records = batch.records or split(data, separator, quote="")[0]
     problems = _structural_problems(data, records, n_fields)
     is_row = records.n_fields != 0
     is_row[list(problems)] = False
     row_records = np.flatnonzero(is_row)
     kept = data if len(row_records) == len(is_row) else _join_records(data, records, row_records)
-    raw = _read_columns(kept, len(row_records), batch.columns, wanted, separator, quote)
+    raw = _read_columns(kept, len(row_records), batch.format, wanted)
     return Rows(raw, records, row_records, problems)
 
 
@@ -110,7 +127,8 @@ def to_blocks(
     Parameters
     ----------
     events
-        Columns of an `EventBlock`, one row for each of ``rows.raw``, null where a value is wrong.
+        Columns of an `EventBlock`, one row for each of ``rows.raw``, null where a value is wrong; perhaps a column
+        ``problem`` with what else is wrong with a row.
     explain
         Given the raw rows that are wrong, what the source knows about them (None: what `reasons` says).
     """
@@ -126,6 +144,7 @@ def to_blocks(
         rejects = _rejects(batch, rows.records or split(batch.data, "\n", "")[0], problems)
         position = row_records[is_sound.to_numpy()]
         events = events.filter(is_sound)
+    events = events.select(column for column in EVENT_COLUMNS if column in events.columns)
     yield from cut(events, position, rejects, reject_at, block_rows)
 
 
@@ -162,18 +181,11 @@ def cut(
         yield EventBlock(frame, frame.height + len(mine), mine)
 
 
-def _read_columns(
-    data: bytes,
-    n_rows: int,
-    columns: tuple[str, ...],
-    wanted: Mapping[str, type[pl.DataType]],
-    separator: str,
-    quote: str,
-) -> pl.DataFrame:
+def _read_columns(data: bytes, n_rows: int, format: Prologue, wanted: Mapping[str, type[pl.DataType]]) -> pl.DataFrame:
     if not n_rows:
         return pl.DataFrame(schema=dict(wanted))
-    names = [f"column_{i}" for i in range(len(columns))]
-    indices = {name: columns.index(name) for name in wanted}
+    names = [f"column_{i}" for i in range(len(format.columns))]
+    indices = {name: format.columns.index(name) for name in wanted}
     schema: dict[str, Any] = dict.fromkeys(names, pl.String)
     schema.update({names[index]: wanted[name] for name, index in indices.items()})
     frame = pl.read_csv(
@@ -181,8 +193,8 @@ def _read_columns(
         has_header=False,
         schema=schema,
         columns=sorted(set(indices.values())),
-        separator=separator,
-        quote_char=quote or None,
+        separator=format.separator,
+        quote_char=format.quote or None,
         ignore_errors=True,
     )
     if frame.height != n_rows:

@@ -33,7 +33,7 @@ class TextSource(Source):
 
     @abstractmethod
     def prologue(self, file: str, head: bytes) -> Prologue:
-        """Columns of a file and lines to skip, from its first bytes."""
+        """Tell from the first bytes of a file how it is written."""
 
     @abstractmethod
     def wanted(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
@@ -41,15 +41,14 @@ class TextSource(Source):
 
     @abstractmethod
     def events(self, rows: Rows, batch: Batch) -> pl.DataFrame:
-        """Columns of an `EventBlock` from ``rows.raw``, null where a value is wrong; same rows, same order."""
+        """Columns of an `EventBlock` from ``rows.raw``: same rows, same order, null where a value is wrong.
+
+        A further column ``problem`` may say what else is wrong with a row (null: nothing).
+        """
 
     def explain(self, raw: pl.DataFrame) -> list[str | None]:
         """Say what is wrong with rows that are, as far as the source knows better than the general checks."""
         return [None] * raw.height
-
-    def dialect(self) -> tuple[str, str]:
-        """Separator, and quote or an empty string."""
-        return ",", ""
 
     def files(self) -> list[str]:
         """Input files, in reading order."""
@@ -61,12 +60,13 @@ class TextSource(Source):
 
     def read(self, span: Span) -> Iterator[EventBlock]:
         """Read the files of a span."""
-        separator, quote = self.dialect()
-        inputs = open_inputs(span.files, self.patterns)
-        for batch in batches(inputs, self.prologue, separator, quote, self.block_rows):
-            wanted = self.wanted(batch.columns, batch.segments[0].file)
-            rows = parse(batch, wanted, separator, quote)
+        for batch, rows in self.parsed(span):
             yield from to_blocks(batch, rows, self.events(rows, batch), self.explain, self.block_rows)
+
+    def parsed(self, span: Span) -> Iterator[tuple[Batch, Rows]]:
+        """Batches of a span with their wanted columns parsed."""
+        for batch in batches(open_inputs(span.files, self.patterns), self.prologue, self.block_rows):
+            yield batch, parse(batch, self.wanted(batch.format.columns, batch.segments[0].file))
 
     def digests(self) -> dict[str, str]:
         """SHA-256 of every input file, by its path below ``path``."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Literal
 from zoneinfo import ZoneInfo
 
 import polars as pl
@@ -34,8 +35,9 @@ class TimeFormat:
         ``iso`` (ISO 8601 with or without offset), ``unix_s`` or ``unix_ms`` (seconds or milliseconds since 1970 UTC,
         decimals allowed), or a strptime format such as ``%d/%m/%Y %H:%M:%S``.
     zone
-        Zone of times written without an offset. A local time that exists twice (clocks went back) is the earlier
-        of the two; one that never existed (clocks went forward) is no time.
+        Zone of times written without an offset. A local time that never existed (clocks went forward) is no time.
+    ambiguous
+        Which of the two is meant by a local time that exists twice (clocks went back).
 
     Raises
     ------
@@ -51,6 +53,7 @@ class TimeFormat:
 
     format: str = "iso"
     zone: str = "UTC"
+    ambiguous: Literal["earliest", "latest"] = "earliest"
 
     def __post_init__(self) -> None:
         try:
@@ -110,7 +113,7 @@ class TimeFormat:
     def _utc(self, times: pl.Series) -> pl.Series:
         aware = isinstance(times.dtype, pl.Datetime) and times.dtype.time_zone is not None
         if not aware and self.zone != "UTC":
-            times = times.dt.replace_time_zone(self.zone, ambiguous="earliest", non_existent="null")
+            times = times.dt.replace_time_zone(self.zone, ambiguous=self.ambiguous, non_existent="null")
         return times.dt.epoch("ms")
 
 

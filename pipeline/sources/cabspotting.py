@@ -36,13 +36,9 @@ class Cabspotting(TextSource):
     patterns = ("new_*.txt",)
     bytes_per_row = 33
 
-    def dialect(self) -> tuple[str, str]:
-        """Separated by single spaces, no quotes."""
-        return " ", ""
-
     def prologue(self, file: str, head: bytes) -> Prologue:
-        """No header."""
-        return Prologue(("latitude", "longitude", "occupied", "time"))
+        """No header, separated by single spaces."""
+        return Prologue(("latitude", "longitude", "occupied", "time"), separator=" ")
 
     def wanted(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
         """Everything but whether the cab was occupied."""

@@ -63,10 +63,6 @@ class Csv(MappedColumns, TextSource):
         if not self.separator or self.separator == self.quote:
             raise ParameterError("separator", self.separator, "one ASCII character that is not the quote")
 
-    def dialect(self) -> tuple[str, str]:
-        """Separator and quote."""
-        return self.separator, self.quote
-
     def prologue(self, file: str, head: bytes) -> Prologue:
         """Column names from the first line, or made up for as many fields as it has."""
         line = head.split(b"\n", 1)[0]
@@ -80,8 +76,9 @@ class Csv(MappedColumns, TextSource):
         except csv.Error as error:
             raise DataError(f"{file}, line 1: {error}") from error
         if not self.header:
-            return Prologue(tuple(f"column_{i + 1}" for i in range(len(fields))))
-        return Prologue(tuple(name.strip() for name in fields), n_lines=1)
+            columns = tuple(f"column_{i + 1}" for i in range(len(fields)))
+            return Prologue(columns, 0, self.separator, self.quote)
+        return Prologue(tuple(name.strip() for name in fields), 1, self.separator, self.quote)
 
     def wanted(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
         """Columns of the mapping; raises `DataError` that lists those there are."""
@@ -94,7 +91,7 @@ class Csv(MappedColumns, TextSource):
 
     def events(self, rows: Rows, batch: Batch) -> pl.DataFrame:
         """Columns under their common names, times parsed."""
-        found = self.find_columns(batch.columns, batch.segments[0].file)
+        found = self.find_columns(batch.format.columns, batch.segments[0].file)
         frame = rows.raw.select(pl.col(name).alias(part) for part, name in found.items())
         return frame.with_columns(self._time.milliseconds(frame["time"]))
 

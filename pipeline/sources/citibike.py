@@ -1,0 +1,158 @@
+"""Citi Bike trips in New York and Jersey City: what happens at stations, without people."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+from typing import Literal
+
+import numpy as np
+import polars as pl
+
+from mechanisms.core.errors import DataError
+from mechanisms.core.parameters import parameter
+from pipeline.block import EventBlock
+from pipeline.reading.batches import Batch, Prologue
+from pipeline.reading.parsing import Rows, to_blocks, without_position
+from pipeline.reading.text_source import TextSource
+from pipeline.reading.times import TimeFormat
+from pipeline.source import Span
+
+ZONE = "America/New_York"
+
+_OLD_FORMATS = ("%m/%d/%Y %H:%M:%S", "%m/%d/%Y %H:%M")
+
+#: What is needed of both ends of a trip, under the names it has had, without regard to case, spaces and underscores.
+_NAMES = {
+    "start_time": ("starttime", "startedat"),
+    "end_time": ("stoptime", "endedat"),
+    "start_station": ("startstationid",),
+    "end_station": ("endstationid",),
+    "start_latitude": ("startstationlatitude", "startlat"),
+    "end_latitude": ("endstationlatitude", "endlat"),
+    "start_longitude": ("startstationlongitude", "startlng"),
+    "end_longitude": ("endstationlongitude", "endlng"),
+}
+#: Durations were dropped in 2021, when identifiers of rides were added.
+_OPTIONAL = {"duration": ("tripduration",), "ride": ("rideid",)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Citibike(TextSource):
+    """Events from the publisher's trip files, before 2021 (``starttime``) and since (``started_at``).
+
+    There is no rider, so the user is the trip: what is counted is trips at stations, not distinct people
+    (``has_people`` is False). Times are local in New York. A trip that starts or ends in the hour that exists twice is
+    placed by its duration where there is one, else as early as possible without ending before it starts. Trips of any
+    length are kept.
+
+    Parameters
+    ----------
+    events_of
+        ``start``, ``end`` or ``both`` ends of each trip; with ``both`` a trip is two rows.
+
+    References
+    ----------
+    Citi Bike system data, Motivate International / NYC Bike Share, under its data use policy.
+
+    Examples
+    --------
+    >>> Citibike(path="JC-202003-citibike-tripdata.csv").has_people
+    False
+    """
+
+    events_of: str = parameter("both", choices=("start", "end", "both"), doc="which ends of a trip are events")
+
+    has_people = False
+    patterns = ("*tripdata*.csv",)
+    bytes_per_row = 180
+
+    def prologue(self, file: str, head: bytes) -> Prologue:
+        """Header under today's names."""
+        line = head.split(b"\n", 1)[0].decode("utf-8", "replace").rstrip("\r")
+        given = ["".join(name.lower().split()).replace("_", "") for name in next(csv.reader([line]), [])]
+        names = {old: new for new, olds in (_NAMES | _OPTIONAL).items() for old in olds}
+        return Prologue(tuple(names.get(name, name) for name in given), n_lines=1, quote='"')
+
+    def wanted(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
+        """Time, station and coordinates of both ends; raises `DataError` where one is missing."""
+        missing = [name for name in _NAMES if name not in columns]
+        if missing:
+            raise DataError(f"{file}: no column is known as the {missing[0]} of trips (columns: {', '.join(columns)})")
+        present = [name for name in columns if name in _NAMES or name in _OPTIONAL]
+        is_number = {name: name == "duration" or name.endswith("itude") for name in present}
+        return {name: pl.Float64 if is_number[name] else pl.String for name in present}
+
+    def read(self, span: Span) -> Iterator[EventBlock]:
+        """Read the files of a span; of each batch first the starts, then the ends."""
+        ends = ("start", "end") if self.events_of == "both" else (self.events_of,)
+        for batch, rows in self.parsed(span):
+            both = self.events(rows, batch)
+            for end in ends:
+                events = both.select("user", pl.col(f"^{end}_.*$").name.map(lambda name: name.split("_")[1]))
+                events = events.with_columns(without_position().alias("problem"))
+                yield from to_blocks(batch, rows, events, self.explain, self.block_rows)
+                # A row that is no trip at all is rejected once.
+                rows = replace(rows, problems={})
+
+    def events(self, rows: Rows, batch: Batch) -> pl.DataFrame:
+        """Trips: ``user``, and the other columns of an `EventBlock` for both ends, such as ``start_time``."""
+        raw = rows.raw
+        trips = raw["ride"] if "ride" in raw.columns else _numbered(rows, batch)
+        columns = {f"{end}_time": times for end, times in trip_times(raw).to_dict().items()}
+        for end in ("start", "end"):
+            station = raw[f"{end}_station"]
+            columns[f"{end}_place"] = station.set(station == "NULL", None)
+            columns[f"{end}_latitude"] = raw[f"{end}_latitude"]
+            columns[f"{end}_longitude"] = raw[f"{end}_longitude"]
+        return pl.DataFrame({"user": trips, **columns})
+
+
+def trip_times(raw: pl.DataFrame) -> pl.DataFrame:
+    """Milliseconds UTC of the ``start`` and ``end`` of trips, null where a local time cannot be read.
+
+    Examples
+    --------
+    The clocks went back at 2:00: the trip took ten minutes, not seventy.
+
+    >>> trip = {"start_time": ["2020-11-01 01:55:00"], "end_time": ["2020-11-01 01:05:00"], "duration": [600.0]}
+    >>> trip_times(pl.DataFrame(trip)).cast(pl.Datetime("ms")).row(0)
+    (datetime.datetime(2020, 11, 1, 5, 55), datetime.datetime(2020, 11, 1, 6, 5))
+    """
+    early = {end: _milliseconds(raw[f"{end}_time"], "earliest") for end in ("start", "end")}
+    late = {end: _milliseconds(raw[f"{end}_time"], "latest") for end in ("start", "end")}
+    times = pl.DataFrame(early)
+    rows = ((early["start"] != late["start"]) | (early["end"] != late["end"])).arg_true()
+    if not len(rows):
+        return times
+    n = len(rows)
+    starts = np.array([column["start"][rows].to_numpy() for column in (early, early, late, late)], dtype=float)
+    ends = np.array([column["end"][rows].to_numpy() for column in (early, late, early, late)], dtype=float)
+    took = ends - starts
+    seconds = raw["duration"][rows].to_numpy() if "duration" in raw.columns else np.full(n, np.nan)
+    error = np.where(np.isnan(seconds), np.maximum(-took, 0.0), np.abs(took - 1000.0 * seconds))
+    best = np.argmin(np.where(np.isnan(error), np.inf, error), axis=0)
+    chosen = {"start": starts[best, np.arange(n)], "end": ends[best, np.arange(n)]}
+    columns = {
+        end: times[end].scatter(rows, pl.Series(values, nan_to_null=True).cast(pl.Int64))
+        for end, values in chosen.items()
+    }
+    return pl.DataFrame(columns)
+
+
+def _milliseconds(text: pl.Series, ambiguous: Literal["earliest", "latest"]) -> pl.Series:
+    times = TimeFormat("iso", ZONE, ambiguous).milliseconds(text)
+    for format in _OLD_FORMATS:
+        if times.null_count():
+            others = TimeFormat(format, ZONE, ambiguous).milliseconds(text)
+            times = pl.select(pl.coalesce(times, others)).to_series()
+    return times
+
+
+def _numbered(rows: Rows, batch: Batch) -> pl.Series:
+    """File and line as the name of a trip."""
+    segments, lines = batch.locate(rows.lines())
+    files = pl.Series([PurePath(segment.file).name for segment in batch.segments])[segments]
+    return files + ":" + pl.Series(lines).cast(pl.String)

@@ -1,0 +1,100 @@
+"""Foursquare check-ins in New York and Tokyo (TSMC2014), as published and as split again by later papers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import polars as pl
+
+from mechanisms.core.errors import DataError
+from pipeline.block import EventBlock
+from pipeline.reading.batches import Batch, Prologue
+from pipeline.reading.parsing import Rows, to_blocks
+from pipeline.reading.text_source import TextSource
+from pipeline.reading.times import TimeFormat
+from pipeline.source import Span
+
+#: Columns of the publisher's files, which have no header; the later ones name theirs likewise.
+_PUBLISHED = ("user_id", "POI_id", "POI_catid", "POI_catname", "latitude", "longitude", "timezone", "UTC_time")
+_WANTED: dict[str, type[pl.DataType]] = {
+    "user_id": pl.Int64,
+    "POI_id": pl.String,
+    "latitude": pl.Float64,
+    "longitude": pl.Float64,
+    "UTC_time": pl.String,
+}
+_CHECK_IN = ("user", "place", "time")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Foursquare(TextSource):
+    """Events from check-ins in any of three formats, told apart by their first line.
+
+    * the publisher's ``dataset_TSMC2014_*.txt``: tab-separated, no header, Latin-1,
+      ``Tue Apr 03 18:00:09 +0000 2012``;
+    * CSV with the same columns by name, and more (``iPCM_*``);
+    * CSV with ISO times in ``UTC_time`` (``GANPOI_*``).
+
+    Only the UTC time is used: some offsets beside it are of another continent. The later files overlap, so a check-in
+    (user, place, time) that an earlier file has too is rejected; a repetition within one file is kept.
+
+    Notes
+    -----
+    All files are one span, because each is compared with those before. Memory: three numbers a check-in.
+
+    References
+    ----------
+    D. Yang, D. Zhang, V. Zheng, Z. Yu. Modeling user activity preference by leveraging user spatial temporal
+    characteristics in LBSNs. IEEE Transactions on Systems, Man, and Cybernetics: Systems 45 (1), 2015.
+
+    Examples
+    --------
+    >>> Foursquare(path="foursquare").prologue("a.csv", b"user_id,POI_id\\n1,x\\n").columns
+    ('user_id', 'POI_id')
+    """
+
+    patterns = ("*TSMC2014*.txt", "*.csv")
+    bytes_per_row = 150
+
+    def prologue(self, file: str, head: bytes) -> Prologue:
+        """Header, or the publisher's columns where there is none."""
+        line = head.split(b"\n", 1)[0].decode("latin-1").strip()
+        if not line.startswith("user_id"):
+            return Prologue(_PUBLISHED, separator="\t", encoding="latin-1")
+        return Prologue(tuple(line.split(",")), n_lines=1, quote='"')
+
+    def wanted(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
+        """User, place, coordinates and UTC time; raises `DataError` where one is missing."""
+        missing = [name for name in _WANTED if name not in columns]
+        if missing:
+            raise DataError(f"{file}: there is no column {missing[0]!r} (columns: {', '.join(columns)})")
+        return _WANTED
+
+    def spans(self) -> list[Span]:
+        """All files together."""
+        return [Span(0, tuple(self.files()))]
+
+    def events(self, rows: Rows, batch: Batch) -> pl.DataFrame:
+        """Rows under their common names, times parsed."""
+        text = rows.raw["UTC_time"]
+        time = TimeFormat("iso").milliseconds(text)
+        if time.null_count():
+            weekday_first = TimeFormat("%a %b %d %H:%M:%S %z %Y").milliseconds(text)
+            time = pl.select(pl.coalesce(time, weekday_first).alias("time")).to_series()
+        return rows.raw.select("latitude", "longitude", user="user_id", time=time, place="POI_id")
+
+    def read(self, span: Span) -> Iterator[EventBlock]:
+        """Read the files of a span; what an earlier file had is rejected in the later ones."""
+        seen: pl.DataFrame | None = None
+        order: dict[str, int] = {}
+        for batch, rows in self.parsed(span):
+            events = self.events(rows, batch)
+            files = pl.Series([order.setdefault(segment.file, len(order)) for segment in batch.segments])
+            keys = events.select(*_CHECK_IN, files[rows.segments(batch)].alias("file"))
+            seen = keys if seen is None else pl.concat([seen, keys])
+            seen = seen.group_by(_CHECK_IN).agg(pl.col("file").min())
+            first = keys.join(seen, on=_CHECK_IN, how="left", maintain_order="left")
+            repeats = pl.when(first["file"] > first["file_right"]).then(pl.lit("same check-in as in an earlier file"))
+            events = events.with_columns(repeats.alias("problem"))
+            yield from to_blocks(batch, rows, events, self.explain, self.block_rows)
