@@ -36,6 +36,7 @@ output:
   path: runs/example
 """
 
+METRICS = "mre, mre_top, mae, hotspot_f1, kendall_tau, hotspot_rank_tau, js_distance, js_divergence, pearson"
 ROOT_KEYS = (
     "name, mode, seed, noise_key, source, space, sensors, windows, bounding, landmarks, budget_period, mechanism, "
     "accountants, utility, output, on_exhausted, allow_no_guarantee, plugins"
@@ -410,6 +411,21 @@ WRONG = {
         "seed: 7",
         "budget_period: 30m",
         ["3: budget_period: '30m' is not allowed; it must be at least one window (1h)"],
+    ),
+    "unknown metric": (
+        "[mae]",
+        "[mae, persson]",
+        [f"21: utility[1]: 'persson' is not allowed; it must be one of {METRICS} (did you mean 'pearson'?)"],
+    ),
+    "unknown metric like no other": (
+        "[mae]",
+        "[mae, 5]",
+        [f"21: utility[1]: 5 is not allowed; it must be one of {METRICS}"],
+    ),
+    "the same metric twice": (
+        "[mae]",
+        "[mae, mae]",
+        ["21: utility[1]: 'mae' is not allowed; it must be listed once only"],
     ),
     "the same accountant twice": (
         "[{type: landmark_budget}]",

@@ -10,6 +10,7 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any, Literal, Union
 
+from evaluation.utility import METRICS
 from mechanisms.core.parameters import Parameter
 from mechanisms.core.registry import Registry
 from pipeline.configuration.values import A_DURATION, A_TIME, format_duration, format_time
@@ -123,6 +124,8 @@ def _phrase_of_scalar(hint: Any, declared: Parameter) -> str:
         return f"{A_DURATION}{_limits(declared, format_duration)}"
     if declared.kind == "time":
         return f"{A_TIME}{_limits(declared, format_time)}"
+    if declared.kind == "metric":
+        return f"one of {', '.join(METRICS)}"
     if declared.kind == "path":
         return "an existing file or folder"
     if declared.kind == "key":

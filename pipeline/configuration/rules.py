@@ -20,9 +20,8 @@ from pipeline.source import Source
 from pipeline.space import Space
 from pipeline.window import Calendar, Windows
 
-#: A hundred years of hours and a thousand times more than anybody reads.
+#: Ten million hours are 1,100 years; ten million cells are 80 MB a window.
 MAX_WINDOWS = 10_000_000
-
 MAX_CELLS = 10_000_000
 _FIRST_ROWS = 1_000
 
@@ -174,6 +173,13 @@ def accountants_are_different(accountants: tuple[Accountant, ...]) -> Iterator[F
             yield Finding(("accountants", i, "type"), "", f"different from accountants[{accountants.index(one)}]")
 
 
+def metrics_are_different(utility: tuple[str, ...]) -> Iterator[Finding]:
+    """A metric is asked for once."""
+    for i, name in enumerate(utility):
+        if name in utility[:i]:
+            yield Finding(("utility", i), name, "listed once only")
+
+
 def overlapping_windows_are_accounted(accountants: tuple[Accountant, ...], windows: Windows) -> Iterator[Finding]:
     """Some theorems hold only where an event is in one window."""
     for i, one in enumerate(accountants):
@@ -203,6 +209,7 @@ RULES: tuple[Rule, ...] = (
     landmarks_are_in_the_run,
     sensors_are_cells,
     accountants_are_different,
+    metrics_are_different,
     overlapping_windows_are_accounted,
     output_is_not_an_input,
 )

@@ -56,7 +56,9 @@ class RunConfig(Checked):
     )
     mechanism: tuple[Mechanism, ...] = parameter(doc="what is released: steps on events, then one that releases")
     accountants: tuple[Accountant, ...] = parameter((), doc="who keeps the books")
-    utility: tuple[str, ...] = parameter((), doc="metrics of the released against the true counts (simulation only)")
+    utility: tuple[str, ...] = parameter(
+        (), kind="metric", doc="metrics of released against true counts (simulation only)"
+    )
     output: Output = parameter(doc="what is written, and where")
     on_exhausted: Literal["stop", "repeat"] = parameter(
         "stop", doc="when a budget would be exceeded: stop the run (exit code 3), or go on with refused rows"

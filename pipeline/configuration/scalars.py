@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import typing
 from pathlib import Path
 from typing import Any, Literal
 
+from evaluation.utility import METRICS
 from mechanisms.core.parameters import Parameter
 from pipeline.configuration.document import Node, Scalar
 from pipeline.configuration.files import find
@@ -31,7 +33,7 @@ def scalar(node: Node, hint: Any, declared: Parameter, folder: Path | None) -> A
     hint
         The type: bool, int, float, str, `pathlib.Path`, a Literal or Any.
     declared
-        Its ``kind`` says how durations, times and paths are read.
+        Its ``kind`` says how durations, times, paths and metrics are read.
     folder
         Where paths are looked for after the working directory.
 
@@ -121,5 +123,12 @@ def _key(value: Any, folder: Path | None) -> str:
     return text
 
 
+def _metric(value: Any, folder: Path | None) -> str:
+    if value not in METRICS:
+        near = difflib.get_close_matches(str(value), METRICS, n=1)
+        raise Wrong(f"one of {', '.join(METRICS)} (did you mean {near[0]!r}?)" if near else None)
+    return _text(value)
+
+
 _TYPES: dict[Any, Any] = {bool: _boolean, int: _integer, float: _number, str: _text, Path: _text}
-_KINDS: dict[str | None, Any] = {"duration": _duration, "time": _time, "path": _input, "key": _key}
+_KINDS: dict[str | None, Any] = {"duration": _duration, "time": _time, "path": _input, "key": _key, "metric": _metric}

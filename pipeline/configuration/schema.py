@@ -6,6 +6,7 @@ import typing
 from pathlib import Path
 from typing import Any, Literal
 
+from evaluation.utility import METRICS
 from mechanisms.core.parameters import Parameter
 from pipeline.configuration.fields import Field, alternatives, fields_of, is_section, is_tuple
 from pipeline.configuration.plugins import UNIONS, plugins_of
@@ -105,6 +106,8 @@ def _scalar(hint: Any, declared: Parameter) -> dict[str, Any]:
         return {"anyOf": [{"type": "string", "pattern": DURATION_PATTERN}, {"const": 0}]}
     if declared.kind == "time":
         return {"type": "string", "pattern": TIME_PATTERN}
+    if declared.kind == "metric":
+        return {"enum": list(METRICS)}
     bounds = {word: getattr(declared, name) for name, word in _BOUNDS.items() if getattr(declared, name) is not None}
     if hint is float and not bounds.keys() & {"maximum", "exclusiveMaximum"}:
         infinite = ["inf"] if bounds else ["inf", "-inf"]
