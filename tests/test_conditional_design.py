@@ -94,6 +94,15 @@ def test_worst_length_scale_is_above_a_fine_scan():
         assert value == pytest.approx(loss(at) * 1.001)
 
 
+@pytest.mark.parametrize("log_peak", np.linspace(0.5, 0.65, 7))
+def test_a_peak_between_grid_points_is_found(log_peak):
+    value, at = worst_length_scale(
+        lambda scale: 1 + math.exp(-(((math.log(scale) - log_peak) / 0.15) ** 2)), TIMES, 9.0
+    )
+    assert 2.0 <= value <= 2.0 * 1.001
+    assert math.log(at) == pytest.approx(log_peak, abs=0.02)
+
+
 def test_worst_length_scale_of_sigma_and_of_the_longest():
     def needed(scale):
         return smallest_sigma(1.0, TIMES, [4], scale, 1.0, 2.0)
