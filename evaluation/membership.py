@@ -107,6 +107,5 @@ def membership_auc(
         n_samples=n_samples,
         n_components=n_components,
         seed=seed,
-        share_gram=False,
     )
     return game.attack(target, defense=defense, attack=attack).auc

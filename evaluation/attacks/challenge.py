@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from evaluation.attacks.pca_attack import PcaAttack
+from evaluation.attacks.pca_attack import PcaAttack, fit_logistic
 from evaluation.attacks.priors import Samples
 from evaluation.attacks.scores import area_under_curve, auc_interval
-from evaluation.attacks.statistics_attack import StatisticsAttack
+from evaluation.attacks.user_space import inverse_scale
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,28 @@ class AttackResult:
         return self.auc - 0.5
 
 
+def standardize_in_place(features: NDArray[np.float64], n_train: int) -> None:
+    """Give the first `n_train` samples mean 0 and deviation 1 in every feature, and shift and scale all alike.
+
+    Features that do not vary among them become 0 everywhere.
+
+    Examples
+    --------
+    >>> features = np.array([[1.0, 5.0], [3.0, 5.0], [5.0, 6.0]])
+    >>> standardize_in_place(features, 2)
+    >>> features
+    array([[-1.,  0.],
+           [ 1.,  0.],
+           [ 3.,  0.]])
+    """
+    mean = features[:n_train].mean(axis=0)
+    features -= mean
+    deviations = features[:n_train].std(axis=0)
+    # The mean of equal numbers is off by rounding; that must not look like a deviation.
+    deviations[deviations <= n_train * np.finfo(float).eps * np.abs(mean)] = 0
+    features *= inverse_scale(deviations)
+
+
 def challenge(
     target: int,
     samples: Samples,
@@ -55,12 +77,12 @@ def challenge(
     """Result of one attack (``pca`` or ``statistics``) on the features (n_samples, n_features) of a game."""
     n_train, n_challenges = samples.n_train, samples.labels.size - samples.n_train
     known, hidden = samples.labels[:n_train], samples.labels[n_train:]
-    adversary: PcaAttack | StatisticsAttack
     if attack == "pca":
         adversary = PcaAttack.fit(features[:n_train], known, n_components)
+        weights, scores = adversary.weights, adversary.scores(features[n_train:])
     else:
-        adversary = StatisticsAttack.fit(features[:n_train], known)
-    auc = area_under_curve(hidden, adversary.scores(features[n_train:]))
-    n_positive = int(hidden.sum())
+        weights, intercept = fit_logistic(features[:n_train], known)
+        scores = features[n_train:] @ weights + intercept
+    auc, n_positive = area_under_curve(hidden, scores), int(hidden.sum())
     limits = auc_interval(auc, n_positive, n_challenges - n_positive, confidence)
-    return AttackResult(target, auc, *limits, n_train, n_challenges, adversary.weights.size)
+    return AttackResult(target, auc, *limits, n_train, n_challenges, weights.size)

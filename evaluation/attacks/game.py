@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
-from evaluation.attacks.challenge import AttackResult, challenge
+from evaluation.attacks.challenge import AttackResult, challenge, standardize_in_place
 from evaluation.attacks.periods import Period, game_blocks
 from evaluation.attacks.priors import PRIORS, Known, Samples, known_users, past_samples, subset_samples
 from evaluation.attacks.released import Defense, flat, released_features
@@ -47,16 +47,19 @@ class MembershipGame:
         gives one for each past block and one challenge; not used if `groups` is given.
     n_components
         Most principal components to extract; the rank of the training samples may allow fewer.
+    standardize
+        Divide every count by its deviation over the training samples before the components are extracted (always
+        done for ``statistics``): a stronger attack wherever a defense adds noise to some of them. False shares
+        the inner products of all users, U·Uᵀ, between targets; standardised ones are each target's own.
     seed
         Fixes every group and every defense. A target's game depends on the seed and the target only: not on the
         order of targets or the number of jobs, so that an interrupted run goes on with the targets that are left.
-    share_gram
-        Keep U·Uᵀ of all users for the next target; False computes it for the users of each target.
 
     Notes
     -----
-    Memory: the presence (one byte an entry, by reference), 8·(n_blocks·n_users)² bytes of U·Uᵀ, and for each target
-    attacked at one time about 16·n_samples·n_known bytes undefended and 24·n_samples·n_windows·n_cells defended.
+    Memory: the presence (one byte an entry, by reference), and for each target attacked at one time about
+    8·n_known·n_blocks·(n_windows·n_cells + 4·n_known·n_blocks + 3·n_samples) bytes undefended and
+    24·n_samples·n_windows·n_cells defended; 8·(n_blocks·n_users)² once if U·Uᵀ is shared.
     Pyrgelis, Troncoso, De Cristofaro, POMACS 2020, section 2.2.
 
     Examples
@@ -81,8 +84,8 @@ class MembershipGame:
         inference: Period,
         n_samples: int,
         n_components: int = 600,
+        standardize: bool = True,
         seed: int = 0,
-        share_gram: bool = True,
     ) -> None:
         if prior not in PRIORS:
             raise ParameterError("prior", prior, "one of " + ", ".join(PRIORS))
@@ -97,8 +100,9 @@ class MembershipGame:
         if prior != "subset" and groups < 2:
             raise ParameterError("groups", groups, "at least 2, so that one is with and one without the target")
         self.prior, self.group_size, self.known, self.groups = prior, group_size, known, groups
-        self.n_samples, self.n_components, self.seed = n_samples, n_components, seed
-        self.space = UserSpace(presence, blocks, shared=share_gram)
+        self.n_samples, self.n_components = n_samples, n_components
+        self.standardize, self.seed = standardize, seed
+        self.space = UserSpace(presence, blocks)
 
     def samples(self, target: int) -> Samples:
         """Labelled groups of one target's game, always the same for the same seed."""
@@ -145,13 +149,15 @@ class MembershipGame:
         with BLAS.limit(limits=1 if in_user_space else None):
             samples = self.samples(target)
             if in_user_space:
-                features = self.space.embedding(samples.users).coordinates(samples)
+                features = self.space.embedding(samples, standardize=self.standardize).coordinates(samples)
             else:
                 summary = flat if attack == "pca" else cell_statistics
                 seed = [self.seed, target, 1]  # the groups come from [seed, target]
                 features = released_features(
                     self.space, samples, summary, defense=defense, strategic=strategic, seed=seed
                 )
+                if self.standardize or attack == "statistics":
+                    standardize_in_place(features, samples.n_train)
             return challenge(
                 target, samples, features, attack=attack, n_components=self.n_components, confidence=confidence
             )
@@ -172,8 +178,8 @@ class MembershipGame:
             yield from (self.attack(target, **options) for target in targets)
             return
         waiting = list(targets)
-        if waiting and options.get("defense") is None:
-            self.space.embedding(self.samples(waiting[0]).users)  # what threads would each compute
+        if waiting and not self.standardize:
+            self.space.gram(self.samples(waiting[0]).users)  # shared: not to be computed by every thread
         pool = ThreadPoolExecutor(n_jobs)
         try:
             with BLAS.limit(limits=1):

@@ -9,9 +9,7 @@ from numpy.typing import NDArray
 
 from evaluation.attacks.game import MembershipGame
 from evaluation.attacks.pca_attack import PcaAttack
-from evaluation.attacks.priors import Samples
-from evaluation.attacks.released import SAMPLES_AT_ONCE
-from evaluation.attacks.user_space import UserSpace, checked_binary
+from evaluation.attacks.user_space import checked_binary, inverse_scale
 from mechanisms.core.errors import ParameterError
 
 Array = NDArray[np.float64]
@@ -51,14 +49,15 @@ def component_loadings(game: MembershipGame, target: int, n_top: int = 5) -> Arr
     if n_top < 1:
         raise ParameterError("n_top", n_top, "at least 1")
     samples, space = game.samples(target), game.space
-    embedding = space.embedding(samples.users)
+    embedding = space.embedding(samples, standardize=game.standardize)
     coordinates, n_train = embedding.coordinates(samples), samples.n_train
     attack = PcaAttack.fit(coordinates[:n_train], samples.labels[:n_train], game.n_components)
     top = np.argsort(-np.abs(attack.weights), kind="stable")[:n_top]
     directions = space.lift(embedding, samples.users, attack.components.directions[top])
-    covariances = directions * attack.components.variances[top, None]
-    scales = np.sqrt(attack.components.variances[top, None]) * _deviations(space, samples)
-    correlations = np.divide(np.abs(covariances), scales, out=np.zeros_like(covariances), where=scales > 0)
+    unscaled = inverse_scale(space.deviations(samples))
+    if game.standardize:
+        unscaled = unscaled**2  # once for the direction, once for the correlation
+    correlations = np.abs(directions) * np.sqrt(attack.components.variances[top, None]) * unscaled
     loadings: Array = correlations.sum(axis=0).reshape(space.shape).T
     return loadings
 
@@ -92,15 +91,3 @@ def sort_by_popularity(loadings: Array, binary: NDArray[Any]) -> tuple[Array, ND
     cells = np.argsort(counts.sum(axis=1), kind="stable")
     windows = np.argsort(counts.sum(axis=0), kind="stable")
     return loadings[np.ix_(cells, windows)], cells, windows
-
-
-def _deviations(space: UserSpace, samples: Samples) -> Array:
-    """Standard deviation of every count over the training samples, some samples at a time."""
-    train = np.arange(samples.n_train)
-    totals = np.zeros((2, space.shape[0] * space.shape[1]), dtype=np.int64)
-    for start in range(0, train.size, SAMPLES_AT_ONCE):
-        counts = space.counts(samples, train[start : start + SAMPLES_AT_ONCE]).reshape(-1, totals.shape[1])
-        totals += np.stack([counts.sum(axis=0), (counts**2).sum(axis=0)])
-    # Integers up to here: the difference of squares is exact.
-    deviations: Array = np.sqrt((train.size * totals[1] - totals[0] ** 2) / (train.size * (train.size - 1)))
-    return deviations

@@ -40,7 +40,7 @@ class PrincipalComponents:
         --------
         >>> components, scores = PrincipalComponents.fit(np.array([[0.0, 0.0], [2.0, 2.0], [4.0, 4.0]]), 2)
         >>> components.variances
-        array([8.])
+        array([5.33333333])
         """
         mean = samples.mean(axis=0)
         centred = samples - mean
@@ -54,7 +54,7 @@ class PrincipalComponents:
         scale = np.sqrt(values)
         directions = (vectors / scale).T @ centred if wide else vectors.T
         scores = vectors * scale if wide else centred @ vectors
-        return cls(mean, directions, values / (len(samples) - 1)), scores
+        return cls(mean, directions, values / len(samples)), scores
 
     def scores(self, samples: Array) -> Array:
         """Coordinates (n_samples, n_components) of samples along the components."""

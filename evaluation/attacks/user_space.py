@@ -3,6 +3,7 @@
 An aggregate is A = G·U: group membership G (n_samples, n_users) times presence U (n_users, n_windows·n_cells). All
 that principal components and logistic regression need of A are inner products, A·Aᵀ = G·(U·Uᵀ)·Gᵀ, so a factor
 L·Lᵀ = U·Uᵀ turns every aggregate into G·L, of as many coordinates as there are users and with the same distances.
+With counts standardised by D, the same holds for U·D⁻¹.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from numpy.typing import NDArray
 from evaluation.attacks.priors import Samples
 from mechanisms.core.errors import ParameterError
 
-COLUMNS_AT_ONCE = 1 << 15
+COLUMNS_AT_ONCE = 1 << 13
+EXACT_IN_SINGLE = 1 << 24  # integers below have exact single-precision sums
 
 
 def checked_binary(binary: NDArray[Any]) -> NDArray[np.bool_]:
@@ -32,9 +34,14 @@ def checked_binary(binary: NDArray[Any]) -> NDArray[np.bool_]:
     return array
 
 
+def inverse_scale(deviations: NDArray[np.float64]) -> NDArray[np.float64]:
+    """1/deviation, and 0 for what never varies: no component of the training samples points there."""
+    return np.divide(1.0, deviations, out=np.zeros_like(deviations), where=deviations > 0)
+
+
 @dataclass(frozen=True)
 class Embedding:
-    """Isometric coordinates of aggregates of some users.
+    """Isometric coordinates of (standardised) aggregates of some users.
 
     Attributes
     ----------
@@ -46,6 +53,15 @@ class Embedding:
 
     factor: NDArray[np.float64]
     inverse: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, gram: NDArray[np.float64], n_blocks: int) -> Embedding:
+        """Factor a matrix of inner products between rows of (block, user); O((n_blocks·n_known)³)."""
+        values, vectors = np.linalg.eigh(gram)
+        kept = values > values[-1] * values.size * np.finfo(float).eps
+        scale = np.sqrt(values[kept])
+        factor = (vectors[:, kept] * scale).reshape(n_blocks, -1, scale.size)
+        return cls(factor, (vectors[:, kept] / scale).T)
 
     def coordinates(self, samples: Samples) -> NDArray[np.float64]:
         """Coordinates (n_samples, rank) of the aggregates; O(n_samples·n_known·rank)."""
@@ -65,9 +81,11 @@ class UserSpace:
         Whether a user was in a cell during a window; kept by reference, one byte an entry.
     blocks (n_blocks, n_block_windows)
         Window indices of each block.
-    shared
-        Compute U·Uᵀ of all users once, for many targets: O((n_blocks·n_users)²·n_cells·n_block_windows) time and
-        8·(n_blocks·n_users)² bytes. Otherwise only for the users asked for, each time.
+
+    Notes
+    -----
+    The first use of unscaled inner products computes U·Uᵀ of all users, once for all targets:
+    O((n_blocks·n_users)²·n_cells·n_block_windows) time and 8·(n_blocks·n_users)² bytes.
 
     Examples
     --------
@@ -77,8 +95,8 @@ class UserSpace:
            [1., 2.]])
     """
 
-    def __init__(self, binary: NDArray[np.bool_], blocks: NDArray[np.intp], *, shared: bool = True) -> None:
-        self.binary, self.blocks, self.shared = binary, blocks, shared
+    def __init__(self, binary: NDArray[np.bool_], blocks: NDArray[np.intp]) -> None:
+        self.binary, self.blocks = binary, blocks
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -91,17 +109,40 @@ class UserSpace:
         flat: NDArray[np.float32] = rows.reshape(users.size, -1).astype(np.float32)
         return flat
 
-    def gram(self, users: NDArray[np.intp]) -> NDArray[np.float64]:
-        """Inner products (n_blocks·n_known, n_blocks·n_known) between rows of (block, user)."""
-        if not self.shared:
-            return self._products(users)
+    def gram(self, users: NDArray[np.intp], scale: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+        """Inner products between the rows of (block, user), of columns times `scale` if given.
+
+        The result is (n_blocks·n_known, n_blocks·n_known); with a scale nothing is shared between targets.
+        """
+        if scale is not None:
+            return self._products(users, scale)
         rows = (np.arange(len(self.blocks))[:, None] * len(self.binary) + users).ravel()
         products: NDArray[np.float64] = self._everybody[np.ix_(rows, rows)]
         return products
 
-    def embedding(self, users: NDArray[np.intp]) -> Embedding:
-        """Coordinates for aggregates of these users; O((n_blocks·n_known)³), kept if they are everybody."""
-        return self._whole if self.shared and users.size == len(self.binary) else self._factor(users)
+    def embedding(self, samples: Samples, *, standardize: bool) -> Embedding:
+        """Coordinates for the aggregates of a game, their counts standardised over the training samples or not."""
+        users = samples.users
+        if standardize:
+            return Embedding.of(self.gram(users, inverse_scale(self.deviations(samples))), len(self.blocks))
+        return self._whole if users.size == len(self.binary) else self._embedded(users)
+
+    def deviations(self, samples: Samples) -> NDArray[np.float64]:
+        """Standard deviation of every count over the training samples, exact before its square root.
+
+        From how often two users share a group, O(n_blocks·n_known²·n_windows·n_cells): no aggregate is formed.
+        """
+        totals = np.zeros((2, self.shape[0] * self.shape[1]))
+        trained = samples.blocks[: samples.n_train]
+        for block in np.unique(trained):
+            members = samples.members[: samples.n_train][trained == block].astype(float)
+            exact = np.float32 if members.sum() < EXACT_IN_SINGLE else np.float64
+            rows, together = self.presence(samples.users, int(block)), (members.T @ members).astype(exact)
+            totals[0] += members.sum(axis=0) @ rows
+            totals[1] += np.einsum("uf,uf->f", rows, together @ rows, dtype=float)
+        variances = (samples.n_train * totals[1] - totals[0] ** 2) / samples.n_train**2
+        deviations: NDArray[np.float64] = np.sqrt(variances)
+        return deviations
 
     def counts(self, samples: Samples, chosen: NDArray[np.intp]) -> NDArray[np.int64]:
         """Aggregates (n_chosen, n_windows, n_cells) of the chosen samples, 8 bytes an entry."""
@@ -113,28 +154,24 @@ class UserSpace:
         return counts
 
     def lift(self, embedding: Embedding, users: NDArray[np.intp], directions: NDArray[np.float64]) -> NDArray[Any]:
-        """Directions (k, rank) of the coordinates as directions (k, n_windows·n_cells) of aggregates."""
+        """Carry directions (k, rank) of the coordinates to counts: (k, n_windows·n_cells), not yet scaled."""
         weights = (directions @ embedding.inverse).reshape(len(directions), len(self.blocks), users.size)
         lifted = np.zeros((len(directions), self.shape[0] * self.shape[1]))
         for block in range(len(self.blocks)):
             lifted += weights[:, block] @ self.presence(users, block)
         return lifted
 
-    def _products(self, users: NDArray[np.intp]) -> NDArray[np.float64]:
-        # Single precision is exact here: sums of fewer than 2**24 zeros and ones a slice.
+    def _products(self, users: NDArray[np.intp], scale: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
         rows = np.concatenate([self.presence(users, block) for block in range(len(self.blocks))])
         products = np.zeros((len(rows), len(rows)))
         for start in range(0, rows.shape[1], COLUMNS_AT_ONCE):
-            part = rows[:, start : start + COLUMNS_AT_ONCE]
+            columns = slice(start, start + COLUMNS_AT_ONCE)
+            part = rows[:, columns] if scale is None else rows[:, columns] * scale[columns]
             products += part @ part.T
         return products
 
-    def _factor(self, users: NDArray[np.intp]) -> Embedding:
-        values, vectors = np.linalg.eigh(self.gram(users))
-        kept = values > values[-1] * values.size * np.finfo(float).eps
-        scale = np.sqrt(values[kept])
-        factor = (vectors[:, kept] * scale).reshape(len(self.blocks), users.size, scale.size)
-        return Embedding(factor, (vectors[:, kept] / scale).T)
+    def _embedded(self, users: NDArray[np.intp]) -> Embedding:
+        return Embedding.of(self.gram(users), len(self.blocks))
 
     @cached_property
     def _everybody(self) -> NDArray[np.float64]:
@@ -142,4 +179,4 @@ class UserSpace:
 
     @cached_property
     def _whole(self) -> Embedding:
-        return self._factor(np.arange(len(self.binary)))
+        return self._embedded(np.arange(len(self.binary)))
