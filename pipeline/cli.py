@@ -157,7 +157,8 @@ def _generate(arguments: argparse.Namespace) -> int:
     return _report(arguments, convert(source, Path(arguments.target)))
 
 
-def _report(arguments: argparse.Namespace, found: dict[str, Any]) -> int:
+def _report(arguments: argparse.Namespace, summary: Any) -> int:
+    found = summary.as_dict()
     if arguments.json:
         _print_json(found)
     else:

@@ -11,11 +11,12 @@ import apache_beam as beam
 
 from mechanisms.core.state import encode_state
 from pipeline import parts, progress
-from pipeline.counting import Fate, GroupCounts, count_block, count_group, summarise_users, visits
+from pipeline.counting import Fate, GroupCounts, count_block, count_group
 from pipeline.paths import PART_ROWS, parts_folder
 from pipeline.plan import STREAM, Plan
 from pipeline.source import Span
 from pipeline.tables import truth_table
+from pipeline.visits import summarise_users
 
 
 class CountSpan(beam.DoFn):
@@ -51,9 +52,9 @@ class CountGroup(beam.DoFn):
     def process(self, element: tuple[tuple[int, int], Iterable[bytes]]) -> Iterator[Any]:
         """Emit (group, counts), and the users' visits where a summary is asked for."""
         (group, shard), pieces = element
-        counts, memberships = count_group(group, pieces, self.plan)
-        if self.plan.config.output.user_summaries:
-            yield beam.pvalue.TaggedOutput(self.USERS, (shard, visits(memberships)))
+        counts, seen = count_group(group, pieces, self.plan)
+        if seen is not None:
+            yield beam.pvalue.TaggedOutput(self.USERS, (shard, seen))
         yield group, counts
 
 

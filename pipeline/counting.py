@@ -15,8 +15,10 @@ from pipeline.block import EventBlock
 from pipeline.bounding import bound
 from pipeline.identity import user_codes
 from pipeline.membership import Memberships, distinct, merge
-from pipeline.packing import distinct_rows, starts_of
+from pipeline.packed import crowded, decode_keys, distinct_keys, encode_keys, general
+from pipeline.packing import starts_of
 from pipeline.plan import Plan
+from pipeline.visits import Visits, packed_visits, visits
 
 Integers = NDArray[np.int64]
 
@@ -71,23 +73,43 @@ def count_block(block: EventBlock, plan: Plan) -> tuple[Fate, Iterator[tuple[tup
 def _split(frame: Any, window: Integers, cell: Integers, plan: Plan) -> Iterator[tuple[tuple[int, int], bytes]]:
     if len(window) == 0:
         return
-    codes, table = user_codes(frame["user"], plan.digest_key)
+    group = (window - 1) // plan.group
+    users = frame["user"]
+    if plan.config.bounding.keep == "hash" and plan.digest_key is None and users.dtype.is_integer():
+        user = users.to_numpy()
+        if plan.layout.holds(user):
+            yield from _split_packed(user, (window - 1) - group * plan.group, cell, group, plan)
+            return
+    codes, table = user_codes(users, plan.digest_key)
     keep = plan.config.bounding.keep
     mark = {"hash": None, "most_frequent": np.ones(len(window), np.int64)}.get(keep, frame["time"].to_numpy())
     window, codes, cell, *marks = distinct(codes, window, cell, mark, keep)
     memberships = Memberships(table[codes], window, cell, marks[0] if marks else None)
     group = (window - 1) // plan.group
-    edges = [*np.flatnonzero(starts_of([group])).tolist(), len(group)]
-    shard = None
-    if plan.n_shards > 1:
-        shard = keyed_hash(plan.hash_key, *memberships.user.T) % np.uint64(plan.n_shards)
-    for first, last in pairwise(edges):
+    for first, last in pairwise([*np.flatnonzero(starts_of([group])).tolist(), len(group)]):
         piece = memberships.take(slice(first, last))
-        if shard is None:
-            yield (int(group[first]), 0), piece.encode()
-            continue
-        for number in np.unique(shard[first:last]):
-            yield (int(group[first]), int(number)), piece.take(shard[first:last] == number).encode()
+        for number, rows in _shards(piece.user.T, plan):
+            yield (int(group[first]), number), (piece if rows is None else piece.take(rows)).encode()
+
+
+def _split_packed(
+    user: Integers, window: Integers, cell: Integers, group: Integers, plan: Plan
+) -> Iterator[tuple[tuple[int, int], bytes]]:
+    keys = plan.layout.pack(user, window, cell)
+    for number in [int(group[0])] if group.min() == group.max() else np.unique(group).tolist():
+        piece = distinct_keys(keys[group == number] if group[0] != number or group.max() != number else keys)
+        for shard, rows in _shards([piece >> plan.layout.place_bits], plan):
+            yield (number, shard), encode_keys(piece if rows is None else piece[rows])
+
+
+def _shards(identity: Iterable[Integers], plan: Plan) -> Iterator[tuple[int, NDArray[np.bool_] | None]]:
+    """Rows of every user shard; None stands for all rows of the only one."""
+    if plan.n_shards == 1:
+        yield 0, None
+        return
+    shard = keyed_hash(plan.hash_key, *identity) % np.uint64(plan.n_shards)
+    for number in np.unique(shard):
+        yield int(number), shard == number
 
 
 @dataclass(frozen=True)
@@ -118,42 +140,34 @@ class GroupCounts:
         )
 
 
-def count_group(group: int, parts: Iterable[bytes], plan: Plan) -> tuple[GroupCounts, Memberships]:
-    """Exact distinct users of one group of windows and one shard of users, bounded."""
-    keep = plan.config.bounding.keep
-    memberships = merge((Memberships.decode(part) for part in parts), keep)
+def count_group(group: int, parts: Iterable[bytes], plan: Plan) -> tuple[GroupCounts, Visits | None]:
+    """Exact distinct users of one group of windows and one shard of users, bounded; visits where a summary is asked."""
+    parts = list(parts)
     first = group * plan.group + 1
     n_windows = min(plan.group, plan.n_windows - first + 1)
+    keys = [decode_keys(part) for part in parts]
+    if all(part is not None for part in keys):
+        return _count_keys(first, n_windows, np.concatenate([k for k in keys if k is not None]), plan)
+    keep = plan.config.bounding.keep
+    blocks = [Memberships.decode(p) if k is None else general(k, plan.layout, first) for p, k in zip(parts, keys)]
+    memberships = merge([block.widened() for block in blocks], keep)
     kept = bound(memberships, plan.max_cells, keep, plan.hash_key)
     place = (memberships.window - first) * plan.n_cells + memberships.cell
     size = n_windows * plan.n_cells
     counts = np.bincount(place, minlength=size).reshape(n_windows, plan.n_cells)
     bounded = counts if kept.all() else np.bincount(place[kept], minlength=size).reshape(counts.shape)
-    return GroupCounts(first, counts, bounded, len(memberships)), memberships
+    seen = visits(memberships) if plan.config.output.user_summaries else None
+    return GroupCounts(first, counts, bounded, len(memberships)), seen
 
 
-def visits(memberships: Memberships) -> tuple[Integers, Integers, Integers, Integers]:
-    """Activity in one group of windows: users, active windows of each, and distinct (user, cell) pairs."""
-    start_user = starts_of(list(memberships.user.T))
-    code = np.cumsum(start_user) - 1
-    start_window = starts_of([code, memberships.window])
-    pair_user, pair_cell = distinct_rows([code, memberships.cell])
-    active = np.bincount(code[start_window], minlength=int(start_user.sum()))
-    return memberships.user[start_user], active, pair_user, pair_cell
-
-
-def summarise_users(parts: Iterable[tuple[Integers, Integers, Integers, Integers]]) -> dict[str, list[int]]:
-    """Per user: distinct cells and active windows over the whole run, from the visits of every group."""
-    identities, active, pair_user, pair_cell = [], [], [], []
-    for user, n_windows, member, cell in parts:
-        identities.append(user)
-        active.append(n_windows)
-        pair_user.append(user[member])
-        pair_cell.append(cell)
-    table, code = np.unique(np.concatenate(identities), axis=0, return_inverse=True)
-    windows = np.bincount(code.ravel(), weights=np.concatenate(active), minlength=len(table))
-    everyone = np.concatenate(pair_user)
-    columns = distinct_rows([*everyone.T, np.concatenate(pair_cell)])
-    start = np.flatnonzero(starts_of(columns[:-1]))
-    n_cells = np.diff(np.append(start, len(columns[0])))
-    return {"cells": n_cells.tolist(), "windows": windows.astype(int).tolist()}
+def _count_keys(first: int, n_windows: int, keys: Integers, plan: Plan) -> tuple[GroupCounts, Visits | None]:
+    layout = plan.layout
+    keys = distinct_keys(keys)
+    counts = layout.count(keys)[:n_windows]
+    over = crowded(keys, layout, plan.max_cells)
+    bounded = counts
+    if len(over):
+        kept = bound(general(over, layout, first), plan.max_cells, "hash", plan.hash_key)
+        bounded = counts - layout.count(over[~kept])[:n_windows]
+    seen = packed_visits(keys, layout) if plan.config.output.user_summaries else None
+    return GroupCounts(first, counts, bounded, len(keys)), seen

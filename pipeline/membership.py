@@ -53,6 +53,12 @@ class Memberships:
         columns = {name: array.astype(np.int64, copy=False) for name, array in arrays.items()}
         return cls(**columns)
 
+    def widened(self) -> Memberships:
+        """The same with identities of two columns, so that integers and digests can be merged."""
+        if self.user.shape[1] == 2:
+            return self
+        return Memberships(np.column_stack([self.user, np.zeros_like(self.user)]), self.window, self.cell, self.mark)
+
     def take(self, rows: NDArray[np.bool_] | Integers | slice) -> Memberships:
         """Some of the rows."""
         mark = None if self.mark is None else self.mark[rows]

@@ -14,6 +14,7 @@ from mechanisms.core.noise import NoiseKey, NoiseSource
 from mechanisms.core.window import Window
 from pipeline.agenda import Agenda
 from pipeline.configuration.run import RunConfig, digest
+from pipeline.packed import Layout
 from pipeline.sensors import SensorSchedule
 from pipeline.space import Space
 from pipeline.window import Calendar
@@ -74,6 +75,11 @@ class Plan:
     def group(self) -> int:
         """Windows whose counts travel together."""
         return max(1, min(GROUP_CELLS // self.n_cells, self.n_windows))
+
+    @cached_property
+    def layout(self) -> Layout:
+        """How memberships of one group are packed into integers."""
+        return Layout(self.group, self.n_cells)
 
     @property
     def n_windows(self) -> int:

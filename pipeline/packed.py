@@ -1,0 +1,118 @@
+"""Memberships as single integers: the fast form for users that are small non-negative integers.
+
+A key holds user, window (within its group) and cell, most significant first, so that one sort orders and
+deduplicates. Where a user id, the group or the cells need more bits than there are, the general form of
+`pipeline.membership` is used instead: nothing is ever cut off.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.membership import Memberships
+from pipeline.packing import starts_of
+
+Integers = NDArray[np.int64]
+
+_MAGIC = b"PKEY1"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How many bits window and cell take; users have the rest.
+
+    Parameters
+    ----------
+    n_windows
+        Windows of one group.
+    n_cells
+        Cells of the space.
+
+    Examples
+    --------
+    >>> layout = Layout(n_windows=4, n_cells=1000)
+    >>> key = layout.pack(np.array([5]), np.array([2]), np.array([999]))
+    >>> [part.tolist() for part in layout.unpack(key)]
+    [[5], [2], [999]]
+    """
+
+    n_windows: int
+    n_cells: int
+
+    @property
+    def cell_bits(self) -> int:
+        """Bits of a cell."""
+        return (self.n_cells - 1).bit_length()
+
+    @property
+    def place_bits(self) -> int:
+        """Bits of window and cell."""
+        return (self.n_windows - 1).bit_length() + self.cell_bits
+
+    def holds(self, users: Integers) -> bool:
+        """Whether every user fits into what is left of 63 bits."""
+        if self.place_bits >= 63 or len(users) == 0:
+            return False
+        return int(users.min()) >= 0 and int(users.max()).bit_length() <= 63 - self.place_bits
+
+    def pack(self, user: Integers, window: Integers, cell: Integers) -> Integers:
+        """Keys; ``window`` counts from 0 within its group."""
+        key = user << (self.place_bits - self.cell_bits)
+        key |= window
+        key <<= self.cell_bits
+        key |= cell
+        return key
+
+    def unpack(self, keys: Integers) -> tuple[Integers, Integers, Integers]:
+        """User, window within the group and cell of every key."""
+        place = keys & ((1 << self.place_bits) - 1)
+        return keys >> self.place_bits, place >> self.cell_bits, place & ((1 << self.cell_bits) - 1)
+
+    def count(self, keys: Integers) -> Integers:
+        """How many keys each window and cell has, shape (n_windows, n_cells)."""
+        table = np.bincount(keys & ((1 << self.place_bits) - 1), minlength=1 << self.place_bits)
+        return table.reshape(-1, 1 << self.cell_bits)[: self.n_windows, : self.n_cells]
+
+
+def distinct_keys(keys: Integers) -> Integers:
+    """Sorted distinct keys; sorts in place."""
+    keys.sort()
+    start = starts_of([keys])
+    return keys if start.all() else keys[start]
+
+
+def encode_keys(keys: Integers) -> bytes:
+    """Bytes for the shuffle."""
+    return _MAGIC + keys.astype("<i8", copy=False).tobytes()
+
+
+def decode_keys(data: bytes) -> Integers | None:
+    """Inverse of `encode_keys`; None where the bytes are memberships in the general form."""
+    return np.frombuffer(data, "<i8", offset=len(_MAGIC)) if data.startswith(_MAGIC) else None
+
+
+def crowded(keys: Integers, layout: Layout, max_cells: int) -> Integers:
+    """Keys of all users that are in more than ``max_cells`` cells of one window, in order.
+
+    O(n) without a sort: keys are sorted by user and window already, so a key that equals the one ``max_cells`` places
+    on in these belongs to such a user.
+    """
+    units = keys >> layout.cell_bits
+    if len(keys) <= max_cells:
+        return keys[:0]
+    beyond = np.flatnonzero(units[max_cells:] == units[:-max_cells])
+    if len(beyond) == 0:
+        return keys[:0]
+    full = np.unique(units[beyond])
+    where = np.searchsorted(full, units)
+    where[where == len(full)] = 0
+    return keys[full[where] == units]
+
+
+def general(keys: Integers, layout: Layout, first: int) -> Memberships:
+    """The same memberships in the general form; ``first`` is the first window of their group."""
+    user, window, cell = layout.unpack(keys)
+    return Memberships(user[:, None], window + first, cell)
