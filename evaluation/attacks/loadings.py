@@ -54,10 +54,9 @@ def component_loadings(game: MembershipGame, target: int, n_top: int = 5) -> Arr
     attack = PcaAttack.fit(coordinates[:n_train], samples.labels[:n_train], game.n_components)
     top = np.argsort(-np.abs(attack.weights), kind="stable")[:n_top]
     directions = space.lift(embedding, samples.users, attack.components.directions[top])
-    unscaled = inverse_scale(space.deviations(samples))
-    if game.standardize:
-        unscaled = unscaled**2  # once for the direction, once for the correlation
-    correlations = np.abs(directions) * np.sqrt(attack.components.variances[top, None]) * unscaled
+    # One division by the deviation either way: of the direction if counts are standardised, else of the covariance.
+    scale = inverse_scale(space.deviations(samples))
+    correlations = np.abs(directions) * np.sqrt(attack.components.variances[top, None]) * scale
     loadings: Array = correlations.sum(axis=0).reshape(space.shape).T
     return loadings
 

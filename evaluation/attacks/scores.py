@@ -65,8 +65,9 @@ def auc_interval(auc: float, n_positive: int, n_negative: int, confidence: float
         spread = area * (1 - area) * (1 + half * ((1 - area) / (2 - area) + area / (1 + area)))
         return abs(auc - area) - float(quantile) * math.sqrt(spread / (n_positive * n_negative))
 
-    low = brentq(excess, 0.0, auc) if excess(0.0) > 0 else 0.0
-    high = brentq(excess, auc, 1.0) if excess(1.0) > 0 else 1.0
+    inside = min(max(auc, 1e-12), 1 - 1e-12)  # 0 and 1 themselves are roots, but not the ones sought
+    low = brentq(excess, 0.0, inside) if excess(0.0) > 0 else 0.0
+    high = brentq(excess, inside, 1.0) if excess(1.0) > 0 else 1.0
     return low, high
 
 

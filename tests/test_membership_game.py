@@ -1,0 +1,270 @@
+"""The membership game: its samples, its equality with the dense route, and what it says about defenses."""
+
+import numpy as np
+import pytest
+from sklearn.decomposition import PCA
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+
+from evaluation.attacks.periods import game_blocks, period_windows
+from evaluation.membership import MembershipGame, membership_auc, privacy_gain
+from mechanisms.core.errors import ParameterError
+
+N_USERS, N_CELLS, N_WINDOWS = 40, 6, 36
+GAME = {"group_size": 15, "observation": (0, 12), "inference": (0, 12), "n_samples": 300, "n_components": 100}
+PAST = {**GAME, "observation": (0, 24), "inference": (24, 36), "groups": 150}
+
+
+@pytest.fixture(scope="module")
+def binary():
+    """Users with habits: every user has own rates over cells and hours of the day, alike in all periods."""
+    rng = np.random.default_rng(3)
+    rates = rng.gamma(0.3, 1.0, (N_USERS, N_CELLS, 12)) * 0.3
+    return rng.random((N_USERS, N_CELLS, N_WINDOWS)) < np.tile(rates, 3)
+
+
+def identity(counts, seed):
+    return counts
+
+
+def laplace(scale):
+    return lambda counts, seed: counts + np.random.default_rng(seed).laplace(scale=scale, size=counts.shape)
+
+
+def dense_auc(game, target, standardize):
+    """The attack in the literal way: dense aggregates, scikit-learn components, logistic regression."""
+    samples, n = game.samples(target), game.samples(target).n_train
+    aggregates = np.array(
+        [
+            game.space.binary[samples.users[members]][:, :, game.space.blocks[block]].sum(axis=0).ravel()
+            for members, block in zip(samples.members, samples.blocks, strict=True)
+        ],
+        dtype=float,
+    )
+    if standardize:
+        deviation = aggregates[:n].std(axis=0)
+        aggregates /= np.where(deviation > 0, deviation, np.inf)
+    rank = np.linalg.matrix_rank(aggregates[:n] - aggregates[:n].mean(axis=0))
+    components = PCA(min(game.n_components, rank), svd_solver="full").fit(aggregates[:n])
+    scores = components.transform(aggregates)
+    model = LogisticRegression(tol=1e-8, max_iter=10000).fit(scores[:n], samples.labels[:n])
+    return roc_auc_score(samples.labels[n:], model.decision_function(scores[n:]))
+
+
+@pytest.mark.parametrize("standardize", [True, False])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {**GAME, "known": 0.5},
+        {**GAME, "n_components": 5},
+        {**GAME, "observation": (0, 24), "inference": (24, 36)},
+        {**PAST, "prior": "same_groups"},
+        {**PAST, "prior": "different_groups", "n_components": 20},
+    ],
+)
+def test_user_space_equals_the_dense_route(binary, options, standardize):
+    game = MembershipGame(binary, **options, standardize=standardize, seed=5)
+    auc = game.attack(7).auc
+    assert auc == pytest.approx(dense_auc(game, 7, standardize), abs=2e-3)
+    assert auc == pytest.approx(game.attack(7, defense=identity).auc, abs=2e-3)
+
+
+def test_the_comparison_would_notice_another_scaling(binary):
+    game = MembershipGame(binary, **{**GAME, "n_components": 5}, standardize=True, seed=5)
+    assert abs(game.attack(7).auc - dense_auc(game, 7, standardize=False)) > 2e-3
+
+
+def test_deviations_are_those_of_the_aggregates(binary):
+    game = MembershipGame(binary, **PAST, prior="same_groups")
+    samples = game.samples(2)
+    counts = game.space.counts(samples, np.arange(samples.n_train)).reshape(samples.n_train, -1)
+    np.testing.assert_allclose(game.space.deviations(samples), counts.std(axis=0), rtol=1e-12)
+
+
+def test_subset_samples_are_balanced_groups_of_known_users(binary):
+    samples = MembershipGame(binary, **GAME, known=0.5).samples(9)
+    target = np.searchsorted(samples.users, 9)
+    assert samples.users.size == 20
+    assert samples.users[target] == 9
+    assert samples.n_train == 240
+    np.testing.assert_array_equal(samples.members.sum(axis=1), 15)
+    np.testing.assert_array_equal(samples.members[:, target], samples.labels)
+    assert samples.labels[:240].sum() == 120
+    assert samples.labels[240:].sum() == 30
+
+
+def test_groups_are_uniform(binary):
+    samples = MembershipGame(binary, **{**GAME, "n_samples": 8000}).samples(0)
+    without = samples.members[~samples.labels, 1:].mean(axis=0)
+    with_target = samples.members[samples.labels, 1:].mean(axis=0)
+    assert np.abs(without - 15 / 39).max() < 4.5 * np.sqrt(0.385 * 0.615 / 4000)
+    assert np.abs(with_target - 14 / 39).max() < 4.5 * np.sqrt(0.359 * 0.641 / 4000)
+
+
+def test_past_priors_reuse_or_renew_their_groups(binary):
+    same = MembershipGame(binary, **PAST, prior="same_groups").samples(4)
+    new = MembershipGame(binary, **PAST, prior="different_groups").samples(4)
+    for samples in (same, new):
+        assert samples.n_train == 300
+        np.testing.assert_array_equal(samples.members[:150], samples.members[150:300])
+        np.testing.assert_array_equal(np.bincount(samples.blocks), [150, 150, 150])
+    np.testing.assert_array_equal(same.members[:150], same.members[300:])
+    assert (new.members[:150] != new.members[300:]).any(axis=1).all()
+
+
+def test_n_samples_gives_the_number_of_groups(binary):
+    options = {**PAST, "groups": None, "n_samples": 90}
+    assert MembershipGame(binary, **options, prior="same_groups").samples(4).labels.size == 90
+
+
+def test_habits_give_a_past_participant_away(binary):
+    rng = np.random.default_rng(0)
+    habits = np.tile(binary[:, :, :12], 3) & (rng.random(binary.shape) < 0.95)
+    others = rng.permutation(N_USERS)
+    no_habits = np.concatenate([habits[:, :, :24], habits[others][:, :, 24:]], axis=2)
+    with_habits, without = (
+        np.mean([membership_auc(data, t, **PAST, prior="different_groups", seed=1) for t in range(6)])
+        for data in (habits, no_habits)
+    )
+    assert with_habits > 0.85
+    assert without < 0.65
+
+
+def test_a_user_who_is_never_there_cannot_be_found(binary):
+    absent = binary.copy()
+    absent[3] = False
+    aucs = [MembershipGame(absent, **GAME, seed=seed).attack(3, defense=laplace(3)).auc for seed in range(8)]
+    assert np.mean(aucs) == pytest.approx(0.5, abs=4.5 * 0.075 / np.sqrt(8))
+
+
+def test_noise_hides_a_member_and_more_noise_more(binary):
+    raw = membership_auc(binary, 5, **GAME, seed=2)
+    gains = [
+        np.mean(
+            [
+                privacy_gain(raw, max(0.5, membership_auc(binary, 5, **GAME, defense=laplace(b), seed=s)))
+                for s in (2, 3, 4)
+            ]
+        )
+        for b in (0.1, 2.0, 100.0)
+    ]
+    assert raw > 0.99
+    assert gains[0] < 0.2
+    assert gains[0] < gains[1] < gains[2]
+    assert gains[2] > 0.7
+
+
+def test_constant_releases_reveal_nothing(binary):
+    for attack in ("pca", "statistics"):
+        for value in (0.0, 0.1):
+            defense = lambda counts, seed, value=value: np.full(counts.shape, value)  # noqa: E731
+            assert membership_auc(binary, 5, **GAME, defense=defense, attack=attack, seed=2) == 0.5
+
+
+def test_standardising_lets_noise_in_some_cells_hide_nothing_in_the_others(binary):
+    def noise_in_one_cell(counts, seed):
+        released = counts.astype(float)
+        released[:, :, :3] += np.random.default_rng(seed).laplace(scale=50, size=released[:, :, :3].shape)
+        return released
+
+    few = {**GAME, "n_components": 36}
+    strong = MembershipGame(binary, **few).attack(5, defense=noise_in_one_cell).auc
+    weak = MembershipGame(binary, **few, standardize=False).attack(5, defense=noise_in_one_cell).auc
+    assert strong > weak + 0.1
+
+
+def test_an_adversary_who_knows_the_defense_does_better(binary):
+    def shift(counts, seed):
+        return counts[:, ::-1] * np.where(np.arange(N_CELLS) % 2, 1, -1)
+
+    game = MembershipGame(binary, **GAME)
+    assert game.attack(5, defense=shift).auc > 0.99
+    assert game.attack(5, defense=shift, strategic=False).auc < 0.9
+
+
+def test_statistics_attack_sees_the_series_of_each_cell_only(binary):
+    def shuffle_windows(counts, seed):
+        return np.random.default_rng(seed).permuted(counts, axis=1)
+
+    game = MembershipGame(binary, **{**GAME, "n_samples": 2000})
+    plain = game.attack(5, attack="statistics")
+    assert plain.n_features == 7 * N_CELLS
+    assert plain.low > 0.6
+    # Order within a cell is invisible to every statistic.
+    reversed_windows = game.attack(5, attack="statistics", defense=lambda counts, seed: counts[:, ::-1])
+    assert reversed_windows.auc == pytest.approx(plain.auc, abs=1e-12)
+    assert game.attack(5, attack="statistics", defense=shuffle_windows).auc == pytest.approx(plain.auc, abs=1e-12)
+
+
+def test_defense_sees_integer_counts_in_the_agreed_shape_and_distinct_seeds(binary):
+    seen = []
+
+    def spy(counts, seed):
+        seen.append((counts.shape, counts.dtype.kind, seed))
+        return counts
+
+    membership_auc(binary, 5, **{**GAME, "n_samples": 600}, defense=spy, seed=2)
+    assert sum(shape[0] for shape, _, _ in seen) == 600
+    assert {shape[1:] for shape, _, _ in seen} == {(12, N_CELLS)}
+    assert {kind for _, kind, _ in seen} == {"i"}
+    assert len({seed for _, _, seed in seen}) == len(seen)
+
+
+def test_results_depend_on_seed_and_target_only(binary):
+    game = MembershipGame(binary, **GAME, seed=9)
+    alone = {t: game.attack(t, defense=laplace(1)) for t in (8, 3, 5)}
+    together = {r.target: r for r in game.attack_targets([3, 5, 8], n_jobs=2, defense=laplace(1))}
+    assert alone == together
+    other = MembershipGame(binary, **GAME, seed=10).attack(3, defense=laplace(1))
+    assert other != alone[3]
+    assert membership_auc(binary, 3, **GAME, defense=laplace(1), seed=9) == alone[3].auc
+
+
+def test_threads_share_the_inner_products(binary):
+    game = MembershipGame(binary, **GAME, standardize=False)
+    assert [r.auc for r in game.attack_targets([1], n_jobs=2)] == [game.attack(1).auc]
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"prior": "everything"}, "prior"),
+        ({"group_size": 40}, "group_size"),
+        ({"group_size": 0}, "group_size"),
+        ({"known": 0.01}, "known"),
+        ({"known": [1, 2, 3]}, "known"),
+        ({"n_samples": 4}, "n_samples"),
+        ({"n_components": 0}, "n_components"),
+        ({"seed": -1}, "seed"),
+        ({"attack": "guess"}, "attack"),
+        ({"observation": (0, 6)}, "observation"),
+        ({"observation": (30, 40)}, "observation"),
+        ({"inference": []}, "inference"),
+        ({"prior": "same_groups"}, "inference"),
+        ({"prior": "same_groups", "groups": 1, "inference": (12, 24)}, "groups"),
+        ({"defense": lambda counts, seed: counts[:, :1]}, "defense"),
+        ({"defense": lambda counts, seed: counts * np.nan}, "defense"),
+    ],
+)
+def test_bad_arguments_are_named(binary, change, field):
+    with pytest.raises(ParameterError) as error:
+        membership_auc(binary, 5, **{**GAME, "seed": 0, **change})
+    assert error.value.field == field
+
+
+@pytest.mark.parametrize("bad", [np.ones((3, 4)), np.full((3, 4, 5), 2)])
+def test_binary_must_be_binary(bad):
+    with pytest.raises(ParameterError, match="binary"):
+        membership_auc(bad, 0, **GAME, seed=0)
+
+
+def test_target_must_exist(binary):
+    with pytest.raises(ParameterError, match="target"):
+        membership_auc(binary, N_USERS, **GAME, seed=0)
+
+
+def test_periods_may_be_given_in_many_ways():
+    for period in (slice(0, 3), range(3), (0, 3), 3, [0, 1, 2], np.array([True] * 3 + [False] * 2)):
+        np.testing.assert_array_equal(period_windows(period, 5, "observation"), [0, 1, 2])
+    np.testing.assert_array_equal(game_blocks(4, 2, 6, "same_groups"), [[0, 1], [2, 3], [4, 5]])
+    np.testing.assert_array_equal(game_blocks(2, 2, 6, "subset"), [[0, 1]])
