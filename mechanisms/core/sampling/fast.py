@@ -71,17 +71,13 @@ def laplace_magnitude(words: Words, scales: NDArray[np.float64]) -> NDArray[np.i
 
 def discrete_gaussian(bits: Bits, n_per_row: Counts, sigmas: NDArray[np.float64]) -> NDArray[np.int64]:
     """Integer Gaussian noise by the exact tables; rejection, for large sigma, in double precision."""
-    return tabled_gaussian(bits, n_per_row, sigmas, discrete_laplace, _accept)
+    return tabled_gaussian(bits, n_per_row, sigmas, discrete_laplace, accept)
 
 
-def _leading_bits(words: Words, n_bits: int) -> NDArray[np.float64]:
-    leading: NDArray[np.float64] = (words.values >> np.uint64(64 - n_bits)).astype(np.float64)
-    return leading
-
-
-def _accept(
+def accept(
     words: Words, candidates: NDArray[np.int64], sigmas: NDArray[np.float64], proposals: NDArray[np.float64]
 ) -> NDArray[np.bool_]:
+    """`exact.accept_exactly` in double precision, but for the words too close to the probability."""
     exponents = (np.abs(candidates) / sigmas - sigmas / proposals) ** 2 / 2
     probabilities, draws = np.exp(-exponents), uniform(words)
     accepted: NDArray[np.bool_] = draws < probabilities
@@ -89,6 +85,11 @@ def _accept(
         exponent = gaussian_exponent(int(candidates[index]), float(sigmas[index]), float(proposals[index]))
         accepted[index] = is_below_exponential(int(words.values[index]), exponent, words, index)
     return accepted
+
+
+def _leading_bits(words: Words, n_bits: int) -> NDArray[np.float64]:
+    leading: NDArray[np.float64] = (words.values >> np.uint64(64 - n_bits)).astype(np.float64)
+    return leading
 
 
 def _decided_magnitude(words: Words, index: int, scale: float) -> int:
