@@ -28,14 +28,10 @@ def readme() -> tuple[Path, str]:
 
 def configuration() -> tuple[Path, str]:
     """The configuration page with a current reference below its marker."""
-    from pipeline.configuration import reference_markdown
+    from pipeline.configuration.reference import with_reference
 
     path = ROOT / "docs" / "configuration.md"
-    text = path.read_text(encoding="utf-8")
-    head, marker, _ = text.partition("<!-- reference -->\n")
-    if not marker:
-        raise SystemExit(f"{path}: no line <!-- reference -->, below which the reference is written")
-    return path, head + marker + reference_markdown().rstrip() + "\n"
+    return path, with_reference(path.read_text(encoding="utf-8"))
 
 
 def main() -> int:

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 import apache_beam as beam
+import numpy as np
 
 from mechanisms.core.state import encode_state
 from pipeline import parts, progress
@@ -88,4 +89,4 @@ class WriteTruth(beam.DoFn):
                 windows = plan.windows(group.first + row, group.first + row + len(counts) - 1)
                 table = truth_table(counts, bounded, windows, plan.space.cells, STREAM)
                 parts.write_part(parts_folder(plan, "truth"), f"{windows[0].index:012d}", table)
-        yield STREAM, encode_state("counts", 1, {"first": group.first, "bounded": group.bounded})
+        yield STREAM, encode_state("counts", 1, {"first": np.asarray(group.first), "bounded": group.bounded})

@@ -109,7 +109,7 @@ def crowded(keys: Integers, layout: Layout, max_cells: int) -> Integers:
     full = np.unique(units[beyond])
     where = np.searchsorted(full, units)
     where[where == len(full)] = 0
-    return keys[full[where] == units]
+    return np.asarray(keys[full[where] == units], np.int64)
 
 
 def general(keys: Integers, layout: Layout, first: int) -> Memberships:

@@ -59,7 +59,7 @@ class ReleaseInOrder(beam.DoFn):
     @on_timer(DUE)
     def fire(
         self,
-        tag: str = beam.DoFn.DynamicTimerTagParam,
+        tag: Any = beam.DoFn.DynamicTimerTagParam,
         pending: Any = beam.DoFn.StateParam(PENDING),
         loop: Any = beam.DoFn.StateParam(LOOP),
     ) -> Iterator[Batch]:

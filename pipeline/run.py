@@ -152,6 +152,6 @@ def _runner(name: str) -> Any:
     if name != "direct":
         return name
     # Pinned: the name "DirectRunner" may pick another engine from one release of Beam to the next.
-    from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+    from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
     return FnApiRunner()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -133,7 +133,7 @@ def _window_columns(
     }
 
 
-def _dictionary(codes: NDArray[Any], values: Sequence[Any]) -> pa.DictionaryArray:
+def _dictionary(codes: NDArray[Any], values: Iterable[Any]) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), pa.array(list(map(str, values))))
 
 

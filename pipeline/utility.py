@@ -57,12 +57,12 @@ def write_utility(plan: Plan) -> dict[str, float]:
         metric = METRICS[name]
         totals[name] = float(metric.function(truth, released))
         records.append(_record(name, "run", None, totals[name]))
+        places, values = metric.scores(truth, released)
         if metric.scope == "window":
-            per_window = np.asarray(metric.values(truth, released))
-            records += [_record(name, "window", int(w), float(v)) for w, v in zip(windows, per_window)]
+            records += [_record(name, "window", int(windows[i]), float(v)) for i, v in zip(places, values)]
         else:
-            per_cell = np.asarray(metric.values(truth, released))
-            records += [_record(name, f"cell:{c}", None, float(v)) for c, v in zip(plan.space.cells, per_cell)]
+            cells = plan.space.cells
+            records += [_record(name, f"cell:{cells[i]}", None, float(v)) for i, v in zip(places, values)]
     with parts.whole(plan.folder / "operator" / "utility.parquet") as temporary:
         pq.write_table(pa.Table.from_pylist(records, schema=UTILITY), temporary)
     return totals

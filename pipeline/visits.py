@@ -41,7 +41,8 @@ def packed_visits(keys: Integers, layout: Layout) -> Visits:
     start_window = starts_of([keys >> layout.cell_bits])
     active = np.add.reduceat(start_window, first, dtype=np.int64) if len(first) else first
     if len(first) * layout.n_cells > TABLE:
-        return user[first, None], active, *distinct_rows([code, cell])
+        pair_user, pair_cell = distinct_rows([code, cell])
+        return user[first, None], active, pair_user, pair_cell
     seen = np.zeros(len(first) * layout.n_cells, bool)
     code *= layout.n_cells
     code += cell

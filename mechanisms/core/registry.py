@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import importlib.util
 import pkgutil
+import re
 from functools import cache
+from pathlib import Path
 from typing import Generic, TypeVar
 
-from mechanisms.core.errors import UnknownPlugin
+from mechanisms.core.errors import PenstockError, UnknownPlugin
 
 T = TypeVar("T")
 
@@ -40,10 +43,12 @@ class Registry(Generic[T]):
     def get(self, name: str) -> type[T]:
         """Class of one plug-in; raises `UnknownPlugin` with near misses."""
         names = self.names()
-        if name not in names:
+        if name not in names and name not in _files(self.package):
             raise UnknownPlugin(self.kind, name, names, tuple(difflib.get_close_matches(name, names, n=1)))
         module = importlib.import_module(f"{self.package}.{name}")
-        plugin: type[T] = getattr(module, class_name(name))
+        plugin: type[T] | None = getattr(module, class_name(name), None)
+        if plugin is None:
+            raise PenstockError(f"{module.__file__}: a {self.kind} called {name!r} must be a class {class_name(name)}")
         return plugin
 
     def name_of(self, plugin: type) -> str:
@@ -60,7 +65,26 @@ def class_name(name: str) -> str:
     return "".join(part.capitalize() for part in name.split("_"))
 
 
+def refresh() -> None:
+    """Look for plug-ins again, after a folder was added to a package."""
+    _module_names.cache_clear()
+    importlib.invalidate_caches()
+
+
 @cache
 def _module_names(package: str) -> tuple[str, ...]:
+    return tuple(sorted(name for name in _files(package) if _defines_plugin(package, name)))
+
+
+def _files(package: str) -> list[str]:
     path = importlib.import_module(package).__path__
-    return tuple(sorted(m.name for m in pkgutil.iter_modules(path) if not m.ispkg and not m.name.startswith("_")))
+    return [m.name for m in pkgutil.iter_modules(path) if not m.ispkg and not m.name.startswith("_")]
+
+
+def _defines_plugin(package: str, name: str) -> bool:
+    """Whether the file has the class of its name; read as text, since listing imports nothing."""
+    spec = importlib.util.find_spec(f"{package}.{name}")
+    if spec is None or spec.origin is None:
+        return False
+    text = Path(spec.origin).read_text(encoding="utf-8")
+    return re.search(rf"^class {class_name(name)}\b", text, re.MULTILINE) is not None

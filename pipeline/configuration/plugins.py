@@ -7,9 +7,8 @@ import os
 from typing import Any
 
 from accountants.core.accountant import ACCOUNTANTS, Accountant
-from mechanisms.core import registry
 from mechanisms.core.mechanism import MECHANISMS, Mechanism
-from mechanisms.core.registry import Registry
+from mechanisms.core.registry import Registry, refresh
 from pipeline.source import SOURCES, Source
 from pipeline.space import SPACES, Space
 from pipeline.window import WINDOWS, Windows
@@ -26,12 +25,7 @@ UNIONS: dict[type, Registry[Any]] = {
 
 def plugins_of(family: Registry[Any]) -> dict[str, type]:
     """Every plug-in of a family by name, loaded; files that hold functions only are none."""
-    loaded = {}
-    for name in family.names():
-        module = importlib.import_module(f"{family.package}.{name}")
-        if hasattr(module, registry.class_name(name)):
-            loaded[name] = family.get(name)
-    return loaded
+    return {name: family.get(name) for name in family.names()}
 
 
 def add_folder(folder: str) -> None:
@@ -48,5 +42,4 @@ def add_folder(folder: str) -> None:
         path = importlib.import_module(family.package).__path__
         if os.path.isdir(inside) and inside not in path:
             path.append(inside)
-            registry._module_names.cache_clear()
-            importlib.invalidate_caches()
+            refresh()
