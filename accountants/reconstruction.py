@@ -23,20 +23,33 @@ from accountants.inference.attack import attack_success
 from accountants.inference.ball import max_ball_probability
 from accountants.inference.entropy import trajectory_entropy
 from accountants.inference.estimators import estimate
+from accountants.inference.horizon import horizon_bounds
 from accountants.inference.information import information_bound
+from accountants.inference.learning import estimate_prior, visit_trajectories
 from accountants.inference.prior import MarkovPrior, chain_prior
+from accountants.inference.realised import coming_prior, observe, predict, realised_risk, start_beliefs
 from accountants.inference.stationary import spectral_gap, stationary_distribution
 from accountants.inference.success_bounds import success_upper_bound
+from accountants.inference.targets import Targets
 
 __all__ = [
     "MarkovPrior",
+    "Targets",
     "attack_success",
     "chain_prior",
+    "coming_prior",
     "estimate",
+    "estimate_prior",
+    "horizon_bounds",
     "information_bound",
     "max_ball_probability",
+    "observe",
+    "predict",
+    "realised_risk",
     "spectral_gap",
+    "start_beliefs",
     "stationary_distribution",
     "success_upper_bound",
     "trajectory_entropy",
+    "visit_trajectories",
 ]

@@ -73,7 +73,7 @@ def test_five_locations_over_five_windows() -> None:
         assert exact <= bounds["best"] <= 1.5 * exact
 
 
-# METHODS: the 1-D chain, T = 10, tau = .1, one random sensor a window; seeds differ, so orders of magnitude
+# one random sensor a window on the 1-D chain, T = 10, tau = .1: a run with other seeds, so orders of magnitude
 TABLE = [
     (10, 5, {"loose": 1, "tight": 1, "first_moment": 0.68, "segment": 0.556}),
     (20, 5, {"loose": 0.98, "tight": 1, "first_moment": 0.287, "segment": 0.112}),
@@ -178,9 +178,9 @@ def test_the_loose_bound_is_the_papers_inequality() -> None:
 def test_long_horizons_and_many_locations() -> None:
     assert -1000 < log_loose(10_000, 1000, 500, 9000.0, 10.0) < -2
     prior = chain_prior(20, 0.2)
-    sensors = [{int(cell)} for cell in np.random.default_rng(2).integers(0, 20, 300)]
+    sensors = [{int(cell)} for cell in np.random.default_rng(2).integers(0, 20, 120)]
     for bound in ("loose", "tight", "leakage", "segment"):
-        assert 0 < success_upper_bound(prior, sensors, 30, bound=bound) <= 1  # type: ignore[arg-type]
+        assert 0 < success_upper_bound(prior, sensors, 12, bound=bound) <= 1  # type: ignore[arg-type]
     place = np.arange(10_000)
     ring = sparse.coo_array(
         (np.repeat([0.5, 0.5], 10_000), (np.tile(place, 2), np.concatenate([place, (place + 1) % 10_000]))),

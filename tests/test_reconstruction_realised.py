@@ -8,7 +8,15 @@ from test_reconstruction_oracle import Enumeration, random_prior, random_sensors
 
 from accountants.inference.realised import coming_prior, observe, predict, realised_risk, start_beliefs
 from accountants.inference.targets import Targets
-from accountants.reconstruction import MarkovPrior, chain_prior, max_ball_probability
+from accountants.reconstruction import (
+    MarkovPrior,
+    attack_success,
+    chain_prior,
+    horizon_bounds,
+    information_bound,
+    max_ball_probability,
+    success_upper_bound,
+)
 from mechanisms.core.errors import ParameterError
 
 
@@ -85,7 +93,10 @@ def test_what_comes_next_starts_from_what_was_told() -> None:
     state = observe(targets, start_beliefs(targets, 3), targets.log_likelihood({4}, np.array([4])))
     assert predict(targets, state)[0] == pytest.approx(prior.transition[4])
     coming = coming_prior(targets, state, 0)
-    assert max_ball_probability(coming, 3, 0) > 10 * max_ball_probability(prior, 3, 0)
+    rate, low, _ = attack_success("prior", coming, [set()] * 10, 5, 2000, np.random.default_rng(6))
+    assert rate > 0.9
+    assert success_upper_bound(prior, [set()] * 10, 5) < 0.11
+    assert low < success_upper_bound(coming, [set()] * 10, 5)
 
 
 def test_a_release_the_prior_excludes_does_not_break_the_filter() -> None:
@@ -108,6 +119,41 @@ def test_noise_that_hides_everything_leaves_the_prior() -> None:
         residual = np.random.default_rng(1).normal(0, 1e6, 8)
         state = observe(targets, state, targets.log_likelihood({0, 5}, np.array([0, 5, 7]), "gaussian", 1e6, residual))
     assert realised_risk(targets, state, 0)["marginals"][0] == pytest.approx(prior.marginals(2), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("noise", "scale"), [(None, None), ("laplace", 0.7), ("discrete_gaussian", 2.0), ("pure_dp", 0.5), ("zcdp", 0.1)]
+)
+def test_bounds_of_many_targets_are_those_of_each(noise: str | None, scale: float | None) -> None:
+    rng = np.random.default_rng(72)
+    for _ in range(25):
+        n_locations, n_steps = int(rng.integers(2, 6)), int(rng.integers(1, 6))
+        tolerance = int(rng.integers(0, n_steps))
+        priors = [random_prior(rng, n_locations) for _ in range(3)]
+        sensors = random_sensors(rng, n_locations, n_steps, n_locations)
+        targets = Targets.of(priors)
+        bounds = horizon_bounds(targets, targets.initial, sensors, tolerance, noise, scale)
+        for target, prior in enumerate(priors):
+            information = min(information_bound(prior, sensors, noise, scale), bounds["entropy"][target])
+            assert bounds["information"][target] == pytest.approx(information, abs=1e-9)
+            assert bounds["ball"][target] >= max_ball_probability(prior, n_steps, tolerance) * (1 - 1e-9)
+            for name in ("tight", "leakage"):
+                alone = success_upper_bound(prior, sensors, tolerance, noise, scale, bound=name)  # type: ignore[arg-type]
+                assert bounds[name][target] >= alone * (1 - 1e-6)
+            alone = success_upper_bound(prior, sensors, tolerance, noise, scale, n_samples=0)
+            assert bounds["best"][target] >= alone * (1 - 1e-6)
+
+
+def test_bounds_of_many_targets_hold() -> None:
+    rng = np.random.default_rng(73)
+    for _ in range(40):
+        priors = [random_prior(rng, 3) for _ in range(4)]
+        sensors, tolerance = random_sensors(rng, 3, 4, 2), int(rng.integers(0, 4))
+        targets = Targets.of(priors)
+        best = horizon_bounds(targets, targets.initial, sensors, tolerance)["best"]
+        for target, prior in enumerate(priors):
+            truth = Enumeration(prior, 4)
+            assert truth.best_success(truth.raw_channel(sensors), tolerance) <= best[target] * (1 + 1e-9)
 
 
 def test_wrong_arguments_are_named() -> None:

@@ -17,7 +17,8 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]
 _HISTORIES = 2048
 _RARE = 1e-6
-_CHUNK = 256
+_CHUNK = 64
+_GENIE_OPERATIONS = 2e9
 
 
 def first_moment(plan: Schedule, tolerance: int, n_samples: int, seed: int, confidence: float) -> float:
@@ -36,28 +37,30 @@ def first_moment(plan: Schedule, tolerance: int, n_samples: int, seed: int, conf
 
     Returns
     -------
-    The exact expectation, or an upper confidence limit on it. O(n_samples T s M²) time.
+    The exact expectation, or an upper confidence limit on it. O(n_samples T s M²) time, of which the genie balls take
+    most: observations go without one where all of them would take more than a few seconds.
     """
     if tolerance >= plan.n_steps:
         return 1.0
     plan = plan if plan.noise in ADDITIVE else plan.raw
     kernel = Kernel(plan.prior.transition)
     rng = np.random.default_rng(seed)
+    n_genies = int(_GENIE_OPERATIONS / (plan.n_steps * (tolerance + 1) * plan.prior.n_locations**2))
     if plan.noise is not None:
         values = [
-            _conditional(plan, kernel, scaled(_observe(plan, size, rng)), tolerance)
+            _conditional(plan, kernel, scaled(_observe(plan, size, rng)), tolerance, n_samples <= n_genies)
             for size in np.diff(np.append(np.arange(0, n_samples, _CHUNK), n_samples))
         ]
         return upper_mean(np.concatenate(values), confidence)
     histories, weights, is_exact = _raw_histories(plan, n_samples, rng)
     order = np.argsort(-weights)
     total = np.cumsum(weights[order])
-    n_common = int(np.searchsorted(total, 1 - _RARE)) + 1 if is_exact else order.size
+    n_genies = min(n_genies, int(np.searchsorted(total, 1 - _RARE)) + 1 if is_exact else order.size)
     bounds = np.empty(order.size)
     for first in range(0, order.size, _CHUNK):
         rows = order[first : first + _CHUNK]
-        # rare histories change the average too little to pay for their genie
-        bounds[rows] = _conditional(plan, kernel, _raw_likelihood(plan, histories[rows]), tolerance, first < n_common)
+        # rare histories change the average too little to pay for their genie; any of them may go without
+        bounds[rows] = _conditional(plan, kernel, _raw_likelihood(plan, histories[rows]), tolerance, first < n_genies)
     if is_exact:
         return min(1.0, float(weights @ bounds))
     return upper_mean(np.repeat(bounds, weights.astype(int)), confidence)

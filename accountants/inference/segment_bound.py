@@ -16,7 +16,7 @@ from scipy.special import comb
 from accountants.inference.kernel import Kernel
 from accountants.inference.observation import Schedule
 from accountants.inference.posterior import genie_levels
-from accountants.inference.segment_moments import moment_bounds
+from accountants.inference.segment_moments import affordable_moments, moment_bounds
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]
@@ -55,8 +55,9 @@ def log_segment(plan: Schedule, tolerance: int) -> float:
     plan = plan.raw
     if tolerance >= plan.n_steps:
         return 0.0
-    segments, end_windows, unseen = _genie_tables(plan, tolerance)
-    moments = moment_bounds(plan, [(part.window, part.starts) for part in segments], end_windows, unseen)
+    n_moments = affordable_moments(plan)
+    segments, end_windows, unseen = _genie_tables(plan, tolerance, keep_unseen=n_moments > 0)
+    moments = moment_bounds(plan, [(part.window, part.starts) for part in segments], unseen, n_moments)
     # value[e, b]: bound on the success after end e with b wrong guesses left; 1 at the end of the horizon
     value = np.ones((1, tolerance + 1))
     for part, bounds in zip(segments, moments):
@@ -80,7 +81,9 @@ def _choices(lengths: IntArray, tolerance: int, j: int) -> FloatArray:
     return np.asarray(comb(np.maximum(lengths[:, None] - np.arange(tolerance + 1), 0), j))
 
 
-def _genie_tables(plan: Schedule, tolerance: int) -> tuple[list[Segments], IntArray, dict[int, FloatArray]]:
+def _genie_tables(
+    plan: Schedule, tolerance: int, keep_unseen: bool
+) -> tuple[list[Segments], IntArray, dict[int, FloatArray]]:
     """Genie values of all runs, from the last window back; also the window of every end and, per window, the
     probability of staying unseen from each location until each end, (n_ends, M)."""
     n_locations, last = plan.prior.n_locations, plan.n_steps - 1
@@ -106,7 +109,8 @@ def _genie_tables(plan: Schedule, tolerance: int) -> tuple[list[Segments], IntAr
         starts = plan.active[window] if window >= 0 else np.zeros(1, dtype=np.intp)
         table = np.moveaxis(values[:, :, starts], -1, 0)
         segments.append(Segments(window, starts, table[..., :-1], table[..., -1]))
-        unseen[window] = values[:, -1]
+        if keep_unseen:
+            unseen[window] = values[:, -1]
     return segments, np.array(end_windows), unseen
 
 

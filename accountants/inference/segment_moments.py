@@ -22,10 +22,19 @@ _OPERATIONS = 1e8
 _FIRST_OPERATIONS = 1e9
 
 
+def affordable_moments(plan: Schedule) -> int:
+    """How many moments of every run take about a second; none on large sparse priors."""
+    n_steps, n_locations = plan.n_steps, plan.prior.n_locations
+    n_starts = 1 + sum(active.size for active in plan.active)
+    if not isinstance(plan.prior.transition, np.ndarray) or n_starts**2 * n_steps * n_locations / 6 > _FIRST_OPERATIONS:
+        return 0
+    return 1 + int(min(n_steps - 1, _OPERATIONS / (n_starts * n_steps**2 * n_locations**2 / 6)))
+
+
 def moment_bounds(
-    plan: Schedule, starts: list[tuple[int, IntArray]], end_windows: IntArray, unseen: dict[int, FloatArray]
+    plan: Schedule, starts: list[tuple[int, IntArray]], unseen: dict[int, FloatArray], n_moments: int
 ) -> list[list[FloatArray]]:
-    """σ_1, σ_2, … for every run, as many as are cheap.
+    """σ_1, σ_2, … up to ``n_moments`` for every run.
 
     Parameters
     ----------
@@ -33,23 +42,18 @@ def moment_bounds(
         Prior and sensors, raw counts.
     starts
         (window, sighted locations) of the runs' starts, from the last window to −1, the start of the horizon.
-    end_windows
-        (n_ends,) window of every end, descending.
     unseen
         Per window the probability (n_ends, M) of staying unseen from there to each end.
+    n_moments
+        From `affordable_moments`.
 
     Returns
     -------
     For each entry of ``starts`` a list of arrays (n_starts, n_ends). Beyond j = 1 the time is
     O(n_steps³ · sensors · M²) per j.
     """
-    n_steps, n_locations = plan.n_steps, plan.prior.n_locations
-    n_starts = sum(locations.size for _, locations in starts)
-    first = n_starts * end_windows.size * n_steps * n_locations / 6
-    each = n_starts * n_steps**2 * n_locations**2 / 6
-    if first > _FIRST_OPERATIONS or not isinstance(plan.prior.transition, np.ndarray):
+    if n_moments == 0:
         return [[] for _ in starts]
-    n_moments = 1 + int(min(n_steps - 1, _OPERATIONS / each))
     kernels = _unseen_kernels(plan) if n_moments > 1 else {}
     return [_from_starts(plan, window, locations, unseen, kernels, n_moments) for window, locations in starts]
 

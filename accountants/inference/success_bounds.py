@@ -19,7 +19,7 @@ from mechanisms.core.errors import ParameterError
 
 Bound = Literal["loose", "tight", "leakage", "first_moment", "segment", "best"]
 BOUNDS = ("loose", "tight", "leakage", "first_moment", "segment", "best")
-_SEGMENT_OPERATIONS = 5e8
+_SEGMENT_OPERATIONS = 3e9
 _ROUNDING = 1e-12
 
 
