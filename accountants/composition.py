@@ -7,26 +7,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from dp_accounting import dp_event
-from dp_accounting.pld import PLDAccountant
-from dp_accounting.rdp import compute_epsilon
 
 from accountants.core.accountant import Accountant, AccountingFacts, AccountRow, Rows
 from accountants.core.charges import concentrated_rho, pure_epsilon
-from accountants.core.renyi import ORDERS, renyi
-from mechanisms.core import event as events
+from accountants.core.privacy_loss import MAX_DISTINCT, classical_gaussian, from_loss_distributions, remember
+from accountants.core.renyi import ORDERS, from_renyi, renyi
+from mechanisms.core.errors import ParameterError, UnsupportedEvent
+from mechanisms.core.event import Block
 from mechanisms.core.parameters import parameter
 from mechanisms.core.release import Release
 from mechanisms.core.state import State
 from mechanisms.core.window import Window
 
-#: Different events of a run that are remembered for the figure at its end; beyond them it is left out.
-MAX_DISTINCT = 32
-KINDS: tuple[type[events.Event], ...] = (events.Laplace, events.DiscreteLaplace, events.Gaussian)
-
-EVENT = "add/remove one user's events in one window"
-PERSON = "add/remove all of one user's events"
-CHOSEN = f"{PERSON}; amounts chosen from earlier outputs: an odometer reading, not a bound fixed in advance"
+ODOMETER = "; amounts follow earlier outputs: the loss along the outputs of this run, not a bound fixed in advance"
+CLASSICAL = "; the papers' formula, which holds for values up to 1 only"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,30 +35,44 @@ class Composition(Accountant):
         Length of the protected stretch in windows; None: that of the mechanism, or no such row.
 
     **Privacy.** Rows: ``event_epsilon`` (largest loss of one event; windows that overlap add), ``w_event_epsilon``
-    (largest sum over w successive windows), ``user_epsilon`` (sum over all windows), ``user_rho`` (zCDP),
-    ``user_epsilon_rdp`` ((ε, δ) from Rényi DP through the accounting library, online), ``user_epsilon_advanced``
+    (largest sum over w successive windows), ``user_epsilon`` (sum over all windows), each followed by its ``_rdp``
+    form ((ε, δ) from Rényi DP through the accounting library, online); ``user_rho`` (zCDP), ``user_epsilon_advanced``
     (Dwork, Rothblum, Vadhan 2010, for comparison), and at the end ``user_epsilon_pld`` (privacy loss distributions,
-    tightest; only for amounts fixed in advance) and ``user_epsilon_classical`` (the papers' Gaussian formula, valid
-    for ε ≤ 1 only). Pure figures are infinite for Gaussian noise. O(n_orders + w) time and state a window.
+    tightest) and ``user_epsilon_classical`` (the papers' Gaussian formula). Pure figures are infinite for Gaussian
+    noise. Where a mechanism chooses amounts from earlier outputs there are pure figures only: they bound the loss
+    along every outcome (Rogers, Roth, Ullman, Vadhan 2016), the others need amounts fixed in advance.
+
+    A block counts in every stretch that touches it. Time and state O(n_orders · w) a window.
     """
 
     delta: float = parameter(1e-6, doc="δ of the (ε, δ) figures", above=0, below=1)
     w: int | None = parameter(None, doc="length of the protected stretch", at_least=1, unit="windows")
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.w is not None and not hasattr(self.w, "__index__"):
+            raise ParameterError("w", self.w, "a whole number of windows")
+
     def start(self, facts: AccountingFacts) -> tuple[Mapping[str, Any], State]:
         """Nothing released yet."""
+        if facts.overlapping and facts.n_overlaps < 2:
+            raise UnsupportedEvent("composition: windows overlap, but not by how many releases one event touches")
         w = self.w or getattr(facts.mechanism, "w", None)
+        # One event is in n_overlaps successive releases, hence events of w successive steps in w − 1 more.
+        stretches = {"event": facts.n_overlaps} | ({"w_event": w + facts.n_overlaps - 1} if w else {})
+        longest = max(stretches.values())
         model = {
             "w": w,
-            "n_overlaps": facts.n_overlaps,
+            "stretches": stretches,
             "adaptive": bool(facts.mechanism and facts.mechanism.adaptive),
         }
         state: State = {
-            "recent": np.zeros(max(w or 1, facts.n_overlaps)),
-            "largest": np.zeros(2),
+            "ends": np.zeros(longest, np.int64),
+            "recent": np.zeros((longest, 1 + len(ORDERS))),
+            "largest": np.zeros((len(stretches), 2)),
             "sums": np.zeros(4),
             "rdp": np.zeros(len(ORDERS)),
-            "events": np.zeros((0, 4)),
+            "events": np.zeros((MAX_DISTINCT, 4)),
             "n_kinds": np.asarray(0),
         }
         return model, state
@@ -73,114 +81,91 @@ class Composition(Accountant):
         self, release: Release, window: Window, private: Mapping[str, Any], model: Mapping[str, Any], state: State
     ) -> tuple[Rows, State]:
         """Add one release."""
-        epsilon, rho = pure_epsilon(release.charge), concentrated_rho(release.charge)
-        rdp = state["rdp"] + renyi(release.charge)
-        recent = np.append(state["recent"][1:], epsilon)
-        stretches = (recent[-model["n_overlaps"] :].sum(), recent[-model["w"] :].sum() if model["w"] else 0.0)
-        largest = np.maximum(state["largest"], stretches)
-        with np.errstate(over="ignore", invalid="ignore"):
-            excess = epsilon * np.expm1(epsilon) if epsilon < np.inf else np.inf
-        sums = state["sums"] + [epsilon, rho, epsilon**2, excess]
+        epsilon, rho, curve = pure_epsilon(release.charge), concentrated_rho(release.charge), renyi(release.charge)
+        ends, recent = _with_newest(window, release, np.append(epsilon, curve), state)
+        sums = [recent[ends > window.index - length].sum(axis=0) for length in model["stretches"].values()]
+        so_far = np.array([[total[0], min(total[0], from_renyi(total[1:], self.delta))] for total in sums])
+        with np.errstate(over="ignore"):
+            excess = epsilon * np.expm1(epsilon)
         state = {
+            "ends": ends,
             "recent": recent,
-            "largest": largest,
-            "sums": sums,
-            "rdp": rdp,
-            **_remember(release.charge, state),
+            "largest": np.maximum(state["largest"], so_far),
+            "sums": state["sums"] + [epsilon, rho, epsilon**2, excess],
+            "rdp": state["rdp"] + curve,
+            **remember(release.charge, state["events"], int(state["n_kinds"])),
         }
         return self._rows(window.index, model, state), state
-
-    def _rows(self, index: int | None, model: Mapping[str, Any], state: State) -> Rows:
-        total, rho, squares, excess = state["sums"]
-        person = CHOSEN if model["adaptive"] else PERSON
-        status = "provisional" if index is not None else "final"
-        advanced = min(total, np.sqrt(2 * squares * np.log(1 / self.delta)) + excess)
-
-        def row(name: str, value: float, adjacency: str, unit: str = "nats") -> AccountRow:
-            return AccountRow("everybody", index, name, float(value), None, None, unit, adjacency, status)
-
-        rows = [row("event_epsilon", state["largest"][0], EVENT)]
-        if model["w"]:
-            unit = f"add/remove one user's events in any {model['w']} successive windows"
-            rows.append(row("w_event_epsilon", state["largest"][1], unit))
-        approximate = f"nats at delta {self.delta:g}"
-        return [
-            *rows,
-            row("user_epsilon", total, PERSON),
-            row("user_rho", rho, person, "zCDP rho"),
-            row("user_epsilon_rdp", min(total, _from_rdp(state["rdp"], self.delta)), person, approximate),
-            row("user_epsilon_advanced", advanced, person, approximate),
-        ]
 
     def finish(self, model: Mapping[str, Any], state: State) -> Rows:
         """The final figures of the run, those of privacy loss distributions among them."""
         rows = self._rows(None, model, state)
-        if model["adaptive"] or int(state["n_kinds"]) > MAX_DISTINCT or len(state["events"]) == 0:
+        if model["adaptive"]:
             return rows
-        approximate = f"nats at delta {self.delta:g}"
-        pld = _from_pld(state["events"], self.delta)
-        if pld is not None:
-            total = float(state["sums"][0])
-            rows.append(
-                AccountRow("everybody", None, "user_epsilon_pld", min(pld, total), None, None, approximate, PERSON)
-            )
-        kinds = set(state["events"][:, 0].tolist())
-        if kinds == {float(KINDS.index(events.Gaussian))}:
-            ratio = float(np.sqrt((state["events"][:, 3] * (state["events"][:, 1] / state["events"][:, 2]) ** 2).sum()))
-            classical = ratio * float(np.sqrt(2 * np.log(1.25 / self.delta)))
-            note = f"{PERSON}; the classical formula holds for values up to 1 only"
-            rows.append(
-                AccountRow("everybody", None, "user_epsilon_classical", classical, None, None, approximate, note)
-            )
-        return rows
+        table, n_kinds = state["events"], int(state["n_kinds"])
+        total = float(state["sums"][0])
+        figures = {
+            "user_epsilon_pld": (from_loss_distributions(table, n_kinds, self.delta), ""),
+            "user_epsilon_classical": (classical_gaussian(table, n_kinds, self.delta), CLASSICAL),
+        }
+        return rows + [
+            self._row(None, name, value if note else min(value, total), _person() + note, self._approximate)
+            for name, (value, note) in figures.items()
+            if value is not None
+        ]
+
+    def _rows(self, index: int | None, model: Mapping[str, Any], state: State) -> Rows:
+        total, rho, squares, excess = state["sums"].tolist()
+        note = ODOMETER if model["adaptive"] else ""
+        rows = []
+        for (level, length), (pure, approximate) in zip(model["stretches"].items(), state["largest"].tolist()):
+            adjacency = _stretch(level, length, model["w"]) + note
+            rows.append(self._row(index, f"{level}_epsilon", pure, adjacency))
+            if not model["adaptive"]:
+                rows.append(self._row(index, f"{level}_epsilon_rdp", approximate, adjacency, self._approximate))
+        rows.append(self._row(index, "user_epsilon", total, _person() + note))
+        if model["adaptive"]:
+            return rows
+        advanced = min(total, np.sqrt(2 * squares * np.log(1 / self.delta)) + excess)
+        return [
+            *rows,
+            self._row(index, "user_rho", rho, _person(), "zCDP rho"),
+            self._row(
+                index,
+                "user_epsilon_rdp",
+                min(total, from_renyi(state["rdp"], self.delta)),
+                _person(),
+                self._approximate,
+            ),
+            self._row(index, "user_epsilon_advanced", advanced, _person(), self._approximate),
+        ]
+
+    @property
+    def _approximate(self) -> str:
+        return f"nats at delta {self.delta:g}"
+
+    @staticmethod
+    def _row(index: int | None, name: str, value: float, adjacency: str, unit: str = "nats") -> AccountRow:
+        status = "final" if index is None else "provisional"
+        return AccountRow("everybody", index, name, float(value), None, None, unit, adjacency, status)
 
 
-def _from_rdp(rdp: Any, delta: float) -> float:
-    finite = np.isfinite(rdp)
-    if not finite.any():
-        return float("inf")
-    return float(compute_epsilon(ORDERS[finite], rdp[finite], delta)[0])
+def _with_newest(window: Window, release: Release, figures: Any, state: State) -> tuple[Any, Any]:
+    """Ends and figures of the latest charges; the one that ended first makes room."""
+    blocks = [event.last for event in release.charge if isinstance(event, Block)]
+    ends, recent = state["ends"].copy(), state["recent"].copy()
+    oldest = int(ends.argmin())
+    ends[oldest], recent[oldest] = max([window.index, *blocks]), figures
+    return ends, recent
 
 
-def _remember(charge: tuple[events.Event, ...], state: State) -> State:
-    """Count equal events; an event of another kind, or too many different ones, closes the book for PLD."""
-    table, n_kinds = state["events"], int(state["n_kinds"])
-    for event in charge:
-        if isinstance(event, events.Repeated | events.Nothing):
-            continue
-        key = _key(event)
-        if key is None or n_kinds > MAX_DISTINCT:
-            return {"events": table[:0], "n_kinds": np.asarray(MAX_DISTINCT + 1)}
-        same = np.flatnonzero((table[:, :3] == key).all(axis=1))
-        if len(same):
-            table = table.copy()
-            table[same[0], 3] += 1
-        else:
-            table, n_kinds = np.vstack([table, [*key, 1.0]]), n_kinds + 1
-    return {"events": table, "n_kinds": np.asarray(n_kinds)}
+def _person() -> str:
+    return "add/remove all of one user's events"
 
 
-def _key(event: events.Event) -> list[float] | None:
-    if isinstance(event, events.Gaussian):
-        return [KINDS.index(events.Gaussian), float(event.l2), float(event.sigma)]
-    if isinstance(event, events.Laplace | events.DiscreteLaplace):
-        return [KINDS.index(type(event)), float(event.l1), float(event.scale)]
-    return None
-
-
-def _from_pld(table: Any, delta: float) -> float | None:
-    accountant = PLDAccountant()
-    for kind, sensitivity, scale, count in table.tolist():
-        if sensitivity == 0:
-            continue
-        if scale == 0:
-            return float("inf")
-        event: dp_event.DpEvent
-        if KINDS[int(kind)] is events.Gaussian:
-            event = dp_event.GaussianDpEvent(scale / sensitivity)
-        elif KINDS[int(kind)] is events.Laplace:
-            event = dp_event.LaplaceDpEvent(scale / sensitivity)
-        else:
-            event = dp_event.DiscreteLaplaceDpEvent(1 / scale, int(np.ceil(sensitivity)))
-        accountant.compose(event, int(count))
-    return float(accountant.get_epsilon(delta))
+def _stretch(level: str, length: int, w: int | None) -> str:
+    if level == "w_event":
+        return f"add/remove one user's events in any {w} successive windows"
+    if length == 1:
+        return "add/remove one user's events in one window"
+    return f"add/remove one user's events in one step of the windows, which {length} windows share"

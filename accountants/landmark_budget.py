@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from accountants.core.accountant import Accountant, AccountingFacts, AccountRow, Rows
 from accountants.core.charges import pure_epsilon
 from mechanisms.core.errors import BudgetExceeded, ParameterError, UnsupportedEvent
-from mechanisms.core.event import Event
+from mechanisms.core.event import Block, Event
 from mechanisms.core.parameters import parameter
 from mechanisms.core.release import Release
 from mechanisms.core.state import State
@@ -22,6 +22,7 @@ __all__ = ["LandmarkBudget", "landmark_allocation", "landmark_loss"]
 
 #: Sums of shares such as 3 · (ε/3) may pass ε by rounding alone.
 ROUNDING = 1e-9
+ADJACENCY = "add/remove one user's contributions in all landmarks of a budget period and any one other window"
 
 
 def landmark_loss(epsilons: ArrayLike, landmarks: ArrayLike) -> NDArray[np.float64]:
@@ -81,7 +82,13 @@ class LandmarkBudget(Accountant):
     **Privacy.** Unit: one user's bounded contributions in all landmarks of a period and in any one other window;
     add/remove. By sequential composition the period is (sum of ε over L, plus the largest other ε)-differentially
     private (Katsomallos et al. 2022). Costs O(1) time and state a window. Overlapping windows are refused: one event
-    would be in several windows.
+    would be in several windows. A block of windows is charged once in every period it touches, as a landmark where
+    that period has any.
+
+    Rows: ``epsilon`` of the release, and so far in its period ``landmark_loss`` (over the landmarks and this window),
+    ``budget_spent`` (over the landmarks and the costliest other window) and ``budget_left``; when the period is over,
+    ``period_landmarks`` (over the landmarks) and ``period_loss`` (what was spent in the end). The final loss of a
+    regular window is ``period_landmarks`` plus its own ``epsilon``.
     """
 
     budget: float | None = parameter(None, doc="ε available in one budget period", above=0, unit="nats")
@@ -90,47 +97,79 @@ class LandmarkBudget(Accountant):
         """The budget as model; nothing spent yet."""
         if facts.overlapping:
             raise UnsupportedEvent("landmark_budget: windows overlap, so an event is in more than one window")
-        guarantee = facts.mechanism.guarantee.unit if facts.mechanism else ""
-        declared = getattr(facts.mechanism, "epsilon", None) if "landmark" in guarantee else None
-        budget = self.budget if self.budget is not None else declared
-        state: State = {"period": np.int64(-1), "landmarks": np.float64(0), "other": np.float64(0)}  # type: ignore[dict-item]
-        return (np.inf if budget is None else float(budget)), state
+        budget = self.budget
+        if budget is None and facts.mechanism is not None:
+            budget = facts.mechanism.landmark_budget
+        state = {"period": np.asarray(-1), "window": np.asarray(0), "block_last": np.asarray(0)}
+        amounts = {name: np.asarray(0.0) for name in ("landmarks", "other", "block_epsilon")}
+        return (np.inf if budget is None else float(budget)), state | amounts
 
     def check(self, window: Window, charge: tuple[Event, ...], model: float, state: State) -> None:
         """Raise `BudgetExceeded` if ``charge`` in this window would overspend the period; changes nothing."""
         epsilon = pure_epsilon(charge)
-        landmarks, other = _spent_before(window, state)
-        after = landmarks + epsilon + other if window.landmark else landmarks + max(other, epsilon)
+        before = sum(_spent_before(window, state))
+        after = sum(_spent_after(window, charge, state))
         if epsilon > 0 and after > model * (1 + ROUNDING):
-            raise BudgetExceeded(window.index, landmarks + other, epsilon, model)
+            raise BudgetExceeded(window.index, before, epsilon, model)
 
     def charge(
         self, release: Release, window: Window, private: Mapping[str, Any], model: float, state: State
     ) -> tuple[Rows, State]:
         """Add one release to the books of its period."""
         self.check(window, release.charge, model, state)
+        over = int(state["period"]) not in (-1, window.period)
+        rows = self.finish(model, state) if over else []
         epsilon = pure_epsilon(release.charge)
-        landmarks, other = _spent_before(window, state)
-        if window.landmark:
-            landmarks += epsilon
-        else:
-            other = max(other, epsilon)
-        loss = landmarks if window.landmark else landmarks + epsilon
-        rows = [
-            AccountRow("everybody", window.index, "epsilon", epsilon),
-            AccountRow("everybody", window.index, "landmark_loss", loss, status="provisional"),
-            AccountRow("everybody", window.index, "budget_spent", landmarks + other, status="provisional"),
+        landmarks, other = _spent_after(window, release.charge, state)
+        loss = landmarks if _counts_as_landmark(window, release.charge) else landmarks + epsilon
+
+        def row(name: str, value: float, status: str = "provisional") -> AccountRow:
+            return AccountRow("everybody", window.index, name, value, adjacency=ADJACENCY, status=status)
+
+        rows += [
+            row("epsilon", epsilon, "final"),
+            row("landmark_loss", loss),
+            row("budget_spent", landmarks + other),
         ]
         if np.isfinite(model):
-            rows.append(AccountRow("everybody", window.index, "budget_left", model - landmarks - other))
+            rows.append(row("budget_left", model - landmarks - other))
+        blocks = [event for event in release.charge if isinstance(event, Block)]
         return rows, {
-            "period": np.int64(window.period),  # type: ignore[dict-item]
-            "landmarks": np.float64(landmarks),  # type: ignore[dict-item]
-            "other": np.float64(other),  # type: ignore[dict-item]
+            "period": np.asarray(window.period),
+            "window": np.asarray(window.index),
+            "landmarks": np.asarray(landmarks),
+            "other": np.asarray(other),
+            "block_last": np.asarray(max((b.last for b in blocks), default=int(state["block_last"]))),
+            "block_epsilon": np.asarray(pure_epsilon(blocks)) if blocks else state["block_epsilon"],
         }
+
+    def finish(self, model: float, state: State) -> Rows:
+        """Final figures of the period that is over."""
+        if int(state["period"]) < 0:
+            return []
+        landmarks, last = float(state["landmarks"]), int(state["window"])
+        return [
+            AccountRow("everybody", last, "period_landmarks", landmarks, adjacency=ADJACENCY),
+            AccountRow("everybody", last, "period_loss", landmarks + float(state["other"]), adjacency=ADJACENCY),
+        ]
+
+
+def _counts_as_landmark(window: Window, charge: tuple[Event, ...]) -> bool:
+    # Which windows of a block are landmarks is not told here; where there are any, the block is taken for one.
+    return window.landmark or (window.n_landmarks != 0 and any(isinstance(event, Block) for event in charge))
 
 
 def _spent_before(window: Window, state: State) -> tuple[float, float]:
-    if int(state["period"]) != window.period:
-        return 0.0, 0.0
-    return float(state["landmarks"]), float(state["other"])
+    """ε of the landmarks, and largest ε of another window, in the window's period so far."""
+    if int(state["period"]) == window.period:
+        return float(state["landmarks"]), float(state["other"])
+    inherited = float(state["block_epsilon"]) if window.index <= int(state["block_last"]) else 0.0
+    return (0.0, inherited) if window.n_landmarks == 0 else (inherited, 0.0)
+
+
+def _spent_after(window: Window, charge: tuple[Event, ...], state: State) -> tuple[float, float]:
+    epsilon = pure_epsilon(charge)
+    landmarks, other = _spent_before(window, state)
+    if _counts_as_landmark(window, charge):
+        return landmarks + epsilon, other
+    return landmarks, max(other, epsilon)

@@ -64,9 +64,14 @@ class Gaussian(Mechanism):
         if (self.rho is None) == (self.sigma is None):
             raise ParameterError("rho", self.rho, "given, or else sigma, but not both")
 
+    @classmethod
+    def examples(cls) -> tuple[Gaussian, ...]:
+        """One instance for each of the two parameters."""
+        return cls(rho=0.5), cls(sigma=2.0)
+
     def start(self, facts: Facts) -> State:
         """The sensitivity."""
-        return {"max_cells": facts.constant(facts.max_cells, np.int64)}
+        return {"max_cells": facts.constant(facts.sensitivity, np.int64)}
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
         """Publish one window."""

@@ -132,9 +132,12 @@ class LandmarkAdaptive(LandmarkSchedule):
     ) -> tuple[NDArray[np.float64], Any]:
         """The sampling rate after a publication, and the history of differences with it."""
         apart = np.abs(after["last"] - state["last"])
-        difference = apart.mean(-1) if window.active is None else apart[..., window.active].mean(-1)
+        shown = apart if window.active is None else apart[..., window.active]
+        difference = shown.sum(-1) / max(shown.shape[-1], 1)
         expected = expected_difference(self.noise, scale, state["last_scale"])
-        rate, first = state["rate"], state["n_published"] == 0
+        rate = state["rate"]
+        # Nothing to compare: no earlier publication, or no active sensor.
+        first = (state["n_published"] == 0) | (shown.shape[-1] == 0)
         if self.sampler == "paper":
             small = difference < (expected if self.calibration == "expected" else scale)
             followed = np.where(small, rate - rate * self.decrease, rate + (1 - rate) * self.increase)

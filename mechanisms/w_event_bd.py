@@ -49,6 +49,8 @@ class WEventBd(DissimilaritySchedule):
 
     def offer(self, window: Window, state: State) -> NDArray[np.float64]:
         """Half of what is left; entry 0 of ``spent`` has left the stretch."""
+        if np.isinf(self.epsilon):
+            return np.full(state["spent"].shape[:-1], np.inf)
         left = self.epsilon / 2 - state["spent"][..., 1:].sum(-1)
         return np.asarray(np.maximum(left, 0.0) / 2)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from accountants.core.accountant import Accountant, Rows
+from accountants.core.accountant import ACCOUNTANTS, Accountant, Rows
 from mechanisms.core.state import State, decode_state, encode_state
 from pipeline.plan import Plan
 from pipeline.release_loop import Batch
@@ -25,8 +27,9 @@ class AccountLoop:
 
     def __init__(self, plan: Plan, accountant: Accountant) -> None:
         self.plan, self.accountant = plan, accountant
-        self.name = type(accountant).__module__.rpartition(".")[2]
-        self.model, self._state = accountant.start(plan.accounting_facts())
+        self.name = ACCOUNTANTS.name_of(type(accountant))
+        facts = replace(plan.accounting_facts(), n_overlaps=plan.calendar.n_hops)
+        self.model, self._state = accountant.start(facts)
 
     def start(self) -> bytes:
         """State before the first release."""

@@ -14,6 +14,7 @@ from accountants.core.charges import concentrated_rho, pure_epsilon
 from accountants.landmark_budget import LandmarkBudget
 from mechanisms.core.errors import BudgetExceeded
 from mechanisms.core.event import Repeated
+from mechanisms.core.mechanism import MECHANISMS
 from mechanisms.core.release import Release
 from mechanisms.core.state import State, decode_state, encode_state
 from mechanisms.core.window import Window
@@ -52,16 +53,24 @@ class ReleaseLoop:
         self.mechanism = plan.mechanism
         self.noise = plan.noise()
         self.configuration = digest(plan.config)
-        self.name = type(self.mechanism).__name__
-        self.guard = next((a for a in plan.accountants if isinstance(a, LandmarkBudget)), None)
-        if self.guard is None and "landmark" in self.mechanism.guarantee.unit and not plan.calendar.overlapping:
-            self.guard = LandmarkBudget()
-        self.model = self.guard.start(plan.accounting_facts())[0] if self.guard else np.inf
+        self.name = MECHANISMS.name_of(type(self.mechanism))
+        guards = [a for a in plan.accountants if isinstance(a, LandmarkBudget)]
+        if not guards and self.mechanism.landmark_budget is not None and not plan.calendar.overlapping:
+            guards = [LandmarkBudget()]
+        budgets = [guard.start(plan.accounting_facts())[0] for guard in guards]
+        # Where several keep a budget, the smallest is the one that can be exceeded.
+        self.model = min(budgets, default=np.inf)
+        self.guard = guards[budgets.index(self.model)] if guards else None
 
     def start(self) -> bytes:
         """State before the first window."""
         budget = self.guard.start(self.plan.accounting_facts())[1] if self.guard else {}
-        own: State = {"released": np.asarray(0), "stopped": np.asarray(False), "shown": np.zeros(self.plan.n_cells)}
+        own: State = {
+            "released": np.asarray(0),
+            "stopped": np.asarray(False),
+            "shown": np.zeros(self.plan.n_cells),
+            "shown_window": np.asarray(0),
+        }
         return self._encode(self.mechanism.start(self.plan.facts()), budget, own)
 
     def released(self, data: bytes) -> int:
@@ -90,38 +99,35 @@ class ReleaseLoop:
             if bool(own["stopped"]):
                 break
             try:
-                if self.guard:
-                    self.guard.check(window, self.mechanism.worst_charge(window, inner), self.model, budget)
+                made, inner = self._step(window, vector, inner, budget)
             except BudgetExceeded as error:
                 if self.plan.config.on_exhausted == "stop":
-                    own = own | {"stopped": np.asarray(True)}
-                    stopped = str(error)
+                    own, stopped = own | {"stopped": np.asarray(True)}, str(error)
                     break
-                made, data_digest = [self._refuse(window, own)], ""
-            else:
-                noise = self.noise.at(window.start, window.end, "step", vector, inner)
-                made, inner = self.mechanism.step(window, vector, inner, noise)
-                data_digest = self._digest(window, vector)
+                made, vector = [self._refuse(window, own)], vector[:0]
             for release in made:
+                its = window if release.window == window.index else self.plan.windows(release.window, release.window)[0]
                 if self.guard:
-                    _, budget = self.guard.charge(release, window, {}, self.model, budget)
-                charges.append(self._charge(release, window, data_digest))
+                    _, budget = self.guard.charge(release, its, {}, self.model, budget)
+                charges.append(self._charge(release, its, vector))
                 own = own | self._shown(release, own)
             releases += made
             own = own | {"released": np.asarray(window.index)}
         return Batch(tuple(releases), tuple(charges), stopped), self._encode(inner, budget, own)
 
-    def finish(self, data: bytes) -> Batch:
-        """Releases still owed at the end of a finite run."""
-        inner, _, own = self._decode(data)
-        if bool(own["stopped"]):
-            return Batch((), ())
-        nothing = np.zeros(self.plan.n_cells, np.int64)
-        noise = self.noise.at(0, int(own["released"]), "finish", nothing, inner)
-        return Batch(tuple(self.mechanism.finish(inner, noise)), ())
+    def _step(self, window: Window, vector: NDArray[Any], inner: State, budget: State) -> tuple[list[Release], State]:
+        """Step the mechanism if the worst that it can charge is there; the last window brings what is still owed."""
+        if self.guard:
+            self.guard.check(window, self.mechanism.worst_charge(window, inner), self.model, budget)
+        noise = self.noise.at(window.start, window.end, "step", vector, inner)
+        made, inner = self.mechanism.step(window, vector, inner, noise)
+        if window.index == self.plan.calendar.n_windows:
+            noise = self.noise.at(window.start, window.end, "finish", np.zeros_like(vector), inner)
+            made = made + self.mechanism.finish(inner, noise)
+        return made, inner
 
     def _refuse(self, window: Window, own: State) -> Release:
-        shown = int(own.get("shown_window", np.asarray(0)))
+        shown = int(own["shown_window"])
         values = np.asarray(own["shown"], np.float64)
         return Release(
             window=window.index,
@@ -140,12 +146,10 @@ class ReleaseLoop:
         values = release.values if release.active is None else np.where(release.active, release.values, own["shown"])
         return {"shown": values, "shown_window": np.asarray(release.window)}
 
-    def _digest(self, window: Window, vector: NDArray[Any]) -> str:
+    def _charge(self, release: Release, window: Window, vector: NDArray[Any]) -> Charge:
         # Keyed: the digest of a short vector of small numbers could be inverted by trying them all.
         message = f"{window.start} {window.end} ".encode() + np.ascontiguousarray(vector, "<i8").tobytes()
-        return hmac.new(self.plan.key.subkey("ledger"), message, hashlib.sha256).hexdigest()[:32]
-
-    def _charge(self, release: Release, window: Window, data_digest: str) -> Charge:
+        data = hmac.new(self.plan.key.subkey("ledger"), message, hashlib.sha256).hexdigest()[:32]
         return Charge(
             stream=STREAM,
             window=release.window,
@@ -155,7 +159,7 @@ class ReleaseLoop:
             rho=concentrated_rho(release.charge),
             landmark=release.landmark,
             configuration=self.configuration.hex()[:32],
-            data=data_digest,
+            data=data if len(vector) else "",
         )
 
     def _encode(self, inner: State, budget: State, own: State) -> bytes:

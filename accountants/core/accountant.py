@@ -10,7 +10,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from accountants.core.training import Training
 from mechanisms.core.errors import StateVersionError
+from mechanisms.core.examples import examples_of
 from mechanisms.core.mechanism import Mechanism
 from mechanisms.core.parameters import Checked
 from mechanisms.core.registry import Registry
@@ -32,7 +34,7 @@ class AccountRow:
     name, value, low, high, unit
         The figure, its interval where it has one, and what it is measured in.
     adjacency
-        Which two inputs are compared, and under which assumption.
+        Which two inputs are compared, and under which assumption, in words.
     status
         "provisional" while later releases can still change it, else "final".
     """
@@ -73,8 +75,10 @@ class AccountingFacts:
         The mechanism whose releases are accounted.
     schedule
         Mask of active sensors per window, shape (n_windows, n_cells); None: all.
+    landmarks
+        Whether the run has landmarks.
     training
-        Operator-only: data from before the run that the accountant asked for.
+        Operator-only: what the accountant's own `Accountant.prepare` made of files and of the training part.
     """
 
     n_cells: int
@@ -85,6 +89,7 @@ class AccountingFacts:
     n_overlaps: int = 1
     mechanism: Mechanism | None = None
     schedule: NDArray[np.bool_] | None = None
+    landmarks: bool = False
     training: Mapping[str, Any] | None = None
 
 
@@ -99,8 +104,35 @@ class Accountant(Checked, ABC):
     version: ClassVar[int] = 1
     #: Names of operator-only facts that `charge` needs in ``private``.
     needs: ClassVar[tuple[str, ...]] = ()
-    #: Whether the rows depend on no data and may be published.
-    public: ClassVar[bool] = True
+
+    @property
+    def public(self) -> bool:
+        """Whether the rows depend on no data but past releases, and may be published; a subclass may say so flatly."""
+        return True
+
+    @property
+    def training_windows(self) -> int | None:
+        """How many windows at the beginning of the stream `prepare` wants to learn from; None: none."""
+        return None
+
+    def prepare(self, training: Training | None) -> Mapping[str, Any] | None:
+        """Work out once, where the run is planned, what `start` needs: files are read and priors learned here.
+
+        Parameters
+        ----------
+        training
+            At least `training_windows` windows of the stream; None where that is None.
+
+        Returns
+        -------
+        What workers find in `AccountingFacts.training`: small, and independent of the number of people.
+        """
+        return None
+
+    @classmethod
+    def examples(cls) -> tuple[Accountant, ...]:
+        """Typical instances, for the conformance suite; the base makes them from the declared parameters."""
+        return examples_of(cls)
 
     @abstractmethod
     def start(self, facts: AccountingFacts) -> tuple[Any, State]:
@@ -115,6 +147,10 @@ class Accountant(Checked, ABC):
     def finish(self, model: Any, state: State) -> Rows:
         """Figures that are final only when the run has ended."""
         return []
+
+    def summary(self, model: Any, state: State) -> dict[str, Any]:
+        """The books so far in a few figures for the manifest: numbers and texts by name, public where `public` is."""
+        return {}
 
     def migrate(self, version: int, state: State) -> State:
         """State of an older version as this version wants it; the base has no older version."""

@@ -6,7 +6,7 @@ from functools import cache, singledispatch
 
 import numpy as np
 from dp_accounting import dp_event
-from dp_accounting.rdp import RdpAccountant
+from dp_accounting.rdp import RdpAccountant, compute_epsilon
 from dp_accounting.rdp.rdp_privacy_accountant import DEFAULT_RDP_ORDERS
 from numpy.typing import NDArray
 from scipy.special import logsumexp
@@ -22,10 +22,24 @@ def renyi(charge: tuple[events.Event, ...]) -> NDArray[np.float64]:
 
     Examples
     --------
-    >>> float(renyi((events.Gaussian(l2=1.0, sigma=2.0),))[ORDERS == 2.0])
+    >>> renyi((events.Gaussian(l2=1.0, sigma=2.0),))[ORDERS == 2.0].item()
     0.25
     """
     return np.asarray(np.sum([np.zeros(len(ORDERS)), *(_renyi(event) for event in charge)], axis=0), np.float64)
+
+
+def from_renyi(curve: NDArray[np.float64], delta: float) -> float:
+    """ε at δ of a Rényi curve at `ORDERS`, by the library's conversion (Canonne, Kamath, Steinke 2020, prop. 12).
+
+    Examples
+    --------
+    >>> round(from_renyi(renyi((events.Gaussian(l2=1.0, sigma=1.0),)), 1e-5), 3)
+    4.729
+    """
+    if not curve.any():
+        return 0.0
+    finite = np.isfinite(curve)
+    return float(compute_epsilon(ORDERS[finite], curve[finite], delta)[0]) if finite.any() else float("inf")
 
 
 @singledispatch

@@ -38,7 +38,7 @@ class BudgetSchedule(Mechanism):
     def start(self, facts: Facts) -> State:
         """Sensitivity, and nothing released yet."""
         return {
-            "max_cells": facts.constant(facts.max_cells, np.int64),
+            "max_cells": facts.constant(facts.sensitivity, np.int64),
             "last": np.zeros((*facts.shape, facts.n_cells)),
             "last_window": facts.constant(0, np.int64),
         }

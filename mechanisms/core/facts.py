@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +37,7 @@ class Facts:
 
     Examples
     --------
-    >>> Facts(n_cells=3, max_cells=4).l1()
+    >>> Facts(n_cells=3, max_cells=4).sensitivity
     3
     >>> [w.landmarks_to_come for w in Facts(n_cells=1, n_windows=3, landmarks=(1, 3)).windows()]
     [1, 1, 0]
@@ -54,10 +54,11 @@ class Facts:
     n_replicas: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("n_cells", "max_cells", "max_windows", "max_block_cells", "n_windows", "budget_period"):
+        least = {field.name: 1 for field in fields(self) if field.name != "landmarks"} | {"max_landmarks": 0}
+        for name, smallest in least.items():
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ParameterError(name, value, "a whole number of at least 1")
+            if value is not None and not (hasattr(value, "__index__") and value >= smallest):
+                raise ParameterError(name, value, f"a whole number of at least {smallest}")
         object.__setattr__(self, "landmarks", tuple(sorted({int(i) for i in self.landmarks})))
         if self.landmarks and (self.landmarks[0] < 1 or self.landmarks[-1] > (self.n_windows or np.inf)):
             raise ParameterError("landmarks", self.landmarks, f"window indices from 1 to {self.n_windows}")
@@ -67,9 +68,10 @@ class Facts:
         """Leading axes of every state array: () or (n_replicas,)."""
         return () if self.n_replicas is None else (self.n_replicas,)
 
-    def l1(self, n_active: int | None = None) -> int:
-        """L1 sensitivity (add/remove) of one window's vector, restricted to its active cells."""
-        return min(self.max_cells, self.n_cells if n_active is None else n_active)
+    @property
+    def sensitivity(self) -> int:
+        """L1 sensitivity (add/remove) of one window's vector; its square root is the L2 sensitivity."""
+        return min(self.max_cells, self.n_cells)
 
     def constant(self, value: float, dtype: type = np.float64) -> NDArray[np.generic]:
         """A state array that holds one number (per replica)."""
@@ -81,6 +83,8 @@ class Facts:
         if n is None:
             raise ParameterError("n_windows", None, "given, to list the windows")
         landmark = np.zeros(n, bool)
+        if self.landmarks and self.landmarks[-1] > n:
+            raise ParameterError("landmarks", self.landmarks, f"window indices from 1 to {n}")
         landmark[np.asarray(self.landmarks, int) - 1] = True
         length = self.budget_period or n
         windows = []

@@ -28,6 +28,11 @@ class LandmarkSchedule(BudgetSchedule):
 
     guarantee: ClassVar[Guarantee] = LANDMARK_GUARANTEE
 
+    @property
+    def landmark_budget(self) -> float:
+        """The whole ε, in every budget period."""
+        return self.epsilon
+
     def start(self, facts: Facts) -> State:
         """No period begun yet."""
         return super().start(facts) | {
@@ -53,10 +58,9 @@ class LandmarkSchedule(BudgetSchedule):
         return window.landmark and seen >= window.n_landmarks
 
     def share(self, window: Window) -> float:
-        """ε/n, n the landmarks of the period and, unless every window is a landmark, one more."""
-        n_landmarks = window.n_landmarks or 0
-        only_landmarks = window.n_windows is not None and n_landmarks >= window.n_windows
-        return self.epsilon / (n_landmarks if only_landmarks else n_landmarks + 1)
+        """ε/n, n the landmarks of the period and one more window, if there are that many."""
+        n_together = (window.n_landmarks or 0) + 1
+        return self.epsilon / (n_together if window.n_windows is None else min(n_together, window.n_windows))
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
         """Release one window, or refuse a landmark that was not planned for."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from mechanisms.core.errors import StateVersionError
 from mechanisms.core.event import Event
+from mechanisms.core.examples import examples_of
 from mechanisms.core.facts import Facts
 from mechanisms.core.parameters import Checked
 from mechanisms.core.registry import Registry
@@ -20,6 +21,9 @@ from mechanisms.core.window import Window
 
 if TYPE_CHECKING:
     from mechanisms.core.noise import Noise
+
+#: Parameters that stand for the amount of privacy, and their value without any.
+UNLIMITED = {"epsilon": np.inf, "rho": np.inf, "sigma": 0.0}
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,9 @@ class Mechanism(Checked, ABC):
     A mechanism at stage "counts" implements `start`, `step` and `worst_charge`; one at stage "events" implements
     `keep`; one at stage "points" implements `step_points`. State is a flat dict of arrays whose leading axes are
     those of `Facts.shape`.
+
+    The last four methods tell the conformance suite what to expect; a mechanism overrides one of them only where
+    the base's answer is not its own.
     """
 
     stages: ClassVar[tuple[str, ...]] = ("counts",)
@@ -68,7 +75,7 @@ class Mechanism(Checked, ABC):
     guarantee: ClassVar[Guarantee] = NO_GUARANTEE
     #: Whether amounts spent depend on earlier outputs, so that no accounting may assume them fixed in advance.
     adaptive: ClassVar[bool] = False
-    #: What is released when epsilon is infinite: "exact", or the declared approximation without noise.
+    #: What is released when epsilon is infinite, in words: "exact", or the approximation that remains without noise.
     ideal: ClassVar[str] = "exact"
 
     def start(self, facts: Facts) -> State:
@@ -91,7 +98,8 @@ class Mechanism(Checked, ABC):
 
         Returns
         -------
-        The releases that are now ready ([] while a block fills) and the next state.
+        The releases that are now ready ([] while a block fills) and the next state. Of a block's releases the first
+        carries the charge, a `Block`; the others carry none.
         """
         raise NotImplementedError(f"{type(self).__name__} does not work on counts")
 
@@ -100,7 +108,10 @@ class Mechanism(Checked, ABC):
         return []
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """The most that the next step can charge; reads only what earlier releases already tell."""
+        """The most that the next step can charge; reads only what earlier releases already tell.
+
+        A block announces its charge at its first window, after which nothing may be in its way.
+        """
         raise NotImplementedError(f"{type(self).__name__} does not work on counts")
 
     def keep(
@@ -118,6 +129,29 @@ class Mechanism(Checked, ABC):
     def migrate(self, version: int, state: State) -> State:
         """State of an older version as this version wants it; the base has no older version."""
         raise StateVersionError(f"{type(self).__name__} cannot read state of version {version}")
+
+    @property
+    def landmark_budget(self) -> float | None:
+        """ε that all landmarks of a budget period and any one other window cost together; None: no such promise."""
+        return None
+
+    @classmethod
+    def examples(cls) -> tuple[Mechanism, ...]:
+        """Typical instances; the base makes them from the declared parameters."""
+        return examples_of(cls)
+
+    def unlimited(self) -> Mechanism:
+        """The same mechanism with nothing to save: the budgets of `UNLIMITED` infinite, its noise zero."""
+        given = {f.name: UNLIMITED[f.name] for f in fields(self) if f.name in UNLIMITED}
+        return replace(self, **{name: value for name, value in given.items() if getattr(self, name) is not None})
+
+    def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:
+        """What a publication would hold without noise: shape (n_windows, n_cells) in and out; the base: the counts."""
+        return counts
+
+    def noise_in(self, published: NDArray[np.float64], counts: NDArray[Any]) -> NDArray[np.float64]:
+        """The noise that publications contain, distributed as their ``noise`` and ``scale`` say; all (n, n_cells)."""
+        return np.asarray(published - self.without_noise(counts), np.float64)
 
 
 MECHANISMS: Registry[Mechanism] = Registry("mechanisms", "mechanism")

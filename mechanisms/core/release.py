@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core.event import Event
+from mechanisms.core.event import Event, Repeated
 
 ACTIONS = ("published", "repeated", "suppressed", "refused")
 
@@ -34,7 +34,8 @@ class Release:
     landmark
         Whether the window is a landmark.
     repeats
-        Window whose release is shown again, 0 for the public constant before any; None: not a repetition.
+        Window whose release is shown again, 0 for the public constant before any; None: not a repetition. For
+        replicas an array, -1 where one is no repetition.
     available_at
         When it can be published, milliseconds since 1970; None: at the window's end + allowed lateness.
     active
@@ -51,3 +52,23 @@ class Release:
     repeats: int | NDArray[np.int64] | None = None
     available_at: int | None = None
     active: NDArray[np.bool_] | None = None
+
+    def replica(self, number: int) -> Release:
+        """One replica's release, as a run without the others would have made it."""
+
+        def own(value: Any) -> Any:
+            return value[number] if np.ndim(value) else value
+
+        changes: dict[str, Any] = {"values": self.values[number], "action": str(own(self.action))}
+        changes["charge"] = tuple(
+            replace(event, **{f.name: own(getattr(event, f.name)) for f in fields(event)}) for event in self.charge
+        )
+        scale = own(self.scale)
+        changes["scale"] = float(scale[0]) if np.shape(scale) == (1,) else scale
+        if isinstance(self.repeats, np.ndarray):
+            repeated = int(own(self.repeats))
+            changes["repeats"] = None if repeated < 0 else repeated
+            if repeated >= 0:
+                # The last event prices a publication, which this replica did not make.
+                changes |= {"noise": "none", "scale": 0.0, "charge": (*changes["charge"][:-1], Repeated(repeated))}
+        return replace(self, **changes)

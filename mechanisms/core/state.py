@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -55,20 +56,31 @@ def decode_state(data: bytes, name: str, version: int, migrate: Migration | None
         raise StateVersionError("these bytes are not an encoded penstock state")
     offset = len(_MAGIC) + 4
     length = int.from_bytes(data[len(_MAGIC) : offset], "little")
-    header = json.loads(data[offset : offset + length])
-    offset += length
-    if header["name"] != name:
-        raise StateVersionError(f"state of {header['name']!r} cannot be read as state of {name!r}")
-    state: State = {}
-    for key, dtype, shape in header["arrays"]:
-        count = int(np.prod(shape, dtype=np.int64))
-        array = np.frombuffer(data, np.dtype(dtype), count, offset).reshape(shape)
-        state[key] = array.astype(array.dtype.newbyteorder("="))
-        offset += array.nbytes
+    try:
+        header = json.loads(data[offset : offset + length])
+        owner, written, described = str(header["name"]), int(header["version"]), header["arrays"]
+        state, offset = _arrays(data, described, offset + length)
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
+        raise StateVersionError(f"the encoded state of {name!r} is damaged: {error}") from error
+    if owner != name:
+        raise StateVersionError(f"state of {owner!r} cannot be read as state of {name!r}")
     if offset != len(data):
         raise StateVersionError(f"state of {name!r} is {len(data)} bytes long where its header says {offset}")
-    if header["version"] == version:
+    if written == version:
         return state
-    if header["version"] < version and migrate is not None:
-        return migrate(header["version"], state)
-    raise StateVersionError(f"state of {name!r} has version {header['version']}; this code reads version {version}")
+    if written < version and migrate is not None:
+        return migrate(written, state)
+    raise StateVersionError(f"state of {name!r} has version {written}; this code reads version {version}")
+
+
+def _arrays(data: bytes, described: list[tuple[str, str, list[int]]], offset: int) -> tuple[State, int]:
+    """Arrays of a header, and the offset behind the last one."""
+    state: State = {}
+    for key, dtype, shape in described:
+        kind = np.dtype(dtype)
+        if kind.kind not in _KINDS or min(shape, default=0) < 0:
+            raise ValueError(f"array {key!r} has dtype {dtype} and shape {shape}")
+        array = np.frombuffer(data, kind, math.prod(shape), offset).reshape(shape)
+        state[key] = array.astype(kind.newbyteorder("="))
+        offset += array.nbytes
+    return state, offset

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from mechanisms.core.budget_schedule import BudgetSchedule
 from mechanisms.core.event import Event
 from mechanisms.core.mechanism import ADD_REMOVE, Guarantee
+from mechanisms.core.noise import LARGEST_SCALE
 from mechanisms.core.parameters import parameter
 from mechanisms.core.perturb import active_l1, add_noise, pure_event, pure_scale
 from mechanisms.core.release import Release
@@ -40,7 +41,7 @@ class DissimilaritySchedule(WEventSchedule):
     """Base of the two schedules that spend half their budget on asking whether a publication is worth it."""
 
     adaptive: ClassVar[bool] = True
-    ideal: ClassVar[str] = "exact where the counts changed; the equal last publication where they did not"
+    ideal: ClassVar[str] = "exact where it publishes; the last publication where it repeats"
 
     @property
     def unit(self) -> float:
@@ -57,8 +58,10 @@ class DissimilaritySchedule(WEventSchedule):
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
         """Ask how far the counts are from the last release; publish if that is more than the noise would be."""
-        epsilon = self.offer(window, state)
         l1 = active_l1(window, state["max_cells"])
+        epsilon = self.offer(window, state)
+        # Halving again and again may leave less than any noise source serves; such an offer is none.
+        epsilon = np.where(epsilon * LARGEST_SCALE < l1, 0.0, epsilon)
         distance = np.abs(counts - state["last"])
         if window.active is not None:
             distance = distance[..., window.active]

@@ -1,0 +1,104 @@
+"""Privacy loss distributions at the end of a run: equal events are counted while it lasts and composed once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from dp_accounting import dp_event
+from dp_accounting.pld import PLDAccountant
+from numpy.typing import NDArray
+
+from mechanisms.core import event as events
+from mechanisms.core.state import State
+
+#: Different events of a run that are remembered; beyond them the figure is left out.
+MAX_DISTINCT = 32
+KINDS: tuple[type[events.Event], ...] = (events.Laplace, events.DiscreteLaplace, events.Gaussian)
+GAUSSIAN = KINDS.index(events.Gaussian)
+
+
+def remember(charge: tuple[events.Event, ...], table: NDArray[np.float64], n_kinds: int) -> State:
+    """Count equal events.
+
+    Parameters
+    ----------
+    charge
+        Events of one release.
+    table
+        Shape (MAX_DISTINCT, 4): kind, sensitivity, scale and how often; the first ``n_kinds`` rows are filled.
+    n_kinds
+        Rows in use. More than MAX_DISTINCT: the book is closed, after too many different events or one of another
+        kind.
+
+    Returns
+    -------
+    ``events`` and ``n_kinds`` as they are now.
+    """
+    table = table.copy()
+    for event in charge:
+        if isinstance(event, events.Repeated | events.Nothing):
+            continue
+        key = _key(event)
+        same: Any = [] if key is None else np.flatnonzero((table[:n_kinds, :3] == key).all(axis=1))
+        if len(same):
+            table[same[0], 3] += 1
+        elif key is None or n_kinds >= MAX_DISTINCT:
+            return {"events": np.zeros_like(table), "n_kinds": np.asarray(MAX_DISTINCT + 1)}
+        else:
+            table[n_kinds], n_kinds = [*key, 1.0], n_kinds + 1
+    return {"events": table, "n_kinds": np.asarray(n_kinds)}
+
+
+def from_loss_distributions(table: NDArray[np.float64], n_kinds: int, delta: float) -> float | None:
+    """ε at δ of everything in a table of `remember`, rounded up; None where the book is closed or empty.
+
+    One coordinate shifted by the whole L1 sensitivity is the worst direction of (discrete) Laplace noise.
+
+    Examples
+    --------
+    >>> book = remember((events.Gaussian(l2=1.0, sigma=1.0),), np.zeros((MAX_DISTINCT, 4)), 0)
+    >>> round(from_loss_distributions(book["events"], 1, 1e-5), 3)
+    4.377
+    """
+    if not 0 < n_kinds <= MAX_DISTINCT:
+        return None
+    accountant = PLDAccountant()
+    for kind, sensitivity, scale, count in table[:n_kinds].tolist():
+        if sensitivity == 0:
+            continue
+        if scale == 0:
+            return float("inf")
+        accountant.compose(_library_event(KINDS[int(kind)], sensitivity, scale), int(count))
+    return float(accountant.get_epsilon(delta))
+
+
+def classical_gaussian(table: NDArray[np.float64], n_kinds: int, delta: float) -> float | None:
+    """L2·sqrt(2·ln(1.25/δ))/σ over all releases (Dwork and Roth 2014, theorem A.1); None for other noise.
+
+    The theorem holds for values up to 1 only; it is here because papers report it.
+    """
+    rows = table[:n_kinds]
+    if not 0 < n_kinds <= MAX_DISTINCT or (rows[:, 0] != GAUSSIAN).any():
+        return None
+    with np.errstate(divide="ignore"):
+        ratio = np.sqrt((rows[:, 3] * (rows[:, 1] / rows[:, 2]) ** 2).sum())
+    return float(ratio * np.sqrt(2 * np.log(1.25 / delta)))
+
+
+def _key(event: events.Event) -> list[float] | None:
+    if isinstance(event, events.Block):
+        return _key(event.inner)
+    if isinstance(event, events.Gaussian):
+        return [GAUSSIAN, float(event.l2), float(event.sigma)]
+    if isinstance(event, events.Laplace | events.DiscreteLaplace):
+        return [KINDS.index(type(event)), float(event.l1), float(event.scale)]
+    return None
+
+
+def _library_event(kind: type[events.Event], sensitivity: float, scale: float) -> Any:
+    if kind is events.Gaussian:
+        return dp_event.GaussianDpEvent(scale / sensitivity)
+    if kind is events.Laplace:
+        return dp_event.LaplaceDpEvent(scale / sensitivity)
+    return dp_event.DiscreteLaplaceDpEvent(1 / scale, int(np.ceil(sensitivity)))
