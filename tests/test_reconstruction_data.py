@@ -1,0 +1,67 @@
+"""The paper's preparation of check-ins, on the Gowalla extract (a data set of its own size, not the paper's)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.typing import NDArray
+from scipy.stats import spearmanr
+
+from accountants.reconstruction import (
+    attack_success,
+    estimate_prior,
+    spectral_gap,
+    success_upper_bound,
+    visit_trajectories,
+)
+
+pytestmark = pytest.mark.data
+DAYS = 20
+
+
+@pytest.fixture(scope="module")
+def trajectories() -> NDArray[np.intp]:
+    folder = os.environ.get("PENSTOCK_DATA")
+    file = Path(folder or ".") / "gowalla" / "gowalla_events.csv.gz"
+    if folder is None or not file.exists():
+        pytest.skip("PENSTOCK_DATA names no directory with gowalla/gowalla_events.csv.gz")
+    names = ["user", "time", "latitude", "longitude", "place"]
+    events = pd.read_csv(file, sep="\t", names=names).drop_duplicates()
+    time = pd.to_datetime(events["time"], utc=True)
+    window = (time - time.min().normalize()).dt.days.to_numpy() // DAYS
+    found, _, _ = visit_trajectories(
+        events["user"].to_numpy(), window, events["place"].to_numpy(), int(window.max()) + 1, 100, 10
+    )
+    return found
+
+
+def test_the_papers_filter_leaves_a_few_dozen_users(trajectories: NDArray[np.intp]) -> None:
+    assert 35 <= len(trajectories) <= 50
+    assert ((trajectories < 100).sum(axis=1) >= 10).all()
+
+
+def test_bounds_and_attacks_on_real_trajectories(trajectories: NDArray[np.intp]) -> None:
+    rng = np.random.default_rng(1)
+    sensors = [{int(cell)} for cell in rng.integers(0, 100, 5)]
+    tight, best, hits = [], [], []
+    for path in trajectories:
+        prior = estimate_prior(path[:-5], 101)
+        tight.append(success_upper_bound(prior, sensors, 1, bound="tight"))
+        best.append(success_upper_bound(prior, sensors, 1, n_samples=0))
+        hits.append(attack_success("map", prior, sensors, 1, 0, rng, trajectories=path[None, -5:])[0])
+    assert np.all(np.array(best) <= np.array(tight) * (1 + 1e-9))
+    assert 0 < np.mean(best) < np.mean(tight) < 1
+    assert 0 < np.mean(hits) < 1
+
+
+def test_who_moves_slowly_is_easier_to_follow(trajectories: NDArray[np.intp]) -> None:
+    """Figure 4 of the paper. It takes some smoothing: 23 windows alone give chains that are nearly deterministic."""
+    sensors = [{int(cell)} for cell in np.random.default_rng(1).integers(0, 100, 5)]
+    priors = [estimate_prior(path[:-5], 101, smoothing=1.0) for path in trajectories]
+    gaps = [spectral_gap(prior.transition) for prior in priors]
+    tight = [success_upper_bound(prior, sensors, 1, bound="tight") for prior in priors]
+    assert spearmanr(gaps, tight).statistic < -0.3
