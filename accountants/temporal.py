@@ -8,7 +8,19 @@ now = i). Every epsilon is a pure one for *replacing* a person's value, and ever
 
 from __future__ import annotations
 
-from accountants.correlation.landmark_losses import LandmarkModel, landmark_temporal_privacy_loss
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from accountants.core.accountant import Accountant, AccountingFacts, Rows
+from accountants.core.charges import pure_epsilon
+from accountants.core.training import Training
+from accountants.correlation.adversary import adversary
+from accountants.correlation.books import Books, BookSettings, part
+from accountants.correlation.landmark_losses import LandmarkModel, Method, landmark_temporal_privacy_loss
 from accountants.correlation.leakage_function import LeakageFunction
 from accountants.correlation.losses import temporal_privacy_loss
 from accountants.correlation.matrices import (
@@ -22,7 +34,15 @@ from accountants.correlation.matrices import (
 from accountants.correlation.planning import epsilon_schedule, largest_epsilon
 from accountants.correlation.running import LossRows, RunningTemporalLoss
 from accountants.correlation.running_landmarks import LandmarkFigures, RunningLandmarkLoss
+from accountants.correlation.sections import KnownCorrelation, UserClass
 from accountants.correlation.time_reversal import backward_matrix, stationary_distribution
+from mechanisms.core.budget_schedule import BudgetSchedule
+from mechanisms.core.errors import ParameterError, UnsupportedEvent
+from mechanisms.core.event import Block
+from mechanisms.core.parameters import parameter
+from mechanisms.core.release import Release
+from mechanisms.core.state import State
+from mechanisms.core.window import Window
 
 __all__ = [
     "LandmarkFigures",
@@ -31,6 +51,7 @@ __all__ = [
     "LossRows",
     "RunningLandmarkLoss",
     "RunningTemporalLoss",
+    "Temporal",
     "backward_matrix",
     "chain_matrix",
     "count_transitions",
@@ -44,3 +65,143 @@ __all__ = [
     "temporal_privacy_loss",
     "transition_matrix",
 ]
+
+#: Scales are rounded, so that a release may cost a little more than its mechanism states.
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Temporal(Accountant):
+    """Keep the books on what releases tell about one window through the windows before and after it.
+
+    Parameters
+    ----------
+    correlation
+        How people move, as the adversary knows it: the subject "everybody".
+    classes
+        Further subjects with correlations of their own.
+    method
+        Of the landmark loss, in runs with landmarks: ``sound``, or the ``paper``'s figure, which can be too small.
+    lag
+        Releases that stay open for revision by later ones at most; bounds state and time.
+    largest_epsilon
+        Declared bound on what one release will ever cost, as mechanisms state it (add/remove); None: that of a budget
+        schedule, no bound for others. Without one, rows of a chain with zeros in its matrix never become final.
+    longest_gap
+        Releases without a landmark after which the next counts as a landmark.
+    bridged_states
+        Up to so many states the landmark loss follows what gaps tell; beyond, their releases count in full.
+    goal
+        Total loss that is not to be passed: the manifest says which ε keeps it.
+
+    **Privacy.** Unit: one person's cell in one window, *replaced* by another (twice the ε of add/remove), against an
+    adversary who knows everybody else and the correlation. Rows: ``backward_loss``, ``forward_loss``, ``total_loss``
+    of each window (Cao, Yoshikawa, Xiao, Xiong 2017), provisional with the bound ``high`` until no later release can
+    change them; ``landmark_loss`` and ``largest_landmark_loss`` (Katsomallos et al. 2022, with a sound gap term).
+    Infinite for Gaussian noise, which has no pure ε. A repeated release costs 0; a block is one timestamp. Overlapping
+    windows are refused. O(open rows) time and state a release. See ``docs/temporal.md``.
+
+    Examples
+    --------
+    >>> from accountants.correlation.sections import KnownCorrelation, SmoothedIdentity
+    >>> accountant = Temporal(correlation=KnownCorrelation(laplacian=SmoothedIdentity(s=0.1)), goal=1.0)
+    >>> model, state = accountant.start(AccountingFacts(n_cells=2))
+    >>> round(accountant.summary(model, state)["everybody"]["epsilon_for_goal"], 4)
+    0.0474
+    """
+
+    correlation: KnownCorrelation | None = parameter(None, doc="how people move, as the adversary knows it")
+    classes: tuple[UserClass, ...] = parameter((), doc="classes of people with correlations of their own")
+    method: str = parameter("sound", doc="landmark loss", choices=("sound", "paper"))
+    lag: int = parameter(1000, doc="releases open for revision", at_least=1)
+    largest_epsilon: float | None = parameter(None, doc="bound on the ε of any release", above=0, unit="nats")
+    longest_gap: int = parameter(1000, doc="releases after which the next counts as a landmark", at_least=1)
+    bridged_states: int = parameter(50, doc="states up to which gaps between landmarks are followed", at_least=1)
+    goal: float | None = parameter(None, doc="total loss that is not to be passed", above=0, unit="nats")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.correlation is None and not self.classes:
+            raise ParameterError("correlation", None, "given, for instance {estimate: first, windows: 168}")
+        names = [*(("everybody",) if self.correlation else ()), *(one.name for one in self.classes)]
+        for i, one in enumerate(self.classes):
+            if names.count(one.name) > 1:
+                raise ParameterError(f"classes.{i}.name", one.name, "different from every other class and everybody")
+
+    @property
+    def known(self) -> tuple[tuple[str, KnownCorrelation], ...]:
+        """Every subject and what is known about it."""
+        everybody = () if self.correlation is None else (("everybody", self.correlation),)
+        return (*everybody, *((one.name, one.correlation) for one in self.classes))
+
+    @property
+    def public(self) -> bool:
+        """Not where a correlation was learned from people: the rows tell of them."""
+        return all(correlation.is_public for _, correlation in self.known)
+
+    @property
+    def training_windows(self) -> int | None:
+        """As many as the estimate asks for."""
+        return self.correlation.windows if self.correlation else None
+
+    def prepare(self, training: Training | None) -> Mapping[str, Any]:
+        """Make every adversary: files are read and the estimate is made here."""
+        made = (adversary(known, training, self.bridged_states, subject) for subject, known in self.known)
+        return {"adversaries": tuple(made)}
+
+    def start(self, facts: AccountingFacts) -> tuple[tuple[Books, ...], State]:
+        """Books of every subject, and nothing released yet."""
+        if facts.overlapping:
+            raise UnsupportedEvent("temporal: windows overlap, so one moment is in more than one release")
+        prepared = self.prepare(None) if facts.training is None else facts.training
+        settings = BookSettings(
+            largest_epsilon=self._largest_epsilon(facts),
+            lag=self.lag,
+            landmark=cast(Method, self.method) if facts.landmarks else None,
+            longest_gap=self.longest_gap,
+            goal=self.goal,
+            horizon=facts.n_windows,
+        )
+        model = tuple(Books(known, settings) for known in prepared["adversaries"])
+        state = {f"{i}.{key}": value for i, books in enumerate(model) for key, value in books.start().items()}
+        return model, state | {"block": np.zeros(2, np.int64)}
+
+    def _largest_epsilon(self, facts: AccountingFacts) -> float:
+        """Bound on the replacement ε of a release; a hair above, for scales are rounded."""
+        stated = self.largest_epsilon
+        if stated is None and isinstance(facts.mechanism, BudgetSchedule):
+            stated = facts.mechanism.epsilon
+        return math.inf if stated is None else 2 * stated * (1 + ROUNDING)
+
+    def charge(
+        self, release: Release, window: Window, private: Mapping[str, Any], model: tuple[Books, ...], state: State
+    ) -> tuple[Rows, State]:
+        """Enter one release in all books."""
+        epsilon = pure_epsilon(release.charge, "replacement")
+        block = next((event for event in release.charge if isinstance(event, Block)), None)
+        if block is None and epsilon == 0 and state["block"][0] <= release.window <= state["block"][1]:
+            return [], state
+        if block is not None and (block.first, block.last) == tuple(state["block"].tolist()):
+            return [], state
+        if epsilon > model[0].running.largest_epsilon:
+            limit = model[0].running.largest_epsilon / 2
+            raise UnsupportedEvent(
+                f"temporal: window {release.window} costs {epsilon / 2:g}, above the largest_epsilon of {limit:g} that "
+                "earlier rows were closed under"
+            )
+        rows: Rows = []
+        new: State = {"block": np.array([block.first, block.last]) if block else state["block"]}
+        for i, books in enumerate(model):
+            landmark = release.landmark or block is not None
+            made, inner = books.step(release.window, epsilon, landmark, part(state, f"{i}."))
+            rows += made
+            new |= {f"{i}.{key}": value for key, value in inner.items()}
+        return rows, new
+
+    def finish(self, model: tuple[Books, ...], state: State) -> Rows:
+        """Nothing comes after the last release: all rows become final."""
+        return [row for i, books in enumerate(model) for row in books.finish(part(state, f"{i}."))]
+
+    def summary(self, model: tuple[Books, ...], state: State) -> dict[str, Any]:
+        """By subject: largest total loss and its window, where it would go, and the ε for the goal."""
+        return {books.subject: books.summary(part(state, f"{i}.")) for i, books in enumerate(model)}

@@ -47,6 +47,20 @@ class PlainSteps:
         return True
 
 
+class Unbridged:
+    """Steps that bound nothing, so that the releases between two anchors count in full: sound for any chain."""
+
+    n_ends = 1
+
+    def step(self, remaining: int, loss: Array) -> Array:
+        """No figure of its own; see `Steps`."""
+        return np.zeros_like(loss)
+
+    def exchangeable(self, n_steps: int) -> bool:
+        """Never assumed; see `Steps`."""
+        return False
+
+
 class BridgedSteps:
     """Steps of a chain conditioned on the value it will have at the anchor.
 

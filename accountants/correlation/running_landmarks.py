@@ -49,6 +49,9 @@ class RunningLandmarkLoss:
         Releases without a landmark after which the next is treated as one; bounds state and time. Knowing one more
         value can only raise the true loss, so that the sound bound stays sound.
 
+    model
+        An adversary made before, in place of `backward`, `forward` and `method`.
+
     Notes
     -----
     Call m the open gap's length and n the number of states. A step takes O(m·n) evaluations (O(m) for ``paper``); the
@@ -66,11 +69,17 @@ class RunningLandmarkLoss:
     """
 
     def __init__(
-        self, *, backward: Any = None, forward: Any = None, method: Method = "sound", longest_gap: int = 1000
+        self,
+        *,
+        backward: Any = None,
+        forward: Any = None,
+        method: Method = "sound",
+        longest_gap: int = 1000,
+        model: LandmarkModel | None = None,
     ) -> None:
         if isinstance(longest_gap, bool) or not isinstance(longest_gap, int | np.integer) or longest_gap < 1:
             raise ParameterError("longest_gap", longest_gap, "a whole number of at least 1 (releases)")
-        self.model = LandmarkModel(backward, forward, method)
+        self.model = LandmarkModel(backward, forward, method) if model is None else model
         self.longest_gap = int(longest_gap)
 
     def start(self) -> State:

@@ -1,0 +1,57 @@
+"""A training part of the stream: where people were before anything is accounted. For the operator's eyes only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Training:
+    """The cell of each person in each of the first windows of a stream.
+
+    Parameters
+    ----------
+    trajectories
+        Shape (n_users, n_windows), integers: the one cell a person counts in, -1 where not seen.
+    users
+        Shape (n_users, 1) or (n_users, 2): identity of each row, as counting knows it (a digest in deployment).
+    n_cells
+        Cells of the space.
+    share
+        Share of all people seen that these are; below 1 where a random part of them was kept to bound memory.
+
+    Examples
+    --------
+    >>> training = Training(trajectories=np.array([[0, 2, -1]]), users=np.array([[7]]), n_cells=3)
+    >>> training.n_users, training.n_windows, training.with_unseen().tolist()
+    (1, 3, [[0, 2, 3]])
+    """
+
+    trajectories: NDArray[np.integer[Any]]
+    users: NDArray[np.int64]
+    n_cells: int
+    share: float = 1.0
+
+    @property
+    def n_users(self) -> int:
+        """How many people."""
+        return len(self.trajectories)
+
+    @property
+    def n_windows(self) -> int:
+        """How many windows."""
+        return int(self.trajectories.shape[1])
+
+    def first(self, n_windows: int) -> Training:
+        """The same people in the first ``n_windows`` windows only; those not seen there stay, as rows of -1."""
+        return Training(
+            trajectories=self.trajectories[:, :n_windows], users=self.users, n_cells=self.n_cells, share=self.share
+        )
+
+    def with_unseen(self) -> NDArray[np.integer[Any]]:
+        """Trajectories in which not being seen is a place of its own, with index ``n_cells``."""
+        return np.where(self.trajectories < 0, self.n_cells, self.trajectories)
