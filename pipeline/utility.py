@@ -53,7 +53,8 @@ def write_utility(plan: Plan) -> dict[str, float]:
     truth, released, windows = matrices(plan.folder, plan.space.cells)
     records: list[dict[str, Any]] = []
     totals: dict[str, float] = {}
-    for name in plan.config.utility:
+    # A run that was stopped before its first window has nothing to compare.
+    for name in plan.config.utility if len(windows) else ():
         metric = METRICS[name]
         totals[name] = float(metric.function(truth, released))
         records.append(_record(name, "run", None, totals[name]))

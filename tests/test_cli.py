@@ -1,0 +1,164 @@
+"""The command line: what it prints, what it returns, and what it says when it is used wrongly."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from pipeline.cli import main
+
+CONFIGURATION = """
+name: cli
+seed: 1
+source: {{type: synthetic, n_users: 50, days: 1, from: 2024-01-01T00:00:00Z, rows: 2, columns: 2}}
+space: {{type: grid, south: 37.74, north: 37.82, west: -122.47, east: -122.37, rows: 2, columns: 2}}
+windows: {{type: fixed, size: 6h}}
+bounding: {{max_cells: 1}}
+mechanism: {{type: discrete_laplace, epsilon: 1.0}}
+accountants: [{{type: landmark_budget, budget: {budget}}}]
+utility: [mae]
+output: {{path: {out}}}
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    path = tmp_path / "cli.yaml"
+    path.write_text(CONFIGURATION.format(out=tmp_path / "out", budget=10))
+    return str(path)
+
+
+def test_run_names_the_files_to_open(config, tmp_path, capsys):
+    assert main(["run", config]) == 0
+    shown = capsys.readouterr()
+    assert str(tmp_path / "out" / "public" / "releases.parquet") in shown.out
+    assert "4 windows: 4 published" in shown.out
+    assert shown.err == ""
+
+
+def test_run_speaks_json(config, capsys):
+    assert main(["run", config, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["exit_code"] == 0
+    assert found["rows"]["rows"] == found["rows"]["used"] + found["rows"]["out_of_area"]
+
+
+def test_out_and_set_change_the_run(config, tmp_path, capsys):
+    other = tmp_path / "elsewhere"
+    assert main(["run", config, "--out", str(other), "--set", "mechanism.epsilon=0.5", "--quiet"]) == 0
+    assert capsys.readouterr().out == ""
+    assert pl.read_parquet(other / "public" / "releases.parquet")["epsilon"].unique().to_list() == [0.5]
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_budget_ends_a_run_with_exit_code_3(tmp_path, capsys):
+    path = tmp_path / "cli.yaml"
+    path.write_text(CONFIGURATION.format(out=tmp_path / "out", budget=0.5))
+    assert main(["run", str(path)]) == 3
+    assert "STOPPED" in capsys.readouterr().out
+
+
+def test_a_wrong_configuration_is_exit_code_2_and_one_line_a_problem(config, tmp_path, capsys):
+    assert main(["validate", config, "--set", "mechanism.epsilon=-1", "--set", "windows.sise=1h"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert all(line.startswith("penstock: --set") for line in lines)
+    assert main(["validate", str(tmp_path / "none.yaml"), "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["exit_code"] == 2
+
+
+def test_validate_runs_nothing(config, tmp_path, capsys):
+    assert main(["validate", config]) == 0
+    assert "valid" in capsys.readouterr().out
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("words", [["run"], ["frobnicate"], ["list", "everything"]])
+def test_wrong_words_are_exit_code_2(words, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(words)
+    assert caught.value.code == 2
+    assert "usage: penstock" in capsys.readouterr().err
+
+
+def test_missing_input_is_a_message_not_a_traceback(config, tmp_path, capsys):
+    code = main(["run", config, "--set", "source={type: csv, path: nowhere.csv}"])
+    assert code == 2
+    assert "nowhere.csv" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["list"], ["list", "mechanisms", "--markdown"], ["list", "--json"]])
+def test_list_knows_every_mechanism(words, capsys):
+    assert main(words) == 0
+    shown = capsys.readouterr().out
+    assert "landmark_uniform" in shown
+    assert "raw" in shown
+
+
+def test_schema_is_json(capsys):
+    assert main(["schema"]) == 0
+    assert json.loads(capsys.readouterr().out)["$schema"].startswith("https://json-schema.org/draft/2020-12")
+
+
+def test_generate_then_run_from_parquet(tmp_path, capsys):
+    target = tmp_path / "city.parquet"
+    assert main(["generate", str(target), "--set", "n_users=20", "--set", "days=1"]) == 0
+    assert "n_events" in capsys.readouterr().out
+    assert pl.read_parquet(target).columns == ["user", "time", "latitude", "longitude", "place"]
+
+
+def test_convert_keeps_every_event(tmp_path, capsys):
+    (tmp_path / "cabs").mkdir()
+    (tmp_path / "cabs" / "new_a.txt").write_text("37.75 -122.4 0 1211155201\n37.76 -122.41 1 1211155301\n")
+    assert main(["convert", "cabspotting", str(tmp_path / "cabs"), str(tmp_path / "cabs.parquet"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["n_events"] == 2
+    assert pl.read_parquet(tmp_path / "cabs.parquet")["latitude"].to_list() == [37.75, 37.76]
+
+
+def test_verify_accepts_a_run_and_notices_what_was_changed(config, tmp_path, capsys):
+    main(["run", config, "--quiet"])
+    folder = tmp_path / "out"
+    assert main(["verify", str(folder)]) == 0
+    assert "WRONG" not in capsys.readouterr().out
+    ledger = folder / "operator" / "ledger"
+    whole = ledger.read_text()
+    ledger.write_text("".join(whole.splitlines(keepends=True)[1:]))
+    assert main(["verify", str(folder)]) == 1
+    assert "WRONG  ledger" in capsys.readouterr().out
+    ledger.write_text(whole)
+    manifest = folder / "operator" / "manifest.json"
+    changed = json.loads(manifest.read_text())
+    changed["rows"]["used"] += 1
+    manifest.write_text(json.dumps(changed))
+    assert main(["verify", str(folder)]) == 1
+    assert "WRONG  row equation" in capsys.readouterr().out
+
+
+def test_verify_notices_a_missing_window_and_another_configuration(config, tmp_path, capsys):
+    main(["run", config, "--quiet"])
+    folder = tmp_path / "out"
+    releases = folder / "public" / "releases.parquet"
+    frame = pl.read_parquet(releases)
+    frame.filter(pl.col("window") != 2).write_parquet(releases)
+    manifest = folder / "operator" / "manifest.json"
+    changed = json.loads(manifest.read_text())
+    changed["configuration"]["mechanism"][0]["epsilon"] = 9.0
+    manifest.write_text(json.dumps(changed))
+    assert main(["verify", str(folder), "--json"]) == 1
+    wrong = {check["name"] for check in json.loads(capsys.readouterr().out) if not check["passed"]}
+    assert {"windows", "configuration digest"} <= wrong
+
+
+def test_verify_of_no_run_says_so(tmp_path, capsys):
+    assert main(["verify", str(tmp_path)]) == 1
+    assert "no finished run here" in capsys.readouterr().err
+
+
+def test_a_new_key_is_for_its_owner_only(tmp_path, capsys):
+    path = tmp_path / "key"
+    assert main(["key", "new", str(path)]) == 0
+    assert path.stat().st_mode & 0o077 == 0
+    assert path.read_text() not in capsys.readouterr().out
