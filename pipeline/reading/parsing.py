@@ -13,55 +13,12 @@ from numpy.typing import NDArray
 from mechanisms.core.errors import RowEquationError
 from pipeline.block import EventBlock, Reject
 from pipeline.reading.batches import Batch, Prologue
+from pipeline.reading.checks import reasons, sound_rows
 from pipeline.reading.columns import EVENT_COLUMNS
 from pipeline.reading.records import Records, is_regular, split
 
 #: A rejected row is kept up to this many characters.
 MAX_RAW_CHARACTERS = 1000
-
-#: What makes a column's value wrong, checked in this order: column, condition of being right, reason.
-_CHECKS: tuple[tuple[str, pl.Expr, str], ...] = (
-    ("user", pl.col("user").cast(pl.String).str.len_bytes() > 0, "user is missing (or is no integer)"),
-    ("time", pl.col("time").is_not_null(), "time cannot be read"),
-    ("latitude", pl.col("latitude").is_finite(), "latitude is not a finite number"),
-    ("latitude", pl.col("latitude").is_between(-90, 90), "latitude out of range"),
-    ("longitude", pl.col("longitude").is_finite(), "longitude is not a finite number"),
-    ("longitude", pl.col("longitude").is_between(-180, 180), "longitude out of range"),
-    ("place", pl.col("place").str.len_bytes() > 0, "place is empty"),
-)
-
-
-def sound_rows(events: pl.DataFrame) -> pl.Series:
-    """Which rows of a parsed frame are events: nothing missing, coordinates finite and in range, no ``problem``."""
-    checks = []
-    for column in events.columns:
-        if column == "problem":
-            checks.append(pl.col(column).is_null())
-        elif column in ("latitude", "longitude"):
-            limit = 90 if column == "latitude" else 180
-            checks.append(pl.col(column).is_between(-limit, limit))
-        elif events.schema[column] == pl.String:
-            checks.append(pl.col(column).str.len_bytes() > 0)
-        else:
-            checks.append(pl.col(column).is_not_null())
-    return events.select(sound=pl.all_horizontal(checks).fill_null(False))["sound"]
-
-
-def without_position() -> pl.Expr:
-    """What is wrong with rows at zero latitude or longitude, which devices report when they know none."""
-    at_zero = (pl.col("latitude") == 0) | (pl.col("longitude") == 0)
-    return pl.when(at_zero).then(pl.lit("a coordinate is zero: no position"))
-
-
-def reasons(events: pl.DataFrame) -> list[str]:
-    """Say of each row of `events` that is not sound what is wrong with it first."""
-    reason = pl.lit("unknown")
-    for column, is_right, text in reversed(_CHECKS):
-        if column in events.columns:
-            reason = pl.when(is_right.fill_null(False)).then(reason).otherwise(pl.lit(text))
-    if "problem" in events.columns:
-        reason = pl.coalesce("problem", reason)
-    return events.select(reason=reason)["reason"].to_list()
 
 
 @dataclass(frozen=True)

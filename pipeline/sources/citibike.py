@@ -15,7 +15,8 @@ from mechanisms.core.errors import DataError
 from mechanisms.core.parameters import parameter
 from pipeline.block import EventBlock
 from pipeline.reading.batches import Batch, Prologue
-from pipeline.reading.parsing import Rows, to_blocks, without_position
+from pipeline.reading.checks import without_position
+from pipeline.reading.parsing import Rows, to_blocks
 from pipeline.reading.text_source import TextSource
 from pipeline.reading.times import TimeFormat
 from pipeline.source import Span

@@ -19,7 +19,7 @@ _TIME = TimeFormat("%Y-%m-%d %H:%M:%S")
 
 @dataclass(frozen=True, kw_only=True)
 class Geolife(TextSource):
-    """Events from ``Data/<user>/Trajectory/*.plt``: latitude, longitude, 0, altitude in feet, days, date, time (GMT).
+    """Events from ``Data/<user>/Trajectory/*.plt``: latitude, longitude, 0, altitude, days, date, time (GMT).
 
     The user is the folder's name, as text. Altitudes and transport modes (``labels.txt``) are not read. One published
     latitude of 400.17 is rejected; points dated years off are events, which ``from`` and ``until`` leave out; repeated
@@ -55,8 +55,6 @@ class Geolife(TextSource):
 
 
 def user_of(file: str) -> str:
-    """User whose folder a track is in; the folder above where that one is called ``Trajectory``."""
-    folders = PurePath(file.rpartition("!")[2]).parent.parts
-    if not folders and "!" not in file:
-        return PurePath(file).stem
-    return next((folder for folder in reversed(folders) if folder != "Trajectory"), PurePath(file).stem)
+    """User whose folder a track is in, ``Trajectory`` not counted; the file's own name where there is no folder."""
+    path = PurePath(file.rpartition("!")[2])
+    return next((folder for folder in reversed(path.parent.parts) if folder != "Trajectory"), path.stem)

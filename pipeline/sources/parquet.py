@@ -13,9 +13,10 @@ import pyarrow.parquet as pq
 from mechanisms.core.errors import DataError
 from mechanisms.core.parameters import parameter
 from pipeline.block import EventBlock, Reject
+from pipeline.reading.checks import reasons, sound_rows
 from pipeline.reading.columns import MappedColumns
 from pipeline.reading.files import list_files, sha256
-from pipeline.reading.parsing import MAX_RAW_CHARACTERS, cut, reasons, sound_rows
+from pipeline.reading.parsing import MAX_RAW_CHARACTERS, cut
 from pipeline.reading.times import TimeFormat
 from pipeline.source import Source, Span
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import polars as pl
 
 from pipeline.reading.batches import Batch, Prologue
-from pipeline.reading.parsing import Rows, without_position
+from pipeline.reading.checks import without_position
+from pipeline.reading.parsing import Rows
 from pipeline.reading.text_source import TextSource
 from pipeline.reading.times import TimeFormat
 
