@@ -1,0 +1,86 @@
+"""The membership attack in user space against scikit-learn's principal components on the dense aggregates.
+
+    python -m benchmarks.membership [--binary presence.npy] [--targets 150] [--dense-targets 3]
+
+Without a file a synthetic city of the same size as the published one is used: 534 users, 100 cells, 168 windows.
+Both routes see the very same standardised samples. User space is charged with everything from drawing groups to the
+area under the curve, the dense route only with fitting the components.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import time
+
+import numpy as np
+from sklearn.decomposition import PCA
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+
+from evaluation.attacks.challenge import standardize_in_place
+from evaluation.membership import MembershipGame, sample_targets
+
+N_USERS, N_CELLS, N_WINDOWS = 534, 100, 168
+
+
+def synthetic_city(seed: int) -> np.ndarray:
+    """Users with own activity, cells with own popularity and a daily rhythm; about 7 % of the entries are True."""
+    rng = np.random.default_rng(seed)
+    activity, popularity = rng.uniform(0.2, 1.0, N_USERS), rng.gamma(0.5, 0.3, N_CELLS)
+    rhythm = 0.6 + 0.4 * np.sin(2 * np.pi * np.arange(N_WINDOWS) / 24)
+    rates = np.clip(activity[:, None, None] * popularity[:, None] * rhythm, 0, 0.9)
+    return rng.random((N_USERS, N_CELLS, N_WINDOWS), dtype=np.float32) < rates
+
+
+def dense_attack(game: MembershipGame, target: int) -> tuple[float, float]:
+    """Area under the curve, and seconds of scikit-learn's components alone: neither aggregates nor regression."""
+    samples = game.samples(target)
+    n_train, labels = samples.n_train, samples.labels
+    dense = game.space.counts(samples, np.arange(labels.size)).reshape(labels.size, -1).astype(float)
+    standardize_in_place(dense, n_train)
+    start = time.perf_counter()
+    components = PCA(game.n_components).fit(dense[:n_train])
+    seconds = time.perf_counter() - start
+    scores = components.transform(dense)
+    model = LogisticRegression(max_iter=1000).fit(scores[:n_train], labels[:n_train])
+    return float(roc_auc_score(labels[n_train:], model.decision_function(scores[n_train:]))), seconds
+
+
+def main() -> None:
+    """Print seconds a target of both routes, their ratio, and the memory used before the dense one."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--binary", help="boolean .npy array (n_users, n_cells, n_windows)")
+    parser.add_argument("--targets", type=int, default=150)
+    parser.add_argument("--dense-targets", type=int, default=3)
+    options = parser.parse_args()
+    binary = np.load(options.binary)[:, :, :N_WINDOWS] if options.binary else synthetic_city(0)
+    targets = sample_targets(binary, options.targets // 3, seed=0).tolist()
+    game = MembershipGame(
+        binary,
+        group_size=100,
+        known=0.2,
+        observation=N_WINDOWS,
+        inference=N_WINDOWS,
+        n_samples=2000,
+        n_components=600,
+    )
+
+    start = time.perf_counter()
+    results = {result.target: result for result in game.attack_targets(targets)}
+    total = time.perf_counter() - start
+    each, memory = total / len(targets), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(f"user space: {total:.1f} s for {len(targets)} targets ({each:.3f} s each), {memory:.2f} GiB peak")
+
+    chosen = targets[:: -(-len(targets) // options.dense_targets)]
+    dense = {target: dense_attack(game, target) for target in chosen}
+    seconds = np.mean([spent for _, spent in dense.values()])
+    largest = max(abs(auc - results[target].auc) for target, (auc, _) in dense.items())
+    print(f"dense: {seconds:.2f} s each, {seconds / each:.0f} times as long; AUC differs by {largest:.4f} at most")
+    print(
+        f"AUC: mean {np.mean([r.auc for r in results.values()]):.4f}, lowest {min(r.auc for r in results.values()):.4f}"
+    )
+
+
+if __name__ == "__main__":
+    main()
