@@ -12,6 +12,7 @@ import numpy as np
 
 from mechanisms.core.state import encode_state
 from pipeline import parts, progress
+from pipeline.block import Reject
 from pipeline.counting import Fate, GroupCounts, count_block, count_group
 from pipeline.paths import PART_ROWS, parts_folder
 from pipeline.plan import STREAM, Plan
@@ -37,9 +38,15 @@ class CountSpan(beam.DoFn):
                 yield from memberships
                 fate.add(block_fate)
                 for reject in block.rejects:
-                    rejects.write(json.dumps(reject.as_dict(), ensure_ascii=False) + "\n")
+                    rejects.write(json.dumps(self._kept(reject), ensure_ascii=False) + "\n")
                 progress.advance(events=block.n_rows)
         parts.write_json(parts_folder(self.plan, "fates") / f"{name}.json", asdict(fate))
+
+
+    def _kept(self, reject: Reject) -> dict[str, Any]:
+        # A raw row names a person: a deployment keeps where it was and what was wrong, not the row.
+        kept = reject.as_dict()
+        return kept if self.plan.config.mode == "simulation" else kept | {"raw": None}
 
 
 class CountGroup(beam.DoFn):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
@@ -38,8 +39,16 @@ def guarantee_in_words(mechanism: Mechanism) -> dict[str, str]:
     }
 
 
-def public_manifest(plan: Plan) -> dict[str, Any]:
-    """What may be published with the releases: no secret, nothing that depends on data."""
+def public_manifest(plan: Plan, accounts: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+    """What may be published with the releases: no secret, nothing that depends on data but through the releases.
+
+    Parameters
+    ----------
+    plan
+        The run.
+    accounts
+        Every accountant's figures (`pipeline.outcome.account_summaries`); those that are not public are left out.
+    """
     config = resolved(plan.config)
     if plan.config.mode == "deployment":
         config.pop("source", None)
@@ -55,14 +64,16 @@ def public_manifest(plan: Plan) -> dict[str, Any]:
         "cells": plan.n_cells,
         "windows": plan.calendar.n_windows,
         "distinct_people": plan.config.source.has_people,
+        "accounts": [dict(books) for books in accounts if books["public"]],
     }
 
 
 def operator_manifest(plan: Plan, **facts: Any) -> dict[str, Any]:
     """The operator's record of the run."""
-    noise = {"seed": plan.config.seed} if plan.key.simulation else {"epochs": len(plan.key.epochs)}
+    noise = {"seed": plan.config.seed} if plan.key.simulation else {"key": plan.key.fingerprint}
     return {
-        "configuration": resolved(plan.config),
+        # With the *name* of the key's file or variable, so that the run can be checked and repeated; never the key.
+        "configuration": resolved(plan.config, secrets=True),
         "configuration_digest": digest(plan.config).hex(),
         "noise": noise,
         "versions": versions(),

@@ -1,0 +1,110 @@
+"""A deployment's files tell nothing that they should not: no user id, no coordinate, no secret, no truth."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from mechanisms.core.errors import ConfigError
+from mechanisms.core.noise import new_key_file
+from pipeline.configuration.run import loads
+from pipeline.run import run
+from pipeline.verify import verify
+
+PLANTED = ("planted-user-4711", "37.7654321", "-122.4654321")
+
+
+@pytest.fixture
+def deployment(tmp_path: Path):
+    key = tmp_path / "noise.key"
+    new_key_file(key)
+    rows = [f"{PLANTED[0]},2024-01-01T0{hour}:10:00Z,{PLANTED[1]},{PLANTED[2]}" for hour in range(6)]
+    rows += [f"{PLANTED[0]},not a time,{PLANTED[1]},{PLANTED[2]}", f"{PLANTED[0]},2024-01-01T01:00:00Z,95.5,0"]
+    (tmp_path / "events.csv").write_text("\n".join(["user,time,latitude,longitude", *rows]) + "\n")
+    sections = {
+        "name": "deployed",
+        "mode": "deployment",
+        "noise_key": str(key),
+        "source": {
+            "type": "csv",
+            "path": str(tmp_path / "events.csv"),
+            "from": "2024-01-01T00:00:00Z",
+            "until": "2024-01-01T06:00:00Z",
+            "columns": {"user": "user", "time": "time", "latitude": "latitude", "longitude": "longitude"},
+        },
+        "space": {
+            "type": "grid",
+            "south": 37.7,
+            "north": 37.8,
+            "west": -122.5,
+            "east": -122.4,
+            "rows": 2,
+            "columns": 2,
+        },
+        "windows": {"type": "fixed", "size": "1h"},
+        "bounding": {"max_cells": 1},
+        "landmarks": {"windows": [2]},
+        "mechanism": {"type": "landmark_uniform", "epsilon": 1.0},
+        "accountants": [{"type": "landmark_budget"}],
+        "output": {"path": str(tmp_path / "out")},
+    }
+    return key, sections
+
+
+def test_planted_facts_are_in_no_file_and_no_log(deployment, caplog):
+    key, sections = deployment
+    caplog.set_level(logging.DEBUG)
+    folder = run(loads(json.dumps(sections))).folder
+    secret = json.loads(key.read_text())["epochs"][0]["secret"]
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert {path.name for path in files} >= {"releases.parquet", "manifest.json", "ledger", "rejects.jsonl"}
+    for path in files:
+        text = path.read_bytes()
+        if path.suffix == ".parquet":
+            text += pl.read_parquet(path).write_csv().encode()
+        for fact in (*PLANTED, secret):
+            assert fact.encode() not in text, (path, fact)
+    assert not any(fact in caplog.text for fact in (*PLANTED, secret))
+    assert not (folder / "operator" / "truth.parquet").exists()
+    assert not (folder / "operator" / "utility.parquet").exists()
+    # The same facts are found where a simulation keeps rejected rows: the search above can fail.
+    rejects = [json.loads(line) for line in (folder / "operator" / "rejects.jsonl").read_text().splitlines()]
+    assert [(reject["line"], reject["raw"]) for reject in rejects] == [(8, None), (9, None)]
+
+
+def test_a_simulation_of_the_same_does_keep_them(deployment, tmp_path):
+    _, sections = deployment
+    del sections["noise_key"]
+    folder = run(loads(json.dumps(sections | {"mode": "simulation"}))).folder
+    assert PLANTED[0] in (folder / "operator" / "rejects.jsonl").read_text()
+    assert (folder / "operator" / "truth.parquet").exists()
+    assert "unfit" in (folder / "public" / "manifest.json").read_text()
+
+
+def test_a_deployment_verifies_and_is_never_overwritten(deployment):
+    _, sections = deployment
+    config = loads(json.dumps(sections))
+    folder = run(config).folder
+    assert all(check.passed for check in verify(folder))
+    before = (folder / "operator" / "ledger").read_bytes()
+    with pytest.raises(ConfigError, match="holds an earlier run"):
+        run(config)
+    assert (folder / "operator" / "ledger").read_bytes() == before
+
+
+def test_released_values_are_whole_numbers(deployment):
+    _, sections = deployment
+    values = pl.read_parquet(run(loads(json.dumps(sections))).folder / "public" / "releases.parquet")["value"]
+    assert (values == values.round()).all()
+
+
+def test_the_public_manifest_names_neither_source_nor_key(deployment):
+    key, sections = deployment
+    folder = run(loads(json.dumps(sections))).folder
+    public = (folder / "public" / "manifest.json").read_text()
+    assert "events.csv" not in public
+    assert str(key) not in public
