@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +30,7 @@ class AccountLoop:
     def __init__(self, plan: Plan, accountant: Accountant) -> None:
         self.plan, self.accountant = plan, accountant
         self.name = ACCOUNTANTS.name_of(type(accountant))
-        facts = replace(plan.accounting_facts(), n_overlaps=plan.calendar.n_hops)
+        facts = replace(plan.accounting_facts(accountant), n_overlaps=plan.calendar.n_hops)
         self.model, self._state = accountant.start(facts)
 
     def start(self) -> bytes:
@@ -58,7 +60,28 @@ class AccountLoop:
             finished = True
         return rows, self._encode(state, accounted, finished)
 
+    def summary(self, data: bytes) -> dict[str, Any]:
+        """The books so far in a few figures, as JSON can hold them."""
+        flat = decode_state(data, "account_loop", VERSION)
+        accountant = self.accountant
+        state = decode_state(flat["state"].tobytes(), self.name, accountant.version, accountant.migrate)
+        figures: dict[str, Any] = writable(accountant.summary(self.model, state))
+        return figures
+
     def _encode(self, state: State, accounted: int, finished: bool) -> bytes:
         encoded = encode_state(self.name, self.accountant.version, state)
         own = {"accounted": np.asarray(accounted), "finished": np.asarray(finished)}
         return encode_state("account_loop", VERSION, own | {"state": np.frombuffer(encoded, np.uint8)})
+
+
+def writable(value: Any) -> Any:
+    """The same value with infinite numbers as texts, which JSON has no numbers for.
+
+    >>> writable({"loss": np.float64("inf"), "window": 3})
+    {'loss': 'inf', 'window': 3}
+    """
+    if isinstance(value, dict):
+        return {key: writable(entry) for key, entry in value.items()}
+    if isinstance(value, np.generic):
+        value = value.item()
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -53,3 +53,5 @@ class AccountInOrder(beam.DoFn):
                 table = accounts_table(rows, account.name, STREAM)
                 parts.write_part(parts_folder(self.plan, kind), f"{number:03d}-{first:012d}", table)
         loop.write(state)
+        summary = {"accountant": account.name, "public": account.accountant.public, **account.summary(state)}
+        parts.write_json(parts_folder(self.plan, "summaries") / f"{number:03d}.json", summary)

@@ -88,6 +88,11 @@ def _spread(values: list[int]) -> dict[str, float]:
     }
 
 
+def account_summaries(plan: Plan) -> list[dict[str, Any]]:
+    """Every accountant's books in a few figures, in the order of the configuration."""
+    return [json.loads(path.read_text()) for path in sorted(parts_folder(plan, "summaries").glob("*.json"))]
+
+
 def stopped(plan: Plan) -> str | None:
     """Why the run stopped before its last window, if it did."""
     path = parts_folder(plan, "stopped") / "stopped.json"

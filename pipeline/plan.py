@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -40,6 +41,8 @@ class Plan:
         Where the run writes.
     n_shards
         Parts that users are split into while counting; never changes a result.
+    prepared
+        What each accountant worked out beforehand (`Accountant.prepare`), in their order.
     """
 
     config: RunConfig
@@ -50,6 +53,7 @@ class Plan:
     key: NoiseKey
     folder: Path
     n_shards: int = 1
+    prepared: tuple[Mapping[str, Any] | None, ...] = ()
 
     @property
     def mechanism(self) -> Mechanism:
@@ -98,8 +102,9 @@ class Plan:
             n_windows=self.calendar.n_windows,
         )
 
-    def accounting_facts(self) -> AccountingFacts:
-        """What the accountants may know."""
+    def accounting_facts(self, accountant: Accountant | None = None) -> AccountingFacts:
+        """What the accountants may know; with what one of them prepared."""
+        own = self.prepared[self.accountants.index(accountant)] if accountant and self.prepared else None
         return AccountingFacts(
             n_cells=self.n_cells,
             max_cells=self.max_cells,
@@ -107,6 +112,8 @@ class Plan:
             n_windows=self.calendar.n_windows,
             overlapping=self.calendar.overlapping,
             mechanism=self.mechanism,
+            landmarks=self.config.landmarks is not None,
+            training=own,
         )
 
     def windows(self, first: int, last: int) -> list[Window]:
@@ -133,11 +140,11 @@ class Plan:
 
 
 def make_plan(config: RunConfig, folder: Path | None = None, **changes: Any) -> Plan:
-    """Resolve a configuration: reads the source only where cells are asked to come from the data."""
+    """Resolve a configuration: reads the source only where cells or an accountant's prior come from the data."""
     space = config.space.resolve(config.source)
     calendar = config.windows.calendar(config.source.from_, config.source.until)
     key = NoiseKey.from_seed(config.seed or 0) if config.mode == "simulation" else load_key(config.noise_key or "")
-    return Plan(
+    plan = Plan(
         config=config,
         space=space,
         calendar=calendar,
@@ -147,6 +154,9 @@ def make_plan(config: RunConfig, folder: Path | None = None, **changes: Any) -> 
         folder=folder or Path(config.output.path),
         **changes,
     )
+    from pipeline.training import prepared  # it needs plans itself
+
+    return replace(plan, prepared=prepared(plan))
 
 
 def load_key(text: str) -> NoiseKey:

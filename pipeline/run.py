@@ -76,11 +76,13 @@ def run(
     outcome.merge_outputs(plan)
     equation = outcome.row_equation(plan)
     reason = outcome.stopped(plan)
+    accounts = outcome.account_summaries(plan)
     manifest = operator_manifest(
         plan,
         rows=equation,
         users=outcome.user_summaries(plan),
         windows={"planned": plan.n_windows, **outcome.actions(plan.folder)},
+        accounts=accounts,
         inputs=config.source.digests(),
         exit={"code": STOPPED if reason else DONE, "reason": reason or "done"},
     )
@@ -94,7 +96,7 @@ def run(
         "pipeline": round(executed - prepared, 3),
         "finish": round(finished - executed, 3),
     }
-    parts.write_json(plan.folder / "public" / "manifest.json", public_manifest(plan))
+    parts.write_json(plan.folder / "public" / "manifest.json", public_manifest(plan, accounts))
     parts.write_json(plan.folder / "operator" / "manifest.json", manifest)
     outcome.clear_parts(plan)
     return Result(STOPPED if reason else DONE, plan.folder, manifest)
