@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
+from mechanisms.core.mechanism import Guarantee
 from mechanisms.core.parameters import parameter
 from mechanisms.laplace import Laplace
 
@@ -35,3 +37,6 @@ class DiscreteLaplace(Laplace):
     """
 
     noise: str = parameter("discrete_laplace", doc="noise family", choices=("discrete_laplace",))
+    guarantee: ClassVar[Guarantee] = replace(
+        Laplace.guarantee, theorem="Ghosh, Roughgarden, Sundararajan 2009, the geometric mechanism"
+    )

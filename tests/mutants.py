@@ -1,0 +1,249 @@
+"""Plug-ins that are broken on purpose, one fault each, with the checks that must catch them."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from conformance_checks import SOURCE, Subject
+
+from accountants.landmark_budget import LandmarkBudget
+from mechanisms.core.errors import UnsupportedEvent
+from mechanisms.core.event import DiscreteLaplace as DiscreteLaplaceEvent
+from mechanisms.core.mechanism import Guarantee, Mechanism
+from mechanisms.core.noise import Noise, NoiseSource
+from mechanisms.discrete_laplace import DiscreteLaplace
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A broken plug-in and the names of the checks that fail on it."""
+
+    subject: Any
+    caught_by: tuple[str, ...]
+
+    @property
+    def name(self):
+        broken = self.subject.mechanism if isinstance(self.subject, Subject) else self.subject
+        source = getattr(self.subject, "source", SOURCE)
+        return type(broken if source is SOURCE else source).__name__
+
+
+class HalvedNoise(DiscreteLaplace):
+    def step(self, window, counts, state, noise):
+        [release], state = super().step(window, counts, state, noise)
+        scale = np.asarray(release.scale) / 2
+        return [
+            replace(release, values=self._shown(window, counts + noise.discrete_laplace(scale, counts.shape)))
+        ], state
+
+    @staticmethod
+    def _shown(window, values):
+        return values.astype(float) if window.active is None else np.where(window.active, values, np.nan)
+
+
+class SharedByReplicas(HalvedNoise):
+    """Add noise of which all replicas get the same."""
+
+    __doc__ = DiscreteLaplace.__doc__
+
+    def step(self, window, counts, state, noise):
+        [release], state = DiscreteLaplace.step(self, window, counts, state, noise)
+        drawn = noise.discrete_laplace(release.scale, counts.shape)
+        shared = drawn[:1] if counts.ndim > 1 else drawn
+        return [replace(release, values=self._shown(window, counts + shared))], state
+
+
+class GrowingState(DiscreteLaplace):
+    def start(self, facts):
+        return super().start(facts) | {"history": np.zeros((*facts.shape, 0))}
+
+    def step(self, window, counts, state, noise):
+        releases, after = super().step(window, counts, state, noise)
+        history = np.concatenate([state["history"], counts.sum(-1, keepdims=True)], axis=-1)
+        return releases, after | {"history": history}
+
+
+class Undercharging(DiscreteLaplace):
+    """Claim half of what is spent."""
+
+    __doc__ = DiscreteLaplace.__doc__
+
+    def charge_of(self, window, state, epsilon):
+        [event] = super().charge_of(window, state, epsilon)
+        return (DiscreteLaplaceEvent(event.l1, 2 * event.scale),)
+
+
+class WorstIsNotWorst(DiscreteLaplace):
+    def worst_charge(self, window, state):
+        return self.charge_of(window, state, self.epsilon / 2)
+
+
+class ChangesCounts(DiscreteLaplace):
+    def step(self, window, counts, state, noise):
+        made = super().step(window, counts, state, noise)
+        counts += 1
+        return made
+
+
+class ChangesState(DiscreteLaplace):
+    def step(self, window, counts, state, noise):
+        made = super().step(window, counts, state, noise)
+        state["last_window"][...] = window.index
+        return made
+
+
+class RemembersInTheObject(DiscreteLaplace):
+    def start(self, facts):
+        object.__setattr__(self, "remembered", facts)
+        return super().start(facts)
+
+    def step(self, window, counts, state, noise):
+        assert self.remembered
+        return super().step(window, counts, state, noise)
+
+
+class AcceptsAnything(DiscreteLaplace):
+    def __post_init__(self):
+        pass
+
+
+class InfinityIsZero(DiscreteLaplace):
+    def step(self, window, counts, state, noise):
+        [release], state = super().step(window, counts, state, noise)
+        values = 0 * release.values if np.isinf(self.epsilon) else release.values
+        return [replace(release, values=values)], state
+
+
+class DropsEmptyWindows(DiscreteLaplace):
+    def step(self, window, counts, state, noise):
+        releases, state = super().step(window, counts, state, noise)
+        return (releases if counts.any() else []), state
+
+
+class Undocumented(DiscreteLaplace):
+    """Add integer noise with budget epsilon."""
+
+
+class KeyedByNames(NoiseSource):
+    """The same noise for different data."""
+
+    def at(self, window_start, window_end, step, counts, state, n_replicas=None):
+        return super().at(window_start, window_end, step, np.zeros_like(counts), {}, n_replicas)
+
+
+class SharedGenerator(NoiseSource):
+    """Other noise whenever it is asked."""
+
+    def at(self, window_start, window_end, step, counts, state, n_replicas=None):
+        return Noise([secrets.token_bytes(32) for _ in range(n_replicas or 1)], n_replicas, False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeepsEverySecond(Mechanism):
+    """Keep every second membership.
+
+    **Privacy.** None.
+    """
+
+    stages: ClassVar[tuple[str, ...]] = ("events",)
+    guarantee: ClassVar[Guarantee] = Guarantee(unit="", neighbours="", statement="none", theorem="none")
+
+    def keep(self, users, cells, window, hashes):
+        return np.arange(len(users)) % 2 == 0
+
+
+def _mutant(broken, *caught_by):
+    return Mutant(Subject(broken(epsilon=1.0)), caught_by)
+
+
+MECHANISM_MUTANTS = (
+    _mutant(HalvedNoise, "noise_has_the_declared_scale"),
+    _mutant(SharedByReplicas, "replicas_equal_separate_runs"),
+    _mutant(GrowingState, "state_does_not_grow"),
+    _mutant(Undercharging, "charges_cover_the_noise"),
+    _mutant(WorstIsNotWorst, "charges_stay_within_worst_charge"),
+    _mutant(ChangesCounts, "leaves_inputs_alone"),
+    _mutant(ChangesState, "leaves_inputs_alone"),
+    _mutant(RemembersInTheObject, "resumes_from_encoded_state"),
+    _mutant(AcceptsAnything, "parameters_are_checked"),
+    _mutant(InfinityIsZero, "without_limits_gives_the_ideal"),
+    _mutant(DropsEmptyWindows, "every_window_is_released_once"),
+    _mutant(Undocumented, "is_documented"),
+    Mutant(
+        Subject(DiscreteLaplace(epsilon=1.0), KeyedByNames(SOURCE.key, configuration=b"")),
+        ("a_changed_count_draws_independent_noise",),
+    ),
+    # What is drawn afresh can be repeated neither by a retry, nor after a restart, nor in a run of its own.
+    Mutant(
+        Subject(DiscreteLaplace(epsilon=1.0), SharedGenerator(SOURCE.key, configuration=b"")),
+        ("a_retry_draws_the_same_noise", "resumes_from_encoded_state", "replicas_equal_separate_runs"),
+    ),
+    Mutant(Subject(KeepsEverySecond()), ("keeps_by_hash_alone",)),
+)
+
+
+class BooksInTheObject(LandmarkBudget):
+    def start(self, facts):
+        object.__setattr__(self, "remembered", facts)
+        return super().start(facts)
+
+    def charge(self, release, window, private, model, state):
+        assert self.remembered
+        return super().charge(release, window, private, model, state)
+
+
+class BooksOverwritten(LandmarkBudget):
+    def charge(self, release, window, private, model, state):
+        rows, after = super().charge(release, window, private, model, state)
+        state["window"][...] = window.index
+        return rows, after
+
+
+class SkipsTheUnknown(LandmarkBudget):
+    def charge(self, release, window, private, model, state):
+        try:
+            return super().charge(release, window, private, model, state)
+        except UnsupportedEvent:
+            return [], state
+
+
+class WithoutAdjacency(LandmarkBudget):
+    def charge(self, release, window, private, model, state):
+        rows, state = super().charge(release, window, private, model, state)
+        return [replace(row, adjacency="") for row in rows], state
+
+
+class KeepsEveryRelease(LandmarkBudget):
+    def charge(self, release, window, private, model, state):
+        rows, after = super().charge(release, window, private, model, state)
+        return rows, after | {"all": np.append(state.get("all", np.zeros(0)), release.values)}
+
+
+class ForgetsTheCostliest(LandmarkBudget):
+    def charge(self, release, window, private, model, state):
+        rows, after = super().charge(release, window, private, model, state)
+        return rows, after if window.landmark else after | {"other": np.asarray(0.0)}
+
+
+class AnyBudget(LandmarkBudget):
+    def __post_init__(self):
+        pass
+
+
+class UndocumentedBooks(LandmarkBudget):
+    """Keep a budget."""
+
+
+ACCOUNTANT_MUTANTS = (
+    Mutant(BooksInTheObject(), ("books_survive_encoding_at_every_step",)),
+    Mutant(BooksOverwritten(), ("books_are_pure",)),
+    Mutant(SkipsTheUnknown(), ("refuses_the_unknown_before_changing_anything",)),
+    Mutant(WithoutAdjacency(), ("rows_say_what_they_are",)),
+    Mutant(KeepsEveryRelease(), ("books_do_not_grow",)),
+    Mutant(ForgetsTheCostliest(), ("figures_cover_brute_force",)),
+    Mutant(AnyBudget(), ("parameters_are_checked",)),
+    Mutant(UndocumentedBooks(), ("is_documented",)),
+)

@@ -1,0 +1,35 @@
+"""Every registered accountant keeps every promise of the contract, and every check notices one that does not."""
+
+from __future__ import annotations
+
+import pytest
+from accountant_checks import CHECKS
+from conformance_checks import examples_of, failing
+from mutants import ACCOUNTANT_MUTANTS
+
+import accountants
+
+CASES = [
+    pytest.param(example, check, id=f"{name}-{number}-{check.__name__}")
+    for name, number, example in examples_of(accountants)
+    for check in CHECKS
+]
+
+
+@pytest.mark.parametrize(("accountant", "check"), CASES)
+def test_accountant(accountant, check):
+    check(accountant)
+
+
+@pytest.mark.parametrize("name", accountants.names())
+def test_there_are_examples(name):
+    assert accountants.get(name).examples()
+
+
+@pytest.mark.parametrize("mutant", ACCOUNTANT_MUTANTS, ids=lambda mutant: mutant.name)
+def test_mutant_is_caught_by_its_check(mutant):
+    assert failing(mutant.subject, CHECKS) == set(mutant.caught_by)
+
+
+def test_every_check_has_a_mutant():
+    assert {name for mutant in ACCOUNTANT_MUTANTS for name in mutant.caught_by} == {check.__name__ for check in CHECKS}
