@@ -134,9 +134,9 @@ def test_a_stray_quote_costs_its_own_line_only(tmp_path: Path) -> None:
 
 def test_an_open_quote_in_one_file_does_not_swallow_the_next(tmp_path: Path) -> None:
     write(tmp_path / "a.csv", HEADER + GOOD + '"ann,2008')
-    write(tmp_path / "b.csv", HEADER + '"bob",2008-05-17T10:00:00Z,1,1\n')
+    write(tmp_path / "b.csv", HEADER + '"bob, jr",2008-05-17T10:00:00Z,1,1\n')
     source = Csv(path=str(tmp_path))
-    assert [row[0] for row in events(source)] == ["ann", "bob"]
+    assert [row[0] for row in events(source)] == ["ann", "bob, jr"]
     assert [line for line, _, _ in rejects(source)] == [3]
 
 
