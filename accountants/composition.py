@@ -114,6 +114,10 @@ class Composition(Accountant):
             if value is not None
         ]
 
+    def summary(self, model: Mapping[str, Any], state: State) -> dict[str, Any]:
+        """The figures so far by name, as in the rows of the whole run."""
+        return {row.name: row.value for row in self._rows(None, model, state)} | {"delta": self.delta}
+
     def _rows(self, index: int | None, model: Mapping[str, Any], state: State) -> Rows:
         total, rho, squares, excess = state["sums"].tolist()
         note = ODOMETER if model["adaptive"] else ""

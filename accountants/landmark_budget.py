@@ -101,7 +101,7 @@ class LandmarkBudget(Accountant):
         if budget is None and facts.mechanism is not None:
             budget = facts.mechanism.landmark_budget
         state = {"period": np.asarray(-1), "window": np.asarray(0), "block_last": np.asarray(0)}
-        amounts = {name: np.asarray(0.0) for name in ("landmarks", "other", "block_epsilon")}
+        amounts = {name: np.asarray(0.0) for name in ("landmarks", "other", "block_epsilon", "largest")}
         return (np.inf if budget is None else float(budget)), state | amounts
 
     def check(self, window: Window, charge: tuple[Event, ...], model: float, state: State) -> None:
@@ -139,6 +139,7 @@ class LandmarkBudget(Accountant):
             "window": np.asarray(window.index),
             "landmarks": np.asarray(landmarks),
             "other": np.asarray(other),
+            "largest": np.asarray(max(float(state["largest"]), landmarks + other)),
             "block_last": np.asarray(max((b.last for b in blocks), default=int(state["block_last"]))),
             "block_epsilon": np.asarray(pure_epsilon(blocks)) if blocks else state["block_epsilon"],
         }
@@ -152,6 +153,11 @@ class LandmarkBudget(Accountant):
             AccountRow("everybody", last, "period_landmarks", landmarks, adjacency=ADJACENCY),
             AccountRow("everybody", last, "period_loss", landmarks + float(state["other"]), adjacency=ADJACENCY),
         ]
+
+    def summary(self, model: float, state: State) -> dict[str, Any]:
+        """The most that any period has spent, and of how much."""
+        budget = {"budget": model} if np.isfinite(model) else {}
+        return {"largest_period_loss": float(state["largest"]), **budget, "adjacency": ADJACENCY}
 
 
 def _counts_as_landmark(window: Window, charge: tuple[Event, ...]) -> bool:

@@ -34,7 +34,7 @@ from accountants.correlation.matrices import (
 from accountants.correlation.planning import epsilon_schedule, largest_epsilon
 from accountants.correlation.running import LossRows, RunningTemporalLoss
 from accountants.correlation.running_landmarks import LandmarkFigures, RunningLandmarkLoss
-from accountants.correlation.sections import KnownCorrelation, UserClass
+from accountants.correlation.sections import KnownCorrelation, SmoothedIdentity, UserClass
 from accountants.correlation.time_reversal import backward_matrix, stationary_distribution
 from mechanisms.core.budget_schedule import BudgetSchedule
 from mechanisms.core.errors import ParameterError, UnsupportedEvent
@@ -103,7 +103,6 @@ class Temporal(Accountant):
 
     Examples
     --------
-    >>> from accountants.correlation.sections import KnownCorrelation, SmoothedIdentity
     >>> accountant = Temporal(correlation=KnownCorrelation(laplacian=SmoothedIdentity(s=0.1)), goal=1.0)
     >>> model, state = accountant.start(AccountingFacts(n_cells=2))
     >>> round(accountant.summary(model, state)["everybody"]["epsilon_for_goal"], 4)
@@ -127,6 +126,16 @@ class Temporal(Accountant):
         for i, one in enumerate(self.classes):
             if names.count(one.name) > 1:
                 raise ParameterError(f"classes.{i}.name", one.name, "different from every other class and everybody")
+
+    @classmethod
+    def examples(cls) -> tuple[Temporal, ...]:
+        """Both landmark methods, with a class beside everybody."""
+        strong, weak = (KnownCorrelation(laplacian=SmoothedIdentity(s=s)) for s in (0.01, 1.0))
+        tourists = UserClass(name="tourists", correlation=weak)
+        return (
+            cls(correlation=strong, lag=12, goal=1.0),
+            cls(correlation=strong, classes=(tourists,), lag=12, method="paper"),
+        )
 
     @property
     def known(self) -> tuple[tuple[str, KnownCorrelation], ...]:
