@@ -14,9 +14,13 @@ from mechanisms.core.facts import Facts
 from mechanisms.core.landmark_schedule import LandmarkSchedule
 from mechanisms.core.parameters import parameter
 from mechanisms.core.perturb import active_l1, pure_scale
+from mechanisms.core.planar import expected_distance
 from mechanisms.core.release import Release
 from mechanisms.core.same_value import expected_difference
+from mechanisms.core.sphere import Points, distance
 from mechanisms.core.state import State
+from mechanisms.core.timestamp import Mask, Timestamp
+from mechanisms.core.trace_schedule import Budgets
 from mechanisms.core.window import Window
 
 if TYPE_CHECKING:
@@ -35,7 +39,9 @@ class LandmarkAdaptive(LandmarkSchedule):
     epsilon
         Budget of one period, in nats.
     noise
-        ``discrete_laplace`` (integers, the default) or ``laplace``.
+        ``discrete_laplace`` (integers, the default) or ``laplace`` on counts; ``planar_laplace`` on traces.
+    radius
+        On traces: distance in metres at which ε holds.
     decrease, increase
         How far the sampling rate moves towards 0 or 1 after a publication, in [0, 1].
     sampler
@@ -121,6 +127,41 @@ class LandmarkAdaptive(LandmarkSchedule):
         """Publication with the whole allotment."""
         return self.charge_of(window, state, self.allotted(window, state))
 
+    def enter(self, time: Timestamp, state: State) -> State:
+        """A new period of a user forgets what the last one left over."""
+        is_new = state["period"] != time.period
+        return super().enter(time, state) | {"bonus": np.where(is_new, 0.0, state["bonus"])}
+
+    def allot(self, time: Timestamp, state: State) -> Budgets:
+        """The share and what landmarks have handed on."""
+        return self.shares(time) + state["bonus"]
+
+    def choose(self, time: Timestamp, points: Points, state: State, epsilon: Budgets, noise: Noise) -> Mask:
+        """Each user with the sampling rate of their own."""
+        return np.asarray(noise.uniform(state["rate"].shape) < state["rate"])
+
+    def follow(self, time: Timestamp, before: State, after: State, epsilon: Budgets, publish: Mask) -> State:
+        """Hand on what a landmark left unspent; adapt the sampling rate of those who published."""
+        after = super().follow(time, before, after, epsilon, publish)
+        receivers = time.landmarks_to_come + (time.regulars_to_come > 0)
+        handing = time.landmark & ~publish & (receivers > 0)
+        bonus = before["bonus"] + np.where(handing, epsilon / np.maximum(receivers, 1), 0.0)
+        if not publish.any():
+            return after | {"bonus": bonus}
+        scale = pure_scale(np.where(publish, epsilon, 1.0), self.metres)
+        apart = np.where(publish, distance(after["last"], before["last"]), 0.0)
+        expected = expected_distance(scale, before["last_scale"])
+        rate, history = self._next_rate(before, apart, expected, scale, before["n_published"] == 0)
+        own = {
+            "bonus": bonus,
+            "rate": np.where(publish, rate, before["rate"]),
+            "last_scale": np.where(publish, scale, before["last_scale"]),
+            "n_published": before["n_published"] + publish,
+        }
+        if self.sampler == "drift":
+            own["history"] = np.where(publish[:, None], history, before["history"])
+        return after | own
+
     @staticmethod
     def _handed_on(window: Window, epsilon: NDArray[np.float64]) -> Any:
         regular = window.regulars_to_come is None or window.regulars_to_come > 0
@@ -135,9 +176,15 @@ class LandmarkAdaptive(LandmarkSchedule):
         shown = apart if window.active is None else apart[..., window.active]
         difference = shown.sum(-1) / max(shown.shape[-1], 1)
         expected = expected_difference(self.noise, scale, state["last_scale"])
-        rate = state["rate"]
         # Nothing to compare: no earlier publication, or no active sensor.
         first = (state["n_published"] == 0) | (shown.shape[-1] == 0)
+        return self._next_rate(state, difference, expected, scale, first)
+
+    def _next_rate(
+        self, state: State, difference: Budgets, expected: Budgets, scale: Budgets, first: Any
+    ) -> tuple[NDArray[np.float64], Any]:
+        """The sampling rate and history, from how far two releases are apart and would be without a change."""
+        rate = state["rate"]
         if self.sampler == "paper":
             small = difference < (expected if self.calibration == "expected" else scale)
             followed = np.where(small, rate - rate * self.decrease, rate + (1 - rate) * self.increase)

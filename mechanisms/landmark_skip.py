@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.core.event import Event, Repeated
 from mechanisms.core.landmark_schedule import LandmarkSchedule
 from mechanisms.core.release import Release
 from mechanisms.core.state import State
+from mechanisms.core.timestamp import Mask, Timestamp
+from mechanisms.core.trace_schedule import Budgets
 from mechanisms.core.window import Window
 
 if TYPE_CHECKING:
@@ -26,7 +29,9 @@ class LandmarkSkip(LandmarkSchedule):
     epsilon
         Budget of one period, in nats.
     noise
-        ``discrete_laplace`` (integers, the default) or ``laplace``.
+        ``discrete_laplace`` (integers, the default) or ``laplace`` on counts; ``planar_laplace`` on traces.
+    radius
+        On traces: distance in metres at which ε holds.
 
     **Privacy.** Landmarks cost nothing, so the sum of ε over the landmarks and any other window is ε. Unit: one user's
     bounded contributions in all landmark windows and any one other window of a budget period; neighbours add or
@@ -64,3 +69,11 @@ class LandmarkSkip(LandmarkSchedule):
         if window.landmark:
             return (Repeated(int(state["last_window"].max())),)
         return self.charge_of(window, state, self.epsilon)
+
+    def refused(self, time: Timestamp, state: State) -> Mask:
+        """Nobody: landmarks cost nothing."""
+        return np.zeros(len(time.landmark), bool)
+
+    def allot(self, time: Timestamp, state: State) -> Budgets:
+        """Nothing at a landmark, ε elsewhere."""
+        return np.where(time.landmark, 0.0, self.epsilon)

@@ -11,6 +11,8 @@ from mechanisms.core.event import Event
 from mechanisms.core.landmark_schedule import LandmarkSchedule
 from mechanisms.core.release import Release
 from mechanisms.core.state import State
+from mechanisms.core.timestamp import Timestamp
+from mechanisms.core.trace_schedule import Budgets
 from mechanisms.core.window import Window
 
 if TYPE_CHECKING:
@@ -26,7 +28,9 @@ class LandmarkUniform(LandmarkSchedule):
     epsilon
         Budget of one period, in nats.
     noise
-        ``discrete_laplace`` (integers, the default) or ``laplace``.
+        ``discrete_laplace`` (integers, the default) or ``laplace`` on counts; ``planar_laplace`` on traces.
+    radius
+        On traces: distance in metres at which ε holds.
 
     **Privacy.** For landmarks L, the sum of ε over L and any other window is ε: n = abs(L) + 1, or abs(L) where every
     window of the period is a landmark. Unit: one user's bounded contributions in all landmark windows and any one
@@ -53,3 +57,7 @@ class LandmarkUniform(LandmarkSchedule):
     def worst(self, window: Window, state: State) -> tuple[Event, ...]:
         """The share, always."""
         return self.charge_of(window, state, self.share(window))
+
+    def allot(self, time: Timestamp, state: State) -> Budgets:
+        """The share, always."""
+        return self.shares(time)

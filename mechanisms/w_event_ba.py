@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from mechanisms.core.facts import Facts
 from mechanisms.core.state import State
+from mechanisms.core.timestamp import Timestamp
 from mechanisms.core.w_event_schedule import DissimilaritySchedule
 from mechanisms.core.window import Window
 
@@ -24,7 +25,10 @@ class WEventBa(DissimilaritySchedule):
     w
         Length of the protected stretch, in windows.
     noise
-        ``discrete_laplace`` (integers, the default) or ``laplace``, for questions and publications.
+        ``discrete_laplace`` (integers, the default) or ``laplace`` on counts, for questions and publications;
+        ``planar_laplace`` on traces, where w counts a user's points.
+    radius
+        On traces: distance in metres at which ε holds.
 
     **Privacy.** w-event ε-differential privacy: any w successive questions cost ε/2; a publication that used k shares
     of ε/(2w) is followed by k − 1 windows without one, so that any w successive publications spend at most ε/2.
@@ -51,12 +55,12 @@ class WEventBa(DissimilaritySchedule):
             "saved": facts.constant(0, np.int64),
         }
 
-    def offer(self, window: Window, state: State) -> NDArray[np.float64]:
+    def offer(self, window: Window | Timestamp, state: State) -> NDArray[np.float64]:
         """This window's share and those saved up, at most w of them; nothing during a pause."""
         shares = np.minimum(state["saved"] + 1, self.w)
         return np.where(state["pause"] > 0, 0.0, self.unit * shares)
 
-    def spend(self, window: Window, state: State, spent: NDArray[np.float64]) -> State:
+    def spend(self, window: Window | Timestamp, state: State, spent: NDArray[np.float64]) -> State:
         """A publication of k shares pauses the next k − 1 windows; shares of paused windows are gone."""
         published, paused = np.asarray(spent) > 0, state["pause"] > 0
         shares = np.minimum(state["saved"] + 1, self.w)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from mechanisms.core.facts import Facts
 from mechanisms.core.state import State
+from mechanisms.core.timestamp import Timestamp
 from mechanisms.core.w_event_schedule import DissimilaritySchedule
 from mechanisms.core.window import Window
 
@@ -24,7 +25,10 @@ class WEventBd(DissimilaritySchedule):
     w
         Length of the protected stretch, in windows.
     noise
-        ``discrete_laplace`` (integers, the default) or ``laplace``, for questions and publications.
+        ``discrete_laplace`` (integers, the default) or ``laplace`` on counts, for questions and publications;
+        ``planar_laplace`` on traces, where w counts a user's points.
+    radius
+        On traces: distance in metres at which ε holds.
 
     **Privacy.** w-event ε-differential privacy: any w successive questions cost ε/2, any w successive publications at
     most ε/2. Deciding whether to publish reads the data and is paid for. Unit: all of one user's bounded contributions
@@ -47,13 +51,13 @@ class WEventBd(DissimilaritySchedule):
         """Nothing spent in the last w − 1 windows."""
         return super().start(facts) | {"spent": np.zeros((*facts.shape, self.w))}
 
-    def offer(self, window: Window, state: State) -> NDArray[np.float64]:
+    def offer(self, window: Window | Timestamp, state: State) -> NDArray[np.float64]:
         """Half of what is left; entry 0 of ``spent`` has left the stretch."""
         if np.isinf(self.epsilon):
             return np.full(state["spent"].shape[:-1], np.inf)
         left = self.epsilon / 2 - state["spent"][..., 1:].sum(-1)
         return np.asarray(np.maximum(left, 0.0) / 2)
 
-    def spend(self, window: Window, state: State, spent: NDArray[np.float64]) -> State:
+    def spend(self, window: Window | Timestamp, state: State, spent: NDArray[np.float64]) -> State:
         """Remember what the last w windows spent."""
         return {"spent": np.concatenate([state["spent"][..., 1:], np.asarray(spent)[..., None]], axis=-1)}

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.core.event import Event, Repeated
 from mechanisms.core.release import Release
 from mechanisms.core.state import State
+from mechanisms.core.timestamp import Timestamp
+from mechanisms.core.trace_schedule import Budgets
 from mechanisms.core.w_event_schedule import WEventSchedule
 from mechanisms.core.window import Window
 
@@ -28,7 +31,9 @@ class WEventSample(WEventSchedule):
     w
         Length of the protected stretch, in windows.
     noise
-        ``discrete_laplace`` (integers, the default) or ``laplace``.
+        ``discrete_laplace`` (integers, the default) or ``laplace`` on counts; ``planar_laplace`` on traces.
+    radius
+        On traces: distance in metres at which ε holds.
 
     **Privacy.** w-event ε-differential privacy: any w successive windows hold one publication. Unit: all of one user's
     bounded contributions within any w successive windows; neighbours add or remove it. Kellaris et al. 2014, section 4.
@@ -60,3 +65,7 @@ class WEventSample(WEventSchedule):
         if (window.index - 1) % self.w:
             return (Repeated(int(state["last_window"].max())),)
         return self.charge_of(window, state, self.epsilon)
+
+    def allot(self, time: Timestamp, state: State) -> Budgets:
+        """ε at every w-th point of a user, nothing in between."""
+        return np.full(len(time.time), 0.0 if (time.index - 1) % self.w else self.epsilon)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.core.event import Event
 from mechanisms.core.release import Release
 from mechanisms.core.state import State
+from mechanisms.core.timestamp import Timestamp
+from mechanisms.core.trace_schedule import Budgets
 from mechanisms.core.w_event_schedule import WEventSchedule
 from mechanisms.core.window import Window
 
@@ -28,7 +31,9 @@ class WEventUniform(WEventSchedule):
     w
         Length of the protected stretch, in windows.
     noise
-        ``discrete_laplace`` (integers, the default) or ``laplace``.
+        ``discrete_laplace`` (integers, the default) or ``laplace`` on counts; ``planar_laplace`` on traces.
+    radius
+        On traces: distance in metres at which ε holds.
 
     **Privacy.** w-event ε-differential privacy: any w successive releases spend ε. Unit: all of one user's bounded
     contributions within any w successive windows; neighbours add or remove it. Kellaris et al. 2014, theorem 3.
@@ -53,3 +58,7 @@ class WEventUniform(WEventSchedule):
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
         """ε/w, always."""
         return self.charge_of(window, state, self.epsilon / self.w)
+
+    def allot(self, time: Timestamp, state: State) -> Budgets:
+        """ε/w, always."""
+        return np.full(len(time.time), self.epsilon / self.w)

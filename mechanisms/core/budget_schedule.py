@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mechanisms.core.errors import ParameterError
 from mechanisms.core.event import Event, Repeated
+from mechanisms.core.examples import examples_of
 from mechanisms.core.facts import Facts
 from mechanisms.core.mechanism import Guarantee, Mechanism
 from mechanisms.core.parameters import parameter
 from mechanisms.core.perturb import PURE_FAMILIES, active_l1, add_noise, only_active, pure_event, pure_scale
+from mechanisms.core.point_mechanism import PLANAR
 from mechanisms.core.release import Release
 from mechanisms.core.state import State
+from mechanisms.core.trace_schedule import TraceSchedule
 from mechanisms.core.window import Window
 
 if TYPE_CHECKING:
@@ -29,11 +33,30 @@ LANDMARK_GUARANTEE = Guarantee(
 
 
 @dataclass(frozen=True, kw_only=True)
-class BudgetSchedule(Mechanism):
+class BudgetSchedule(TraceSchedule):
     """Base of mechanisms that decide *when to spend how much* and leave the noise to a pure family."""
 
     epsilon: float = parameter(doc="budget that the schedule divides", above=0, unit="nats")
-    noise: str = parameter("discrete_laplace", doc="noise family", choices=PURE_FAMILIES)
+    noise: str = parameter(
+        "discrete_laplace",
+        doc="noise family; planar_laplace: release points of traces",
+        choices=(*PURE_FAMILIES, PLANAR),
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.radius is not None and not self.on_points:
+            raise ParameterError("radius", self.radius, f"left out unless noise is {PLANAR}")
+
+    @property
+    def on_points(self) -> bool:
+        """Whether the noise is that of points."""
+        return self.noise == PLANAR
+
+    @classmethod
+    def examples(cls) -> tuple[Mechanism, ...]:
+        """One instance for every noise family of counts."""
+        return tuple(example for example in examples_of(cls) if not example.on_points)
 
     def start(self, facts: Facts) -> State:
         """Sensitivity, and nothing released yet."""

@@ -28,7 +28,7 @@ def examples_of(cls: type[T]) -> tuple[T, ...]:
     --------
     >>> from mechanisms import get
     >>> [(e.w, e.noise) for e in examples_of(get("w_event_uniform"))]
-    [(3, 'discrete_laplace'), (3, 'laplace')]
+    [(3, 'discrete_laplace'), (3, 'laplace'), (3, 'planar_laplace')]
     """
     hints = get_type_hints(cls)
     required = [f for f in dataclasses.fields(cls) if f.default is f.default_factory is dataclasses.MISSING]  # type: ignore[arg-type]

@@ -16,6 +16,8 @@ from mechanisms.core.facts import Facts
 from mechanisms.core.mechanism import Guarantee
 from mechanisms.core.release import Release
 from mechanisms.core.state import State
+from mechanisms.core.timestamp import Mask, Timestamp
+from mechanisms.core.trace_schedule import LANDMARK_TRACES, Budgets
 from mechanisms.core.window import Window
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ class LandmarkSchedule(BudgetSchedule):
     """Base of landmark mechanisms: counts the landmarks of a period and refuses those over the declared maximum."""
 
     guarantee: ClassVar[Guarantee] = LANDMARK_GUARANTEE
+    point_guarantee: ClassVar[Guarantee] = LANDMARK_TRACES
 
     @property
     def landmark_budget(self) -> float:
@@ -79,6 +82,23 @@ class LandmarkSchedule(BudgetSchedule):
         if self.is_refused(window, state):
             return (Repeated(0),)
         return self.worst(window, state)
+
+    def enter(self, time: Timestamp, state: State) -> State:
+        """A new budget period of a user starts afresh."""
+        is_new = state["period"] != time.period
+        return state | {"period": time.period, "landmarks_seen": np.where(is_new, 0, state["landmarks_seen"])}
+
+    def refused(self, time: Timestamp, state: State) -> Mask:
+        """Landmarks beyond the declared maximum of their period."""
+        return time.landmark & (state["landmarks_seen"] >= time.n_landmarks)
+
+    def shares(self, time: Timestamp) -> Budgets:
+        """The share of every user's timestamp."""
+        return self.epsilon / np.minimum(time.n_landmarks + 1, time.n_timestamps)
+
+    def follow(self, time: Timestamp, before: State, after: State, epsilon: Budgets, publish: Mask) -> State:
+        """Count the landmarks."""
+        return after | {"landmarks_seen": before["landmarks_seen"] + time.landmark}
 
     @abstractmethod
     def release(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[Release, State]:

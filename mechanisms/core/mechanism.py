@@ -17,6 +17,7 @@ from mechanisms.core.parameters import Checked
 from mechanisms.core.registry import Registry
 from mechanisms.core.release import Release
 from mechanisms.core.state import State
+from mechanisms.core.timestamp import PointRelease, Timestamp
 from mechanisms.core.window import Window
 
 if TYPE_CHECKING:
@@ -121,14 +122,33 @@ class Mechanism(Checked, ABC):
         raise NotImplementedError(f"{type(self).__name__} does not work on events")
 
     def step_points(
-        self, time: int, points: NDArray[np.float64], present: NDArray[np.bool_], state: State, noise: Noise
-    ) -> tuple[NDArray[np.float64], State]:
-        """Point stage: one timestamp of many users, points of shape (n_users, 2) in degrees."""
+        self, time: Timestamp, points: NDArray[np.float64], present: NDArray[np.bool_], state: State, noise: Noise
+    ) -> tuple[PointRelease, State]:
+        """Point stage: one timestamp of many users.
+
+        Parameters
+        ----------
+        time
+            Public facts of each user's timestamp.
+        points
+            Shape (n_users, 2), degrees. Never changed.
+        present
+            Shape (n_users,): who has a point; the state of the others stays as it is.
+        state
+            One entry for each user on the leading axis of every array. Never changed.
+        noise
+            Keyed noise, bound to each user's timestamp, point and state.
+        """
         raise NotImplementedError(f"{type(self).__name__} does not work on points")
 
     def migrate(self, version: int, state: State) -> State:
         """State of an older version as this version wants it; the base has no older version."""
         raise StateVersionError(f"{type(self).__name__} cannot read state of version {version}")
+
+    @property
+    def on_points(self) -> bool:
+        """Whether it releases points of traces; otherwise counts."""
+        return self.stages == ("points",)
 
     @property
     def landmark_budget(self) -> float | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mechanisms.core.errors import ParameterError
 from mechanisms.core.event import DiscreteLaplace, Event, Laplace
 from mechanisms.core.window import Window
 
@@ -31,16 +32,23 @@ def pure_scale(epsilon: Any, l1: Any) -> NDArray[np.float64]:
 
 def pure_event(family: str, l1: Any, scale: Any) -> Event:
     """Event of one noisy vector of a pure family."""
+    _check_family(family)
     numbers = [x if np.ndim(x) else float(x) for x in (l1, scale)]
     return DiscreteLaplace(*numbers) if family == "discrete_laplace" else Laplace(*numbers)
 
 
 def add_noise(noise: Noise, family: str, counts: NDArray[Any], scale: Any) -> NDArray[Any]:
     """Counts plus noise of one scale (per replica)."""
+    _check_family(family)
     per_cell = np.asarray(scale, np.float64)[..., None] if np.ndim(scale) else float(scale)
     draw = noise.discrete_laplace if family == "discrete_laplace" else noise.laplace
     noisy: NDArray[Any] = counts + draw(per_cell, counts.shape)
     return noisy
+
+
+def _check_family(family: str) -> None:
+    if family not in PURE_FAMILIES:
+        raise ParameterError("noise", family, "one of " + ", ".join(PURE_FAMILIES) + ", on counts")
 
 
 def only_active(window: Window, values: NDArray[Any]) -> NDArray[np.float64]:

@@ -15,8 +15,12 @@ from mechanisms.core.mechanism import ADD_REMOVE, Guarantee
 from mechanisms.core.noise import LARGEST_SCALE
 from mechanisms.core.parameters import parameter
 from mechanisms.core.perturb import active_l1, add_noise, pure_event, pure_scale
+from mechanisms.core.point_mechanism import shown
 from mechanisms.core.release import Release
+from mechanisms.core.sphere import Points, distance
 from mechanisms.core.state import State
+from mechanisms.core.timestamp import Mask, Timestamp
+from mechanisms.core.trace_schedule import W_EVENT_TRACES, Budgets
 from mechanisms.core.window import Window
 
 if TYPE_CHECKING:
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
 class WEventSchedule(BudgetSchedule):
     """Base of w-event mechanisms."""
 
+    point_guarantee: ClassVar[Guarantee] = W_EVENT_TRACES
     w: int = parameter(doc="length of the protected stretch", at_least=1, unit="windows")
     guarantee: ClassVar[Guarantee] = Guarantee(
         unit="all of one user's bounded contributions within any w successive windows",
@@ -49,11 +54,11 @@ class DissimilaritySchedule(WEventSchedule):
         return self.epsilon / (2 * self.w)
 
     @abstractmethod
-    def offer(self, window: Window, state: State) -> NDArray[np.float64]:
+    def offer(self, window: Window | Timestamp, state: State) -> NDArray[np.float64]:
         """ε that a publication of this window may spend; 0 where it must not publish."""
 
     @abstractmethod
-    def spend(self, window: Window, state: State, spent: NDArray[np.float64]) -> State:
+    def spend(self, window: Window | Timestamp, state: State, spent: NDArray[np.float64]) -> State:
         """The schedule's own state after ``spent`` (0: repeated)."""
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
@@ -76,6 +81,27 @@ class DissimilaritySchedule(WEventSchedule):
         epsilon = self.offer(window, state)
         question = self._question(active_l1(window, state["max_cells"]))
         return question + (self.charge_of(window, state, epsilon) if np.any(epsilon > 0) else ())
+
+    @property
+    def question_epsilon(self) -> float:
+        """One unit, at every timestamp."""
+        return self.unit
+
+    def allot(self, time: Timestamp, state: State) -> Budgets:
+        """What is on offer, unless its noise would be larger than the world."""
+        epsilon = self.offer(time, state)
+        return np.where(epsilon * LARGEST_SCALE < self.metres, 0.0, epsilon)
+
+    def choose(self, time: Timestamp, points: Points, state: State, epsilon: Budgets, noise: Noise) -> Mask:
+        """Whoever is further from the last release, as far as noise lets that be told, than a new one would be."""
+        scale = float(pure_scale(self.unit, self.metres))
+        asked = distance(points, shown(time, state)) + noise.laplace(scale, epsilon.shape)
+        # The mean length of a planar Laplace step is twice its scale.
+        return np.asarray(asked > 2 * pure_scale(np.where(epsilon > 0, epsilon, 1.0), self.metres))
+
+    def follow(self, time: Timestamp, before: State, after: State, epsilon: Budgets, publish: Mask) -> State:
+        """Remember what was spent."""
+        return after | self.spend(time, before, np.where(publish, epsilon, 0.0))
 
     def _question(self, l1: NDArray[np.float64]) -> tuple[Event, ...]:
         return (pure_event(self.noise, float(l1.max()), float(pure_scale(self.unit, l1).max())),)

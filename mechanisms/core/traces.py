@@ -1,0 +1,143 @@
+"""The traces of one shard of users as flat arrays, and what is publicly known of each of their points."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.core.sphere import Points
+from mechanisms.core.timestamp import Integers, Mask, Timestamp
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traces:
+    """Some users' points, user after user, in order of time.
+
+    Parameters
+    ----------
+    users
+        Identity of each user as integers, shape (n_users, n_words): chooses the noise, is never released.
+    starts
+        First point of each user, shape (n_users,); every user has at least one point.
+    times
+        Milliseconds since 1970 UTC, shape (n_points,).
+    points
+        Latitude and longitude in degrees, shape (n_points, 2).
+    landmarks
+        Which points are landmarks, shape (n_points,).
+    periods
+        Budget period of each point, shape (n_points,); never falls along a trace.
+    """
+
+    users: Integers
+    starts: Integers
+    times: Integers
+    points: Points
+    landmarks: Mask
+    periods: Integers
+
+    @property
+    def lengths(self) -> Integers:
+        """Points of each user."""
+        return np.diff(self.starts, append=len(self.times))
+
+    @property
+    def user_of(self) -> Integers:
+        """User of each point, as an index into ``users``."""
+        return np.repeat(np.arange(len(self.starts)), self.lengths)
+
+
+def traces_of(
+    traces: Sequence[Points], landmarks: Sequence[NDArray[np.bool_]] | None = None, users: Sequence[int] | None = None
+) -> Traces:
+    """Traces from one array a user, a point a minute, in one budget period.
+
+    Parameters
+    ----------
+    traces
+        Shape (n_points, 2) each, none of them empty.
+    landmarks
+        A mask of shape (n_points,) each; unset: none.
+    users
+        A number for each user; unset: 0, 1, …
+    """
+    lengths = np.array([len(trace) for trace in traces], np.int64)
+    starts = np.cumsum(lengths) - lengths
+    n_points = int(lengths.sum())
+    return Traces(
+        users=np.asarray(range(len(traces)) if users is None else users, np.int64)[:, None],
+        starts=starts,
+        times=60_000 * (np.arange(n_points) - np.repeat(starts, lengths)),
+        points=np.concatenate([np.asarray(trace, np.float64) for trace in traces]),
+        landmarks=np.zeros(n_points, bool) if landmarks is None else np.concatenate(list(landmarks)),
+        periods=np.zeros(n_points, np.int64),
+    )
+
+
+@dataclass(frozen=True)
+class TraceAgenda:
+    """Public facts of every point of some traces: how many landmarks and other points its period holds.
+
+    Parameters
+    ----------
+    traces
+        The traces.
+    origin
+        Latitude and longitude of the public point shown before a first release.
+    max_landmarks
+        Declared maximum of landmarks per period, in place of their number; None: as many as there are.
+
+    Examples
+    --------
+    >>> agenda = TraceAgenda(traces_of([np.zeros((3, 2))], [np.array([True, False, True])]), (0.0, 0.0))
+    >>> facts = [agenda.at(np.array([point]), point + 1) for point in range(3)]
+    >>> [(int(t.landmarks_to_come[0]), int(t.regulars_to_come[0]), int(t.n_landmarks[0])) for t in facts]
+    [(1, 1, 2), (1, 0, 2), (0, 0, 2)]
+    """
+
+    traces: Traces
+    origin: tuple[float, float]
+    max_landmarks: int | None = None
+
+    @cached_property
+    def _columns(self) -> tuple[Integers, ...]:
+        """Landmarks and regular points to come, and landmarks and points of the period."""
+        traces = self.traces
+        is_first = np.zeros(len(traces.times), bool)
+        is_first[traces.starts] = True
+        is_first[1:] |= np.diff(traces.periods) != 0
+        period = np.cumsum(is_first) - 1
+        (landmarks, left), (regulars, regulars_left) = (
+            _counted(mask, period) for mask in (traces.landmarks, ~traces.landmarks)
+        )
+        n_timestamps = landmarks + regulars
+        if self.max_landmarks is not None:
+            left = np.maximum(self.max_landmarks - (landmarks - left), 0)
+            landmarks = np.full_like(landmarks, self.max_landmarks)
+        return left, regulars_left, landmarks, n_timestamps
+
+    def at(self, rows: Integers, index: int) -> Timestamp:
+        """Facts of some points, all of them the ``index``-th of their users."""
+        traces = self.traces
+        left, regulars_left, landmarks, n_timestamps = (column[rows] for column in self._columns)
+        return Timestamp(
+            index=index,
+            time=traces.times[rows],
+            landmark=traces.landmarks[rows],
+            landmarks_to_come=left,
+            regulars_to_come=regulars_left,
+            n_landmarks=landmarks,
+            n_timestamps=n_timestamps,
+            period=traces.periods[rows],
+            origin=np.asarray(self.origin, np.float64),
+        )
+
+
+def _counted(mask: Mask, group: Integers) -> tuple[Integers, Integers]:
+    """How many of ``mask`` each point's group has, and how many of them come after the point."""
+    totals = np.bincount(group, weights=mask).astype(np.int64)
+    return totals[group], np.cumsum(totals)[group] - np.cumsum(mask)
