@@ -1,0 +1,83 @@
+"""Crowd-blending: small counts are suppressed, or with a budget perturbed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from numpy.typing import NDArray
+
+from mechanisms.core.event import Event, Exact
+from mechanisms.core.mechanism import Guarantee, Mechanism
+from mechanisms.core.parameters import parameter
+from mechanisms.core.perturb import PURE_FAMILIES
+from mechanisms.core.release import Release
+from mechanisms.core.state import State
+from mechanisms.core.window import Window
+from mechanisms.perturb_small import PerturbSmall
+from mechanisms.suppress_small import CROWD_NEIGHBOURS, CROWD_THEOREM, CROWD_UNIT, SuppressSmall
+
+if TYPE_CHECKING:
+    from mechanisms.core.noise import Noise
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrowdBlending(Mechanism):
+    """Release what blends with a crowd as it is; suppress smaller counts, or perturb them where a budget is given.
+
+    Parameters
+    ----------
+    threshold
+        k: how many make a crowd.
+    epsilon
+        ε of the noise on smaller counts, in nats; unset: they are suppressed.
+    noise
+        ``discrete_laplace`` (integers, the default) or ``laplace``, with ``epsilon``.
+
+    **Privacy.** None: no differential privacy. (k, ε)-crowd-blending, or (k, 0) when it suppresses, for a user who is
+    in one count only (Gehrke, Hay, Lui, Pass 2012). Another name of `perturb_small` and `suppress_small`, by
+    parameters.
+
+    Notes
+    -----
+    Time O(n_cells) a window, no state.
+
+    Examples
+    --------
+    >>> CrowdBlending(threshold=5).form
+    SuppressSmall(threshold=5)
+    """
+
+    threshold: int = parameter(doc="how many people make a crowd", at_least=1)
+    epsilon: float | None = parameter(
+        None, doc="budget of the noise on smaller counts; unset: they are suppressed", above=0, unit="nats"
+    )
+    noise: str = parameter("discrete_laplace", doc="noise family", choices=PURE_FAMILIES)
+    ideal: ClassVar[str] = "exact where it perturbs; without the small counts where it suppresses"
+    guarantee: ClassVar[Guarantee] = Guarantee(
+        unit=CROWD_UNIT, neighbours=CROWD_NEIGHBOURS, statement="none", theorem=CROWD_THEOREM
+    )
+
+    @classmethod
+    def examples(cls) -> tuple[CrowdBlending, ...]:
+        """Both forms."""
+        return cls(threshold=5), cls(threshold=5_000, epsilon=1.0)
+
+    @property
+    def form(self) -> SuppressSmall | PerturbSmall:
+        """The mechanism that this is another name for."""
+        if self.epsilon is None:
+            return SuppressSmall(threshold=self.threshold)
+        return PerturbSmall(threshold=self.threshold, epsilon=self.epsilon, noise=self.noise)
+
+    def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
+        """Publish one window."""
+        return self.form.step(window, counts, state, noise)
+
+    def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
+        """Large counts are exact."""
+        return (Exact(),)
+
+    def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:
+        """What the other name says."""
+        return self.form.without_noise(counts)

@@ -1,0 +1,83 @@
+"""Perturb small counts: noise only where fewer than a crowd of people are counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.core.event import Event, Exact
+from mechanisms.core.mechanism import Guarantee, Mechanism
+from mechanisms.core.parameters import parameter
+from mechanisms.core.perturb import PURE_FAMILIES, add_noise, only_active
+from mechanisms.core.release import Release
+from mechanisms.core.state import State
+from mechanisms.core.window import Window
+from mechanisms.suppress_small import CROWD_NEIGHBOURS, CROWD_THEOREM, CROWD_UNIT
+
+if TYPE_CHECKING:
+    from mechanisms.core.noise import Noise
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerturbSmall(Mechanism):
+    """Add Laplace noise of scale 1/ε to counts below a threshold, and show all others as they are.
+
+    Parameters
+    ----------
+    threshold
+        k: the smallest count that is shown without noise.
+    epsilon
+        ε of the noise on each smaller count, in nats.
+    noise
+        ``discrete_laplace`` (integers, the default) or ``laplace``.
+
+    **Privacy.** None: no differential privacy, since counts from k on are exact. It is (k, ε)-crowd-blending for a user
+    who is in one count only (Gehrke, Hay, Lui, Pass 2012): the user shares the count with k − 1 others, or the count is
+    noisy. Behind `sampling` of people it is differentially private for one count (the same paper, theorem on
+    zero-knowledge privacy; the crowd_blending accountant has the figures).
+
+    Notes
+    -----
+    Time O(n_cells) a window, no state. Every cell draws, so that time tells nothing; the published scale is that of a
+    small count, in every cell.
+
+    Examples
+    --------
+    >>> from mechanisms import run_mechanism
+    >>> run_mechanism(PerturbSmall(threshold=5, epsilon=1.0), np.array([[40, 50]]), seed=1)[0].values
+    array([40., 50.])
+    """
+
+    threshold: int = parameter(doc="smallest count that is shown without noise", at_least=1)
+    epsilon: float = parameter(doc="budget of the noise on each smaller count", above=0, unit="nats")
+    noise: str = parameter("discrete_laplace", doc="noise family", choices=PURE_FAMILIES)
+    guarantee: ClassVar[Guarantee] = Guarantee(
+        unit=CROWD_UNIT, neighbours=CROWD_NEIGHBOURS, statement="none", theorem=CROWD_THEOREM
+    )
+
+    @classmethod
+    def examples(cls) -> tuple[PerturbSmall, ...]:
+        """One instance a noise family, with a threshold that many counts are below."""
+        return tuple(cls(threshold=5_000, epsilon=1.0, noise=family) for family in PURE_FAMILIES)
+
+    def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
+        """Publish one window."""
+        scale = 1 / self.epsilon
+        noisy = add_noise(noise, self.noise, counts, scale)
+        release = Release(
+            window=window.index,
+            values=only_active(window, np.where(counts < self.threshold, noisy, counts)),
+            noise=self.noise,
+            scale=scale,
+            charge=(Exact(),),
+            landmark=window.landmark,
+            active=window.active,
+        )
+        return [release], state
+
+    def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
+        """Large counts are exact."""
+        return (Exact(),)

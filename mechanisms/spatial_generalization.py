@@ -1,0 +1,119 @@
+"""Spatial generalization: distinct people are counted in coarser cells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.core.errors import ParameterError
+from mechanisms.core.generalization import Generalization
+from mechanisms.core.parameters import parameter
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpatialGeneralization(Generalization):
+    """Count distinct people in groups of cells, and show the group's count in each of its cells.
+
+    Parameters
+    ----------
+    rows, columns
+        A grid of that many rows and columns over the whole space; a cell belongs to where its centre is.
+    group_size
+        Groups of at most that many neighbouring cells, for stations: the space is halved at a median, across its
+        longer side, until the groups are small enough.
+    spread
+        ``copy``: each cell shows its group's count. ``even``: an equal share of it.
+
+    With none of ``rows``, ``columns`` and ``group_size`` the groups are those that the space names itself (the column
+    ``group`` of a file of stations).
+
+    **Privacy.** None by itself: no guarantee, coarse counts are exact. People are bounded and counted again at the
+    coarse level, so noise that follows is calibrated to coarse cells, of which `max_cells` bounds how many a user is in.
+
+    Notes
+    -----
+    O(1) a membership. A user in two cells of a group counts once, so a group's count is no sum of its cells'. Pyrgelis,
+    Troncoso, De Cristofaro 2020, spatial generalization.
+
+    Examples
+    --------
+    >>> line = [{"cell": name, "point": [east, 0.0]} for name, east in (("a", 0), ("b", 1), ("c", 8), ("d", 9))]
+    >>> SpatialGeneralization(rows=1, columns=2).groups(line).tolist()
+    [0, 0, 1, 1]
+    >>> SpatialGeneralization(group_size=3).groups(line).tolist()
+    [0, 0, 1, 1]
+    """
+
+    rows: int | None = parameter(None, doc="rows of the coarse grid", at_least=1)
+    columns: int | None = parameter(None, doc="columns of the coarse grid", at_least=1)
+    group_size: int | None = parameter(None, doc="cells in a group of neighbours", at_least=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.rows is None) != (self.columns is None):
+            raise ParameterError("columns", self.columns, "given together with rows")
+        if self.rows is not None and self.group_size is not None:
+            raise ParameterError("group_size", self.group_size, "left out where rows and columns are given")
+
+    def groups(self, geometry: Sequence[Mapping[str, Any]]) -> NDArray[np.int64]:
+        """Group of every cell, numbered from 0 without gaps.
+
+        Parameters
+        ----------
+        geometry
+            For each cell a mapping with ``polygon`` (a ring) or ``point`` as [longitude, latitude] in degrees, or
+            with ``group``. Public.
+
+        Raises
+        ------
+        ParameterError
+            If the space does not say where its cells are, or has no groups of its own.
+        """
+        if self.rows is None and self.group_size is None:
+            names = [cell.get("group") for cell in geometry]
+            if any(not name for name in names):
+                raise ParameterError("rows", None, "given with columns, or group_size: the space names no groups")
+            return _numbered(np.asarray(names))
+        if any("polygon" not in cell and "point" not in cell for cell in geometry):
+            raise ParameterError("rows", self.rows, "used with a space that says where its cells are")
+        if self.group_size is not None:
+            return _numbered(_halved(_centres(geometry), self.group_size))
+        corners = np.concatenate([np.reshape(cell.get("polygon", cell.get("point")), (-1, 2)) for cell in geometry])
+        low, size = corners.min(axis=0), np.ptp(corners, axis=0)
+        n = np.array([self.columns, self.rows])
+        place = np.clip(((_centres(geometry) - low) / np.where(size == 0, 1, size) * n).astype(int), 0, n - 1)
+        return _numbered(place[:, 1] * n[0] + place[:, 0])
+
+
+def _centres(geometry: Sequence[Mapping[str, Any]]) -> NDArray[np.float64]:
+    """Middle of each cell's extent, shape (n_cells, 2)."""
+    rings = [np.reshape(cell.get("polygon", cell.get("point")), (-1, 2)) for cell in geometry]
+    return np.array([(ring.min(axis=0) + ring.max(axis=0)) / 2 for ring in rings])
+
+
+def _halved(points: NDArray[np.float64], size: int) -> NDArray[np.int64]:
+    """Groups of at most ``size`` neighbours."""
+    group = np.zeros(len(points), np.int64)
+    shrink = np.array([np.cos(np.radians(points[:, 1].mean())), 1.0])  # degrees of longitude are shorter
+    waiting, n_groups = [np.arange(len(points))], 0
+    while waiting:
+        cells = waiting.pop()
+        if len(cells) <= size:
+            group[cells], n_groups = n_groups, n_groups + 1
+            continue
+        axis = int(np.argmax(np.ptp(points[cells], axis=0) * shrink))
+        order = cells[np.lexsort((cells, points[cells, axis]))]
+        waiting += [order[len(order) // 2 :], order[: len(order) // 2]]
+    return group
+
+
+def _numbered(names: NDArray[Any]) -> NDArray[np.int64]:
+    """Codes from 0 in order of first appearance."""
+    _, first, codes = np.unique(names, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), np.int64)
+    rank[np.argsort(first, kind="stable")] = np.arange(len(first))
+    return rank[codes]

@@ -1,0 +1,58 @@
+"""Suppress small counts: what fewer than a crowd of people share is shown as 0."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.core.mechanism import Guarantee
+from mechanisms.core.parameters import parameter
+from mechanisms.core.state import State
+from mechanisms.core.transformation import Transformation
+
+CROWD_UNIT = "one user who is in a single count"
+CROWD_NEIGHBOURS = "the user is left out, where the crowd does not hide them already"
+CROWD_THEOREM = "Gehrke, Hay, Lui, Pass 2012, crowd-blending privacy, which is no differential privacy"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuppressSmall(Transformation):
+    """Show counts below a threshold as 0, and all others as they are.
+
+    Parameters
+    ----------
+    threshold
+        k: the smallest count that is shown.
+
+    **Privacy.** None: no differential privacy, whatever k, since counts from k on are exact. It is (k, 0)-crowd-
+    blending for a user who is in one count only (Gehrke, Hay, Lui, Pass 2012): whoever is counted shares the count with
+    k − 1 others or is not shown. A user in several counts need share the combination with nobody. After a private
+    release it is post-processing and costs nothing.
+
+    Notes
+    -----
+    Time O(n_cells) a window, no state.
+
+    Examples
+    --------
+    >>> from mechanisms import run_mechanism
+    >>> run_mechanism(SuppressSmall(threshold=5), np.array([[4, 5, 0]]))[0].values
+    array([0., 5., 0.])
+    """
+
+    threshold: int = parameter(doc="smallest count that is shown", at_least=1)
+    ideal: ClassVar[str] = "counts below the threshold are 0, the others exact"
+    guarantee: ClassVar[Guarantee] = Guarantee(
+        unit=CROWD_UNIT, neighbours=CROWD_NEIGHBOURS, statement="none", theorem=CROWD_THEOREM
+    )
+
+    def transform(self, values: NDArray[np.float64], state: State) -> tuple[NDArray[np.float64], State]:
+        """Zeros for what is below the threshold."""
+        return np.where(values < self.threshold, 0.0, values), state
+
+    def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:
+        """The counts that are not suppressed."""
+        return np.where(counts < self.threshold, 0, counts)

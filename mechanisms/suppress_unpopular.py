@@ -1,0 +1,59 @@
+"""Suppress less popular cells and windows of a block."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.core.block import CountsOfBlock
+from mechanisms.core.parameters import parameter
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuppressUnpopular(CountsOfBlock):
+    """Show 0 in the least popular cells and in the least popular windows of each block.
+
+    Parameters
+    ----------
+    fraction
+        Share of the cells, and of the windows, that are suppressed (rounded down to whole ones).
+    block
+        Windows in which popularity is measured, and that are released together.
+
+    **Privacy.** None: no guarantee. The other counts are exact, and which cells are suppressed depends on everybody.
+
+    Notes
+    -----
+    Popularity is the sum of counts over the block; of equal ones, those that come first are suppressed first. Time
+    O(n_cells log n_cells) a window, state O(block · n_cells). Pyrgelis, Troncoso, De Cristofaro 2020.
+
+    Examples
+    --------
+    >>> from mechanisms import run_mechanism
+    >>> counts = np.array([[1, 8], [1, 9]])
+    >>> [r.values.tolist() for r in run_mechanism(SuppressUnpopular(fraction=0.5, block=2), counts)]
+    [[0.0, 0.0], [0.0, 9.0]]
+    """
+
+    fraction: float = parameter(doc="share of the least popular cells and windows", at_least=0, at_most=1)
+    block: int = parameter(doc="windows that are compared and released together", at_least=1)
+    ideal: ClassVar[str] = "exact counts of the popular cells and windows, 0 elsewhere"
+
+    @property
+    def length(self) -> int:
+        """Windows of a block."""
+        return self.block
+
+    def generalize(self, counts: NDArray[Any]) -> NDArray[Any]:
+        """Counts of popular cells in popular windows."""
+        popular = self._popular(counts.sum(axis=-1))[..., :, None] & self._popular(counts.sum(axis=-2))[..., None, :]
+        return np.where(popular, counts, 0)
+
+    def _popular(self, totals: NDArray[Any]) -> NDArray[np.bool_]:
+        n_suppressed = math.floor(self.fraction * totals.shape[-1] + 1e-9)
+        rank = np.argsort(np.argsort(totals, axis=-1, kind="stable"), axis=-1, kind="stable")
+        return np.asarray(rank >= n_suppressed)
