@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +18,12 @@ from pipeline.configuration.sections import Bounding
 from pipeline.identity import user_codes
 from pipeline.membership import Memberships, distinct, merge
 from pipeline.packing import starts_of
-from pipeline.plan import Plan
 from pipeline.source import Source
 from pipeline.space import Space
 from pipeline.window import Calendar
+
+if TYPE_CHECKING:
+    from pipeline.plan import Plan
 
 #: Distinct (user, window, cell) triples and entries of the table of trajectories held at once: about 1 GB together.
 MAX_TRIPLES = 10_000_000

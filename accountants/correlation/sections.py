@@ -66,7 +66,7 @@ class KnownCorrelation(Checked):
     def __post_init__(self) -> None:
         super().__post_init__()
         ways = {
-            "backward": self.backward or self.forward,
+            "backward" if self.forward is None else "forward": self.forward or self.backward,
             "laplacian": self.laplacian,
             "chain": self.chain,
             "learned": self.learned,

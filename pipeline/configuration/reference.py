@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+import typing
 from dataclasses import MISSING
 from pathlib import Path
 from typing import Any
 
-from pipeline.configuration.fields import Field, alternatives, expected, fields_of, is_section
+from pipeline.configuration.fields import Field, alternatives, expected, fields_of, is_section, is_tuple
+from pipeline.configuration.planned import Planned
 from pipeline.configuration.plugins import UNIONS, plugins_of
 from pipeline.configuration.run import RunConfig
 from pipeline.configuration.values import format_duration, format_time
@@ -31,10 +33,27 @@ def reference_markdown() -> str:
         for section in filter(is_section, alternatives(field.hint)):
             if section not in UNIONS:
                 parts.append(f"### `{field.key}`\n\n{_summary(section)}\n\n{_table(section)}")
+    known: set[type] = set()
     for registry in UNIONS.values():
         for name, plugin in plugins_of(registry).items():
             parts.append(f"### {registry.kind} `{name}`\n\n{_summary(plugin)}\n\n{_table(plugin)}")
+            for section, key in _inside(plugin).items():
+                if section not in known:
+                    parts.append(f"#### `{key}`\n\n{_summary(section)}\n\n{_table(section)}")
+                    known.add(section)
+    parts.append(f"### A planned `epsilon`\n\n{_summary(Planned)}\n\n{_table(Planned)}")
     return "\n".join(parts)
+
+
+def _inside(cls: type) -> dict[type, str]:
+    """Sections inside a section, however deep, and their keys; those of a list too."""
+    found: dict[type, str] = {}
+    for field in fields_of(cls):
+        for hint in alternatives(field.hint):
+            member = typing.get_args(hint)[0] if is_tuple(hint) else hint
+            if is_section(member) and member not in UNIONS:
+                found |= {member: field.key} | _inside(member)
+    return found
 
 
 def _summary(cls: type) -> str:

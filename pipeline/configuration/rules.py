@@ -173,6 +173,19 @@ def accountants_are_different(accountants: tuple[Accountant, ...]) -> Iterator[F
             yield Finding(("accountants", i, "type"), "", f"different from accountants[{accountants.index(one)}]")
 
 
+def accountants_can_learn(accountants: tuple[Accountant, ...], source: Source, windows: Windows) -> Iterator[Finding]:
+    """A training part is a part of the run."""
+    calendar = _calendar(source, windows)
+    n_windows = calendar.n_windows if calendar else None
+    for i, one in enumerate(accountants):
+        wanted = one.training_windows or 0
+        if getattr(source, "endless", False) and wanted:
+            yield Finding(("accountants", i, "type"), "", "one that needs no training part: the source is endless")
+        elif n_windows is not None and wanted > n_windows:
+            right = f"one that learns from at most the {n_windows:,} windows of the run (here {wanted:,})"
+            yield Finding(("accountants", i, "type"), "", right)
+
+
 def metrics_are_different(utility: tuple[str, ...]) -> Iterator[Finding]:
     """A metric is asked for once."""
     for i, name in enumerate(utility):
@@ -209,6 +222,7 @@ RULES: tuple[Rule, ...] = (
     landmarks_are_in_the_run,
     sensors_are_cells,
     accountants_are_different,
+    accountants_can_learn,
     metrics_are_different,
     overlapping_windows_are_accounted,
     output_is_not_an_input,

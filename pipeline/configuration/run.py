@@ -18,6 +18,7 @@ from pipeline.configuration.canonical import digest, resolved
 from pipeline.configuration.document import Mapping, Place, Problem, shown
 from pipeline.configuration.fields import fields_of
 from pipeline.configuration.overrides import apply_override
+from pipeline.configuration.planned import plan_budgets
 from pipeline.configuration.plugins import UNIONS, add_folder
 from pipeline.configuration.reader import parse
 from pipeline.configuration.rule import broken_rules
@@ -129,6 +130,7 @@ def loads(text: str, name: str = "<string>", folder: Path | None = None, overrid
         problems += apply_override(root, override)
     builder = Builder(UNIONS, folder)
     _add_plugins(root, builder)
+    problems += plan_budgets(root, builder, RunConfig)
     values = builder.values(root, RunConfig, ())
     problems += builder.problems
     problems += broken_rules((*rules.RULES, *deployment_rules.RULES), root, _known(values))

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from evaluation.utility import METRICS
 from mechanisms.core.parameters import Parameter
 from pipeline.configuration.fields import Field, alternatives, fields_of, is_section, is_tuple
+from pipeline.configuration.planned import Planned, is_plannable
 from pipeline.configuration.plugins import UNIONS, plugins_of
 from pipeline.configuration.run import RunConfig
 from pipeline.configuration.values import DURATION_PATTERN, TIME_PATTERN
@@ -37,6 +38,11 @@ def json_schema() -> dict[str, Any]:
     for registry in UNIONS.values():
         for name, plugin in plugins_of(registry).items():
             defs[f"{registry.kind}.{name}"] = _section(plugin, {"type": {"const": name}})
+            if is_plannable(plugin):
+                properties = defs[f"{registry.kind}.{name}"]["properties"]
+                number = properties["epsilon"]
+                choices = {"anyOf": [number, _section(Planned, {})]}
+                properties["epsilon"] = {"description": number["description"]} | choices
     schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A run of penstock"}
     return schema | _section(RunConfig, {}) | {"$defs": defs}
 
