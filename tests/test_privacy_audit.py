@@ -1,0 +1,133 @@
+"""Privacy seen from outside: a distinguishing test on two neighbouring inputs never finds more than was accounted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from mutants import Undercharging
+from scipy.stats import beta, norm
+
+import mechanisms
+from accountants.core.renyi import from_renyi, renyi
+from mechanisms import Facts, run_mechanism
+from mechanisms.core.event import Gaussian
+
+N_REPLICAS, N_WINDOWS, N_CELLS = 12_000, 6, 2
+LANDMARKS = (2, 5)
+CONFIDENCE = 0.9999
+FACTS = Facts(n_cells=N_CELLS, max_cells=N_CELLS, landmarks=LANDMARKS)
+
+
+def neighbours(unit):
+    """Counts without and with one user in every cell of the windows of ``unit``, in all replicas."""
+    without = np.full((N_REPLICAS, N_WINDOWS, N_CELLS), 10)
+    without[:, 2] += 40
+    present = without.copy()
+    present[:, unit] += 1
+    return without, present
+
+
+def audit(mechanism, unit, delta=0.0):
+    """Lower confidence bound on ε at δ, and the releases: half of the replicas choose the region, half measure it."""
+    inputs = neighbours(unit)
+    runs = [run_mechanism(mechanism, counts, FACTS, seed=9) for counts in inputs]
+    absent, there = (evidence(run, inputs[0][0], inputs[1][0]) for run in runs)
+    half = N_REPLICAS // 2
+    candidates = np.quantile(there[:half], np.linspace(0.05, 0.95, 19))
+    region = max(candidates, key=lambda level: lower_bound(there[:half] >= level, absent[:half] >= level, delta))
+    return lower_bound(there[half:] >= region, absent[half:] >= region, delta), runs
+
+
+def lower_bound(often, seldom, delta=0.0):
+    """Clopper-Pearson lower bound on ln((P − δ)/Q) of two samples of trials, each side at half the level."""
+    level, n = (1 - CONFIDENCE) / 2, len(often)
+    low = beta.ppf(level, often.sum(), n - often.sum() + 1) if often.any() else 0.0
+    high = 1.0 if seldom.all() else beta.ppf(1 - level, seldom.sum() + 1, n - seldom.sum())
+    return np.log(max(low - delta, 1e-300) / high)
+
+
+def evidence(run, without, present):
+    """Log-likelihood ratio of presence given what was published."""
+    total = np.zeros(N_REPLICAS)
+    for release in run:
+        published = np.broadcast_to(np.asarray(release.action) == "published", N_REPLICAS)
+        zero, one = (np.abs(release.values - counts[release.window - 1]) for counts in (without, present))
+        scale = np.broadcast_to(np.asarray(release.scale, float), zero.shape)
+        usable = np.where(np.isfinite(scale) & (scale > 0), scale, 1.0)
+        gain = (zero**2 - one**2) / (2 * usable**2) if "gaussian" in release.noise else (zero - one) / usable
+        total += np.where(published, gain.sum(axis=1), 0.0)
+    return total
+
+
+def accounted(runs, unit):
+    """Largest ε, over all replicas, that the charges of the unit's windows add up to."""
+    totals = np.zeros((2, N_REPLICAS))
+    for total, run in zip(totals, runs):
+        for release in run:
+            if release.window - 1 in unit:
+                total += sum(event.l1 / event.scale for event in release.charge if hasattr(event, "scale"))
+    return totals.max()
+
+
+def unit_of(mechanism):
+    """Windows in which the protected user may differ, 0-based."""
+    if mechanism.landmark_budget is not None:
+        return [*(i - 1 for i in LANDMARKS), 2]
+    return [1, 2, 3] if hasattr(mechanism, "w") else [2]
+
+
+def per_window(name, statement):
+    """Whether a mechanism promises this about counts of single windows."""
+    plugin = mechanisms.get(name)
+    return "counts" in plugin.stages and statement in plugin.guarantee.statement and not hasattr(plugin, "block")
+
+
+PURE = [name for name in mechanisms.names() if per_window(name, "ε-differential")]
+CONCENTRATED = [name for name in mechanisms.names() if per_window(name, "zero-concentrated")]
+
+
+def test_the_audit_runs_on_what_is_registered():
+    assert {"laplace", "discrete_laplace", "landmark_adaptive", "w_event_ba", "w_event_bd"} <= set(PURE)
+    assert set(CONCENTRATED) == {"gaussian", "discrete_gaussian"}
+
+
+@pytest.mark.parametrize("name", PURE)
+def test_no_test_finds_more_than_epsilon(name):
+    example = replace(mechanisms.get(name).examples()[0], epsilon=2.0)
+    found, runs = audit(example, unit_of(example))
+    assert found <= accounted(runs, unit_of(example)) <= 2.0 * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("name", "share"),
+    [("laplace", 0.7), ("discrete_laplace", 0.7), ("landmark_uniform", 0.4), ("w_event_uniform", 0.4)],
+)
+def test_the_audit_is_sharp(name, share):
+    example = replace(mechanisms.get(name).examples()[0], epsilon=2.0)
+    assert audit(example, unit_of(example))[0] > share * 2.0
+
+
+def test_the_audit_convicts_who_undercharges():
+    found, runs = audit(Undercharging(epsilon=2.0), [2])
+    assert accounted(runs, [2]) == pytest.approx(1.0)
+    assert found > 1.0
+
+
+@pytest.mark.parametrize("name", CONCENTRATED)
+def test_no_test_finds_more_than_renyi_dp_says_of_gaussian_noise(name):
+    delta = 0.02
+    found, runs = audit(mechanisms.get(name)(rho=0.5), [2], delta)
+    [charge] = runs[0][2].charge
+    assert found <= from_renyi(renyi((charge,)), delta)
+    # Noise of twice that size would be charged a quarter of ρ: too little, and the audit says so.
+    assert found > from_renyi(renyi((Gaussian(charge.l2, 2 * charge.sigma),)), delta)
+
+
+def test_no_test_finds_more_than_the_exact_gaussian_figure():
+    # Balle and Wang 2018, theorem 8: δ(ε) of Gaussian noise whose ratio of sensitivity to σ is mu.
+    mu, epsilon = 1.0, 0.5
+    delta = norm.cdf(mu / 2 - epsilon / mu) - np.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
+    assert audit(mechanisms.get("gaussian")(rho=0.5), [2], delta)[0] <= epsilon
+    assert audit(mechanisms.get("gaussian")(rho=0.5), [2], delta / 4)[0] > epsilon

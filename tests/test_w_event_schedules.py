@@ -1,0 +1,144 @@
+"""w-event schedules: any w successive releases cost at most ε, on random data and on data chosen to be expensive."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accountants.core.charges import pure_epsilon
+from mechanisms import Facts, get, run_mechanism
+from mechanisms.w_event_ba import WEventBa
+from mechanisms.w_event_bd import WEventBd
+
+EPSILON = 2.0
+SCHEDULES = ("w_event_uniform", "w_event_sample", "w_event_bd", "w_event_ba")
+
+
+class NoNoise:
+    """Draws nothing: decisions depend on the counts alone, so that an adversary makes them."""
+
+    def discrete_laplace(self, scale, shape):
+        return np.zeros(shape, np.int64)
+
+    laplace = discrete_laplace
+
+
+def stretches(epsilons, w):
+    """Sums over every w successive windows, shorter ones at the beginning."""
+    total = np.concatenate([[0.0], np.cumsum(epsilons)])
+    return [total[end] - total[max(0, end - w)] for end in range(1, len(total))]
+
+
+def spent(mechanism, counts, noise=None):
+    facts = Facts(n_cells=counts.shape[1], n_windows=len(counts))
+    if noise is None:
+        return np.array([pure_epsilon(r.charge) for r in run_mechanism(mechanism, counts, facts, seed=6)])
+    state, epsilons = mechanism.start(facts), []
+    for window, vector in zip(facts.windows(), counts):
+        [release], state = mechanism.step(window, vector, state, noise)
+        epsilons.append(pure_epsilon(release.charge))
+    return np.array(epsilons)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize("w", [1, 2, 3, 10, 40])
+def test_random_data(name, w):
+    counts = np.random.default_rng(w).poisson(3, (120, 4)).cumsum(axis=0)
+    assert max(stretches(spent(get(name)(epsilon=EPSILON, w=w), counts), w)) <= EPSILON * (1 + 1e-9)
+
+
+@given(
+    name=st.sampled_from(("w_event_bd", "w_event_ba")),
+    w=st.integers(1, 6),
+    spikes=st.lists(st.booleans(), min_size=18, max_size=18),
+)
+@settings(max_examples=300, deadline=None)
+def test_an_adversary_chooses_which_windows_publish(name, w, spikes):
+    # A jump from one window to the next publishes wherever the schedule allows it; no jump never does.
+    counts = (np.cumsum(spikes) % 2 * 10**9)[:, None]
+    epsilons = spent(get(name)(epsilon=EPSILON, w=w), counts, NoNoise())
+    assert max(stretches(epsilons, w)) <= EPSILON * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("spikes", ["1" * 20, "10" * 10, "0001" * 5, "00000111110000011111", "0" * 9 + "1" * 11])
+def test_distribution_and_absorption_follow_the_published_algorithms(spikes):
+    w = 4
+    counts = (np.cumsum([s == "1" for s in spikes]) % 2 * 10**9)[:, None]
+    for name, expected in (("w_event_bd", distribution), ("w_event_ba", absorption)):
+        # Every window's question costs ε/(2w); the rest is for publications.
+        found = spent(get(name)(epsilon=EPSILON, w=w), counts, NoNoise()) - EPSILON / (2 * w)
+        assert found == pytest.approx(expected(counts[:, 0], w), abs=1e-12)
+
+
+def distribution(counts, w):
+    """Kellaris et al. 2014, algorithm 1: ε₂ of every timestamp, where only a change of the counts is worth it."""
+    spent, last = [], 0
+    for count in counts:
+        offer = (EPSILON / 2 - sum(spent[-(w - 1) :] if w > 1 else [])) / 2
+        publishes = abs(count - last) > 1 / offer
+        spent.append(offer if publishes else 0.0)
+        last = count if publishes else last
+    return spent
+
+
+def absorption(counts, w):
+    """Kellaris et al. 2014, algorithm 2, in its own words: l the last publication, t_N to nullify, t_A to absorb."""
+    share = EPSILON / (2 * w)
+    spent, last, latest, latest_spent = [], 0, 0, share
+    for t, count in enumerate(counts, start=1):
+        t_nullified = latest_spent / share - 1
+        if t - latest <= t_nullified + 1e-9:
+            spent.append(0.0)
+            continue
+        offer = share * min(t - (latest + t_nullified), w)
+        publishes = abs(count - last) > 1 / offer
+        spent.append(offer if publishes else 0.0)
+        if publishes:
+            last, latest, latest_spent = count, t, offer
+    return spent
+
+
+class ForgetsTheStretch(WEventBd):
+    """Always offers half of everything."""
+
+    def offer(self, window, state):
+        return np.full(state["spent"].shape[:-1], self.epsilon / 4)
+
+
+class NeverPauses(WEventBa):
+    """Absorbs without paying back."""
+
+    def spend(self, window, state, spent):
+        return super().spend(window, state, spent) | {"pause": np.zeros_like(state["pause"])}
+
+
+@pytest.mark.parametrize("broken", [ForgetsTheStretch, NeverPauses])
+def test_the_sums_would_notice(broken):
+    spikes = [0, 0, 0, 1, 1, 1, 1, 1]
+    counts = (np.cumsum(spikes) % 2 * 10**9)[:, None]
+    assert max(stretches(spent(broken(epsilon=EPSILON, w=4), counts, NoNoise()), 4)) > 1.1 * EPSILON
+
+
+def test_an_offer_too_small_for_any_noise_is_no_publication():
+    # Every window jumps by more than any noise: halving would go on until no sampler serves the scale.
+    counts = (np.arange(100) % 2 * 10**15)[:, None]
+    epsilons = spent(get("w_event_bd")(epsilon=EPSILON, w=100), counts, NoNoise()) - EPSILON / 200
+    assert 30 < np.count_nonzero(epsilons > 1e-15) < 45
+    assert max(stretches(epsilons, 100)) <= EPSILON / 2
+
+
+def test_sample_publishes_the_first_of_w_windows():
+    releases = run_mechanism(get("w_event_sample")(epsilon=1.0, w=3), np.full((7, 1), 4), seed=1)
+    assert [r.repeats for r in releases] == [None, 1, 1, None, 4, 4, None]
+
+
+def test_quiet_data_is_rarely_published_and_a_jump_at_once():
+    counts = np.repeat([100, 900], 40)[:, None] * np.ones((1, 50), int)
+    for name in ("w_event_bd", "w_event_ba"):
+        releases = run_mechanism(get(name)(epsilon=2.0, w=10), counts, Facts(n_cells=50), seed=8)
+        published = [release.window for release in releases if release.action == "published"]
+        assert published[0] == 1
+        assert 41 in published
+        assert len(published) < 30
