@@ -1,0 +1,109 @@
+"""Gaussian noise of the same size at every point of a trace."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from mechanisms.core.conditional_goal import ConditionalGoal, PlannedNoise, planned_sigma
+from mechanisms.core.errors import ParameterError
+from mechanisms.core.facts import Facts
+from mechanisms.core.mechanism import Guarantee
+from mechanisms.core.parameters import parameter
+from mechanisms.core.planar import on_the_map
+from mechanisms.core.point_mechanism import PointMechanism, only_present
+from mechanisms.core.sphere import Points, moved
+from mechanisms.core.state import State
+from mechanisms.core.timestamp import Mask, PointRelease, Timestamp
+from mechanisms.core.trace_schedule import Budgets
+
+if TYPE_CHECKING:
+    from mechanisms.core.noise import Noise
+
+
+@dataclass(frozen=True, kw_only=True)
+class GaussianTrace(PointMechanism):
+    """Move every point of every trace by Gaussian noise, as large as asked for or as a goal needs.
+
+    Parameters
+    ----------
+    sigma
+        Standard deviation on each axis, in metres; or ``conditional_goal``: the conditional inferential loss that
+        secret points may have when the points of a trace depend on each other.
+    radius
+        How far apart the two hypotheses about a secret point may be, in metres; 1 if unset.
+
+    **Privacy.** Alone, a point has a Rényi loss of order λ of λ·radius²/(2σ²) (ρ-zCDP with ρ = radius²/(2σ²)). With a
+    goal, every chosen secret of a trace that keeps to the plan has at most the goal's loss, against an adversary who
+    knows that each axis is a Gaussian process with the given kernel. Unit: the secret points of one user; neighbours
+    differ in their positions. Meehan and Chaudhuri 2021.
+
+    Notes
+    -----
+    The pure ε is infinite. No state; O(n_users) a timestamp.
+
+    Examples
+    --------
+    >>> from mechanisms.core.trace_run import run_traces
+    >>> track = np.tile([39.9, 116.4], (3, 1))
+    >>> (released,) = run_traces(GaussianTrace(sigma=50.0), [track], seed=1)
+    >>> released.scale.tolist()
+    [50.0, 50.0, 50.0]
+    """
+
+    sigma: float | PlannedNoise = parameter(doc="standard deviation on each axis in metres, or a conditional_goal")
+    stages: ClassVar[tuple[str, ...]] = ("points",)
+    guarantee: ClassVar[Guarantee] = Guarantee(
+        unit="the secret points of one user's trace",
+        neighbours="two hypotheses at most `radius` metres apart at each secret point; times of points are public",
+        statement="Rényi-indistinguishability of each point; with a goal, conditional inferential privacy of secrets",
+        theorem="Meehan and Chaudhuri 2021, theorem 3.1; Bun and Steinke 2016, proposition 1.6",
+    )
+    point_guarantee: ClassVar[Guarantee] = guarantee
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given = self.sigma
+        if isinstance(given, PlannedNoise):
+            return
+        if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given < math.inf:
+            raise ParameterError("sigma", given, "a finite number at least 0 (metres), or a conditional_goal")
+
+    @classmethod
+    def examples(cls) -> tuple[GaussianTrace, ...]:
+        """One with a given σ, one with a goal."""
+        goal = ConditionalGoal(goal=1.0, interval=60.0, n_points=5, length_scale=120.0, variance=1e6)
+        return cls(sigma=100.0), cls(sigma=PlannedNoise(conditional_goal=goal), radius=100.0)
+
+    @property
+    def deviation(self) -> float:
+        """σ in metres, as given or as the goal needs."""
+        if isinstance(self.sigma, PlannedNoise):
+            return planned_sigma(self.sigma.conditional_goal, self.metres)
+        return self.sigma
+
+    def start(self, facts: Facts) -> State:
+        """Nothing to remember."""
+        return {}
+
+    def step_points(
+        self, time: Timestamp, points: Points, present: Mask, state: State, noise: Noise
+    ) -> tuple[PointRelease, State]:
+        """Move every point."""
+        n_users = len(points)
+        release = PointRelease(
+            values=on_the_map(moved(points, noise.gaussian(self.deviation, points.shape))),
+            action=np.full(n_users, "published"),
+            noise="gaussian",
+            scale=np.full(n_users, self.deviation),
+            epsilon=np.full(n_users, np.inf),
+            repeats=np.full(n_users, -1),
+        )
+        return only_present(release, present, state, state)
+
+    def worst_points(self, time: Timestamp, state: State) -> Budgets:
+        """Infinite: Gaussian noise has no pure ε."""
+        return np.full(len(time.time), np.inf)
