@@ -77,6 +77,12 @@ def _parser() -> argparse.ArgumentParser:
     generate = add("generate", _generate, "write a synthetic city as Parquet")
     generate.add_argument("target", help="Parquet file to write")
     generate.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="parameter of the city")
+    learn = add("learn", _learn, "learn how people move (transitions, matrices, priors) from the beginning of a stream")
+    _configuration(learn)
+    learn.add_argument("--out", required=True, metavar="FILE", help="a .npz or .json file")
+    learn.add_argument("--windows", type=int, metavar="N", help="how many windows to learn from (default: all)")
+    learn.add_argument("--smoothing", type=float, default=0.1, metavar="S", help="steps added to each count")
+    learn.add_argument("--unseen", action="store_true", help="not being seen is a state of its own")
     verify = add("verify", _verify, "check a run's folder: row equation, ledger, windows, digests")
     verify.add_argument("folder", metavar="DIR")
     key = add("key", _key, "make a noise key for deployment")
@@ -159,6 +165,19 @@ def _generate(arguments: argparse.Namespace) -> int:
 
 def _report(arguments: argparse.Namespace, summary: Any) -> int:
     found = summary.as_dict()
+    if arguments.json:
+        _print_json(found)
+    else:
+        print("\n".join(f"{name}: {value}" for name, value in found.items()))
+    return DONE
+
+
+def _learn(arguments: argparse.Namespace) -> int:
+    from pipeline.configuration.run import load
+    from pipeline.learn import learn_to_file
+
+    config = load(arguments.config, arguments.set)
+    found = learn_to_file(config, arguments.out, arguments.windows, arguments.smoothing, arguments.unseen)
     if arguments.json:
         _print_json(found)
     else:
