@@ -32,7 +32,7 @@ class SpatialGeneralization(Generalization):
     ``group`` of a file of stations).
 
     **Privacy.** None by itself: no guarantee, coarse counts are exact. People are bounded and counted again at the
-    coarse level, so noise that follows is calibrated to coarse cells, of which `max_cells` bounds how many a user is in.
+    coarse level, so noise that follows is calibrated to coarse cells, of which a user is in at most ``max_cells``.
 
     Notes
     -----

@@ -1,0 +1,297 @@
+"""Fourier perturbation: noise on the low frequencies of a block of windows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.core import event as events
+from mechanisms.core.block import BlockMechanism
+from mechanisms.core.errors import ParameterError
+from mechanisms.core.facts import Facts
+from mechanisms.core.fourier import Matrix, complex_basis, l1_sensitivity, l2_sensitivity, real_basis
+from mechanisms.core.mechanism import Guarantee
+from mechanisms.core.parameters import parameter
+from mechanisms.core.perturb import pure_scale
+from mechanisms.core.state import State
+
+if TYPE_CHECKING:
+    from mechanisms.core.noise import Noise
+
+#: Coefficients of integer noise are whole multiples of this: far below any noise, far above the rounding of doubles.
+RESOLUTION = 2.0**-20
+FAMILIES = ("laplace", "gaussian", "discrete_laplace", "discrete_gaussian")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fpa(BlockMechanism):
+    """Keep the first Fourier coefficients of each cell over a block, add noise to them, and transform back.
+
+    Parameters
+    ----------
+    epsilon
+        Budget of one block with Laplace noise, in nats.
+    rho
+        zCDP budget of one block with Gaussian noise, in place of ``epsilon``.
+    coefficients
+        k: real coefficients that are kept, of the constant, cosine 1, sine 1, cosine 2, …; with ``calibration: paper``
+        complex ones.
+    block
+        n: windows of a block; the last one of a run may be shorter.
+    noise
+        ``laplace`` or ``gaussian``; ``discrete_laplace`` and ``discrete_gaussian`` do the same on a lattice of 2⁻²⁰
+        in integers, whose noise carries no floating-point trace.
+    choice
+        Share of the budget that is spent on choosing how many of the ``coefficients`` to keep (exponential mechanism
+        on the norm of what is cut off plus that of the noise); 0: all are kept. With real-valued noise only.
+    calibration
+        ``sound``: from the bounded sensitivity. ``paper``: scale √k·Δ₂/ε on k complex coefficients, priced at what it
+        is really worth.
+    transform
+        With ``calibration: paper``: ``orthonormal`` or, with √n less noise, ``unnormalised``.
+    measured_sensitivity
+        With ``calibration: paper``: Δ₂ as measured from the data, which leaves no guarantee; unset: √(C·W).
+
+    **Privacy.** ε-differential privacy, or ρ-zCDP, of each block: unit all of one user's events in a block, neighbours
+    add or remove it, with C, W and U as contribution bounding enforces them. Laplace scale L1/ε with L1 the smallest
+    of three bounds (see `core.fourier`), σ = √(C·W/(2ρ)). Rastogi and Nath 2010, theorem 4.1, with the sensitivity of
+    a real transform; Bun and Steinke 2016, proposition 1.6. A user seen in several blocks adds up their budgets.
+
+    Notes
+    -----
+    Delay: n windows; every release says when its block was complete. Time O(k · n_cells) a window, state the same.
+    ``noise`` and ``scale`` of a release are those of the coefficients, in counts. Without noise the release is the
+    projection onto the low frequencies: both halves of the spectrum are there.
+
+    Examples
+    --------
+    >>> from mechanisms import run_mechanism
+    >>> counts = np.array([[4], [0], [4], [0], [9]])
+    >>> [r.values.round(9).item() for r in run_mechanism(Fpa(epsilon=np.inf, coefficients=1, block=4), counts)]
+    [2.0, 2.0, 2.0, 2.0, 9.0]
+    """
+
+    epsilon: float | None = parameter(None, doc="budget of one block with Laplace noise", above=0, unit="nats")
+    rho: float | None = parameter(None, doc="zCDP budget of one block with Gaussian noise", above=0)
+    coefficients: int = parameter(doc="coefficients that are kept", at_least=1)
+    block: int = parameter(doc="windows of a block", at_least=1)
+    noise: str = parameter("laplace", doc="noise family", choices=FAMILIES)
+    choice: float = parameter(
+        0.0, doc="share of the budget spent on choosing how many coefficients to keep", at_least=0, below=1
+    )
+    calibration: str = parameter("sound", doc="how noise is calibrated", choices=("sound", "paper"))
+    transform: str = parameter(
+        "orthonormal", doc="transform of the paper's calibration", choices=("orthonormal", "unnormalised")
+    )
+    measured_sensitivity: float | None = parameter(
+        None, doc="L2 sensitivity measured from the data, for the paper's calibration", above=0
+    )
+    ideal: ClassVar[str] = "projection of each cell's block onto its low frequencies"
+    guarantee: ClassVar[Guarantee] = Guarantee(
+        unit="all of one user's events in one block of windows",
+        neighbours="add or remove the unit",
+        statement="ε-differential privacy, or ρ-zero-concentrated differential privacy, per block",
+        theorem="Rastogi and Nath 2010, theorem 4.1, with the bounded sensitivity of a real transform",
+    )
+    kept: ClassVar[tuple[str, ...]] = ("n_windows", "bounds")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        needed, other = ("rho", "epsilon") if self._gaussian else ("epsilon", "rho")
+        if getattr(self, needed) is None:
+            raise ParameterError(needed, None, f"given with {self.noise} noise")
+        if getattr(self, other) is not None:
+            raise ParameterError(other, getattr(self, other), f"left out with {self.noise} noise")
+        if self.coefficients > self.block:
+            raise ParameterError("coefficients", self.coefficients, f"at most block ({self.block})")
+        if self.choice and (self._lattice or self._paper):
+            raise ParameterError("choice", self.choice, "0 with integer noise and with calibration: paper")
+        if self._paper and self.noise != "laplace":
+            raise ParameterError("noise", self.noise, "laplace with calibration: paper")
+        if self._paper and self.coefficients > self.block // 2 + 1:
+            raise ParameterError("coefficients", self.coefficients, f"at most block // 2 + 1 ({self.block // 2 + 1})")
+        if not self._paper and (self.transform != "orthonormal" or self.measured_sensitivity is not None):
+            name = "transform" if self.transform != "orthonormal" else "measured_sensitivity"
+            raise ParameterError(name, getattr(self, name), "left out without calibration: paper")
+
+    @classmethod
+    def examples(cls) -> tuple[Fpa, ...]:
+        """Every noise family, every calibration, few and all coefficients."""
+        paper = cls(epsilon=1.0, coefficients=2, block=5, calibration="paper")
+        return (
+            *(cls(epsilon=1.0, coefficients=3, block=5, noise=family) for family in ("laplace", "discrete_laplace")),
+            *(cls(rho=0.5, coefficients=5, block=5, noise=family) for family in ("gaussian", "discrete_gaussian")),
+            cls(epsilon=1.0, coefficients=1, block=4, choice=0.25),
+            paper,
+            replace(paper, transform="unnormalised"),
+            replace(paper, measured_sensitivity=1.5),
+        )
+
+    @property
+    def length(self) -> int:
+        """Windows of a block."""
+        return self.block
+
+    @property
+    def _gaussian(self) -> bool:
+        return self.noise.endswith("gaussian")
+
+    @property
+    def _lattice(self) -> bool:
+        return self.noise.startswith("discrete")
+
+    @property
+    def _paper(self) -> bool:
+        return self.calibration == "paper"
+
+    def empty(self, facts: Facts) -> State:
+        """No coefficient yet; the bounds C, W and U."""
+        windows = min(facts.max_windows or self.block, self.block)
+        cells = min(facts.max_block_cells or facts.n_cells, facts.n_cells)
+        bounds = np.broadcast_to(np.array([facts.sensitivity, windows, cells]), (*facts.shape, 3)).copy()
+        n_rows = len(self._matrices(self.block)[0])
+        kind = np.int64 if self._lattice else np.float64
+        state: State = {"bounds": bounds, "coefficients": np.zeros((*facts.shape, n_rows, facts.n_cells), kind)}
+        return state | ({"energy": facts.constant(0.0)} if self.choice else {})
+
+    def gather(self, row: int, n_windows: int, counts: NDArray[Any], state: State) -> State:
+        """Add one window's part to every coefficient."""
+        basis = self._matrices(n_windows)[0]
+        if self._lattice:
+            basis = basis.astype(np.int64)
+        total = state["coefficients"].copy()
+        total[..., : len(basis), :] += basis[:, row, None] * counts[..., None, :]
+        added = {"coefficients": total}
+        if self.choice:
+            added["energy"] = np.asarray(state["energy"] + (np.asarray(counts, np.float64) ** 2).sum(axis=-1))
+        return added
+
+    def publish(self, n_windows: int, state: State, noise: Noise) -> tuple[NDArray[np.float64], dict[str, Any]]:
+        """Noise on the coefficients, and back."""
+        basis, inverse = self._matrices(n_windows)
+        exact = state["coefficients"][..., : len(basis), :]
+        scale: Any = self._scale(n_windows, state)
+        kept: NDArray[np.bool_] = np.ones((len(basis), 1), bool)
+        if self.choice:
+            number = self._choose(n_windows, state, noise)
+            kept = (np.arange(len(basis)) < number[..., None])[..., None]
+            scale = np.array([self._scale(n_windows, state, k) for k in number.ravel().tolist()]).reshape(number.shape)
+        per_row = np.asarray(scale)[..., None, None] if np.ndim(scale) else float(scale)
+        noisy = exact + getattr(noise, self.noise)(per_row, exact.shape)
+        unit = RESOLUTION if self._lattice else 1.0
+        values = inverse @ np.where(kept, noisy, 0.0) * unit
+        shown = np.asarray(scale * unit)
+        scale = shown[..., None] if shown.ndim else float(shown)
+        return values, {"noise": "gaussian" if self._gaussian else "laplace", "scale": scale}
+
+    def block_charge(self, n_windows: int, state: State) -> tuple[events.Event, ...]:
+        """The same for every block of one length; for the paper's calibration, what it is really worth."""
+        if self._paper and self.measured_sensitivity is not None:
+            return (events.Exact(),)
+        cells, windows, _ = self._bounds(state)
+        if self._gaussian:
+            l2 = l2_sensitivity(self._matrices(n_windows)[0], cells, windows)
+            kind = events.DiscreteGaussian if self._lattice else events.Gaussian
+            return (*self._chosen, kind(l2, float(self._scale(n_windows, state))))
+        if self._lattice:
+            # Priced as pure: shifts of a fine lattice are too many steps for the exact Rényi curve.
+            return (events.PureDP(float(self._budget)),)
+        if self.choice:
+            return (*self._chosen, events.Laplace(1.0, 1 / self._budget))
+        return (events.Laplace(self._l1(n_windows, state), float(self._scale(n_windows, state))),)
+
+    def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:
+        """The low-pass projection, block by block."""
+        unit = RESOLUTION if self._lattice else 1.0
+        parts = []
+        for first in range(0, len(counts), self.block):
+            basis, inverse = self._matrices(len(counts[first : first + self.block]))
+            parts.append(inverse @ (basis @ counts[first : first + self.block]) * unit)
+        return np.concatenate(parts)
+
+    def noise_in(self, published: NDArray[np.float64], counts: NDArray[Any]) -> NDArray[np.float64]:
+        """Noise of the coefficients, repeated where there are fewer of them than windows."""
+        apart = published - self.without_noise(counts)
+        parts = []
+        for first in range(0, len(apart), self.block):
+            part = apart[first : first + self.block]
+            basis = self._matrices(len(part))[0] * (RESOLUTION if self._lattice else 1.0)
+            parts.append((basis @ part)[np.arange(len(part)) % len(basis)])
+        return np.concatenate(parts)
+
+    @property
+    def _budget(self) -> float:
+        """What is left for the noise itself: ε, or ρ."""
+        return (self.epsilon or self.rho or 0.0) * (1 - self.choice)
+
+    @property
+    def _choice_epsilon(self) -> float:
+        whole = (self.epsilon or self.rho or 0.0) * self.choice
+        return float(np.sqrt(2 * whole)) if self._gaussian else whole
+
+    @property
+    def _chosen(self) -> tuple[events.Event, ...]:
+        return (events.PureDP(self._choice_epsilon),) if self.choice else ()
+
+    @staticmethod
+    def _bounds(state: State) -> tuple[int, int, int]:
+        cells, windows, block_cells = state["bounds"].reshape(-1, 3)[0].tolist()
+        return cells, windows, block_cells
+
+    def _matrices(self, n_windows: int) -> tuple[Matrix, Matrix]:
+        """Transform and inverse of a block; whole numbers in units of the resolution for integer noise."""
+        return _matrices(n_windows, self.coefficients, self._paper, self._lattice)
+
+    def _l1(self, n_windows: int, state: State, n_rows: int | None = None) -> float:
+        arguments = (n_windows, self.coefficients, self._paper, self._lattice)
+        return _l1(arguments, n_rows, *self._bounds(state))
+
+    def _scale(self, n_windows: int, state: State, n_rows: int | None = None) -> float:
+        """Scale of the noise on each of the first ``n_rows`` coefficients."""
+        cells, windows, _ = self._bounds(state)
+        if self._gaussian:
+            l2 = l2_sensitivity(self._matrices(n_windows)[0], cells, windows)
+            return float(l2 / np.sqrt(2 * self._budget))
+        if not self._paper:
+            return float(pure_scale(self._budget, self._l1(n_windows, state, n_rows)))
+        delta_2 = self.measured_sensitivity or np.sqrt(float(cells) * min(windows, n_windows))
+        k = min(self.coefficients, n_windows // 2 + 1)
+        unnormalised = np.sqrt(n_windows) if self.transform == "unnormalised" else 1.0
+        return float(np.sqrt(k) * delta_2 / self._budget / unnormalised)
+
+    def _choose(self, n_windows: int, state: State, noise: Noise) -> NDArray[np.int64]:
+        """How many coefficients to keep, one number a replica, by the exponential mechanism (Gumbel's form)."""
+        basis = self._matrices(n_windows)[0]
+        numbers = np.unique([*range(1, len(basis) + 1, 2), len(basis)])
+        energy = (state["coefficients"][..., : len(basis), :] ** 2).sum(axis=-1).cumsum(axis=-1)[..., numbers - 1]
+        cut_off = np.sqrt(np.maximum(state["energy"][..., None] - energy, 0.0))
+        scales = np.array([self._scale(n_windows, state, k) for k in numbers.tolist()])
+        spread = np.sqrt((1.0 if self._gaussian else 2.0) * numbers * state["coefficients"].shape[-1]) * scales
+        cells, windows, _ = self._bounds(state)
+        # One user moves the norm of what is cut off by no more than their own block's norm.
+        score = -(cut_off + spread) / (2 * np.sqrt(float(cells) * windows))
+        uniform = noise.uniform(score.shape)
+        if np.isinf(self._choice_epsilon):
+            return np.full(score.shape[:-1], numbers[-1])
+        with np.errstate(divide="ignore"):
+            gumbel = -np.log(-np.log(uniform))
+        return np.asarray(numbers[np.argmax(score * self._choice_epsilon + gumbel, axis=-1)])
+
+
+@lru_cache(maxsize=64)
+def _matrices(n_windows: int, n_coefficients: int, paper: bool, lattice: bool) -> tuple[Matrix, Matrix]:
+    if paper:
+        return complex_basis(n_windows, min(n_coefficients, n_windows // 2 + 1))
+    basis = real_basis(n_windows, min(n_coefficients, n_windows))
+    return (np.rint(basis / RESOLUTION), basis.T) if lattice else (basis, basis.T)
+
+
+@lru_cache(maxsize=256)
+def _l1(
+    arguments: tuple[int, int, bool, bool], n_rows: int | None, max_cells: int, max_windows: int, max_block_cells: int
+) -> float:
+    return l1_sensitivity(_matrices(*arguments)[0][:n_rows], max_cells, max_windows, max_block_cells)
