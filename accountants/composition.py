@@ -156,10 +156,14 @@ class Composition(Accountant):
 
 def _with_newest(window: Window, release: Release, figures: Any, state: State) -> tuple[Any, Any]:
     """Ends and figures of the latest charges; the one that ended first makes room."""
-    blocks = [event.last for event in release.charge if isinstance(event, Block)]
     ends, recent = state["ends"].copy(), state["recent"].copy()
+    if not figures.any():
+        return ends, recent
+    blocks = [event.last for event in release.charge if isinstance(event, Block)]
     oldest = int(ends.argmin())
-    ends[oldest], recent[oldest] = max([window.index, *blocks]), figures
+    # Charges of single windows inside a block may leave no room; what still counts is added, which overstates.
+    kept = recent[oldest] if ends[oldest] > window.index - len(ends) else 0.0
+    ends[oldest], recent[oldest] = max([window.index, *blocks]), figures + kept
     return ends, recent
 
 
