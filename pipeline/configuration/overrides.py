@@ -40,18 +40,33 @@ def apply_override(root: Node, argument: str) -> list[Problem]:
     """
     place = Place(f"--set {argument}")
     key, equals, text = argument.partition("=")
-    if not equals or not _STEPS.fullmatch(key.strip()):
+    if not equals or (steps := key_path(key)) is None:
         return [Problem(place, (), "must be written key.path=value, for instance mechanism[0].epsilon=0.5")]
     value, problems = parse(text, place.file)
     if problems:
         return [Problem(place, problem.path, problem.text) for problem in problems]
-    steps: Path = tuple(
-        int(m[1] or m[2]) if m[1] or re.fullmatch(r"\d{1,6}", m[2], re.ASCII) else m[2]
-        for m in _STEP.finditer(key.strip())
-    )
     written = _moved(Scalar(place, None, "") if value is None else value, place)
-    problem = _write(root, steps, written, ())
+    problem = write(root, steps, written)
     return [problem] if problem else []
+
+
+def key_path(text: str) -> Path | None:
+    """Steps of a key path, or None where it is none.
+
+    >>> key_path("mechanism[0].epsilon"), key_path("mechanism..epsilon")
+    (('mechanism', 0, 'epsilon'), None)
+    """
+    if not _STEPS.fullmatch(text.strip()):
+        return None
+    return tuple(
+        int(m[1] or m[2]) if m[1] or re.fullmatch(r"\d{1,6}", m[2], re.ASCII) else m[2]
+        for m in _STEP.finditer(text.strip())
+    )
+
+
+def write(root: Node, steps: Path, value: Node) -> Problem | None:
+    """Put a node under a key path, or say why that is not possible; sections that are not there are made."""
+    return _write(root, steps, value, ())
 
 
 def _write(node: Node, steps: Path, value: Node, done: Path) -> Problem | None:

@@ -1,5 +1,4 @@
 """A whole run, as configured: the sections, how they are loaded, and which default stands for what is not written."""
-# ruff: noqa: RUF009 — `parameter` gives a dataclass field, never a shared value
 
 from __future__ import annotations
 
@@ -85,6 +84,11 @@ def load(path: str | Path, overrides: Iterable[str] = ()) -> RunConfig:
     ConfigError
         With every problem found, one line each.
     """
+    return loads(read_text(path), name=str(path), folder=Path(path).parent, overrides=overrides)
+
+
+def read_text(path: str | Path) -> str:
+    """Text of a configuration file; raises `ConfigError` where there is none."""
     try:
         text = Path(path).read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -92,7 +96,7 @@ def load(path: str | Path, overrides: Iterable[str] = ()) -> RunConfig:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ConfigError((f"{path}: cannot be read ({reason}); it must be a YAML file",)) from None
-    return loads(text, name=str(path), folder=Path(path).parent, overrides=overrides)
+    return text
 
 
 def loads(text: str, name: str = "<string>", folder: Path | None = None, overrides: Iterable[str] = ()) -> RunConfig:
@@ -128,6 +132,27 @@ def loads(text: str, name: str = "<string>", folder: Path | None = None, overrid
         raise ConfigError(tuple(map(str, problems)))
     for override in overrides:
         problems += apply_override(root, override)
+    return from_document(root, folder, problems)
+
+
+def from_document(root: Mapping, folder: Path | None = None, problems: Iterable[Problem] = ()) -> RunConfig:
+    """Check a configuration that has been read into nodes.
+
+    Parameters
+    ----------
+    root
+        The document; planned budgets in it are replaced by their numbers.
+    folder
+        As in `loads`.
+    problems
+        What is known to be wrong already.
+
+    Raises
+    ------
+    ConfigError
+        With every problem found, in the order of the lines.
+    """
+    problems = list(problems)
     builder = Builder(UNIONS, folder)
     _add_plugins(root, builder)
     problems += plan_budgets(root, builder, RunConfig)
