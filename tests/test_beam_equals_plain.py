@@ -1,0 +1,83 @@
+"""The Beam run of every count mechanism releases what the plain loop releases, given the same key and windows."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+from conformance_checks import examples_of
+
+import mechanisms
+from accountants.core.charges import concentrated_rho, pure_epsilon
+from mechanisms import run_mechanism
+from pipeline.configuration.run import loads
+from pipeline.plan import make_plan
+from pipeline.run import run
+
+EVENTS = [
+    (f"u{i % 37}", f"2024-01-01T{i * 7 % 6:02d}:{i % 60:02d}:00Z", "abc"[i * i % 3])
+    for i in range(400)
+    if i * 7 % 6 != 3
+]
+CASES = [
+    pytest.param(name, example, id=f"{name}-{number}")
+    for name, number, example in examples_of(mechanisms)
+    if "counts" in example.stages
+]
+
+
+def configuration(tmp_path, name, example, **changes):
+    path = tmp_path / "events.csv"
+    path.write_text("\n".join(["user,time,place", *(",".join(event) for event in EVENTS)]) + "\n")
+    parameters = {
+        field.name: value
+        for field in dataclasses.fields(example)
+        if (value := getattr(example, field.name)) is not None
+    }
+    sections = {
+        "name": "equal",
+        "seed": 3,
+        "source": {
+            "type": "csv",
+            "path": str(path),
+            "from": "2024-01-01T00:00:00Z",
+            "until": "2024-01-01T06:00:00Z",
+            "columns": {"user": "user", "time": "time", "place": "place"},
+        },
+        "space": {"type": "places", "list": ["a", "b", "c"], "elsewhere": False},
+        "windows": {"type": "fixed", "size": "1h"},
+        "bounding": {"max_cells": 2},
+        "landmarks": {"windows": [2, 5]},
+        "mechanism": {"type": name, **parameters},
+        "output": {"path": str(tmp_path / "out")},
+    }
+    return loads(json.dumps(sections | changes))
+
+
+@pytest.mark.parametrize(("name", "example"), CASES)
+def test_beam_releases_what_the_plain_loop_releases(tmp_path, name, example):
+    config = configuration(tmp_path, name, example)
+    folder = run(config).folder
+    plan = make_plan(config)
+    truth = pl.read_parquet(folder / "operator" / "truth.parquet")
+    counts = truth["bounded"].to_numpy().reshape(plan.n_windows, plan.n_cells)
+    assert not counts[3].any()
+    windows = plan.windows(1, plan.n_windows)
+    plain = run_mechanism(plan.mechanism, counts, plan.facts(), windows=windows, source=plan.noise())
+    frame = pl.read_parquet(folder / "public" / "releases.parquet")
+    assert frame["value"].to_numpy().tobytes() == np.concatenate([r.values for r in plain]).tobytes()
+    first_rows = frame.filter(pl.col("cell") == "a")
+    for column, expected in {
+        "window": [r.window for r in plain],
+        "action": [str(r.action) for r in plain],
+        "repeats": [r.repeats for r in plain],
+        "landmark": [r.landmark for r in plain],
+        "epsilon": [pure_epsilon(r.charge) for r in plain],
+        "rho": [concentrated_rho(r.charge) for r in plain],
+        "noise": [r.noise for r in plain],
+        "scale": [float(np.broadcast_to(r.scale, plan.n_cells)[0]) for r in plain],
+    }.items():
+        assert first_rows[column].to_list() == expected, column

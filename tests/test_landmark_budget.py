@@ -1,0 +1,189 @@
+"""The landmark budget: periods, declared maxima, repeated and refused releases, blocks, and what stops a run."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accountants.core.accountant import AccountingFacts
+from accountants.landmark_budget import LandmarkBudget, landmark_allocation, landmark_loss
+from mechanisms import Facts, get
+from mechanisms.core.errors import BudgetExceeded, ParameterError, UnsupportedEvent
+from mechanisms.core.event import Block, PureDP, Repeated
+from mechanisms.core.release import Release
+from pipeline.account_loop import AccountLoop
+from pipeline.configuration.run import loads
+from pipeline.plan import make_plan
+from pipeline.release_loop import ReleaseLoop
+
+
+def books(charges, facts, budget=None, mechanism=None):
+    """Rows by step, the final ones last; a charge is an ε, or events."""
+    accountant = LandmarkBudget(budget=budget)
+    model, state = accountant.start(AccountingFacts(n_cells=1, mechanism=mechanism))
+    steps = []
+    for window, charge in zip(facts.windows(len(charges)), charges):
+        events = charge if isinstance(charge, tuple) else (PureDP(charge),)
+        release = Release(window=window.index, values=np.zeros(1), charge=events, landmark=window.landmark)
+        rows, state = accountant.charge(release, window, {}, model, state)
+        steps.append(rows)
+    return [*steps, accountant.finish(model, state)]
+
+
+def values(steps, name):
+    return [row.value for row in itertools.chain(*steps) if row.name == name]
+
+
+def test_the_figures_of_one_period():
+    steps = books([1.0, 0.5, 0.25, 0.75], Facts(n_cells=1, landmarks=(2, 3)), budget=3.0)
+    assert values(steps, "epsilon") == [1.0, 0.5, 0.25, 0.75]
+    assert values(steps, "landmark_loss") == [1.0, 0.5, 0.75, 1.5]
+    assert values(steps, "budget_spent") == [1.0, 1.5, 1.75, 1.75]
+    assert values(steps, "budget_left") == [2.0, 1.5, 1.25, 1.25]
+    assert values(steps, "period_landmarks") == [0.75]
+    assert values(steps, "period_loss") == [1.75]
+
+
+def test_final_rows_close_each_period():
+    facts = Facts(n_cells=1, landmarks=(1, 4), budget_period=2)
+    steps = books([1.0, 0.5, 0.25, 2.0, 4.0], facts)
+    final = [(row.window, row.name, row.value) for row in itertools.chain(*steps) if row.name.startswith("period_")]
+    assert final == [
+        (2, "period_landmarks", 1.0),
+        (2, "period_loss", 1.5),
+        (4, "period_landmarks", 2.0),
+        (4, "period_loss", 2.25),
+        (5, "period_landmarks", 0.0),
+        (5, "period_loss", 4.0),
+    ]
+    assert all(row.status == "final" for step in steps for row in step if row.name.startswith("period_"))
+    assert all(row.status == "provisional" for step in steps for row in step if row.name == "budget_spent")
+
+
+@given(
+    epsilons=st.lists(st.floats(0.0, 5.0), min_size=1, max_size=12),
+    landmarks=st.sets(st.integers(1, 12)),
+    period=st.integers(1, 12),
+)
+@settings(max_examples=200, deadline=None)
+def test_period_loss_is_the_brute_force_maximum(epsilons, landmarks, period):
+    n = len(epsilons)
+    facts = Facts(n_cells=1, landmarks=tuple(i for i in landmarks if i <= n), budget_period=period)
+    expected = []
+    for first in range(0, n, period):
+        stretch = range(first, min(first + period, n))
+        marked = [t for t in stretch if t + 1 in landmarks]
+        expected.append(max(sum(epsilons[i] for i in {*marked, t}) for t in stretch))
+    assert values(books(epsilons, facts), "period_loss") == pytest.approx(expected)
+
+
+def test_the_loss_of_every_timestamp():
+    epsilons, mask = np.array([0.5, 1.0, 2.0, 4.0]), np.array([False, True, False, True])
+    assert landmark_loss(epsilons, mask).tolist() == [5.5, 5.0, 7.0, 5.0]
+    assert landmark_loss(epsilons, np.ones(4, bool)).tolist() == [7.5] * 4
+    assert landmark_loss(epsilons, np.zeros(4, bool)).tolist() == epsilons.tolist()
+    with pytest.raises(ParameterError, match="landmarks"):
+        landmark_loss(epsilons, [1, 0, 0, 1])
+    with pytest.raises(ParameterError, match="kind"):
+        landmark_allocation("adaptive", mask, 1.0)
+
+
+def test_an_overspending_release_is_refused_and_nothing_changes():
+    accountant = LandmarkBudget(budget=1.0)
+    model, state = accountant.start(AccountingFacts(n_cells=1))
+    first, second = Facts(n_cells=1, landmarks=(1,)).windows(2)
+    release = Release(window=1, values=np.zeros(1), charge=(PureDP(0.75),))
+    _, state = accountant.charge(release, first, {}, model, state)
+    kept = dict(state)
+    with pytest.raises(BudgetExceeded) as caught:
+        accountant.check(second, (PureDP(0.5),), model, state)
+    assert (caught.value.window, caught.value.spent, caught.value.charge, caught.value.budget) == (2, 0.75, 0.5, 1.0)
+    assert state == kept
+    # What costs nothing may always be shown, and what just fits as well.
+    accountant.check(second, (Repeated(1),), model, state)
+    accountant.check(second, (PureDP(0.25),), model, state)
+
+
+def test_the_budget_is_the_mechanism_s_own():
+    facts = AccountingFacts(n_cells=1, mechanism=get("landmark_uniform")(epsilon=2.5))
+    assert LandmarkBudget().start(facts)[0] == 2.5
+    assert LandmarkBudget(budget=1.0).start(facts)[0] == 1.0
+    other = AccountingFacts(n_cells=1, mechanism=get("discrete_laplace")(epsilon=2.5))
+    assert LandmarkBudget().start(other)[0] == np.inf
+
+
+def test_overlapping_windows_are_refused():
+    with pytest.raises(UnsupportedEvent, match="overlap"):
+        LandmarkBudget().start(AccountingFacts(n_cells=1, overlapping=True, n_overlaps=2))
+
+
+def test_a_block_is_charged_once_in_every_period_it_touches():
+    block = (Block(PureDP(1.0), 3, 6),)
+    charges = [0.25, 0.25, block, (), (), (), 0.25, 0.25]
+    with_landmarks = Facts(n_cells=1, landmarks=(2, 4, 6), budget_period=4)
+    # Landmark 2 and the block; the block alone, and window 7 or 8.
+    assert values(books(charges, with_landmarks), "period_loss") == [0.25 + 1.0 + 0.25, 1.0 + 0.25]
+    # Without landmarks one window is protected at a time.
+    assert values(books(charges, Facts(n_cells=1, budget_period=4)), "period_loss") == [1.0, 1.0]
+
+
+def plan_for(tmp_path, n_windows=8, **changes):
+    (tmp_path / "empty.csv").write_text("user,time,place\n")
+    sections = {
+        "name": "budget",
+        "source": {
+            "type": "csv",
+            "path": str(tmp_path / "empty.csv"),
+            "from": "2024-01-01T00:00:00Z",
+            "until": f"2024-01-01T{n_windows:02d}:00:00Z",
+            "columns": {"user": "user", "time": "time", "place": "place"},
+        },
+        "space": {"type": "places", "list": ["a", "b"], "elsewhere": False},
+        "windows": {"type": "fixed", "size": "1h"},
+        "landmarks": {"windows": [2, 4]},
+        "mechanism": {"type": "discrete_laplace", "epsilon": 1.0},
+        "accountants": [{"type": "landmark_budget", "budget": 2.0}, {"type": "composition"}],
+        "output": {"path": str(tmp_path / "out")},
+    }
+    return make_plan(loads(json.dumps(sections | changes)))
+
+
+def test_an_exhausted_budget_stops_the_run(tmp_path):
+    plan = plan_for(tmp_path, on_exhausted="stop")
+    loop = ReleaseLoop(plan)
+    batch, state = loop.advance(loop.start(), 1, np.full((8, 2), 7))
+    # Windows 1 and 2 spend it; 3 is regular like 1 and fits; 4 is the second landmark.
+    assert [release.window for release in batch.releases] == [1, 2, 3]
+    assert "window 4" in batch.stopped
+    assert [charge.epsilon for charge in batch.charges] == [1.0, 1.0, 1.0]
+    again, _ = loop.advance(state, 4, np.full((5, 2), 7))
+    assert again.releases == ()
+    book = AccountLoop(plan, plan.accountants[0])
+    rows, _ = book.advance(book.start(), batch)
+    assert [row.value for row in rows if row.name == "period_loss"] == [2.0]
+
+
+def test_an_exhausted_budget_repeats(tmp_path):
+    plan = plan_for(tmp_path, on_exhausted="repeat")
+    loop = ReleaseLoop(plan)
+    batch, _ = loop.advance(loop.start(), 1, np.full((8, 2), 7))
+    assert [release.action for release in batch.releases] == ["published"] * 3 + ["refused"] + ["published"] * 4
+    refused = batch.releases[3]
+    assert refused.repeats == 3
+    assert np.array_equal(refused.values, batch.releases[2].values)
+    assert [charge.epsilon for charge in batch.charges] == [1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0]
+    book = AccountLoop(plan, plan.accountants[0])
+    rows, _ = book.advance(book.start(), batch)
+    assert max(row.value for row in rows if row.name == "budget_spent") == 2.0
+
+
+def test_the_smallest_of_several_budgets_decides(tmp_path):
+    accountants = [{"type": "landmark_budget", "budget": b} for b in (9.0, 1.0, 5.0)]
+    loop = ReleaseLoop(plan_for(tmp_path, accountants=accountants))
+    batch, _ = loop.advance(loop.start(), 1, np.zeros((8, 2), int))
+    assert [release.window for release in batch.releases] == [1]
