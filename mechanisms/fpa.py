@@ -137,6 +137,11 @@ class Fpa(BlockMechanism):
         return self.block
 
     @property
+    def unit_windows(self) -> int:
+        """Users are bounded over the block."""
+        return self.block
+
+    @property
     def _gaussian(self) -> bool:
         return self.noise.endswith("gaussian")
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core.event import Event, Exact, Nothing, Repeated, Sampled
+from mechanisms.core.event import Block, Event, Exact, Nothing, Repeated, Sampled
 from mechanisms.core.mechanism import Guarantee, Mechanism
 from mechanisms.core.parameters import parameter
 from mechanisms.core.window import Window
@@ -67,9 +67,17 @@ class Sampling(Mechanism):
         """Charge of a release from the sample.
 
         Amplification holds for one event that reads the sample; where a release makes several, they read the same
-        one, so that amplifying each would understate: they are then charged as if nothing had been dropped.
+        one, so that amplifying each would understate: they are then charged as if nothing had been dropped. So is a
+        block whose memberships are sampled one by one, since they meet again in its coefficients.
         """
         reading = [event for event in charge if not isinstance(event, Repeated | Nothing)]
-        if len(reading) != 1 or self.rate == 1 or isinstance(reading[0], Exact):
+        if len(reading) != 1 or self.rate == 1:
             return charge
-        return tuple(Sampled(e, self.rate, self.unit) if e is reading[0] else e for e in charge)
+        return tuple(self._sampled(event) if event is reading[0] else event for event in charge)
+
+    def _sampled(self, event: Event) -> Event:
+        if isinstance(event, Block) and self.unit == "user":
+            return replace(event, inner=self._sampled(event.inner))
+        if isinstance(event, Block | Exact):
+            return event
+        return Sampled(event, self.rate, self.unit)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -171,7 +171,7 @@ class BlockMechanism(Mechanism):
         return {name: value if name in self.kept else np.zeros_like(value) for name, value in state.items()}
 
     #: Entries of the state that outlive a block.
-    kept = ("n_windows",)
+    kept: ClassVar[tuple[str, ...]] = ("n_windows",)
 
 
 @dataclass(frozen=True, kw_only=True)

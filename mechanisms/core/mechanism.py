@@ -151,6 +151,11 @@ class Mechanism(Checked, ABC):
         return self.stages == ("points",)
 
     @property
+    def unit_windows(self) -> int:
+        """Windows over which contribution bounding must bound one user: those of a block; the base: one."""
+        return 1
+
+    @property
     def landmark_budget(self) -> float | None:
         """ε that all landmarks of a budget period and any one other window cost together; None: no such promise."""
         return None
