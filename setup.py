@@ -25,6 +25,7 @@ EXTRAS = {
     "opendp": ["opendp>=0.14"],
     "test": [*TEST, "h3>=4,<5", "opendp>=0.14"],
     "dev": [*TEST, "mypy>=1.14", "ruff>=0.9", "types-PyYAML"],
+    "plot": ["matplotlib>=3.9"],
     "bench": ["duckdb>=1.1", "pandas>=2.2"],
 }
 
@@ -39,7 +40,7 @@ setup(
     packages=find_packages(
         include=[f"{p}{s}" for p in ("pipeline", "mechanisms", "accountants", "evaluation") for s in ("", ".*")]
     ),
-    package_data={"": ["py.typed"]},
+    package_data={"": ["py.typed"], "pipeline.reporting": ["static/*"]},
     install_requires=CORE,
     extras_require=EXTRAS,
     entry_points={"console_scripts": ["penstock = pipeline.cli:main"]},

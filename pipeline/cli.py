@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--runner", default="direct", help="direct (default) or the name of a Beam runner")
     run.add_argument("--shards", type=int, default=1, metavar="N", help="split users while counting (same result)")
     run.add_argument("--quiet", action="store_true", help="no progress and no summary")
+    run.add_argument("--watch", action="store_true", help="serve the report on this machine while the run goes on")
     run.epilog = "Words after -- are passed on to Beam."
     _configuration(add("validate", _validate, "check a configuration; every error at once, nothing runs"))
     listing = add("list", _list, "list mechanisms, accountants, sources, spaces, windows and metrics")
@@ -83,6 +85,8 @@ def _parser() -> argparse.ArgumentParser:
     learn.add_argument("--windows", type=int, metavar="N", help="how many windows to learn from (default: all)")
     learn.add_argument("--smoothing", type=float, default=0.1, metavar="S", help="steps added to each count")
     learn.add_argument("--unseen", action="store_true", help="not being seen is a state of its own")
+    report = add("report", _write_report, "write report.html from the files of a run or of an experiment")
+    report.add_argument("folder", metavar="DIR")
     verify = add("verify", _verify, "check a run's folder: row equation, ledger, windows, digests")
     verify.add_argument("folder", metavar="DIR")
     key = add("key", _key, "make a noise key for deployment")
@@ -100,12 +104,14 @@ def _configuration(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     from pipeline.configuration.run import load
+    from pipeline.reporting.live import watch
     from pipeline.run import run
     from pipeline.terminal import show_progress, summary
 
     config = load(arguments.config, arguments.set)
     quiet = arguments.quiet or arguments.json
-    with show_progress(enabled=not quiet and sys.stderr.isatty()):
+    watching = watch(Path(arguments.out or config.output.path)) if arguments.watch else nullcontext()
+    with watching, show_progress(enabled=not quiet and sys.stderr.isatty()):
         result = run(config, arguments.out, arguments.runner, arguments.beam_options, arguments.shards)
     if arguments.json:
         _print_json({"exit_code": result.exit_code, "folder": str(result.folder), **result.manifest})
@@ -182,6 +188,17 @@ def _learn(arguments: argparse.Namespace) -> int:
         _print_json(found)
     else:
         print("\n".join(f"{name}: {value}" for name, value in found.items()))
+    return DONE
+
+
+def _write_report(arguments: argparse.Namespace) -> int:
+    from pipeline.reporting import write_report
+
+    path = write_report(Path(arguments.folder))
+    if arguments.json:
+        _print_json({"report": str(path)})
+    else:
+        print(path)
     return DONE
 
 

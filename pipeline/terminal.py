@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from pipeline import progress
 from pipeline.run import STOPPED, Result
@@ -39,33 +40,44 @@ def show_progress(enabled: bool) -> Iterator[None]:
 def summary(result: Result) -> str:
     """The end of a run in a few lines: what was read, what was released, what it cost, which files to open."""
     manifest = result.manifest
-    rows, windows = manifest["rows"], manifest["windows"]
-    released = ", ".join(f"{n:,} {action}" for action, n in windows.items() if action != "planned")
+    rows = manifest["rows"]
     lines = [
         f"read      {rows['rows']:,} rows: {rows['used']:,} used ({rows['duplicates']:,} duplicates), "
         f"{rows['late']:,} late, {rows['out_of_area']:,} out of area, {rows['out_of_time']:,} out of time, "
         f"{rows['rejected']:,} rejected",
-        f"released  {windows['planned']:,} windows: {released}",
+        _released(manifest),
     ]
-    users = manifest.get("users")
-    if users:
-        cells, active = users["cells_per_user"], users["active_windows_per_user"]
-        lines.append(
-            f"people    {users['users']:,}, each in {_spread(cells)} cells and {_spread(active)} windows"
-            if cells
-            else "people    none"
-        )
+    if manifest.get("users"):
+        lines.append(_people(manifest["users"]))
     for name, value in manifest.get("utility", {}).items():
         lines.append(f"utility   {name} {value:.4g}")
     if result.exit_code == STOPPED:
         lines.append(f"STOPPED   {manifest['exit']['reason']}")
     lines.append(f"took      {sum(manifest['seconds'].values()):.1f} s")
     lines.append("open")
-    files = ("public/releases.parquet", "public/accounts.parquet", "public/manifest.json", "operator/manifest.json")
-    for name in (*files, "operator/truth.parquet", "operator/utility.parquet"):
+    files = ("report.html", "public/releases.parquet", "public/traces.parquet", "public/accounts.parquet", "public/manifest.json")
+    for name in (*files, "operator/manifest.json", "operator/truth.parquet", "operator/utility.parquet"):
         if (result.folder / name).exists():
             lines.append(f"  {result.folder / name}")
     return "\n".join(lines)
+
+
+def _released(manifest: dict[str, Any]) -> str:
+    counted = dict(manifest.get("windows") or manifest["points"])
+    total = counted.pop("planned", None) or counted.pop("released", 0)
+    actions = ", ".join(f"{n:,} {action}" for action, n in counted.items())
+    return f"released  {total:,} {'windows' if 'windows' in manifest else 'points'}: {actions}"
+
+
+def _people(users: dict[str, Any]) -> str:
+    spreads = {name.removesuffix("_per_user"): figure for name, figure in users.items() if name != "users"}
+    if not users["users"]:
+        return "people    none"
+    cells, windows = spreads.get("cells"), spreads.get("active_windows")
+    if cells and windows:
+        return f"people    {users['users']:,}, each in {_spread(cells)} cells and {_spread(windows)} windows"
+    points, landmarks = spreads["points"], spreads["landmarks"]
+    return f"people    {users['users']:,}, each with {_spread(points)} points, {_spread(landmarks)} of them landmarks"
 
 
 def _spread(figure: dict[str, float]) -> str:

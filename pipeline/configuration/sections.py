@@ -48,6 +48,7 @@ class Output(Checked):
     path: str = parameter(kind="output", doc="folder of the run; public/ in it is all that may leave the operator")
     truth: bool = parameter(True, doc="write the true counts for the operator (simulation only, whatever is set)")
     user_summaries: bool = parameter(True, doc="summarise users (how many, cells and windows each) for the operator")
+    report: bool = parameter(True, doc="write report.html, the page to read a run by, for the operator")
     ledger: str | None = parameter(
         None, kind="output", doc="ledger file shared by all configurations over the same events; unset: inside path"
     )

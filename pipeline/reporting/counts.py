@@ -1,0 +1,128 @@
+"""Released and true counts of a run as matrices, and what is known of each window."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from pipeline.reporting.files import RunFiles
+from pipeline.reporting.packed import pack
+
+#: Counts that a page holds at most; beyond, it shows the busiest cells and the latest windows, and says so.
+MOST_COUNTS = 1_000_000
+MOST_WINDOWS = 20_000
+MOST_CELLS = 2_000
+
+#: What was done to a window, best first; where streams differ, the window counts as the last of these.
+ACTIONS = ("published", "repeated", "suppressed", "refused")
+
+#: How far 95 % of the noise stays from 0, in units of its scale.
+MIDDLE_95 = {
+    "laplace": math.log(20),
+    "discrete_laplace": math.log(20),
+    "gaussian": 1.96,
+    "discrete_gaussian": 1.96,
+}
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Everything the page shows about counts.
+
+    Parameters
+    ----------
+    windows
+        One row a window: window, start and end (milliseconds), landmark, action, epsilon.
+    cells
+        Names of the cells shown.
+    released, truth, margin
+        Shape (n_windows, n_cells), NaN where a sensor was not active: what was released, the distinct users before
+        bounding (None outside simulations), and how far 95 % of the noise stays from 0.
+    n_all_windows, n_all_cells
+        How many there are, shown or not.
+    """
+
+    windows: pl.DataFrame
+    cells: tuple[str, ...]
+    released: NDArray[np.float64]
+    truth: NDArray[np.float64] | None
+    margin: NDArray[np.float64]
+    n_all_windows: int
+    n_all_cells: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Windows and matrices for the page's script."""
+        windows = self.windows
+        per_window = self.margin[:, :1] if (self.margin == self.margin[:, :1]).all() else self.margin
+        return {
+            "window": pack(windows["window"]),
+            "start": pack(windows["start"], exact=True),
+            "end": pack(windows["end"], exact=True),
+            "landmark": pack(windows["landmark"]),
+            "action": pack([ACTIONS.index(action) for action in windows["action"]]),
+            "actions": ACTIONS,
+            "epsilon": pack(windows["epsilon"]),
+            "cells": self.cells,
+            "released": pack(self.released),
+            "truth": None if self.truth is None else pack(self.truth),
+            "margin": pack(per_window),
+        }
+
+
+def counts(files: RunFiles) -> Counts | None:
+    """Read releases and truth; None before the first release."""
+    released = files.table("public/releases")
+    if released is None or released.is_empty():
+        return None
+    truth = files.table("operator/truth")
+    windows = _windows(released)
+    shown = windows.tail(MOST_WINDOWS)
+    n_cells = min(MOST_CELLS, max(1, MOST_COUNTS // len(shown)))
+    released = released.filter(pl.col("window") >= shown["window"][0])
+    cells = released["cell"].unique(maintain_order=True)
+    busiest = cells
+    if len(cells) > n_cells:
+        totals = released.group_by("cell", maintain_order=True).agg(pl.col("value").sum())
+        chosen = totals.sort("value", descending=True)["cell"].head(n_cells)
+        busiest = cells.filter(cells.is_in(chosen.implode()))
+    families = pl.col("noise").replace_strict(MIDDLE_95, default=math.nan, return_dtype=pl.Float64)
+    released = released.with_columns((pl.col("scale") * families).alias("margin"))
+    return Counts(
+        windows=shown,
+        cells=tuple(busiest.to_list()),
+        released=_matrix(released, "value", shown["window"], busiest),
+        truth=None if truth is None else _matrix(truth, "count", shown["window"], busiest),
+        margin=_matrix(released, "margin", shown["window"], busiest),
+        n_all_windows=len(windows),
+        n_all_cells=len(cells),
+    )
+
+
+def _windows(released: pl.DataFrame) -> pl.DataFrame:
+    order = pl.col("action").replace_strict({a: i for i, a in enumerate(ACTIONS)}, return_dtype=pl.Int64)
+    per_stream = released.group_by("stream", "window").agg(
+        pl.col("window_start").first().dt.epoch("ms").alias("start"),
+        pl.col("window_end").first().dt.epoch("ms").alias("end"),
+        pl.col("landmark").any(),
+        order.max().alias("action"),
+        pl.col("epsilon").first(),
+    )
+    # Budgets add over streams.
+    totals = [pl.col("start", "end").first(), pl.col("landmark").any(), pl.col("action").max(), pl.col("epsilon").sum()]
+    name = pl.col("action").replace_strict(dict(enumerate(ACTIONS)), return_dtype=pl.String)
+    return per_stream.group_by("window").agg(totals).sort("window").with_columns(name)
+
+
+def _matrix(frame: pl.DataFrame, column: str, windows: pl.Series, cells: pl.Series) -> NDArray[np.float64]:
+    """Values of shape (n_windows, n_cells), NaN where there is none."""
+    order = pl.DataFrame({"cell": cells, "column": np.arange(len(cells))})
+    frame = frame.filter(pl.col("window").is_between(windows[0], windows[-1])).join(order, on="cell")
+    matrix = np.full((len(windows), len(cells)), np.nan)
+    rows = np.searchsorted(windows.to_numpy(), frame["window"].to_numpy())
+    matrix[rows, frame["column"].to_numpy()] = frame[column].to_numpy()
+    return matrix

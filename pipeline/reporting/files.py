@@ -1,0 +1,88 @@
+"""The files of a run as tables: merged where the run is over, the parts so far while it goes on."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from mechanisms.core.errors import DataError
+
+#: Where the parts of each table are before they are merged.
+PARTS = {
+    "public/releases": "public/parts/releases",
+    "public/accounts": "public/parts/accounts_public",
+    "operator/accounts": "operator/parts/accounts",
+    "operator/truth": "operator/parts/truth",
+}
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """Read access to one run's folder.
+
+    Parameters
+    ----------
+    folder
+        The folder; raises `DataError` on first use where it holds no run.
+    """
+
+    folder: Path
+
+    @cached_property
+    def public(self) -> dict[str, Any]:
+        """The public manifest, written when a run begins."""
+        path = self.folder / "public" / "manifest.json"
+        if not path.is_file():
+            raise DataError(f"{self.folder}: no run here (public/manifest.json is missing)")
+        return _read_json(path)
+
+    @cached_property
+    def operator(self) -> dict[str, Any] | None:
+        """The operator's manifest; None until the run is over."""
+        path = self.folder / "operator" / "manifest.json"
+        return _read_json(path) if path.is_file() else None
+
+    @property
+    def configuration(self) -> dict[str, Any]:
+        """The configuration, whole where the operator's manifest is there."""
+        manifest = self.operator or self.public
+        configuration: dict[str, Any] = manifest["configuration"]
+        return configuration
+
+    def table(self, name: str) -> pl.DataFrame | None:
+        """A table such as ``public/releases``, text columns as strings; None if nothing of it is there."""
+        path = self.folder / f"{name}.parquet"
+        try:
+            if path.is_file():
+                return _plain(pl.read_parquet(path))
+            parts = sorted((self.folder / PARTS[name]).glob("*.parquet")) if name in PARTS else []
+            return pl.concat([_plain(pl.read_parquet(part)) for part in parts]) if parts else None
+        except (FileNotFoundError, pl.exceptions.PolarsError) as error:
+            if self.operator is None:
+                return None  # merged while we looked, or still being written
+            raise DataError(f"{path}: cannot be read ({error})") from error
+
+    def rejects(self, n_most: int) -> list[dict[str, Any]]:
+        """The first rejected rows."""
+        path = self.folder / "operator" / "rejects.jsonl"
+        if not path.is_file():
+            return []
+        with path.open(encoding="utf-8", errors="replace") as lines:
+            return [json.loads(line) for line, _ in zip(lines, range(n_most))]
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DataError(f"{path}: not JSON ({error})") from error
+    return value
+
+
+def _plain(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.with_columns(pl.col(pl.Categorical, pl.Enum).cast(pl.String))

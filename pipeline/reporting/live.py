@@ -1,0 +1,114 @@
+"""The report of a run that goes on, served on this machine only."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from mechanisms.core.errors import PenstockError
+from pipeline.reporting.page import run_page
+from pipeline.reporting.run_data import RunData
+
+#: How long after the end of a run readers may take to fetch its last page; a page asks every 2 seconds.
+LAST_LOOK = 5.0
+
+Signature = tuple[tuple[str, int], ...]
+
+
+class LivePage:
+    """The newest page of a run; made again only when a file has changed.
+
+    Parameters
+    ----------
+    folder
+        Of the run.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.lock = folder, threading.Lock()
+        self.signature: Signature | None = None
+        self.text = ""
+        self.last_served = -LAST_LOOK
+        self.is_over = self.served_end = False
+
+    def get(self) -> str:
+        """The page as it is now; raises `PenstockError` before the run has begun."""
+        with self.lock:
+            signature = self._files()
+            if signature != self.signature:
+                run = RunData.of(self.folder)
+                self.text, self.is_over, self.signature = run_page(run, live=True), run.is_over, signature
+            self.last_served = time.monotonic()
+            self.served_end = self.is_over
+            return self.text
+
+    def _files(self) -> Signature:
+        paths = sorted(self.folder.glob("*/**/*"))
+        return tuple((str(path), path.stat().st_mtime_ns) for path in paths if path.is_file())
+
+
+@contextmanager
+def watch(folder: Path, port: int = 0) -> Iterator[str]:
+    """Serve the page of a run while the block runs, and shortly after for those who are reading it.
+
+    Parameters
+    ----------
+    folder
+        Of the run.
+    port
+        On the loopback interface; 0: any free one.
+
+    Yields
+    ------
+    The page's address, also printed on standard error.
+    """
+    page = LivePage(folder)
+    server = ThreadingHTTPServer(("127.0.0.1", port), _handler(page))
+    server.daemon_threads = True
+    address = f"http://127.0.0.1:{server.server_port}/"
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    print(f"watch the run at {address}", file=sys.stderr)
+    try:
+        yield address
+        # Whoever looked within the last seconds is still there and asks once more.
+        while time.monotonic() - page.last_served < LAST_LOOK and not page.served_end:
+            time.sleep(0.05)
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def _handler(page: LivePage) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            # The page shows true counts: a name that another site points at this machine gets nothing.
+            if self.headers.get("Host", "").rpartition(":")[0] not in ("127.0.0.1", "localhost"):
+                self._answer(403, "this page is served to this machine only")
+            elif self.path != "/":
+                self._answer(404, "there is one page: /")
+            else:
+                try:
+                    self._answer(200, page.get())
+                except (PenstockError, OSError):
+                    self._answer(503, "<!doctype html><title>penstock</title><p>The run is about to begin …")
+
+        def _answer(self, status: int, text: str) -> None:
+            body = text.encode("utf-8")
+            self.send_response(status)
+            self.send_header("Content-Type", "text/html; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
+            self.send_header("Cache-Control", "no-store")
+            if status == 503:
+                self.send_header("Refresh", "1")
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            """Say nothing: standard error belongs to the progress of the run."""
+
+    return Handler

@@ -1,0 +1,103 @@
+"""One self-contained HTML file from the files of a run or of an experiment."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from pipeline import parts
+from pipeline.reporting.markup import Html, element, join
+from pipeline.reporting.provenance import figures_table, provenance, row_equation
+from pipeline.reporting.run_data import RunData
+from pipeline.reporting.verdict import verdict
+from pipeline.reporting.warnings import as_html, warnings
+
+STYLES = ("page.css", "charts.css")
+SCRIPTS = ("base.js", "data.js", "time.js", "chart.js", "map.js", "tables.js", "main.js")
+
+
+def write_report(folder: str | Path) -> Path:
+    """Write ``report.html`` into the folder of a run.
+
+    Parameters
+    ----------
+    folder
+        What ``penstock run`` wrote.
+
+    Returns
+    -------
+    The page's path. Time and size grow with windows × cells, up to a million counts shown.
+
+    Raises
+    ------
+    DataError
+        If there is no run in the folder, or a file of it cannot be read.
+    """
+    path = Path(folder) / "report.html"
+    text = run_page(RunData.of(Path(folder)))
+    with parts.whole(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    return path
+
+
+def run_page(run: RunData, live: bool = False) -> str:
+    """The page of a run; a live one asks the server it came from for newer versions of itself."""
+    public = run.files.public
+    content = [
+        element(
+            "header",
+            element("p", f"penstock · {public['mode']}", class_="kicker"),
+            element("h1", str(public["name"])),
+            verdict(run),
+        ),
+        as_html(warnings(run)),
+        element("section", id="explore", aria_label="Counts and costs over time"),
+        _section("Books", "books", figures_table(run.figures)),
+        _section("What became of every row", "rows", row_equation(run)),
+        _section("Provenance", "provenance", provenance(run)),
+    ]
+    return assemble(str(public["name"]), join(*content), run.as_json() | {"live": live})
+
+
+def _section(title: str, name: str, content: Html | None) -> Html | None:
+    return element("section", element("h2", title), content, id=name) if content else None
+
+
+def assemble(title: str, content: Html, data: dict[str, Any]) -> str:
+    """Template, styles, scripts, content and data in one text.
+
+    No text of a configuration or of a file can become markup or script: content is escaped where it is made, data is
+    JSON without ``<``, and the content policy allows exactly the script and the style of this package.
+    """
+    style, script = _package_text(STYLES), _package_text(SCRIPTS)
+    # NaN is not JSON: figures that may be NaN are packed.
+    encoded = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":
+        encoded = encoded.replace(character, f"\\u{ord(character):04x}")
+    return Template(_package_text(("page.html",))).substitute(
+        title=element("title", f"{title} · penstock"),
+        style=style,
+        style_hash=_hash(style),
+        script=script,
+        script_hash=_hash(script),
+        # The page asks for nothing, except a live one, which asks the server it came from.
+        connect="'self'" if data.get("live") else "'none'",
+        content=content,
+        data=encoded,
+    )
+
+
+@cache
+def _package_text(names: tuple[str, ...]) -> str:
+    folder = resources.files("pipeline.reporting") / "static"
+    return "\n".join((folder / name).read_text(encoding="utf-8").strip() for name in names)
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")

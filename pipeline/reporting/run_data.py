@@ -1,0 +1,135 @@
+"""Everything the page of a run shows, collected once from its files."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from mechanisms.core.errors import PenstockError
+from pipeline.reporting.accounts import Figure, charts, figures, read_accounts
+from pipeline.reporting.counts import Counts, counts
+from pipeline.reporting.files import RunFiles
+from pipeline.reporting.packed import pack
+from pipeline.reporting.words import phrase
+
+
+@dataclass(frozen=True)
+class RunData:
+    """One run, read where it is asked for.
+
+    Parameters
+    ----------
+    files
+        Its folder.
+    """
+
+    files: RunFiles
+
+    @classmethod
+    def of(cls, folder: Path) -> RunData:
+        """The run in a folder."""
+        return cls(RunFiles(folder))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run has ended, well or not."""
+        return self.files.operator is not None
+
+    @property
+    def configuration(self) -> dict[str, Any]:
+        """Its configuration."""
+        return self.files.configuration
+
+    @property
+    def time_zone(self) -> str:
+        """Clock by which its windows are cut."""
+        return str(self.configuration.get("windows", {}).get("time_zone", "UTC"))
+
+    @cached_property
+    def counts(self) -> Counts | None:
+        """Its counts; None before the first release."""
+        return counts(self.files)
+
+    @cached_property
+    def accounts(self) -> pl.DataFrame:
+        """All rows of its books."""
+        return read_accounts(self.files)
+
+    @cached_property
+    def figures(self) -> list[Figure]:
+        """What its books say in the end."""
+        return [] if self.accounts.is_empty() else figures(self.accounts)
+
+    @cached_property
+    def utility(self) -> pl.DataFrame | None:
+        """Metrics of released against true counts."""
+        return self.files.table("operator/utility")
+
+    def as_json(self) -> dict[str, Any]:
+        """The part that the page's script draws."""
+        shared = {"kind": "run", "name": self.files.public["name"], "time_zone": self.time_zone, "over": self.is_over}
+        if self.counts is None:
+            return shared
+        return shared | {
+            "counts": self.counts.as_json(),
+            "geometry": geometry(self.configuration, self.counts.cells),
+            "accounts": charts(self.accounts, self.counts.windows["window"]),
+            "utility": self._utility_charts(self.counts),
+            "cell_metrics": self._cell_metrics(self.counts),
+        }
+
+    def _utility_charts(self, known: Counts) -> list[dict[str, Any]]:
+        """A chart for each metric that has a figure per window."""
+        if self.utility is None:
+            return []
+        made = []
+        rows = self.utility.filter(pl.col("scope") == "window")
+        windows = known.windows["window"].to_numpy()
+        for (metric,), group in rows.group_by("metric", maintain_order=True):
+            inside = group.filter(pl.col("window").is_between(windows[0], windows[-1]))
+            values = np.full(len(windows), np.nan)
+            values[np.searchsorted(windows, inside["window"].to_numpy())] = inside["value"].to_numpy()
+            line = {"name": metric, "label": phrase(str(metric)), "value": pack(values)}
+            title = f"Utility: {phrase(str(metric))}"
+            made.append({"id": f"utility-{metric}", "title": title, "unit": "", "lines": [line], "style": "line"})
+        return made
+
+    def _cell_metrics(self, known: Counts) -> list[dict[str, Any]]:
+        """Metrics that have a figure per cell, in the order of the cells shown."""
+        if self.utility is None:
+            return []
+        rows = self.utility.filter(pl.col("scope").str.starts_with("cell:"))
+        found = []
+        for (metric,), group in rows.group_by("metric", maintain_order=True):
+            values = dict(zip(group["scope"].str.slice(5), group["value"]))
+            found.append({"name": phrase(str(metric)), "value": pack([values.get(c, np.nan) for c in known.cells])})
+        return found
+
+
+def geometry(configuration: dict[str, Any], cells: tuple[str, ...]) -> list[dict[str, Any]] | None:
+    """Polygon or point of every cell shown; None where the configuration does not say, or its files are gone."""
+    from pipeline.configuration.run import loads
+
+    try:
+        # JSON is YAML, so the manifest's configuration loads as it stands.
+        places = loads(json.dumps(_with_source(configuration)), name="manifest.json").space.geometry()
+    except (PenstockError, OSError):
+        return None
+    known = {place["cell"]: place for place in places}
+    shown = [known.get(cell, {}) for cell in cells]
+    if not any("polygon" in place or "point" in place for place in shown):
+        return None
+    return [{key: place[key] for key in ("polygon", "point") if key in place} for place in shown]
+
+
+def _with_source(configuration: dict[str, Any]) -> dict[str, Any]:
+    """The public manifest of a deployment keeps its source to itself; for the geometry any will do."""
+    return {"source": {"type": "synthetic"}, "accountants": []} | {
+        key: value for key, value in configuration.items() if key != "accountants"
+    }

@@ -1,0 +1,59 @@
+"use strict";
+// Elements, numbers and downloads. Text from the data only ever becomes a text node or an attribute value.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function make(node, attributes, children) {
+  for (const [key, value] of Object.entries(attributes || {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
+    else node.setAttribute(key, value === true ? "" : value);
+  }
+  node.append(...children.filter((child) => child !== null && child !== undefined));
+  return node;
+}
+
+const html = (name, attributes, ...children) => make(document.createElement(name), attributes, children);
+const svg = (name, attributes, ...children) => make(document.createElementNS(SVG, name), attributes, children);
+
+function short(value) {
+  if (value === null || Number.isNaN(value)) return "–";
+  if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
+  const size = Math.abs(value);
+  if (size < 1e-12) return "0";
+  if (size >= 1e6 || size < 1e-4) return value.toExponential(2).replace("e+", "e").replace(/-/g, "−");
+  const digits = size >= 1000 ? 0 : size >= 100 ? 1 : size >= 10 ? 2 : size >= 1 ? 3 : 4;
+  return value.toLocaleString("en", { maximumFractionDigits: digits }).replace("-", "−");
+}
+
+// 32-bit numbers carry seven digits; what follows them is not data.
+const exact = (value) => (Number.isNaN(value) ? "" : String(Number(value.toPrecision(7))));
+
+function csvField(value) {
+  let text = typeof value === "number" ? exact(value) : String(value);
+  // A spreadsheet would run text that begins like a formula.
+  if (typeof value !== "number" && /^[=+\-@\t\r]/.test(text)) text = "'" + text;
+  return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+}
+
+function csvText(columns, rows) {
+  return [columns, ...rows].map((row) => row.map(csvField).join(",")).join("\r\n") + "\r\n";
+}
+
+function download(name, columns, rows) {
+  const address = URL.createObjectURL(new Blob([csvText(columns, rows)], { type: "text/csv;charset=utf-8" }));
+  html("a", { href: address, download: name.replace(/[^\w.-]+/g, "-") + ".csv" }).click();
+  setTimeout(() => URL.revokeObjectURL(address), 1000);
+}
+
+const csvButton = (title, act) =>
+  html("button", { type: "button", class: "plain download", "aria-label": `Download the data of ${title} as CSV`, onclick: act }, "CSV");
+
+function niceTicks(low, high, count) {
+  const rough = (high - low) / count || 1;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 2.5, 5, 10].map((m) => m * power).find((s) => s >= rough * 0.999);
+  const ticks = [];
+  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) ticks.push(i * step);
+  return ticks;
+}

@@ -1,0 +1,234 @@
+// A line chart on the page's time axis: lines, steps, bands, landmarks, a cursor, and its data as CSV.
+
+const HEIGHT = 200, LEFT = 46, RIGHT = 8, TOP = 8, BOTTOM = 22;
+
+class Chart {
+  // about: {title, unit, note, lines: [{label, value, low, high, quantiles, hidden}], rules, domain, style, tools}
+  constructor(axis, about) {
+    this.axis = axis;
+    this.about = { rules: [], domain: null, style: "line", note: "", ...about };
+    this.drawing = svg("svg", { class: "chart", role: "img", height: HEIGHT });
+    this.legend = html("div", { class: "legend" });
+    const tools = html("div", { class: "tools" }, ...(about.tools || []), csvButton(about.title, () => this.save()));
+    const unit = about.unit ? html("span", { class: "unit" }, about.unit) : null;
+    const note = this.about.note ? html("p", { class: "note" }, this.about.note) : null;
+    this.node = html("figure", { "data-chart": about.id },
+      html("figcaption", {}, html("h3", {}, about.title), unit, tools), note, this.legend, this.drawing);
+    this.setLines(about.lines);
+    const selection = (from, until) => this.select(from, until);
+    followPointer(this.drawing, axis, (event) => this.timeAt(event), selection);
+    axis.on("range", () => this.draw());
+    axis.on("cursor", () => this.point());
+    new ResizeObserver(() => this.draw()).observe(this.node);
+  }
+
+  setLines(lines) {
+    this.lines = lines.map((line, i) => ({ ...line, colour: i % 6 }));
+    this.legend.replaceChildren(...this.lines.map((line) => this.key(line)));
+    this.draw();
+  }
+
+  key(line) {
+    line.now = html("span", { class: "now" });
+    const swatch = svg("svg", { viewBox: "0 0 22 10", "aria-hidden": "true" }, this.sparse(line)
+      ? svg("circle", { cx: 11, cy: 5, r: 3, class: `f${line.colour}` })
+      : svg("path", { d: "M0 5H22", class: `line l${line.colour}` }));
+    return html("button", {
+      type: "button", "aria-pressed": String(!line.hidden),
+      onclick: (event) => {
+        line.hidden = !line.hidden;
+        event.currentTarget.setAttribute("aria-pressed", String(!line.hidden));
+        this.draw();
+      },
+    }, swatch, line.label, line.now);
+  }
+
+  // A figure that only some windows have is drawn as dots.
+  sparse(line) {
+    line.known ??= line.value.reduce((n, v) => n + !Number.isNaN(v), 0);
+    return line.known > 0 && line.known < this.axis.counts.nWindows / 2;
+  }
+
+  x(time) { return LEFT + ((time - this.axis.from) / (this.axis.until - this.axis.from)) * (this.width - LEFT - RIGHT); }
+  y(value) { return TOP + (1 - (value - this.low) / (this.high - this.low)) * (HEIGHT - TOP - BOTTOM); }
+
+  timeAt(event) {
+    const box = this.drawing.getBoundingClientRect();
+    const share = (event.clientX - box.left - LEFT) / (box.width - LEFT - RIGHT);
+    return this.axis.from + Math.min(Math.max(share, 0), 1) * (this.axis.until - this.axis.from);
+  }
+
+  draw() {
+    this.width = Math.max(this.node.clientWidth, 240);
+    [this.first, this.last] = this.axis.shown();
+    this.scale();
+    const { width } = this;
+    this.drawing.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
+    this.drawing.setAttribute("aria-label", this.summary());
+    const frame = svg("g", { "clip-path": `inset(0)` }, ...this.visible().flatMap((line) => this.marks(line)));
+    this.box = svg("rect", { class: "select", y: TOP, height: HEIGHT - TOP - BOTTOM, width: 0 });
+    this.pointer = svg("g", { "aria-hidden": "true" });
+    const clip = svg("svg", { x: LEFT, y: 0, width: width - LEFT - RIGHT, height: HEIGHT, viewBox: `${LEFT} 0 ${width - LEFT - RIGHT} ${HEIGHT}` },
+      ...this.landmarks(), frame, this.box);
+    this.drawing.replaceChildren(...this.grid(), clip, ...this.rules(), this.pointer);
+    this.point();
+  }
+
+  visible() { return this.lines.filter((line) => !line.hidden); }
+
+  scale() {
+    const [forced, rules] = [this.about.domain || [], this.about.rules.map((rule) => rule.value)];
+    let low = Math.min(0, ...forced), high = Math.max(0, ...forced, ...rules);
+    if (this.about.domain && this.about.domain[0] > 0) low = this.about.domain[0];
+    for (const line of this.visible()) {
+      const sides = [line.value, line.high, line.low, line.quantiles && line.quantiles.q0, line.quantiles && line.quantiles.q4];
+      for (const side of sides) {
+        for (let i = this.first; side && i <= this.last; i++) {
+          if (!Number.isFinite(side[i])) continue;
+          if (side[i] < low) low = side[i];
+          if (side[i] > high) high = side[i];
+        }
+      }
+    }
+    if (high <= low) high = low + 1;
+    this.ticks = niceTicks(low, high, 4);
+    const step = this.ticks[1] - this.ticks[0] || 1;
+    this.low = Math.min(low, this.ticks[0]);
+    this.high = high > this.ticks.at(-1) + step * 0.3 ? this.ticks.at(-1) + step : Math.max(high, this.ticks.at(-1));
+    this.ticks = niceTicks(this.low, this.high, 4).filter((tick) => tick <= this.high + step * 1e-6);
+  }
+
+  grid() {
+    const { width } = this;
+    const bottom = HEIGHT - BOTTOM;
+    const lines = this.ticks.flatMap((tick) => [
+      svg("line", { class: tick === 0 ? "axis" : "grid", x1: LEFT, x2: width - RIGHT, y1: this.y(tick), y2: this.y(tick) }),
+      svg("text", { x: LEFT - 8, y: this.y(tick) + 4, "text-anchor": "end" }, short(tick)),
+    ]);
+    const times = this.axis.ticks(width - LEFT - RIGHT).flatMap(({ time, label }) => {
+      const x = this.x(time);
+      return [
+        svg("line", { class: "axis", x1: x, x2: x, y1: bottom, y2: bottom + 4 }),
+        x < width - 24 ? svg("text", { x, y: bottom + 16, "text-anchor": x < LEFT + 20 ? "start" : "middle" }, label) : null,
+      ];
+    });
+    return [...lines, ...times.filter(Boolean)];
+  }
+
+  landmarks() {
+    const { start, end } = this.axis.counts;
+    return this.axis.landmarks().filter(([first, last]) => end[last] > this.axis.from && start[first] < this.axis.until).map(([first, last]) =>
+      svg("rect", { class: "landmark", x: this.x(start[first]), width: Math.max(this.x(end[last]) - this.x(start[first]), 1), y: TOP, height: HEIGHT - TOP - BOTTOM }));
+  }
+
+  rules() {
+    const y = (rule) => this.y(rule.value);
+    return this.about.rules.filter((rule) => Number.isFinite(rule.value)).flatMap((rule) => [
+      svg("line", { class: "rule", x1: LEFT, x2: this.width - RIGHT, y1: y(rule), y2: y(rule) }),
+      svg("text", { class: "rule-label", x: this.width - RIGHT, y: y(rule) - 4, "text-anchor": "end" }, `${rule.label} ${short(rule.value)}`),
+    ]);
+  }
+
+  marks(line) {
+    const { middle } = this.axis.counts;
+    const made = [];
+    if (line.quantiles) {
+      made.push(this.band(line.quantiles.q0, line.quantiles.q4, line, "band"), this.band(line.quantiles.q1, line.quantiles.q3, line, "band inner"));
+    } else if (line.high) {
+      made.push(this.band(line.low || line.value, line.high, line, "band"));
+    }
+    if (this.sparse(line)) {
+      for (let i = this.first; i <= this.last; i++) {
+        if (Number.isFinite(line.value[i])) made.push(svg("circle", { class: `mark f${line.colour}`, cx: this.x(middle[i]), cy: this.y(line.value[i]), r: 3 }));
+      }
+      return made;
+    }
+    made.push(svg("path", { class: `line l${line.colour}`, d: this.path(line.value) }));
+    return made;
+  }
+
+  // A command for each window shown; gaps where there is no value.
+  path(values) {
+    const { start, end, middle } = this.axis.counts;
+    const written = [];
+    let pen = false;
+    for (const i of this.steps(values)) {
+      if (!Number.isFinite(values[i])) { pen = false; continue; }
+      const y = this.y(values[i]).toFixed(1);
+      if (this.about.style === "step") written.push(`${pen ? "L" : "M"}${this.x(start[i]).toFixed(1)} ${y}H${this.x(end[i]).toFixed(1)}`);
+      else written.push(`${pen ? "L" : "M"}${this.x(middle[i]).toFixed(1)} ${y}`);
+      pen = true;
+    }
+    return written.join("");
+  }
+
+  // The windows to draw: all, or the lowest and the highest of each pixel where there are many more than pixels.
+  steps(values) {
+    const n = this.last - this.first + 1, per = Math.floor(n / this.width);
+    if (per < 2) return Array.from({ length: n }, (_, i) => this.first + i);
+    const chosen = [];
+    for (let i = this.first; i <= this.last; i += per * 2) {
+      let low = i, high = i;
+      for (let j = i; j < Math.min(i + per * 2, this.last + 1); j++) {
+        if (values[j] < values[low]) low = j;
+        if (values[j] > values[high]) high = j;
+      }
+      chosen.push(...[...new Set([low, high])].sort((a, b) => a - b));
+    }
+    return chosen;
+  }
+
+  band(low, high, line, name) {
+    const { middle } = this.axis.counts;
+    const above = [], below = [];
+    for (const i of this.steps(high)) {
+      if (!Number.isFinite(low[i]) || !Number.isFinite(high[i])) continue;
+      above.push(`${this.x(middle[i]).toFixed(1)} ${this.y(high[i]).toFixed(1)}`);
+      below.unshift(`${this.x(middle[i]).toFixed(1)} ${this.y(low[i]).toFixed(1)}`);
+    }
+    return svg("path", { class: `${name} f${line.colour}`, d: above.length ? `M${above.join("L")}L${below.join("L")}Z` : "" });
+  }
+
+  point() {
+    const { counts, at, from, until } = this.axis;
+    this.lines.forEach((line) => { line.now.textContent = short(line.value[at]); });
+    if (!this.pointer) return;
+    const time = counts.middle[at];
+    if (time < from || time > until) { this.pointer.replaceChildren(); return; }
+    const x = this.x(time);
+    const dots = this.visible().filter((line) => Number.isFinite(line.value[at])).map((line) =>
+      svg("circle", { class: `dot f${line.colour}`, cx: x, cy: this.y(line.value[at]), r: 4 }));
+    this.pointer.replaceChildren(svg("line", { class: "cursor", x1: x, x2: x, y1: TOP, y2: HEIGHT - BOTTOM }), ...dots);
+  }
+
+  select(from, until) {
+    if (from === null) { this.box.setAttribute("width", 0); return; }
+    const [left, right] = [this.x(from), this.x(until)].sort((a, b) => a - b);
+    this.box.setAttribute("x", left);
+    this.box.setAttribute("width", right - left);
+  }
+
+  summary() {
+    const { axis } = this;
+    const lines = this.visible().map((line) => {
+      let low = Infinity, high = -Infinity;
+      for (let i = this.first; i <= this.last; i++) if (!Number.isNaN(line.value[i])) { low = Math.min(low, line.value[i]); high = Math.max(high, line.value[i]); }
+      return high >= low ? `${line.label} from ${short(low)} to ${short(high)}` : `${line.label}: no values`;
+    });
+    return `${this.about.title}${this.about.unit ? ` in ${this.about.unit}` : ""}, ${axis.says(this.first)} to ${axis.says(this.last)}: ${lines.join("; ")}.`;
+  }
+
+  save() {
+    const { counts } = this.axis;
+    const columns = ["window", "window_start", "window_end"], series = [];
+    for (const line of this.lines) {
+      const sides = line.quantiles
+        ? [["minimum", line.quantiles.q0], ["quartile 1", line.quantiles.q1], ["median", line.value], ["quartile 3", line.quantiles.q3], ["maximum", line.quantiles.q4]]
+        : [["", line.value], ["low", line.low], ["high", line.high]];
+      for (const [side, values] of sides) if (values) { columns.push(side ? `${line.label} (${side})` : line.label); series.push(values); }
+    }
+    const rows = Array.from(counts.window, (window, i) => [
+      window, new Date(counts.start[i]).toISOString(), new Date(counts.end[i]).toISOString(), ...series.map((values) => values[i])]);
+    download(this.about.title, columns, rows);
+  }
+}

@@ -1,0 +1,177 @@
+// Puts the page together, and together again when a live run has more to show.
+
+function toolbar(axis, total) {
+  const { counts } = axis;
+  const says = html("output", { "aria-live": "off" });
+  const slider = html("input", { type: "range", min: 0, max: counts.nWindows - 1, step: 1, "aria-label": "Window", oninput: () => axis.look(Number(slider.value)) });
+  const button = (label, name, act) => html("button", { type: "button", class: "plain", "aria-label": name, title: name, onclick: act }, label);
+  const buttons = html("div", { class: "buttons", role: "group", "aria-label": "Stretch of time shown" },
+    button("←", "Earlier", () => axis.move(-0.5)), button("→", "Later", () => axis.move(0.5)),
+    button("+", "Zoom in", () => axis.zoom(0.5)), button("−", "Zoom out", () => axis.zoom(2)), button("All", "Show all", () => axis.show(...axis.all)));
+  const strip = svg("svg", { role: "img", preserveAspectRatio: "none", "aria-label": "All windows: counts released, landmarks, and the stretch that is shown" });
+  const node = html("div", { class: "toolbar" }, html("div", { class: "row" }, says, buttons), strip, slider);
+
+  const x = (time, width) => ((time - axis.all[0]) / (axis.all[1] - axis.all[0])) * width;
+  const draw = () => {
+    const width = Math.max(node.clientWidth, 240), most = Math.max(1, ...total);
+    const at = (time) => x(time, width);
+    const area = Array.from(total, (value, i) => `${at(counts.start[i]).toFixed(1)} ${(34 - 30 * Math.max(value, 0) / most).toFixed(1)}H${at(counts.end[i]).toFixed(1)}`).join("L");
+    const marks = Array.from(counts.action).flatMap((action, i) => action === 0 ? [] : [svg("rect", {
+      class: counts.actions[action] === "refused" ? "refused-mark" : "other-mark", x: at(counts.start[i]), width: Math.max(at(counts.end[i]) - at(counts.start[i]), 1), y: 0, height: counts.actions[action] === "refused" ? 5 : 3 })]);
+    strip.setAttribute("viewBox", `0 0 ${width} 34`);
+    strip.replaceChildren(
+      ...axis.landmarks().map(([a, b]) => svg("rect", { class: "landmark", x: at(counts.start[a]), width: Math.max(at(counts.end[b]) - at(counts.start[a]), 1), y: 0, height: 34 })),
+      svg("path", { class: "total", d: `M0 34L${area}V34Z` }), ...marks,
+      svg("rect", { class: "outside", x: 0, y: 0, width: Math.max(at(axis.from), 0), height: 34 }),
+      svg("rect", { class: "outside", x: at(axis.until), y: 0, width: Math.max(width - at(axis.until), 0), height: 34 }),
+      selection, cursor);
+    point();
+  };
+  const cursor = svg("line", { class: "cursor", y1: 0, y2: 34 });
+  const selection = svg("rect", { class: "select", y: 0, height: 34, width: 0 });
+  const point = () => {
+    const { at } = axis, place = x(counts.middle[at], Math.max(node.clientWidth, 240));
+    cursor.setAttribute("x1", place);
+    cursor.setAttribute("x2", place);
+    slider.value = at;
+    const facts = [counts.landmark[at] ? "landmark" : null, counts.actions[counts.action[at]], `ε ${short(counts.epsilon[at])}`].filter(Boolean).join(" · ");
+    says.replaceChildren(html("strong", {}, axis.says(at)), html("span", { class: "muted" }, `  window ${counts.window[at].toLocaleString("en")} · ${facts}`));
+    slider.setAttribute("aria-valuetext", `${axis.says(at)}, ${facts}`);
+  };
+  followPointer(strip, axis, (event) => {
+    const box = strip.getBoundingClientRect();
+    return axis.all[0] + Math.min(Math.max((event.clientX - box.left) / box.width, 0), 1) * (axis.all[1] - axis.all[0]);
+  }, (from, until) => {
+    const sides = from === null ? [0, 0] : [x(from, node.clientWidth), x(until, node.clientWidth)].sort((a, b) => a - b);
+    selection.setAttribute("x", sides[0]);
+    selection.setAttribute("width", sides[1] - sides[0]);
+  });
+  axis.on("range", draw);
+  axis.on("cursor", point);
+  new ResizeObserver(draw).observe(node);
+  return node;
+}
+
+function countChart(axis) {
+  const { counts } = axis;
+  const chooser = html("select", { "aria-label": "Cell", onchange: () => axis.choose(Number(chooser.value)) },
+    html("option", { value: -1 }, "All cells together"), ...counts.cells.map((name, cell) => html("option", { value: cell }, name)));
+  const lines = () => {
+    const { cell } = axis;
+    const released = { label: "released", value: counts.along(counts.released, cell) };
+    if (cell >= 0 && counts.margin.some((m) => m > 0)) {
+      const side = (sign) => released.value.map((v, i) => v + sign * counts.marginOf(i, cell));
+      Object.assign(released, { low: side(-1), high: side(1) });
+    }
+    return counts.truth ? [{ label: "true", value: counts.along(counts.truth, cell) }, released] : [released];
+  };
+  chooser.value = axis.cell;
+  const chart = new Chart(axis, {
+    id: "counts", title: counts.truth ? "True and released counts" : "Released counts", unit: "people", lines: lines(), tools: [chooser],
+    note: "Shaded columns are landmarks. For a single cell the band holds 95 % of the noise. Drag to zoom, click to look at a window, double-click to see all.",
+  });
+  axis.on("cell", () => { chooser.value = axis.cell; chart.setLines(lines()); });
+  return chart;
+}
+
+function maps(axis, geometry) {
+  const { counts } = axis;
+  const { released, truth, nCells, nWindows } = counts;
+  const shapes = shapesOf(geometry, nCells);
+  const mean = (value) => (first, last, cell) => {
+    let total = 0, n = 0;
+    for (let row = first; row <= last; row++) { const v = value(row, cell); if (!Number.isNaN(v)) { total += v; n++; } }
+    return n ? total / n : NaN;
+  };
+  const of = (matrix) => (row, cell) => matrix[row * nCells + cell];
+  const breaks = quantileBreaks(truth || released);
+  const quantities = [{ title: "Released", unit: "people", scheme: "s", breaks, value: of(released), mean: mean(of(released)) }];
+  if (truth) {
+    const apart = (row, cell) => released[row * nCells + cell] - truth[row * nCells + cell];
+    const differences = Float32Array.from({ length: nWindows * nCells }, (_, i) => released[i] - truth[i]);
+    quantities.push({ title: "True", unit: "people", scheme: "s", breaks, value: of(truth), mean: mean(of(truth)) });
+    quantities.push({ title: "Released − true", unit: "people", scheme: "d", breaks: evenBreaks(differences), value: apart, mean: mean(apart) });
+  }
+  const made = quantities.map((about) => new CellMap(axis, shapes, about));
+  const switches = [["This window", false], ["Mean over the stretch shown", true]].map(([label, averaged]) => html("button", {
+    type: "button", class: "plain", "aria-pressed": String(!averaged),
+    onclick: (event) => {
+      switches.forEach((other) => other.setAttribute("aria-pressed", String(other === event.currentTarget)));
+      made.forEach((map) => { map.averaged = averaged; map.colour(); });
+    },
+  }, label));
+  const note = geometry ? "Click a cell to see its counts above." : "No coordinates are known: tiles stand for the cells, in the order of the list. Click one to see its counts above.";
+  return html("section", { id: "maps" }, html("h2", {}, "Where"),
+    html("p", {}, note), html("p", { class: "buttons", role: "group", "aria-label": "Values of the maps" }, ...switches), html("div", { class: "maps" }, ...made.map((map) => map.node)));
+}
+
+function explore(place, data) {
+  const counts = new Counts(data.counts);
+  const axis = new TimeAxis(counts, data.time_zone);
+  axis.cell = counts.busiest();
+  const chart = countChart(axis);
+  const charts = [chart];
+  if (counts.truth) {
+    charts.push(new Chart(axis, { id: "error", title: "Error", unit: "people a cell, mean absolute", lines: [{ label: "mean absolute error", value: counts.errors() }] }));
+  }
+  charts.push(...data.utility.map((about) => new Chart(axis, about)));
+  const books = data.accounts.map((about) => new Chart(axis, about));
+  place.replaceChildren(
+    html("h2", {}, "Over time"), toolbar(axis, counts.along(counts.released, -1)), ...charts.map((c) => c.node),
+    ...(books.length ? [html("h2", {}, "What it cost"), ...books.map((c) => c.node)] : []),
+    maps(axis, data.geometry), windowsTable(axis), cellsTable(axis, data.cell_metrics));
+  return axis;
+}
+
+function themeButton() {
+  const root = document.documentElement;
+  const isDark = () => (root.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+  const button = html("button", { type: "button", class: "plain theme", onclick: () => { root.dataset.theme = isDark() ? "light" : "dark"; name(); } });
+  const name = () => { button.textContent = isDark() ? "Light" : "Dark"; button.setAttribute("aria-label", `${button.textContent} theme`); };
+  name();
+  return button;
+}
+
+function copyButtons() {
+  document.querySelectorAll(".copyable").forEach((place) => {
+    const button = html("button", { type: "button", class: "plain", onclick: async () => {
+      await navigator.clipboard.writeText(place.querySelector("pre").textContent);
+      button.textContent = "Copied";
+    } }, "Copy");
+    if (navigator.clipboard) place.append(button);
+  });
+}
+
+async function show() {
+  const data = await unpack(JSON.parse(document.getElementById("report-data").textContent));
+  document.querySelectorAll("table.sortable").forEach(makeSortable);
+  copyButtons();
+  const place = document.getElementById("explore");
+  const axis = place && data.counts ? explore(place, data) : null;
+  document.documentElement.dataset.ready = "";
+  return { data, axis };
+}
+
+// A live page asks now and then whether there is more, and keeps what the reader was looking at.
+async function follow(shown) {
+  const seconds = 2;
+  while (shown.data.live && !shown.data.over) {
+    await new Promise((wake) => setTimeout(wake, seconds * 1000));
+    const answer = await fetch(location.pathname, { cache: "no-store" }).catch(() => null);
+    if (answer === null) return;
+    if (!answer.ok) continue;
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    if (page.getElementById("report-data").textContent === document.getElementById("report-data").textContent) continue;
+    const { axis } = shown;
+    for (const id of ["content", "report-data"]) document.getElementById(id).replaceChildren(...page.getElementById(id).childNodes);
+    shown = await show();
+    if (!axis || !shown.axis) continue;
+    const wasAll = axis.from === axis.all[0] && axis.until === axis.all[1];
+    if (!wasAll) shown.axis.show(axis.from, axis.until);
+    shown.axis.choose(axis.cell);
+    shown.axis.look(axis.at === axis.counts.nWindows - 1 ? shown.axis.counts.nWindows - 1 : axis.at);
+  }
+}
+
+document.body.prepend(themeButton());
+show().then(follow);

@@ -1,0 +1,127 @@
+// Maps of the cells, one for each quantity, coloured in nine steps; all follow the window looked at.
+
+const STEPS = 9;
+
+// Upper ends of all steps but the last: quantiles of all values, so that a few busy cells do not hide the rest.
+function quantileBreaks(values) {
+  const sorted = Float64Array.from(values.filter((v) => v > 0)).sort();
+  if (!sorted.length) return [0];
+  const breaks = Array.from({ length: STEPS - 1 }, (_, i) => Number(sorted[Math.floor(((i + 0.5) / (STEPS - 1)) * (sorted.length - 1))].toPrecision(2)));
+  return [...new Set([0, ...breaks])].slice(0, STEPS - 1);
+}
+
+// Steps of equal width around 0, as far as 98 % of all values reach.
+function evenBreaks(values) {
+  const sizes = Float64Array.from(values.map(Math.abs).filter((v) => !Number.isNaN(v))).sort();
+  const most = Number((sizes[Math.floor(sizes.length * 0.98)] || 1).toPrecision(2));
+  return Array.from({ length: STEPS - 1 }, (_, i) => (most * (2 * i - (STEPS - 2))) / (STEPS - 2));
+}
+
+class CellMap {
+  // about: {title, unit, scheme: "s" or "d", breaks, value(row, cell), mean(first, last, cell)}
+  constructor(axis, shapes, about) {
+    Object.assign(this, { axis, about, averaged: false });
+    this.cells = axis.counts.cells.map((name, cell) => this.shape(shapes[cell], name, cell));
+    const box = shapes.box;
+    this.drawing = svg("svg", { class: "map", role: "img", viewBox: `${box.x} ${box.y} ${box.width} ${box.height}` }, ...this.cells.filter(Boolean));
+    const tools = html("div", { class: "tools" }, csvButton(`${about.title}, all cells`, () => this.save()));
+    this.now = html("span", { class: "unit" });
+    this.node = html("figure", { "data-map": about.title }, html("figcaption", {}, html("h3", {}, about.title), this.now, tools), this.drawing, this.scale());
+    axis.on("cursor", () => { if (!this.averaged) this.colour(); });
+    axis.on("range", () => { if (this.averaged) this.colour(); });
+    axis.on("cell", () => this.mark());
+    this.colour();
+  }
+
+  shape(place, name, cell) {
+    if (!place) return null;
+    const attributes = { class: "cell", onclick: () => this.axis.choose(cell) };
+    const node = place.path ? svg("path", { ...attributes, d: place.path }) : svg("circle", { ...attributes, cx: place.x, cy: place.y, r: place.r });
+    this.titles ??= [];
+    this.titles[cell] = svg("title", {});
+    node.append(this.titles[cell]);
+    return node;
+  }
+
+  valueOf(cell) {
+    if (!this.averaged) return this.about.value(this.axis.at, cell);
+    const [first, last] = this.axis.shown();
+    return this.about.mean(first, last, cell);
+  }
+
+  step(value) {
+    if (Number.isNaN(value)) return "none";
+    const { breaks, scheme } = this.about;
+    let at = 0;
+    while (at < breaks.length && value > breaks[at]) at++;
+    // Fewer breaks than steps: spread over the whole ramp.
+    return scheme + Math.round((at * (STEPS - 1)) / breaks.length);
+  }
+
+  colour() {
+    let low = Infinity, high = -Infinity;
+    this.cells.forEach((node, cell) => {
+      if (!node) return;
+      const value = this.valueOf(cell);
+      node.setAttribute("class", `cell ${this.step(value)}${cell === this.axis.cell ? " chosen" : ""}`);
+      this.titles[cell].textContent = `${this.axis.counts.cells[cell]}: ${short(value)}`;
+      if (value < low) low = value;
+      if (value > high) high = value;
+    });
+    const what = this.averaged ? "mean over the stretch shown" : this.axis.says(this.axis.at);
+    const range = high >= low ? `${short(low)} to ${short(high)}` : "no values";
+    this.drawing.setAttribute("aria-label", `Map of the cells, ${this.about.title}, ${what}: ${range} ${this.about.unit}.`);
+    this.mark();
+  }
+
+  mark() {
+    const { cell, counts } = this.axis;
+    this.cells.forEach((node, i) => node && node.classList.toggle("chosen", i === cell));
+    // What is drawn last lies on top, with its whole outline.
+    if (cell >= 0 && this.cells[cell]) this.drawing.append(this.cells[cell]);
+    this.now.textContent = cell >= 0 ? `${counts.cells[cell]}: ${short(this.valueOf(cell))}` : this.about.unit;
+  }
+
+  scale() {
+    const { breaks, scheme } = this.about;
+    const n = breaks.length + 1, wide = 240 / n, every = Math.ceil(breaks.length / 5);
+    const steps = Array.from({ length: n }, (_, i) =>
+      svg("rect", { class: scheme + Math.round((i * (STEPS - 1)) / (n - 1)), x: i * wide, y: 2, width: wide, height: 9 }));
+    const labels = breaks.map((value, i) => (i % every ? null : svg("text", { x: (i + 1) * wide, y: 24, "text-anchor": "middle" }, short(value))));
+    return svg("svg", { class: "scale", viewBox: "0 0 240 30", role: "img", "aria-label": `Colours change at ${breaks.map(short).join(", ")}` }, ...steps, ...labels);
+  }
+
+  save() {
+    const { counts } = this.axis;
+    const what = this.averaged ? "mean over the stretch shown" : `window ${counts.window[this.axis.at]}`;
+    download(`map-${this.about.title}`, ["cell", `${this.about.title} (${what})`], counts.cells.map((name, cell) => [name, this.valueOf(cell)]));
+  }
+}
+
+// Outlines in a flat drawing 1000 wide; cells without coordinates become tiles in the order of the list.
+function shapesOf(places, nCells) {
+  if (!places) {
+    const columns = Math.ceil(Math.sqrt(nCells * 1.4)), size = 1000 / columns;
+    const tiles = Array.from({ length: nCells }, (_, i) => {
+      const [x, y] = [(i % columns) * size, Math.floor(i / columns) * size];
+      return { path: `M${x} ${y}h${size}v${size}h${-size}Z` };
+    });
+    return Object.assign(tiles, { box: { x: -4, y: -4, width: 1008, height: Math.ceil(nCells / columns) * size + 8 } });
+  }
+  const points = places.flatMap((place) => place.polygon || (place.point ? [place.point] : []));
+  const [west, south] = [0, 1].map((i) => points.reduce((least, p) => Math.min(least, p[i]), Infinity));
+  const [east, north] = [0, 1].map((i) => points.reduce((most, p) => Math.max(most, p[i]), -Infinity));
+  const narrow = Math.cos(((south + north) / 2) * Math.PI / 180);
+  const zoom = 1000 / Math.max((east - west) * narrow, (north - south) * 0.75, 1e-9);
+  const flat = ([longitude, latitude]) => [(longitude - west) * narrow * zoom, (north - latitude) * zoom];
+  const radius = Math.max(6, Math.min(26, 420 / Math.sqrt(nCells)));
+  const shapes = places.map((place) => {
+    if (place.polygon) return { path: `M${place.polygon.map((p) => flat(p).map((v) => v.toFixed(1)).join(" ")).join("L")}Z` };
+    if (!place.point) return null;
+    const [x, y] = flat(place.point);
+    return { x, y, r: radius };
+  });
+  const edge = radius + 4;
+  const [width, height] = flat([east, south]);
+  return Object.assign(shapes, { box: { x: -edge, y: -edge, width: width + 2 * edge, height: height + 2 * edge } });
+}

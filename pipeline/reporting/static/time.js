@@ -1,0 +1,142 @@
+// One time axis for the whole page: which stretch is shown, which window is looked at, and who wants to know.
+
+class TimeAxis {
+  constructor(counts, zone) {
+    this.counts = counts;
+    this.zone = zone;
+    this.all = [counts.start[0], counts.end[counts.nWindows - 1]];
+    [this.from, this.until] = this.all;
+    this.at = 0;
+    this.cell = -1;
+    this.listeners = { range: [], cursor: [], cell: [] };
+    this.clock = new Intl.DateTimeFormat("en-GB", {
+      timeZone: zone, weekday: "short", day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit",
+    });
+    this.parts = new Intl.DateTimeFormat("en-GB", {
+      timeZone: zone, hourCycle: "h23", year: "numeric", month: "numeric", day: "numeric", hour: "numeric", minute: "numeric", second: "numeric",
+    });
+  }
+
+  on(what, act) { this.listeners[what].push(act); }
+  tell(what) { this.listeners[what].forEach((act) => act()); }
+
+  show(from, until) {
+    const [first, last] = this.all;
+    const shortest = (this.counts.end[0] - this.counts.start[0]) * 2;
+    const length = Math.min(Math.max(until - from, shortest), last - first);
+    this.from = Math.min(Math.max(from, first), last - length);
+    this.until = this.from + length;
+    this.tell("range");
+  }
+
+  // Factor below 1 zooms in, around the window looked at where it is in sight.
+  zoom(factor) {
+    const middle = this.counts.middle[this.at];
+    const centre = middle >= this.from && middle <= this.until ? middle : (this.from + this.until) / 2;
+    this.show(centre - (centre - this.from) * factor, centre + (this.until - centre) * factor);
+  }
+
+  move(share) {
+    const by = (this.until - this.from) * share;
+    this.show(this.from + by, this.until + by);
+  }
+
+  look(window) {
+    const at = Math.min(Math.max(window, 0), this.counts.nWindows - 1);
+    if (at === this.at) return;
+    this.at = at;
+    this.tell("cursor");
+  }
+
+  choose(cell) {
+    this.cell = cell;
+    this.tell("cell");
+  }
+
+  // The window in the middle of which a time is nearest.
+  nearest(time) {
+    const { middle } = this.counts;
+    let low = 0, high = middle.length - 1;
+    while (high - low > 1) {
+      const half = (low + high) >> 1;
+      if (middle[half] <= time) low = half; else high = half;
+    }
+    return time - middle[low] <= middle[high] - time ? low : high;
+  }
+
+  // First and last window that touch the stretch shown.
+  shown() {
+    const { start, end, nWindows } = this.counts;
+    let first = 0, last = nWindows - 1;
+    while (first < last && end[first] <= this.from) first++;
+    while (last > first && start[last] >= this.until) last--;
+    return [first, last];
+  }
+
+  offset(time) {
+    const p = Object.fromEntries(this.parts.formatToParts(time).map(({ type, value }) => [type, Number(value)]));
+    return Date.UTC(p.year, p.month - 1, p.day, p.hour, p.minute, p.second) - Math.floor(time / 1000) * 1000;
+  }
+
+  ticks(width) {
+    const minute = 60000, hour = 3600000, day = 86400000;
+    const steps = [minute, 5 * minute, 15 * minute, hour, 3 * hour, 6 * hour, 12 * hour, day, 2 * day, 7 * day, 14 * day, 30 * day, 91 * day, 365 * day];
+    const wanted = (this.until - this.from) / Math.max(2, width / 90);
+    const step = steps.find((s) => s >= wanted) || steps.at(-1);
+    const shift = this.offset(this.from);
+    // Weeks begin on Monday: 1970-01-05 was one.
+    const base = step >= 7 * day ? 4 * day : 0;
+    const ticks = [];
+    for (let wall = Math.ceil((this.from + shift - base) / step) * step + base; ; wall += step) {
+      // Where the clocks change, the same wall time is at another offset.
+      const time = wall - this.offset(wall - shift);
+      if (time > this.until) return ticks;
+      if (time >= this.from) ticks.push({ time, label: this.label(time, wall, step), strong: wall % day === 0 && step < day });
+    }
+  }
+
+  label(time, wall, step) {
+    const day = 86400000;
+    const options = step >= 28 * day ? { month: "short", year: "numeric" } : step >= day || wall % day === 0
+      ? { weekday: step < 7 * day ? "short" : undefined, day: "numeric", month: "short" } : { hour: "2-digit", minute: "2-digit" };
+    return new Intl.DateTimeFormat("en-GB", { timeZone: this.zone, ...options }).format(time);
+  }
+
+  says(window) { return this.clock.format(this.counts.start[window]); }
+
+  // Stretches of successive landmarks as [first, last].
+  landmarks() {
+    const runs = [];
+    this.counts.landmark.forEach((is, i) => {
+      if (!is) return;
+      if (runs.length && runs.at(-1)[1] === i - 1) runs.at(-1)[1] = i; else runs.push([i, i]);
+    });
+    return runs;
+  }
+}
+
+// Click or drag along a time axis: a click looks at a window, a drag shows the stretch, a double click shows all.
+function followPointer(node, axis, timeAt, selection) {
+  let begun = null;
+  node.addEventListener("pointerdown", (event) => {
+    if (event.button !== 0) return;
+    begun = timeAt(event);
+    node.setPointerCapture(event.pointerId);
+  });
+  node.addEventListener("pointermove", (event) => {
+    if (begun === null || !event.buttons) { if (event.pointerType === "mouse") axis.look(axis.nearest(timeAt(event))); return; }
+    selection(begun, timeAt(event));
+  });
+  const end = (event) => {
+    if (begun === null) return;
+    const [from, until] = [begun, timeAt(event)].sort((a, b) => a - b);
+    begun = null;
+    selection(null);
+    if (event.type === "pointercancel") return;
+    if (until - from > (axis.until - axis.from) / 60) axis.show(from, until);
+    else axis.look(axis.nearest(until));
+  };
+  node.addEventListener("pointerup", end);
+  node.addEventListener("pointercancel", end);
+  node.addEventListener("dblclick", () => axis.show(...axis.all));
+}

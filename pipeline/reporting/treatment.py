@@ -1,0 +1,132 @@
+"""How the rows of each known accountant are best shown; the default serves any other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Treatment:
+    """Presentation of one accountant.
+
+    Parameters
+    ----------
+    title, note
+        Of its charts.
+    order
+        Place on the page, small first.
+    style
+        ``line``, or ``step`` where a figure holds for a whole window.
+    panels
+        Beginnings of names, and the title of the panel such names have to themselves.
+    hidden
+        Names that are shown on request only.
+    rules
+        Horizontal lines with a meaning.
+    domain
+        Range of values that is always shown.
+    headline
+        Names of whole-run figures that belong on top of the page, the first one found of each entry.
+    adversary
+        Against whom the figures hold, in words.
+    """
+
+    title: str = ""
+    note: str = ""
+    order: int = 50
+    style: str = "line"
+    panels: Mapping[str, str] = field(default_factory=dict)
+    hidden: tuple[str, ...] = ()
+    rules: tuple[tuple[str, float], ...] = ()
+    domain: tuple[float, float] | None = None
+    headline: tuple[tuple[str, ...], ...] = ()
+    adversary: str = ""
+
+    def panel(self, name: str, unit: str) -> str:
+        """Title of the chart that a name belongs to: figures of different units never share an axis."""
+        for beginning, title in self.panels.items():
+            if name.startswith(beginning):
+                return title if unit.startswith("nats") else f"{title}, {unit}"
+        return self.title if unit.startswith("nats") else f"{self.title}, {unit}"
+
+    def is_hidden(self, name: str) -> bool:
+        """Whether a line is shown on request only."""
+        return name in self.hidden
+
+    def is_rule(self, name: str, shown: set[str]) -> bool:
+        """Whether a whole-run figure is worth a horizontal line in a chart of the names shown."""
+        return "supremum" in name and "total_loss" in shown
+
+    def smallest_is_worst(self, name: str) -> bool:
+        """Whether the figure to watch is the smallest."""
+        return name.endswith("_left")
+
+
+KNOWN = {
+    "landmark_budget": Treatment(
+        title="Budget",
+        note="ε spent on the landmarks and the costliest other window of each budget period, and what is left of it.",
+        order=10,
+        style="step",
+        hidden=("landmark_loss", "period_landmarks", "period_loss"),
+        headline=(("period_loss", "budget_spent"),),
+        adversary="whoever sees all releases and knows everything but one person's visits in the landmark windows "
+        "of a period and in any one other window",
+    ),
+    "composition": Treatment(
+        title="Loss",
+        note="What has been spent so far on one event, on any w successive windows and on a whole person.",
+        order=20,
+        style="step",
+        panels={
+            "event_": "Loss of one event",
+            "w_event_": "Loss over w windows",
+            "user_": "Loss of a whole person",
+        },
+        headline=(("user_epsilon_pld", "user_epsilon_rdp", "user_epsilon"), ("w_event_epsilon", "event_epsilon")),
+        adversary="whoever sees all releases and knows everything but one person's events",
+    ),
+    "temporal": Treatment(
+        title="Temporal privacy loss",
+        note="What the releases before (backward) and after (forward) a window add to its own ε, through the way "
+        "people move. Provisional figures end in the bound that later releases cannot pass.",
+        order=30,
+        hidden=("landmark_loss", "largest_landmark_loss"),
+        headline=(("largest_total_loss", "total_loss"), ("supremum",)),
+        adversary="whoever also knows how people move from window to window",
+    ),
+    "reconstruction": Treatment(
+        title="Reconstruction risk",
+        note="How likely an adversary is to retrace a person's way, as a bound, and as realised where targets are "
+        "followed.",
+        order=40,
+        domain=(0, 1),
+        adversary="whoever knows everybody else and how the target moves",
+    ),
+    "membership": Treatment(
+        title="Membership inference",
+        note="How well an attacker tells whether a person is in the counts: 0.5 is guessing, 1 is certainty.",
+        order=60,
+        rules=(("guessing", 0.5),),
+        domain=(0.4, 1),
+        adversary="whoever was trained on counts with and without the target",
+    ),
+    "crowd_blending": Treatment(title="Crowd blending", order=45),
+    "conditional_inferential": Treatment(
+        title="Conditional inferential loss",
+        order=35,
+        adversary="whoever knows the locations outside the secret and how they vary together",
+    ),
+}
+
+
+def treatment(accountant: str) -> Treatment:
+    """Presentation of an accountant, known or not.
+
+    Examples
+    --------
+    >>> treatment("landmark_budget").title, treatment("my_own").title
+    ('Budget', 'My own')
+    """
+    return KNOWN.get(accountant) or Treatment(title=accountant.replace("_", " ").capitalize())

@@ -1,0 +1,151 @@
+"""The top of the page: what was released, for whom it is safe, and what to be wary of, in plain words."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.reporting.accounts import Figure
+from pipeline.reporting.markup import Html, element, join
+from pipeline.reporting.run_data import RunData
+from pipeline.reporting.treatment import treatment
+from pipeline.reporting.words import moment, number, phrase, plural
+
+#: Of its unit, what most people do not read from the name.
+METRICS = {
+    "mae": ("Mean absolute error", "people a cell and window"),
+    "mre": ("Mean relative error", "of the true count"),
+    "pearson": ("Correlation with the truth", "Pearson, mean over cells"),
+}
+
+
+@dataclass(frozen=True)
+class Headline:
+    """A verdict number.
+
+    Parameters
+    ----------
+    label, value, unit, note
+        What it is, the number, what it is measured in, and against whom or over what.
+    """
+
+    label: str
+    value: str
+    unit: str
+    note: str
+
+
+def verdict(run: RunData) -> Html:
+    """Opening paragraphs and verdict numbers."""
+    guarantees = run.files.public["guarantee"]
+    paragraphs = [element("p", _released(run), class_="standfirst")]
+    paragraphs += [_safe_for(guarantee, run.configuration) for guarantee in guarantees]
+    numbers = [
+        element(
+            "div",
+            element("dt", headline.label),
+            element("dd", element("span", headline.value, class_="value"), " ", headline.unit),
+            element("dd", headline.note, class_="note") if headline.note else None,
+        )
+        for headline in headlines(run)
+    ]
+    return join(*paragraphs, element("dl", *numbers, class_="headlines") if numbers else None)
+
+
+def _released(run: RunData) -> str:
+    public, counts = run.files.public, run.counts
+    if counts is None:
+        return "Nothing has been released yet."
+    planned = public.get("windows")
+    actions = counts.windows["action"].value_counts(sort=True).rows()
+    done = ", ".join(f"{n:,} {action}" for action, n in actions)
+    people = "people" if public.get("distinct_people", True) else "trips"
+    begin, end = (moment(counts.windows[c][i], run.time_zone) for c, i in (("start", 0), ("end", -1)))
+    shown = "" if counts.n_all_windows == len(counts.windows) else f" (the latest {len(counts.windows):,} are shown)"
+    of_planned = f" of {planned:,}" if planned else ""
+    return (
+        f"Counts of distinct {people} in {plural(counts.n_all_cells, 'cell')} were released for "
+        f"{counts.n_all_windows:,}{of_planned} windows{shown}, from {begin} to {end} ({run.time_zone}): {done}."
+    )
+
+
+def _safe_for(guarantee: dict[str, str], configuration: dict[str, Any]) -> Html:
+    name, statement = guarantee["mechanism"], guarantee["guarantee"]
+    if statement.startswith("none"):
+        return element(
+            "p",
+            element("strong", "No guarantee. "),
+            f"The mechanism {name} promises nothing: whoever sees the releases may learn that a particular person "
+            "was in a particular place.",
+        )
+    amount = _epsilon(name, configuration)
+    bounded = ""
+    if amount is not None and "ε-differential privacy" in statement and "δ" not in statement:
+        statement = f"{statement}, with ε = {number(amount)} nats"
+        bounded = (
+            " Whoever sees everything that was released, whatever else he knows, becomes at most "
+            f"{number(math.exp(amount), 3)} times surer that this was in the data, or that it was not."
+        )
+    return element(
+        "p",
+        element("strong", f"{statement[0]}{statement[1:]}. "),
+        f"Protected is {guarantee['unit']}.{bounded} Neighbours: {guarantee['neighbours']}. "
+        f"Mechanism: {name}. Proof: {guarantee['theorem']}.",
+    )
+
+
+def _epsilon(mechanism: str, configuration: dict[str, Any]) -> float | None:
+    for section in configuration["mechanism"]:
+        value = section.get("epsilon") if section["type"] == mechanism else None
+        if isinstance(value, int | float) and 0 < value < 50:
+            return float(value)
+    return None
+
+
+def headlines(run: RunData) -> list[Headline]:
+    """The verdict numbers: cost first, then utility."""
+    by_accountant: dict[str, list[Figure]] = {}
+    for figure in run.figures:
+        by_accountant.setdefault(figure.accountant, []).append(figure)
+    found = []
+    for accountant, own in by_accountant.items():
+        named = {figure.name: figure for figure in own}
+        wanted = treatment(accountant).headline or tuple((name,) for name in list(named)[:2])
+        for candidates in wanted:
+            present = [named[name] for name in candidates if name in named]
+            found += [_headline(figure) for figure in present[:1]]
+    return found + _utility(run)
+
+
+def _headline(figure: Figure) -> Headline:
+    worst = "" if figure.window is None else "Worst: "
+    adversary = treatment(figure.accountant).adversary
+    against = f"Against {adversary}." if adversary else f"Compared: {figure.adjacency}."
+    value = number(figure.value)
+    if figure.high is not None and figure.high > figure.value:
+        value += f" to {number(figure.high)}"
+    label = f"{worst}{phrase(figure.name)}"
+    provisional = "" if figure.final else " Provisional: later releases can still change it."
+    many = f" The worst of {figure.n_subjects:,}." if figure.n_subjects > 1 else ""
+    return Headline(label[0].upper() + label[1:], value, figure.unit, against + many + provisional)
+
+
+def _utility(run: RunData) -> list[Headline]:
+    found = []
+    for name, value in ((run.files.operator or {}).get("utility") or {}).items():
+        label, unit = METRICS.get(name, (phrase(name).capitalize(), ""))
+        found.append(Headline(label, number(value), unit, "Released against true counts, over the whole run."))
+    return found
+
+
+def users_sentence(manifest: dict[str, Any]) -> str | None:
+    """Who was counted, from the operator's summaries."""
+    users = manifest.get("users")
+    if not users or not users["cells_per_user"]:
+        return None
+    cells, active = users["cells_per_user"], users["active_windows_per_user"]
+    return (
+        f"People counted: {users['users']:,}, each in {number(cells['median'])} different cells and "
+        f"{number(active['median'])} windows (medians)."
+    )
