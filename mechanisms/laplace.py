@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from numpy.typing import NDArray
@@ -46,6 +46,8 @@ class Laplace(BudgetSchedule):
     """
 
     noise: str = parameter("laplace", doc="noise family", choices=("laplace",))
+    #: Points have a mechanism of their own.
+    radius: None = field(default=None, init=False, repr=False)
     guarantee: ClassVar[Guarantee] = Guarantee(
         unit=ONE_WINDOW,
         neighbours=ADD_REMOVE,

@@ -194,9 +194,10 @@ def noise_has_the_declared_scale(subject):
     counts = np.random.default_rng(3).poisson(30, (6, n_cells))
     releases, _ = released(subject, counts, facts)
     noises = subject.mechanism.noise_in(matrix_of(releases, counts), counts)
+    blocks = tuple(e for release in releases for e in release.charge if isinstance(e, Block))
     for release in (release for release in releases if release.repeats is None):
         if release.noise == "none":
-            assert pure_epsilon(release.charge) == np.inf, "no noise, yet a finite charge"
+            assert pure_epsilon(release.charge + blocks) == np.inf, "no noise, yet a finite charge"
             continue
         scales = np.broadcast_to(release.scale, n_cells)
         for scale in np.unique(scales[scales > 0]):
