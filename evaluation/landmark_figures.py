@@ -7,15 +7,18 @@ figures as SVG and PNG.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from accountants.correlation.landmark_losses import LandmarkModel
+from accountants.correlation.landmark_losses import LandmarkModel, Method
+from accountants.correlation.leakage_function import LeakageFunction
+from accountants.correlation.losses import leaked
 from accountants.correlation.matrices import laplacian_smoothing_matrix
 from accountants.landmark_budget import landmark_allocation
 from evaluation.landmark_sets import SHAPES, landmark_distribution
@@ -24,7 +27,7 @@ N_WINDOWS = 100
 PERCENTAGES = (0, 20, 40, 60, 80, 100)
 #: Laplacian smoothing of two states.
 CORRELATIONS = {"weak": 1.0, "moderate": 0.1, "strong": 0.01}
-METHODS = ("sound", "paper")
+METHODS = ("sound", "paper", "single")
 
 
 def temporal_loss_table(
@@ -53,7 +56,8 @@ def temporal_loss_table(
     Returns
     -------
     One row for each combination: ``correlation``, ``shape``, ``percentage``, ``method``, and over the repetitions
-    ``mean`` and ``standard_deviation`` of the largest loss over t, and ``mean_over_windows``.
+    ``mean`` and ``standard_deviation`` of the loss. With ``sound`` and ``paper`` that is the largest over t of the
+    loss about L ∪ {t}; with ``single`` the average over t of the loss about t alone (`single_losses`).
 
     Notes
     -----
@@ -64,21 +68,11 @@ def temporal_loss_table(
     for name, strength in CORRELATIONS.items():
         matrix = laplacian_smoothing_matrix(2, strength)
         for method in METHODS:
-            model = LandmarkModel(matrix, matrix, method)  # type: ignore[arg-type]
+            overall = _overall_loss(matrix, method)
             for shape, percentage, sets in _landmark_sets(n_repetitions, n_windows, percentages, seed):
-                losses = np.array([model.losses(landmark_allocation("uniform", one, epsilon), one) for one in sets])
-                largest = losses.max(axis=1)
-                rows.append(
-                    {
-                        "correlation": name,
-                        "shape": shape,
-                        "percentage": percentage,
-                        "method": method,
-                        "mean": float(largest.mean()),
-                        "standard_deviation": float(largest.std()),
-                        "mean_over_windows": float(losses.mean()),
-                    }
-                )
+                losses = np.array([overall(landmark_allocation("uniform", one, epsilon), one) for one in sets])
+                key = {"correlation": name, "shape": shape, "percentage": percentage, "method": method}
+                rows.append(key | _spread(losses))
     return pl.DataFrame(rows)
 
 
@@ -100,9 +94,43 @@ def distance_table(
     rows = []
     for shape, percentage, sets in _landmark_sets(n_repetitions, n_windows, percentages, seed):
         means = np.array([landmark_distance(one).mean() for one in sets])
-        spread = {"mean": float(means.mean()), "standard_deviation": float(means.std())}
-        rows.append({"shape": shape, "percentage": percentage} | spread)
+        rows.append({"shape": shape, "percentage": percentage} | _spread(means))
     return pl.DataFrame(rows)
+
+
+def single_losses(
+    epsilons: NDArray[np.float64], landmarks: NDArray[np.bool_], leakage: LeakageFunction
+) -> NDArray[np.float64]:
+    """Loss about each window alone, through the windows between it and the landmarks on both sides.
+
+    The published term α_t: backward loss from the landmark before (not included) plus forward loss from the one after,
+    minus ε. Shape (n_windows,); two evaluations a window.
+
+    >>> leakage = LeakageFunction([[0.8, 0.2], [0.2, 0.8]])
+    >>> single_losses(np.ones(3), np.array([False, True, False]), leakage).round(3).tolist()
+    [1.0, 2.139, 1.0]
+    """
+    n = len(epsilons)
+    before, after = np.zeros(n), np.zeros(n)
+    ends = [0, *(np.flatnonzero(landmarks) + 1).tolist(), n]
+    starts = [0, *np.flatnonzero(landmarks).tolist(), n]
+    for (first, last), (begin, end) in zip(pairwise(ends), pairwise(starts)):
+        before[first:last] = leaked(epsilons[first:last], leakage)
+        after[begin:end] = leaked(epsilons[begin:end][::-1], leakage)[::-1]
+    return before + epsilons + after
+
+
+def _overall_loss(matrix: NDArray[np.float64], method: str) -> Callable[..., float]:
+    """One figure for a series of budgets and a landmark set."""
+    if method == "single":
+        leakage = LeakageFunction(matrix)
+        return lambda epsilons, landmarks: float(single_losses(epsilons, landmarks, leakage).mean())
+    model = LandmarkModel(matrix, matrix, cast(Method, method))
+    return lambda epsilons, landmarks: float(model.losses(epsilons, landmarks).max())
+
+
+def _spread(values: NDArray[np.float64]) -> dict[str, float]:
+    return {"mean": float(values.mean()), "standard_deviation": float(values.std())}
 
 
 def landmark_distance(landmarks: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -138,12 +166,13 @@ def draw(losses: pl.DataFrame, distances: pl.DataFrame, folder: Path) -> list[Pa
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(2, len(CORRELATIONS), figsize=(13, 7), sharex=True, sharey="col", squeeze=False)
+    figure, axes = plt.subplots(len(METHODS), len(CORRELATIONS), figsize=(13, 10), sharex=True, squeeze=False)
     for row, method in zip(axes, METHODS):
         for axis, name in zip(row, CORRELATIONS):
             chosen = losses.filter((pl.col("method") == method) & (pl.col("correlation") == name))
-            _lines(axis, chosen, f"{name} correlation, {method}", "overall privacy loss (nats)")
-            axis.axhline(1.0, color="black", linewidth=1, linestyle="--", label="no correlation")
+            _lines(axis, chosen, f"{name} correlation, {method}", "privacy loss (nats)")
+            if method != "single":
+                axis.axhline(1.0, color="black", linewidth=1, linestyle="--", label="no correlation")
     axes[0][0].legend(fontsize="small")
     drawn = [*_save(figure, folder / "landmark_loss")]
     figure, axis = plt.subplots(figsize=(6, 4))

@@ -138,9 +138,7 @@ class _Plan:
             text = "missing; it must be given here, or in a temporal accountant of the run"
             self.builder.fail(self.node, (*self.path, "correlation"), text)
         elif values["mode"] == "deployment" and not all(correlation.is_public for correlation in known):
-            text = (
-                "an ε planned from people's data would tell of them: a deployment plans with a public matrix or model"
-            )
+            text = "an ε planned from people's data tells of them; a deployment plans with a public matrix or model"
             self.builder.fail(self.node, (*self.path, "correlation"), text)
         elif values["windows"].step < values["windows"].size:
             self.builder.fail(self.node, self.path, "windows that overlap have no temporal loss to plan with")

@@ -1,0 +1,211 @@
+"""The training part is what a plain loop over all events finds, whatever the blocks, shards and keys."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import polars as pl
+import pytest
+
+from accountants.temporal import count_transitions, estimated_matrix
+from mechanisms.core.errors import DataError, ParameterError
+from pipeline.configuration.run import loads
+from pipeline.configuration.sections import Bounding
+from pipeline.plan import make_plan
+from pipeline.training import plan_training, training_part
+
+START = datetime(2024, 1, 1, tzinfo=UTC)
+KEY = b"k" * 32
+
+
+def made_up_events(n=3000, n_users=40, seed=0):
+    """Rows of (user number, seconds after the start, place), some before, after and outside the run."""
+    rng = random.Random(seed)
+    return [(rng.randrange(n_users), rng.randrange(-1800, 7 * 3600), rng.choice("abcz")) for _ in range(n)]
+
+
+@pytest.fixture
+def plan_of(tmp_path):
+    """A plan over CSV files of events; users are written as they are."""
+
+    def make(events, **changes):
+        lines = ["user,time,place"]
+        lines += [f"{u},{(START + timedelta(seconds=s)).isoformat()},{p}" for u, s, p in events]
+        path = tmp_path / "events.csv"
+        path.write_text("\n".join(lines) + "\n")
+        sections = {
+            "name": "training",
+            "source": {
+                "type": "csv",
+                "path": str(path),
+                "from": "2024-01-01T00:00:00Z",
+                "until": "2024-01-01T06:00:00Z",
+                "columns": {"user": "user", "time": "time", "place": "place"},
+            },
+            "space": {"type": "places", "list": ["a", "b", "c"], "elsewhere": False},
+            "windows": {"type": "fixed", "size": "1h"},
+            "mechanism": {"type": "raw"},
+            "output": {"path": str(tmp_path / "out")},
+        }
+        return make_plan(loads(json.dumps(sections | changes)))
+
+    return make
+
+
+def by_hand(events, n_windows, choose):
+    """The multiset of trajectories, event by event; ``choose`` picks from {cell: list of seconds}."""
+    seen = {}
+    for user, second, place in events:
+        window = second // 3600
+        if 0 <= window < n_windows and place in "abc":
+            seen.setdefault(user, {}).setdefault(window, {}).setdefault("abc".index(place), []).append(second)
+    return Counter(tuple(choose(w[i]) if i in w else -1 for i in range(n_windows)) for w in seen.values())
+
+
+def most_frequent(cells):
+    return min(cells, key=lambda c: (-len(cells[c]), c))
+
+
+def first(cells):
+    return min(cells, key=lambda c: (min(cells[c]), c))
+
+
+def last(cells):
+    return min(cells, key=lambda c: (-max(cells[c]), c))
+
+
+def trajectories(training):
+    return Counter(map(tuple, training.trajectories.tolist()))
+
+
+@pytest.mark.parametrize("names", ["numbers", "texts"])
+@pytest.mark.parametrize(
+    ("bounding", "choose"),
+    [
+        ({}, most_frequent),
+        ({"max_cells": 2, "keep": "first"}, most_frequent),
+        ({"max_cells": 1, "keep": "most_frequent"}, most_frequent),
+        ({"max_cells": 1, "keep": "first"}, first),
+        ({"max_cells": 1, "keep": "last"}, last),
+    ],
+)
+def test_trajectories_are_those_of_a_plain_loop(plan_of, bounding, choose, names):
+    events = made_up_events()
+    written = [(u if names == "numbers" else f"user{u}", s, p) for u, s, p in events]
+    plan = plan_of(written, bounding=bounding)
+    for n_windows in (1, 4, 6):
+        assert trajectories(plan_training(plan, n_windows)) == by_hand(events, n_windows, choose)
+
+
+def test_blocks_do_not_matter(plan_of):
+    events = made_up_events()
+    plan = plan_of(events)
+    blocks = plan_of(
+        events,
+        source=json.loads(
+            json.dumps(
+                {
+                    "type": "csv",
+                    "path": plan.config.source.path,
+                    "block_rows": 37,
+                    "from": "2024-01-01T00:00:00Z",
+                    "until": "2024-01-01T06:00:00Z",
+                    "columns": {"user": "user", "time": "time", "place": "place"},
+                }
+            )
+        ),
+    )
+    one, other = plan_training(plan, 6), plan_training(blocks, 6)
+    np.testing.assert_array_equal(one.trajectories, other.trajectories)
+    np.testing.assert_array_equal(one.users, other.users)
+
+
+def test_with_one_cell_a_window_trajectories_sum_to_the_released_counts(small_run):
+    events = [(f"user{u}", (START + timedelta(seconds=s)).isoformat(), p) for u, s, p in made_up_events()]
+    result = small_run(events, mechanism={"type": "raw"}, bounding={"max_cells": 1})
+    released = pl.read_parquet(result.folder / "public" / "releases.parquet")["value"].to_numpy().reshape(6, 3)
+    config = loads(json.dumps(result.manifest["configuration"] | {"output": {"path": str(result.folder)}}))
+    path = plan_training(make_plan(config), 6).trajectories
+    counted = [[(path[:, window] == cell).sum() for cell in range(3)] for window in range(6)]
+    np.testing.assert_array_equal(counted, released)
+
+
+def test_too_many_people_are_thinned_to_a_known_share(plan_of):
+    events = made_up_events(n=20_000, n_users=4000)
+    plan = plan_of(events)
+    everybody = plan_training(plan, 6)
+    arguments = plan.config.source, plan.space, plan.calendar, 6
+    for limits in ({"max_triples": 3000}, {"max_entries": 6000}):
+        part = training_part(*arguments, bounding=Bounding(), hash_key=KEY, **limits)
+        assert part.share < 1
+        assert part.n_users == pytest.approx(everybody.n_users * part.share, rel=0.25)
+        assert part.trajectories.size <= 6000 or "max_triples" in limits
+        kept = trajectories(part)
+        assert all(kept[path] <= n for path, n in trajectories(everybody).items())
+        assert kept.total() == part.n_users
+    again = training_part(*arguments, bounding=Bounding(), hash_key=KEY, max_entries=6000)
+    np.testing.assert_array_equal(again.trajectories, part.trajectories)
+
+
+def test_what_cannot_be_learned_is_said(plan_of):
+    plan = plan_of(made_up_events(300))
+    with pytest.raises(ParameterError, match="windows: 7 is not allowed; it must be at most the 6 windows"):
+        plan_training(plan, 7)
+    with pytest.raises(DataError, match="nobody is seen in the first 6 windows"):
+        plan_training(plan_of([(1, 60, "z")]), 6)
+
+
+CITY = {
+    "name": "city",
+    "source": {"type": "synthetic", "mobility": "markov", "rows": 3, "columns": 3, "n_users": 3000, "days": 2}
+    | {"min_events": 1, "events_per_hour": 2.0},
+    "space": {
+        "type": "grid",
+        "south": 37.74,
+        "north": 37.82,
+        "west": -122.47,
+        "east": -122.37,
+        "rows": 3,
+        "columns": 3,
+    },
+    "windows": {"type": "fixed", "size": "1h"},
+    "bounding": {"max_cells": 1},
+    "mechanism": {"type": "raw"},
+    "output": {"path": "out"},
+}
+
+
+def test_the_matrix_of_a_made_up_city_is_recovered():
+    plan = make_plan(loads(json.dumps(CITY)))
+    training = plan_training(plan, 40)
+    assert training.trajectories.min() >= 0
+    truth = plan.config.source.city.transition
+    place = _cell_of_place(plan)
+
+    def deviation(trajectories):
+        counts = count_transitions(trajectories, 9)[np.ix_(place, place)]
+        spread = np.sqrt(truth * (1 - truth) / counts.sum(axis=1, keepdims=True))
+        return np.abs((estimated_matrix(counts, smoothing=0.0) - truth) / spread).max()
+
+    # 81 entries: 4.5 standard deviations are passed once in 2,000 seeds; steps over two windows pass 100.
+    assert deviation(training.trajectories) < 4.5
+    assert deviation(training.trajectories[:, ::2]) > 20
+
+
+def _cell_of_place(plan):
+    """Index of the grid's cell in which each place of the city lies."""
+    block = next(plan.config.source.read(plan.config.source.spans()[0]))
+    cell = plan.space.place(block.frame)
+    place = block.frame["place"].str.strip_prefix("place_").cast(pl.Int64).to_numpy()
+    table = np.zeros(9, int)
+    table[place] = cell
+    return table
+
+
+def test_the_beginning_of_a_made_up_city_is_that_of_the_whole():
+    plan = make_plan(loads(json.dumps(CITY)))
+    np.testing.assert_array_equal(plan_training(plan, 5).trajectories, plan_training(plan, 40).first(5).trajectories)
