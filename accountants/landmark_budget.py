@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from accountants.core.accountant import Accountant, AccountingFacts, AccountRow, Rows
 from accountants.core.charges import pure_epsilon
+from accountants.core.trace_view import TraceView
 from mechanisms.core.errors import BudgetExceeded, ParameterError, UnsupportedEvent
 from mechanisms.core.event import Block, Event
 from mechanisms.core.parameters import parameter
@@ -23,6 +24,7 @@ __all__ = ["LandmarkBudget", "landmark_allocation", "landmark_loss"]
 #: Sums of shares such as 3 · (ε/3) may pass ε by rounding alone.
 ROUNDING = 1e-9
 ADJACENCY = "add/remove one user's contributions in all landmarks of a budget period and any one other window"
+TRACES = "positions `radius` metres apart at all landmarks of a budget period and at any one other point"
 
 
 def landmark_loss(epsilons: ArrayLike, landmarks: ArrayLike) -> NDArray[np.float64]:
@@ -88,10 +90,14 @@ class LandmarkBudget(Accountant):
     Rows: ``epsilon`` of the release, and so far in its period ``landmark_loss`` (over the landmarks and this window),
     ``budget_spent`` (over the landmarks and the costliest other window) and ``budget_left``; when the period is over,
     ``period_landmarks`` (over the landmarks) and ``period_loss`` (what was spent in the end). The final loss of a
-    regular window is ``period_landmarks`` plus its own ``epsilon``.
+    regular window is ``period_landmarks`` plus its own ``epsilon``. On traces the unit is one user's positions, ε that
+    of two positions ``radius`` metres apart, and the rows ``budget_spent`` and ``budget_left`` are each user's, in the
+    dearest period.
     """
 
     budget: float | None = parameter(None, doc="ε available in one budget period", above=0, unit="nats")
+
+    stages: ClassVar[tuple[str, ...]] = ("counts", "points")
 
     def start(self, facts: AccountingFacts) -> tuple[float, State]:
         """The budget as model; nothing spent yet."""
@@ -143,6 +149,19 @@ class LandmarkBudget(Accountant):
             "block_last": np.asarray(max((b.last for b in blocks), default=int(state["block_last"]))),
             "block_epsilon": np.asarray(pure_epsilon(blocks)) if blocks else state["block_epsilon"],
         }
+
+    def account_traces(self, view: TraceView) -> Rows:
+        """``budget_spent`` of every user: the largest sum over L ∪ {t} of any budget period; and ``budget_left``."""
+        budget = view.mechanism.landmark_budget if self.budget is None else self.budget
+        users, sums = view.landmark_sums()
+        spent = np.zeros(len(view.subjects))
+        np.maximum.at(spent, users, sums)
+        figures = {"budget_spent": spent} | ({} if budget is None else {"budget_left": budget - spent})
+        return [
+            AccountRow(who, None, name, float(value), adjacency=TRACES)
+            for name, values in figures.items()
+            for who, value in zip(view.subjects, values)
+        ]
 
     def finish(self, model: float, state: State) -> Rows:
         """Final figures of the period that is over."""

@@ -148,11 +148,7 @@ class Agenda:
     def _periods(self) -> Calendar:
         """The budget periods as a calendar of their own."""
         assert self.budget_period_ms is not None
-        begin, zone, anchor = self.calendar.start(1), "UTC", self.calendar.start(1)
-        if self.budget_period_ms % DAY == 0:
-            zone = self.time_zone or self.calendar.time_zone
-            anchor = wall_time(zone, begin) // DAY * DAY
-        return Calendar(step=self.budget_period_ms, anchor=anchor, time_zone=zone, from_ms=begin)
+        return period_calendar(self.budget_period_ms, self.calendar.start(1), self.time_zone or self.calendar.time_zone)
 
     @cached_property
     def _n_landmarks(self) -> int | None:
@@ -229,3 +225,10 @@ class Agenda:
             n_landmarks=[self._n_landmarks] * _BLOCK,
             n_windows=unknown,
         )
+
+
+def period_calendar(length: int, begin: int, time_zone: str) -> Calendar:
+    """Budget periods as a calendar: from ``begin`` on, or from its midnight in the zone if they are whole days long."""
+    if length % DAY:
+        return Calendar(step=length, anchor=begin, time_zone="UTC", from_ms=begin)
+    return Calendar(step=length, anchor=wall_time(time_zone, begin) // DAY * DAY, time_zone=time_zone, from_ms=begin)

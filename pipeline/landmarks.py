@@ -14,6 +14,7 @@ from mechanisms.core.errors import ParameterError
 from mechanisms.core.parameters import Checked, parameter
 from pipeline.calendar import Calendar
 from pipeline.local_time import DAY, instants, segments
+from pipeline.stay_points import StayPoints
 
 _WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _RANGE = re.compile(
@@ -52,6 +53,8 @@ class Landmarks(Checked):
         Timestamps, dates, or ranges of them as ``begin/end``.
     recurring
         Parts of the day, as ``07:00-09:00`` or ``Mon-Fri 07:00-09:00``; ``Sat,Sun`` are whole days.
+    stay_points
+        On traces, where windows are numbers of points: the stay points of every trace.
     max_per_period
         Declared maximum per budget period, in place of the number listed; landmarks over it are not published.
 
@@ -71,6 +74,7 @@ class Landmarks(Checked):
     windows: tuple[int, ...] = parameter((), doc="1-based numbers of landmark windows")
     times: tuple[str, ...] = parameter((), doc="timestamps, dates or begin/end ranges")
     recurring: tuple[str, ...] = parameter((), doc="parts of the day, with weekdays if wanted")
+    stay_points: StayPoints | None = parameter(None, doc="on traces: the stay points of every trace (simulation only)")
     max_per_period: int | None = parameter(None, at_least=0, doc="declared maximum per budget period")
 
     def __post_init__(self) -> None:
@@ -112,6 +116,21 @@ class Landmarks(Checked):
                 high[inside], minlength=len(mask) + 1
             )
             mask |= np.cumsum(change[:-1]) > 0
+        return mask
+
+    def contains(self, times: NDArray[np.int64], time_zone: str) -> NDArray[np.bool_]:
+        """Which instants (milliseconds since 1970 UTC, shape (n,)) are in a listed time or recurring range.
+
+        Examples
+        --------
+        >>> Landmarks(recurring=("00:00-00:01",)).contains(np.array([0, 60_000]), "UTC").tolist()
+        [True, False]
+        """
+        mask = np.zeros(len(times), bool)
+        if not len(times):
+            return mask
+        for begins, stops in self._intervals(time_zone, int(times.min()), int(times.max()) + 1):
+            mask |= np.searchsorted(np.sort(begins), times, "right") > np.searchsorted(np.sort(stops), times, "right")
         return mask
 
     def count(self, calendar: Calendar) -> int | None:

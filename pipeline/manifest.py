@@ -9,6 +9,7 @@ from typing import Any
 
 from accountants.core.accountant import Accountant
 from mechanisms.core.mechanism import Mechanism
+from mechanisms.core.point_mechanism import PointMechanism
 from pipeline.configuration.run import digest, resolved
 from pipeline.plan import Plan
 
@@ -30,6 +31,8 @@ def versions() -> dict[str, str]:
 def guarantee_in_words(mechanism: Mechanism) -> dict[str, str]:
     """What one mechanism promises, for people."""
     guarantee = mechanism.guarantee
+    if isinstance(mechanism, PointMechanism) and mechanism.on_points:
+        guarantee = mechanism.point_guarantee
     return {
         "mechanism": type(mechanism).__module__.rpartition(".")[2],
         "guarantee": guarantee.statement if guarantee.exists else "none: the mechanism has no privacy guarantee",

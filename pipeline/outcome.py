@@ -25,7 +25,12 @@ def merge_outputs(plan: Plan) -> None:
     parts.merge_parts(parts_folder(plan, "accounts"), operator / "accounts.parquet", tables.ACCOUNTS)
     if plan.config.mode == "simulation" and plan.config.output.truth:
         parts.merge_parts(parts_folder(plan, "truth"), operator / "truth.parquet", tables.TRUTH, once="window")
-    with parts.whole(operator / "rejects.jsonl") as temporary, temporary.open("wb") as target:
+    merge_rejects(plan)
+
+
+def merge_rejects(plan: Plan) -> None:
+    """Merge the rejected rows into one file."""
+    with parts.whole(plan.folder / "operator" / "rejects.jsonl") as temporary, temporary.open("wb") as target:
         for path in sorted(parts_folder(plan, "rejects").glob("*.jsonl")):
             with path.open("rb") as source:
                 shutil.copyfileobj(source, target)
@@ -70,12 +75,13 @@ def user_summaries(plan: Plan) -> dict[str, Any] | None:
         windows += summary["windows"]
     return {
         "users": len(cells),
-        "cells_per_user": _spread(cells),
-        "active_windows_per_user": _spread(windows),
+        "cells_per_user": spread(cells),
+        "active_windows_per_user": spread(windows),
     }
 
 
-def _spread(values: list[int]) -> dict[str, float]:
+def spread(values: list[int]) -> dict[str, float]:
+    """Mean, standard deviation, extremes and median of some figures; nothing for none."""
     if not values:
         return {}
     array = np.asarray(values)

@@ -12,6 +12,7 @@ from accountants.core.accountant import Accountant, AccountingFacts
 from mechanisms.core.facts import Facts
 from mechanisms.core.mechanism import Mechanism
 from mechanisms.core.noise import NoiseKey, NoiseSource
+from mechanisms.core.point_mechanism import PointMechanism
 from mechanisms.core.window import Window
 from pipeline.agenda import Agenda
 from pipeline.configuration.run import RunConfig, digest
@@ -59,6 +60,16 @@ class Plan:
     def mechanism(self) -> Mechanism:
         """The one mechanism that works on counts."""
         return next(m for m in self.config.mechanism if "counts" in m.stages)
+
+    @property
+    def on_points(self) -> bool:
+        """Whether traces are released; otherwise counts."""
+        return any(step.on_points for step in self.config.mechanism)
+
+    @property
+    def point_mechanism(self) -> PointMechanism:
+        """What releases traces."""
+        return next(step for step in self.config.mechanism if isinstance(step, PointMechanism) and step.on_points)
 
     @property
     def accountants(self) -> tuple[Accountant, ...]:
@@ -134,6 +145,11 @@ class Plan:
         return None if self.key.simulation else self.key.subkey("pseudonym")
 
     @cached_property
+    def pseudonym_key(self) -> bytes:
+        """Key under which users of traces become pseudonyms, in a simulation too."""
+        return self.key.subkey("pseudonym")
+
+    @cached_property
     def hash_key(self) -> bytes:
         """Key of the hashes that bounding decides by."""
         return self.key.subkey("hash")
@@ -148,7 +164,7 @@ def make_plan(config: RunConfig, folder: Path | None = None, **changes: Any) -> 
         config=config,
         space=space,
         calendar=calendar,
-        agenda=Agenda(calendar=calendar, landmarks=config.landmarks, budget_period_ms=config.budget_period),
+        agenda=_agenda(config, calendar),
         sensors=config.sensors.prepare(space.cells, config.seed or 0),
         key=key,
         folder=folder or Path(config.output.path),
@@ -157,6 +173,12 @@ def make_plan(config: RunConfig, folder: Path | None = None, **changes: Any) -> 
     from pipeline.training import prepared  # it needs plans itself
 
     return replace(plan, prepared=prepared(plan))
+
+
+def _agenda(config: RunConfig, calendar: Calendar) -> Agenda:
+    if config.windows.per_event:
+        return Agenda(calendar=calendar)  # landmarks and budget periods of traces go by points, not by windows
+    return Agenda(calendar=calendar, landmarks=config.landmarks, budget_period_ms=config.budget_period)
 
 
 def load_key(text: str) -> NoiseKey:

@@ -14,6 +14,7 @@ from pipeline import outcome, parts
 from pipeline.configuration.run import RunConfig
 from pipeline.manifest import operator_manifest, public_manifest
 from pipeline.plan import Plan, make_plan
+from pipeline.trace_run import run_traces
 
 DONE, FAILED, WRONG_USE, STOPPED = 0, 1, 2, 3
 #: What a run leaves in its folder, and so what the next run into it replaces.
@@ -69,6 +70,9 @@ def run(
     begun = time.monotonic()
     plan = make_plan(config, Path(folder) if folder else None, n_shards=n_shards)
     _clear(plan)
+    if plan.on_points:
+        manifest = run_traces(plan, lambda spans: _execute(plan, spans, runner, beam_options))
+        return Result(DONE, plan.folder, manifest)
     spans = config.source.spans()
     prepared = time.monotonic()
     _execute(plan, spans, runner, beam_options)
@@ -134,7 +138,10 @@ def _execute(plan: Plan, spans: list[Any], runner: str, beam_options: Sequence[s
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    from pipeline.graph import build
+    if plan.on_points:
+        from pipeline.trace_graph import build
+    else:
+        from pipeline.graph import build
 
     options = PipelineOptions(list(beam_options), save_main_session=False)
     try:

@@ -55,8 +55,14 @@ def summary(result: Result) -> str:
         lines.append(f"STOPPED   {manifest['exit']['reason']}")
     lines.append(f"took      {sum(manifest['seconds'].values()):.1f} s")
     lines.append("open")
-    files = ("report.html", "public/releases.parquet", "public/traces.parquet", "public/accounts.parquet", "public/manifest.json")
-    for name in (*files, "operator/manifest.json", "operator/truth.parquet", "operator/utility.parquet"):
+    public = ("releases.parquet", "traces.parquet", "accounts.parquet", "manifest.json")
+    for name in (
+        "report.html",
+        *(f"public/{name}" for name in public),
+        "operator/manifest.json",
+        "operator/truth.parquet",
+        "operator/utility.parquet",
+    ):
         if (result.folder / name).exists():
             lines.append(f"  {result.folder / name}")
     return "\n".join(lines)

@@ -15,7 +15,10 @@ from mechanisms.core.errors import DataError, PenstockError, RowEquationError
 from pipeline.configuration.run import RunConfig, digest, loads
 from pipeline.ledger import Ledger
 from pipeline.outcome import check_row_equation
+from pipeline.plan import make_plan
 from pipeline.tables import ACCOUNTS, RELEASES
+from pipeline.trace_tables import TRACES
+from pipeline.trace_verify import check_traces
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,10 @@ def verify(folder: Path) -> list[Check]:
     if not path.exists():
         raise DataError(f"{folder}: no finished run here (operator/manifest.json is missing)")
     manifest = json.loads(path.read_text(encoding="utf-8"))
+    if (folder / "public" / "traces.parquet").exists():
+        checks = [_rows(manifest), _schema(folder, "traces", TRACES), _schema(folder, "accounts", ACCOUNTS)]
+        checks += [Check(*found) for found in check_traces(folder, manifest, make_plan(_config(manifest), folder))]
+        return [*checks, _configuration(folder, manifest), _inputs(manifest)]
     checks = [_rows(manifest), _schema(folder, "releases", RELEASES), _schema(folder, "accounts", ACCOUNTS)]
     releases = pl.read_parquet(
         folder / "public" / "releases.parquet", columns=["window", "epsilon", "rho", "action", "cell"]

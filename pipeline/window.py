@@ -47,6 +47,9 @@ class Windows(Checked, ABC):
         super().__post_init__()
         check_time_zone("time_zone", self.time_zone)
 
+    #: Whether every event is a window of its own (traces).
+    per_event = False
+
     @property
     @abstractmethod
     def step(self) -> int:

@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from accountants.core.trace_view import TraceView
 from accountants.core.training import Training
-from mechanisms.core.errors import StateVersionError
+from mechanisms.core.errors import StateVersionError, UnsupportedEvent
 from mechanisms.core.examples import examples_of
 from mechanisms.core.mechanism import Mechanism
 from mechanisms.core.parameters import Checked
@@ -102,6 +103,8 @@ class Accountant(Checked, ABC):
     """
 
     version: ClassVar[int] = 1
+    #: What releases it has a theorem for: ``counts``, ``points`` (traces) or both.
+    stages: ClassVar[tuple[str, ...]] = ("counts",)
     #: Names of operator-only facts that `charge` needs in ``private``.
     needs: ClassVar[tuple[str, ...]] = ()
 
@@ -143,6 +146,10 @@ class Accountant(Checked, ABC):
         self, release: Release, window: Window, private: Mapping[str, Any], model: Any, state: State
     ) -> tuple[Rows, State]:
         """Account one release; refuses an event it does not know before changing anything."""
+
+    def account_traces(self, view: TraceView) -> Rows:
+        """Account the released traces of some users; each user's figures depend on that user's trace only."""
+        raise UnsupportedEvent(f"{type(self).__name__} accounts counts, not traces")
 
     def finish(self, model: Any, state: State) -> Rows:
         """Figures that are final only when the run has ended."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,21 +86,24 @@ class ReleasedTraces:
     scale: NDArray[np.float64]
     epsilon: NDArray[np.float64]
     repeats: Integers
+    noise: str = "none"
 
 
 def collect(steps: Iterator[Step], n_points: int) -> ReleasedTraces:
     """Bring the releases of all steps into the order of the traces."""
-    released = ReleasedTraces(
-        values=np.full((n_points, 2), np.nan),
-        action=np.full(n_points, "absent", "U9"),
-        scale=np.zeros(n_points),
-        epsilon=np.zeros(n_points),
-        repeats=np.full(n_points, -1, np.int64),
-    )
+    columns: dict[str, NDArray[Any]] = {
+        "values": np.full((n_points, 2), np.nan),
+        "action": np.full(n_points, "absent", "U9"),
+        "scale": np.zeros(n_points),
+        "epsilon": np.zeros(n_points),
+        "repeats": np.full(n_points, -1, np.int64),
+    }
+    noise = "none"
     for step in steps:
-        for name in ("values", "action", "scale", "epsilon", "repeats"):
-            getattr(released, name)[step.rows] = getattr(step.release, name)
-    return released
+        noise = step.release.noise
+        for name, column in columns.items():
+            column[step.rows] = getattr(step.release, name)
+    return ReleasedTraces(**columns, noise=noise)
 
 
 def run_traces(
@@ -140,5 +144,8 @@ def run_traces(
     steps = release_traces(mechanism, TraceAgenda(flat, origin), TraceNoise(NoiseKey.from_seed(seed), b""))
     released = collect(steps, len(flat.times))
     cuts = flat.starts[1:]
-    columns = [np.split(column, cuts) for column in vars(released).values()]
-    return [ReleasedTraces(*parts) for parts in zip(*columns)]
+    columns = {name: np.split(column, cuts) for name, column in vars(released).items() if name != "noise"}
+    return [
+        ReleasedTraces(**{name: parts[user] for name, parts in columns.items()}, noise=released.noise)
+        for user in range(len(traces))
+    ]

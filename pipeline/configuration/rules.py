@@ -10,6 +10,7 @@ from dataclasses import replace
 from accountants.core.accountant import ACCOUNTANTS, Accountant
 from mechanisms.core.errors import DataError, ParameterError
 from mechanisms.core.mechanism import MECHANISMS, Mechanism
+from pipeline.configuration import chain_rules
 from pipeline.configuration.canonical import input_paths
 from pipeline.configuration.rule import Finding, Rule
 from pipeline.configuration.sections import Output
@@ -100,17 +101,6 @@ def budget_period_holds_a_window(budget_period: int | None, windows: Windows) ->
         yield Finding(("budget_period",), budget_period, f"at least one window ({format_duration(windows.step)})")
 
 
-def one_mechanism_releases(mechanism: tuple[Mechanism, ...]) -> Iterator[Finding]:
-    """Steps on events come first; exactly one mechanism, the last, releases."""
-    releasing = [i for i, one in enumerate(mechanism) if one.stages != ("events",)]
-    if not releasing:
-        yield Finding(("mechanism",), mechanism, "a list that ends in a mechanism on counts, such as landmark_uniform")
-    for i in releasing[:-1]:
-        yield Finding(("mechanism", i, "type"), "", "a step on events, since a later mechanism releases")
-    if releasing and releasing[-1] != len(mechanism) - 1:
-        yield Finding(("mechanism", len(mechanism) - 1, "type"), "", "before the mechanism that releases")
-
-
 def landmark_mechanisms_have_landmarks(
     mechanism: tuple[Mechanism, ...], landmarks: Landmarks | None, windows: Windows
 ) -> Iterator[Finding]:
@@ -142,7 +132,7 @@ def landmarks_are_in_the_run(landmarks: Landmarks | None, source: Source, window
         return
     n_windows = calendar.n_windows
     for i, index in enumerate(landmarks.windows):
-        if index > n_windows:
+        if index > n_windows and not windows.per_event:
             yield Finding(("landmarks", "windows", i), index, f"a window of the run, from 1 to {n_windows}")
     for i, entry in enumerate(landmarks.times):
         if not Landmarks(times=(entry,)).count(calendar):
@@ -216,7 +206,7 @@ RULES: tuple[Rule, ...] = (
     places_come_from_the_source,
     windows_can_be_numbered,
     budget_period_holds_a_window,
-    one_mechanism_releases,
+    *chain_rules.RULES,
     landmark_mechanisms_have_landmarks,
     endless_landmarks_have_a_period,
     landmarks_are_in_the_run,

@@ -11,7 +11,7 @@ from accountants.core.accountant import Accountant
 from mechanisms.core.errors import ConfigError
 from mechanisms.core.mechanism import Mechanism
 from mechanisms.core.parameters import Checked, parameter
-from pipeline.configuration import deployment_rules, rules
+from pipeline.configuration import deployment_rules, rules, trace_rules
 from pipeline.configuration.build import FAILED, Builder
 from pipeline.configuration.canonical import digest, resolved
 from pipeline.configuration.document import Mapping, Place, Problem, shown
@@ -158,7 +158,7 @@ def from_document(root: Mapping, folder: Path | None = None, problems: Iterable[
     problems += plan_budgets(root, builder, RunConfig)
     values = builder.values(root, RunConfig, ())
     problems += builder.problems
-    problems += broken_rules((*rules.RULES, *deployment_rules.RULES), root, _known(values))
+    problems += broken_rules((*rules.RULES, *trace_rules.RULES, *deployment_rules.RULES), root, _known(values))
     if problems:
         raise ConfigError(tuple(str(problem) for problem in sorted(problems, key=_position)))
     return RunConfig(**values)

@@ -1,0 +1,62 @@
+"""What an accountant sees of a trace run: one shard of users, with times, costs and noise, but no true position."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.core.mechanism import Mechanism
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceView:
+    """Released traces of some users as flat arrays, user after user in order of time.
+
+    Parameters
+    ----------
+    subjects
+        Pseudonym of each user.
+    starts
+        First point of each user, shape (n_users,).
+    times
+        Milliseconds since 1970 UTC, shape (n_points,).
+    landmarks, periods
+        Whether each point is a landmark, and its budget period.
+    epsilon, scale, action
+        As in `PointRelease`, point by point.
+    noise
+        Noise family of every publication.
+    mechanism
+        What released them.
+    """
+
+    subjects: Sequence[str]
+    starts: NDArray[np.int64]
+    times: NDArray[np.int64]
+    landmarks: NDArray[np.bool_]
+    periods: NDArray[np.int64]
+    epsilon: NDArray[np.float64]
+    scale: NDArray[np.float64]
+    action: NDArray[np.str_]
+    noise: str
+    mechanism: Mechanism
+
+    def landmark_sums(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """What the landmarks of a budget period and the dearest other point of it cost together.
+
+        Returns
+        -------
+        User of every period, as an index into ``subjects``, and the largest sum of ε over L ∪ {t} in it.
+        """
+        if not len(self.starts):
+            return np.zeros(0, np.int64), np.zeros(0)
+        is_first = np.zeros(len(self.times), bool)
+        is_first[self.starts] = True
+        is_first[1:] |= np.diff(self.periods) != 0
+        first = np.flatnonzero(is_first)
+        landmarks = np.add.reduceat(np.where(self.landmarks, self.epsilon, 0.0), first)
+        others = np.maximum.reduceat(np.where(self.landmarks, 0.0, self.epsilon), first)
+        return np.searchsorted(self.starts, first, "right") - 1, landmarks + others

@@ -1,0 +1,20 @@
+"""The Beam graph of a trace run: points by user, traces in order, releases out."""
+
+from __future__ import annotations
+
+import apache_beam as beam
+
+from pipeline.plan import Plan
+from pipeline.source import Span
+from pipeline.trace_stage import ReadPoints, ReleaseShard
+
+
+def build(root: beam.Pipeline, plan: Plan, spans: list[Span]) -> None:
+    """Attach the whole graph to a pipeline."""
+    _ = (
+        root
+        | "Spans" >> beam.Create(spans, reshuffle=False)
+        | "ReadPoints" >> beam.ParDo(ReadPoints(plan))
+        | "ByShard" >> beam.GroupByKey()
+        | "ReleaseShard" >> beam.ParDo(ReleaseShard(plan))
+    )

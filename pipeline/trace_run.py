@@ -1,0 +1,98 @@
+"""Run a configuration whose mechanism works on points: from its input to released traces."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import polars as pl
+
+from pipeline import outcome, parts, tables
+from pipeline.manifest import operator_manifest, public_manifest
+from pipeline.paths import parts_folder
+from pipeline.plan import Plan
+from pipeline.source import Span
+from pipeline.trace_loop import centre
+from pipeline.trace_tables import TRACES, TRUE_TRACES
+from pipeline.trace_utility import write_utility
+
+
+def run_traces(plan: Plan, execute: Callable[[list[Span]], None]) -> dict[str, Any]:
+    """Run a trace configuration into its folder.
+
+    Parameters
+    ----------
+    plan
+        The run; its folder is ready.
+    execute
+        Runs the graph over the spans of the input.
+
+    Returns
+    -------
+    The operator's manifest.
+    """
+    begun = time.monotonic()
+    spans = plan.config.source.spans()
+    prepared = time.monotonic()
+    execute(spans)
+    executed = time.monotonic()
+    _merge(plan)
+    manifest = operator_manifest(
+        plan,
+        rows=outcome.row_equation(plan),
+        users=_user_summaries(plan),
+        points=_actions(plan),
+        inputs=plan.config.source.digests(),
+        exit={"code": 0, "reason": "done"},
+    )
+    if plan.config.mode == "simulation" and plan.config.utility and plan.config.output.truth:
+        manifest["utility"] = write_utility(plan)
+    manifest["seconds"] = {
+        "prepare": round(prepared - begun, 3),
+        "pipeline": round(executed - prepared, 3),
+        "finish": round(time.monotonic() - executed, 3),
+    }
+    parts.write_json(plan.folder / "public" / "manifest.json", _public_manifest(plan))
+    parts.write_json(plan.folder / "operator" / "manifest.json", manifest)
+    outcome.clear_parts(plan)
+    return manifest
+
+
+def _public_manifest(plan: Plan) -> dict[str, Any]:
+    """What may be published with the traces."""
+    mechanism = plan.point_mechanism
+    manifest = public_manifest(plan)
+    for name in ("sensitivity", "cells", "windows"):
+        manifest.pop(name)
+    return manifest | {"radius_metres": mechanism.metres, "shown_before_any_release": list(centre(plan.space))}
+
+
+def _merge(plan: Plan) -> None:
+    public, operator = plan.folder / "public", plan.folder / "operator"
+    parts.merge_parts(parts_folder(plan, "traces"), public / "traces.parquet", TRACES)
+    parts.merge_parts(parts_folder(plan, "accounts_public"), public / "accounts.parquet", tables.ACCOUNTS)
+    parts.merge_parts(parts_folder(plan, "accounts"), operator / "accounts.parquet", tables.ACCOUNTS)
+    if plan.config.mode == "simulation" and plan.config.output.truth:
+        parts.merge_parts(parts_folder(plan, "truth"), operator / "truth.parquet", TRUE_TRACES)
+    outcome.merge_rejects(plan)
+
+
+def _user_summaries(plan: Plan) -> dict[str, Any] | None:
+    """Users seen, and the spread over them of points and landmarks; no identity."""
+    if not plan.config.output.user_summaries:
+        return None
+    found: dict[str, list[int]] = {"points": [], "landmarks": []}
+    for path in sorted(parts_folder(plan, "users").glob("*.json")):
+        for name, values in json.loads(path.read_text(encoding="utf-8")).items():
+            found[name] += values
+    spreads = {f"{name}_per_user": outcome.spread(values) for name, values in found.items()}
+    return {"users": len(found["points"]), **spreads}
+
+
+def _actions(plan: Plan) -> dict[str, int]:
+    """How many points were released, and how many of them published, repeated and refused."""
+    frame = pl.scan_parquet(plan.folder / "public" / "traces.parquet").select(pl.col("action").cast(pl.String))
+    counted = dict(frame.group_by("action").len().sort("action").collect().iter_rows())
+    return {"released": sum(counted.values()), **counted}

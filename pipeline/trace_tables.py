@@ -1,0 +1,53 @@
+"""Released and true traces as Arrow tables: the columns of the files that a trace run writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from mechanisms.core.trace_run import ReleasedTraces
+from mechanisms.core.traces import Traces
+from pipeline.tables import TEXT, TIME
+from pipeline.trace_reading import pseudonyms
+
+TRACES = pa.schema(
+    [
+        ("pseudonym", TEXT),
+        ("time", TIME),
+        ("latitude", pa.float64()),
+        ("longitude", pa.float64()),
+        ("epsilon", pa.float64()),
+        ("landmark", pa.bool_()),
+        ("action", TEXT),
+    ]
+)
+TRUE_TRACES = pa.schema([TRACES.field(name) for name in ("pseudonym", "time", "latitude", "longitude")])
+ACTIONS = ("published", "repeated", "refused", "absent")
+
+
+def traces_table(traces: Traces, released: ReleasedTraces) -> pa.Table:
+    """One row a released point, in order of pseudonym and time."""
+    codes = np.select([released.action == action for action in ACTIONS], range(len(ACTIONS))).astype(np.int32)
+    columns = _who_and_when(traces) | {
+        "latitude": released.values[:, 0],
+        "longitude": released.values[:, 1],
+        "epsilon": released.epsilon,
+        "landmark": traces.landmarks,
+        "action": pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(ACTIONS)),
+    }
+    return pa.table([columns[name] for name in TRACES.names], schema=TRACES)
+
+
+def true_traces_table(traces: Traces) -> pa.Table:
+    """One row a true point, in the order of `traces_table` (simulation only)."""
+    columns = _who_and_when(traces) | {"latitude": traces.points[:, 0], "longitude": traces.points[:, 1]}
+    return pa.table([columns[name] for name in TRUE_TRACES.names], schema=TRUE_TRACES)
+
+
+def _who_and_when(traces: Traces) -> dict[str, Any]:
+    names = pa.DictionaryArray.from_arrays(
+        pa.array(traces.user_of.astype(np.int32)), pa.array(pseudonyms(traces.users), pa.string())
+    )
+    return {"pseudonym": names, "time": pa.array(traces.times).cast(TIME)}

@@ -1,0 +1,46 @@
+"""No windows: on traces every event of a user is a timestamp of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from mechanisms.core.errors import ParameterError
+from pipeline.calendar import Calendar
+from pipeline.window import Windows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timestamps(Windows):
+    """Every point of a user's trace is released by itself; for mechanisms that work on points.
+
+    The whole run is one window. A user's points are numbered from 1 in order of time, so that ``landmarks: windows``
+    are numbers of points; a further event of the user at the same millisecond is a duplicate.
+
+    Parameters
+    ----------
+    time_zone
+        Zone of landmarks that are given as times of the day, and of budget periods of whole days.
+
+    Examples
+    --------
+    >>> Timestamps().calendar(0, 3_600_000).n_windows
+    1
+    """
+
+    size: int = dataclasses.field(default=1, init=False)
+    offset: int = dataclasses.field(default=0, init=False)
+    origin: int | None = dataclasses.field(default=None, init=False)
+    allowed_lateness: int = dataclasses.field(default=0, init=False)
+    per_event = True
+
+    @property
+    def step(self) -> int:
+        """A millisecond, the resolution of time."""
+        return 1
+
+    def calendar(self, from_ms: int | None, until_ms: int | None = None) -> Calendar:
+        """The whole run as one window; raises `ParameterError` where it has no begin or end."""
+        if from_ms is None or until_ms is None:
+            raise ParameterError("until", until_ms, "given in the source, like from: traces are released as a whole")
+        return Calendar(step=until_ms - from_ms, anchor=from_ms, time_zone="UTC", from_ms=from_ms, until_ms=until_ms)
