@@ -1,13 +1,23 @@
-"""Contribution bounding: a user counts in at most ``max_cells`` cells of a window; sensitivity comes from here."""
+"""Contribution bounding: a user counts in few cells of a window, and in few windows and cells of a block.
+
+Sensitivity comes from here.
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.core.noise import keyed_hash
-from pipeline.membership import Memberships
-from pipeline.packing import starts_of
+from pipeline.membership import REMEMBERED, Memberships
+from pipeline.packing import sorted_order, starts_of
+
+Integers = NDArray[np.int64]
+
+#: Words that keep the hashes of windows and of cells apart from each other and from those of memberships.
+_WINDOW, _CELL = 1, 2
 
 
 def bound(memberships: Memberships, max_cells: int, keep: str, hash_key: bytes) -> NDArray[np.bool_]:
@@ -38,24 +48,116 @@ def bound(memberships: Memberships, max_cells: int, keep: str, hash_key: bytes) 
     kept = np.ones(len(memberships), bool)
     if len(memberships) == 0:
         return kept
-    start = starts_of([*memberships.user.T, memberships.window])
-    segment = np.cumsum(start) - 1
+    segment = np.cumsum(starts_of([*memberships.user.T, memberships.window])) - 1
     crowded = np.flatnonzero(np.bincount(segment)[segment] > max_cells)
     if len(crowded) == 0:
         return kept
     some = memberships.take(crowded)
-    rank = np.lexsort((some.cell, _preference(some, keep, hash_key), segment[crowded]))
-    ordered = segment[crowded][rank]
-    first = np.flatnonzero(starts_of([ordered]))
-    position = np.arange(len(ordered)) - np.repeat(first, np.diff(np.append(first, len(ordered))))
-    kept[crowded[rank[position >= max_cells]]] = False
+    if keep == "hash":
+        preference: NDArray[np.generic] = keyed_hash(hash_key, *identity(some), some.window, some.cell)
+    else:
+        preference = _signed(_marks(some, keep), keep)
+    kept[crowded] = _ranked(segment[crowded], preference, some.cell) < max_cells
     return kept
 
 
-def _preference(some: Memberships, keep: str, hash_key: bytes) -> NDArray[np.generic]:
-    """Smaller is kept first."""
+@dataclass(frozen=True)
+class BlockBounds:
+    """How much of a block one user may be in.
+
+    Parameters
+    ----------
+    length
+        Windows of a block; window 1 begins one.
+    max_windows, max_cells
+        W and U: windows, and cells over the whole block; None: no further bound.
+    """
+
+    length: int
+    max_windows: int | None = None
+    max_cells: int | None = None
+
+
+def bound_block(
+    memberships: Memberships, bounds: BlockBounds, max_cells: int, keep: str, hash_key: bytes
+) -> NDArray[np.bool_]:
+    """Which memberships stay where users are bounded over whole blocks: U cells first, then C a window, then W windows.
+
+    Parameters
+    ----------
+    memberships
+        All of each user's in each block, sorted as for `bound`.
+    bounds
+        Of the block.
+    max_cells, keep, hash_key
+        As for `bound`; a window's or cell's mark is that of all its memberships in the block.
+
+    Returns
+    -------
+    Mask of shape (n,); each bound only takes away, so that all three hold in the end. O(n log n) where one is exceeded.
+
+    Examples
+    --------
+    >>> three = Memberships(np.array([[7]] * 3), np.array([1, 2, 3]), np.array([0, 1, 2]))
+    >>> int(bound_block(three, BlockBounds(4, max_windows=2), 1, "hash", b"k" * 16).sum())
+    2
+    """
+    kept = np.ones(len(memberships), bool)
+    if bounds.max_cells is not None:
+        kept = _bound_items(memberships, bounds, memberships.cell, _CELL, bounds.max_cells, keep, hash_key)
+    kept[kept] = bound(memberships.take(kept), max_cells, keep, hash_key)
+    if bounds.max_windows is not None:
+        some = memberships.take(kept)
+        kept[kept] = _bound_items(some, bounds, some.window, _WINDOW, bounds.max_windows, keep, hash_key)
+    return kept
+
+
+def identity(memberships: Memberships) -> tuple[Integers, Integers]:
+    """Columns of the identities as hashes see them: the same for a user in whatever form counting holds it."""
+    user = memberships.user
+    return user[:, 0], user[:, 1] if user.shape[1] == 2 else np.zeros(len(user), np.int64)
+
+
+def _bound_items(
+    memberships: Memberships, bounds: BlockBounds, item: Integers, word: int, limit: int, keep: str, hash_key: bytes
+) -> NDArray[np.bool_]:
+    """Keep at most ``limit`` different items (windows or cells) of each user and block."""
+    if len(memberships) == 0:
+        return np.ones(0, bool)
+    block = (memberships.window - 1) // bounds.length
+    unit = np.cumsum(starts_of([*memberships.user.T, block])) - 1
+    order = sorted_order([unit, item])
+    start = starts_of([unit[order], item[order]])
+    first = np.flatnonzero(start)
+    units, items = unit[order][first], item[order][first]
+    if np.bincount(units).max() <= limit:
+        return np.ones(len(item), bool)
     if keep == "hash":
-        return keyed_hash(hash_key, *some.user.T, some.window, some.cell)
-    if some.mark is None:
+        who = [column[order][first] for column in identity(memberships)]
+        preference: NDArray[np.generic] = keyed_hash(hash_key, *who, block[order][first], items, word)
+    else:
+        preference = _signed(REMEMBERED[keep].reduceat(_marks(memberships, keep)[order], first), keep)
+    chosen = _ranked(units, preference, items) < limit
+    kept = np.empty(len(item), bool)
+    kept[order] = chosen[np.cumsum(start) - 1]
+    return kept
+
+
+def _ranked(unit: Integers, preference: NDArray[np.generic], tie: Integers) -> Integers:
+    """Rank of every row within its unit, from 0; smaller preferences first."""
+    order = np.lexsort((tie, preference, unit))
+    first = np.flatnonzero(starts_of([unit[order]]))
+    rank = np.empty(len(unit), np.int64)
+    rank[order] = np.arange(len(unit)) - np.repeat(first, np.diff(np.append(first, len(unit))))
+    return rank
+
+
+def _marks(memberships: Memberships, keep: str) -> Integers:
+    if memberships.mark is None:
         raise ValueError(f"keep {keep!r} needs the marks of the memberships")
-    return some.mark if keep == "first" else -some.mark
+    return memberships.mark
+
+
+def _signed(mark: Integers, keep: str) -> Integers:
+    """Smaller is kept first."""
+    return mark if keep == "first" else -mark

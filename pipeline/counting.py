@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from mechanisms.core.noise import keyed_hash
 from pipeline.block import EventBlock
 from pipeline.bounding import bound
+from pipeline.event_steps import released_counts
 from pipeline.identity import user_codes
 from pipeline.membership import Memberships, distinct, merge
 from pipeline.packed import crowded, decode_keys, distinct_keys, encode_keys, general
@@ -121,7 +122,8 @@ class GroupCounts:
     first
         First window, 1-based.
     counts, bounded
-        Shape (n_windows, n_cells): distinct users before and after contribution bounding.
+        Shape (n_windows, n_cells): distinct users before contribution bounding, and as the mechanism sees them after
+        all steps on events.
     n_memberships
         Distinct (user, window, cell) triples: rows used beyond these were duplicates.
     """
@@ -151,11 +153,9 @@ def count_group(group: int, parts: Iterable[bytes], plan: Plan) -> tuple[GroupCo
     keep = plan.config.bounding.keep
     blocks = [Memberships.decode(p) if k is None else general(k, plan.layout, first) for p, k in zip(parts, keys)]
     memberships = merge([block.widened() for block in blocks], keep)
-    kept = bound(memberships, plan.max_cells, keep, plan.hash_key)
     place = (memberships.window - first) * plan.n_cells + memberships.cell
-    size = n_windows * plan.n_cells
-    counts = np.bincount(place, minlength=size).reshape(n_windows, plan.n_cells)
-    bounded = counts if kept.all() else np.bincount(place[kept], minlength=size).reshape(counts.shape)
+    counts = np.bincount(place, minlength=n_windows * plan.n_cells).reshape(n_windows, plan.n_cells)
+    bounded = released_counts(memberships, first, n_windows, plan)
     seen = visits(memberships) if plan.config.output.user_summaries else None
     return GroupCounts(first, counts, bounded, len(memberships)), seen
 
@@ -166,7 +166,9 @@ def _count_keys(first: int, n_windows: int, keys: Integers, plan: Plan) -> tuple
     counts = layout.count(keys)[:n_windows]
     over = crowded(keys, layout, plan.max_cells)
     bounded = counts
-    if len(over):
+    if plan.block_bounds is not None or plan.chain.reshapes:
+        bounded = released_counts(general(keys, layout, first), first, n_windows, plan)
+    elif len(over):
         kept = bound(general(over, layout, first), plan.max_cells, "hash", plan.hash_key)
         bounded = counts - layout.count(over[~kept])[:n_windows]
     seen = packed_visits(keys, layout) if plan.config.output.user_summaries else None

@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from accountants.core.accountant import Accountant, AccountingFacts
+from mechanisms.core.chain import Chain
 from mechanisms.core.facts import Facts
 from mechanisms.core.mechanism import Mechanism
 from mechanisms.core.noise import NoiseKey, NoiseSource
 from mechanisms.core.point_mechanism import PointMechanism
 from mechanisms.core.window import Window
+from mechanisms.spatial_generalization import SpatialGeneralization
 from pipeline.agenda import Agenda
+from pipeline.bounding import BlockBounds
 from pipeline.configuration.run import RunConfig, digest
 from pipeline.packed import Layout
 from pipeline.sensors import SensorSchedule
@@ -56,10 +59,17 @@ class Plan:
     n_shards: int = 1
     prepared: tuple[Mapping[str, Any] | None, ...] = ()
 
+    @cached_property
+    def chain(self) -> Chain:
+        """The steps of the configuration, arranged."""
+        steps = self.config.mechanism
+        spatial = next((step for step in steps if isinstance(step, SpatialGeneralization)), None)
+        return Chain.of(steps, spatial.groups(self.space.geometry()) if spatial else None)
+
     @property
     def mechanism(self) -> Mechanism:
-        """The one mechanism that works on counts."""
-        return next(m for m in self.config.mechanism if "counts" in m.stages)
+        """What releases: the chain, or its one step if there is only one."""
+        return self.chain.reader if self.chain.simple else self.chain
 
     @property
     def on_points(self) -> bool:
@@ -87,9 +97,18 @@ class Plan:
         return min(self.config.bounding.max_cells or self.n_cells, self.n_cells)
 
     @cached_property
+    def block_bounds(self) -> BlockBounds | None:
+        """Bounds on what a user is in over a whole block, where the mechanism has blocks and they are set."""
+        bounding, length = self.config.bounding, self.chain.reader.unit_windows
+        if length == 1 or (bounding.max_windows is None and bounding.max_block_cells is None):
+            return None
+        return BlockBounds(length, bounding.max_windows, bounding.max_block_cells)
+
+    @cached_property
     def group(self) -> int:
-        """Windows whose counts travel together."""
-        return max(1, min(GROUP_CELLS // self.n_cells, self.n_windows))
+        """Windows whose counts travel together: whole blocks."""
+        unit = self.chain.unit_windows
+        return max(1, min(GROUP_CELLS // self.n_cells, self.n_windows) // unit) * unit
 
     @cached_property
     def layout(self) -> Layout:
@@ -108,8 +127,8 @@ class Plan:
         return Facts(
             n_cells=self.n_cells,
             max_cells=self.max_cells,
-            max_windows=self.config.bounding.max_windows,
-            max_block_cells=self.config.bounding.max_block_cells,
+            max_windows=self.block_bounds.max_windows if self.block_bounds else None,
+            max_block_cells=self.block_bounds.max_cells if self.block_bounds else None,
             n_windows=self.calendar.n_windows,
         )
 
@@ -119,10 +138,11 @@ class Plan:
         return AccountingFacts(
             n_cells=self.n_cells,
             max_cells=self.max_cells,
-            max_windows=self.config.bounding.max_windows,
+            max_windows=self.block_bounds.max_windows if self.block_bounds else None,
             n_windows=self.calendar.n_windows,
             overlapping=self.calendar.overlapping,
-            mechanism=self.mechanism,
+            mechanism=self.chain.reader,
+            steps=self.config.mechanism,
             landmarks=self.config.landmarks is not None,
             training=own,
         )

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from accountants.core.charges import concentrated_rho, pure_epsilon
 from accountants.landmark_budget import LandmarkBudget
 from mechanisms.core.errors import BudgetExceeded
-from mechanisms.core.event import Repeated
+from mechanisms.core.event import Block, Repeated
 from mechanisms.core.mechanism import MECHANISMS
 from mechanisms.core.release import Release
 from mechanisms.core.state import State, decode_state, encode_state
@@ -98,6 +98,7 @@ class ReleaseLoop:
         for window, vector in zip(self.plan.windows(first, first + len(counts) - 1), counts):
             if bool(own["stopped"]):
                 break
+            before = inner
             try:
                 made, inner = self._step(window, vector, inner, budget)
             except BudgetExceeded as error:
@@ -109,9 +110,10 @@ class ReleaseLoop:
                 its = window if release.window == window.index else self.plan.windows(release.window, release.window)[0]
                 if self.guard:
                     _, budget = self.guard.charge(release, its, {}, self.model, budget)
-                charges.append(self._charge(release, its, vector))
+                if release.charge:  # the other windows of a block are charged with its first
+                    charges.append(self._charge(release, its, vector, before))
                 own = own | self._shown(release, own)
-            releases += made
+            releases += [self._on_time(release) for release in made]
             own = own | {"released": np.asarray(window.index)}
         return Batch(tuple(releases), tuple(charges), stopped), self._encode(inner, budget, own)
 
@@ -146,15 +148,25 @@ class ReleaseLoop:
         values = release.values if release.active is None else np.where(release.active, release.values, own["shown"])
         return {"shown": values, "shown_window": np.asarray(release.window)}
 
-    def _charge(self, release: Release, window: Window, vector: NDArray[Any]) -> Charge:
-        # Keyed: the digest of a short vector of small numbers could be inverted by trying them all.
-        message = f"{window.start} {window.end} ".encode() + np.ascontiguousarray(vector, "<i8").tobytes()
+    def _on_time(self, release: Release) -> Release:
+        """A release that had to wait for later windows waits for their late rows too."""
+        if release.available_at is None:
+            return release
+        return replace(release, available_at=release.available_at + self.plan.config.windows.allowed_lateness)
+
+    def _charge(self, release: Release, window: Window, vector: NDArray[Any], state: State) -> Charge:
+        ends = [self.plan.calendar.end(event.last) for event in release.charge if isinstance(event, Block)]
+        end = int(max([window.end, *ends]))
+        # Keyed: the digest of a short vector of small numbers could be inverted by trying them all. With the state:
+        # other data in an earlier window means other noise, hence another charge.
+        message = f"{window.start} {end} ".encode() + np.ascontiguousarray(vector, "<i8").tobytes()
+        message += encode_state(self.name, self.mechanism.version, state)
         data = hmac.new(self.plan.key.subkey("ledger"), message, hashlib.sha256).hexdigest()[:32]
         return Charge(
             stream=STREAM,
             window=release.window,
             window_start=window.start,
-            window_end=window.end,
+            window_end=end,
             epsilon=pure_epsilon(release.charge),
             rho=concentrated_rho(release.charge),
             landmark=release.landmark,
@@ -173,8 +185,3 @@ class ReleaseLoop:
         inner = decode_state(raw, self.name, self.mechanism.version, self.mechanism.migrate)
         parts = {p: {k.partition(".")[2]: v for k, v in flat.items() if k.startswith(p)} for p in ("budget.", "loop.")}
         return inner, parts["budget."], parts["loop."]
-
-
-def with_lateness(release: Release, end: int, lateness: int) -> Release:
-    """The release with the time at which it can be published filled in."""
-    return release if release.available_at is not None else replace(release, available_at=end + lateness)

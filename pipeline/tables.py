@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from accountants.core.accountant import AccountRow
 from accountants.core.charges import concentrated_rho, pure_epsilon
+from mechanisms.core.event import Block, Event
 from mechanisms.core.release import Release
 from mechanisms.core.window import Window
 
@@ -86,10 +87,11 @@ def releases_table(
     repeats = [-1 if r.repeats is None else int(r.repeats) for r in releases]
     available = [w.end + lateness if r.available_at is None else r.available_at for r, w in zip(releases, windows)]
     repeat = np.repeat(repeats, n_cells)[active]
+    charges = _charges(releases)
     columns = _window_columns(windows, cells, stream, active) | {
         "value": np.concatenate([np.asarray(r.values, np.float64) for r in releases])[active],
-        "epsilon": np.repeat([pure_epsilon(r.charge) for r in releases], n_cells)[active],
-        "rho": np.repeat([concentrated_rho(r.charge) for r in releases], n_cells)[active],
+        "epsilon": np.repeat([pure_epsilon(charge) for charge in charges], n_cells)[active],
+        "rho": np.repeat([concentrated_rho(charge) for charge in charges], n_cells)[active],
         "noise": _dictionary(np.repeat(codes, n_cells)[active], names),
         "scale": np.concatenate([np.broadcast_to(r.scale, n_cells) for r in releases])[active],
         "landmark": np.repeat([r.landmark for r in releases], n_cells)[active],
@@ -98,6 +100,19 @@ def releases_table(
         "available_at": _times(np.repeat(available, n_cells)[active]),
     }
     return pa.table([columns[name] for name in RELEASES.names], schema=RELEASES)
+
+
+def _charges(releases: Sequence[Release]) -> list[tuple[Event, ...]]:
+    """What each release is part of: a block's charge is shown in each of its windows, though it is paid once."""
+    shown: list[tuple[Event, ...]] = []
+    block: tuple[Event, ...] = ()
+    last = 0
+    for release in releases:
+        ends = [event.last for event in release.charge if isinstance(event, Block)]
+        if ends:
+            block, last = release.charge, max(ends)
+        shown.append(block if not release.charge and release.window <= last else release.charge)
+    return shown
 
 
 def truth_table(

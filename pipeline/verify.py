@@ -52,10 +52,13 @@ def verify(folder: Path) -> list[Check]:
         return [*checks, _configuration(folder, manifest), _inputs(manifest)]
     checks = [_rows(manifest), _schema(folder, "releases", RELEASES), _schema(folder, "accounts", ACCOUNTS)]
     releases = pl.read_parquet(
-        folder / "public" / "releases.parquet", columns=["window", "epsilon", "rho", "action", "cell"]
+        folder / "public" / "releases.parquet", columns=["window", "epsilon", "available_at", "action", "cell"]
     ).with_columns(pl.col("action").cast(pl.String))
     per_window = releases.group_by("window", maintain_order=True).agg(
-        pl.col("epsilon").first(), pl.col("action").first(), pl.len().alias("cells"), pl.col("cell").n_unique()
+        pl.col("epsilon", "available_at").first(),
+        pl.col("action").first(),
+        pl.len().alias("cells"),
+        pl.col("cell").n_unique(),
     )
     checks += [_windows(per_window, manifest), _once(per_window), _ledger(folder, per_window, manifest)]
     checks.append(_configuration(folder, manifest))
@@ -99,9 +102,14 @@ def _ledger(folder: Path, per_window: pl.DataFrame, manifest: dict[str, Any]) ->
                 charged[charge.window] = charged.get(charge.window, 0.0) + charge.epsilon
     except PenstockError as error:
         return Check("ledger", False, str(error))
-    released = dict(per_window.select("window", "epsilon").iter_rows())
-    short = [w for w, e in released.items() if not _covers(charged.get(w, 0.0), e)]
-    detail = f"{len(charged)} windows charged, {len(released)} released"
+    # Windows of a block are available together; they show its charge, which is paid once.
+    released = per_window.group_by("available_at", maintain_order=True).agg("window", pl.col("epsilon").max())
+    short = [
+        windows[0]
+        for _, windows, epsilon in released.iter_rows()
+        if not _covers(sum(charged.get(window, 0.0) for window in windows), epsilon)
+    ]
+    detail = f"{len(charged)} charges for {len(per_window)} windows"
     return Check("ledger", not short, detail + (f"; charged too little: {short[:5]}" if short else ""))
 
 

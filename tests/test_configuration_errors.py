@@ -351,8 +351,9 @@ WRONG = {
         "accountants:",
         "  - {type: raw}\naccountants:",
         [
-            "18: mechanism[0].type: 'landmark_uniform' is not allowed; "
-            "it must be a step on events, since a later mechanism releases"
+            "20: mechanism[1].type: 'raw' is not allowed; it must be left out, or in place of "
+            "landmark_uniform: both read true counts, and only one step may; after it only functions of its release, "
+            "such as suppress_small or fixed_ranges"
         ],
     ),
     "landmark mechanism without landmarks": (

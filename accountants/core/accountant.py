@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
-
-import numpy as np
-from numpy.typing import NDArray
 
 from accountants.core.trace_view import TraceView
 from accountants.core.training import Training
@@ -73,9 +70,14 @@ class AccountingFacts:
     n_overlaps
         Releases that one event touches.
     mechanism
-        The mechanism whose releases are accounted.
-    schedule
-        Mask of active sensors per window, shape (n_windows, n_cells); None: all.
+        The mechanism that sees counts, whose releases are accounted.
+    steps
+        All steps of the release, in order: those on events before the mechanism and post-processing after it too.
+    max_block_cells
+        Cells that one user counts in over all windows of a block; None: no such bound.
+    windows
+        Public facts of the windows from one to another, both inclusive, those to come among them: active sensors,
+        landmarks, budget periods; None: not known beforehand.
     landmarks
         Whether the run has landmarks.
     training
@@ -89,7 +91,9 @@ class AccountingFacts:
     overlapping: bool = False
     n_overlaps: int = 1
     mechanism: Mechanism | None = None
-    schedule: NDArray[np.bool_] | None = None
+    steps: tuple[Mechanism, ...] = ()
+    max_block_cells: int | None = None
+    windows: Callable[[int, int], Sequence[Window]] | None = None
     landmarks: bool = False
     training: Mapping[str, Any] | None = None
 
@@ -105,7 +109,8 @@ class Accountant(Checked, ABC):
     version: ClassVar[int] = 1
     #: What releases it has a theorem for: ``counts``, ``points`` (traces) or both.
     stages: ClassVar[tuple[str, ...]] = ("counts",)
-    #: Names of operator-only facts that `charge` needs in ``private``.
+    #: Names of operator-only facts of a window that `charge` needs in ``private``: ``counts`` (n_cells,), as bounded;
+    #: ``target_cells`` (n_targets,), the cell of each person under "targets" in what was prepared, -1 where not seen.
     needs: ClassVar[tuple[str, ...]] = ()
 
     @property
@@ -131,6 +136,10 @@ class Accountant(Checked, ABC):
         What workers find in `AccountingFacts.training`: small, and independent of the number of people.
         """
         return None
+
+    def shards(self, prepared: Mapping[str, Any] | None) -> tuple[Mapping[str, Any] | None, ...]:
+        """What was prepared, cut into parts that are accounted independently and in parallel; the base: one part."""
+        return (prepared,)
 
     @classmethod
     def examples(cls) -> tuple[Accountant, ...]:

@@ -13,6 +13,7 @@ from mechanisms.core.block import release_windows, seen, waiting
 from mechanisms.core.errors import ParameterError
 from mechanisms.core.event import Block, Event, Nothing, Repeated
 from mechanisms.core.facts import Facts
+from mechanisms.core.generalization import Generalization
 from mechanisms.core.mechanism import MECHANISMS, Mechanism
 from mechanisms.core.release import Release
 from mechanisms.core.state import State
@@ -89,6 +90,8 @@ class Chain(Mechanism):
         Post-processing of its releases, in order.
     sampling, spatial, temporal
         Steps on events, which counting carries out before; None: not there.
+    keepers
+        All steps that drop memberships, sampling among them.
     groups
         With `spatial`: coarse cell of every cell, shape (n_cells,).
     """
@@ -98,6 +101,7 @@ class Chain(Mechanism):
     sampling: Sampling | None = None
     spatial: SpatialGeneralization | None = None
     temporal: TemporalGeneralization | None = None
+    keepers: tuple[Mechanism, ...] = ()
     groups: NDArray[np.int64] | None = None
 
     @classmethod
@@ -113,8 +117,10 @@ class Chain(Mechanism):
             name: next((step for step in steps if isinstance(step, kind)), None)
             for name, kind in zip(("spatial", "temporal", "sampling"), EVENT_STEPS)
         }
-        after = tuple(step for step in on_counts[1:] if isinstance(step, Transformation))
-        return cls(reader=on_counts[0] if on_counts else Raw(), after=after, groups=groups, **found)
+        found["after"] = tuple(step for step in on_counts[1:] if isinstance(step, Transformation))
+        on_events = (step for step in steps if step.stages == ("events",))
+        found["keepers"] = tuple(step for step in on_events if not isinstance(step, Generalization))
+        return cls(reader=on_counts[0] if on_counts else Raw(), groups=groups, **found)
 
     @property
     def together(self) -> int:
@@ -134,7 +140,12 @@ class Chain(Mechanism):
     @property
     def simple(self) -> bool:
         """Whether the chain is nothing but its reader."""
-        return not self.after and self.sampling is None and self.spatial is None and self.temporal is None
+        return not self.after and not self.reshapes
+
+    @property
+    def reshapes(self) -> bool:
+        """Whether memberships are changed before they are counted."""
+        return bool(self.keepers) or self.spatial is not None or self.temporal is not None
 
     def start(self, facts: Facts) -> State:
         """States of all steps on counts, and what a longer window waits for."""

@@ -42,9 +42,13 @@ def deployed_cells_are_public(mode: str, space: Space) -> Iterator[Finding]:
 def deployed_mechanisms_have_a_guarantee(
     mode: str, mechanism: tuple[Mechanism, ...], allow_no_guarantee: bool
 ) -> Iterator[Finding]:
-    """A deployment releases through a mechanism with a guarantee, unless that is waived in so many words."""
-    for i, one in enumerate(mechanism):
-        if mode == "deployment" and not allow_no_guarantee and not one.guarantee.exists and one.stages != ("events",):
+    """A deployment releases through a mechanism with a guarantee, unless that is waived in so many words.
+
+    It is the first one after steps on events; what follows works on private values.
+    """
+    on_counts = [i for i, one in enumerate(mechanism) if one.stages != ("events",)]
+    for i in on_counts[:1] or range(len(mechanism))[-1:]:
+        if mode == "deployment" and not allow_no_guarantee and not mechanism[i].guarantee.exists:
             right = "a mechanism with a guarantee in a deployment (or set allow_no_guarantee: true)"
             yield Finding(("mechanism", i, "type"), "", right)
 
