@@ -1,0 +1,64 @@
+"""docs/add_a_mechanism.md, followed literally: its files are written and its commands are run, in order."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = (ROOT / "docs" / "add_a_mechanism.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def follow(folder, replacing=("", "")):
+    """Write the page's files and run its commands in a folder; the outputs of the commands."""
+    (folder / "tests").symlink_to(ROOT / "tests")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    outputs = []
+    for language, block in BLOCKS:
+        if language != "sh":
+            target = folder / block.splitlines()[0].removeprefix("# ")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(block.replace(*replacing), encoding="utf-8")
+            continue
+        environment = os.environ | {"PATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+        done = subprocess.run(
+            ["sh", "-e", "-c", block], cwd=folder, env=environment, capture_output=True, text=True, check=False
+        )
+        outputs.append((done.returncode, done.stdout + done.stderr))
+    return outputs
+
+
+def test_the_page_has_a_mechanism_a_configuration_and_commands():
+    assert [language for language, _ in BLOCKS] == ["python", "yaml", "sh", "python", "sh", "sh"]
+
+
+def test_following_the_page(tmp_path):
+    (ran, log), (read, figures), (checked, suite) = follow(tmp_path)
+    assert ran == 0, log
+    assert read == 0, figures
+    assert "1.8462 of 2.0 nats" in figures
+    assert checked == 0, suite
+    assert re.search(r"\b1\d passed", suite), suite
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("replacing", "reads", "checks"),
+    [
+        (("window.index * (window.index + 1) / self.epsilon", "2 / self.epsilon"), 1, 0),
+        (("counts + noise.discrete_laplace(event.scale,", "counts + noise.discrete_laplace(event.scale / 2,"), 0, 1),
+    ],
+    ids=["a larger budget is seen by the accountant", "half the noise is seen by the suite"],
+)
+def test_a_mistake_on_the_page_would_be_noticed(tmp_path, replacing, reads, checks):
+    assert replacing[0] in PAGE
+    (ran, log), (read, _), (checked, suite) = follow(tmp_path, replacing)
+    assert ran == 0, log
+    assert (read, checked) == (reads, checks)
+    assert ("noise_has_the_declared_scale" in suite) == bool(checks)

@@ -1,0 +1,72 @@
+"""The generated parts of the documentation are current, its links lead somewhere, and its commands exist."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import accountants
+import mechanisms
+from pipeline import catalogue
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def generate(*arguments, cwd=ROOT):
+    command = [sys.executable, str(cwd / "docs" / "generate.py"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
+
+
+def test_generated_parts_are_current():
+    done = generate("--check")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_stale_table_is_noticed_and_rewritten(tmp_path):
+    for name in ("README.md", "docs/configuration.md", "docs/generate.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text((ROOT / name).read_text(encoding="utf-8"), encoding="utf-8")
+    stale = tmp_path / "README.md"
+    generate(cwd=tmp_path)
+    current = stale.read_text(encoding="utf-8")
+    stale.write_text(current.replace("| `raw` |", "| `cooked` |"), encoding="utf-8")
+    done = generate("--check", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "README.md is not current; run: make docs\n")
+    assert generate(cwd=tmp_path).returncode == 0
+    assert stale.read_text(encoding="utf-8") == current
+
+
+@pytest.mark.parametrize(("kind", "package"), [("mechanisms", mechanisms), ("accountants", accountants)])
+def test_tables_have_a_row_for_every_plug_in(kind, package):
+    table = catalogue.markdown(kind).splitlines()
+    assert [re.match(r"\| `(\w+)` \|", line).group(1) for line in table[2:]] == list(package.names())
+    assert len({line.count(" | ") for line in table}) == 1
+
+
+@pytest.mark.parametrize("kind", ["mechanisms", "accountants", "sources", "spaces", "windows", "metrics"])
+def test_every_plug_in_has_a_promise(kind):
+    for entry in catalogue.entries(kind):
+        assert entry["promise"].endswith("."), entry["name"]
+        assert entry["name"] in catalogue.text(kind)
+        assert f"`{entry['name']}`" in catalogue.markdown(kind)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files(page):
+    for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+        assert re.match(r"[a-z]+:", target) or (page.parent / target).exists(), target
+
+
+def test_commands_of_the_readme_exist():
+    from pipeline.cli import main
+
+    for command in set(re.findall(r"^\| `penstock (\w+)", README, re.MULTILINE)):
+        with pytest.raises(SystemExit) as stopped:
+            main([command, "--help"])
+        assert stopped.value.code == 0, command
