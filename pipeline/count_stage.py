@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import Any
 
 import apache_beam as beam
@@ -12,28 +14,34 @@ import numpy as np
 
 from mechanisms.core.state import encode_state
 from pipeline import parts, progress
-from pipeline.block import Reject
+from pipeline.block import EventBlock, Reject
 from pipeline.counting import Fate, GroupCounts, count_block, count_group
 from pipeline.paths import PART_ROWS, parts_folder
 from pipeline.plan import STREAM, Plan
+from pipeline.prefetch import prefetch
 from pipeline.source import Span
 from pipeline.tables import truth_table
 from pipeline.visits import summarise_users
 
 
-class CountSpan(beam.DoFn):
-    """Read a span of input and reduce every block of it to distinct memberships."""
+class CountSpans(beam.DoFn):
+    """Read spans of input and reduce every block of them to distinct memberships."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
 
-    def process(self, span: Span) -> Iterator[tuple[tuple[int, int], bytes]]:
-        """Emit ((group, shard), memberships); leave the fate of the rows and the rejects as parts."""
-        fate = Fate()
-        name = f"{span.index:09d}"
-        folder = parts_folder(self.plan, "rejects")
-        with parts.whole(folder / f"{name}.jsonl") as temporary, temporary.open("w", encoding="utf-8") as rejects:
-            for block in self.plan.config.source.read(span):
+    def process(self, spans: tuple[Span, ...]) -> Iterator[tuple[tuple[int, int], bytes]]:
+        """Emit ((group, shard), memberships); leave the fate of the rows and the rejects of each span as parts."""
+        source = self.plan.config.source
+        pieces = prefetch((span.index, block) for span in spans for block in chain(source.read(span), [None]))
+        for index, blocks in groupby(pieces, key=itemgetter(0)):
+            yield from self._count(index, (block for _, block in blocks if block is not None))
+
+    def _count(self, index: int, blocks: Iterable[EventBlock]) -> Iterator[tuple[tuple[int, int], bytes]]:
+        fate, name = Fate(), f"{index:09d}"
+        path = parts_folder(self.plan, "rejects") / f"{name}.jsonl"
+        with parts.whole(path) as temporary, temporary.open("w", encoding="utf-8") as rejects:
+            for block in blocks:
                 block_fate, memberships = count_block(block, self.plan)
                 yield from memberships
                 fate.add(block_fate)
@@ -41,7 +49,6 @@ class CountSpan(beam.DoFn):
                     rejects.write(json.dumps(self._kept(reject), ensure_ascii=False) + "\n")
                 progress.advance(events=block.n_rows)
         parts.write_json(parts_folder(self.plan, "fates") / f"{name}.json", asdict(fate))
-
 
     def _kept(self, reject: Reject) -> dict[str, Any]:
         # A raw row names a person: a deployment keeps where it was and what was wrong, not the row.

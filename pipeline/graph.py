@@ -8,7 +8,7 @@ import apache_beam as beam
 import numpy as np
 
 from pipeline.account_stage import AccountInOrder
-from pipeline.count_stage import CountGroup, CountSpan, WriteTruth, WriteUsers
+from pipeline.count_stage import CountGroup, CountSpans, WriteTruth, WriteUsers
 from pipeline.counting import GroupCounts
 from pipeline.plan import Plan
 from pipeline.release_loop import Batch
@@ -16,12 +16,13 @@ from pipeline.release_stage import ReleaseInOrder, WriteReleases
 from pipeline.source import Span
 
 
-def build(root: beam.Pipeline, plan: Plan, spans: list[Span]) -> None:
-    """Attach the whole graph to a pipeline."""
+def build(root: beam.Pipeline, plan: Plan, spans: list[Span], alone: bool = True) -> None:
+    """Attach the whole graph to a pipeline; one worker ``alone`` reads all spans, and can so read ahead."""
+    work = [tuple(spans)] if alone else [(span,) for span in spans]
     counted = (
         root
-        | "Spans" >> beam.Create(spans, reshuffle=False)
-        | "CountSpan" >> beam.ParDo(CountSpan(plan))
+        | "Spans" >> beam.Create(work, reshuffle=False)
+        | "CountSpans" >> beam.ParDo(CountSpans(plan))
         | "ByGroup" >> beam.GroupByKey()
         | "CountGroup" >> beam.ParDo(CountGroup(plan)).with_outputs(CountGroup.USERS, main="counts")
     )
