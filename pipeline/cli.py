@@ -67,6 +67,12 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--watch", action="store_true", help="serve the report on this machine while the run goes on")
     run.epilog = "Words after -- are passed on to Beam."
     _configuration(add("validate", _validate, "check a configuration; every error at once, nothing runs"))
+    experiment = add("experiment", _experiment, "run a sweep: grid × seeds to one table, figures and advice")
+    _configuration(experiment)
+    experiment.add_argument("--out", metavar="DIR", help="write here instead of output, or runs/experiments/<name>")
+    experiment.add_argument("--jobs", type=int, metavar="N", help="processes at a time (default: one a processor)")
+    experiment.add_argument("--reduced", action="store_true", help="at the size that stands under reduced")
+    experiment.add_argument("--quiet", action="store_true", help="no progress and no summary")
     listing = add("list", _list, "list mechanisms, accountants, sources, spaces, windows and metrics")
     listing.add_argument("kind", nargs="?", choices=KINDS, help="only these")
     listing.add_argument("--markdown", action="store_true", help="as the tables of the README")
@@ -129,6 +135,25 @@ def _validate(arguments: argparse.Namespace) -> int:
     else:
         print(f"{arguments.config}: a valid configuration")
     return DONE
+
+
+def _experiment(arguments: argparse.Namespace) -> int:
+    from mechanisms.core.errors import ParameterError
+    from pipeline.experiments.display import show_cells, summary
+    from pipeline.experiments.load import load_experiment
+    from pipeline.experiments.runner import run_experiment
+
+    if arguments.jobs is not None and arguments.jobs < 1:
+        raise ParameterError("--jobs", arguments.jobs, "a number at least 1")
+    experiment = load_experiment(arguments.config, arguments.set, arguments.reduced)
+    quiet = arguments.quiet or arguments.json
+    with show_cells(len(experiment.cells), enabled=not quiet and sys.stderr.isatty()) as listener:
+        outcome = run_experiment(experiment, arguments.out, arguments.jobs, listener)
+    if arguments.json:
+        _print_json({"exit_code": outcome.exit_code, "folder": str(outcome.folder), **outcome.manifest})
+    elif not arguments.quiet:
+        print(summary(outcome))
+    return outcome.exit_code
 
 
 def _list(arguments: argparse.Namespace) -> int:

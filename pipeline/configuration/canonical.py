@@ -55,7 +55,7 @@ def digest(config: RunConfig) -> bytes:
     values: dict[str, Any] = {}
     for field in fields_of(type(config)):
         if field.name not in _WITHOUT_EFFECT:
-            values[field.key] = _plain(getattr(config, field.name), field.declared, _content_digest)
+            values[field.key] = _plain(getattr(config, field.name), field.declared, content_digest)
     source = config.source
     if config.mode == "simulation":
         values["source"] = [source.from_, source.until]
@@ -78,7 +78,7 @@ def input_paths(section: Any) -> list[str]:
     return found
 
 
-def _content_digest(path: str) -> str:
+def content_digest(path: str) -> str:
     """SHA-256 of a file, or of a folder's file names and contents in sorted order; of an address, itself."""
     if not os.path.exists(path):
         return path

@@ -1,0 +1,199 @@
+"""An experiment as configured: what is measured, shown and expected; `pipeline.experiments.grid` reads what varies."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from mechanisms.core.errors import ParameterError
+from mechanisms.core.parameters import Checked, parameter
+
+
+@dataclass(frozen=True, kw_only=True)
+class Range(Checked):
+    """Numbers from one end to the other, both included.
+
+    Examples
+    --------
+    >>> Range(from_=1, to=10, step=3).values, Range(from_=0.1, to=10.0, count=3, scale="log").values
+    ((1, 4, 7, 10), (0.1, 1.0, 10.0))
+    """
+
+    from_: int | float = parameter(key="from", doc="first value")
+    to: int | float = parameter(doc="last value (with a step: the last that is not beyond it)")
+    step: int | float | None = parameter(None, above=0, doc="distance of neighbours")
+    count: int | None = parameter(None, at_least=1, at_most=100_000, doc="how many values, instead of a step")
+    scale: Literal["linear", "log"] = parameter("linear", doc="with a count: equal distances, or equal ratios")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.to < self.from_:
+            raise ParameterError("to", self.to, f"at least from ({self.from_:g})")
+        if (self.step is None) == (self.count is None):
+            raise ParameterError("step", self.step, "given, unless a count is")
+        if self.scale == "log" and (self.count is None or self.from_ <= 0):
+            raise ParameterError("scale", self.scale, "linear, unless there is a count and from is above 0")
+        if self.step is not None and (self.to - self.from_) / self.step >= 100_000:
+            raise ParameterError("step", self.step, "large enough for at most 100,000 values")
+
+    @property
+    def values(self) -> tuple[int | float, ...]:
+        """Every value; whole numbers where all ends and steps are."""
+        if self.step is not None:
+            n = math.floor((self.to - self.from_) / self.step + 1e-9) + 1
+            return tuple(_rounded(self.from_ + i * self.step) for i in range(n))
+        n = self.count or 1
+        parts = [i / (n - 1) if n > 1 else 0.0 for i in range(n)]
+        if self.scale == "log":
+            return tuple(_rounded(self.from_ * (self.to / self.from_) ** part) for part in parts)
+        return tuple(_rounded(self.from_ + (self.to - self.from_) * part) for part in parts)
+
+
+def _rounded(value: int | float) -> int | float:
+    # 0.1 + 2 · 0.1 shall be 0.3: people read these numbers, and configurations are told apart by them.
+    return value if isinstance(value, int) else float(f"{value:.12g}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure(Checked):
+    """One picture of the results.
+
+    Parameters
+    ----------
+    x, y, by, value
+        Names of measures, or of what varies: key paths as in the grid, ``variant``, ``seed``.
+    """
+
+    file: str = parameter(doc="file to write into figures/, its end .svg or .png")
+    type: Literal["line", "scatter", "box", "heat_map"] = parameter(
+        doc="means with their interval against x; one point a setting; spread over seeds; one colour a setting"
+    )
+    x: str = parameter(doc="what the horizontal axis shows: what varies; in a scatter a measure")
+    y: str = parameter(doc="what the vertical axis shows: a measure; in a heat map what varies")
+    by: str | None = parameter(None, doc="what is told apart by colour")
+    value: str | None = parameter(None, doc="heat map: the measure shown as colour")
+    where: dict[str, Any] = parameter(factory=dict, doc="only settings with these values")
+    title: str | None = parameter(None, doc="heading; unset: none")
+    log_x: bool = parameter(False, doc="logarithmic horizontal axis")
+    log_y: bool = parameter(False, doc="logarithmic vertical axis")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.file.endswith((".svg", ".png")) or "/" in self.file or "\\" in self.file:
+            raise ParameterError("file", self.file, "a file name ending in .svg or .png")
+        if (self.type == "heat_map") != (self.value is not None):
+            raise ParameterError("value", self.value, "a measure in a heat map, and unset in other figures")
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """The axes that must be measures."""
+        return {
+            "line": (self.y,),
+            "box": (self.y,),
+            "scatter": (self.x, self.y),
+            "heat_map": (self.value or "",),
+        }[self.type]
+
+    @property
+    def varied(self) -> tuple[str, ...]:
+        """The axes that must be something that varies."""
+        axes = {"line": (self.x,), "box": (self.x,), "scatter": (), "heat_map": (self.x, self.y)}[self.type]
+        return (*axes, *((self.by,) if self.by else ()), *self.where)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expectation(Checked):
+    """What somebody says will come out, and the number that shows whether it does.
+
+    The number is the measure's mean over the settings of ``where``; with ``over``, its ratio to the mean over the
+    settings of ``over`` (whatever ``where`` has beside is the same on both sides).
+    """
+
+    says: str = parameter(doc="the claim in words")
+    source: str = parameter(doc="who says so")
+    measure: str = parameter(doc="name of a measure")
+    where: dict[str, Any] = parameter(factory=dict, doc="settings that the claim is about")
+    over: dict[str, Any] | None = parameter(None, doc="settings that they are compared with, as a ratio")
+    at_least: float | None = parameter(None, doc="smallest number that the claim allows")
+    at_most: float | None = parameter(None, doc="largest number that the claim allows")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.at_least is None and self.at_most is None:
+            raise ParameterError("at_least", None, "given, unless at_most is")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choose(Checked):
+    """What a setting must keep to be chosen, and which of those that do is best."""
+
+    at_least: dict[str, float] = parameter(factory=dict, doc="smallest allowed value by measure: what must be useful")
+    at_most: dict[str, float] = parameter(factory=dict, doc="largest allowed value by measure: what must be safe")
+    prefer: str | None = parameter(
+        None, doc="measure that decides among allowed settings; unset: the first of at_least, else of at_most"
+    )
+    judge_by: Literal["interval", "mean"] = parameter(
+        "interval", doc="interval: its less favourable end must keep the limits too"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.measures:
+            raise ParameterError("at_least", {}, "given with at least one measure, unless at_most is")
+        if self.prefer is not None and self.prefer not in self.measures:
+            raise ParameterError("prefer", self.prefer, f"one of {', '.join(self.measures)}")
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """Every measure that has a limit."""
+        return tuple(dict.fromkeys((*self.at_least, *self.at_most)))
+
+    @property
+    def preferred(self) -> str:
+        """The measure that decides among allowed settings."""
+        return self.prefer or self.measures[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExperimentConfig(Checked):
+    """Everything about an experiment but its base configuration and what varies."""
+
+    name: str = parameter(doc="what the experiment is called; its results are saved under this name")
+    question: str = parameter(doc="what it shall answer, in a sentence or two")
+    setting: str | None = parameter(
+        None, doc="under which conditions, in words: data, guarantee, what is not comparable"
+    )
+    seeds: int | tuple[int, ...] | Range = parameter(
+        1, doc="how many seeds (1, 2, …), or a list or range of them; every setting runs with every seed"
+    )
+    measures: tuple[str, ...] = parameter(doc="what is kept: metrics, accountant/name, or module:function")
+    labels: dict[str, str] = parameter(factory=dict, doc="what figures and tables call measures and what varies")
+    figures: tuple[Figure, ...] = parameter((), doc="pictures of the results; they need the extra penstock[plot]")
+    expected: tuple[Expectation, ...] = parameter((), doc="what is expected, and by whom")
+    conclusion: str | None = parameter(None, doc="what a full run has shown, in words, for the documentation")
+    choose: Choose | None = parameter(None, doc="advice: limits, and what is best within them")
+    confidence: float = parameter(0.95, above=0, below=1, doc="level of intervals over seeds")
+    output: str | None = parameter(None, kind="output", doc="folder to write; unset: runs/experiments/<name>")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.seed_list or min(self.seed_list) < 0:
+            raise ParameterError("seeds", self.seeds, "at least one whole number, none below 0")
+        for field, values in (("seeds", self.seed_list), ("measures", self.measures)):
+            twice = [value for value in values if values.count(value) > 1]
+            if twice:
+                raise ParameterError(field, twice[0], "written once")
+        if not self.measures:
+            raise ParameterError("measures", (), "at least one measure")
+
+    @property
+    def seed_list(self) -> tuple[int, ...]:
+        """Every seed."""
+        if isinstance(self.seeds, Range):
+            return tuple(int(value) for value in self.seeds.values)
+        return tuple(range(1, self.seeds + 1)) if isinstance(self.seeds, int) else self.seeds
+
+    def label(self, name: str) -> str:
+        """What people read in place of the name of a measure or of something that varies."""
+        return self.labels.get(name, name)

@@ -1,0 +1,191 @@
+"""Pictures of an experiment, SVG or PNG; the plotting library is an extra and is imported only here."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from mechanisms.core.errors import ConfigError
+from pipeline import parts
+from pipeline.experiments.config import ExperimentConfig, Figure
+from pipeline.experiments.table import matching
+
+#: Colours that remain apart for colour-blind readers (Okabe, Ito 2008), and markers that remain apart in print.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F")
+MARKERS = "osD^vPX*"
+
+
+def check_installed() -> None:
+    """Raise `ConfigError`, before hours of running, where there is nothing to draw with."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ConfigError(("figures: need matplotlib, which is not installed; run: pip install 'penstock[plot]'",))
+
+
+def write_figures(
+    config: ExperimentConfig, results: pl.DataFrame, summary: pl.DataFrame, folder: Path
+) -> list[dict[str, Any]]:
+    """Draw every figure into ``figures/``; gives file and title of each."""
+    written = []
+    for figure in config.figures:
+        draw(figure, config, matching(results, figure.where), matching(summary, figure.where), folder / "figures")
+        written.append({"file": f"figures/{figure.file}", "title": figure.title or figure.file})
+    return written
+
+
+def draw(figure: Figure, config: ExperimentConfig, results: pl.DataFrame, summary: pl.DataFrame, folder: Path) -> None:
+    """Draw one figure, whole."""
+    import matplotlib
+
+    # Text stays text, and the same results give the same file.
+    style: Any = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": "penstock",
+        "font.size": 10,
+        "axes.grid": True,
+        "grid.alpha": 0.3,
+    }
+    with matplotlib.rc_context(style):
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure as Picture
+
+        picture = Picture(figsize=(7, 4.5), layout="constrained")
+        FigureCanvasAgg(picture)
+        axes = picture.add_subplot()
+        _KINDS[figure.type](axes, figure, config, results, summary)
+        axes.set_xlabel(_axis_label(figure.x, config, summary))
+        axes.set_ylabel(_axis_label(figure.y, config, summary))
+        if figure.log_x:
+            axes.set_xscale("log")
+        if figure.log_y:
+            axes.set_yscale("log")
+        if figure.title:
+            axes.set_title(figure.title)
+        kind = figure.file.rpartition(".")[2]
+        metadata = {"Date": None} if kind == "svg" else {"Software": None}
+        with parts.whole(folder / figure.file) as temporary:
+            picture.savefig(temporary, format=kind, dpi=150, metadata=metadata)
+
+
+def _axis_label(name: str, config: ExperimentConfig, summary: pl.DataFrame) -> str:
+    units = summary.filter(pl.col("measure") == name)["unit"].unique().to_list()
+    unit = f" ({units[0]})" if units and units[0] and name not in config.labels else ""
+    return config.label(name) + unit
+
+
+def _groups(figure: Figure, config: ExperimentConfig, frame: pl.DataFrame) -> list[tuple[str | None, pl.DataFrame]]:
+    """Rows of each colour in the order of the grid, and what its legend says."""
+    if figure.by is None:
+        return [(None, frame)]
+    values = frame[figure.by].unique(maintain_order=True).to_list()
+    named = figure.by in ("variant",) or isinstance(values[0] if values else "", str)
+    return [
+        (config.label(str(v)) if named else f"{config.label(figure.by)} {v}", frame.filter(pl.col(figure.by) == v))
+        for v in values
+    ]
+
+
+def _line(axes: Any, figure: Figure, config: ExperimentConfig, results: pl.DataFrame, summary: pl.DataFrame) -> None:
+    """Means with intervals; the horizontal axis keeps the order of the grid where it shows words."""
+    frame = summary.filter(pl.col("measure") == figure.y)
+    for i, (label, group) in enumerate(_groups(figure, config, frame)):
+        x = group[figure.x].to_list()
+        y = group["mean"].to_numpy()
+        low, high = (group[side].fill_null(group["mean"]).to_numpy() for side in ("low", "high"))
+        errors = np.maximum([y - low, high - y], 0)
+        axes.errorbar(
+            x, y, errors, label=label, color=_colour(i), marker=_marker(i), markersize=5, capsize=3, linewidth=1.4
+        )
+    _legend(axes, figure)
+
+
+def _scatter(axes: Any, figure: Figure, config: ExperimentConfig, results: pl.DataFrame, summary: pl.DataFrame) -> None:
+    """One point a setting, with intervals both ways."""
+    wide = wide_summary(summary, (figure.x, figure.y))
+    for i, (label, group) in enumerate(_groups(figure, config, wide)):
+        x, y = group[f"mean {figure.x}"].to_numpy(), group[f"mean {figure.y}"].to_numpy()
+        errors = []
+        for name, middle in ((figure.x, x), (figure.y, y)):
+            sides = [group[f"{side} {name}"].fill_null(group[f"mean {name}"]).to_numpy() for side in ("low", "high")]
+            errors.append(np.maximum([middle - sides[0], sides[1] - middle], 0))
+        axes.errorbar(
+            x, y, errors[1], errors[0], label=label, color=_colour(i), marker=_marker(i), linestyle="", capsize=2
+        )
+    _legend(axes, figure)
+
+
+def _box(axes: Any, figure: Figure, config: ExperimentConfig, results: pl.DataFrame, summary: pl.DataFrame) -> None:
+    """Spread over seeds: quartiles, whiskers of 1.5 interquartile ranges, points beyond."""
+    frame = results.filter(pl.col("measure") == figure.y)
+    places = frame[figure.x].unique(maintain_order=True).to_list()
+    groups = _groups(figure, config, frame)
+    width = 0.8 / len(groups)
+    for i, (label, group) in enumerate(groups):
+        values = [group.filter(pl.col(figure.x) == place)["value"].to_numpy() for place in places]
+        positions = np.arange(len(places)) + (i - (len(groups) - 1) / 2) * width
+        boxes = axes.boxplot(values, positions=positions, widths=width * 0.9, patch_artist=True, manage_ticks=False)
+        for box in boxes["boxes"]:
+            box.set(facecolor=_colour(i), alpha=0.6)
+        boxes["boxes"][0].set_label(label)
+    axes.set_xticks(np.arange(len(places)), [config.label(str(place)) for place in places])
+    axes.tick_params(axis="x", labelrotation=30 if len(places) > 4 else 0)
+    _legend(axes, figure)
+
+
+def _heat_map(
+    axes: Any, figure: Figure, config: ExperimentConfig, results: pl.DataFrame, summary: pl.DataFrame
+) -> None:
+    """Means as colours, written into their cells."""
+    frame = summary.filter(pl.col("measure") == figure.value)
+    columns = frame[figure.x].unique(maintain_order=True).to_list()
+    rows = frame[figure.y].unique(maintain_order=True).to_list()
+    values = np.full((len(rows), len(columns)), np.nan)
+    for row in frame.group_by(figure.x, figure.y).agg(pl.col("mean").mean()).iter_rows(named=True):
+        values[rows.index(row[figure.y]), columns.index(row[figure.x])] = row["mean"]
+    image = axes.imshow(values, aspect="auto", cmap="cividis", origin="lower")
+    middle = (np.nanmin(values) + np.nanmax(values)) / 2
+    for (i, j), value in np.ndenumerate(values):
+        if np.isfinite(value):
+            axes.text(j, i, f"{value:.3g}", ha="center", va="center", color="black" if value > middle else "white")
+    axes.set_xticks(np.arange(len(columns)), [config.label(str(value)) for value in columns])
+    axes.set_yticks(np.arange(len(rows)), [config.label(str(value)) for value in rows])
+    axes.grid(visible=False)
+    axes.figure.colorbar(image, label=_axis_label(figure.value or "", config, summary))
+
+
+def wide_summary(summary: pl.DataFrame, measures: tuple[str, ...]) -> pl.DataFrame:
+    """One row a setting: ``mean``, ``low`` and ``high`` of each measure, as columns such as ``mean mae``."""
+    own = {"measure", "unit", "n", "mean", "low", "high", "standard_deviation", "minimum", "maximum"}
+    varied = [name for name in summary.columns if name not in own | {"configuration", "inputs", "versions"}]
+    wide: pl.DataFrame | None = None
+    for measure in dict.fromkeys(measures):
+        one = summary.filter(pl.col("measure") == measure).select(
+            *varied, *(pl.col(side).alias(f"{side} {measure}") for side in ("mean", "low", "high"))
+        )
+        if wide is None:
+            wide = one
+        elif varied:
+            wide = wide.join(one, on=varied, maintain_order="left")
+        else:
+            wide = pl.concat([wide, one], how="horizontal")
+    assert wide is not None
+    return wide
+
+
+def _colour(i: int) -> str:
+    return COLOURS[i % len(COLOURS)]
+
+
+def _marker(i: int) -> str:
+    return MARKERS[i % len(MARKERS)]
+
+
+def _legend(axes: Any, figure: Figure) -> None:
+    if figure.by is not None:
+        axes.legend(fontsize=8, framealpha=0.8)
+
+
+_KINDS = {"line": _line, "scatter": _scatter, "box": _box, "heat_map": _heat_map}

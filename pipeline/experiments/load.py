@@ -1,0 +1,142 @@
+"""An experiment file read, checked and spelt out into cells; every problem with its line, before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.configuration.build import FAILED, Builder
+from pipeline.configuration.document import Mapping, Place, Problem, Scalar, plain, shown
+from pipeline.configuration.files import find
+from pipeline.configuration.overrides import apply_override
+from pipeline.configuration.reader import parse
+from pipeline.configuration.run import read_text
+from pipeline.experiments.cells import BASE, Cell, raise_all, spell_out
+from pipeline.experiments.config import ExperimentConfig
+from pipeline.experiments.grid import SECTIONS, Grid
+from pipeline.experiments.names import wrong_names
+
+REDUCED = "reduced"
+A_BASE = "a section as in a run's configuration, or the file of one"
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """An experiment with all its cells.
+
+    Parameters
+    ----------
+    config
+        What is measured, shown and expected.
+    columns
+        Names of what varies, in the order of the tables.
+    cells
+        Every run, seeds fastest.
+    written
+        The whole file as plain values after all changes, for provenance.
+    """
+
+    config: ExperimentConfig
+    columns: tuple[str, ...]
+    cells: tuple[Cell, ...]
+    written: dict[str, Any]
+
+
+def load_experiment(path: str | Path, overrides: Iterable[str] = (), reduced: bool = False) -> Experiment:
+    """Load an experiment file.
+
+    Parameters
+    ----------
+    path
+        The YAML file.
+    overrides
+        ``key.path=value`` texts, applied last: ``base.source.path=…``, ``seeds=3``.
+    reduced
+        Whether to put what stands under ``reduced`` in place of the full size.
+
+    Raises
+    ------
+    ConfigError
+        With every problem found, one line each.
+    """
+    return loads_experiment(read_text(path), str(path), Path(path).parent, overrides, reduced)
+
+
+def loads_experiment(
+    text: str,
+    name: str = "<string>",
+    folder: Path | None = None,
+    overrides: Iterable[str] = (),
+    reduced: bool = False,
+) -> Experiment:
+    """Load an experiment from YAML text; the arguments are those of `load_experiment`.
+
+    Examples
+    --------
+    >>> loads_experiment("name: x\\nmeasures: [mea]\\ngrid: {a: 3}", "e.yaml")
+    Traceback (most recent call last):
+    mechanisms.core.errors.ConfigError: ...
+    """
+    root, problems = parse(text, name)
+    if not isinstance(root, Mapping):
+        if not problems:
+            wrong = "is empty" if root is None else f"{shown(root)} is not allowed at the top"
+            problems = [Problem(Place(name), (), f"{wrong}; it must be a section with the keys of an experiment")]
+        raise_all(problems)
+        raise AssertionError  # _raise never returns with a problem
+    base_folder = _include_base(root, folder, problems)
+    if reduced:
+        _reduce(root, problems)
+    for override in overrides:
+        problems += apply_override(root, override)
+    written = plain(root)
+    builder = Builder({}, folder)
+    known = (BASE, REDUCED, *SECTIONS)
+    values = builder.values(root, ExperimentConfig, (), known)
+    config = builder.construct(root, ExperimentConfig, values, ())
+    grid = Grid(root)
+    problems += builder.problems + grid.problems
+    if config is not FAILED:
+        problems += wrong_names(root, config, grid.columns)
+    raise_all(problems)
+    cells = spell_out(root, config, grid, base_folder)
+    return Experiment(config, grid.columns, cells, written)
+
+
+def _include_base(root: Mapping, folder: Path | None, problems: list[Problem]) -> Path | None:
+    """Put the file that ``base`` names in its place; gives the folder of the base's relative paths."""
+    node = root.items.get(BASE)
+    if isinstance(node, Mapping):
+        return folder
+    if node is None:
+        problems.append(Problem(root.place, (BASE,), f"missing; it must be {A_BASE}"))
+        return folder
+    found = find(node.value, folder) if isinstance(node, Scalar) and isinstance(node.value, str) else None
+    if found is None:
+        problems.append(Problem(node.place, (BASE,), f"{shown(node)} is not allowed; it must be {A_BASE}"))
+        return folder
+    document, wrong = parse(read_text(found), found)
+    problems += wrong
+    if isinstance(document, Mapping):
+        root.items[BASE] = document
+    elif not wrong:
+        problems.append(Problem(node.place, (BASE,), f"{shown(node)} holds no section; it must be {A_BASE}"))
+    return Path(found).parent
+
+
+def _reduce(root: Mapping, problems: list[Problem]) -> None:
+    """Let the keys under ``reduced`` replace those of the experiment; sections are replaced key by key."""
+    changes = root.items.get(REDUCED)
+    if not isinstance(changes, Mapping):
+        text = "missing; it must be a section with what a reduced run changes"
+        problems.append(Problem(root.place if changes is None else changes.place, (REDUCED,), text))
+        return
+    for key, node in changes.items.items():
+        below = root.items.get(key)
+        if isinstance(node, Mapping) and isinstance(below, Mapping):
+            below.items.update(node.items)
+            below.keys.update(node.keys)
+        else:
+            root.items[key], root.keys[key] = node, changes.keys[key]

@@ -1,0 +1,190 @@
+"""What can be kept of a cell: utility metrics, figures of the books, shares of actions, and any function by name."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accountants.core.accountant import ACCOUNTANTS, AccountRow
+from accountants.core.charges import pure_epsilon
+from evaluation.utility import METRICS
+from mechanisms.core.errors import DataError, ParameterError
+from mechanisms.core.release import Release
+
+if TYPE_CHECKING:
+    from pipeline.plan import Plan
+
+SUMMARIES: dict[str, Callable[[NDArray[np.float64]], float]] = {
+    "max": lambda values: float(values.max()),
+    "min": lambda values: float(values.min()),
+    "mean": lambda values: float(values.mean()),
+}
+
+
+@dataclass(frozen=True)
+class CellRun:
+    """What a finished cell leaves for its measures.
+
+    Parameters
+    ----------
+    plan
+        The run.
+    truth, released
+        True counts before bounding and released values, shape (n_cells, n_windows); both 0 where nothing was released.
+    releases
+        In order of window.
+    accounts
+        Rows of every accountant by its name.
+    seed
+        Of the cell; attacks take theirs from it.
+    """
+
+    plan: Plan
+    truth: NDArray[np.float64]
+    released: NDArray[np.float64]
+    releases: Sequence[Release]
+    accounts: Mapping[str, Sequence[AccountRow]]
+    seed: int
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One number of a finished cell.
+
+    Parameters
+    ----------
+    name
+        Its name in the experiment's file.
+    compute
+        Finished cell → the number.
+    unit
+        "" for a pure number; None: as the rows of the books say.
+    higher_is_better
+        None where that is nobody's to say.
+    accountant
+        The accountant that must be in the cell's configuration.
+    """
+
+    name: str
+    compute: Callable[[CellRun], float]
+    unit: str | None = ""
+    higher_is_better: bool | None = None
+    accountant: str | None = None
+
+
+def _utility(name: str) -> Measure:
+    metric = METRICS[name]
+
+    def compute(cell: CellRun) -> float:
+        return float(metric.function(cell.truth, cell.released))
+
+    return Measure(name, compute, metric.unit, metric.higher_is_better)
+
+
+def _share(action: str) -> Measure:
+    def compute(cell: CellRun) -> float:
+        return float(np.mean([release.action == action for release in cell.releases]))
+
+    return Measure(f"share_{action}", compute)
+
+
+def _epsilon(cell: CellRun) -> float:
+    return float(sum(pure_epsilon(release.charge) for release in cell.releases))
+
+
+#: Every measure that has a short name; further ones are entered here or named as ``module:function``.
+MEASURES: dict[str, Measure] = {
+    **{name: _utility(name) for name in METRICS},
+    **{one.name: one for one in map(_share, ("published", "repeated", "suppressed"))},
+    "epsilon_sum": Measure("epsilon_sum", _epsilon, "nats", higher_is_better=False),
+}
+
+_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+
+
+def measure(text: str) -> Measure:
+    """The measure that a text names.
+
+    Parameters
+    ----------
+    text
+        A name out of `MEASURES`; ``accountant/name``: the figure of the whole run, else that of its last window, of
+        several subjects the largest; ``accountant/name/max`` (or min, mean): over all windows and subjects;
+        ``module:function``: a function of a `CellRun` that gives a number, for instance an attack.
+
+    Raises
+    ------
+    ParameterError
+        If there is no such measure.
+
+    Examples
+    --------
+    >>> measure("mae").unit, measure("landmark_budget/period_loss/max").accountant
+    ('people', 'landmark_budget')
+    >>> measure("mea")
+    Traceback (most recent call last):
+    mechanisms.core.errors.ParameterError: measures: 'mea' is not allowed; ...
+    """
+    if text in MEASURES:
+        return MEASURES[text]
+    if "/" in text:
+        return _account(text)
+    if _FUNCTION.fullmatch(text):
+        return Measure(text, _function(text))
+    near = difflib.get_close_matches(text, MEASURES, n=1)
+    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    right = f"one of {', '.join(MEASURES)}; or accountant/name, or module:function{hint}"
+    raise ParameterError("measures", text, right)
+
+
+def _function(text: str) -> Callable[[CellRun], float]:
+    module, _, name = text.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ParameterError("measures", text, f"a function that can be imported ({error})") from None
+    if not callable(found):
+        raise ParameterError("measures", text, "a function")
+
+    def compute(cell: CellRun) -> float:
+        return float(found(cell))
+
+    return compute
+
+
+def _account(text: str) -> Measure:
+    accountant, name, *summary = text.split("/")
+    if accountant not in ACCOUNTANTS.names():
+        right = f"accountant/name, the accountant out of {', '.join(ACCOUNTANTS.names())}"
+        raise ParameterError("measures", text, right)
+    if not name or len(summary) > 1 or (summary and summary[0] not in SUMMARIES):
+        raise ParameterError("measures", text, "accountant/name or accountant/name/max (or min, mean)")
+
+    def compute(cell: CellRun) -> float:
+        rows = [row for row in cell.accounts[accountant] if row.name == name]
+        if not rows:
+            known = sorted({row.name for row in cell.accounts[accountant]})
+            raise DataError(f"measure {text}: the accountant gave no such figure; it gave {', '.join(known) or 'none'}")
+        if summary:
+            return SUMMARIES[summary[0]](np.array([row.value for row in rows], np.float64))
+        last = max(math.inf if row.window is None else row.window for row in rows)
+        final = [row.value for row in rows if (math.inf if row.window is None else row.window) == last]
+        return float(max(final))
+
+    return Measure(text, compute, None, accountant=accountant)
+
+
+def unit_of(one: Measure, cell: CellRun) -> str:
+    """Unit of a measure, where need be as the books say."""
+    if one.unit is not None or one.accountant is None:
+        return one.unit or ""
+    name = one.name.split("/")[1]
+    return next((row.unit for row in cell.accounts[one.accountant] if row.name == name), "")
