@@ -19,21 +19,42 @@ sensors, other noise and sharper bounds.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from accountants.core.accountant import Accountant, AccountingFacts, Rows
+from accountants.core.charges import pure_epsilon
+from accountants.core.training import Training
 from accountants.inference.attack import attack_success
 from accountants.inference.ball import max_ball_probability
 from accountants.inference.entropy import trajectory_entropy
 from accountants.inference.estimators import estimate
 from accountants.inference.horizon import horizon_bounds
 from accountants.inference.information import information_bound
+from accountants.inference.known import KnownTargets, known_targets
 from accountants.inference.learning import estimate_prior, visit_trajectories
+from accountants.inference.outlook import Outlook, Releasing
 from accountants.inference.prior import MarkovPrior, chain_prior
 from accountants.inference.realised import coming_prior, observe, predict, realised_risk, start_beliefs
+from accountants.inference.rows import RowWriter
+from accountants.inference.running import Watched, named, watch
+from accountants.inference.sections import KnownPrior, Line
 from accountants.inference.stationary import spectral_gap, stationary_distribution
 from accountants.inference.success_bounds import success_upper_bound
 from accountants.inference.targets import Targets
+from mechanisms.core.errors import ParameterError, UnsupportedEvent
+from mechanisms.core.facts import Facts
+from mechanisms.core.parameters import parameter
+from mechanisms.core.release import Release
+from mechanisms.core.state import State
+from mechanisms.core.window import Window
 
 __all__ = [
     "MarkovPrior",
+    "Reconstruction",
     "Targets",
     "attack_success",
     "chain_prior",
@@ -53,3 +74,191 @@ __all__ = [
     "trajectory_entropy",
     "visit_trajectories",
 ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reconstruction(Accountant):
+    """How likely an informed adversary retraces each target's way, window by window.
+
+    Parameters
+    ----------
+    horizon, tolerance
+        T and s: an attack is on T windows, and succeeds if at most s of them are guessed wrong.
+    targets
+        How many people, drawn from those seen in the training windows, or (in a simulation) their ids.
+    prior
+        What adversaries know of how each target moves.
+    bounds
+        Which bounds are reported; ``best`` is the smallest of them.
+    n_samples, seed
+        Observations that ``first_moment`` draws, and the seed of that and of the choice of targets.
+    shard
+        Targets that are accounted together; others in parallel. Never changes a figure.
+
+    **Privacy.** No guarantee is given: it is measured what an adversary gets who knows everybody else's cells, how the
+    target moves, and every release. Unit: one person's places in T windows (Koga, Meehan, Chaudhuri).
+
+    Rows, for the operator only. Of the T windows that begin with this one, before its release: ``loose_bound``,
+    ``tight_bound``, ``leakage_bound`` and the smallest, ``best_bound``, on the success of any attack, ``ball`` (without
+    any release) and ``information``. Of the T windows up to this one: ``realised_risk`` between ``low`` and ``high``,
+    provisional, for later releases tell more. ``place_known``: the likeliest place of a window, given all releases up
+    to T − 1 windows later. ``visit_frequency``: share of the windows so far in a cell that published; ``spectral_gap``.
+
+    One cell a user and window (``max_cells: 1``) and no overlapping windows, or the counts tell more than is assumed.
+    Any mechanism: noise that is simply added by its likelihood, others as if counts were exact (data processing) or
+    by their ε. O(n_targets T s n_places²) time and O(n_targets T n_places) state a window. ``docs/reconstruction.md``
+    has definitions and proofs.
+
+    Examples
+    --------
+    >>> from mechanisms.core.event import Exact
+    >>> accountant = Reconstruction(horizon=5, tolerance=0, targets=1, prior=KnownPrior(chain=Line(n=10), windows=2))
+    >>> model, state = accountant.start(AccountingFacts(n_cells=10))
+    >>> release = Release(window=1, values=np.zeros(10), charge=(Exact(),), active=np.arange(10) == 3)
+    >>> facts = {"counts": np.zeros(10), "target_cells": np.array([7])}
+    >>> rows, state = accountant.charge(release, Window(index=1, start=0, end=1), facts, model, state)
+    >>> [round(row.value, 3) for row in rows if row.name == "realised_risk"]
+    [0.122]
+    """
+
+    needs: ClassVar[tuple[str, ...]] = ("target_cells", "counts")
+    horizon: int = parameter(10, doc="windows T that an attack is on", at_least=1, unit="windows")
+    tolerance: int = parameter(2, doc="wrong guesses s that still count as a success", at_least=0, unit="windows")
+    targets: int | tuple[int | str, ...] = parameter(20, doc="how many people are watched, or (simulation) their ids")
+    prior: KnownPrior = parameter(doc="what adversaries know of how each target moves")
+    seed: int = parameter(0, doc="seed of the draw of targets", at_least=0)
+    shard: int = parameter(256, doc="targets accounted together, others in parallel", at_least=1)
+
+    @property
+    def public(self) -> bool:
+        """Never: the rows tell of people."""
+        return False
+
+    @property
+    def training_windows(self) -> int | None:
+        """As many as priors are learned from, or targets are drawn from."""
+        return self.prior.windows if self.prior.estimate or isinstance(self.targets, int) else None
+
+    @property
+    def named_users(self) -> tuple[int | str, ...]:
+        """Targets that the configuration names."""
+        return self.targets if isinstance(self.targets, tuple) else ()
+
+    @classmethod
+    def examples(cls) -> tuple[Reconstruction, ...]:
+        """Two targets on a walk of five cells."""
+        return (cls(horizon=3, tolerance=1, targets=2, prior=KnownPrior(chain=Line(n=5, tau=0.3), windows=2)),)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        n_targets = self.targets if isinstance(self.targets, int) else len(self.targets)
+        if isinstance(self.targets, bool) or n_targets < 1:
+            raise ParameterError("targets", self.targets, "a number of at least 1, or ids")
+        if isinstance(self.targets, int) and self.prior.windows is None:
+            raise ParameterError("prior.windows", None, "given: in how many first windows people are drawn as targets")
+
+    def prepare(self, training: Training | None) -> Mapping[str, Any]:
+        """Choose targets and make their priors."""
+        known = known_targets(self.prior, self.targets, self.seed, training)
+        return {"targets": known.users, "known": known}
+
+    def shards(self, prepared: Mapping[str, Any] | None) -> tuple[Mapping[str, Any] | None, ...]:
+        """Parts of at most ``shard`` targets."""
+        known: KnownTargets = (prepared or self.prepare(None))["known"]
+        firsts = range(0, known.n_targets, self.shard)
+        parts = (known.part(first, min(first + self.shard, known.n_targets)) for first in firsts)
+        return tuple({"targets": part.users, "known": part} for part in parts)
+
+    def start(self, facts: AccountingFacts) -> tuple[tuple[Watched, Outlook], State]:
+        """Nothing released yet."""
+        known: KnownTargets = (facts.training or self.prepare(None))["known"]
+        _check(facts, known)
+        watched = watch(known, self.horizon, self.tolerance)
+        own = Facts(
+            n_cells=facts.n_cells,
+            max_cells=facts.max_cells,
+            max_windows=facts.max_windows,
+            max_block_cells=facts.max_block_cells,
+            n_windows=facts.n_windows,
+        )
+        releasing = Releasing(facts.mechanism, facts.steps)
+        outlook = Outlook(known.places, self.horizon, releasing, own, facts.windows)
+        state: State = {"window": np.asarray(0), "visits": np.zeros(known.n_targets)}
+        state |= {f"outlook.{name}": value for name, value in outlook.start().items()}
+        for number, block in enumerate(watched.blocks):
+            state |= named(number, block.start())
+        return (watched, outlook), state
+
+    def charge(
+        self,
+        release: Release,
+        window: Window,
+        private: Mapping[str, Any],
+        model: tuple[Watched, Outlook],
+        state: State,
+    ) -> tuple[Rows, State]:
+        """Bound what the windows from this one on can tell, then take in what this one told."""
+        watched, outlook = model
+        pure_epsilon(release.charge)  # refuses the unknown
+        missing = [name for name in self.needs if name not in private]
+        if missing:
+            raise UnsupportedEvent(f"reconstruction: window {release.window} comes without {' and '.join(missing)}")
+        cells = np.asarray(private["target_cells"], np.intp)
+        cells = np.where(cells < 0, watched.known.places.n_cells, cells)
+        reading, active = outlook.releasing.reading(release, np.asarray(private["counts"], float))
+        visits = state["visits"] + np.append(active, False)[cells]
+        planned = {name.removeprefix("outlook."): v for name, v in state.items() if name.startswith("outlook.")}
+        coming = outlook.coming(release.window, planned)
+        writer = self._writer(watched.known)
+        rows: Rows = [] if state["window"] else writer.gaps(watched.subjects, watched.gaps)
+        new: State = {"window": np.asarray(release.window), "visits": visits}
+        new |= {f"outlook.{name}": value for name, value in outlook.after(release.window, planned).items()}
+        for number, (block, before) in enumerate(watched.states(state)):
+            subjects = watched.subjects[block.span]
+            rows += writer.coming(subjects, release.window, block.bounds(before, coming))
+            after = block.observe(before, reading, cells[block.span])
+            risk = block.risk(after)
+            if release.window > self.tolerance:
+                rows += writer.realised(subjects, release.window, risk, "provisional")
+            if release.window >= self.horizon:
+                oldest = release.window - self.horizon + 1
+                rows += writer.places(subjects, oldest, risk["marginals"][:, 0].max(axis=-1))
+            new |= named(number, after)
+        return rows + writer.visits(watched.subjects, release.window, visits / release.window), new
+
+    def finish(self, model: tuple[Watched, Outlook], state: State) -> Rows:
+        """Nothing comes after the last release: what is known of the last windows is final."""
+        watched, last = model[0], int(state["window"])
+        writer = self._writer(watched.known)
+        rows: Rows = []
+        for block, beliefs in watched.states(state):
+            if last:
+                subjects, risk = watched.subjects[block.span], block.risk(beliefs)
+                if last > self.tolerance:
+                    rows += writer.realised(subjects, last, risk, "final")
+                # the oldest window of a whole horizon was final before
+                n_steps = risk["marginals"].shape[1]
+                for position in range(int(last >= self.horizon), n_steps):
+                    likeliest = risk["marginals"][:, position].max(axis=-1)
+                    rows += writer.places(subjects, last - n_steps + 1 + position, likeliest)
+        return rows
+
+    def summary(self, model: tuple[Watched, Outlook], state: State) -> dict[str, Any]:
+        """What is assumed."""
+        return {"prior": model[0].known.assumption, "horizon": self.horizon, "tolerance": self.tolerance}
+
+    def _writer(self, known: KnownTargets) -> RowWriter:
+        return RowWriter(known.assumption, self.horizon, self.tolerance)
+
+
+def _check(facts: AccountingFacts, known: KnownTargets) -> None:
+    """Refuse a run in which counts tell more than one place a window."""
+    if facts.max_cells != 1:
+        raise UnsupportedEvent(
+            f"reconstruction: a person may count in {facts.max_cells} cells of a window; with more than one the counts "
+            "tell more than where somebody is, and the bounds would not hold: set bounding.max_cells to 1"
+        )
+    if facts.overlapping:
+        raise UnsupportedEvent("reconstruction: windows overlap, so one moment is in more than one release")
+    if known.places.n_cells != facts.n_cells:
+        raise ParameterError("prior", f"{known.places.n_cells} cells", f"one over the {facts.n_cells} cells of the run")

@@ -123,6 +123,11 @@ class Accountant(Checked, ABC):
         """How many windows at the beginning of the stream `prepare` wants to learn from; None: none."""
         return None
 
+    @property
+    def named_users(self) -> tuple[int | str, ...]:
+        """Ids of people whom the configuration names; `prepare` is told where they are in the training part."""
+        return ()
+
     def prepare(self, training: Training | None) -> Mapping[str, Any] | None:
         """Work out once, where the run is planned, what `start` needs: files are read and priors learned here.
 

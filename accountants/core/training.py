@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,8 @@ class Training:
         Cells of the space.
     share
         Share of all people seen that these are; below 1 where a random part of them was kept to bound memory.
+    named
+        Row of each of the accountant's `Accountant.named_users`, -1 for those who are not here.
 
     Examples
     --------
@@ -35,6 +37,7 @@ class Training:
     users: NDArray[np.int64]
     n_cells: int
     share: float = 1.0
+    named: tuple[int, ...] = ()
 
     @property
     def n_users(self) -> int:
@@ -48,9 +51,7 @@ class Training:
 
     def first(self, n_windows: int) -> Training:
         """The same people in the first ``n_windows`` windows only; those not seen there stay, as rows of -1."""
-        return Training(
-            trajectories=self.trajectories[:, :n_windows], users=self.users, n_cells=self.n_cells, share=self.share
-        )
+        return replace(self, trajectories=self.trajectories[:, :n_windows])
 
     def with_unseen(self) -> NDArray[np.integer[Any]]:
         """Trajectories in which not being seen is a place of its own, with index ``n_cells``."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,36 @@ _PAIRED_SENSORS = 8
 _BISECTIONS = 60
 
 
+@dataclass(frozen=True, eq=False)
+class GenieAhead:
+    """The genie's success after the first window of a horizon: it depends on the priors alone, hence is made once.
+
+    ``values`` is (n_targets, tolerance + 1, n_places), each target's divided by the exponential of its ``log_scale``.
+    """
+
+    values: FloatArray
+    log_scale: FloatArray
+
+
+def genie_ahead(targets: Targets, n_steps: int, tolerance: int) -> GenieAhead:
+    """Follow the genie's equation from the end of the horizon to its first window.
+
+    O(n_targets n_steps tolerance n_places²) time.
+    """
+    values = np.ones((targets.n_targets, tolerance + 1, targets.locations.shape[1]))
+    log_scale = np.zeros(targets.n_targets)
+    for _ in range(n_steps - 1):
+        fewer = np.concatenate([np.zeros_like(values[:, :1]), values[:, :-1]], axis=1)
+        gain = values - fewer
+        useful = gain.any(axis=(0, 2))
+        values = targets.expected(fewer)
+        values[:, useful] += targets.best_next(np.ascontiguousarray(gain[:, useful]))
+        top = values.max(axis=(1, 2))
+        log_scale += np.log(top)
+        values = np.maximum(values / top[:, None, None], _FLOOR)
+    return GenieAhead(values, log_scale)
+
+
 def horizon_bounds(
     targets: Targets,
     start: FloatArray,
@@ -33,6 +64,7 @@ def horizon_bounds(
     tolerance: int,
     noise: str | None = None,
     scale: Any = None,
+    ahead: GenieAhead | None = None,
 ) -> dict[str, FloatArray]:
     """Bounds on what any attack on the coming windows can achieve, for every target.
 
@@ -44,11 +76,13 @@ def horizon_bounds(
         (n_targets, n_places) belief about the first coming window, from `predict`.
     sensors, tolerance, noise, scale
         As for `success_upper_bound`, for the coming windows.
+    ahead
+        From `genie_ahead`, where the same targets are bounded again and again over as many windows.
 
     Returns
     -------
     ``loose``, ``tight``, ``leakage`` and ``best``, and what they are made of: ``ball``, ``information`` (nats) and
-    ``entropy`` (nats); each (n_targets,). O(n_targets T tolerance n_places²) time.
+    ``entropy`` (nats); each (n_targets,). O(n_targets T n_places²) time, and that of `genie_ahead` if it is left out.
 
     Examples
     --------
@@ -66,11 +100,12 @@ def horizon_bounds(
     marginals[0] = start
     for step in range(1, n_steps):
         marginals[step] = targets.forward(marginals[step - 1][:, None, :])[:, 0]
-    log_ball = _log_balls(targets, marginals, tolerance)
+    log_ball = _log_balls(targets, marginals, tolerance, ahead)
     places = [_places(targets, window) for window in active]
     information = _raw_information(targets, marginals, places)
     information = np.minimum(information, _noisy_information(marginals, active, places, noise, scales))
-    entropy: FloatArray = entr(start).sum(axis=1) + (marginals[:-1] * targets.move_entropy).sum(axis=(0, 2))
+    moves = [(marginal * targets.move_entropy).sum(axis=1) for marginal in marginals[:-1]]
+    entropy: FloatArray = sum(moves, start=entr(start).sum(axis=1))
     information = np.minimum(information, entropy)
     log_leakage = _log_leakage(marginals, active, places, noise, scales)
     values = {
@@ -83,29 +118,18 @@ def horizon_bounds(
     return result | {"ball": np.exp(log_ball), "information": information, "entropy": entropy}
 
 
-def _log_balls(targets: Targets, marginals: FloatArray, tolerance: int) -> FloatArray:
+def _log_balls(targets: Targets, marginals: FloatArray, tolerance: int, ahead: GenieAhead | None) -> FloatArray:
     """ln of the smaller of the genie ball and the first-moment ball of every target."""
-    n_steps, n_targets, n_places = marginals.shape
+    n_steps, n_targets, _ = marginals.shape
     if tolerance >= n_steps:
         return np.zeros(n_targets)
-    values = np.ones((n_targets, tolerance + 1, n_places))
-    log_scale = np.zeros(n_targets)
-    for step in range(n_steps - 1, -1, -1):
-        fewer = np.concatenate([np.zeros_like(values[:, :1]), values[:, :-1]], axis=1)
-        gain = values - fewer
-        if step == 0:
-            weight = marginals[0][:, None, :]
-            total = (weight * fewer).sum(axis=-1) + (weight * gain).max(axis=-1)
-            genie = np.log(total[:, -1]) + log_scale
-            break
-        useful = gain.any(axis=(0, 2))
-        values = targets.expected(fewer)
-        values[:, useful] += targets.best_next(np.ascontiguousarray(gain[:, useful]))
-        top = values.max(axis=(1, 2))
-        log_scale += np.log(top)
-        values = np.maximum(values / top[:, None, None], _FLOOR)
-    moment = np.log(marginals.max(axis=-1).sum(axis=0) / (n_steps - tolerance))
-    return np.asarray(np.minimum(0.0, np.minimum(genie, moment)))
+    ahead = ahead or genie_ahead(targets, n_steps, tolerance)
+    weight = marginals[0]
+    fewer = ahead.values[:, -2] if tolerance else np.zeros_like(weight)
+    gain = ahead.values[:, -1] - fewer
+    genie = np.log((weight * fewer).sum(axis=-1) + (weight * gain).max(axis=-1)) + ahead.log_scale
+    hits = sum(marginal.max(axis=-1) for marginal in marginals)
+    return np.asarray(np.minimum(0.0, np.minimum(genie, np.log(hits / (n_steps - tolerance)))))
 
 
 def _places(targets: Targets, window: IntArray) -> tuple[IntArray, NDArray[np.bool_]]:
@@ -190,11 +214,11 @@ def _log_leakage(
         n_seen = np.count_nonzero(_seen(marginals[step], place), axis=1)
         raw[step] = np.log(n_seen + (n_seen < np.count_nonzero(marginals[step], axis=1)))
     if noise == "pure_dp":
-        return np.asarray(np.minimum(raw.sum(axis=0), scales.max(axis=1).sum()))
+        return np.asarray(np.minimum(sum(raw), scales.max(axis=1).sum()))
     if noise in ADDITIVE:
         noisy = [log_capacity(str(noise), scale[window]) for scale, window in zip(scales, active)]
         raw = np.minimum(raw, np.array(noisy)[:, None])
-    return np.asarray(raw.sum(axis=0))
+    return np.asarray(sum(raw))
 
 
 def _loose(n_locations: int, n_steps: int, tolerance: int, entropy: FloatArray, information: FloatArray) -> FloatArray:

@@ -42,8 +42,10 @@ class Targets:
     n_locations: int
 
     @classmethod
-    def of(cls, priors: Sequence[MarkovPrior]) -> Targets:
+    def of(cls, priors: Sequence[MarkovPrior], n_places: int | None = None) -> Targets:
         """Put priors side by side; one prior given many times is stored once.
+
+        ``n_places`` pads further than needed, so that figures of a part of the targets are those of all, bit by bit.
 
         >>> stay = MarkovPrior([0, 1, 0], np.eye(3))
         >>> Targets.of([stay, MarkovPrior([0.5, 0, 0.5], np.eye(3))]).locations
@@ -53,7 +55,7 @@ class Targets:
         if not priors or len({prior.n_locations for prior in priors}) > 1:
             raise ParameterError("priors", f"{len(priors)} priors", "at least one, all over the same locations")
         small = [prior.reduced for prior in priors]
-        n_places = max(reached.size for _, reached in small)
+        n_places = max([n_places or 0, *(reached.size for _, reached in small)])
         is_shared = all(prior is priors[0] for prior in priors)
         locations = np.full((len(priors), n_places), -1, dtype=np.intp)
         initial = np.zeros((len(priors), n_places))
@@ -83,14 +85,10 @@ class Targets:
 
     def forward(self, rows: FloatArray) -> FloatArray:
         """One window on: rows (n_targets, k, n_places) times each target's transition matrix."""
-        if len(self.transition) == 1:
-            return np.asarray((rows.reshape(-1, rows.shape[-1]) @ self.transition[0]).reshape(rows.shape))
         return np.asarray(rows @ self.transition)
 
     def expected(self, rows: FloatArray) -> FloatArray:
         """One window back: Σ over x' of P[x, x'] rows[x']."""
-        if len(self.transition) == 1:
-            return np.asarray((rows.reshape(-1, rows.shape[-1]) @ self.transition[0].T).reshape(rows.shape))
         return np.asarray(rows @ self._transposed)
 
     def best_next(self, rows: FloatArray) -> FloatArray:
