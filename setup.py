@@ -25,6 +25,7 @@ EXTRAS = {
     "opendp": ["opendp>=0.14"],
     "test": [*TEST, "h3>=4,<5", "opendp>=0.14"],
     "dev": [*TEST, "mypy>=1.14", "ruff>=0.9", "types-PyYAML"],
+    "browser": ["axe-core-python>=0.1", "selenium>=4.20"],
     "plot": ["matplotlib>=3.9"],
     "bench": ["duckdb>=1.1", "pandas>=2.2"],
 }

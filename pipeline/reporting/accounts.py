@@ -12,7 +12,6 @@ import polars as pl
 from pipeline.reporting.files import RunFiles
 from pipeline.reporting.packed import pack
 from pipeline.reporting.treatment import Treatment, treatment
-from pipeline.reporting.words import phrase
 
 #: Up to so many subjects each has its own line.
 MOST_LINES = 4
@@ -127,13 +126,14 @@ def _chart(
     known: Treatment, title: str, panel: list[tuple[str, pl.DataFrame]], whole: pl.DataFrame, windows: pl.Series
 ) -> dict[str, Any]:
     lines = [line for name, named in panel for line in _lines(known, name, named, windows)]
+    lines.sort(key=lambda line: line["hidden"])
     units = dict.fromkeys(named["unit"][0] for _, named in panel)
     compared = dict.fromkeys(text for _, named in panel for text in named["adjacency"].unique(maintain_order=True))
     rules = [{"label": label, "value": value} for label, value in known.rules if known.rules]
     shown = {name for name, _ in panel}
     for row in whole.iter_rows(named=True):
         if known.is_rule(row["name"], shown) and math.isfinite(row["value"]):
-            rules.append({"label": phrase(row["name"]), "value": row["value"]})
+            rules.append({"label": known.label(row["name"]), "value": row["value"]})
     return {
         "id": f"{panel[0][1]['accountant'][0]}-{title}",
         "title": title,
@@ -151,7 +151,7 @@ def _chart(
 
 def _lines(known: Treatment, name: str, named: pl.DataFrame, windows: pl.Series) -> list[dict[str, Any]]:
     """A line for each stream and subject, or bands of quantiles over many subjects."""
-    base = {"name": name, "hidden": known.is_hidden(name)}
+    base = {"name": name, "hidden": name in known.hidden, "stacked": name in known.stacked}
     several = named["stream"].n_unique() > 1
     subjects = named.select("stream", "subject").unique(maintain_order=True).rows()
     if len(subjects) > MOST_LINES:
@@ -159,12 +159,12 @@ def _lines(known: Treatment, name: str, named: pl.DataFrame, windows: pl.Series)
             [pl.col("value").quantile(q, "linear").alias(f"q{i}") for i, q in enumerate(QUANTILES)]
         )
         columns = {f"q{i}": _along(found, f"q{i}", windows) for i in range(len(QUANTILES))}
-        label = f"{phrase(name)} · median of {len(subjects):,}"
+        label = f"{known.label(name)} · median of {len(subjects):,}"
         return [base | {"label": label, "value": columns["q2"], "quantiles": columns}]
     lines = []
     for stream, subject in subjects:
         own = named.filter((pl.col("stream") == stream) & (pl.col("subject") == subject))
-        words = [phrase(name), *([stream] if several else []), *([subject] if len(subjects) > 1 else [])]
+        words = [known.label(name), *([stream] if several else []), *([subject] if len(subjects) > 1 else [])]
         line = base | {"label": " · ".join(words), "value": _along(own, "value", windows)}
         if own["high"].is_not_null().any():
             line |= {side: _along(own, side, windows) for side in ("low", "high")}

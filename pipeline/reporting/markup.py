@@ -54,4 +54,4 @@ def table(columns: list[str], rows: Sequence[Sequence[Cell]], caption: str) -> H
 def _cell(cell: Cell) -> Html:
     if isinstance(cell, tuple):
         return element("td", cell[0], class_="number", data_value=repr(float(cell[1])))
-    return element("td", cell)
+    return element("td", cell, class_="long" if len(cell) > 40 else "brief" if len(cell) < 14 else None)

@@ -9,6 +9,7 @@ import yaml
 from pipeline.reporting.accounts import Figure
 from pipeline.reporting.markup import Cell, Html, element, join, table
 from pipeline.reporting.run_data import RunData
+from pipeline.reporting.treatment import treatment
 from pipeline.reporting.verdict import users_sentence
 from pipeline.reporting.words import number, phrase
 
@@ -25,7 +26,7 @@ def figures_table(figures: list[Figure]) -> Html | None:
     rows: list[list[Cell]] = [
         [
             figure.accountant,
-            phrase(figure.name),
+            treatment(figure.accountant).label(figure.name),
             (number(figure.value), figure.value),
             figure.unit,
             "whole run" if figure.window is None else f"window {figure.window:,}",
@@ -110,10 +111,19 @@ def configuration_yaml(run: RunData) -> str:
     seed = (run.files.operator or {}).get("noise", {}).get("seed")
     if seed is not None:
         configuration["seed"] = seed
-    ordered = {key: configuration.pop(key) for key in SECTIONS if key in configuration} | configuration
+    ordered = _type_first({key: configuration.pop(key) for key in SECTIONS if key in configuration} | configuration)
     note = "" if run.files.public["mode"] == "simulation" else "# add: noise_key: FILE\n"
     written: str = yaml.safe_dump(ordered, sort_keys=False, allow_unicode=True, width=110)
     return note + written
+
+
+def _type_first(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_type_first(entry) for entry in value]
+    if not isinstance(value, dict):
+        return value
+    first = {"type": value["type"]} if "type" in value else {}
+    return first | {key: _type_first(entry) for key, entry in value.items()}
 
 
 def _definitions(facts: dict[str, str]) -> Html:

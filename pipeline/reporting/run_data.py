@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from evaluation.utility import METRICS
 from mechanisms.core.errors import PenstockError
 from pipeline.reporting.accounts import Figure, charts, figures, read_accounts
 from pipeline.reporting.counts import Counts, counts
@@ -96,8 +97,11 @@ class RunData:
             values = np.full(len(windows), np.nan)
             values[np.searchsorted(windows, inside["window"].to_numpy())] = inside["value"].to_numpy()
             line = {"name": metric, "label": phrase(str(metric)), "value": pack(values)}
-            title = f"Utility: {phrase(str(metric))}"
-            made.append({"id": f"utility-{metric}", "title": title, "unit": "", "lines": [line], "style": "line"})
+            about = METRICS[str(metric)]
+            title = f"Utility: {phrase(about.function.__name__)}"
+            made.append(
+                {"id": f"utility-{metric}", "title": title, "unit": about.unit, "note": about.help, "lines": [line]}
+            )
         return made
 
     def _cell_metrics(self, known: Counts) -> list[dict[str, Any]]:

@@ -30,6 +30,10 @@ class Treatment:
         Names of whole-run figures that belong on top of the page, the first one found of each entry.
     adversary
         Against whom the figures hold, in words.
+    labels
+        What names mean to people.
+    stacked
+        Names whose values add up to something: drawn as areas on top of one another.
     """
 
     title: str = ""
@@ -42,6 +46,12 @@ class Treatment:
     domain: tuple[float, float] | None = None
     headline: tuple[tuple[str, ...], ...] = ()
     adversary: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    stacked: tuple[str, ...] = ()
+
+    def label(self, name: str) -> str:
+        """A name as people read it."""
+        return self.labels.get(name, name.replace("_", " "))
 
     def panel(self, name: str, unit: str) -> str:
         """Title of the chart that a name belongs to: figures of different units never share an axis."""
@@ -49,10 +59,6 @@ class Treatment:
             if name.startswith(beginning):
                 return title if unit.startswith("nats") else f"{title}, {unit}"
         return self.title if unit.startswith("nats") else f"{self.title}, {unit}"
-
-    def is_hidden(self, name: str) -> bool:
-        """Whether a line is shown on request only."""
-        return name in self.hidden
 
     def is_rule(self, name: str, shown: set[str]) -> bool:
         """Whether a whole-run figure is worth a horizontal line in a chart of the names shown."""
@@ -71,6 +77,14 @@ KNOWN = {
         style="step",
         hidden=("landmark_loss", "period_landmarks", "period_loss"),
         headline=(("period_loss", "budget_spent"),),
+        labels={
+            "epsilon": "ε of the window",
+            "budget_spent": "spent",
+            "budget_left": "left",
+            "period_loss": "loss of a budget period",
+            "period_landmarks": "loss of the landmarks of a period",
+        },
+        stacked=("budget_spent", "budget_left"),
         adversary="whoever sees all releases and knows everything but one person's visits in the landmark windows "
         "of a period and in any one other window",
     ),
@@ -85,6 +99,19 @@ KNOWN = {
             "user_": "Loss of a whole person",
         },
         headline=(("user_epsilon_pld", "user_epsilon_rdp", "user_epsilon"), ("w_event_epsilon", "event_epsilon")),
+        labels={
+            "event_epsilon": "one event, pure",
+            "event_epsilon_rdp": "one event, (ε, δ) by Rényi",
+            "w_event_epsilon": "any w windows, pure",
+            "w_event_epsilon_rdp": "any w windows, (ε, δ) by Rényi",
+            "user_epsilon": "a whole person, pure",
+            "user_epsilon_rdp": "a whole person, (ε, δ) by Rényi",
+            "user_epsilon_advanced": "a whole person, (ε, δ) by advanced composition",
+            "user_epsilon_pld": "a whole person, (ε, δ) by loss distributions",
+            "user_epsilon_classical": "a whole person, classical Gaussian formula",
+            "user_rho": "a whole person, ρ",
+        },
+        hidden=("user_epsilon_advanced",),
         adversary="whoever sees all releases and knows everything but one person's events",
     ),
     "temporal": Treatment(
@@ -94,6 +121,13 @@ KNOWN = {
         order=30,
         hidden=("landmark_loss", "largest_landmark_loss"),
         headline=(("largest_total_loss", "total_loss"), ("supremum",)),
+        labels={
+            "backward_loss": "backward",
+            "forward_loss": "forward",
+            "total_loss": "total",
+            "largest_total_loss": "largest temporal loss of a window",
+            "supremum": "temporal loss if it went on for ever",
+        },
         adversary="whoever also knows how people move from window to window",
     ),
     "reconstruction": Treatment(

@@ -6,18 +6,12 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from evaluation.utility import METRICS
 from pipeline.reporting.accounts import Figure
 from pipeline.reporting.markup import Html, element, join
 from pipeline.reporting.run_data import RunData
 from pipeline.reporting.treatment import treatment
 from pipeline.reporting.words import moment, number, phrase, plural
-
-#: Of its unit, what most people do not read from the name.
-METRICS = {
-    "mae": ("Mean absolute error", "people a cell and window"),
-    "mre": ("Mean relative error", "of the true count"),
-    "pearson": ("Correlation with the truth", "Pearson, mean over cells"),
-}
 
 
 @dataclass(frozen=True)
@@ -45,7 +39,7 @@ def verdict(run: RunData) -> Html:
         element(
             "div",
             element("dt", headline.label),
-            element("dd", element("span", headline.value, class_="value"), " ", headline.unit),
+            element("dd", element("span", headline.value, class_="value"), element("span", headline.unit)),
             element("dd", headline.note, class_="note") if headline.note else None,
         )
         for headline in headlines(run)
@@ -84,12 +78,12 @@ def _safe_for(guarantee: dict[str, str], configuration: dict[str, Any]) -> Html:
     if amount is not None and "ε-differential privacy" in statement and "δ" not in statement:
         statement = f"{statement}, with ε = {number(amount)} nats"
         bounded = (
-            " Whoever sees everything that was released, whatever else he knows, becomes at most "
-            f"{number(math.exp(amount), 3)} times surer that this was in the data, or that it was not."
+            " For whoever sees everything that was released, whatever else they know, the odds that this was in the "
+            f"data change by a factor of at most {number(math.exp(amount), 3)}."
         )
     return element(
         "p",
-        element("strong", f"{statement[0]}{statement[1:]}. "),
+        element("strong", f"{statement}. "),
         f"Protected is {guarantee['unit']}.{bounded} Neighbours: {guarantee['neighbours']}. "
         f"Mechanism: {name}. Proof: {guarantee['theorem']}.",
     )
@@ -119,13 +113,13 @@ def headlines(run: RunData) -> list[Headline]:
 
 
 def _headline(figure: Figure) -> Headline:
-    worst = "" if figure.window is None else "Worst: "
+    worst = "" if figure.window is None else ", worst"
     adversary = treatment(figure.accountant).adversary
     against = f"Against {adversary}." if adversary else f"Compared: {figure.adjacency}."
     value = number(figure.value)
     if figure.high is not None and figure.high > figure.value:
         value += f" to {number(figure.high)}"
-    label = f"{worst}{phrase(figure.name)}"
+    label = treatment(figure.accountant).label(figure.name) + worst
     provisional = "" if figure.final else " Provisional: later releases can still change it."
     many = f" The worst of {figure.n_subjects:,}." if figure.n_subjects > 1 else ""
     return Headline(label[0].upper() + label[1:], value, figure.unit, against + many + provisional)
@@ -134,8 +128,9 @@ def _headline(figure: Figure) -> Headline:
 def _utility(run: RunData) -> list[Headline]:
     found = []
     for name, value in ((run.files.operator or {}).get("utility") or {}).items():
-        label, unit = METRICS.get(name, (phrase(name).capitalize(), ""))
-        found.append(Headline(label, number(value), unit, "Released against true counts, over the whole run."))
+        metric = METRICS[name]
+        label = phrase(metric.function.__name__).capitalize()
+        found.append(Headline(label, number(value), metric.unit, metric.help))
     return found
 
 

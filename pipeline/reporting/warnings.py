@@ -120,14 +120,14 @@ def _budget(run: RunData) -> list[Notice]:
         rows = run.accounts.filter((pl.col("name") == name) & pl.col("window").is_not_null())
         if rows.is_empty():
             return []
-        last[name] = rows.sort("window")["value"][-1]
+        last[name] = rows.sort("window", maintain_order=True)["value"][-1]
     total = last["budget_left"] + last["budget_spent"]
     if last["budget_left"] > NEARLY * total:
         return []
     left = "all" if last["budget_left"] <= 1e-9 * total else percent(last["budget_spent"], total)
     text = (
         f"At the last window {left} of the period's {number(total)} nats is spent. A budget schedule plans for that; "
-        "any further release in this period would be refused or stop the run."
+        "any further charge in this period would be refused or stop the run."
     )
     return [Notice("note", "budget spent" if left == "all" else "budget nearly spent", text)]
 

@@ -52,10 +52,10 @@ def moment(milliseconds: float, time_zone: str) -> str:
     Examples
     --------
     >>> moment(1704067200000, "Europe/Berlin")
-    '1 January 2024, 01:00'
+    '1\xa0January\xa02024,\xa001:00'
     """
     at = datetime.fromtimestamp(milliseconds / 1000, UTC).astimezone(ZoneInfo(time_zone))
-    return f"{at.day} {at:%B %Y, %H:%M}"
+    return f"{at.day} {at:%B %Y, %H:%M}".replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def phrase(name: str) -> str:

@@ -23,7 +23,8 @@ class Chart {
   }
 
   setLines(lines) {
-    this.lines = lines.map((line, i) => ({ ...line, colour: i % 6 }));
+    this.lines = lines.map((line, i) => ({ ...line, colour: line.ink ?? i % 6 }));
+    this.stack();
     this.legend.replaceChildren(...this.lines.map((line) => this.key(line)));
     this.draw();
   }
@@ -38,10 +39,25 @@ class Chart {
       onclick: (event) => {
         line.hidden = !line.hidden;
         event.currentTarget.setAttribute("aria-pressed", String(!line.hidden));
+        this.stack();
         this.draw();
       },
-    }, swatch, line.label, line.now);
+    }, swatch, html("span", { class: "name" }, line.label), line.now);
   }
+
+  // Stacked lines begin where the ones before them end.
+  stack() {
+    const sum = new Float64Array(this.axis.counts.nWindows);
+    for (const line of this.lines) {
+      if (!line.stacked || line.hidden) continue;
+      line.base = sum.slice();
+      line.value.forEach((v, i) => { sum[i] += v || 0; });
+      line.top = sum.slice();
+    }
+  }
+
+  // Where a line is drawn.
+  drawn(line) { return line.stacked ? line.top : line.value; }
 
   // A figure that only some windows have is drawn as dots.
   sparse(line) {
@@ -81,7 +97,7 @@ class Chart {
     let low = Math.min(0, ...forced), high = Math.max(0, ...forced, ...rules);
     if (this.about.domain && this.about.domain[0] > 0) low = this.about.domain[0];
     for (const line of this.visible()) {
-      const sides = [line.value, line.high, line.low, line.quantiles && line.quantiles.q0, line.quantiles && line.quantiles.q4];
+      const sides = [this.drawn(line), line.high, line.low, line.quantiles && line.quantiles.q0, line.quantiles && line.quantiles.q4];
       for (const side of sides) {
         for (let i = this.first; side && i <= this.last; i++) {
           if (!Number.isFinite(side[i])) continue;
@@ -91,11 +107,11 @@ class Chart {
       }
     }
     if (high <= low) high = low + 1;
-    this.ticks = niceTicks(low, high, 4);
+    this.ticks = niceTicks(low, high, 5);
     const step = this.ticks[1] - this.ticks[0] || 1;
     this.low = Math.min(low, this.ticks[0]);
     this.high = high > this.ticks.at(-1) + step * 0.3 ? this.ticks.at(-1) + step : Math.max(high, this.ticks.at(-1));
-    this.ticks = niceTicks(this.low, this.high, 4).filter((tick) => tick <= this.high + step * 1e-6);
+    this.ticks = niceTicks(this.low, this.high, 5).filter((tick) => tick <= this.high + step * 1e-6);
   }
 
   grid() {
@@ -143,7 +159,8 @@ class Chart {
       }
       return made;
     }
-    made.push(svg("path", { class: `line l${line.colour}`, d: this.path(line.value) }));
+    if (line.stacked) made.push(svg("path", { class: `area f${line.colour}`, d: this.blocks(line) }));
+    made.push(svg("path", { class: `line l${line.colour}`, d: this.path(this.drawn(line)) }));
     return made;
   }
 
@@ -160,6 +177,13 @@ class Chart {
       pen = true;
     }
     return written.join("");
+  }
+
+  // One column a window, from the base of a stacked line to its top.
+  blocks(line) {
+    const { start, end } = this.axis.counts;
+    const shown = this.steps(line.value).filter((i) => Number.isFinite(line.value[i]));
+    return shown.map((i) => `M${this.x(start[i]).toFixed(1)} ${this.y(line.base[i]).toFixed(1)}V${this.y(line.top[i]).toFixed(1)}H${this.x(end[i]).toFixed(1)}V${this.y(line.base[i]).toFixed(1)}Z`).join("");
   }
 
   // The windows to draw: all, or the lowest and the highest of each pixel where there are many more than pixels.
@@ -197,7 +221,7 @@ class Chart {
     if (time < from || time > until) { this.pointer.replaceChildren(); return; }
     const x = this.x(time);
     const dots = this.visible().filter((line) => Number.isFinite(line.value[at])).map((line) =>
-      svg("circle", { class: `dot f${line.colour}`, cx: x, cy: this.y(line.value[at]), r: 4 }));
+      svg("circle", { class: `dot f${line.colour}`, cx: x, cy: this.y(this.drawn(line)[at]), r: 4 }));
     this.pointer.replaceChildren(svg("line", { class: "cursor", x1: x, x2: x, y1: TOP, y2: HEIGHT - BOTTOM }), ...dots);
   }
 

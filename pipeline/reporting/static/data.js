@@ -39,6 +39,13 @@ class Counts {
     return totals.reduce((best, total, cell) => (total > totals[best] ? cell : best), 0);
   }
 
+  // The cell with the most people released over the whole run.
+  busiest() {
+    const totals = new Float64Array(this.nCells);
+    this.released.forEach((value, i) => { totals[i % this.nCells] += value || 0; });
+    return totals.reduce((best, total, cell) => (total > totals[best] ? cell : best), 0);
+  }
+
   marginOf(row, cell) {
     return this.margin.length === this.nWindows ? this.margin[row] : this.margin[row * this.nCells + cell];
   }

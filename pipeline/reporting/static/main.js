@@ -58,13 +58,14 @@ function countChart(axis) {
     html("option", { value: -1 }, "All cells together"), ...counts.cells.map((name, cell) => html("option", { value: cell }, name)));
   const lines = () => {
     const { cell } = axis;
-    const released = { label: "released", value: counts.along(counts.released, cell) };
+    const released = { label: "released", ink: 0, value: counts.along(counts.released, cell) };
     if (cell >= 0 && counts.margin.some((m) => m > 0)) {
       const side = (sign) => released.value.map((v, i) => v + sign * counts.marginOf(i, cell));
       Object.assign(released, { low: side(-1), high: side(1) });
     }
-    return counts.truth ? [{ label: "true", value: counts.along(counts.truth, cell) }, released] : [released];
+    return counts.truth ? [{ label: "true", value: counts.along(counts.truth, cell), ink: "t" }, released] : [released];
   };
+  chooser.value = axis.cell;
   chooser.value = axis.cell;
   const chart = new Chart(axis, {
     id: "counts", title: counts.truth ? "True and released counts" : "Released counts", unit: "people", lines: lines(), tools: [chooser],
@@ -84,7 +85,7 @@ function maps(axis, geometry) {
     return n ? total / n : NaN;
   };
   const of = (matrix) => (row, cell) => matrix[row * nCells + cell];
-  const breaks = quantileBreaks(truth || released);
+  const breaks = squareBreaks(truth || released);
   const quantities = [{ title: "Released", unit: "people", scheme: "s", breaks, value: of(released), mean: mean(of(released)) }];
   if (truth) {
     const apart = (row, cell) => released[row * nCells + cell] - truth[row * nCells + cell];
@@ -108,7 +109,9 @@ function maps(axis, geometry) {
 function explore(place, data) {
   const counts = new Counts(data.counts);
   const axis = new TimeAxis(counts, data.time_zone);
+  const totals = counts.along(counts.released, -1);
   axis.cell = counts.busiest();
+  axis.at = totals.indexOf(Math.max(...totals));
   const chart = countChart(axis);
   const charts = [chart];
   if (counts.truth) {
@@ -117,7 +120,7 @@ function explore(place, data) {
   charts.push(...data.utility.map((about) => new Chart(axis, about)));
   const books = data.accounts.map((about) => new Chart(axis, about));
   place.replaceChildren(
-    html("h2", {}, "Over time"), toolbar(axis, counts.along(counts.released, -1)), ...charts.map((c) => c.node),
+    html("h2", {}, "Over time"), toolbar(axis, totals), ...charts.map((c) => c.node),
     ...(books.length ? [html("h2", {}, "What it cost"), ...books.map((c) => c.node)] : []),
     maps(axis, data.geometry), windowsTable(axis), cellsTable(axis, data.cell_metrics));
   return axis;

@@ -2,19 +2,19 @@
 
 const STEPS = 9;
 
-// Upper ends of all steps but the last: quantiles of all values, so that a few busy cells do not hide the rest.
-function quantileBreaks(values) {
+// Upper ends of all steps but the last, growing with the square so that a few busy cells do not hide the rest.
+function squareBreaks(values) {
   const sorted = Float64Array.from(values.filter((v) => v > 0)).sort();
-  if (!sorted.length) return [0];
-  const breaks = Array.from({ length: STEPS - 1 }, (_, i) => Number(sorted[Math.floor(((i + 0.5) / (STEPS - 1)) * (sorted.length - 1))].toPrecision(2)));
-  return [...new Set([0, ...breaks])].slice(0, STEPS - 1);
+  const most = sorted.length ? sorted[Math.floor(0.995 * (sorted.length - 1))] : 1;
+  const breaks = Array.from({ length: STEPS - 1 }, (_, i) => Number((most * ((i + 1) / STEPS) ** 2).toPrecision(most < 100 ? 1 : 2)));
+  return [...new Set(breaks)];
 }
 
 // Steps of equal width around 0, as far as 98 % of all values reach.
 function evenBreaks(values) {
   const sizes = Float64Array.from(values.map(Math.abs).filter((v) => !Number.isNaN(v))).sort();
-  const most = Number((sizes[Math.floor(sizes.length * 0.98)] || 1).toPrecision(2));
-  return Array.from({ length: STEPS - 1 }, (_, i) => (most * (2 * i - (STEPS - 2))) / (STEPS - 2));
+  const ticks = niceTicks(0, sizes[Math.floor(sizes.length * 0.98)] || 1, STEPS / 2);
+  return Array.from({ length: STEPS - 1 }, (_, i) => ticks[1] * (i - (STEPS - 2) / 2));
 }
 
 class CellMap {

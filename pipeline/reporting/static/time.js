@@ -81,7 +81,7 @@ class TimeAxis {
   ticks(width) {
     const minute = 60000, hour = 3600000, day = 86400000;
     const steps = [minute, 5 * minute, 15 * minute, hour, 3 * hour, 6 * hour, 12 * hour, day, 2 * day, 7 * day, 14 * day, 30 * day, 91 * day, 365 * day];
-    const wanted = (this.until - this.from) / Math.max(2, width / 90);
+    const wanted = (this.until - this.from) / Math.max(2, width / 72);
     const step = steps.find((s) => s >= wanted) || steps.at(-1);
     const shift = this.offset(this.from);
     // Weeks begin on Monday: 1970-01-05 was one.

@@ -1,0 +1,109 @@
+"""Run folders made by hand: any accountant, any name, any size, without running anything."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.tables import ACCOUNTS, RELEASES, TRUTH, UTILITY
+
+START = int(datetime(2024, 1, 1, tzinfo=UTC).timestamp() * 1000)
+HOUR = 3_600_000
+
+
+def account(accountant: str, name: str, window: int | None, value: float, **others: Any) -> dict[str, Any]:
+    """One row of the books."""
+    row = {"stream": "main", "accountant": accountant, "subject": "everybody", "window": window, "name": name}
+    row |= {"value": value, "low": None, "high": None, "unit": "nats", "adjacency": "one window", "status": "final"}
+    return row | others
+
+
+def run_folder(
+    folder: Path,
+    n_windows: int = 24,
+    cells: tuple[str, ...] = ("a", "b", "c", "d"),
+    accounts: tuple[dict[str, Any], ...] = (),
+    operator_accounts: tuple[dict[str, Any], ...] = (),
+    refused: tuple[int, ...] = (),
+    space: dict[str, Any] | None = None,
+    truth: bool = True,
+    public: dict[str, Any] | None = None,
+    operator: dict[str, Any] | None = None,
+    configuration: dict[str, Any] | None = None,
+) -> Path:
+    """Write the files of a run whose counts are window + cell and whose errors are 1."""
+    n_cells = len(cells)
+    window = np.repeat(np.arange(1, n_windows + 1), n_cells)
+    counts = window + np.tile(np.arange(n_cells), n_windows)
+    start = START + (window - 1) * HOUR
+    shared = {
+        "stream": np.full(window.size, "main"),
+        "window": window,
+        "window_start": start,
+        "window_end": start + HOUR,
+        "cell": np.tile(np.array(cells, object), n_windows),
+    }
+    released = shared | {
+        "value": counts + 1.0,
+        "epsilon": np.full(window.size, 0.5),
+        "rho": np.full(window.size, 0.125),
+        "noise": np.full(window.size, "laplace"),
+        "scale": np.full(window.size, 2.0),
+        "landmark": np.isin(window, (3, 4, 9)),
+        "action": np.where(np.isin(window, refused), "refused", "published"),
+        "repeats": pa.array(np.zeros(window.size, np.int64), mask=np.ones(window.size, bool)),
+        "available_at": start + HOUR,
+    }
+    _write(folder / "public" / "releases.parquet", released, RELEASES)
+    _write(folder / "public" / "accounts.parquet", list(accounts), ACCOUNTS)
+    _write(folder / "operator" / "accounts.parquet", list(operator_accounts), ACCOUNTS)
+    if truth:
+        _write(folder / "operator" / "truth.parquet", shared | {"count": counts, "bounded": counts}, TRUTH)
+        metric = {"stream": "main", "metric": "kendall_tau", "scope": "window", "low": None, "high": None}
+        rows = [metric | {"window": w, "value": 1.0} for w in range(1, n_windows + 1)]
+        _write(folder / "operator" / "utility.parquet", rows, UTILITY)
+    _manifests(folder, cells, n_windows, space, public or {}, operator or {}, configuration or {})
+    return folder
+
+
+def _write(path: Path, rows: Any, schema: pa.Schema) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(rows, dict):
+        table = pa.table([pa.array(rows[field.name]).cast(field.type) for field in schema], schema=schema)
+    else:
+        table = pa.Table.from_pylist(rows, schema=schema)
+    pq.write_table(table, path)
+
+
+def _manifests(folder: Path, cells: Any, n_windows: int, space: Any, public: Any, operator: Any, changes: Any) -> None:
+    configuration = {
+        "name": "by-hand",
+        "mode": "simulation",
+        "source": {"type": "synthetic", "from": "2024-01-01T00:00:00Z", "until": "2024-01-02T00:00:00Z"},
+        "space": space or {"type": "places", "list": list(cells), "elsewhere": False},
+        "windows": {"type": "fixed", "size": "1h"},
+        "bounding": {"max_cells": 1},
+        "mechanism": [{"type": "laplace", "epsilon": 0.5}],
+        "accountants": [{"type": "landmark_budget", "budget": 5.0}],
+        "output": {"path": str(folder)},
+    } | changes
+    guarantee = {
+        "mechanism": "laplace",
+        "guarantee": "ε-differential privacy per window",
+        "unit": "all of one user's events in one window",
+        "neighbours": "add or remove the unit",
+        "theorem": "Dwork, McSherry, Nissim, Smith 2006",
+    }
+    shared = {"configuration": configuration, "configuration_digest": "0" * 64, "versions": {"penstock": "0.1.0"}}
+    told = {"name": "by-hand", "mode": "simulation", "notice": "Unfit.", "guarantee": [guarantee], "windows": n_windows}
+    rows = {"rows": 100, "used": 90, "duplicates": 10, "late": 0, "out_of_area": 10, "out_of_time": 0, "rejected": 0}
+    kept = {"rows": rows | {"rejected_by_reason": {}}, "noise": {"seed": 3}, "exit": {"code": 0, "reason": "done"}}
+    kept |= {"inputs": {"events.csv": "f" * 64}, "seconds": {"pipeline": 1.5}, "utility": {"kendall_tau": 1.0}}
+    (folder / "public" / "manifest.json").write_text(json.dumps(shared | told | public))
+    (folder / "operator" / "manifest.json").write_text(json.dumps(shared | kept | operator))

@@ -1,0 +1,319 @@
+"""The report says what the files say, in words and in data, and no text of theirs becomes markup."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import zlib
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from report_runs import account, run_folder
+
+from mechanisms.core.errors import DataError
+from pipeline.cli import main
+from pipeline.reporting import write_report
+
+DTYPES = {"i1": "i1", "i2": "<i2", "i4": "<i4", "f4": "<f4", "f8": "<f8"}
+
+
+def page(folder: Path) -> str:
+    return write_report(folder).read_text(encoding="utf-8")
+
+
+def data(text: str) -> Any:
+    (found,) = re.findall(r'<script type="application/json" id="report-data">(.*?)</script>', text, re.DOTALL)
+    return json.loads(found)
+
+
+def unpack(value: dict[str, str]) -> np.ndarray:
+    return np.frombuffer(zlib.decompress(base64.b64decode(value["packed"])), DTYPES[value["type"]])
+
+
+class Text(HTMLParser):
+    """Visible text and the names of all elements."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.words, self.names, self.inside = [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, name: str, attributes: Any) -> None:
+        self.names.append(name)
+        self.inside.append(name)
+
+    def handle_endtag(self, name: str) -> None:
+        while self.inside and self.inside.pop() != name:
+            pass
+
+    def handle_data(self, words: str) -> None:
+        if not {"script", "style"} & set(self.inside[-1:]):
+            self.words.append(words)
+
+    @property
+    def text(self) -> str:
+        return re.sub(r"\s+", " ", " ".join(self.words))
+
+
+def test_a_run_writes_its_report(small_run):
+    result = small_run([("u", "2024-01-01T00:10:00Z", "a"), ("v", "2024-01-01T02:10:00Z", "b")])
+    text = (result.folder / "report.html").read_text(encoding="utf-8")
+    shown = data(text)["counts"]
+    assert shown["cells"] == ["a", "b", "c"]
+    assert unpack(shown["truth"]).tolist() == [1, 0, 0, 0, 0, 0, 0, 1, 0] + [0] * 9
+    assert unpack(shown["landmark"]).tolist() == [0, 1, 0, 1, 0, 0]
+    words = Text(text).text
+    assert "2 rows = 2 used + 0 late" in words
+    assert "ε-differential privacy per budget period, with ε = 3 nats" in words
+    assert "unfit for publication" in words
+
+
+def test_a_run_can_do_without_a_report(small_run):
+    assert not (
+        small_run([("u", "2024-01-01T00:10:00Z", "a")], output={"report": False}).folder / "report.html"
+    ).exists()
+
+
+def test_the_command_writes_it_again(small_run, capsys):
+    folder = small_run([("u", "2024-01-01T00:10:00Z", "a")]).folder
+    before = (folder / "report.html").read_bytes()
+    (folder / "report.html").unlink()
+    assert main(["report", str(folder)]) == 0
+    assert capsys.readouterr().out.strip() == str(folder / "report.html")
+    assert (folder / "report.html").read_bytes() == before
+    assert main(["report", str(folder), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"report": str(folder / "report.html")}
+
+
+def test_a_folder_without_a_run_is_an_error(tmp_path, capsys):
+    with pytest.raises(DataError, match="no run here"):
+        write_report(tmp_path)
+    assert main(["report", str(tmp_path)]) == 1
+    assert "no run here" in capsys.readouterr().err
+
+
+def test_counts_come_back_exactly(tmp_path):
+    shown = data(page(run_folder(tmp_path, n_windows=5)))["counts"]
+    truth = np.arange(1, 6)[:, None] + np.arange(4)
+    assert unpack(shown["truth"]).reshape(5, 4).tolist() == truth.tolist()
+    assert unpack(shown["released"]).reshape(5, 4).tolist() == (truth + 1).tolist()
+    assert unpack(shown["margin"]) == pytest.approx(np.full(5, 2 * np.log(20)), rel=1e-6)
+
+
+def test_the_configuration_at_the_foot_makes_the_same_run(small_run, tmp_path):
+    folder = small_run([("u", "2024-01-01T00:10:00Z", "a")]).folder
+    text = page(folder)
+    (listing,) = re.findall(r"<pre[^>]*>(.*?)</pre>", text, re.DOTALL)
+    from html import unescape
+
+    from pipeline.configuration.run import loads
+    from pipeline.run import run
+
+    configuration = unescape(listing)
+    assert yaml.safe_load(configuration)["seed"] == 3
+    again = run(loads(configuration), tmp_path / "again")
+    assert (again.folder / "public" / "releases.parquet").read_bytes() == (
+        folder / "public" / "releases.parquet"
+    ).read_bytes()
+
+
+EVIL = "<img src=x onerror=alert(1)>\"'&</script><script>alert(2)</script>"
+
+
+def test_no_text_becomes_markup(tmp_path):
+    folder = run_folder(
+        tmp_path,
+        cells=(EVIL, "b"),
+        accounts=(account(EVIL, EVIL, 1, 0.5, subject=EVIL, unit=EVIL, adjacency=EVIL),),
+        public={"name": EVIL, "notice": EVIL},
+        operator={"inputs": {EVIL: EVIL}, "exit": {"code": 3, "reason": EVIL}, "versions": {EVIL: EVIL}},
+        configuration={"name": EVIL, "plugins": [EVIL]},
+    )
+    text = page(folder)
+    parsed = Text(text)
+    assert "img" not in parsed.names
+    assert parsed.names.count("script") == 2
+    assert EVIL.replace("  ", " ") in parsed.text
+    assert EVIL in data(text)["counts"]["cells"]
+
+
+def test_rejected_rows_are_shown_escaped(tmp_path):
+    rows = {"rows": 100, "used": 98, "duplicates": 0, "late": 0, "out_of_area": 0, "out_of_time": 0, "rejected": 2}
+    folder = run_folder(tmp_path, operator={"rows": rows | {"rejected_by_reason": {"bad <b>time</b>": 2}}})
+    reject = {"file": "e.csv", "line": 7, "reason": "bad <b>time</b>", "raw": "u,<b>now</b>"}
+    (folder / "operator" / "rejects.jsonl").write_text(json.dumps(reject) + "\n")
+    parsed = Text(page(folder))
+    assert "u,<b>now</b>" in parsed.text
+    assert "Caution: rejected rows." in parsed.text
+    assert "b" not in parsed.names
+
+
+def test_the_page_allows_only_its_own_script_and_style(tmp_path):
+    text = page(run_folder(tmp_path))
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', text)
+    assert policy.startswith("default-src 'none'")
+    assert "connect-src 'none'" in policy
+    assert "unsafe" not in policy
+    for tag, directive in (("script", "script-src"), ("style", "style-src")):
+        import hashlib
+
+        (content,) = re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert f"{directive} 'sha256-{digest}'" in policy
+    assert not re.search(r"(src|href)=[\"']?(https?:)?//", text)
+
+
+def test_any_accountant_gets_a_chart_for_each_unit(tmp_path):
+    rows = [account("my_own", "risk", w, 0.1 * w, unit="probability") for w in range(1, 5)]
+    rows += [account("my_own", "loss", w, 1.0 * w) for w in range(1, 5)]
+    charts = data(page(run_folder(tmp_path, accounts=tuple(rows))))["accounts"]
+    assert [(c["title"], c["unit"], len(c["lines"])) for c in charts] == [
+        ("My own, probability", "probability", 1),
+        ("My own", "nats", 1),
+    ]
+    assert unpack(charts[1]["lines"][0]["value"])[:5] == pytest.approx([1, 2, 3, 4, np.nan], nan_ok=True)
+
+
+def test_many_subjects_become_quantiles(tmp_path):
+    rows = tuple(
+        account("reconstruction", "bound", w, s / 100, subject=f"target {s}", unit="probability")
+        for w in (1, 2)
+        for s in range(101)
+    )
+    (chart,) = data(page(run_folder(tmp_path, operator_accounts=rows)))["accounts"]
+    (line,) = chart["lines"]
+    assert "median of 101" in line["label"]
+    found = [unpack(line["quantiles"][f"q{i}"])[0] for i in range(5)]
+    assert found == pytest.approx([0, 0.25, 0.5, 0.75, 1])
+
+
+def test_a_final_figure_replaces_the_provisional_one(tmp_path):
+    rows = (
+        account("temporal", "total_loss", 1, 0.5, status="provisional", low=0.5, high=2.0),
+        account("temporal", "total_loss", 1, 0.9),
+        account("temporal", "total_loss", 2, 0.7),
+        account("temporal", "supremum", None, 3.0),
+        account("temporal", "largest_total_loss", None, 0.9),
+    )
+    text = page(run_folder(tmp_path, accounts=rows))
+    (chart,) = data(text)["accounts"]
+    assert unpack(chart["lines"][0]["value"])[:2] == pytest.approx([0.9, 0.7])
+    assert [rule["value"] for rule in chart["rules"]] == [3.0]
+    assert "Temporal loss if it went on for ever" in Text(text).text
+
+
+def warnings_of(text: str) -> str:
+    (found,) = re.findall(r'<ul class="warnings".*?</ul>', text, re.DOTALL)
+    return Text(found).text
+
+
+def test_warnings_name_what_applies(tmp_path):
+    none = {"mechanism": "raw", "guarantee": "none: x", "unit": "u", "neighbours": "n", "theorem": "none"}
+    rows = (
+        account("temporal", "total_loss", 1, float("inf"), status="provisional"),
+        account("landmark_budget", "budget_left", 1, 0.1, status="provisional"),
+        account("landmark_budget", "budget_spent", 1, 4.9, status="provisional"),
+    )
+    text = page(
+        run_folder(
+            tmp_path,
+            refused=(2, 5),
+            accounts=rows,
+            public={"guarantee": [none], "distinct_people": False},
+            operator={"exit": {"code": 3, "reason": "window 7 exceeds the budget"}},
+        )
+    )
+    found = warnings_of(text)
+    for expected in (
+        "Danger: no guarantee",
+        "Danger: the run stopped early",
+        "window 7 exceeds the budget",
+        "Caution: trips, not people",
+        "Caution: refused windows",
+        "No budget was left for 2 windows (2, 5)",
+        "total loss is infinite",
+        "Caution: provisional figures",
+        "Note: budget nearly spent",
+        "Note: rows outside the area",
+        "10 rows (10 %)",
+    ):
+        assert expected in found
+    assert found.index("Danger") < found.index("Caution") < found.index("Note")
+    assert "No guarantee." in Text(text).text
+
+
+def test_a_sound_run_warns_of_nothing_but_being_a_simulation(tmp_path):
+    rows = {"rows": 9, "used": 9, "duplicates": 0, "late": 0, "out_of_area": 0, "out_of_time": 0, "rejected": 0}
+    operator = {"rows": rows | {"rejected_by_reason": {}}}
+    accounts = (account("landmark_budget", "budget_left", 1, 4.0), account("landmark_budget", "budget_spent", 1, 1.0))
+    found = warnings_of(page(run_folder(tmp_path, operator=operator, accounts=accounts)))
+    assert found.count("Caution") == 1
+    assert "unfit for publication" in found
+    assert "Note" not in found
+    assert "Danger" not in found
+
+
+def test_geometry_comes_from_the_configuration(tmp_path):
+    space = {"type": "grid", "south": 0, "north": 1, "west": 10, "east": 12, "rows": 1, "columns": 2}
+    found = data(page(run_folder(tmp_path, cells=("r00c00", "r00c01"), space=space)))["geometry"]
+    assert [place["polygon"][0] for place in found] == [[10, 0], [11, 0]]
+
+
+def test_cells_without_coordinates_have_no_geometry(tmp_path):
+    assert data(page(run_folder(tmp_path)))["geometry"] is None
+
+
+def test_geometry_survives_a_lost_file(tmp_path):
+    space = {"type": "stations", "file": str(tmp_path / "gone.csv")}
+    assert data(page(run_folder(tmp_path, space=space)))["geometry"] is None
+
+
+def test_a_deployment_shows_no_truth_and_asks_for_the_key(tmp_path):
+    folder = run_folder(
+        tmp_path,
+        truth=False,
+        public={"mode": "deployment", "notice": "Released."},
+        operator={"noise": {"key": "ab12"}, "utility": {}},
+        configuration={"mode": "deployment"},
+    )
+    text = page(folder)
+    assert data(text)["counts"]["truth"] is None
+    assert "# add: noise_key: FILE" in text
+    assert "unfit" not in Text(text).text.lower()
+
+
+def test_a_large_run_shows_its_busiest_cells_and_stays_small(tmp_path):
+    folder = run_folder(tmp_path, n_windows=600, cells=tuple(f"cell {i}" for i in range(2500)), truth=False)
+    text = page(folder)
+    shown = data(text)["counts"]
+    assert len(shown["cells"]) == 1_000_000 // 600
+    # Later cells are busier here; they keep their order.
+    assert shown["cells"][0] == f"cell {2500 - len(shown['cells'])}"
+    assert "busiest of 2,500 cells" in warnings_of(text)
+    assert len(text) < 3_000_000
+
+
+def test_a_run_that_goes_on_is_provisional(tmp_path):
+    folder = run_folder(tmp_path)
+    (folder / "operator" / "manifest.json").unlink()
+    parts = folder / "public" / "parts" / "releases"
+    parts.mkdir(parents=True)
+    (folder / "public" / "releases.parquet").rename(parts / "000000000001.parquet")
+    text = page(folder)
+    assert data(text)["over"] is False
+    assert unpack(data(text)["counts"]["window"]).tolist() == list(range(1, 25))
+    assert "Note: the run goes on" in warnings_of(text)
+
+
+def test_before_the_first_release_there_is_a_page(tmp_path):
+    folder = run_folder(tmp_path)
+    (folder / "operator" / "manifest.json").unlink()
+    (folder / "public" / "releases.parquet").unlink()
+    text = page(folder)
+    assert "counts" not in data(text)
+    assert "Nothing has been released yet" in Text(text).text

@@ -1,0 +1,299 @@
+"""The report in a real browser, without a window: what a reader sees, clicks and types."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from report_runs import account, run_folder
+
+from pipeline.reporting import write_report
+from pipeline.reporting.live import watch
+
+pytestmark = pytest.mark.integration
+
+DESKTOP, PHONE = (1200, 900), (390, 800)
+
+
+@pytest.fixture(scope="module")
+def driver():
+    """One headless Chromium for all tests here."""
+    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: .ci/browser does it")
+    program, control = shutil.which("chromium"), shutil.which("chromedriver")
+    if not program or not control:
+        pytest.skip("chromium and chromium-driver are not installed: .ci/browser does it")
+    options = webdriver.ChromeOptions()
+    options.binary_location = program
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--hide-scrollbars"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(control))
+    browser.set_script_timeout(60)
+    yield browser
+    browser.quit()
+
+
+class Page:
+    """A report that is open."""
+
+    def __init__(self, driver: Any, address: str, size: tuple[int, int] = DESKTOP, theme: str = "light") -> None:
+        self.driver = driver
+        command = driver.execute_cdp_cmd
+        metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": size == PHONE}
+        command("Emulation.setDeviceMetricsOverride", metrics)
+        features = [{"name": "prefers-color-scheme", "value": theme}]
+        command("Emulation.setEmulatedMedia", {"media": "screen", "features": features})
+        driver.get_log("browser")
+        driver.get_log("performance")
+        driver.get(address)
+        self.until(lambda: self.run("return document.documentElement.dataset.ready !== undefined"))
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        return self.driver.execute_script(script, *arguments)
+
+    def find(self, selector: str) -> list[Any]:
+        return self.driver.find_elements("css selector", selector)
+
+    def one(self, selector: str) -> Any:
+        return self.driver.find_element("css selector", selector)
+
+    def texts(self, selector: str) -> list[str]:
+        return self.run("return [...document.querySelectorAll(arguments[0])].map(n => n.textContent)", selector)
+
+    def until(self, condition: Callable[[], Any], seconds: float = 15) -> None:
+        end = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < end, "the page did not get there in time"
+            time.sleep(0.05)
+
+    def windows_drawn(self, chart: str, line: int = 0) -> int:
+        """Points of a line: one for each window shown."""
+        path = self.find(f"[data-chart='{chart}'] svg.chart path.line")[line].get_attribute("d")
+        return path.count("M") + path.count("L")
+
+
+BUDGET = tuple(
+    account("landmark_budget", name, w, value, status="provisional")
+    for w in range(1, 25)
+    for name, value in (("epsilon", 0.5), ("budget_spent", 0.5 * w), ("budget_left", 12 - 0.5 * w))
+)
+GRID = {"type": "grid", "south": 0, "north": 1, "west": 10, "east": 12, "rows": 2, "columns": 2}
+CELLS = ("r00c00", "r00c01", "r01c00", "r01c01")
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory) -> Path:
+    risk = tuple(
+        account("reconstruction", "bound", w, s / 50, subject=f"target {s}", unit="probability")
+        for w in range(1, 25)
+        for s in range(30)
+    )
+    folder = tmp_path_factory.mktemp("run")
+    run_folder(folder, cells=CELLS, space=GRID, accounts=BUDGET, operator_accounts=risk, refused=(6,))
+    return write_report(folder)
+
+
+@pytest.fixture
+def page(driver, report) -> Page:
+    return Page(driver, report.as_uri())
+
+
+def test_opens_from_disk_without_a_word_and_without_the_network(page, report):
+    assert page.driver.get_log("browser") == []
+    messages = [json.loads(entry["message"])["message"] for entry in page.driver.get_log("performance")]
+    asked = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+    assert [url for url in asked if not url.startswith("data:")] == [report.as_uri()]
+
+
+def test_every_window_cell_and_landmark_has_its_mark(page):
+    for chart in ("counts", "error", "utility-kendall_tau", "landmark_budget-Budget"):
+        assert page.windows_drawn(chart) == 24
+        # Windows 3 and 4 follow each other and are one mark; 9 is another.
+        assert len(page.find(f"[data-chart='{chart}'] .landmark")) == 2
+    assert len(page.find("[data-chart='counts'] svg.chart path.line")) == 2
+    assert len(page.find("[data-map]")) == 3
+    assert len(page.find("[data-map] .cell")) == 3 * 4
+    assert len(page.find(".toolbar .refused-mark")) == 1
+    assert len(page.find("[data-chart^='reconstruction'] path.band")) == 2
+
+
+def test_stacked_amounts_add_up(page):
+    tops = page.run(
+        "return [...document.querySelectorAll(`[data-chart='landmark_budget-Budget'] svg.chart path.line`)]"
+        ".map(p => new Set([...p.getAttribute('d').matchAll(/[ML][\\d.]+ ([\\d.]+)/g)].map(m => m[1])).size)"
+    )
+    # After the constant ε: spent climbs window by window; what is left on top of it ends at one height everywhere.
+    assert tops == [1, 24, 1]
+
+
+def test_the_slider_moves_every_chart_and_map(page):
+    slider = page.one("input[type=range]")
+    page.run("arguments[0].value = 0; arguments[0].dispatchEvent(new Event('input'))", slider)
+    assert "00:00" in page.one(".toolbar output").text
+    before = page.texts("[data-map='True'] title")
+    assert before == ["r00c00: 1", "r00c01: 2", "r01c00: 3", "r01c01: 4"]
+    slider.send_keys("\ue014" * 2)  # the right arrow, twice
+    assert "02:00" in page.one(".toolbar output").text
+    assert "landmark" in page.one(".toolbar output").text
+    assert "02:00" in slider.get_attribute("aria-valuetext")
+    assert page.texts("[data-map='True'] title") == ["r00c00: 3", "r00c01: 4", "r01c00: 5", "r01c01: 6"]
+    assert page.texts("[data-map='Released − true'] title") == [f"{cell}: 1" for cell in CELLS]
+    assert page.texts("[data-chart='landmark_budget-Budget'] .now") == ["0.5", "1.5", "10.5"]
+
+
+def test_a_cell_is_chosen_in_the_list_or_on_the_map(page):
+    def shown() -> list[str]:
+        return page.texts("[data-chart='counts'] .now")
+
+    page.run("const s = document.querySelector('input[type=range]'); s.value = 0; s.dispatchEvent(new Event('input'))")
+    select = page.one("select")
+    for option in select.find_elements("css selector", "option"):
+        if option.text == "All cells together":
+            option.click()
+    assert shown() == ["10", "14"]
+    page.find("[data-map='True'] .cell")[0].click()
+    assert shown() == ["1", "2"]
+    assert select.get_attribute("value") == "0"
+    assert len(page.find(".cell.chosen")) == 3
+    # The noise of one cell is known, so there is a band; that of a sum is not shown.
+    assert len(page.find("[data-chart='counts'] path.band")) == 1
+
+
+def test_all_charts_zoom_together(page):
+    def drawn() -> list[int]:
+        return [page.windows_drawn(chart) for chart in ("counts", "error", "landmark_budget-Budget")]
+
+    page.one("button[aria-label='Zoom in']").click()
+    assert max(drawn()) <= 14
+    assert len(set(drawn())) == 1
+    page.one("button[aria-label='Show all']").click()
+    assert drawn() == [24] * 3
+    actions = __import__("selenium.webdriver", fromlist=["ActionChains"]).ActionChains(page.driver)
+    chart = page.one("[data-chart='error'] svg.chart")
+    page.run("arguments[0].scrollIntoView({block: 'center'})", chart)
+    actions.move_to_element(chart).click_and_hold().move_by_offset(200, 0).release().perform()
+    assert 3 <= max(drawn()) <= 8
+    assert len(set(drawn())) == 1
+
+
+def test_a_line_is_switched_off_and_on(page):
+    key = page.find("[data-chart='counts'] .legend button")[0]
+    key.click()
+    assert key.get_attribute("aria-pressed") == "false"
+    assert len(page.find("[data-chart='counts'] svg.chart path.line")) == 1
+    key.click()
+    assert len(page.find("[data-chart='counts'] svg.chart path.line")) == 2
+
+
+def test_tables_sort_by_number_and_by_text(page):
+    details = next(d for d in page.find("details") if "All windows" in d.text)
+    details.find_element("css selector", "summary").click()
+    page.until(lambda: details.find_elements("css selector", "td"))
+
+    def column(i: int) -> list[str]:
+        return page.run(
+            f"return [...arguments[0].querySelectorAll('td:nth-child({i})')].map(n => n.textContent)", details
+        )
+
+    assert column(1) == [str(w) for w in range(1, 25)]
+    head = details.find_elements("css selector", "th")[0]
+    button = head.find_element("css selector", "button")
+    button.click()
+    assert head.get_attribute("aria-sort") == "ascending"
+    button.click()
+    assert head.get_attribute("aria-sort") == "descending"
+    assert column(1) == [str(w) for w in range(24, 0, -1)]
+    details.find_elements("css selector", "th button")[3].click()
+    assert head.get_attribute("aria-sort") is None
+    assert column(4)[-1] == "refused"
+
+
+def test_the_data_of_a_chart_is_downloaded_as_csv(page, tmp_path):
+    behaviour = {"behavior": "allow", "downloadPath": str(tmp_path)}
+    page.driver.execute_cdp_cmd("Browser.setDownloadBehavior", behaviour)
+    page.one("[data-chart='landmark_budget-Budget'] .download").click()
+    page.until(lambda: list(tmp_path.glob("*.csv")))
+    with next(tmp_path.glob("*.csv")).open(encoding="utf-8", newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    assert len(rows) == 24
+    assert rows[2]["window_start"] == "2024-01-01T02:00:00.000Z"
+    assert [rows[2][name] for name in ("window", "ε of the window", "spent", "left")] == ["3", "0.5", "1.5", "10.5"]
+
+
+def test_text_that_a_spreadsheet_would_run_is_defused(page):
+    assert page.run("return csvText(['=1+1', 'a,\"b'], [['@x', -1.5]])") == '\'=1+1,"a,""b"\r\n\'@x,-1.5\r\n'
+
+
+def test_the_theme_follows_the_reader_and_the_button(driver, report):
+    def background(page: Page) -> int:
+        colour = page.run("return getComputedStyle(document.body).backgroundColor")
+        return sum(int(part) for part in colour[4:-1].split(",")[:3])
+
+    dark = Page(driver, report.as_uri(), theme="dark")
+    assert background(dark) < 150
+    dark.one("button.theme").click()
+    assert background(dark) > 600
+    assert background(Page(driver, report.as_uri())) > 600
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("size", [DESKTOP, PHONE])
+def test_axe_finds_no_serious_fault(driver, report, size, theme):
+    axe = pytest.importorskip("axe_core_python", reason="axe-core-python is not installed: .ci/browser does it")
+    page = Page(driver, report.as_uri(), size, theme)
+    page.run("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+    page.until(lambda: len(page.find("details td")) > 24)
+    page.run((Path(axe.__file__).parent / "axe.min.js").read_text(encoding="utf-8"))
+    found = driver.execute_async_script("axe.run(document).then(arguments[0])")
+    assert len(found["passes"]) > 20
+    faults = [(v["id"], v["nodes"][0]["html"]) for v in found["violations"] if v["impact"] in ("serious", "critical")]
+    assert faults == []
+
+
+def test_a_phone_never_scrolls_sideways(driver, report):
+    page = Page(driver, report.as_uri(), PHONE)
+    assert page.run("return document.documentElement.scrollWidth") <= PHONE[0]
+
+
+def test_prints_without_controls_and_in_light(driver, report):
+    page = Page(driver, report.as_uri(), theme="dark")
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    assert not any(button.is_displayed() for button in page.find(".toolbar button, .theme, .download, select"))
+    assert page.run("return getComputedStyle(document.body).backgroundColor") == "rgb(253, 252, 250)"
+
+
+def test_no_text_of_a_run_is_ever_executed(driver, tmp_path):
+    evil = "<img src=x onerror=document.title='run'>"
+    rows = tuple(account(evil, evil, w, 1.0, subject=evil, unit=evil) for w in range(1, 25))
+    folder = run_folder(tmp_path, cells=(evil, "b"), accounts=rows, public={"name": evil})
+    page = Page(driver, write_report(folder).as_uri())
+    assert page.driver.title == f"{evil} · penstock"
+    assert page.one("h1").text == evil
+    assert evil in page.texts("select option")
+    assert page.find("img") == []
+    assert page.driver.get_log("browser") == []
+
+
+def test_a_live_page_grows_and_keeps_the_readers_place(driver, tmp_path):
+    folder = run_folder(tmp_path / "run", n_windows=5)
+    manifest = folder / "operator" / "manifest.json"
+    finished = manifest.read_bytes()
+    manifest.unlink()
+    with watch(folder) as address:
+        page = Page(driver, address)
+        assert page.windows_drawn("counts") == 5
+        page.find("[data-map='True'] .cell")[1].click()
+        run_folder(tmp_path / "longer", n_windows=8)
+        for name in ("public/releases.parquet", "operator/truth.parquet"):
+            shutil.copy(tmp_path / "longer" / name, folder / name)
+        page.until(lambda: page.windows_drawn("counts") == 8)
+        assert page.one("select").get_attribute("value") == "1"
+        assert "the run goes on" in page.one(".warnings").text
+        manifest.write_bytes(finished)
+        page.until(lambda: "the run goes on" not in page.one(".warnings").text)
