@@ -72,7 +72,7 @@ class Composition(Accountant):
             "largest": np.zeros((len(stretches), 2)),
             "sums": np.zeros(4),
             "rdp": np.zeros(len(ORDERS)),
-            "events": np.zeros((MAX_DISTINCT, 4)),
+            "events": np.zeros((MAX_DISTINCT, 5)),
             "n_kinds": np.asarray(0),
         }
         return model, state

@@ -23,7 +23,7 @@ DELTA = 1e-5
 
 
 def book(charges):
-    state = {"events": np.zeros((MAX_DISTINCT, 4)), "n_kinds": 0}
+    state = {"events": np.zeros((MAX_DISTINCT, 5)), "n_kinds": 0}
     for charge in charges:
         state = remember((charge,), state["events"], int(state["n_kinds"]))
     return state["events"], int(state["n_kinds"])

@@ -48,8 +48,10 @@ def _(event: events.Block) -> float:
 
 @_pure.register
 def _(event: events.Sampled) -> float:
-    # Without an amplification theorem the unsampled figure stands: it only overstates.
-    return _pure(event.inner)
+    whole, n_parts = _pure(event.inner), parts_sampled(event)
+    if n_parts == 0:
+        return whole
+    return n_parts * _amplified(whole / n_parts, event.rate)
 
 
 @_pure.register
@@ -67,6 +69,37 @@ def _ratio(sensitivity: events.Number, scale: events.Number) -> float:
     if float(sensitivity) == 0:
         return 0.0
     return np.inf if float(scale) == 0 else float(sensitivity) / float(scale)
+
+
+def parts_sampled(event: events.Sampled) -> int:
+    """How many parts of an event are dropped independently; 0: none for which amplification is claimed.
+
+    A user who is sampled as a whole is one part. Memberships that are sampled one by one are as many as the noisy
+    counts that one user moves by 1: l1 of them, or l2². Where that is no whole number they are not such counts.
+
+    Examples
+    --------
+    >>> parts_sampled(events.Sampled(events.Gaussian(l2=2.0, sigma=1.0), 0.5))
+    4
+    >>> parts_sampled(events.Sampled(events.PureDP(1.0), 0.5))
+    0
+    """
+    if event.unit == "user":
+        return 1
+    if isinstance(event.inner, events.Laplace | events.DiscreteLaplace):
+        n_parts = float(event.inner.l1)
+    elif isinstance(event.inner, events.Gaussian | events.DiscreteGaussian):
+        n_parts = round(float(event.inner.l2) ** 2, 9)
+    else:
+        return 0
+    return int(n_parts) if n_parts == int(n_parts) else 0
+
+
+def _amplified(epsilon: float, rate: float) -> float:
+    """ln(1 + p·(e^ε − 1)): ε of an ε-DP step that reads its input with probability p (Li, Qardaji, Su 2012)."""
+    if epsilon > 30:
+        return epsilon + float(np.log(rate + (1 - rate) * np.exp(-epsilon)))
+    return float(np.log1p(rate * np.expm1(epsilon)))
 
 
 def pure_epsilon(charge: Iterable[events.Event], adjacency: Adjacency = "add_remove") -> float:
@@ -107,8 +140,11 @@ def concentrated_rho(charge: Iterable[events.Event]) -> float:
 
 
 def _rho(event: events.Event) -> float:
-    if isinstance(event, events.Block | events.Sampled):
+    if isinstance(event, events.Block):
         return _rho(event.inner)
+    if isinstance(event, events.Sampled):
+        # No amplification is known for ρ; a pure figure that was amplified can still be the smaller one.
+        return min(_rho(event.inner), _pure(event) ** 2 / 2)
     if isinstance(event, events.Gaussian | events.DiscreteGaussian):
         return _ratio(event.l2, event.sigma) ** 2 / 2
     return _pure(event) ** 2 / 2

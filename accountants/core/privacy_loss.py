@@ -9,6 +9,7 @@ from dp_accounting import dp_event
 from dp_accounting.pld import PLDAccountant
 from numpy.typing import NDArray
 
+from accountants.core.charges import parts_sampled
 from mechanisms.core import event as events
 from mechanisms.core.state import State
 
@@ -26,7 +27,8 @@ def remember(charge: tuple[events.Event, ...], table: NDArray[np.float64], n_kin
     charge
         Events of one release.
     table
-        Shape (MAX_DISTINCT, 4): kind, sensitivity, scale and how often; the first ``n_kinds`` rows are filled.
+        Shape (MAX_DISTINCT, 5): kind, sensitivity, scale, sampling rate and how often; the first ``n_kinds`` rows are
+        filled.
     n_kinds
         Rows in use. More than MAX_DISTINCT: the book is closed, after too many different events or one of another
         kind.
@@ -39,14 +41,14 @@ def remember(charge: tuple[events.Event, ...], table: NDArray[np.float64], n_kin
     for event in charge:
         if isinstance(event, events.Repeated | events.Nothing):
             continue
-        key = _key(event)
-        same: Any = [] if key is None else np.flatnonzero((table[:n_kinds, :3] == key).all(axis=1))
+        key, n_times = _key(event)
+        same: Any = [] if key is None else np.flatnonzero((table[:n_kinds, :4] == key).all(axis=1))
         if len(same):
-            table[same[0], 3] += 1
+            table[same[0], 4] += n_times
         elif key is None or n_kinds >= MAX_DISTINCT:
             return {"events": np.zeros_like(table), "n_kinds": np.asarray(MAX_DISTINCT + 1)}
         else:
-            table[n_kinds], n_kinds = [*key, 1.0], n_kinds + 1
+            table[n_kinds], n_kinds = [*key, n_times], n_kinds + 1
     return {"events": table, "n_kinds": np.asarray(n_kinds)}
 
 
@@ -57,19 +59,20 @@ def from_loss_distributions(table: NDArray[np.float64], n_kinds: int, delta: flo
 
     Examples
     --------
-    >>> book = remember((events.Gaussian(l2=1.0, sigma=1.0),), np.zeros((MAX_DISTINCT, 4)), 0)
+    >>> book = remember((events.Gaussian(l2=1.0, sigma=1.0),), np.zeros((MAX_DISTINCT, 5)), 0)
     >>> round(from_loss_distributions(book["events"], 1, 1e-5), 3)
     4.377
     """
     if not 0 < n_kinds <= MAX_DISTINCT:
         return None
     accountant = PLDAccountant()
-    for kind, sensitivity, scale, count in table[:n_kinds].tolist():
+    for kind, sensitivity, scale, rate, count in table[:n_kinds].tolist():
         if sensitivity == 0:
             continue
         if scale == 0:
             return float("inf")
-        accountant.compose(_library_event(KINDS[int(kind)], sensitivity, scale), int(count))
+        event = _library_event(KINDS[int(kind)], sensitivity, scale)
+        accountant.compose(event if rate == 1 else dp_event.PoissonSampledDpEvent(rate, event), int(count))
     return float(accountant.get_epsilon(delta))
 
 
@@ -79,21 +82,34 @@ def classical_gaussian(table: NDArray[np.float64], n_kinds: int, delta: float) -
     The theorem holds for values up to 1 only; it is here because papers report it.
     """
     rows = table[:n_kinds]
-    if not 0 < n_kinds <= MAX_DISTINCT or (rows[:, 0] != GAUSSIAN).any():
+    if not 0 < n_kinds <= MAX_DISTINCT or (rows[:, [0, 3]] != [GAUSSIAN, 1]).any():
         return None
     with np.errstate(divide="ignore"):
-        ratio = np.sqrt((rows[:, 3] * (rows[:, 1] / rows[:, 2]) ** 2).sum())
+        ratio = np.sqrt((rows[:, 4] * (rows[:, 1] / rows[:, 2]) ** 2).sum())
     return float(ratio * np.sqrt(2 * np.log(1.25 / delta)))
 
 
-def _key(event: events.Event) -> list[float] | None:
+def _key(event: events.Event) -> tuple[list[float] | None, int]:
+    """What makes two events equal, and how many it stands for; None where the library has no distribution."""
     if isinstance(event, events.Block):
         return _key(event.inner)
+    if isinstance(event, events.Sampled):
+        return _sampled_key(event)
     if isinstance(event, events.Gaussian):
-        return [GAUSSIAN, float(event.l2), float(event.sigma)]
+        return [GAUSSIAN, float(event.l2), float(event.sigma), 1.0], 1
     if isinstance(event, events.Laplace | events.DiscreteLaplace):
-        return [KINDS.index(type(event)), float(event.l1), float(event.scale)]
-    return None
+        return [KINDS.index(type(event)), float(event.l1), float(event.scale), 1.0], 1
+    return None, 1
+
+
+def _sampled_key(event: events.Sampled) -> tuple[list[float] | None, int]:
+    """Each part that is sampled by itself is an event of its own share of the sensitivity."""
+    key, _ = _key(event.inner)
+    n_parts = parts_sampled(event)
+    if key is None or n_parts == 0 or not isinstance(event.inner, events.Gaussian | events.Laplace):
+        return None, 1
+    share = np.sqrt(n_parts) if isinstance(event.inner, events.Gaussian) else n_parts
+    return [key[0], key[1] / share, key[2], event.rate], n_parts
 
 
 def _library_event(kind: type[events.Event], sensitivity: float, scale: float) -> Any:

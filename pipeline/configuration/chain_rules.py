@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accountants.core.accountant import ACCOUNTANTS, Accountant
 from mechanisms.core.chain import misplaced
 from mechanisms.core.errors import DataError, ParameterError
 from mechanisms.core.generalization import Generalization
@@ -16,9 +15,6 @@ from pipeline.configuration.sections import Bounding
 from pipeline.sensors import Sensors
 from pipeline.space import Space
 from pipeline.window import Windows
-
-#: Mechanisms that the crowd_blending accountant has theorems for.
-_CROWDS = ("crowd_blending", "perturb_small", "suppress_small")
 
 
 def steps_make_sense(mechanism: tuple[Mechanism, ...]) -> Iterator[Finding]:
@@ -67,20 +63,10 @@ def block_bounds_have_a_block(mechanism: tuple[Mechanism, ...], bounding: Boundi
             yield Finding(("bounding", name), getattr(bounding, name), "left out without a mechanism over blocks (fpa)")
 
 
-def crowds_are_accounted(mechanism: tuple[Mechanism, ...], accountants: tuple[Accountant, ...]) -> Iterator[Finding]:
-    """The crowd_blending accountant speaks of small counts."""
-    reading = next((step for step in mechanism if step.stages != ("events",)), None)
-    there = reading is not None and MECHANISMS.name_of(type(reading)) in _CROWDS
-    for i, one in enumerate(accountants):
-        if ACCOUNTANTS.name_of(type(one)) == "crowd_blending" and not there:
-            yield Finding(("accountants", i, "type"), "", f"used with one of {', '.join(_CROWDS)}")
-
-
 RULES: tuple[Rule, ...] = (
     steps_make_sense,
     generalization_has_all_sensors,
     cells_can_be_grouped,
     blocks_hold_an_event_once,
     block_bounds_have_a_block,
-    crowds_are_accounted,
 )
