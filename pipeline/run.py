@@ -73,6 +73,8 @@ def run(
     if plan.on_points:
         manifest = run_traces(plan, lambda spans: _execute(plan, spans, runner, beam_options))
         return Result(DONE, plan.folder, manifest)
+    # What is known beforehand, so that the run can be watched; its end adds what the accountants say.
+    parts.write_json(plan.folder / "public" / "manifest.json", public_manifest(plan))
     spans = config.source.spans()
     prepared = time.monotonic()
     _execute(plan, spans, runner, beam_options)
@@ -103,6 +105,10 @@ def run(
     parts.write_json(plan.folder / "public" / "manifest.json", public_manifest(plan, accounts))
     parts.write_json(plan.folder / "operator" / "manifest.json", manifest)
     outcome.clear_parts(plan)
+    if config.output.report:
+        from pipeline.reporting import write_report
+
+        write_report(plan.folder)
     return Result(STOPPED if reason else DONE, plan.folder, manifest)
 
 
