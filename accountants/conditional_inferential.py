@@ -109,7 +109,8 @@ class ConditionalInferential(TracePrior, Accountant):
     every
         Write the figures after every so many releases of a trace.
 
-    **Privacy.** Rows, for each trace: ``loss`` (of the worst secret among the last points, nats), ``independent_loss``
+    **Privacy.** Rows, for each trace: ``loss`` (of the worst secret among the last points, nats; a secret that has left
+    the block is covered by figures with a promise only), ``independent_loss``
     (the same if points did not depend on each other), ``ratio``, and ``interval`` (half-width in metres within which
     the adversary finds the newest point with probability 0.954). Unit: the secret points of one user; they never
     depend on positions. Meehan and Chaudhuri 2021; ``docs/conditional_inferential.md`` proves the bound. Only Gaussian
@@ -120,7 +121,7 @@ class ConditionalInferential(TracePrior, Accountant):
     >>> books = ConditionalInferential(length_scale=600.0, variance=1e6, radius=50.0, every=2)
     >>> rows = books.trace_rows("x", times=np.array([0.0, 60.0]), sigma=np.array([100.0, 100.0]))
     >>> [(row.name, round(row.value, 2)) for row in rows]
-    [('loss', 0.37), ('independent_loss', 0.25), ('ratio', 1.5), ('interval', 162.6)]
+    [('loss', 0.37), ('independent_loss', 0.25), ('ratio', 1.5), ('interval', 162.96)]
     """
 
     radius: float = parameter(
@@ -130,6 +131,14 @@ class ConditionalInferential(TracePrior, Accountant):
     interval: float | None = parameter(None, doc="promised least time between later releases", above=0, unit="seconds")
     every: int = parameter(1, doc="releases of a trace between two figures", at_least=1)
     stages: ClassVar[tuple[str, ...]] = ("points",)
+
+    @classmethod
+    def examples(cls) -> tuple[ConditionalInferential, ...]:
+        """One that looks back only, one with a promise."""
+        return (
+            cls(length_scale=600.0, variance=1e6, radius=50.0),
+            cls(length_scale=2.0, kernel="periodic", period=3600.0, variance=1e6, secrets="every_other", interval=60.0),
+        )
 
     def start(self, facts: AccountingFacts) -> tuple[_Model, State]:
         """Nothing released; no bound is known for counts."""
@@ -177,7 +186,7 @@ class ConditionalInferential(TracePrior, Accountant):
         for index, (time, scale) in enumerate(zip(times.tolist(), sigma.tolist()), 1):
             state = self._after(state, time, scale, model)
             if index % self.every == 0 or index == len(times):
-                rows += self._rows(subject, index, model, state)
+                rows += self._rows(subject, index, model, state, ended=index == len(times))
         return rows
 
     def _model(self, sigma: float | None, bounded: bool) -> _Model:
@@ -205,13 +214,18 @@ class ConditionalInferential(TracePrior, Accountant):
             return self._empty() | {"broken": np.asarray(True)}
         return add_release(state, time, sigma, (model.axis,), self.block) | {"broken": np.asarray(False)}
 
-    def _rows(self, subject: str, index: int, model: _Model, state: State) -> Rows:
-        status = "provisional" if model.future is None else "final"
+    def finish(self, model: _Model, state: State) -> Rows:
+        """The figures that nothing later can raise."""
+        return self._rows("everybody", None, model, state, ended=True)
+
+    def _rows(self, subject: str, index: int | None, model: _Model, state: State, ended: bool = False) -> Rows:
+        broken = bool(state["broken"])
+        status = "final" if ended or broken or model.future is not None else "provisional"
 
         def row(name: str, value: float, unit: str = "nats") -> AccountRow:
             return AccountRow(subject, index, name, value, unit=unit, adjacency=ADJACENCY, status=status)
 
-        if bool(state["broken"]):
+        if broken:
             return [row("loss", np.inf), row("independent_loss", np.inf)]
         n_points = len(state["times"])
         if n_points == 0:

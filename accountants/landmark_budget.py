@@ -156,7 +156,7 @@ class LandmarkBudget(Accountant):
         users, sums = view.landmark_sums()
         spent = np.zeros(len(view.subjects))
         np.maximum.at(spent, users, sums)
-        figures = {"budget_spent": spent} | ({} if budget is None else {"budget_left": budget - spent})
+        figures = {"budget_spent": spent} | ({} if budget is None else {"budget_left": np.maximum(budget - spent, 0.0)})
         return [
             AccountRow(who, None, name, float(value), adjacency=TRACES)
             for name, values in figures.items()

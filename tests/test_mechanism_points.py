@@ -1,0 +1,250 @@
+"""Mechanisms on traces keep their promises: the counterpart of the conformance suite for points."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from mechanisms import get
+from mechanisms.core.errors import ParameterError
+from mechanisms.core.noise import NoiseKey
+from mechanisms.core.planar import expected_distance
+from mechanisms.core.sphere import distance, offsets_between
+from mechanisms.core.state import decode_state, encode_state
+from mechanisms.core.trace_noise import TraceNoise
+from mechanisms.core.trace_run import release_traces, run_traces
+from mechanisms.core.traces import TraceAgenda, traces_of
+from mechanisms.planar_laplace import PlanarLaplace
+
+BEIJING = np.array([39.9, 116.4])
+EPSILON, W, RADIUS = 2.0, 4, 50.0
+SCHEDULES = {
+    "landmark_uniform": [{}],
+    "landmark_skip": [{}],
+    "landmark_adaptive": [{}, {"calibration": "paper"}, {"sampler": "drift"}, {"decrease": 0.9, "increase": 0.1}],
+    "w_event_uniform": [{"w": W}],
+    "w_event_sample": [{"w": W}],
+    "w_event_bd": [{"w": W}],
+    "w_event_ba": [{"w": W}],
+}
+
+
+def schedules(epsilon=EPSILON, prefix=""):
+    return [
+        get(name)(epsilon=epsilon, noise="planar_laplace", radius=RADIUS, **parameters)
+        for name, cases in SCHEDULES.items()
+        if name.startswith(prefix)
+        for parameters in cases
+    ]
+
+
+MECHANISMS = [*schedules(), PlanarLaplace(epsilon=EPSILON, radius=RADIUS), *get("gaussian_trace").examples()]
+every_mechanism = pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda m: repr(m)[:70])
+
+
+def tracks(n_users=12, seed=3, longest=30):
+    """Random walks of different lengths with random landmarks; one all landmarks, one none."""
+    rng = np.random.default_rng(seed)
+    traces, landmarks = [], []
+    for user in range(n_users):
+        n = int(rng.integers(1, longest))
+        traces.append(BEIJING + np.cumsum(rng.normal(0, 0.003, (n, 2)), axis=0))
+        landmarks.append(rng.random(n) < {0: 0.0, 1: 1.0}.get(user, 0.4))
+    return traces, landmarks
+
+
+def steps_of(mechanism, traces, landmarks, restart=lambda state: state, seed=7):
+    """The plain loop written out: one step at a time for all users, with an absent user's row left in place."""
+    flat = traces_of(traces, landmarks)
+    agenda, noise = TraceAgenda(flat, (39.0, 116.0)), TraceNoise(NoiseKey.from_seed(seed), b"")
+    state = mechanism.start_points(len(traces))
+    for index in range(1, int(flat.lengths.max()) + 1):
+        present = flat.lengths >= index
+        rows = np.where(present, flat.starts + index - 1, flat.starts)
+        time, points = agenda.at(rows, index), flat.points[rows]
+        state = restart(state)
+        drawn = noise.at(index, flat.users, time.time, points, state)
+        worst = mechanism.worst_points(time, state)
+        given = [array.copy() for array in (points, present, *state.values())]
+        arrays = (points, present, *state.values())
+        release, state = mechanism.step_points(time, points, present, state, drawn)
+        unchanged = all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in zip(arrays, given))
+        yield release, present, worst, unchanged
+
+
+@every_mechanism
+def test_it_resumes_from_encoded_state_at_every_timestamp(mechanism):
+    def through_bytes(state):
+        return decode_state(encode_state("points", 1, state), "points", 1)
+
+    whole, resumed = (list(steps_of(mechanism, *tracks(), restart)) for restart in (lambda s: s, through_bytes))
+    for (one, *_), (two, *_) in zip(whole, resumed):
+        assert all(a.tobytes() == b.tobytes() for a, b in zip(_arrays(one), _arrays(two)))
+
+
+def _arrays(release):
+    return [release.values, release.action, release.scale, release.epsilon, release.repeats]
+
+
+@every_mechanism
+def test_inputs_are_not_changed_and_the_absent_are_left_out(mechanism):
+    for release, present, _, unchanged in steps_of(mechanism, *tracks()):
+        assert unchanged
+        assert (release.action[~present] == "absent").all()
+        assert np.isnan(release.values[~present]).all()
+        assert (release.epsilon[~present] == 0).all()
+        assert np.isfinite(release.values[present]).all()
+
+
+@every_mechanism
+def test_a_step_costs_at_most_its_worst(mechanism):
+    for release, present, worst, _ in steps_of(mechanism, *tracks()):
+        assert (release.epsilon[present] <= worst[present] * (1 + 1e-12)).all()
+
+
+@every_mechanism
+def test_users_in_a_shard_release_what_they_release_alone(mechanism):
+    traces, landmarks = tracks()
+    together = run_traces(mechanism, traces, landmarks, seed=5)
+    for user in (0, 1, 5, 11):
+        (alone,) = run_traces(mechanism, [traces[user]], [landmarks[user]], seed=5, users=[user])
+        assert alone.values.tobytes() == together[user].values.tobytes()
+        assert alone.epsilon.tobytes() == together[user].epsilon.tobytes()
+
+
+@every_mechanism
+def test_a_retry_draws_the_same_noise_and_another_point_fresh_noise(mechanism):
+    traces, landmarks = tracks()
+    first, again = (run_traces(mechanism, traces, landmarks, seed=5) for _ in range(2))
+    assert all(a.values.tobytes() == b.values.tobytes() for a, b in zip(first, again))
+    elsewhere = [trace + 1e-6 for trace in traces]
+    other = run_traces(mechanism, elsewhere, landmarks, seed=5)
+    published = np.concatenate([(a.action == "published") & (b.action == "published") for a, b in zip(first, other)])
+    noise, fresh = (
+        np.concatenate([offsets_between(t, r.values) for t, r in zip(given, released)])[published]
+        for given, released in ((traces, first), (elsewhere, other))
+    )
+    if published.any():
+        assert (np.abs(noise - fresh).max(axis=1) > 1e-3).mean() > 0.99
+
+
+@pytest.mark.parametrize("mechanism", schedules(prefix="landmark"), ids=repr)
+def test_landmarks_and_any_other_point_of_a_user_stay_within_epsilon(mechanism):
+    for seed in range(5):
+        traces, landmarks = tracks(40, seed)
+        for released, mask in zip(run_traces(mechanism, traces, landmarks, seed=seed), landmarks):
+            others = released.epsilon[~mask].max(initial=0.0)
+            assert released.epsilon[mask].sum() + others <= EPSILON * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("mechanism", schedules(prefix="w_event"), ids=repr)
+def test_any_w_points_of_a_user_stay_within_epsilon(mechanism):
+    for released in run_traces(mechanism, tracks(40)[0], seed=2):
+        sums = np.convolve(released.epsilon, np.ones(W))
+        assert sums.max() <= EPSILON * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("mechanism", schedules(prefix="landmark"), ids=repr)
+def test_a_declared_maximum_is_never_passed(mechanism):
+    traces, landmarks = tracks(40)
+    flat = traces_of(traces, landmarks)
+    flat = replace(flat, periods=(np.arange(len(flat.times)) - np.repeat(flat.starts, flat.lengths)) // 10)
+    agenda = TraceAgenda(flat, (39.0, 116.0), max_landmarks=2)
+    spent, refused = np.zeros((2, len(flat.times)))
+    for step in release_traces(mechanism, agenda, TraceNoise(NoiseKey.from_seed(1), b"")):
+        spent[step.rows], refused[step.rows] = step.release.epsilon, step.release.action == "refused"
+    group = flat.user_of * 100 + flat.periods
+    for number in np.unique(group):
+        own = group == number
+        marked = own & flat.landmarks
+        assert spent[marked].sum() + spent[own & ~flat.landmarks].max(initial=0.0) <= EPSILON * (1 + 1e-12)
+        if "Skip" not in type(mechanism).__name__:
+            assert refused[marked].sum() == max(0, marked.sum() - 2)
+
+
+def test_no_landmarks_is_event_level_and_only_landmarks_is_user_level():
+    track = BEIJING + np.random.default_rng(1).normal(0, 0.01, (20, 2))
+    for share, name in ((0.0, "landmark_uniform"), (1.0, "landmark_uniform"), (0.0, "landmark_skip")):
+        mechanism = get(name)(epsilon=EPSILON, noise="planar_laplace")
+        (released,) = run_traces(mechanism, [track], [np.full(20, bool(share))], seed=1)
+        assert released.epsilon == pytest.approx(np.full(20, EPSILON / 20 if share else EPSILON))
+    skip = get("landmark_skip")(epsilon=EPSILON, noise="planar_laplace")
+    (released,) = run_traces(skip, [track], [np.ones(20, bool)], seed=1, origin=(40.0, 117.0))
+    assert (released.values == [40.0, 117.0]).all()
+    assert not released.epsilon.any()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scaled(PlanarLaplace):
+    """A broken mechanism: the noise is not the declared one."""
+
+    factor: float = 1.0
+
+    def step_points(self, time, points, present, state, noise):
+        honest = PlanarLaplace(epsilon=self.epsilon / self.factor, radius=self.radius)
+        release, state = honest.step_points(time, points, present, state, noise)
+        declared = np.full(len(points), self.metres / self.epsilon)
+        return replace(release, scale=declared, epsilon=np.full(len(points), self.epsilon)), state
+
+
+def noise_is_as_declared(mechanism, radial=None):
+    """p-value of the lengths, and of the directions, of what a mechanism adds to points."""
+    place = np.tile(BEIJING, (1, 1))
+    released = run_traces(mechanism, [place] * 6000, seed=11)
+    scale = np.array([one.scale[0] for one in released])
+    offsets = np.concatenate([offsets_between(place, one.values) for one in released])
+    published = np.array([one.action[0] == "published" for one in released])
+    lengths = np.hypot(*offsets.T)[published] / scale[published]
+    radial = radial or stats.gamma(2)
+    turns = (np.arctan2(*offsets.T)[published] / (2 * np.pi)) % 1.0
+    return min(stats.kstest(lengths, radial.cdf).pvalue, stats.kstest(turns, "uniform").pvalue)
+
+
+def test_planar_noise_is_accepted_at_its_scale_and_rejected_beside_it():
+    assert noise_is_as_declared(PlanarLaplace(epsilon=EPSILON, radius=RADIUS)) > 1e-4
+    for factor in (0.7, 1.3):
+        assert noise_is_as_declared(Scaled(epsilon=EPSILON, radius=RADIUS, factor=factor)) < 1e-8
+    gaussian = get("gaussian_trace")
+    assert noise_is_as_declared(gaussian(sigma=40.0), stats.rayleigh()) > 1e-4
+    assert noise_is_as_declared(gaussian(sigma=40.0), stats.rayleigh(scale=1.3)) < 1e-8
+
+
+@pytest.mark.parametrize("name", ["landmark_uniform", "landmark_adaptive", "w_event_uniform", "w_event_ba"])
+def test_a_schedule_adds_the_noise_that_its_scale_says(name):
+    parameters = {"w": W} if name.startswith("w_event") else {}
+    mechanism = get(name)(epsilon=EPSILON, noise="planar_laplace", radius=RADIUS, **parameters)
+    assert noise_is_as_declared(mechanism) > 1e-4
+
+
+def test_without_limits_points_are_shown_as_they_are():
+    traces, landmarks = tracks()
+    for mechanism in [*schedules(np.inf), get("planar_laplace")(epsilon=np.inf), get("gaussian_trace")(sigma=0.0)]:
+        for trace, released in zip(traces, run_traces(mechanism, traces, landmarks, seed=1)):
+            shown = released.action == "published"
+            assert distance(trace, released.values)[shown].max(initial=0.0) < 0.1
+
+
+def test_the_expected_distance_is_that_of_two_noisy_releases():
+    rng = np.random.default_rng(5)
+
+    def planar(scale):
+        return rng.gamma(2.0, scale, 400_000) * np.exp(2j * np.pi * rng.random(400_000))
+
+    for scale, other in ((1.0, 1.0), (3.0, 1.0), (1.0, 20.0)):
+        apart = np.abs(planar(scale) - planar(other))
+        assert abs(apart.mean() - expected_distance(scale, other)) < 5 * apart.std() / 400_000**0.5
+
+
+def test_counts_refuse_the_noise_of_points():
+    from mechanisms import Facts, run_mechanism
+
+    mechanism = get("landmark_uniform")(epsilon=1.0, noise="planar_laplace")
+    with pytest.raises(ParameterError, match="noise"):
+        run_mechanism(mechanism, np.zeros((2, 3), int), Facts(n_cells=3, landmarks=()))
+    with pytest.raises(ParameterError, match="radius"):
+        get("landmark_uniform")(epsilon=1.0, radius=5.0)
+    with pytest.raises(ParameterError, match="points of traces"):
+        run_traces(get("landmark_uniform")(epsilon=1.0), [np.zeros((1, 2))])
