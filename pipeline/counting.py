@@ -19,17 +19,25 @@ from pipeline.membership import Memberships, distinct, merge
 from pipeline.packed import crowded, decode_keys, distinct_keys, encode_keys, general
 from pipeline.packing import starts_of
 from pipeline.plan import Plan
+from pipeline.targets import nobody, sightings
 from pipeline.visits import Visits, packed_visits, visits
 
 Integers = NDArray[np.int64]
 
+#: Up to so many groups of windows a mask for each is cheaper than a sort.
+_FEW_GROUPS = 8
+
 
 @dataclass
 class Fate:
-    """What became of the rows of some input: every row has exactly one fate."""
+    """What became of the rows of some input: every row has exactly one fate.
+
+    ``overlaps`` are the further windows that used rows count in, where windows overlap; they are no fate.
+    """
 
     rows: int = 0
     used: int = 0
+    overlaps: int = 0
     late: int = 0
     out_of_area: int = 0
     out_of_time: int = 0
@@ -37,7 +45,7 @@ class Fate:
 
     def add(self, other: Fate) -> None:
         """Add the rows of another piece."""
-        for name in ("rows", "used", "late", "out_of_area", "out_of_time"):
+        for name in ("rows", "used", "overlaps", "late", "out_of_area", "out_of_time"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for reason, n in other.rejected.items():
             self.rejected[reason] = self.rejected.get(reason, 0) + n
@@ -48,27 +56,60 @@ class Fate:
         return self.rows == self.used + self.late + self.out_of_area + self.out_of_time + sum(self.rejected.values())
 
 
-def count_block(block: EventBlock, plan: Plan) -> tuple[Fate, Iterator[tuple[tuple[int, int], bytes]]]:
+def count_block(
+    block: EventBlock, plan: Plan, closed: Integers | None = None
+) -> tuple[Fate, Iterator[tuple[tuple[int, int], bytes]]]:
     """Distinct memberships of one block, split by window group and user shard.
+
+    Parameters
+    ----------
+    block
+        Rows of the input.
+    plan
+        The run.
+    closed
+        Shape (n_rows,): the last window that was final when each row arrived; None: all windows are still open.
 
     Returns
     -------
     The fate of the block's rows, and ((group, shard), encoded memberships) pairs.
+
+    Notes
+    -----
+    An event is in every window that holds it: one pass for each hop of overlapping windows. It is late only where all
+    of them are closed.
     """
     window = plan.calendar.index(block.frame["time"].to_numpy())
     cell = np.asarray(plan.space.place(block.frame), np.int64)
     timely = window > 0
-    used = timely & (cell >= 0)
+    inside = timely & (cell >= 0)
+    used = inside if closed is None else inside & (window > closed)
+    n_used = int(used.sum())
     fate = Fate(
         rows=block.n_rows,
-        used=int(used.sum()),
+        used=n_used,
+        late=int(inside.sum()) - n_used,
         out_of_time=int((~timely).sum()),
         out_of_area=int((timely & (cell < 0)).sum()),
     )
     for reject in block.rejects:
         fate.rejected[reject.reason] = fate.rejected.get(reject.reason, 0) + 1
     frame = block.frame if used.all() else block.frame.filter(used)
-    return fate, _split(frame, window[used], cell[used], plan)
+    if not plan.calendar.overlapping:
+        return fate, _split(frame, window[used], cell[used], plan)
+    first = np.ones(n_used, np.int64) if closed is None else np.maximum(closed[used], 0) + 1
+    fate.overlaps = int(np.minimum(window[used] - first + 1, plan.calendar.n_hops).sum()) - n_used
+    return fate, _split_hops(frame, window[used], cell[used], first, plan)
+
+
+def _split_hops(
+    frame: Any, window: Integers, cell: Integers, first: Integers, plan: Plan
+) -> Iterator[tuple[tuple[int, int], bytes]]:
+    """Every row in its latest window and in those before it, down to the first that is open."""
+    for hop in range(plan.calendar.n_hops):
+        here = window - hop >= first
+        if here.any():
+            yield from _split(frame.filter(here), window[here] - hop, cell[here], plan)
 
 
 def _split(frame: Any, window: Integers, cell: Integers, plan: Plan) -> Iterator[tuple[tuple[int, int], bytes]]:
@@ -97,10 +138,28 @@ def _split_packed(
     user: Integers, window: Integers, cell: Integers, group: Integers, plan: Plan
 ) -> Iterator[tuple[tuple[int, int], bytes]]:
     keys = plan.layout.pack(user, window, cell)
-    for number in [int(group[0])] if group.min() == group.max() else np.unique(group).tolist():
-        piece = distinct_keys(keys[group == number] if group[0] != number or group.max() != number else keys)
+    for number, piece in _groups(keys, group):
+        piece = distinct_keys(piece)
         for shard, rows in _shards([piece >> plan.layout.place_bits], plan):
             yield (number, shard), encode_keys(piece if rows is None else piece[rows])
+
+
+def _groups(keys: Integers, group: Integers) -> Iterator[tuple[int, Integers]]:
+    """Keys of every group: masks where groups are few, otherwise one sort of narrow integers."""
+    low, high = int(group.min()), int(group.max())
+    if low == high:
+        yield low, keys
+    elif high - low < _FEW_GROUPS:
+        for number in range(low, high + 1):
+            piece = keys[group == number]
+            if len(piece):
+                yield number, piece
+    else:
+        narrow = (group - low).astype(np.int16) if high - low < 2**15 else group - low
+        order = np.argsort(narrow, kind="stable")
+        keys, group = keys[order], group[order]
+        for first, last in pairwise([*np.flatnonzero(starts_of([group])).tolist(), len(group)]):
+            yield int(group[first]), keys[first:last]
 
 
 def _shards(identity: Iterable[Integers], plan: Plan) -> Iterator[tuple[int, NDArray[np.bool_] | None]]:
@@ -126,12 +185,15 @@ class GroupCounts:
         all steps on events.
     n_memberships
         Distinct (user, window, cell) triples: rows used beyond these were duplicates.
+    sightings
+        Shape (n, 3): window, target and cell of every target seen, where accountants follow any.
     """
 
     first: int
     counts: Integers
     bounded: Integers
     n_memberships: int
+    sightings: Integers = field(default_factory=nobody)
 
     def __add__(self, other: GroupCounts) -> GroupCounts:
         return GroupCounts(
@@ -139,6 +201,7 @@ class GroupCounts:
             self.counts + other.counts,
             self.bounded + other.bounded,
             self.n_memberships + other.n_memberships,
+            np.concatenate([self.sightings, other.sightings]),
         )
 
 
@@ -146,7 +209,7 @@ def count_group(group: int, parts: Iterable[bytes], plan: Plan) -> tuple[GroupCo
     """Exact distinct users of one group of windows and one shard of users, bounded; visits where a summary is asked."""
     parts = list(parts)
     first = group * plan.group + 1
-    n_windows = min(plan.group, plan.n_windows - first + 1)
+    n_windows = plan.group_windows(group)
     keys = [decode_keys(part) for part in parts]
     if all(part is not None for part in keys):
         return _count_keys(first, n_windows, np.concatenate([k for k in keys if k is not None]), plan)
@@ -156,8 +219,9 @@ def count_group(group: int, parts: Iterable[bytes], plan: Plan) -> tuple[GroupCo
     place = (memberships.window - first) * plan.n_cells + memberships.cell
     counts = np.bincount(place, minlength=n_windows * plan.n_cells).reshape(n_windows, plan.n_cells)
     bounded = released_counts(memberships, first, n_windows, plan)
-    seen = visits(memberships) if plan.config.output.user_summaries else None
-    return GroupCounts(first, counts, bounded, len(memberships)), seen
+    seen = visits(memberships) if plan.summarises_users else None
+    found = sightings(plan.targets.among(memberships), plan)
+    return GroupCounts(first, counts, bounded, len(memberships), found), seen
 
 
 def _count_keys(first: int, n_windows: int, keys: Integers, plan: Plan) -> tuple[GroupCounts, Visits | None]:
@@ -171,5 +235,6 @@ def _count_keys(first: int, n_windows: int, keys: Integers, plan: Plan) -> tuple
     elif len(over):
         kept = bound(general(over, layout, first), plan.max_cells, "hash", plan.hash_key)
         bounded = counts - layout.count(over[~kept])[:n_windows]
-    seen = packed_visits(keys, layout) if plan.config.output.user_summaries else None
-    return GroupCounts(first, counts, bounded, len(keys)), seen
+    seen = packed_visits(keys, layout) if plan.summarises_users else None
+    found = sightings(plan.targets.among_keys(keys, layout, first), plan)
+    return GroupCounts(first, counts, bounded, len(keys), found), seen

@@ -45,13 +45,15 @@ def row_equation(plan: Plan) -> dict[str, Any]:
     equation = {
         "rows": total.rows,
         "used": total.used,
-        "duplicates": total.used - memberships,
+        "duplicates": total.used + total.overlaps - memberships,
         "late": total.late,
         "out_of_area": total.out_of_area,
         "out_of_time": total.out_of_time,
         "rejected": sum(total.rejected.values()),
         "rejected_by_reason": dict(sorted(total.rejected.items())),
     }
+    if plan.calendar.overlapping:
+        equation["overlaps"] = total.overlaps  # duplicates are counted in every window, so there may be more than rows
     check_row_equation(equation)
     return equation
 
@@ -59,13 +61,14 @@ def row_equation(plan: Plan) -> dict[str, Any]:
 def check_row_equation(equation: dict[str, Any]) -> None:
     """Raise `RowEquationError` unless rows = used + late + out of area + out of time + rejected."""
     fates = {name: equation[name] for name in ("used", "late", "out_of_area", "out_of_time", "rejected")}
-    if equation["rows"] != sum(fates.values()) or not 0 <= equation["duplicates"] <= equation["used"]:
+    most = equation["used"] + equation.get("overlaps", 0)
+    if equation["rows"] != sum(fates.values()) or not 0 <= equation["duplicates"] <= most:
         raise RowEquationError(f"{equation['rows']} rows were read, but their fates are {fates}")
 
 
 def user_summaries(plan: Plan) -> dict[str, Any] | None:
     """Users seen, and the spread over them of distinct cells and active windows."""
-    if not plan.config.output.user_summaries:
+    if not plan.summarises_users:
         return None
     cells: list[int] = []
     windows: list[int] = []

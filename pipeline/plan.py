@@ -22,6 +22,7 @@ from pipeline.configuration.run import RunConfig, digest
 from pipeline.packed import Layout
 from pipeline.sensors import SensorSchedule
 from pipeline.space import Space
+from pipeline.targets import Targets, targets_of
 from pipeline.window import Calendar
 
 STREAM = "main"
@@ -47,6 +48,8 @@ class Plan:
         Parts that users are split into while counting; never changes a result.
     prepared
         What each accountant worked out beforehand (`Accountant.prepare`), in their order.
+    streaming
+        Whether events come as a stream, so that every window is counted for itself.
     """
 
     config: RunConfig
@@ -58,6 +61,7 @@ class Plan:
     folder: Path
     n_shards: int = 1
     prepared: tuple[Mapping[str, Any] | None, ...] = ()
+    streaming: bool = False
 
     @cached_property
     def chain(self) -> Chain:
@@ -106,9 +110,19 @@ class Plan:
 
     @cached_property
     def group(self) -> int:
-        """Windows whose counts travel together: whole blocks."""
+        """Windows whose counts travel together: whole blocks, and a single one on a stream."""
         unit = self.chain.unit_windows
-        return max(1, min(GROUP_CELLS // self.n_cells, self.n_windows) // unit) * unit
+        return unit if self.streaming else max(1, min(GROUP_CELLS // self.n_cells, self.n_windows) // unit) * unit
+
+    def group_windows(self, group: int) -> int:
+        """Windows in one group: the last one may be shorter."""
+        n_windows = self.calendar.n_windows
+        return self.group if n_windows is None else min(self.group, n_windows - group * self.group)
+
+    @cached_property
+    def summarises_users(self) -> bool:
+        """Whether per-user figures are kept; on a stream they would grow without end."""
+        return self.config.output.user_summaries and not self.streaming
 
     @cached_property
     def layout(self) -> Layout:
@@ -132,9 +146,20 @@ class Plan:
             n_windows=self.calendar.n_windows,
         )
 
-    def accounting_facts(self, accountant: Accountant | None = None) -> AccountingFacts:
-        """What the accountants may know; with what one of them prepared."""
-        own = self.prepared[self.accountants.index(accountant)] if accountant and self.prepared else None
+    @cached_property
+    def shards(self) -> tuple[tuple[Mapping[str, Any] | None, ...], ...]:
+        """What each parallel part of each accountant works with."""
+        prepared = self.prepared or (None,) * len(self.accountants)
+        return tuple(accountant.shards(own) for accountant, own in zip(self.accountants, prepared))
+
+    @cached_property
+    def targets(self) -> Targets:
+        """People whose cells an accountant follows."""
+        return targets_of(self, self.shards)
+
+    def accounting_facts(self, accountant: Accountant | None = None, shard: int = 0) -> AccountingFacts:
+        """What the accountants may know; with what one of them prepared for one of its parts."""
+        own = self.shards[self.accountants.index(accountant)][shard] if accountant else None
         return AccountingFacts(
             n_cells=self.n_cells,
             max_cells=self.max_cells,
@@ -143,6 +168,8 @@ class Plan:
             overlapping=self.calendar.overlapping,
             mechanism=self.chain.reader,
             steps=self.config.mechanism,
+            max_block_cells=self.block_bounds.max_cells if self.block_bounds else None,
+            windows=None if self.on_points else self.windows,
             landmarks=self.config.landmarks is not None,
             training=own,
         )
