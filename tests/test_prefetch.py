@@ -27,8 +27,7 @@ def test_an_error_comes_after_the_items_before_it():
 
     found = []
     with pytest.raises(OSError, match="the disk is gone"):
-        for item in prefetch(broken()):
-            found.append(item)
+        found.extend(prefetch(broken()))
     assert found == [1]
     assert n_threads() == 0
 

@@ -165,7 +165,9 @@ def test_a_run_can_go_on_with_refused_windows(small_run):
 
 
 def test_inactive_sensors_have_no_rows_and_lower_the_sensitivity(small_run):
-    result = small_run(made_up_events(300), sensors={"active": "one_random"}, mechanism={"type": "laplace", "epsilon": 1})
+    result = small_run(
+        made_up_events(300), sensors={"active": "one_random"}, mechanism={"type": "laplace", "epsilon": 1}
+    )
     frame = releases(result)
     assert frame.height == 6
     assert frame["scale"].to_list() == [1.0] * 6
