@@ -114,8 +114,8 @@ class Temporal(Accountant):
     method: str = parameter("sound", doc="landmark loss", choices=("sound", "paper"))
     lag: int = parameter(1000, doc="releases open for revision", at_least=1)
     largest_epsilon: float | None = parameter(None, doc="bound on the ε of any release", above=0, unit="nats")
-    longest_gap: int = parameter(1000, doc="releases after which the next counts as a landmark", at_least=1)
-    bridged_states: int = parameter(50, doc="states up to which gaps between landmarks are followed", at_least=1)
+    longest_gap: int = parameter(200, doc="releases after which the next counts as a landmark", at_least=1)
+    bridged_states: int = parameter(20, doc="states up to which gaps between landmarks are followed", at_least=1)
     goal: float | None = parameter(None, doc="total loss that is not to be passed", above=0, unit="nats")
 
     def __post_init__(self) -> None:

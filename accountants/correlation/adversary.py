@@ -69,7 +69,7 @@ class Adversary:
 
 
 def adversary(
-    correlation: KnownCorrelation, training: Training | None, bridged_states: int = 50, subject: str = "everybody"
+    correlation: KnownCorrelation, training: Training | None, bridged_states: int = 20, subject: str = "everybody"
 ) -> Adversary:
     """Make an adversary: reads its files, or learns from the training part.
 
