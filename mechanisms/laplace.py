@@ -46,6 +46,7 @@ class Laplace(BudgetSchedule):
     """
 
     noise: str = parameter("laplace", doc="noise family", choices=("laplace",))
+    stages: ClassVar[tuple[str, ...]] = ("counts",)
     #: Points have a mechanism of their own.
     radius: None = field(default=None, init=False, repr=False)
     guarantee: ClassVar[Guarantee] = Guarantee(
