@@ -12,6 +12,7 @@ from accountants.core.accountant import ACCOUNTANTS, Accountant, Rows
 from mechanisms.core.state import State, decode_state, encode_state
 from pipeline.plan import Plan
 from pipeline.release_loop import Batch
+from pipeline.targets import Known, nobody
 
 VERSION = 1
 
@@ -25,17 +26,29 @@ class AccountLoop:
         The run.
     accountant
         One of its accountants.
+    shard
+        Which of the accountant's parallel parts (`Plan.shards`).
     """
 
-    def __init__(self, plan: Plan, accountant: Accountant) -> None:
+    def __init__(self, plan: Plan, accountant: Accountant, shard: int = 0) -> None:
         self.plan, self.accountant = plan, accountant
         self.name = ACCOUNTANTS.name_of(type(accountant))
-        facts = replace(plan.accounting_facts(accountant), n_overlaps=plan.calendar.n_hops)
+        spans = plan.targets.spans[plan.accountants.index(accountant)]
+        self.targets = spans[shard] if spans else None
+        facts = replace(plan.accounting_facts(accountant, shard), n_overlaps=plan.calendar.n_hops)
         self.model, self._state = accountant.start(facts)
 
     def start(self) -> bytes:
         """State before the first release."""
-        return self._encode(self._state, 0, False)
+        nothing = Known(1, np.zeros((0, self.plan.n_cells), np.int64), nobody())
+        return self._encode(self._state, 0, False, nothing)
+
+    def is_early(self, data: bytes, batch: Batch) -> bool:
+        """Whether an earlier batch has to come first."""
+        flat = decode_state(data, "account_loop", VERSION)
+        if self.targets is not None and batch.known is not None:
+            return batch.known.first > _known(flat).last + 1
+        return bool(batch.releases) and batch.releases[0].window > int(flat["accounted"]) + 1
 
     def accounted(self, data: bytes) -> int:
         """Last window accounted for."""
@@ -48,17 +61,21 @@ class AccountLoop:
         accountant = self.accountant
         state = decode_state(flat["state"].tobytes(), self.name, accountant.version, accountant.migrate)
         rows: Rows = []
+        known = _known(flat)
+        if self.targets is not None and batch.known is not None:
+            known = known.joined(batch.known.after(known.last))
         if batch.releases:
             windows = self.plan.windows(batch.releases[0].window, batch.releases[-1].window)
             for release, window in zip(batch.releases, windows):
                 if release.window > accounted:
-                    made, state = accountant.charge(release, window, {}, self.model, state)
+                    private = {} if self.targets is None else known.of(release.window, self.targets)
+                    made, state = accountant.charge(release, window, private, self.model, state)
                     rows += made
                     accounted = release.window
         if not finished and (batch.stopped or accounted == self.plan.calendar.n_windows):
             rows += accountant.finish(self.model, state)
             finished = True
-        return rows, self._encode(state, accounted, finished)
+        return rows, self._encode(state, accounted, finished, known.after(accounted))
 
     def summary(self, data: bytes) -> dict[str, Any]:
         """The books so far in a few figures, as JSON can hold them."""
@@ -68,10 +85,21 @@ class AccountLoop:
         figures: dict[str, Any] = writable(accountant.summary(self.model, state))
         return figures
 
-    def _encode(self, state: State, accounted: int, finished: bool) -> bytes:
+    def _encode(self, state: State, accounted: int, finished: bool, known: Known) -> bytes:
         encoded = encode_state(self.name, self.accountant.version, state)
-        own = {"accounted": np.asarray(accounted), "finished": np.asarray(finished)}
+        own = {
+            "accounted": np.asarray(accounted),
+            "finished": np.asarray(finished),
+            "first": np.asarray(known.first),
+            "counts": known.counts,
+            "sightings": known.sightings,
+        }
         return encode_state("account_loop", VERSION, own | {"state": np.frombuffer(encoded, np.uint8)})
+
+
+def _known(flat: State) -> Known:
+    """Operator-only facts of windows whose releases are still to come."""
+    return Known(int(flat["first"]), flat["counts"], flat["sightings"])
 
 
 def writable(value: Any) -> Any:

@@ -18,7 +18,7 @@ from pipeline.tables import accounts_table
 
 
 class AccountInOrder(beam.DoFn):
-    """Step one accountant through all releases in order."""
+    """Step one parallel part of one accountant through all releases in order."""
 
     WAITING = BagStateSpec("waiting", beam.coders.PickleCoder())
     LOOP = ReadModifyWriteStateSpec("loop", BytesCoder())
@@ -28,22 +28,29 @@ class AccountInOrder(beam.DoFn):
 
     def setup(self) -> None:
         """Make what is not shipped."""
-        self.loops = [AccountLoop(self.plan, accountant) for accountant in self.plan.accountants]
+        self.loops: dict[tuple[int, int], AccountLoop] = {}
+
+    def loop_of(self, part: tuple[int, int]) -> AccountLoop:
+        """The loop of one part, made when it is first needed: a part may hold many priors."""
+        if part not in self.loops:
+            number, shard = part
+            self.loops[part] = AccountLoop(self.plan, self.plan.accountants[number], shard)
+        return self.loops[part]
 
     def process(
         self,
-        element: tuple[int, Batch],
+        element: tuple[tuple[int, int], Batch],
         waiting: Any = beam.DoFn.StateParam(WAITING),
         loop: Any = beam.DoFn.StateParam(LOOP),
     ) -> None:
         """Account what is next in order; keep what came too early."""
-        number, batch = element
-        account = self.loops[number]
+        (number, shard), batch = element
+        account = self.loop_of((number, shard))
         state = loop.read() or account.start()
-        batches = sorted([*waiting.read(), batch], key=lambda b: b.releases[0].window if b.releases else math.inf)
+        batches = sorted([*waiting.read(), batch], key=_position)
         waiting.clear()
         for candidate in batches:
-            if candidate.releases and candidate.releases[0].window > account.accounted(state) + 1:
+            if account.is_early(state, candidate):
                 waiting.add(candidate)
                 continue
             first = account.accounted(state) + 1
@@ -51,7 +58,15 @@ class AccountInOrder(beam.DoFn):
             if rows:
                 kind = "accounts_public" if account.accountant.public else "accounts"
                 table = accounts_table(rows, account.name, STREAM)
-                parts.write_part(parts_folder(self.plan, kind), f"{number:03d}-{first:012d}", table)
+                parts.write_part(parts_folder(self.plan, kind), f"{number:03d}-{first:012d}-{shard:06d}", table)
         loop.write(state)
+        if shard:
+            return  # the summary is the same in every part
         summary = {"accountant": account.name, "public": account.accountant.public, **account.summary(state)}
         parts.write_json(parts_folder(self.plan, "summaries") / f"{number:03d}.json", summary)
+
+
+def _position(batch: Batch) -> float:
+    if batch.known is not None:
+        return batch.known.first
+    return batch.releases[0].window if batch.releases else math.inf

@@ -103,4 +103,5 @@ class WriteTruth(beam.DoFn):
                 windows = plan.windows(group.first + row, group.first + row + len(counts) - 1)
                 table = truth_table(counts, bounded, windows, plan.space.cells, STREAM)
                 parts.write_part(parts_folder(plan, "truth"), f"{windows[0].index:012d}", table)
-        yield STREAM, encode_state("counts", 1, {"first": np.asarray(group.first), "bounded": group.bounded})
+        counted = {"first": np.asarray(group.first), "bounded": group.bounded, "sightings": group.sightings}
+        yield STREAM, encode_state("counts", 1, counted)

@@ -38,11 +38,13 @@ def build(root: beam.Pipeline, plan: Plan, spans: list[Span], alone: bool = True
         | "Release" >> beam.ParDo(ReleaseInOrder(plan))
         | "WriteReleases" >> beam.ParDo(WriteReleases(plan))
     )
-    n = len(plan.accountants)
+    accounted = [(number, shard) for number, own in enumerate(plan.shards) for shard in range(len(own))]
     _ = (
         released
         | "ForEachAccountant"
-        >> beam.FlatMap(lambda batch: [(number, batch) for number in range(n)]).with_output_types(tuple[int, Batch])
+        >> beam.FlatMap(lambda batch: [(part, batch) for part in accounted]).with_output_types(
+            tuple[tuple[int, int], Batch]
+        )
         | "Account" >> beam.ParDo(AccountInOrder(plan))
     )
 

@@ -21,17 +21,23 @@ from mechanisms.core.window import Window
 from pipeline.configuration.run import digest
 from pipeline.ledger import Charge
 from pipeline.plan import STREAM, Plan
+from pipeline.targets import Known
 
 VERSION = 1
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Consecutive windows as they leave the loop: releases, charges to make durable first, and why it stopped."""
+    """Consecutive windows as they leave the loop: releases, charges to make durable first, and why it stopped.
+
+    ``known`` are operator-only facts of the windows that went in, where an accountant needs them; a block's releases
+    come later than its windows.
+    """
 
     releases: tuple[Release, ...]
     charges: tuple[Charge, ...]
     stopped: str | None = None
+    known: Known | None = None
 
 
 class ReleaseLoop:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import apache_beam as beam
@@ -19,6 +20,7 @@ from pipeline.paths import PART_ROWS, ledger_path, parts_folder
 from pipeline.plan import STREAM, Plan
 from pipeline.release_loop import Batch, ReleaseLoop
 from pipeline.tables import releases_table
+from pipeline.targets import Known, nobody
 
 
 class ReleaseInOrder(beam.DoFn):
@@ -76,6 +78,8 @@ class ReleaseInOrder(beam.DoFn):
         for start in range(first, last + 1, step):
             counts = self._window_counts(blocks, start, min(start + step - 1, last))
             batch, state = self.loop.advance(state, start, counts)
+            if self.plan.targets.n_targets:
+                batch = replace(batch, known=Known(start, counts, self._sightings(blocks, start, len(counts))))
             self.ledger.append(batch.charges)
             progress.advance(windows=len(batch.releases))
             yield batch
@@ -91,16 +95,21 @@ class ReleaseInOrder(beam.DoFn):
             if start > last:
                 later.append(data)
             elif start + len(block["bounded"]) - 1 >= first:
-                blocks[start] = block["bounded"]
+                blocks[start] = block
         return blocks, later
 
     def _window_counts(self, blocks: dict[int, Any], first: int, last: int) -> Any:
         counts = np.zeros((last - first + 1, self.plan.n_cells), np.int64)
-        for start, block in blocks.items():
+        for start, block in ((start, block["bounded"]) for start, block in blocks.items()):
             low, high = max(first, start), min(last, start + len(block) - 1)
             if low <= high:
                 counts[low - first : high - first + 1] = block[low - start : high - start + 1]
         return counts
+
+    @staticmethod
+    def _sightings(blocks: dict[int, Any], first: int, n_windows: int) -> Any:
+        found = np.concatenate([nobody(), *(block["sightings"] for block in blocks.values())])
+        return found[(found[:, 0] >= first) & (found[:, 0] < first + n_windows)]
 
 
 class WriteReleases(beam.DoFn):

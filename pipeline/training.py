@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from accountants.core.accountant import Accountant
 from accountants.core.training import Training
 from mechanisms.core.errors import DataError, ParameterError
 from mechanisms.core.noise import keyed_hash
@@ -20,6 +21,7 @@ from pipeline.membership import Memberships, distinct, merge
 from pipeline.packing import starts_of
 from pipeline.source import Source
 from pipeline.space import Space
+from pipeline.targets import rows_of
 from pipeline.window import Calendar
 
 if TYPE_CHECKING:
@@ -158,10 +160,14 @@ def prepared(plan: Plan) -> tuple[Mapping[str, Any] | None, ...]:
     """What every accountant of a plan works out before the run, in their order; the stream is read at most once."""
     wanted = [accountant.training_windows or 0 for accountant in plan.accountants]
     training = plan_training(plan, max(wanted)) if any(wanted) else None
-    return tuple(
-        accountant.prepare(training.first(n) if training is not None and n else None)
-        for accountant, n in zip(plan.accountants, wanted)
-    )
+
+    def part(accountant: Accountant, n_windows: int) -> Training | None:
+        if training is None or n_windows == 0:
+            return None
+        named = rows_of(training.users, accountant.named_users, plan.digest_key)
+        return replace(training.first(n_windows), named=named)
+
+    return tuple(accountant.prepare(part(accountant, n)) for accountant, n in zip(plan.accountants, wanted))
 
 
 def plan_training(plan: Plan, n_windows: int) -> Training:
