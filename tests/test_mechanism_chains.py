@@ -1,0 +1,327 @@
+"""Chains of steps: coarse counts, samples and block bounds against plain Python sets, and whole runs of them."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import polars as pl
+import pytest
+
+from accountants.core.charges import pure_epsilon
+from mechanisms import Facts, get, run_mechanism
+from mechanisms.core.chain import Chain, misplaced
+from mechanisms.core.errors import ConfigError, ParameterError
+from mechanisms.core.state import decode_state, encode_state
+from pipeline.bounding import BlockBounds, bound_block
+from pipeline.configuration.run import loads
+from pipeline.event_steps import released_counts
+from pipeline.membership import Memberships, merge
+from pipeline.plan import make_plan
+from pipeline.verify import verify
+
+START = datetime(2024, 1, 1, tzinfo=UTC)
+N_WINDOWS, ROWS, COLUMNS = 8, 2, 3
+GRID = {"type": "grid", "south": 0, "north": 2, "west": 0, "east": 3, "rows": ROWS, "columns": COLUMNS}
+
+
+def sections(folder, mechanism, n_windows=N_WINDOWS, **changes):
+    source = {
+        "type": "csv",
+        "path": str(folder / "events.csv"),
+        "from": "2024-01-01T00:00:00Z",
+        "until": (START + timedelta(hours=n_windows)).isoformat(),
+        "columns": {"user": "user", "time": "time", "latitude": "latitude", "longitude": "longitude"},
+    }
+    return {
+        "name": "chain",
+        "seed": 3,
+        "source": source,
+        "space": GRID,
+        "windows": {"type": "fixed", "size": "1h"},
+        "bounding": {"max_cells": 2},
+        "mechanism": mechanism,
+        "output": {"path": str(folder / "out")},
+    } | changes
+
+
+def write_events(folder, n=1500, seed=0, users=60):
+    """Events as (user, window, cell), and the same as a file."""
+    rng = random.Random(seed)
+    events, lines = [], ["user,time,latitude,longitude"]
+    for _ in range(n):
+        user, second = rng.randrange(users), rng.randrange(N_WINDOWS * 3600)
+        latitude, longitude = rng.random() * ROWS, rng.random() * COLUMNS
+        events.append((user, second // 3600 + 1, int(latitude) * COLUMNS + int(longitude)))
+        lines.append(f"{user},{(START + timedelta(seconds=second)).isoformat()},{latitude},{longitude}")
+    (folder / "events.csv").write_text("\n".join(lines) + "\n")
+    return events
+
+
+def plan_of(folder, mechanism, **changes):
+    return make_plan(loads(json.dumps(sections(folder, mechanism, **changes))))
+
+
+def memberships_of(events):
+    user, window, cell = (np.array(column, np.int64) for column in zip(*sorted(set(events))))
+    return merge([Memberships(user[:, None], window, cell)])
+
+
+def counted(folder, events, mechanism, **changes):
+    plan = plan_of(folder, mechanism, **changes)
+    return released_counts(memberships_of(events), 1, N_WINDOWS, plan)
+
+
+def coarse_sets(events, group, together):
+    """Distinct users of each coarse cell and stretch of windows."""
+    people = defaultdict(set)
+    for user, window, cell in events:
+        people[(window - 1) // together, group(cell)].add(user)
+    return people
+
+
+SPATIAL = {"type": "spatial_generalization", "rows": 1, "columns": 3}
+TEMPORAL = {"type": "temporal_generalization", "windows": 3}
+
+
+@pytest.mark.parametrize(
+    ("steps", "group", "together"),
+    [
+        ([SPATIAL], lambda cell: cell % 3, 1),
+        ([TEMPORAL], lambda cell: cell, 3),
+        ([SPATIAL, TEMPORAL], lambda cell: cell % 3, 3),
+        ([SPATIAL | {"rows": 2, "columns": 1}], lambda cell: cell // 3, 1),
+    ],
+)
+def test_coarse_people_are_counted_again(tmp_path, steps, group, together):
+    events = write_events(tmp_path)
+    people = coarse_sets(events, group, together)
+    found = counted(tmp_path, events, steps, bounding={"max_cells": 6})
+    for window in range(1, N_WINDOWS + 1):
+        for cell in range(ROWS * COLUMNS):
+            assert found[window - 1, cell] == len(people[(window - 1) // together, group(cell)])
+
+
+def test_people_are_bounded_at_the_coarse_level(tmp_path):
+    """A user in both rows of one column is in one coarse cell, and bounding to one keeps it."""
+    events = [(user, 1, cell) for user in range(50) for cell in (0, 3)]
+    write_events(tmp_path, 1)
+    found = counted(tmp_path, events, [SPATIAL], bounding={"max_cells": 1})
+    assert found[0].tolist() == [50, 0, 0, 50, 0, 0]
+    fine = counted(tmp_path, events, [{"type": "raw"}], bounding={"max_cells": 1})
+    assert fine[0].sum() == 50
+
+
+@pytest.mark.parametrize("unit", ["membership", "user"])
+def test_samples_have_their_rate_and_their_unit(tmp_path, unit):
+    events = [(user, window, cell) for user in range(2000) for window in (1, 2) for cell in (0, 4)]
+    write_events(tmp_path, 1)
+    found = counted(tmp_path, events, [{"type": "sampling", "rate": 0.3, "unit": unit}])
+    kept = found[:2][:, [0, 4]]
+    assert (np.abs(kept / 2000 - 0.3) < 5 * np.sqrt(0.21 / 2000)).all()
+    if unit == "user":  # both cells of a window are kept or dropped together, windows are drawn apart
+        assert (kept[:, 0] == kept[:, 1]).all()
+        assert kept[0, 0] != kept[1, 0]
+    else:
+        assert kept[0, 0] != kept[0, 1]
+
+
+def test_users_are_sampled_by_block_where_there_are_blocks(tmp_path):
+    events = [(user, window, 0) for user in range(2000) for window in range(1, 9)]
+    write_events(tmp_path, 1)
+    steps = [
+        {"type": "sampling", "rate": 0.3, "unit": "user"},
+        {"type": "fpa", "epsilon": 1, "coefficients": 1, "block": 4},
+    ]
+    found = counted(tmp_path, events, steps)[:, 0]
+    assert len(set(found[:4])) == len(set(found[4:])) == 1
+    assert found[0] != found[4]
+
+
+def test_bounding_comes_before_sampling(tmp_path):
+    """A user with six cells keeps none of the two that count with probability (1 − p)², not (1 − p)⁶."""
+    events = [(user, 1, cell) for user in range(4000) for cell in range(6)]
+    write_events(tmp_path, 1)
+    found = counted(tmp_path, events, [{"type": "sampling", "rate": 0.25}])[0].sum()
+    assert abs(found / 4000 - 2 * 0.25) < 5 * np.sqrt(2 * 0.25 * 0.75 / 4000)
+
+
+@pytest.mark.parametrize("keep", ["hash", "first", "last", "most_frequent"])
+@pytest.mark.parametrize("bounds", [(3, 2, 2), (4, 1, None), (4, None, 3), (2, 2, 1)])
+def test_a_block_is_bounded_in_windows_and_cells(keep, bounds):
+    length, max_windows, max_block_cells = bounds
+    rng = np.random.default_rng(4)
+    rows = np.unique(
+        np.column_stack([rng.integers(0, 30, 900), rng.integers(1, 9, 900), rng.integers(0, 7, 900)]), axis=0
+    )
+    found = Memberships(rows[:, :1], rows[:, 1], rows[:, 2], rng.integers(0, 100, len(rows)))
+    kept = bound_block(found, BlockBounds(length, max_windows, max_block_cells), 2, keep, b"key" * 6)
+    windows, cells, per_window = defaultdict(set), defaultdict(set), defaultdict(int)
+    for user, window, cell in rows[kept].tolist():
+        block = (window - 1) // length
+        windows[user, block].add(window)
+        cells[user, block].add(cell)
+        per_window[user, window] += 1
+    assert max(per_window.values()) <= 2
+    assert max(map(len, windows.values())) <= (max_windows or 99)
+    assert max(map(len, cells.values())) <= (max_block_cells or 99)
+    # Everybody keeps something of every block, and nothing is dropped that no bound asks for.
+    assert set(windows) == {(user, (window - 1) // length) for user, window, _ in rows.tolist()}
+    loose = bound_block(found, BlockBounds(length, 99, 99), 99, keep, b"key" * 6)
+    assert loose.all()
+
+
+def test_the_best_windows_of_a_block_are_kept():
+    rows = Memberships(np.full((4, 1), 7), np.array([1, 2, 3, 4]), np.array([0, 0, 1, 1]), np.array([5, 9, 2, 7]))
+    bounds = BlockBounds(4, max_windows=2)
+    assert bound_block(rows, bounds, 1, "first", b"k" * 16).tolist() == [True, False, True, False]
+    assert bound_block(rows, bounds, 1, "last", b"k" * 16).tolist() == [False, True, False, True]
+    cells = BlockBounds(4, max_cells=1)
+    assert bound_block(rows, cells, 1, "most_frequent", b"k" * 16).tolist() == [True, True, False, False]
+
+
+CHAINS = [
+    [{"type": "sampling", "rate": 0.7}, {"type": "perturb_small", "threshold": 9, "epsilon": 1.0}],
+    [{"type": "sampling", "rate": 0.7, "unit": "user"}, {"type": "fpa", "epsilon": 1.0, "coefficients": 3, "block": 4}],
+    [SPATIAL, {"type": "discrete_laplace", "epsilon": 1.0}, {"type": "suppress_small", "threshold": 3}],
+    [TEMPORAL, {"type": "sampling", "rate": 0.5}],
+    [TEMPORAL | {"spread": "even"}, {"type": "laplace", "epsilon": 1.0}, {"type": "fixed_ranges", "width": 5}],
+    [{"type": "discrete_laplace", "epsilon": 1.0}, {"type": "adaptive_ranges", "parts": 3}],
+]
+
+
+@pytest.mark.parametrize("steps", CHAINS, ids=lambda steps: "-".join(step["type"] for step in steps))
+def test_a_run_of_a_chain_is_the_plain_loop_and_the_same_for_any_split(tmp_path, steps):
+    from pipeline.run import run
+
+    write_events(tmp_path)
+    config = loads(json.dumps(sections(tmp_path, steps, accountants=[{"type": "composition"}])))
+    one = run(config, tmp_path / "one")
+    split = run(config, tmp_path / "split", n_shards=3)
+    frame = pl.read_parquet(one.folder / "public" / "releases.parquet")
+    assert frame.equals(pl.read_parquet(split.folder / "public" / "releases.parquet"))
+    assert all(check.passed for check in verify(one.folder)), verify(one.folder)
+    plan = make_plan(config)
+    truth = pl.read_parquet(one.folder / "operator" / "truth.parquet")
+    bounded = truth["bounded"].to_numpy().reshape(N_WINDOWS, -1)
+    plain = run_mechanism(
+        plan.mechanism, bounded, plan.facts(), windows=plan.windows(1, N_WINDOWS), source=plan.noise()
+    )
+    assert np.array_equal(frame["value"].to_numpy().reshape(N_WINDOWS, -1), [release.values for release in plain])
+    per_window = frame.group_by("window", maintain_order=True).first()
+    paid = sum(pure_epsilon(release.charge) for release in plain)
+    blocks = per_window.group_by("available_at", maintain_order=True).first()
+    assert blocks["epsilon"].sum() == pytest.approx(paid)
+
+
+def test_generalization_reads_one_vector_and_shows_it_everywhere(tmp_path):
+    events = write_events(tmp_path)
+    plan = plan_of(tmp_path, [SPATIAL, TEMPORAL, {"type": "discrete_laplace", "epsilon": 1.0}])
+    counts = released_counts(memberships_of(events), 1, N_WINDOWS, plan)
+    releases = run_mechanism(plan.mechanism, counts, plan.facts(), windows=plan.windows(1, N_WINDOWS))
+    values = np.array([release.values for release in releases])
+    for stretch in (slice(0, 3), slice(3, 6), slice(6, 8)):
+        assert (values[stretch] == values[stretch.start]).all()
+    assert np.array_equal(values[:, :3], values[:, 3:])
+    assert [bool(release.charge) for release in releases] == [True, False, False] * 2 + [True, False]
+    assert releases[6].charge[0].last == N_WINDOWS
+
+
+def test_an_even_spread_adds_up_to_the_coarse_count():
+    counts = np.tile([[8, 8, 3]], (4, 1))
+    steps = [
+        get("spatial_generalization")(group_size=2, spread="even"),
+        get("temporal_generalization")(windows=2, spread="even"),
+    ]
+    releases = run_mechanism(Chain.of(steps, np.array([0, 0, 1])), counts)
+    assert sum(release.values for release in releases[:2]).tolist() == [4, 4, 3]
+
+
+def test_a_chain_resumes_from_encoded_state():
+    steps = [get("temporal_generalization")(windows=2), get("laplace")(epsilon=1.0), get("adaptive_ranges")(parts=2)]
+    from mechanisms.core.noise import NoiseKey, NoiseSource
+    from mechanisms.core.run import step_through
+
+    facts, counts = Facts(n_cells=3, n_windows=5), np.arange(15).reshape(5, 3)
+    source = NoiseSource(NoiseKey.from_seed(1), configuration=b"")
+
+    def values(between):
+        steps_made = step_through(Chain.of(steps), counts, facts, facts.windows(), source, between)
+        return [release.values.tolist() for made, _ in steps_made for release in made]
+
+    assert values(lambda s: decode_state(encode_state("chain", 1, s), "chain", 1)) == values(lambda s: s)
+
+
+def test_stations_are_grouped_by_neighbourhood_or_by_name():
+    rng = np.random.default_rng(1)
+    stations = [{"cell": str(i), "point": rng.random(2).tolist(), "group": "ab"[i % 2]} for i in range(37)]
+    groups = get("spatial_generalization")(group_size=5).groups(stations)
+    sizes = np.bincount(groups)
+    assert sizes.max() <= 5
+    assert sizes.min() >= 2
+    assert get("spatial_generalization")().groups(stations).tolist() == [i % 2 for i in range(37)]
+    with pytest.raises(ParameterError, match="rows"):
+        get("spatial_generalization")(rows=1, columns=1).groups([{"cell": "a"}])
+
+
+def test_what_makes_sense_is_let_through():
+    sensible = [
+        ["sampling", "perturb_small"],
+        ["sampling", "fpa"],
+        ["spatial_generalization", "temporal_generalization", "sampling", "discrete_laplace", "suppress_small"],
+        ["fpa", "fixed_ranges"],
+        ["sampling"],
+    ]
+    examples = {name: get(name).examples()[0] for chain in sensible for name in chain}
+    for chain in sensible:
+        assert list(misplaced([examples[name] for name in chain])) == []
+
+
+LAPLACE = {"type": "laplace", "epsilon": 1.0}
+FPA = {"type": "fpa", "epsilon": 1.0, "coefficients": 3, "block": 4}
+REFUSED = [
+    ([LAPLACE, FPA], {}, "mechanism[1].type", "both read true counts"),
+    ([{"type": "suppress_small", "threshold": 3}, LAPLACE], {}, "mechanism[1].type", "both read true counts"),
+    ([LAPLACE, {"type": "sampling", "rate": 0.5}], {}, "mechanism[1].type", "before laplace"),
+    ([{"type": "sampling", "rate": 0.5}, SPATIAL, LAPLACE], {}, "mechanism[1].type", "before sampling"),
+    ([{"type": "sampling", "rate": 0.5}] * 2, {}, "mechanism[1].type", "listed once"),
+    ([TEMPORAL, FPA], {}, "mechanism[1].type", "single windows"),
+    ([LAPLACE, {"type": "adaptive_ranges", "parts": 2, "block": 4}], {}, "mechanism[1].type", "both read true counts"),
+    ([SPATIAL, LAPLACE], {"sensors": {"fixed": ["r00c00"]}}, "sensors", "covers several cells"),
+    ([SPATIAL | {"rows": None, "columns": None}, LAPLACE], {}, "mechanism[0].rows", "names no groups"),
+    ([FPA], {"windows": {"type": "sliding", "size": "2h", "period": "1h"}}, "mechanism[0].type", "two blocks"),
+    ([LAPLACE], {"bounding": {"max_cells": 1, "max_windows": 3}}, "bounding.max_windows", "fpa"),
+]
+
+
+@pytest.mark.parametrize(("steps", "changes", "where", "why"), REFUSED, ids=range(len(REFUSED)))
+def test_a_chain_that_makes_no_sense_is_an_error_that_says_why(tmp_path, steps, changes, where, why):
+    write_events(tmp_path, 5)
+    with pytest.raises(ConfigError) as caught:
+        loads(json.dumps(sections(tmp_path, steps, **changes)))
+    assert any(where in problem and why in problem for problem in caught.value.problems), caught.value.problems
+
+
+@pytest.mark.parametrize(("budget", "n_refused"), [(0.5, 8), (1.5, 4), (2.5, 0)])
+def test_a_block_that_cannot_be_afforded_is_refused_window_by_window(tmp_path, budget, n_refused):
+    from pipeline.run import run
+
+    write_events(tmp_path)
+    books = [{"type": "landmark_budget", "budget": budget}, {"type": "composition", "w": 2}]
+    changes = {"landmarks": {"windows": [2, 7]}, "accountants": books, "on_exhausted": "repeat"}
+    result = run(loads(json.dumps(sections(tmp_path, [FPA], **changes))))
+    frame = (
+        pl.read_parquet(result.folder / "public" / "releases.parquet").group_by("window", maintain_order=True).first()
+    )
+    actions = frame["action"].cast(pl.String).to_list()
+    assert actions == ["published"] * (8 - n_refused) + ["refused"] * n_refused
+    assert all(check.passed for check in verify(result.folder))
+    rows = pl.read_parquet(result.folder / "public" / "accounts.parquet").filter(pl.col("window").is_null())
+    user = rows.filter(pl.col("name") == "user_epsilon")["value"].item()
+    assert user == pytest.approx((8 - n_refused) / 4)
+    # Two successive windows may be in two blocks.
+    stretch = rows.filter(pl.col("name") == "w_event_epsilon")["value"].item()
+    assert stretch == pytest.approx((8 - n_refused) / 4)
