@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -107,3 +108,44 @@ def _manifests(folder: Path, cells: Any, n_windows: int, space: Any, public: Any
     kept |= {"inputs": {"events.csv": "f" * 64}, "seconds": {"pipeline": 1.5}, "utility": {"kendall_tau": 1.0}}
     (folder / "public" / "manifest.json").write_text(json.dumps(shared | told | public))
     (folder / "operator" / "manifest.json").write_text(json.dumps(shared | kept | operator))
+
+
+def experiment_folder(folder: Path, **changes: Any) -> Path:
+    """What an experiment leaves: two settings, two measures, a figure, a claim and a choice."""
+    settings = [("uniform", 1.0, 0.8, 3.0), ("sample", 2.0, 0.9, None)]
+    rows = [
+        {"variant": variant, "epsilon": epsilon, "measure": measure, "unit": unit, "n": 2, "mean": mean, "low": low}
+        for variant, epsilon, f1, mae in settings
+        for measure, unit, mean, low in (("hotspot_f1", "", f1, f1 - 0.1), ("mae", "people", mae, None))
+    ]
+    pl.DataFrame(rows).write_parquet(folder / "summary.parquet")
+    pl.DataFrame({"variant": ["uniform", "sample"], "best": [True, False]}).write_parquet(folder / "frontier.parquet")
+    (folder / "figures").mkdir()
+    (folder / "figures" / "f1.svg").write_text(
+        "<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>"
+    )
+    (folder / "best.yaml").write_text("name: <b>best</b>\n")
+    manifest = {
+        "name": "choose",
+        "question": "Which <i>one</i>?",
+        "notice": "Unfit.",
+        "configuration": {"base": {"mechanism": {"epsilon": 1.0, "type": "laplace"}}},
+        "varied": ["variant", "epsilon"],
+        "confidence": 0.95,
+        "versions": {"penstock": "0.1.0"},
+        "inputs": ["abc"],
+        "cells": 4,
+        "failed": [{"values": {"variant": "uniform"}, "seed": 2, "problem": "no budget <b>left</b>"}],
+        "figures": [{"file": "figures/f1.svg", "title": "F1 & more"}],
+        "expected": [{"says": "uniform wins", "source": "A 2022", "value": 0.8, "verdict": "differs"}],
+        "choice": {
+            "settings": 2,
+            "allowed": 1,
+            "at_least": {"hotspot_f1": 0.75},
+            "at_most": {},
+            "chart": None,
+            "best": {"values": {"variant": "uniform"}, "means": {"hotspot_f1": 0.8}},
+        },
+    }
+    (folder / "experiment.json").write_text(json.dumps(manifest | changes))
+    return folder

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 import yaml
-from report_runs import account, run_folder
+from report_runs import account, experiment_folder, run_folder
 
 from mechanisms.core.errors import DataError
 from pipeline.cli import main
@@ -287,15 +288,24 @@ def test_a_deployment_shows_no_truth_and_asks_for_the_key(tmp_path):
     assert "unfit" not in Text(text).text.lower()
 
 
-def test_a_large_run_shows_its_busiest_cells_and_stays_small(tmp_path):
-    folder = run_folder(tmp_path, n_windows=600, cells=tuple(f"cell {i}" for i in range(2500)), truth=False)
-    text = page(folder)
-    shown = data(text)["counts"]
-    assert len(shown["cells"]) == 1_000_000 // 600
-    # Later cells are busier here; they keep their order.
-    assert shown["cells"][0] == f"cell {2500 - len(shown['cells'])}"
-    assert "busiest of 2,500 cells" in warnings_of(text)
-    assert len(text) < 3_000_000
+def test_a_large_run_shows_its_busiest_cells_in_their_order(tmp_path, monkeypatch):
+    monkeypatch.setattr("pipeline.reporting.counts.MOST_COUNTS", 240)
+    text = page(run_folder(tmp_path, cells=tuple(f"cell {i}" for i in range(40))))
+    # Later cells are busier here.
+    assert data(text)["counts"]["cells"] == [f"cell {i}" for i in range(30, 40)]
+    assert "10 busiest of 40 cells" in warnings_of(text)
+
+
+def test_a_long_run_shows_its_latest_windows(tmp_path, monkeypatch):
+    monkeypatch.setattr("pipeline.reporting.counts.MOST_WINDOWS", 10)
+    text = page(run_folder(tmp_path, accounts=tuple(account("my_own", "loss", w, w) for w in range(1, 25))))
+    assert unpack(data(text)["counts"]["window"]).tolist() == list(range(15, 25))
+    assert unpack(data(text)["accounts"][0]["lines"][0]["value"]).tolist() == list(range(15, 25))
+    assert "latest 10 of 24 windows" in warnings_of(text)
+
+
+def test_a_typical_page_is_small(tmp_path):
+    assert len(page(run_folder(tmp_path, n_windows=504, cells=tuple(f"cell {i}" for i in range(100))))) < 300_000
 
 
 def test_a_run_that_goes_on_is_provisional(tmp_path):
@@ -317,3 +327,53 @@ def test_before_the_first_release_there_is_a_page(tmp_path):
     text = page(folder)
     assert "counts" not in data(text)
     assert "Nothing has been released yet" in Text(text).text
+
+
+def test_a_run_that_releases_traces_says_so(tmp_path):
+    folder = run_folder(tmp_path, operator={"users": {"users": 2, "points_per_user": {"median": 3.0}}})
+    (folder / "public" / "releases.parquet").unlink()
+    times = pl.Series([0, 1, 2, 0, 1, 2], dtype=pl.Datetime("ms", "UTC"))
+    traces = {"pseudonym": list("aaabbb"), "time": times, "action": ["published"] * 5 + ["repeated"]}
+    pl.DataFrame(traces).write_parquet(folder / "public" / "traces.parquet")
+    words = Text(page(folder)).text
+    assert (
+        "Traces of 2 people were released point by point, under pseudonyms: 6 points, 5 published, 1 repeated." in words
+    )
+    assert "People: 2, each with 3 points (medians)." in words
+
+
+def test_an_experiment_has_a_page_too(tmp_path, capsys):
+    folder = experiment_folder(tmp_path)
+    assert main(["report", str(folder)]) == 0
+    text = (folder / "report.html").read_text(encoding="utf-8")
+    parsed = Text(text)
+    for expected in (
+        "Which <i>one</i>?",
+        "3 of 4 runs ended well: 2 settings, with variant, epsilon varied.",
+        "Danger: 1 failed run. variant uniform, seed 2: no budget <b>left</b>",
+        "Of 2 settings 1 keep every limit (hotspot_f1 at least 0.75).",
+        "Best: variant uniform. Means: hotspot_f1 0.8.",
+        "name: <b>best</b>",
+        "uniform wins",
+        "0.8 ± 0.1",
+        "mae (people)",
+        "F1 & more",
+    ):
+        assert expected in parsed.text
+    assert not {"b", "i"} & set(parsed.names)
+    # A figure is an image, whose scripts no browser runs, and comes with the page.
+    (source,) = re.findall(r'<img alt="F1 &amp; more" src="data:image/svg\+xml;base64,([^"]*)"', text)
+    assert base64.b64decode(source) == (folder / "figures" / "f1.svg").read_bytes()
+
+
+def test_a_minimal_experiment_has_a_page(tmp_path):
+    folder = experiment_folder(tmp_path, varied=[], failed=[], figures=[], expected=[], choice=None)
+    words = Text(page(folder)).text
+    assert "4 of 4 runs ended well" in words
+    assert "Choice" not in words
+
+
+def test_an_experiment_without_results_is_an_error(tmp_path):
+    (experiment_folder(tmp_path) / "summary.parquet").unlink()
+    with pytest.raises(DataError, match="run the experiment again"):
+        write_report(tmp_path)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_runs import account, run_folder
+from report_runs import account, experiment_folder, run_folder
 
 from pipeline.reporting import write_report
 from pipeline.reporting.live import watch
@@ -76,6 +76,16 @@ class Page:
         """Points of a line: one for each window shown."""
         path = self.find(f"[data-chart='{chart}'] svg.chart path.line")[line].get_attribute("d")
         return path.count("M") + path.count("L")
+
+
+def faults(page: Page) -> list[tuple[str, str]]:
+    """Serious faults that axe finds in a page."""
+    axe = pytest.importorskip("axe_core_python", reason="axe-core-python is not installed: .ci/browser does it")
+    page.run((Path(axe.__file__).parent / "axe.min.js").read_text(encoding="utf-8"))
+    found = page.driver.execute_async_script("axe.run(document).then(arguments[0])")
+    assert len(found["passes"]) > 15
+    grave = [v for v in found["violations"] if v["impact"] in ("serious", "critical")]
+    return [(v["id"], v["nodes"][0]["html"]) for v in grave]
 
 
 BUDGET = tuple(
@@ -245,15 +255,10 @@ def test_the_theme_follows_the_reader_and_the_button(driver, report):
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("size", [DESKTOP, PHONE])
 def test_axe_finds_no_serious_fault(driver, report, size, theme):
-    axe = pytest.importorskip("axe_core_python", reason="axe-core-python is not installed: .ci/browser does it")
     page = Page(driver, report.as_uri(), size, theme)
     page.run("document.querySelectorAll('details').forEach(d => { d.open = true; })")
     page.until(lambda: len(page.find("details td")) > 24)
-    page.run((Path(axe.__file__).parent / "axe.min.js").read_text(encoding="utf-8"))
-    found = driver.execute_async_script("axe.run(document).then(arguments[0])")
-    assert len(found["passes"]) > 20
-    faults = [(v["id"], v["nodes"][0]["html"]) for v in found["violations"] if v["impact"] in ("serious", "critical")]
-    assert faults == []
+    assert faults(page) == []
 
 
 def test_a_phone_never_scrolls_sideways(driver, report):
@@ -297,3 +302,14 @@ def test_a_live_page_grows_and_keeps_the_readers_place(driver, tmp_path):
         assert "the run goes on" in page.one(".warnings").text
         manifest.write_bytes(finished)
         page.until(lambda: "the run goes on" not in page.one(".warnings").text)
+
+
+def test_the_page_of_an_experiment(driver, tmp_path):
+    page = Page(driver, write_report(experiment_folder(tmp_path)).as_uri())
+    assert page.driver.get_log("browser") == []
+    assert page.run("return document.images[0].complete")
+    heads = page.find("#results th button")
+    heads[1].click()
+    heads[1].click()
+    assert page.texts("#results td:nth-child(2)") == ["2", "1"]
+    assert faults(page) == []

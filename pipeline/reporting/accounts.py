@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -119,7 +120,12 @@ def charts(rows: pl.DataFrame, windows: pl.Series) -> list[dict[str, Any]]:
             panels.setdefault(known.panel(str(name), str(unit)), []).append((str(name), named))
         own = whole.filter(pl.col("accountant") == accountant)
         made += [_chart(known, title, panel, own, windows) for title, panel in panels.items()]
-    return sorted(made, key=lambda chart: chart["order"])
+    made.sort(key=lambda chart: chart["order"])
+    for before, chart in pairwise(made):
+        # One note for all panels of an accountant.
+        if before["accountant"] == chart["accountant"]:
+            chart["note"] = ""
+    return made
 
 
 def _chart(

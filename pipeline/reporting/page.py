@@ -12,6 +12,7 @@ from string import Template
 from typing import Any
 
 from pipeline import parts
+from pipeline.reporting.experiment import Experiment, is_experiment
 from pipeline.reporting.markup import Html, element, join
 from pipeline.reporting.provenance import figures_table, provenance, row_equation
 from pipeline.reporting.run_data import RunData
@@ -19,16 +20,16 @@ from pipeline.reporting.verdict import verdict
 from pipeline.reporting.warnings import as_html, warnings
 
 STYLES = ("page.css", "charts.css")
-SCRIPTS = ("base.js", "data.js", "time.js", "chart.js", "map.js", "tables.js", "main.js")
+SCRIPTS = ("base.js", "data.js", "time.js", "paths.js", "chart.js", "map.js", "tables.js", "main.js")
 
 
 def write_report(folder: str | Path) -> Path:
-    """Write ``report.html`` into the folder of a run.
+    """Write ``report.html`` into the folder of a run or of an experiment.
 
     Parameters
     ----------
     folder
-        What ``penstock run`` wrote.
+        What ``penstock run`` or ``penstock experiment`` wrote.
 
     Returns
     -------
@@ -37,10 +38,11 @@ def write_report(folder: str | Path) -> Path:
     Raises
     ------
     DataError
-        If there is no run in the folder, or a file of it cannot be read.
+        If there is neither in the folder, or a file of it cannot be read.
     """
-    path = Path(folder) / "report.html"
-    text = run_page(RunData.of(Path(folder)))
+    folder = Path(folder)
+    path = folder / "report.html"
+    text = experiment_page(folder) if is_experiment(folder) else run_page(RunData.of(folder))
     with parts.whole(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return path
@@ -63,6 +65,24 @@ def run_page(run: RunData, live: bool = False) -> str:
         _section("Provenance", "provenance", provenance(run)),
     ]
     return assemble(str(public["name"]), join(*content), run.as_json() | {"live": live})
+
+
+def experiment_page(folder: Path) -> str:
+    """The page of an experiment."""
+    experiment = Experiment(folder)
+    name = str(experiment.manifest["name"])
+    content = [
+        element(
+            "header", element("p", "penstock · experiment", class_="kicker"), element("h1", name), experiment.verdict()
+        ),
+        as_html(experiment.warnings()),
+        _section("Choice", "choice", experiment.choice()),
+        _section("Figures", "figures", experiment.figures()),
+        _section("Expected and found", "expected", experiment.expected()),
+        _section("Results", "results", experiment.results()),
+        _section("Provenance", "provenance", experiment.provenance()),
+    ]
+    return assemble(name, join(*content), {"kind": "experiment", "name": name})
 
 
 def _section(title: str, name: str, content: Html | None) -> Html | None:

@@ -92,10 +92,10 @@ def provenance(run: RunData) -> Html:
             "div",
             element("h3", "Configuration"),
             element("p", "Save it as a file and run it again: ", element("code", "penstock run FILE"), "."),
-            element("div", element("pre", text, tabindex="0", aria_label="Configuration as YAML"), class_="copyable"),
+            listing(text, "Configuration as YAML"),
         ),
-        element("div", element("h3", "Run"), _definitions(facts)),
-        element("div", element("h3", "Versions"), _definitions(manifest["versions"])),
+        element("div", element("h3", "Run"), definitions(facts)),
+        element("div", element("h3", "Versions"), definitions(manifest["versions"])),
     ]
     inputs = manifest.get("inputs")
     if inputs:
@@ -111,21 +111,28 @@ def configuration_yaml(run: RunData) -> str:
     seed = (run.files.operator or {}).get("noise", {}).get("seed")
     if seed is not None:
         configuration["seed"] = seed
-    ordered = _type_first({key: configuration.pop(key) for key in SECTIONS if key in configuration} | configuration)
+    ordered = type_first({key: configuration.pop(key) for key in SECTIONS if key in configuration} | configuration)
     note = "" if run.files.public["mode"] == "simulation" else "# add: noise_key: FILE\n"
     written: str = yaml.safe_dump(ordered, sort_keys=False, allow_unicode=True, width=110)
     return note + written
 
 
-def _type_first(value: Any) -> Any:
+def type_first(value: Any) -> Any:
+    """The same with ``type`` as the first key of every section."""
     if isinstance(value, list):
-        return [_type_first(entry) for entry in value]
+        return [type_first(entry) for entry in value]
     if not isinstance(value, dict):
         return value
     first = {"type": value["type"]} if "type" in value else {}
-    return first | {key: _type_first(entry) for key, entry in value.items()}
+    return first | {key: type_first(entry) for key, entry in value.items()}
 
 
-def _definitions(facts: dict[str, str]) -> Html:
+def listing(text: str, name: str) -> Html:
+    """Text to copy."""
+    return element("div", element("pre", text, tabindex="0", role="region", aria_label=name), class_="copyable")
+
+
+def definitions(facts: dict[str, str]) -> Html:
+    """Names and values."""
     pairs = [element("div", element("dt", name), element("dd", str(value))) for name, value in facts.items()]
     return element("dl", *pairs, class_="facts")

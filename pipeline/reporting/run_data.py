@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from evaluation.utility import METRICS
 from mechanisms.core.errors import PenstockError
 from pipeline.reporting.accounts import Figure, charts, figures, read_accounts
 from pipeline.reporting.counts import Counts, counts
 from pipeline.reporting.files import RunFiles
 from pipeline.reporting.packed import pack
+from pipeline.reporting.treatment import metric_words
 from pipeline.reporting.words import phrase
 
 
@@ -97,11 +97,9 @@ class RunData:
             values = np.full(len(windows), np.nan)
             values[np.searchsorted(windows, inside["window"].to_numpy())] = inside["value"].to_numpy()
             line = {"name": metric, "label": phrase(str(metric)), "value": pack(values)}
-            about = METRICS[str(metric)]
-            title = f"Utility: {phrase(about.function.__name__)}"
-            made.append(
-                {"id": f"utility-{metric}", "title": title, "unit": about.unit, "note": about.help, "lines": [line]}
-            )
+            title, unit, note = metric_words(str(metric))
+            shown = {"id": f"utility-{metric}", "title": title, "unit": unit, "note": note}
+            made.append(shown | {"lines": [line]})
         return made
 
     def _cell_metrics(self, known: Counts) -> list[dict[str, Any]]:

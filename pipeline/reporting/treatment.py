@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from evaluation.utility import METRICS
+
 
 @dataclass(frozen=True)
 class Treatment:
@@ -153,6 +155,32 @@ KNOWN = {
         adversary="whoever knows the locations outside the secret and how they vary together",
     ),
 }
+
+
+#: Metrics whose names are short for something.
+METRIC_TITLES = {
+    "js_distance": "Jensen–Shannon distance",
+    "js_divergence": "Jensen–Shannon divergence",
+    "kendall_tau": "Kendall's τ",
+    "hotspot_f1": "Hotspots found (F1)",
+    "hotspot_rank_tau": "Order of hotspots (τ)",
+    "pearson": "Pearson correlation",
+}
+
+
+def metric_words(name: str) -> tuple[str, str, str]:
+    """Title, unit and meaning of a metric, known or not.
+
+    Examples
+    --------
+    >>> metric_words("mae")
+    ('Mean absolute error', 'people', 'Absolute error in people, mean over cells and windows (0 is best).')
+    >>> metric_words("my_own")
+    ('My own', '', '')
+    """
+    metric = METRICS.get(name)
+    title = METRIC_TITLES.get(name, (metric.function.__name__ if metric else name).replace("_", " ").capitalize())
+    return (title, metric.unit, metric.help.replace("`", "")) if metric else (title, "", "")
 
 
 def treatment(accountant: str) -> Treatment:

@@ -6,11 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from evaluation.utility import METRICS
 from pipeline.reporting.accounts import Figure
 from pipeline.reporting.markup import Html, element, join
 from pipeline.reporting.run_data import RunData
-from pipeline.reporting.treatment import treatment
+from pipeline.reporting.treatment import metric_words, treatment
 from pipeline.reporting.words import moment, number, phrase, plural
 
 
@@ -50,7 +49,7 @@ def verdict(run: RunData) -> Html:
 def _released(run: RunData) -> str:
     public, counts = run.files.public, run.counts
     if counts is None:
-        return "Nothing has been released yet."
+        return _traces(run) or "Nothing has been released yet."
     planned = public.get("windows")
     actions = counts.windows["action"].value_counts(sort=True).rows()
     done = ", ".join(f"{n:,} {action}" for action, n in actions)
@@ -61,6 +60,18 @@ def _released(run: RunData) -> str:
     return (
         f"Counts of distinct {people} in {plural(counts.n_all_cells, 'cell')} were released for "
         f"{counts.n_all_windows:,}{of_planned} windows{shown}, from {begin} to {end} ({run.time_zone}): {done}."
+    )
+
+
+def _traces(run: RunData) -> str | None:
+    """Of a run that releases traces: how many points of how many people."""
+    traces = run.files.table("public/traces")
+    if traces is None:
+        return None
+    done = ", ".join(f"{n:,} {action}" for action, n in traces["action"].value_counts(sort=True).rows())
+    return (
+        f"Traces of {traces['pseudonym'].n_unique():,} people were released point by point, under pseudonyms: "
+        f"{plural(len(traces), 'point')}, {done}."
     )
 
 
@@ -128,19 +139,17 @@ def _headline(figure: Figure) -> Headline:
 def _utility(run: RunData) -> list[Headline]:
     found = []
     for name, value in ((run.files.operator or {}).get("utility") or {}).items():
-        metric = METRICS[name]
-        label = phrase(metric.function.__name__).capitalize()
-        found.append(Headline(label, number(value), metric.unit, metric.help))
+        title, unit, note = metric_words(name)
+        found.append(Headline(title, number(value), unit, note or "Released against the truth, over the whole run."))
     return found
 
 
 def users_sentence(manifest: dict[str, Any]) -> str | None:
     """Who was counted, from the operator's summaries."""
     users = manifest.get("users")
-    if not users or not users["cells_per_user"]:
+    spreads = {name: spread for name, spread in (users or {}).items() if isinstance(spread, dict) and spread}
+    if not users or not spreads:
         return None
-    cells, active = users["cells_per_user"], users["active_windows_per_user"]
-    return (
-        f"People counted: {users['users']:,}, each in {number(cells['median'])} different cells and "
-        f"{number(active['median'])} windows (medians)."
-    )
+    of_what = [phrase(name.removesuffix("_per_user")) for name in spreads]
+    medians = [f"{number(spread['median'])} {what}" for what, spread in zip(of_what, spreads.values())]
+    return f"People: {users['users']:,}, each with {' and '.join(medians)} (medians)."

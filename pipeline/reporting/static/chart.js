@@ -149,9 +149,9 @@ class Chart {
     const { middle } = this.axis.counts;
     const made = [];
     if (line.quantiles) {
-      made.push(this.band(line.quantiles.q0, line.quantiles.q4, line, "band"), this.band(line.quantiles.q1, line.quantiles.q3, line, "band inner"));
+      made.push(band(this, line.quantiles.q0, line.quantiles.q4, line, "band"), band(this, line.quantiles.q1, line.quantiles.q3, line, "band inner"));
     } else if (line.high) {
-      made.push(this.band(line.low || line.value, line.high, line, "band"));
+      made.push(band(this, line.low || line.value, line.high, line, "band"));
     }
     if (this.sparse(line)) {
       for (let i = this.first; i <= this.last; i++) {
@@ -159,58 +159,9 @@ class Chart {
       }
       return made;
     }
-    if (line.stacked) made.push(svg("path", { class: `area f${line.colour}`, d: this.blocks(line) }));
-    made.push(svg("path", { class: `line l${line.colour}`, d: this.path(this.drawn(line)) }));
+    if (line.stacked) made.push(svg("path", { class: `area f${line.colour}`, d: blocks(this, line) }));
+    made.push(svg("path", { class: `line l${line.colour}`, d: linePath(this, this.drawn(line)) }));
     return made;
-  }
-
-  // A command for each window shown; gaps where there is no value.
-  path(values) {
-    const { start, end, middle } = this.axis.counts;
-    const written = [];
-    let pen = false;
-    for (const i of this.steps(values)) {
-      if (!Number.isFinite(values[i])) { pen = false; continue; }
-      const y = this.y(values[i]).toFixed(1);
-      if (this.about.style === "step") written.push(`${pen ? "L" : "M"}${this.x(start[i]).toFixed(1)} ${y}H${this.x(end[i]).toFixed(1)}`);
-      else written.push(`${pen ? "L" : "M"}${this.x(middle[i]).toFixed(1)} ${y}`);
-      pen = true;
-    }
-    return written.join("");
-  }
-
-  // One column a window, from the base of a stacked line to its top.
-  blocks(line) {
-    const { start, end } = this.axis.counts;
-    const shown = this.steps(line.value).filter((i) => Number.isFinite(line.value[i]));
-    return shown.map((i) => `M${this.x(start[i]).toFixed(1)} ${this.y(line.base[i]).toFixed(1)}V${this.y(line.top[i]).toFixed(1)}H${this.x(end[i]).toFixed(1)}V${this.y(line.base[i]).toFixed(1)}Z`).join("");
-  }
-
-  // The windows to draw: all, or the lowest and the highest of each pixel where there are many more than pixels.
-  steps(values) {
-    const n = this.last - this.first + 1, per = Math.floor(n / this.width);
-    if (per < 2) return Array.from({ length: n }, (_, i) => this.first + i);
-    const chosen = [];
-    for (let i = this.first; i <= this.last; i += per * 2) {
-      let low = i, high = i;
-      for (let j = i; j < Math.min(i + per * 2, this.last + 1); j++) {
-        if (values[j] < values[low]) low = j;
-        if (values[j] > values[high]) high = j;
-      }
-      chosen.push(...[...new Set([low, high])].sort((a, b) => a - b));
-    }
-    return chosen;
-  }
-
-  band(low, high, line, name) {
-    const { middle } = this.axis.counts;
-    const above = [], below = [];
-    for (const i of this.steps(high)) {
-      if (!Number.isFinite(low[i]) || !Number.isFinite(high[i])) continue;
-      above.push(`${this.x(middle[i]).toFixed(1)} ${this.y(high[i]).toFixed(1)}`);
-      below.unshift(`${this.x(middle[i]).toFixed(1)} ${this.y(low[i]).toFixed(1)}`);
-    }
-    return svg("path", { class: `${name} f${line.colour}`, d: above.length ? `M${above.join("L")}L${below.join("L")}Z` : "" });
   }
 
   point() {

@@ -32,18 +32,11 @@ class Counts {
     });
   }
 
-  // The cell with the most people released over the whole run.
-  busiest() {
+  // A cell like most: the one in the middle by the number of people released over the whole run.
+  typical() {
     const totals = new Float64Array(this.nCells);
     this.released.forEach((value, i) => { totals[i % this.nCells] += value || 0; });
-    return totals.reduce((best, total, cell) => (total > totals[best] ? cell : best), 0);
-  }
-
-  // The cell with the most people released over the whole run.
-  busiest() {
-    const totals = new Float64Array(this.nCells);
-    this.released.forEach((value, i) => { totals[i % this.nCells] += value || 0; });
-    return totals.reduce((best, total, cell) => (total > totals[best] ? cell : best), 0);
+    return [...totals.keys()].sort((a, b) => totals[a] - totals[b])[this.nCells >> 1];
   }
 
   marginOf(row, cell) {

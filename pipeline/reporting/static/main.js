@@ -110,7 +110,7 @@ function explore(place, data) {
   const counts = new Counts(data.counts);
   const axis = new TimeAxis(counts, data.time_zone);
   const totals = counts.along(counts.released, -1);
-  axis.cell = counts.busiest();
+  axis.cell = counts.typical();
   axis.at = totals.indexOf(Math.max(...totals));
   const chart = countChart(axis);
   const charts = [chart];
@@ -147,7 +147,14 @@ function copyButtons() {
 
 async function show() {
   const data = await unpack(JSON.parse(document.getElementById("report-data").textContent));
-  document.querySelectorAll("table.sortable").forEach(makeSortable);
+  document.querySelectorAll("table.sortable").forEach((table) => {
+    makeSortable(table);
+    const title = table.caption.textContent;
+    const columns = [...table.tHead.rows[0].cells].map((cell) => cell.textContent);
+    const text = (cell) => cell.dataset.value === undefined ? cell.textContent : Number(cell.dataset.value);
+    const rows = () => [...table.tBodies[0].rows].map((row) => [...row.cells].map(text));
+    table.parentNode.before(html("p", { class: "above" }, csvButton(title, () => download(title, columns, rows()))));
+  });
   copyButtons();
   const place = document.getElementById("explore");
   const axis = place && data.counts ? explore(place, data) : null;
