@@ -72,7 +72,7 @@ def run(
     _clear(plan)
     if plan.on_points:
         manifest = run_traces(plan, lambda spans: _execute(plan, spans, runner, beam_options))
-        return Result(DONE, plan.folder, manifest)
+        return _done(plan, DONE, manifest)
     # What is known beforehand, so that the run can be watched; its end adds what the accountants say.
     parts.write_json(plan.folder / "public" / "manifest.json", public_manifest(plan))
     spans = config.source.spans()
@@ -105,11 +105,15 @@ def run(
     parts.write_json(plan.folder / "public" / "manifest.json", public_manifest(plan, accounts))
     parts.write_json(plan.folder / "operator" / "manifest.json", manifest)
     outcome.clear_parts(plan)
-    if config.output.report:
+    return _done(plan, STOPPED if reason else DONE, manifest)
+
+
+def _done(plan: Plan, exit_code: int, manifest: dict[str, Any]) -> Result:
+    if plan.config.output.report:
         from pipeline.reporting import write_report
 
         write_report(plan.folder)
-    return Result(STOPPED if reason else DONE, plan.folder, manifest)
+    return Result(exit_code, plan.folder, manifest)
 
 
 def _clear(plan: Plan) -> None:
