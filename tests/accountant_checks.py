@@ -9,7 +9,8 @@ from functools import cache
 
 import numpy as np
 import pytest
-from conformance_checks import Amnesiac, _check_documentation, _check_parameters, counts_for, facts_for
+from conformance_runs import Amnesiac, counts_for, facts_for
+from plugin_checks import check_documentation, check_parameters
 
 from accountants.core.accountant import AccountingFacts, AccountRow
 from mechanisms import get, run_mechanism
@@ -170,11 +171,11 @@ UNITS = {
 
 
 def parameters_are_checked(accountant):
-    _check_parameters(accountant)
+    check_parameters(accountant)
 
 
 def is_documented(accountant):
-    _check_documentation(type(accountant))
+    check_documentation(type(accountant))
 
 
 CHECKS = (

@@ -2,111 +2,33 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-import os
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
-import pytest
+from conformance_runs import (
+    Amnesiac,
+    OneReplica,
+    Subject,
+    contents,
+    counts_for,
+    facts_for,
+    matrix_of,
+    released,
+    worlds,
+)
+from plugin_checks import check_documentation, check_parameters
 
 from accountants.core.charges import concentrated_rho, pure_epsilon
-from mechanisms import Facts, Mechanism
-from mechanisms.core.errors import ParameterError, PenstockError
 from mechanisms.core.event import Block
-from mechanisms.core.noise import Noise, NoiseKey, NoiseSource
 from mechanisms.core.noise_checks import noise_matches
-from mechanisms.core.parameters import parameters_of
 from mechanisms.core.release import ACTIONS, Release
 from mechanisms.core.run import step_through
 from mechanisms.core.state import decode_state, encode_state
-from pipeline.configuration.plugins import add_folder
 
-SOURCE = NoiseSource(NoiseKey.from_seed(11), configuration=b"conformance")
 #: A sample that is what it should be is refused this rarely; one of a scale 30 % off must be refused at this level.
 LEVEL = 1e-6
-LAPLACE, GAUSSIAN = ("laplace", "discrete_laplace"), ("gaussian", "discrete_gaussian")
-
-
-@dataclass(frozen=True)
-class Subject:
-    """What is checked: a mechanism, and where its noise comes from."""
-
-    mechanism: Mechanism
-    source: Any = field(default=SOURCE)
-
-
-def facts_for(n_windows=12, n_cells=5, **changes):
-    given = {"max_cells": 2, "max_windows": 4, "max_block_cells": 6, "landmarks": (3, 4, 9, 11)}
-    return Facts(n_cells=n_cells, n_windows=n_windows, **given | changes)
-
-
-def worlds():
-    """Public facts and windows: one period; periods with too many landmarks; sensors that come and go."""
-    yield (facts := facts_for()), facts.windows()
-    yield (facts := facts_for(budget_period=6, max_landmarks=1)), facts.windows()
-    masks = np.random.default_rng(2).random((12, 5)) < 0.6
-    masks[6] = False
-    windows = [replace(window, active=mask) for window, mask in zip(facts_for().windows(), masks)]
-    yield facts_for(), windows
-
-
-def counts_for(n_windows=12, n_cells=5, seed=1):
-    """Quiet stretches, a spike, and an empty window."""
-    level = np.repeat(np.random.default_rng(seed).poisson(20, (-(-n_windows // 3), n_cells)), 3, axis=0)[:n_windows]
-    level[n_windows // 2] = 0
-    level[n_windows - 2] += 1000
-    return level
-
-
-def released(subject, counts, facts, windows=None, between=lambda state: state, mechanism=None):
-    """All releases, and the last state; counts are copied, so that nobody's changes reach the next run."""
-    releases, state = [], {}
-    windows = facts.windows() if windows is None else windows
-    runner = mechanism or subject.mechanism
-    for made, after in step_through(runner, counts.copy(), facts, windows, subject.source, between):
-        releases, state = releases + made, after
-    return releases, state
-
-
-def matrix_of(releases, counts):
-    """Released values by window and cell, NaN where a window was not released."""
-    matrix = np.full(counts.shape, np.nan)
-    for release in releases:
-        matrix[release.window - 1] = release.values
-    return matrix
-
-
-def content(release):
-    """Everything a release says, comparable; charges by what they cost."""
-    return (
-        release.window,
-        np.asarray(release.values, np.float64).tobytes(),
-        str(release.action),
-        release.noise,
-        np.broadcast_to(np.asarray(release.scale, np.float64), np.shape(release.values)).tolist(),
-        pure_epsilon(release.charge),
-        concentrated_rho(release.charge),
-        release.landmark,
-        None if release.repeats is None else int(release.repeats),
-        release.available_at,
-        None if release.active is None else release.active.tolist(),
-    )
-
-
-def contents(releases):
-    return [content(release) for release in releases]
-
-
-class Amnesiac:
-    """A mechanism that is made anew for every call: nothing can be remembered in the object."""
-
-    def __init__(self, mechanism):
-        self._mechanism = mechanism
-
-    def __getattr__(self, name):
-        return getattr(replace(self._mechanism), name)
+GAUSSIAN = ("gaussian", "discrete_gaussian")
 
 
 def resumes_from_encoded_state(subject):
@@ -255,19 +177,6 @@ def a_changed_count_draws_independent_noise(subject):
     assert abs(np.corrcoef(*noises)[0, 1]) < 5 / np.sqrt(n_cells)
 
 
-class OneReplica:
-    """The noise source of one replica's run without the others."""
-
-    def __init__(self, source, number):
-        self.source, self.number = source, number
-
-    def at(self, start, end, step, counts, state, n_replicas=None):
-        n = self.number + 1
-        states = {name: np.stack([value] * n) for name, value in state.items()}
-        joint = self.source.at(start, end, step, np.stack([counts] * n), states, n)
-        return Noise(joint._seeds[self.number :], None, joint.exact)
-
-
 def replicas_equal_separate_runs(subject):
     matrices = np.stack([counts_for(seed=seed) for seed in (1, 2, 3)])
     for facts, windows in worlds():
@@ -291,12 +200,12 @@ def every_window_is_released_once(subject):
 
 
 def parameters_are_checked(subject):
-    _check_parameters(subject.mechanism)
+    check_parameters(subject.mechanism)
 
 
 def is_documented(subject):
     plugin, guarantee = type(subject.mechanism), subject.mechanism.guarantee
-    privacy = _check_documentation(plugin)
+    privacy = check_documentation(plugin)
     if guarantee.exists:
         assert all((guarantee.unit, guarantee.neighbours, guarantee.theorem))
         assert "unit" in privacy.lower() or "user" in privacy.lower(), "the Privacy paragraph does not name the unit"
@@ -304,38 +213,6 @@ def is_documented(subject):
         assert guarantee.theorem.split()[0].rstrip(",") in inspect.getdoc(plugin)
     else:
         assert "none" in privacy.lower() or "no guarantee" in privacy.lower()
-
-
-def _check_documentation(plugin):
-    """The Privacy paragraph of a plug-in whose documentation is complete."""
-    text = inspect.getdoc(plugin) or ""
-    promise = text.split("\n")[0]
-    assert promise.endswith("."), "the first line is one sentence"
-    assert len(promise) < 130
-    assert "**Privacy.**" in text, "there is no Privacy paragraph"
-    for name, declared in parameters_of(plugin).items():
-        if declared.choices is None or len(declared.choices) > 1:
-            assert (declared.key or name) in text, f"the parameter {name} is not described"
-    return text.split("**Privacy.**")[1].split("\n\n")[0]
-
-
-def _check_parameters(plugin):
-    """Every value outside the declared bounds is refused by an error that names the field."""
-    for name, declared in parameters_of(type(plugin)).items():
-        for wrong in _outside(declared):
-            with pytest.raises(ParameterError) as caught:
-                replace(plugin, **{name: wrong})
-            assert caught.value.field == (declared.key or name)
-            assert declared.expected() in str(caught.value)
-
-
-def _outside(declared):
-    if declared.choices is not None:
-        return ["no such choice"]
-    wrong = [limit for limit in (declared.above, declared.below) if limit is not None]
-    wrong += [limit - 1 for limit in (declared.above, declared.at_least) if limit is not None]
-    wrong += [limit + 1 for limit in (declared.below, declared.at_most) if limit is not None]
-    return [*wrong, float("nan"), "text", True] if wrong else []
 
 
 def keeps_by_hash_alone(subject):
@@ -373,26 +250,3 @@ def checks_for(mechanism):
     """The checks of every stage that a mechanism works at."""
     by_stage = {"counts": COUNTS, "events": EVENTS}
     return GENERAL + tuple(check for stage in mechanism.stages for check in by_stage.get(stage, ()))
-
-
-def examples_of(family):
-    """Name, number and instance of every example in a family of plug-ins; one without any fails a test of its own.
-
-    Folders with further plug-ins are named in PENSTOCK_PLUGINS, as under ``plugins:`` in a configuration.
-    """
-    for folder in filter(None, os.environ.get("PENSTOCK_PLUGINS", "").split(os.pathsep)):
-        add_folder(folder)
-    for name in family.names():
-        with contextlib.suppress(PenstockError):
-            yield from ((name, number, example) for number, example in enumerate(family.get(name).examples()))
-
-
-def failing(subject, checks):
-    """Names of the checks that a subject fails."""
-    failed = set()
-    for check in checks:
-        try:
-            check(subject)
-        except (Exception, pytest.fail.Exception):  # a broken plug-in may fail in any way
-            failed.add(check.__name__)
-    return failed

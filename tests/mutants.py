@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from conformance_checks import SOURCE, Subject
+from conformance_runs import SOURCE, Subject
 
 from accountants.landmark_budget import LandmarkBudget
 from mechanisms.core.errors import UnsupportedEvent

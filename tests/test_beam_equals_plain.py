@@ -8,7 +8,7 @@ import json
 import numpy as np
 import polars as pl
 import pytest
-from conformance_checks import examples_of
+from plugin_checks import examples_of
 
 import mechanisms
 from accountants.core.charges import concentrated_rho, pure_epsilon

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from accountant_checks import CHECKS
-from conformance_checks import examples_of, failing
 from mutants import ACCOUNTANT_MUTANTS
+from plugin_checks import examples_of, failing
 
 import accountants
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from conformance_checks import Subject, checks_for, examples_of, failing
+from conformance_checks import checks_for
+from conformance_runs import Subject
 from mutants import MECHANISM_MUTANTS
+from plugin_checks import examples_of, failing
 
 import mechanisms
 

@@ -6,7 +6,7 @@ import contextlib
 
 import numpy as np
 import pytest
-from conformance_checks import SOURCE
+from conformance_runs import SOURCE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
