@@ -10,10 +10,10 @@ class Chart {
     this.drawing = svg("svg", { class: "chart", role: "img", height: HEIGHT });
     this.legend = html("div", { class: "legend" });
     const tools = html("div", { class: "tools" }, ...(about.tools || []), csvButton(about.title, () => this.save()));
-    const unit = about.unit ? html("span", { class: "unit" }, about.unit) : null;
+    this.unit = html("span", { class: "unit" }, about.unit || "");
     const note = this.about.note ? html("p", { class: "note" }, this.about.note) : null;
     this.node = html("figure", { "data-chart": about.id },
-      html("figcaption", {}, html("h3", {}, about.title), unit, tools), note, this.legend, this.drawing);
+      html("figcaption", {}, html("h3", {}, about.title), this.unit, tools), note, this.legend, this.drawing);
     this.setLines(about.lines);
     const selection = (from, until) => this.select(from, until);
     followPointer(this.drawing, axis, (event) => this.timeAt(event), selection);
@@ -22,7 +22,8 @@ class Chart {
     new ResizeObserver(() => this.draw()).observe(this.node);
   }
 
-  setLines(lines) {
+  setLines(lines, unit = this.about.unit) {
+    this.unit.textContent = this.about.unit = unit || "";
     this.lines = lines.map((line, i) => ({ ...line, colour: line.ink ?? i % 6 }));
     this.stack();
     this.legend.replaceChildren(...this.lines.map((line) => this.key(line)));

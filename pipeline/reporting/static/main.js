@@ -66,12 +66,13 @@ function countChart(axis) {
     return counts.truth ? [{ label: "true", value: counts.along(counts.truth, cell), ink: "t" }, released] : [released];
   };
   chooser.value = axis.cell;
+  const unit = () => `people in ${axis.cell >= 0 ? counts.cells[axis.cell] : "all cells together"}`;
   chooser.value = axis.cell;
   const chart = new Chart(axis, {
-    id: "counts", title: counts.truth ? "True and released counts" : "Released counts", unit: "people", lines: lines(), tools: [chooser],
+    id: "counts", title: counts.truth ? "True and released counts" : "Released counts", unit: unit(), lines: lines(), tools: [chooser],
     note: "Shaded columns are landmarks. For a single cell the band holds 95 % of the noise. Drag to zoom, click to look at a window, double-click to see all.",
   });
-  axis.on("cell", () => { chooser.value = axis.cell; chart.setLines(lines()); });
+  axis.on("cell", () => { chooser.value = axis.cell; chart.setLines(lines(), unit()); });
   return chart;
 }
 
