@@ -7,15 +7,16 @@ influence the release: configuration, stream, window, step, input and state.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.core.errors import ParameterError
-from mechanisms.core.noise_digest import draw_seeds
+from mechanisms.core.noise_digest import check_inputs, draw_seeds
 from mechanisms.core.noise_keys import NoiseKey, NoiseKeyError, add_key_epoch, new_key_file
 from mechanisms.core.sampling import common, exact, fast
 from mechanisms.core.sampling.bits import Bits
@@ -92,17 +93,19 @@ class NoiseSource:
 
         Notes
         -----
-        Costs about 10 µs, plus 1 µs per kilobyte of input and state and 2 µs per replica.
+        Costs about 10 µs, and when something is drawn 1 µs per kilobyte of input and state and 2 µs per replica;
+        neither may be changed before that.
         """
         span = b"".join(int(time).to_bytes(8, "little", signed=True) for time in (window_start, window_end))
         context = (b"penstock noise 1", self.configuration, self.stream.encode(), span, step.encode())
         secret = self.key.subkey("noise", int(window_start))
-        seeds = draw_seeds(secret, context, counts, state, n_replicas)
+        check_inputs(counts, state, n_replicas)
+        seeds = partial(draw_seeds, secret, context, counts, dict(state), n_replicas)
         is_exact = (not self.key.simulation) if self.exact is None else self.exact
         if self.source == "opendp":
             from mechanisms.core.sampling.unkeyed import UnkeyedNoise
 
-            return UnkeyedNoise(seeds, n_replicas, is_exact)
+            return UnkeyedNoise(seeds(), n_replicas, is_exact)
         return Noise(seeds, n_replicas, is_exact)
 
 
@@ -114,9 +117,16 @@ class Noise:
     infinite, negative or undefined one is a `ParameterError`.
     """
 
-    def __init__(self, seeds: Sequence[bytes], n_replicas: int | None, exact: bool) -> None:
-        self._seeds, self._n_replicas, self._n_calls = seeds, n_replicas, 0
+    def __init__(
+        self, seeds: Sequence[bytes] | Callable[[], Sequence[bytes]], n_replicas: int | None, exact: bool
+    ) -> None:
+        self._given, self._n_replicas, self._n_calls = seeds, n_replicas, 0
         self.exact = exact
+
+    @cached_property
+    def _seeds(self) -> Sequence[bytes]:
+        # Most windows of a block draw nothing; their seeds need not be worked out.
+        return self._given() if callable(self._given) else self._given
 
     def uniform(self, shape: Any) -> NDArray[np.float64]:
         """Uniform multiples of 2**-53 in [0, 1)."""

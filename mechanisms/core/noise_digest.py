@@ -31,19 +31,11 @@ def draw_seeds(
         Input and state; with replicas each array's leading axis is the replica.
     n_replicas
         None: one seed, the one that replica 0 with the same input has.
-
-    Raises
-    ------
-    ParameterError
-        If an array holds objects, or its leading axis is not `n_replicas` long.
     """
-    arrays = [_canonical("counts", counts), *(_canonical(name, state[name]) for name in sorted(state))]
+    arrays = [_canonical(counts), *(_canonical(state[name]) for name in sorted(state))]
     names = ["counts", *sorted(state)]
     if n_replicas is None:
         arrays = [array[None] for array in arrays]
-    for name, array in zip(names, arrays):
-        if n_replicas is not None and (array.ndim == 0 or array.shape[0] != n_replicas):
-            raise ParameterError(name, array.shape, f"{n_replicas} long on its first axis, one entry for each replica")
     # Shapes and types come first, so that equal bytes of different arrays never give equal messages.
     described = [f"{name}:{array.dtype.str}:{array.shape[1:]}".encode() for name, array in zip(names, arrays)]
     prefix = b"".join(len(part).to_bytes(8, "little") + part for part in (*context, *described))
@@ -57,11 +49,19 @@ def draw_seeds(
     )
 
 
-def _canonical(name: str, value: Any) -> NDArray[Any]:
+def check_inputs(counts: NDArray[Any], state: Mapping[str, NDArray[Any]], n_replicas: int | None) -> None:
+    """Raise `ParameterError` if an array holds objects, or its leading axis is not ``n_replicas`` long."""
+    for name, value in {"counts": counts, **state}.items():
+        array = np.asarray(value)
+        if array.dtype.kind == "O":
+            raise ParameterError(name, "an object array", "an array of numbers, text or times")
+        if n_replicas is not None and (array.ndim == 0 or array.shape[0] != n_replicas):
+            raise ParameterError(name, array.shape, f"{n_replicas} long on its first axis, one entry for each replica")
+
+
+def _canonical(value: Any) -> NDArray[Any]:
     """Equal integers give equal bytes whatever their width; text and datetimes go by their own bytes."""
     array = np.asarray(value)
-    if array.dtype.kind == "O":
-        raise ParameterError(name, "an object array", "an array of numbers, text or times")
     if array.dtype.kind in "ib" or (array.dtype.kind == "u" and array.dtype.itemsize < 8):
         return array.astype("<i8", copy=False)
     return array.astype(array.dtype.newbyteorder("<"), copy=False)
