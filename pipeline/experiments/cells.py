@@ -77,7 +77,11 @@ def _checked(
     problems += wrong
     if wrong or not isinstance(document, Mapping):
         return None
-    place = document.place
+    mode, place = document.items.get("mode"), document.place
+    if isinstance(mode, Scalar) and mode.value == "deployment":
+        text = "'deployment' is not allowed; it must be simulation, for an experiment compares with the truth"
+        problems.append(Problem(mode.place, (BASE, "mode"), text))
+        return None
     if "output" not in document.items:
         write(document, ("output", "path"), Scalar(place, "unused", "unused"))  # an experiment has its own folder
     try:
@@ -91,10 +95,6 @@ def _cannot_run(root: Mapping, config: RunConfig, measures: list[Measure]) -> li
     """Why a valid configuration cannot be a cell."""
     problems = []
     base = root.items[BASE]
-    if config.mode != "simulation":
-        place, _ = locate(base, ("mode",))
-        text = "'deployment' is not allowed; it must be simulation, for an experiment compares with the truth"
-        problems.append(Problem(place, (BASE, "mode"), text))
     if not any("counts" in mechanism.stages for mechanism in config.mechanism):
         place, _ = locate(base, ("mechanism",))
         problems.append(Problem(place, (BASE, "mechanism"), "an experiment compares counts; it must release counts"))

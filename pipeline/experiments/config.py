@@ -171,6 +171,7 @@ class ExperimentConfig(Checked):
     labels: dict[str, str] = parameter(factory=dict, doc="what figures and tables call measures and what varies")
     figures: tuple[Figure, ...] = parameter((), doc="pictures of the results; they need the extra penstock[plot]")
     expected: tuple[Expectation, ...] = parameter((), doc="what is expected, and by whom")
+    tables: tuple[str, ...] = parameter((), doc="measures that the documentation shows; unset: the first")
     conclusion: str | None = parameter(None, doc="what a full run has shown, in words, for the documentation")
     choose: Choose | None = parameter(None, doc="advice: limits, and what is best within them")
     confidence: float = parameter(0.95, above=0, below=1, doc="level of intervals over seeds")

@@ -17,6 +17,7 @@ from accountants.core.accountant import ACCOUNTANTS, AccountRow
 from accountants.core.charges import pure_epsilon
 from evaluation.utility import METRICS
 from mechanisms.core.errors import DataError, ParameterError
+from mechanisms.core.event import Block
 from mechanisms.core.release import Release
 
 if TYPE_CHECKING:
@@ -100,6 +101,21 @@ def _epsilon(cell: CellRun) -> float:
     return float(sum(pure_epsilon(release.charge) for release in cell.releases))
 
 
+def _epsilon_in(n_windows: int) -> Measure:
+    """The most that any so many successive windows have spent: a realised w-event sum without an accountant."""
+
+    def compute(cell: CellRun) -> float:
+        if any(isinstance(event, Block) for release in cell.releases for event in release.charge):
+            raise DataError(f"measure {name}: charges of blocks have no place in single windows; use composition")
+        spent = np.zeros(cell.releases[-1].window)
+        for release in cell.releases:
+            spent[release.window - 1] = pure_epsilon(release.charge)
+        return float(np.convolve(spent, np.ones(min(n_windows, len(spent))), "valid").max())
+
+    name = f"epsilon_in_{n_windows}"
+    return Measure(name, compute, "nats", higher_is_better=False)
+
+
 #: Every measure that has a short name; further ones are entered here or named as ``module:function``.
 MEASURES: dict[str, Measure] = {
     **{name: _utility(name) for name in METRICS},
@@ -107,6 +123,7 @@ MEASURES: dict[str, Measure] = {
     "epsilon_sum": Measure("epsilon_sum", _epsilon, "nats", higher_is_better=False),
 }
 
+_SPENT_IN = re.compile(r"epsilon_in_([1-9]\d{0,6})")
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
@@ -116,9 +133,10 @@ def measure(text: str) -> Measure:
     Parameters
     ----------
     text
-        A name out of `MEASURES`; ``accountant/name``: the figure of the whole run, else that of its last window, of
-        several subjects the largest; ``accountant/name/max`` (or min, mean): over all windows and subjects;
-        ``module:function``: a function of a `CellRun` that gives a number, for instance an attack.
+        A name out of `MEASURES`; ``epsilon_in_24``: the most spent in any 24 successive windows; ``accountant/name``:
+        the figure of the whole run, else that of its last window, of several subjects the largest;
+        ``accountant/name/max`` (or min, mean): over all windows and subjects; ``module:function``: a function of a
+        `CellRun` that gives a number, for instance an attack.
 
     Raises
     ------
@@ -135,13 +153,15 @@ def measure(text: str) -> Measure:
     """
     if text in MEASURES:
         return MEASURES[text]
+    if spent_in := _SPENT_IN.fullmatch(text):
+        return _epsilon_in(int(spent_in[1]))
     if "/" in text:
         return _account(text)
     if _FUNCTION.fullmatch(text):
         return Measure(text, _function(text))
     near = difflib.get_close_matches(text, MEASURES, n=1)
     hint = f" (did you mean {near[0]!r}?)" if near else ""
-    right = f"one of {', '.join(MEASURES)}; or accountant/name, or module:function{hint}"
+    right = f"one of {', '.join(MEASURES)}; or epsilon_in_24, accountant/name or module:function{hint}"
     raise ParameterError("measures", text, right)
 
 

@@ -24,6 +24,8 @@ def wrong_names(root: Mapping, config: ExperimentConfig, columns: tuple[str, ...
         except ParameterError as error:
             place, _ = locate(root, ("measures", i))
             problems.append(Problem(place, ("measures", i), f"{name!r} is not allowed; it must be {error.expected}"))
+    for i, name in enumerate(config.tables):
+        hold(("tables", i), name, config.measures, "a measure")
     measured, varied = config.measures, (*columns, "seed")
     for i, figure in enumerate(config.figures):
         for name in figure.measures:

@@ -1,0 +1,217 @@
+"""Experiment files: what they spell out to, and what is said about wrong ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mechanisms.core.errors import ConfigError, ParameterError
+from pipeline.configuration.reader import parse
+from pipeline.experiments.config import Choose, Figure, Range
+from pipeline.experiments.grid import Grid
+from pipeline.experiments.load import load_experiment, loads_experiment
+from pipeline.experiments.measures import measure
+
+BASE = """\
+name: small
+source: {type: synthetic, seed: 1, n_users: 20, from: 2024-01-01T00:00:00Z, until: 2024-01-01T06:00:00Z}
+space: {type: grid, south: 37.74, north: 37.82, west: -122.47, east: -122.37, rows: 2, columns: 2}
+windows: {type: fixed, size: 1h}
+bounding: {max_cells: 1}
+mechanism: [{type: discrete_laplace, epsilon: 1}]
+accountants: [{type: composition, w: 3}]
+"""
+TOP = "name: e\nquestion: which\nbase: base.yaml\nmeasures: [mae]\n"
+
+
+@pytest.fixture
+def load(tmp_path: Path):
+    (tmp_path / "base.yaml").write_text(BASE)
+
+    def go(text: str, *overrides: str, reduced: bool = False, top: str = TOP):
+        return loads_experiment(top + text, "e.yaml", tmp_path, overrides, reduced)
+
+    return go
+
+
+def problems(load, text: str, *overrides: str, **more) -> tuple[str, ...]:
+    with pytest.raises(ConfigError) as caught:
+        load(text, *overrides, **more)
+    return caught.value.problems
+
+
+def test_settings_come_variants_first_then_zipped_then_crossed_then_seeds(load):
+    text = """\
+variants:
+  plain:
+  real: {mechanism: {type: laplace, epsilon: 1}}
+zip: {bounding.max_cells: [1, 2], "space.rows": [2, 3]}
+grid:
+  "mechanism[0].epsilon": {from: 0.5, to: 1, step: 0.5}
+seeds: [7, 3]
+"""
+    experiment = load(text)
+    assert experiment.columns == ("variant", "bounding.max_cells", "space.rows", "mechanism[0].epsilon")
+    rows = [(*cell.values.values(), cell.seed) for cell in experiment.cells]
+    assert rows[:5] == [
+        ("plain", 1, 2, 0.5, 7),
+        ("plain", 1, 2, 0.5, 3),
+        ("plain", 1, 2, 1.0, 7),
+        ("plain", 1, 2, 1.0, 3),
+        ("plain", 2, 3, 0.5, 7),
+    ]
+    assert len(rows) == len(set(rows)) == 2 * 2 * 2 * 2
+    last = experiment.cells[-1].config
+    assert (type(last.mechanism[0]).__name__, last.mechanism[0].epsilon) == ("Laplace", 1.0)
+    assert (last.bounding.max_cells, last.space.rows, last.seed) == (2, 3, 3)
+
+
+def test_values_written_once_do_not_leak_into_other_cells(load):
+    text = 'variants: {one: {mechanism: {type: laplace, epsilon: 9}}}\ngrid: {"mechanism[0].epsilon": [1, 2]}\n'
+    assert [cell.config.mechanism[0].epsilon for cell in load(text).cells] == [1, 2]
+    only_one = 'variants: {a: {mechanism: {type: laplace, epsilon: 9}}, b: {"mechanism[0].epsilon": 4}}\n'
+    assert [cell.config.mechanism[0].epsilon for cell in load(only_one).cells] == [9, 4]
+
+
+def test_fixed_changes_come_first_and_overrides_last(load):
+    text = 'set: {"mechanism[0].epsilon": 3, bounding.max_cells: 2}\nseeds: 2\n'
+    experiment = load(text, "base.bounding.max_cells=4", "seeds=3")
+    assert [cell.seed for cell in experiment.cells] == [1, 2, 3]
+    assert experiment.cells[0].config.mechanism[0].epsilon == 3
+    assert experiment.cells[0].config.bounding.max_cells == 2  # `set` is a change to the base, however that came to be
+
+
+def test_reduced_replaces_key_by_key(load):
+    text = """\
+grid: {"mechanism[0].epsilon": [1, 2, 3], bounding.max_cells: [1, 2]}
+seeds: 5
+reduced:
+  seeds: 1
+  grid: {"mechanism[0].epsilon": [2]}
+"""
+    assert len(load(text).cells) == 3 * 2 * 5
+    small = load(text, reduced=True).cells
+    assert [tuple(cell.values.values()) for cell in small] == [(2, 1), (2, 2)]
+
+
+def test_sections_as_values_are_shown_as_json(load):
+    experiment = load("grid: {windows: [{type: fixed, size: 1h}, {type: fixed, size: 2h}]}\n")
+    assert [cell.values["windows"] for cell in experiment.cells] == [
+        '{"size": "1h", "type": "fixed"}',
+        '{"size": "2h", "type": "fixed"}',
+    ]
+    assert [cell.config.windows.size for cell in experiment.cells] == [3_600_000, 7_200_000]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("gird: {a: [1]}\n", "e.yaml:5: gird: unknown key; did you mean 'grid'?"),
+        ("grid: 3\n", "e.yaml:5: grid: 3 is not allowed; it must be a section of key paths"),
+        ("grid:\n  a..b: [1]\n", "e.yaml:6: grid.a..b: not a key path such as mechanism[0].epsilon"),
+        ("grid:\n  seed: [1]\n", "e.yaml:6: grid.seed: 'seed' cannot be varied here"),
+        ("grid:\n  space.rows: []\n", "e.yaml:6: grid.space.rows: a list is not allowed; it must be a list of values"),
+        ("grid:\n  space.rows: {from: 1}\n", "e.yaml:6: grid.space.rows.to: missing"),
+        (
+            "grid:\n  space.rows: {from: 3, to: 1, step: 1}\n",
+            "grid.space.rows.to: 1 is not allowed; it must be at least",
+        ),
+        ("zip: {space.rows: [1, 2], space.columns: [1]}\n", "e.yaml:5: zip: zipped keys need equally many values"),
+        ("zip: {space.rows: [1, 2]}\ngrid: {space.rows: [3]}\n", "space.rows varies twice"),
+        ("variants: {a: 3}\n", "e.yaml:5: variants.a: 3 is not allowed"),
+        (
+            "grid:\n  space.rows:\n  - 2\n  - no\n",
+            "e.yaml:8: space.rows: 'no' is not allowed; it must be a whole number",
+        ),
+        ("grid:\n  space.rows.more: [1]\n", "e.yaml:6: grid.space.rows.more: is a single value"),
+        ("grid:\n  spaec.rows: [1]\n", "e.yaml:6: spaec: unknown key; did you mean 'space'?"),
+        ("seeds: []\n", "e.yaml:5: seeds: a list is not allowed; it must be at least one whole number"),
+        ("seeds: [1, 1]\n", "e.yaml:5: seeds[0]: 1 is not allowed; it must be written once"),
+        ("figures: [{file: a.pdf, type: line, x: seed, y: mae}]\n", "a file name ending in .svg or .png"),
+        ("figures: [{file: ../a.svg, type: line, x: seed, y: mae}]\n", "a file name ending in .svg or .png"),
+        (
+            "figures: [{file: a.svg, type: line, x: seed, y: mre}]\n",
+            "figures[0]: 'mre' is not allowed; it must be a measure",
+        ),
+        (
+            "figures: [{file: a.svg, type: line, x: mae, y: mae}]\n",
+            "figures[0]: 'mae' is not allowed; it must be something",
+        ),
+        ("expected: [{says: x, source: y, measure: mae}]\n", "expected[0].at_least"),
+        ("choose: {}\n", "choose.at_least"),
+        ("choose: {at_least: {pearson: 1}}\n", "e.yaml:5: choose.at_least: 'pearson' is not allowed"),
+        ("set: {mode: deployment}\n", "'deployment' is not allowed"),
+    ],
+)
+def test_a_wrong_file_is_told_where(load, text: str, said: str):
+    found = problems(load, text)
+    assert any(said in problem for problem in found), found
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("hotspot_f", "did you mean 'hotspot_f1'?"),
+        ("temporal/loss", "e.yaml:4: measures[0]: no accountant temporal in every cell"),
+        ("nobody/loss", "accountant/name, the accountant out of"),
+        ("composition/user_epsilon/middle", "accountant/name/max"),
+        ("nothing.at_all:here", "a function that can be imported"),
+    ],
+)
+def test_a_wrong_measure_is_told_where(load, name: str, said: str):
+    found = problems(load, "", top=TOP.replace("[mae]", f"[{name}]"))
+    assert any("e.yaml:4: measures[0]" in problem and said in problem for problem in found), found
+
+
+def test_errors_of_the_base_name_its_own_file_and_every_problem_comes_once(load, tmp_path: Path):
+    (tmp_path / "base.yaml").write_text(BASE.replace("max_cells: 1", "max_cells: 0"))
+    found = problems(load, 'grid: {"mechanism[0].epsilon": [1, 2, 3]}\n')
+    assert len(found) == 1
+    assert found[0].startswith(f"{tmp_path}/base.yaml:5: bounding.max_cells: 0 is not allowed")
+
+
+def test_a_base_that_is_not_there(load):
+    found = problems(load, "", top=TOP.replace("base.yaml", "elsewhere.yaml"))
+    assert found[0].startswith("e.yaml:3: base: 'elsewhere.yaml' is not allowed; it must be a section")
+    assert problems(load, "", top=TOP.replace("base: base.yaml\n", ""))[0].startswith("e.yaml:1: base: missing")
+
+
+def test_too_many_cells_are_refused_before_they_are_made():
+    grid = Grid(parse("grid: {a: {from: 1, to: 1000, step: 1}, b: {from: 1, to: 1000, step: 1}}", "e.yaml")[0])
+    assert "1,000,000 settings; there must be at most 100,000" in str(grid.problems[0])
+
+
+def test_a_document_that_is_no_section():
+    with pytest.raises(ConfigError, match=r"e\.yaml: is empty; it must be a section"):
+        loads_experiment("", "e.yaml")
+
+
+def test_ranges():
+    assert Range(from_=0.1, to=0.5, step=0.1).values == (0.1, 0.2, 0.3, 0.4, 0.5)
+    assert Range(from_=1, to=100, count=3, scale="log").values == (1.0, 10.0, 100.0)
+    assert Range(from_=2, to=2, count=1).values == (2.0,)
+    for wrong in ({"step": 1, "count": 2}, {}, {"step": 1e-9}, {"step": 1, "scale": "log"}):
+        with pytest.raises(ParameterError):
+            Range(from_=1, to=2, **wrong)
+
+
+def test_what_figures_and_limits_need():
+    with pytest.raises(ParameterError, match="value"):
+        Figure(file="a.svg", type="heat_map", x="a", y="b")
+    with pytest.raises(ParameterError, match="prefer"):
+        Choose(at_least={"mae": 1}, prefer="mre")
+
+
+def test_a_function_can_be_a_measure():
+    one = measure("math:isfinite")
+    assert (one.name, one.unit, one.accountant) == ("math:isfinite", "", None)
+
+
+@pytest.mark.parametrize(
+    "path",
+    sorted((Path(__file__).parent.parent / "configs" / "experiments").glob("*.yaml")),
+    ids=lambda path: path.stem,
+)
+def test_every_experiment_of_the_project_loads_at_its_reduced_size(path: Path):
+    assert load_experiment(path, reduced=True).cells
