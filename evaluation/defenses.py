@@ -1,0 +1,190 @@
+"""Mechanisms as defenses of the membership game: the same code that a pipeline runs, many samples at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evaluation.attacks.user_space import checked_binary
+from mechanisms.core.chain import Chain
+from mechanisms.core.errors import ParameterError
+from mechanisms.core.facts import Facts
+from mechanisms.core.mechanism import Mechanism
+from mechanisms.core.noise import NoiseKey, keyed_hash
+from mechanisms.core.run import run_mechanism
+from mechanisms.core.window import Window
+from mechanisms.raw import Raw
+
+#: Counts that pass through a mechanism at one time; its state and its releases are a few times as large.
+COUNTS_AT_ONCE = 2_000_000
+
+Release = Callable[[NDArray[Any], int], NDArray[np.float64]]
+
+
+def mechanism_defense(
+    mechanism: Mechanism | Sequence[Mechanism],
+    *,
+    facts: Facts | None = None,
+    windows: Sequence[Window] | None = None,
+    groups: NDArray[np.int64] | None = None,
+    counts_at_once: int = COUNTS_AT_ONCE,
+) -> Release | None:
+    """What a mechanism does to counts, as a `defense` of `evaluation.membership.MembershipGame`.
+
+    Parameters
+    ----------
+    mechanism
+        A mechanism that reads counts, or the steps of a chain in the order of a configuration. Steps on events change
+        who is counted: give the game the memberships of `defended_presence`.
+    facts
+        Public facts that the mechanism starts from; None: one cell per user and window, no landmarks.
+    windows
+        Public facts of each window; None: those of `facts`. Every sample is a run of its own over these windows.
+    groups (n_cells,)
+        Coarse cell of every cell, where a step generalizes space.
+    counts_at_once
+        Bound on the counts, hence on memory: about 8·counts_at_once bytes for each array of a mechanism's state.
+
+    Returns
+    -------
+    defense
+        Callable of counts (replicas, n_windows, n_cells) and a seed, giving released values of the same shape; the
+        noise of replicas is independent. What no sensor publishes is 0. None: counts are released as they are.
+
+    Raises
+    ------
+    ParameterError
+        If steps make no sense in their order; when called, if the mechanism does not release every window.
+
+    Examples
+    --------
+    >>> from mechanisms import get
+    >>> suppress = mechanism_defense(get("suppress_small")(threshold=3))
+    >>> suppress(np.array([[[2, 3]], [[4, 1]]]), 0).tolist()
+    [[[0.0, 3.0]], [[4.0, 0.0]]]
+    """
+    steps = (mechanism,) if isinstance(mechanism, Mechanism) else tuple(mechanism)
+    arranged: Mechanism = steps[0]
+    if len(steps) != 1 or steps[0].stages == ("events",):
+        chain = Chain.of(steps, groups)
+        arranged = chain.reader if chain.simple else chain
+    # Sampling and copies of coarse counts leave counts as they are; equal shares do not.
+    if isinstance(arranged, Raw) or (isinstance(arranged, Chain) and _copies(arranged)):
+        return None
+
+    def defense(counts: NDArray[Any], seed: int) -> NDArray[np.float64]:
+        n_replicas, n_windows, n_cells = counts.shape
+        at_once = max(1, counts_at_once // (n_windows * n_cells))
+        begins = range(0, n_replicas, at_once)
+        released = np.empty(counts.shape)
+        # The noise of a replica is keyed by its place, so equal places of two parts need different seeds.
+        for begin, own in zip(begins, np.random.SeedSequence(seed).generate_state(len(begins), np.uint64)):
+            part = slice(begin, begin + at_once)
+            released[part] = _released(arranged, counts[part], facts, windows, int(own))
+        return released
+
+    return defense
+
+
+def _copies(chain: Chain) -> bool:
+    spreads = [step.spread for step in (chain.spatial, chain.temporal) if step is not None]
+    return isinstance(chain.reader, Raw) and not chain.after and all(spread == "copy" for spread in spreads)
+
+
+def _released(
+    mechanism: Mechanism, counts: NDArray[Any], facts: Facts | None, windows: Sequence[Window] | None, seed: int
+) -> NDArray[np.float64]:
+    """Values of all windows, shape (n_replicas, n_windows, n_cells)."""
+    facts = replace(facts or Facts(n_cells=counts.shape[2]), n_windows=None, n_replicas=None)
+    releases = run_mechanism(mechanism, counts, facts, seed, windows=windows)
+    if [release.window for release in releases] != list(range(1, counts.shape[1] + 1)):
+        raise ParameterError("mechanism", type(mechanism).__name__, "one that releases every window once, in order")
+    values = np.empty(counts.shape)
+    for row, release in enumerate(releases):
+        values[:, row] = release.values
+    return np.where(np.isnan(values), 0.0, values)
+
+
+def defended_presence(
+    binary: NDArray[Any], steps: Sequence[Mechanism], *, groups: NDArray[np.int64] | None = None, seed: int = 0
+) -> NDArray[np.bool_]:
+    """Memberships as the steps on events leave them: coarse ones in every cell and window covered, then sampled.
+
+    Parameters
+    ----------
+    binary (n_users, n_cells, n_windows)
+        Whether a user was in a cell during a window.
+    steps
+        Steps of a configuration; those that read counts are for `mechanism_defense`.
+    groups (n_cells,)
+        Coarse cell of every cell (`SpatialGeneralization.groups` of the space); needed where space is generalized.
+    seed
+        Of the hashes that sampling decides by.
+
+    Returns
+    -------
+    binary (n_users, n_cells, n_windows)
+        A game on it counts what the defense lets through, and undefended attacks stay fast. Sampling is one fixed
+        choice, as in one run: an adversary who trains on these memberships knows it, so that her success is not
+        understated.
+
+    Notes
+    -----
+    Who is in two cells of a group counts once. Sampling acts on coarse memberships. One byte an entry.
+    Pyrgelis, Troncoso, De Cristofaro, POMACS 2020, section 4.1.
+
+    Examples
+    --------
+    >>> from mechanisms import get
+    >>> binary = np.array([[[1, 0, 0]], [[0, 0, 1]]], dtype=bool)
+    >>> defended_presence(binary, [get("temporal_generalization")(windows=2)]).astype(int).tolist()
+    [[[1, 1, 0]], [[0, 0, 1]]]
+    """
+    presence, chain = checked_binary(binary), Chain.of(steps, groups)
+    n_users, n_cells, n_windows = presence.shape
+    if chain.spatial is not None and (groups is None or np.shape(groups) != (n_cells,)):
+        raise ParameterError("groups", None if groups is None else np.shape(groups), f"one coarse cell for {n_cells}")
+    codes = np.arange(n_cells) if groups is None or chain.spatial is None else np.unique(groups, return_inverse=True)[1]
+    stretch = np.arange(n_windows) // chain.together
+    coarse = np.zeros((n_users, codes.max() + 1, stretch[-1] + 1), bool)
+    user, cell, window = np.nonzero(presence)
+    coarse[user, codes[cell], stretch[window]] = True
+    if chain.keepers:
+        user, cell, window = np.nonzero(coarse)
+        key = NoiseKey.from_seed(seed).subkey("sampling")
+        for step in chain.keepers:
+            block = window * chain.together // chain.unit_windows
+            by_user = getattr(step, "unit", "membership") == "user"
+            hashes = keyed_hash(key, user, block) if by_user else keyed_hash(key, user, window, cell)
+            first = Window(index=1, start=0, end=1)
+            kept = step.keep(user, cell.astype(np.int64), first, hashes)
+            coarse[user[~kept], cell[~kept], window[~kept]] = False
+            user, cell, window = user[kept], cell[kept], window[kept]
+    fine: NDArray[np.bool_] = coarse[:, codes][:, :, stretch]
+    return fine
+
+
+def random_guess(counts: NDArray[Any], seed: int) -> NDArray[np.float64]:
+    """A release that knows nothing of any cell or window but how large counts are: the baseline of utility tables.
+
+    Every value is drawn uniformly from the whole numbers between 0 and the largest count of its replica.
+
+    Parameters
+    ----------
+    counts (..., n_windows, n_cells)
+        True counts.
+    seed
+        Of the draws.
+
+    Examples
+    --------
+    >>> random_guess(np.zeros((1, 3)), 0)
+    array([[0., 0., 0.]])
+    """
+    largest = np.max(counts, axis=(-2, -1), keepdims=True)
+    drawn = np.random.default_rng(seed).integers(0, np.asarray(largest, np.int64) + 1, counts.shape)
+    return drawn.astype(np.float64)

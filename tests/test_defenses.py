@@ -1,0 +1,153 @@
+"""Defenses of the membership game are the mechanisms themselves, one independent run a sample."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from evaluation.defenses import defended_presence, mechanism_defense, random_guess
+from evaluation.membership import MembershipGame
+from evaluation.utility import METRICS
+from mechanisms import get, run_mechanism
+from mechanisms.core.chain import Chain
+from mechanisms.core.errors import ParameterError
+
+
+@pytest.fixture
+def counts():
+    return np.random.default_rng(0).poisson(4.0, (7, 12, 5))
+
+
+@pytest.fixture
+def binary():
+    return np.random.default_rng(1).random((20, 6, 12)) < 0.3
+
+
+def by_hand(mechanism, counts, seed=0):
+    return np.array([[release.values for release in run_mechanism(mechanism, one, seed=seed)] for one in counts])
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("suppress_small", {"threshold": 4}),
+        ("fixed_ranges", {"width": 3}),
+        ("adaptive_ranges", {"parts": 3, "block": 4}),
+    ],
+)
+def test_without_noise_every_sample_is_what_the_mechanism_releases_of_it(counts, name, parameters):
+    mechanism = get(name)(**parameters)
+    defense = mechanism_defense(mechanism, counts_at_once=130)
+    np.testing.assert_array_equal(defense(counts, 3), by_hand(mechanism, counts))
+
+
+def test_noise_is_that_of_the_mechanism_and_bound_to_the_seed(counts):
+    mechanism = get("discrete_laplace")(epsilon=1.0)
+    defense = mechanism_defense(mechanism)
+    own = int(np.random.SeedSequence(5).generate_state(1, np.uint64)[0])
+    np.testing.assert_array_equal(defense(counts, 5)[0], by_hand(mechanism, counts[:1], own)[0])
+    np.testing.assert_array_equal(defense(counts, 5), defense(counts, 5))
+    assert (defense(counts, 5) != defense(counts, 6)).any()
+
+
+@pytest.mark.parametrize("counts_at_once", [1, 120, 10**6])
+def test_equal_samples_get_different_noise_also_in_different_parts(counts_at_once):
+    same = np.zeros((6, 12, 5), np.int64)
+    released = mechanism_defense(get("laplace")(epsilon=1.0), counts_at_once=counts_at_once)(same, 0)
+    assert len(np.unique(released)) == released.size
+
+
+def test_a_block_of_windows_is_released_whole(counts):
+    examples = get("fpa").examples()
+    for mechanism in examples:
+        released = mechanism_defense(mechanism)(counts, 0)
+        assert released.shape == counts.shape
+        assert np.isfinite(released).all()
+
+
+def test_what_follows_the_reader_is_applied(counts):
+    noise, small = get("discrete_laplace")(epsilon=0.5), get("suppress_small")(threshold=4)
+    alone = mechanism_defense(noise)(counts, 2)
+    both = mechanism_defense([noise, small])(counts, 2)
+    assert ((both == 0) | (both >= 4)).all()
+    assert (both >= 4).any()
+    assert (alone[alone < 4] != 0).any()
+
+
+def test_counts_that_nothing_changes_need_no_defense():
+    sampling, longer = get("sampling")(rate=0.5), get("temporal_generalization")(windows=2)
+    assert mechanism_defense(get("raw")()) is None
+    assert mechanism_defense([sampling]) is None
+    assert mechanism_defense(sampling) is None
+    assert mechanism_defense([longer, get("raw")()]) is None
+
+
+def test_even_shares_add_up_to_the_coarse_count():
+    longer = get("temporal_generalization")(windows=3, spread="even")
+    coarse = np.repeat(np.random.default_rng(0).poisson(6.0, (2, 4, 5)), 3, axis=1)
+    np.testing.assert_allclose(mechanism_defense([longer])(coarse, 0) * 3, coarse)
+
+
+def test_windows_that_are_not_released_are_refused():
+    class Silent(get("raw")):
+        def step(self, window, counts, state, noise):
+            releases, state = super().step(window, counts, state, noise)
+            return ([] if window.index == 2 else releases), state
+
+    chain = Chain(reader=Silent(), after=(get("suppress_small")(threshold=1),))
+    with pytest.raises(ParameterError, match="every window"):
+        mechanism_defense(chain)(np.ones((1, 3, 2), int), 0)
+
+
+def test_coarse_memberships_by_hand(binary):
+    groups = np.array([1, 0, 0, 1, 2, 2])
+    steps = [get("spatial_generalization")(rows=1, columns=3), get("temporal_generalization")(windows=5)]
+    found = defended_presence(binary, steps, groups=groups)
+    for cell in range(6):
+        for window in range(12):
+            stretch = range(window // 5 * 5, min(window // 5 * 5 + 5, 12))
+            expected = binary[:, groups == groups[cell]][:, :, stretch].any(axis=(1, 2))
+            np.testing.assert_array_equal(found[:, cell, window], expected)
+
+
+def test_sampling_keeps_its_share_of_memberships_and_adds_none():
+    binary = np.ones((40, 10, 50), bool)
+    found = defended_presence(binary, [get("sampling")(rate=0.3)], seed=4)
+    assert abs(found.mean() - 0.3) < 5 * np.sqrt(0.21 / found.size)
+    assert (found != defended_presence(binary, [get("sampling")(rate=0.3)], seed=5)).any()
+    spread = found.mean(axis=1)  # of each user and window; were it all or nothing, the deviation would be 0.46
+    assert abs(spread.std() - np.sqrt(0.21 / 10)) < 0.02
+
+
+def test_sampling_users_keeps_all_of_a_window_or_nothing():
+    found = defended_presence(np.ones((40, 10, 50), bool), [get("sampling")(rate=0.3, unit="user")], seed=4)
+    kept = found.mean(axis=1)
+    assert set(np.unique(kept)) == {0.0, 1.0}
+    assert abs(kept.mean() - 0.3) < 5 * np.sqrt(0.21 / kept.size)
+
+
+def test_groups_are_needed_and_checked(binary):
+    step = get("spatial_generalization")(rows=1, columns=2)
+    for groups in (None, np.zeros(5, int)):
+        with pytest.raises(ParameterError, match="groups"):
+            defended_presence(binary, [step], groups=groups)
+
+
+def test_a_random_guess_is_worth_nothing():
+    truth = np.random.default_rng(0).poisson(np.geomspace(0.2, 40, 40)[:, None], (40, 300))  # (n_cells, n_windows)
+    guess = random_guess(truth.T, 1).T
+    assert guess.min() == 0
+    assert guess.max() <= truth.max()
+    assert abs(METRICS["pearson"].scores(truth, guess)[1].mean()) < 0.05
+    assert abs(METRICS["hotspot_f1"].scores(truth, guess)[1].mean() - 0.1) < 0.05
+
+
+def test_an_adversary_loses_what_a_mechanism_hides():
+    binary = np.random.default_rng(0).random((30, 5, 24)) < 0.2
+    game = MembershipGame(binary, group_size=10, observation=24, inference=24, n_samples=400, seed=1)
+    weak = game.attack(3, defense=mechanism_defense(get("laplace")(epsilon=20.0))).auc
+    strong = game.attack(3, defense=mechanism_defense(get("laplace")(epsilon=0.01))).auc
+    nothing = game.attack(3, defense=mechanism_defense(get("suppress_small")(threshold=11))).auc
+    assert weak > 0.9
+    assert abs(strong - 0.5) < 0.2
+    assert nothing == 0.5
