@@ -115,11 +115,11 @@ def charts(rows: pl.DataFrame, windows: pl.Series) -> list[dict[str, Any]]:
     whole = rows.filter(pl.col("window").is_null())
     for (accountant,), group in within.group_by("accountant", maintain_order=True):
         known = treatment(str(accountant))
-        panels: dict[str, list[tuple[str, pl.DataFrame]]] = {}
+        panels: dict[tuple[str, str], list[tuple[str, pl.DataFrame]]] = {}
         for (name, unit), named in group.group_by("name", "unit", maintain_order=True):
             panels.setdefault(known.panel(str(name), str(unit)), []).append((str(name), named))
         own = whole.filter(pl.col("accountant") == accountant)
-        made += [_chart(known, title, panel, own, windows) for title, panel in panels.items()]
+        made += [_chart(known, title, panel, own, windows) for (title, _), panel in panels.items()]
     made.sort(key=lambda chart: chart["order"])
     for before, chart in pairwise(made):
         # One note for all panels of an accountant.
@@ -135,7 +135,7 @@ def _chart(
     lines.sort(key=lambda line: line["hidden"])
     units = dict.fromkeys(named["unit"][0] for _, named in panel)
     compared = dict.fromkeys(text for _, named in panel for text in named["adjacency"].unique(maintain_order=True))
-    rules = [{"label": label, "value": value} for label, value in known.rules if known.rules]
+    rules = [{"label": label, "value": value} for label, value in known.rules]
     shown = {name for name, _ in panel}
     for row in whole.iter_rows(named=True):
         if known.is_rule(row["name"], shown) and math.isfinite(row["value"]):
@@ -150,7 +150,7 @@ def _chart(
         "style": known.style,
         "lines": lines,
         "rules": rules,
-        "domain": known.domain,
+        "domain": known.domain if all(unit.startswith(known.unit) for unit in units) else None,
         "order": known.order,
     }
 

@@ -20,6 +20,8 @@ class Treatment:
         Place on the page, small first.
     style
         ``line``, or ``step`` where a figure holds for a whole window.
+    unit
+        What its charts are measured in where their title does not say.
     panels
         Beginnings of names, and the title of the panel such names have to themselves.
     hidden
@@ -27,7 +29,7 @@ class Treatment:
     rules
         Horizontal lines with a meaning.
     domain
-        Range of values that is always shown.
+        Range of values that is always shown where the unit is its own.
     headline
         Names of whole-run figures that belong on top of the page, the first one found of each entry.
     adversary
@@ -42,6 +44,7 @@ class Treatment:
     note: str = ""
     order: int = 50
     style: str = "line"
+    unit: str = "nats"
     panels: Mapping[str, str] = field(default_factory=dict)
     hidden: tuple[str, ...] = ()
     rules: tuple[tuple[str, float], ...] = ()
@@ -55,12 +58,12 @@ class Treatment:
         """A name as people read it."""
         return self.labels.get(name, name.replace("_", " "))
 
-    def panel(self, name: str, unit: str) -> str:
-        """Title of the chart that a name belongs to: figures of different units never share an axis."""
-        for beginning, title in self.panels.items():
-            if name.startswith(beginning):
-                return title if unit.startswith("nats") else f"{title}, {unit}"
-        return self.title if unit.startswith("nats") else f"{self.title}, {unit}"
+    def panel(self, name: str, unit: str) -> tuple[str, str]:
+        """Title and unit of the chart that a name belongs to: figures of different units never share an axis."""
+        is_own = unit.startswith(self.unit)
+        plain = self.title if is_own else f"{self.title}, {unit}"
+        titles = (title for beginning, title in self.panels.items() if name.startswith(beginning))
+        return next(titles, plain), self.unit if is_own else unit
 
     def is_rule(self, name: str, shown: set[str]) -> bool:
         """Whether a whole-run figure is worth a horizontal line in a chart of the names shown."""
@@ -98,6 +101,7 @@ KNOWN = {
         panels={
             "event_": "Loss of one event",
             "w_event_": "Loss over w windows",
+            "user_rho": "Concentrated loss of a whole person",
             "user_": "Loss of a whole person",
         },
         headline=(("user_epsilon_pld", "user_epsilon_rdp", "user_epsilon"), ("w_event_epsilon", "event_epsilon")),
@@ -137,18 +141,38 @@ KNOWN = {
         note="How likely an adversary is to retrace a person's way, as a bound, and as realised where targets are "
         "followed.",
         order=40,
+        unit="probability",
+        panels={
+            "place_known": "Certainty about a place",
+            "information": "Information about a way",
+            "visit_frequency": "How often targets are in a count",
+        },
+        hidden=("loose_bound", "tight_bound", "leakage_bound", "ball"),
         domain=(0, 1),
+        headline=(("best_bound",), ("realised_risk",)),
+        labels={
+            "best_bound": "bound on the success of any attack",
+            "realised_risk": "realised risk of reconstruction",
+            "place_known": "likeliest place",
+            "ball": "without any release",
+        },
         adversary="whoever knows everybody else and how the target moves",
     ),
     "membership": Treatment(
         title="Membership inference",
         note="How well an attacker tells whether a person is in the counts: 0.5 is guessing, 1 is certainty.",
         order=60,
+        unit="probability",
         rules=(("guessing", 0.5),),
         domain=(0.4, 1),
         adversary="whoever was trained on counts with and without the target",
     ),
-    "crowd_blending": Treatment(title="Crowd blending", order=45),
+    "crowd_blending": Treatment(
+        title="Crowd blending",
+        order=45,
+        headline=(("event_epsilon",), ("crowd_epsilon",)),
+        labels={"crowd_size": "size of the crowd", "crowd_epsilon": "loss within the crowd"},
+    ),
     "conditional_inferential": Treatment(
         title="Conditional inferential loss",
         order=35,
