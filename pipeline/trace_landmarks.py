@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from evaluation.stay_points import stay_points
 from mechanisms.core.sphere import Points
 from pipeline.agenda import period_calendar
 from pipeline.landmarks import Landmarks
 from pipeline.plan import Plan
-from pipeline.stay_points import stay_points
 
 Integers = NDArray[np.int64]
 

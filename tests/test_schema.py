@@ -78,13 +78,22 @@ def test_every_key_is_there_with_its_meaning() -> None:
             assert all("description" in value for key, value in section["properties"].items() if key != "type")
 
 
+#: A file of every source that a shipped configuration reads.
+FIRST_ROWS = {
+    "cabspotting": ("new_cab.txt", "37.75 -122.4 0 1211155200\n"),
+    "geolife": ("1.plt", "header\n" * 6 + "39.9,116.4,0,492,39882.0,2009-02-04,08:00:00\n"),
+    "tdrive": ("1.txt", "1,2008-02-02 16:00:00,116.4,39.9\n"),
+}
+
+
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_shipped_configurations_are_valid(path: Path, folder: Path) -> None:
     values = written(path)
     VALIDATOR.validate(values)
     if "path" in values["source"]:
+        name, text = FIRST_ROWS[values["source"]["type"]]
         (folder / values["source"]["path"]).mkdir(parents=True)
-        (folder / values["source"]["path"] / "new_cab.txt").write_text("37.75 -122.4 0 1211155200\n")
+        (folder / values["source"]["path"] / name).write_text(text)
     config = load(path)
     assert config.name == path.stem.replace("_", "-")
     assert all(Path(found).exists() for found in input_paths(config))
