@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -13,7 +12,8 @@ from mechanisms.core import event as events
 from mechanisms.core.block import BlockMechanism
 from mechanisms.core.errors import ParameterError
 from mechanisms.core.facts import Facts
-from mechanisms.core.fourier import Matrix, complex_basis, l1_sensitivity, l2_sensitivity, real_basis
+from mechanisms.core.fourier import Matrix, l1_of, l2_sensitivity, matrices
+from mechanisms.core.fourier_choice import candidates, choose_number
 from mechanisms.core.mechanism import Guarantee
 from mechanisms.core.parameters import parameter
 from mechanisms.core.perturb import pure_scale
@@ -168,8 +168,10 @@ class Fpa(BlockMechanism):
         basis = self._matrices(n_windows)[0]
         if self._lattice:
             basis = basis.astype(np.int64)
-        total = state["coefficients"].copy()
-        total[..., : len(basis), :] += basis[:, row, None] * counts[..., None, :]
+        part = basis[:, row, None] * counts[..., None, :]
+        if len(basis) < state["coefficients"].shape[-2]:  # a short block has fewer
+            part = np.concatenate([part, np.zeros_like(state["coefficients"][..., len(basis) :, :])], axis=-2)
+        total = np.add(part, state["coefficients"], out=part)
         added = {"coefficients": total}
         if self.choice:
             added["energy"] = np.asarray(state["energy"] + (np.asarray(counts, np.float64) ** 2).sum(axis=-1))
@@ -182,7 +184,7 @@ class Fpa(BlockMechanism):
         scale: Any = self._scale(n_windows, state)
         kept: NDArray[np.bool_] = np.ones((len(basis), 1), bool)
         if self.choice:
-            number = self._choose(n_windows, state, noise)
+            number = self._number(n_windows, state, noise)
             kept = (np.arange(len(basis)) < number[..., None])[..., None]
             scale = np.array([self._scale(n_windows, state, k) for k in number.ravel().tolist()]).reshape(number.shape)
         per_row = np.asarray(scale)[..., None, None] if np.ndim(scale) else float(scale)
@@ -249,11 +251,11 @@ class Fpa(BlockMechanism):
 
     def _matrices(self, n_windows: int) -> tuple[Matrix, Matrix]:
         """Transform and inverse of a block; whole numbers in units of the resolution for integer noise."""
-        return _matrices(n_windows, self.coefficients, self._paper, self._lattice)
+        return matrices(n_windows, self.coefficients, self._paper, RESOLUTION if self._lattice else None)
 
     def _l1(self, n_windows: int, state: State, n_rows: int | None = None) -> float:
-        arguments = (n_windows, self.coefficients, self._paper, self._lattice)
-        return _l1(arguments, n_rows, *self._bounds(state))
+        basis = (n_windows, self.coefficients, self._paper, RESOLUTION if self._lattice else None)
+        return l1_of(basis, n_rows, self._bounds(state))
 
     def _scale(self, n_windows: int, state: State, n_rows: int | None = None) -> float:
         """Scale of the noise on each of the first ``n_rows`` coefficients."""
@@ -268,35 +270,17 @@ class Fpa(BlockMechanism):
         unnormalised = np.sqrt(n_windows) if self.transform == "unnormalised" else 1.0
         return float(np.sqrt(k) * delta_2 / self._budget / unnormalised)
 
-    def _choose(self, n_windows: int, state: State, noise: Noise) -> NDArray[np.int64]:
-        """How many coefficients to keep, one number a replica, by the exponential mechanism (Gumbel's form)."""
-        basis = self._matrices(n_windows)[0]
-        numbers = np.unique([*range(1, len(basis) + 1, 2), len(basis)])
-        energy = (state["coefficients"][..., : len(basis), :] ** 2).sum(axis=-1).cumsum(axis=-1)[..., numbers - 1]
-        cut_off = np.sqrt(np.maximum(state["energy"][..., None] - energy, 0.0))
-        scales = np.array([self._scale(n_windows, state, k) for k in numbers.tolist()])
-        spread = np.sqrt((1.0 if self._gaussian else 2.0) * numbers * state["coefficients"].shape[-1]) * scales
+    def _number(self, n_windows: int, state: State, noise: Noise) -> NDArray[np.int64]:
+        """How many coefficients are kept, one number a replica."""
+        numbers = candidates(len(self._matrices(n_windows)[0]))
         cells, windows, _ = self._bounds(state)
-        # One user moves the norm of what is cut off by no more than their own block's norm.
-        score = -(cut_off + spread) / (2 * np.sqrt(float(cells) * windows))
-        uniform = noise.uniform(score.shape)
-        if np.isinf(self._choice_epsilon):
-            return np.full(score.shape[:-1], numbers[-1])
-        with np.errstate(divide="ignore"):
-            gumbel = -np.log(-np.log(uniform))
-        return np.asarray(numbers[np.argmax(score * self._choice_epsilon + gumbel, axis=-1)])
-
-
-@lru_cache(maxsize=64)
-def _matrices(n_windows: int, n_coefficients: int, paper: bool, lattice: bool) -> tuple[Matrix, Matrix]:
-    if paper:
-        return complex_basis(n_windows, min(n_coefficients, n_windows // 2 + 1))
-    basis = real_basis(n_windows, min(n_coefficients, n_windows))
-    return (np.rint(basis / RESOLUTION), basis.T) if lattice else (basis, basis.T)
-
-
-@lru_cache(maxsize=256)
-def _l1(
-    arguments: tuple[int, int, bool, bool], n_rows: int | None, max_cells: int, max_windows: int, max_block_cells: int
-) -> float:
-    return l1_sensitivity(_matrices(*arguments)[0][:n_rows], max_cells, max_windows, max_block_cells)
+        return choose_number(
+            numbers,
+            power=(state["coefficients"] ** 2).sum(axis=-1),
+            energy=state["energy"],
+            spread=np.sqrt((1.0 if self._gaussian else 2.0) * numbers * state["coefficients"].shape[-1])
+            * [self._scale(n_windows, state, k) for k in numbers.tolist()],
+            sensitivity=float(np.sqrt(float(cells) * windows)),
+            epsilon=self._choice_epsilon,
+            noise=noise,
+        )

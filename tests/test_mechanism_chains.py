@@ -13,7 +13,8 @@ import pytest
 
 from accountants.core.charges import pure_epsilon
 from mechanisms import Facts, get, run_mechanism
-from mechanisms.core.chain import Chain, misplaced
+from mechanisms.core.chain import Chain
+from mechanisms.core.chain_order import misplaced
 from mechanisms.core.errors import ConfigError, ParameterError
 from mechanisms.core.state import decode_state, encode_state
 from pipeline.bounding import BlockBounds, bound_block

@@ -73,6 +73,31 @@ def complex_basis(n_windows: int, n_coefficients: int) -> tuple[Matrix, Matrix]:
     return _frozen(basis), _frozen((basis * np.array(weights)[:, None]).T)
 
 
+@lru_cache(maxsize=64)
+def matrices(n_windows: int, n_coefficients: int, paper: bool, resolution: float | None) -> tuple[Matrix, Matrix]:
+    """Transform and inverse of a block of any length, with as many coefficients as it has at most.
+
+    Parameters
+    ----------
+    n_windows, n_coefficients
+        Windows of the block; coefficients that are asked for.
+    paper
+        Complex coefficients, as in the paper, in place of real ones.
+    resolution
+        Rows in whole multiples of this, so that coefficients of counts are whole numbers; None: as they are.
+    """
+    if paper:
+        return complex_basis(n_windows, min(n_coefficients, n_windows // 2 + 1))
+    basis = real_basis(n_windows, min(n_coefficients, n_windows))
+    return (basis if resolution is None else _frozen(np.rint(basis / resolution))), basis.T
+
+
+@lru_cache(maxsize=256)
+def l1_of(basis: tuple[int, int, bool, float | None], n_rows: int | None, bounds: tuple[int, int, int]) -> float:
+    """`l1_sensitivity` of the first rows of `matrices`, remembered; ``bounds`` are C, W and U."""
+    return l1_sensitivity(matrices(*basis)[0][:n_rows], *bounds)
+
+
 def l1_sensitivity(basis: Matrix, max_cells: int, max_windows: int, max_block_cells: int) -> float:
     """How far one user can move all coefficients of all cells together, in L1.
 

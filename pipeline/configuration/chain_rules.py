@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mechanisms.core.chain import misplaced
+from mechanisms.core.chain_order import misplaced
 from mechanisms.core.errors import DataError, ParameterError
 from mechanisms.core.generalization import Generalization
 from mechanisms.core.mechanism import MECHANISMS, Mechanism
