@@ -83,14 +83,18 @@ WRONG = {
     "missing section": (
         "output:\n  path: runs/example\n",
         "",
-        ["1: output: missing; it must be a section with keys out of: path, truth, user_summaries, ledger"],
+        ["1: output: missing; it must be a section with keys out of: path, truth, user_summaries, report, ledger"],
     ),
     "missing key of a plug-in": (
         "    epsilon: 1.0\n",
         "",
         ["18: mechanism[0].epsilon: missing; it must be a number above 0 (nats)"],
     ),
-    "missing type": ("type: fixed\n  size", "size", ["12: windows.type: missing; it must be one of fixed, sliding"]),
+    "missing type": (
+        "type: fixed\n  size",
+        "size",
+        ["12: windows.type: missing; it must be one of fixed, sliding, timestamps"],
+    ),
     "unknown plug-in": (
         "type: grid",
         "type: gird",
@@ -99,12 +103,12 @@ WRONG = {
     "plug-in name is a number": (
         "type: fixed",
         "type: 5",
-        ["12: windows.type: 5 is not allowed; it must be one of fixed, sliding"],
+        ["12: windows.type: 5 is not allowed; it must be one of fixed, sliding, timestamps"],
     ),
     "plug-in is a value": (
         "windows:\n  type: fixed\n  size: 1h",
         "windows: fixed",
-        ["11: windows: 'fixed' is not allowed; it must be a section with a type: fixed, sliding"],
+        ["11: windows: 'fixed' is not allowed; it must be a section with a type: fixed, sliding, timestamps"],
     ),
     "text for a number": (
         "epsilon: 1.0",
