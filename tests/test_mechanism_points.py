@@ -17,6 +17,8 @@ from mechanisms.core.state import decode_state, encode_state
 from mechanisms.core.trace_noise import TraceNoise
 from mechanisms.core.trace_run import release_traces, run_traces
 from mechanisms.core.traces import TraceAgenda, traces_of
+from mechanisms.landmark_adaptive import LandmarkAdaptive
+from mechanisms.landmark_uniform import LandmarkUniform
 from mechanisms.planar_laplace import PlanarLaplace
 
 BEIJING = np.array([39.9, 116.4])
@@ -248,3 +250,45 @@ def test_counts_refuse_the_noise_of_points():
         get("landmark_uniform")(epsilon=1.0, radius=5.0)
     with pytest.raises(ParameterError, match="points of traces"):
         run_traces(get("landmark_uniform")(epsilon=1.0), [np.zeros((1, 2))])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Greedy(LandmarkAdaptive):
+    """A broken schedule: a landmark that repeats hands its whole budget to each of those that follow."""
+
+    def follow(self, time, before, after, epsilon, publish):
+        after = super().follow(time, before, after, epsilon, publish)
+        handing = time.landmark & ~publish & (time.landmarks_to_come > 0)
+        return after | {"bonus": before["bonus"] + np.where(handing, epsilon, 0.0)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Crowded(PlanarLaplace):
+    """A broken mechanism: everybody in the shard is moved as the first user is."""
+
+    def step_points(self, time, points, present, state, noise):
+        release, state = super().step_points(time, points, present, state, noise)
+        return replace(release, values=points + (release.values - points)[:1]), state
+
+
+@dataclass(frozen=True, kw_only=True)
+class Careless(LandmarkUniform):
+    """A broken mechanism: it writes into the state that it was given."""
+
+    def enter(self, time, state):
+        state["landmarks_seen"] += 1
+        return super().enter(time, state)
+
+
+@pytest.mark.parametrize(
+    ("mutant", "check"),
+    [
+        (Greedy, test_landmarks_and_any_other_point_of_a_user_stay_within_epsilon),
+        (Crowded, test_users_in_a_shard_release_what_they_release_alone),
+        (Careless, test_inputs_are_not_changed_and_the_absent_are_left_out),
+    ],
+)
+def test_a_broken_mechanism_fails_its_check(mutant, check):
+    parameters = {} if mutant is Crowded else {"noise": "planar_laplace"}
+    with pytest.raises(AssertionError):
+        check(mutant(epsilon=EPSILON, radius=RADIUS, **parameters))
