@@ -10,7 +10,7 @@ demo: $(VENV)/.core
 	$(VENV)/bin/penstock run configs/quickstart.yaml
 
 test: $(VENV)/.test
-	$(VENV)/bin/python -m pytest -n auto --dist loadfile
+	$(VENV)/bin/python -m pytest -n auto --dist loadfile -m "not slow and not integration"
 
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
