@@ -30,6 +30,7 @@ from accountants.core.charges import pure_epsilon
 from accountants.core.training import Training
 from accountants.inference.attack import attack_success
 from accountants.inference.ball import max_ball_probability
+from accountants.inference.costly import Costly
 from accountants.inference.entropy import trajectory_entropy
 from accountants.inference.estimators import estimate
 from accountants.inference.horizon import horizon_bounds
@@ -40,7 +41,7 @@ from accountants.inference.outlook import Outlook, Releasing
 from accountants.inference.prior import MarkovPrior, chain_prior
 from accountants.inference.realised import coming_prior, observe, predict, realised_risk, start_beliefs
 from accountants.inference.rows import RowWriter
-from accountants.inference.running import Watched, named, watch
+from accountants.inference.running import Step, Watched, watch
 from accountants.inference.sections import KnownPrior, Line
 from accountants.inference.stationary import spectral_gap, stationary_distribution
 from accountants.inference.success_bounds import success_upper_bound
@@ -88,10 +89,12 @@ class Reconstruction(Accountant):
         How many people, drawn from those seen in the training windows, or (in a simulation) their ids.
     prior
         What adversaries know of how each target moves.
-    bounds
-        Which bounds are reported; ``best`` is the smallest of them.
-    n_samples, seed
-        Observations that ``first_moment`` draws, and the seed of that and of the choice of targets.
+    segment, n_samples
+        Two bounds that cost more: ``segment_bound``, and ``first_moment_bound`` from so many draws (0: none). They are
+        made when the schedule of the coming windows changes (with random sensors in every window), for each place that
+        a target may come from.
+    seed
+        Of the choice of targets and of those draws.
     shard
         Targets that are accounted together; others in parallel. Never changes a figure.
 
@@ -126,7 +129,9 @@ class Reconstruction(Accountant):
     tolerance: int = parameter(2, doc="wrong guesses s that still count as a success", at_least=0, unit="windows")
     targets: int | tuple[int | str, ...] = parameter(20, doc="how many people are watched, or (simulation) their ids")
     prior: KnownPrior = parameter(doc="what adversaries know of how each target moves")
-    seed: int = parameter(0, doc="seed of the draw of targets", at_least=0)
+    segment: bool = parameter(False, doc="whether the segment bound is reported too")
+    n_samples: int = parameter(0, doc="observations drawn for the first-moment bound; 0: it is left out", at_least=0)
+    seed: int = parameter(0, doc="seed of the draws", at_least=0)
     shard: int = parameter(256, doc="targets accounted together, others in parallel", at_least=1)
 
     @property
@@ -154,6 +159,8 @@ class Reconstruction(Accountant):
         n_targets = self.targets if isinstance(self.targets, int) else len(self.targets)
         if isinstance(self.targets, bool) or n_targets < 1:
             raise ParameterError("targets", self.targets, "a number of at least 1, or ids")
+        if self.n_samples == 1:
+            raise ParameterError("n_samples", 1, "0, or at least 2")
         if isinstance(self.targets, int) and self.prior.windows is None:
             raise ParameterError("prior.windows", None, "given: in how many first windows people are drawn as targets")
 
@@ -173,7 +180,7 @@ class Reconstruction(Accountant):
         """Nothing released yet."""
         known: KnownTargets = (facts.training or self.prepare(None))["known"]
         _check(facts, known)
-        watched = watch(known, self.horizon, self.tolerance)
+        watched = watch(known, self.horizon, Costly(self.tolerance, self.segment, self.n_samples, self.seed))
         own = Facts(
             n_cells=facts.n_cells,
             max_cells=facts.max_cells,
@@ -183,11 +190,7 @@ class Reconstruction(Accountant):
         )
         releasing = Releasing(facts.mechanism, facts.steps)
         outlook = Outlook(known.places, self.horizon, releasing, own, facts.windows)
-        state: State = {"window": np.asarray(0), "visits": np.zeros(known.n_targets)}
-        state |= {f"outlook.{name}": value for name, value in outlook.start().items()}
-        for number, block in enumerate(watched.blocks):
-            state |= named(number, block.start())
-        return (watched, outlook), state
+        return (watched, outlook), watched.start() | {f"outlook.{name}": v for name, v in outlook.start().items()}
 
     def charge(
         self,
@@ -206,42 +209,14 @@ class Reconstruction(Accountant):
         cells = np.asarray(private["target_cells"], np.intp)
         cells = np.where(cells < 0, watched.known.places.n_cells, cells)
         reading, active = outlook.releasing.reading(release, np.asarray(private["counts"], float))
-        visits = state["visits"] + np.append(active, False)[cells]
         planned = {name.removeprefix("outlook."): v for name, v in state.items() if name.startswith("outlook.")}
-        coming = outlook.coming(release.window, planned)
-        writer = self._writer(watched.known)
-        rows: Rows = [] if state["window"] else writer.gaps(watched.subjects, watched.gaps)
-        new: State = {"window": np.asarray(release.window), "visits": visits}
-        new |= {f"outlook.{name}": value for name, value in outlook.after(release.window, planned).items()}
-        for number, (block, before) in enumerate(watched.states(state)):
-            subjects = watched.subjects[block.span]
-            rows += writer.coming(subjects, release.window, block.bounds(before, coming))
-            after = block.observe(before, reading, cells[block.span])
-            risk = block.risk(after)
-            if release.window > self.tolerance:
-                rows += writer.realised(subjects, release.window, risk, "provisional")
-            if release.window >= self.horizon:
-                oldest = release.window - self.horizon + 1
-                rows += writer.places(subjects, oldest, risk["marginals"][:, 0].max(axis=-1))
-            new |= named(number, after)
-        return rows + writer.visits(watched.subjects, release.window, visits / release.window), new
+        step = Step(release.window, outlook.coming(release.window, planned), reading, active, cells)
+        rows, new = watched.charge(self._writer(watched.known), step, state)
+        return rows, new | {f"outlook.{name}": v for name, v in outlook.after(release.window, planned).items()}
 
     def finish(self, model: tuple[Watched, Outlook], state: State) -> Rows:
         """Nothing comes after the last release: what is known of the last windows is final."""
-        watched, last = model[0], int(state["window"])
-        writer = self._writer(watched.known)
-        rows: Rows = []
-        for block, beliefs in watched.states(state):
-            if last:
-                subjects, risk = watched.subjects[block.span], block.risk(beliefs)
-                if last > self.tolerance:
-                    rows += writer.realised(subjects, last, risk, "final")
-                # the oldest window of a whole horizon was final before
-                n_steps = risk["marginals"].shape[1]
-                for position in range(int(last >= self.horizon), n_steps):
-                    likeliest = risk["marginals"][:, position].max(axis=-1)
-                    rows += writer.places(subjects, last - n_steps + 1 + position, likeliest)
-        return rows
+        return model[0].finish(self._writer(model[0].known), state)
 
     def summary(self, model: tuple[Watched, Outlook], state: State) -> dict[str, Any]:
         """What is assumed."""

@@ -139,7 +139,8 @@ def _places(targets: Targets, window: IntArray) -> tuple[IntArray, NDArray[np.bo
     rows = np.arange(targets.n_targets)[:, None]
     index[rows, targets.locations] = np.arange(targets.locations.shape[1])
     known[rows, targets.locations] = targets.locations >= 0
-    return index[:, window], known[:, window]
+    # rows in a row of memory, so that sums do not depend on how many targets there are
+    return np.ascontiguousarray(index[:, window]), np.ascontiguousarray(known[:, window])
 
 
 def _seen(marginal: FloatArray, place: tuple[IntArray, NDArray[np.bool_]]) -> FloatArray:

@@ -88,8 +88,8 @@ class Releasing:
 
         Notes
         -----
-        Noise that is simply added has a likelihood, also with a scale that follows earlier releases. Whatever was
-        done besides, counts without noise stand for: the beliefs are then those of somebody who was told more.
+        Noise that is simply added has a likelihood, also with a scale that follows earlier releases. For whatever else
+        was done counts without noise stand: the beliefs are then those of somebody who was told more.
         """
         if tells_nothing(release.charge):
             return None, np.zeros(counts.shape, bool)
@@ -150,7 +150,7 @@ class Outlook:
         """Before window 1: the first ``horizon`` windows, as planned."""
         if not self.is_planned or self.mechanism is None:
             return {}
-        state = self._encode(np.zeros((0, 5)), self.mechanism.start(self.facts), np.zeros(4))
+        state = _encode(np.zeros((0, 5)), self.mechanism.start(self.facts), np.zeros(4))
         for index in range(1, self.horizon + 1):
             state = self._plan(index, state)
         return state
@@ -165,13 +165,10 @@ class Outlook:
         """The windows from ``index`` on."""
         last = index + self.horizon - 1
         end = last if self.facts.n_windows is None else min(last, self.facts.n_windows)
-        masks: list[NDArray[np.bool_] | None] = [None] * (end - index + 1)
-        windows: Sequence[Window] = ()
-        if self.windows is not None and end >= index:
-            windows = self.windows(index, end)
-            masks = [None if self.releasing.is_coarse else window.active for window in windows]
-        everything = np.ones(self.places.n_cells, bool)
-        active = [everything if mask is None else mask for mask in masks]
+        windows = self.windows(index, end) if self.windows is not None and end >= index else ()
+        active = [np.ones(self.places.n_cells, bool)] * (end - index + 1)
+        if windows and not self.releasing.is_coarse:
+            active = [mask if window.active is None else window.active for mask, window in zip(active, windows)]
         if self.is_planned:
             active = [mask & ~np.isnan(row[_SCALE]) for mask, row in zip(active, state["planned"])]
         sensors = [frozenset(self.places.sensors(mask)) for mask in active]
@@ -205,7 +202,7 @@ class Outlook:
             known = ADDITIVE.index(family) + 1 if family and 0 < scale < math.inf else 0
             priced = (pure_epsilon(charge), concentrated_rho(charge)) if charge else (math.inf, math.inf)
             row = _row(known, math.nan if scale == math.inf else scale, *priced)
-        return self._encode(np.vstack([table, row]), dry, block)
+        return _encode(np.vstack([table, row]), dry, block)
 
     def _planned(self, table: FloatArray) -> tuple[str | None, FloatArray | None]:
         """Noise of the horizon: one family, else a guarantee, else none."""
@@ -240,9 +237,9 @@ class Outlook:
             return None, None
         return ("pure_dp", charge) if np.isfinite(charge).all() else (None, None)
 
-    @staticmethod
-    def _encode(table: FloatArray, dry: State, block: FloatArray) -> State:
-        return {"planned": table, "block": block} | {_DRY + name: value for name, value in dry.items()}
+
+def _encode(table: FloatArray, dry: State, block: FloatArray) -> State:
+    return {"planned": table, "block": block} | {_DRY + name: value for name, value in dry.items()}
 
 
 def _row(

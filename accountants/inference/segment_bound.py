@@ -52,12 +52,18 @@ def log_segment(plan: Schedule, tolerance: int) -> float:
     -------
     Deterministic. O(T² s M · hidden) time per active sensor, times the sensors again for the convolution.
     """
+    return float(log_segments(plan, tolerance, plan.prior.initial[None, :])[0])
+
+
+def log_segments(plan: Schedule, tolerance: int, starts: FloatArray) -> FloatArray:
+    """The same from each of several distributions of the first location, (n_starts, M), with little more work."""
     plan = plan.raw
     if tolerance >= plan.n_steps:
-        return 0.0
+        return np.zeros(len(starts))
     n_moments = affordable_moments(plan)
-    segments, end_windows, unseen = _genie_tables(plan, tolerance, keep_unseen=n_moments > 0)
-    moments = moment_bounds(plan, [(part.window, part.starts) for part in segments], unseen, n_moments)
+    segments, end_windows, unseen = _genie_tables(plan, tolerance, starts, keep_unseen=n_moments > 0)
+    places = [(part.window, part.starts) for part in segments]
+    moments = moment_bounds(plan, places, starts, unseen, n_moments)
     # value[e, b]: bound on the success after end e with b wrong guesses left; 1 at the end of the horizon
     value = np.ones((1, tolerance + 1))
     for part, bounds in zip(segments, moments):
@@ -73,7 +79,7 @@ def log_segment(plan: Schedule, tolerance: int) -> float:
             added[:, misses:] += exactly[..., misses] @ value[:, : tolerance + 1 - misses]
         value = np.concatenate([value, added])
     # what underflowed on the way is far below this floor
-    return float(min(0.0, np.log(max(value[-1, -1], _UNDERFLOW))))
+    return np.asarray(np.minimum(0.0, np.log(np.maximum(value[-len(starts) :, -1], _UNDERFLOW))))
 
 
 def _choices(lengths: IntArray, tolerance: int, j: int) -> FloatArray:
@@ -82,7 +88,7 @@ def _choices(lengths: IntArray, tolerance: int, j: int) -> FloatArray:
 
 
 def _genie_tables(
-    plan: Schedule, tolerance: int, keep_unseen: bool
+    plan: Schedule, tolerance: int, begin: FloatArray, keep_unseen: bool
 ) -> tuple[list[Segments], IntArray, dict[int, FloatArray]]:
     """Genie values of all runs, from the last window back; also the window of every end and, per window, the
     probability of staying unseen from each location until each end, (n_ends, M)."""
@@ -95,7 +101,7 @@ def _genie_tables(
     unseen: dict[int, FloatArray] = {}
     for window in range(last, -2, -1):
         if window < last:
-            moves = matrix if window >= 0 else plan.prior.initial[None, :]
+            moves = matrix if window >= 0 else begin
             sighted, after = plan.active[window + 1], plan.hidden[window + 1]
             columns = moves[:, sighted]
             columns = (columns if isinstance(columns, np.ndarray) else columns.toarray()).T
@@ -106,7 +112,7 @@ def _genie_tables(
                 ]
             )
             end_windows += [window + 1] * sighted.size
-        starts = plan.active[window] if window >= 0 else np.zeros(1, dtype=np.intp)
+        starts = plan.active[window] if window >= 0 else np.arange(len(begin))
         table = np.moveaxis(values[:, :, starts], -1, 0)
         segments.append(Segments(window, starts, table[..., :-1], table[..., -1]))
         if keep_unseen:

@@ -32,7 +32,11 @@ def affordable_moments(plan: Schedule) -> int:
 
 
 def moment_bounds(
-    plan: Schedule, starts: list[tuple[int, IntArray]], unseen: dict[int, FloatArray], n_moments: int
+    plan: Schedule,
+    starts: list[tuple[int, IntArray]],
+    begin: FloatArray,
+    unseen: dict[int, FloatArray],
+    n_moments: int,
 ) -> list[list[FloatArray]]:
     """σ_1, σ_2, … up to ``n_moments`` for every run.
 
@@ -42,6 +46,8 @@ def moment_bounds(
         Prior and sensors, raw counts.
     starts
         (window, sighted locations) of the runs' starts, from the last window to −1, the start of the horizon.
+    begin
+        (n, M) distributions of the first location, one for each start in window −1.
     unseen
         Per window the probability (n_ends, M) of staying unseen from there to each end.
     n_moments
@@ -55,20 +61,21 @@ def moment_bounds(
     if n_moments == 0:
         return [[] for _ in starts]
     kernels = _unseen_kernels(plan) if n_moments > 1 else {}
-    return [_from_starts(plan, window, locations, unseen, kernels, n_moments) for window, locations in starts]
+    return [_from_starts(plan, window, locations, begin, unseen, kernels, n_moments) for window, locations in starts]
 
 
 def _from_starts(
     plan: Schedule,
     window: int,
     locations: IntArray,
+    begin: FloatArray,
     unseen: dict[int, FloatArray],
     kernels: dict[tuple[int, int], FloatArray],
     n_moments: int,
 ) -> list[FloatArray]:
     """Bounds for the runs that begin at the sightings of one window."""
     n_ends = unseen[window].shape[0]
-    weights = _first_weights(plan, window, locations)
+    weights = _first_weights(plan, window, begin if window < 0 else plan.prior.transition[locations])
     bounds = []
     for j in range(1, min(n_moments, max(1, plan.n_steps - 1 - window)) + 1):
         if j > 1:
@@ -83,10 +90,9 @@ def _from_starts(
     return bounds
 
 
-def _first_weights(plan: Schedule, window: int, locations: IntArray) -> dict[int, FloatArray]:
+def _first_weights(plan: Schedule, window: int, current: FloatArray) -> dict[int, FloatArray]:
     """S_1: per later window the probability of being unseen until then and at each location, (n_starts, M)."""
     matrix = plan.prior.transition
-    current = plan.prior.initial[None, :] if window < 0 else matrix[locations]
     weights = {}
     for then in range(window + 1, plan.n_steps):
         if then > window + 1:
