@@ -19,7 +19,7 @@ from pipeline.trace_tables import TRACES, TRUE_TRACES
 from pipeline.trace_utility import write_utility
 
 
-def run_traces(plan: Plan, execute: Callable[[list[Span]], None]) -> dict[str, Any]:
+def run_traces(plan: Plan, execute: Callable[[list[Span]], object]) -> dict[str, Any]:
     """Run a trace configuration into its folder.
 
     Parameters
