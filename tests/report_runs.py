@@ -149,3 +149,21 @@ def experiment_folder(folder: Path, **changes: Any) -> Path:
     }
     (folder / "experiment.json").write_text(json.dumps(manifest | changes))
     return folder
+
+
+def trace_folder(folder: Path) -> Path:
+    """A run that releases the points of two people, a hundredth of a degree from the truth."""
+    run_folder(folder, operator={"users": {"users": 2, "points_per_user": {"median": 3.0}}, "utility": {"mae": 900.0}})
+    (folder / "public" / "releases.parquet").unlink()
+    times = pl.Series([0, 1, 2, 0, 1, 2], dtype=pl.Datetime("ms", "UTC"))
+    truth = {"pseudonym": list("aaabbb"), "time": times, "latitude": [1.0, 2, 3, 4, 5, 6], "longitude": [0.0] * 6}
+    released = truth | {
+        "longitude": [0.01] * 6,
+        "landmark": [False, True, False] * 2,
+        "action": ["published"] * 5 + ["repeated"],
+    }
+    pl.DataFrame(truth).write_parquet(folder / "operator" / "truth.parquet")
+    pl.DataFrame(released).write_parquet(folder / "public" / "traces.parquet")
+    scopes = {"metric": ["mae"] * 2, "scope": ["user:a", "user:b"], "value": [800.0, 1000.0]}
+    pl.DataFrame(scopes).write_parquet(folder / "operator" / "utility.parquet")
+    return folder

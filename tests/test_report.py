@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pytest
 import yaml
-from report_runs import account, experiment_folder, run_folder
+from report_runs import account, experiment_folder, run_folder, trace_folder
 
 from mechanisms.core.errors import DataError
 from pipeline.cli import main
@@ -241,11 +240,21 @@ def test_warnings_name_what_applies(tmp_path):
         "Caution: provisional figures",
         "Note: budget nearly spent",
         "Note: rows outside the area",
-        "10 rows (10 %)",
+        "10 rows (10 %) in no cell: left out.",
     ):
         assert expected in found
     assert found.index("Danger") < found.index("Caution") < found.index("Note")
     assert "No guarantee." in Text(text).text
+
+
+def test_a_step_without_a_promise_does_not_break_the_one_of_its_chain(tmp_path):
+    steps = [
+        {"mechanism": "sampling", "guarantee": "none: x", "unit": "u", "neighbours": "n", "theorem": "none"},
+        {"mechanism": "laplace", "guarantee": "ε-DP", "unit": "u", "neighbours": "n", "theorem": "t"},
+    ]
+    text = page(run_folder(tmp_path, public={"guarantee": steps}))
+    assert "no guarantee" not in warnings_of(text).lower()
+    assert "Further steps, without a promise of their own: sampling." in Text(text).text
 
 
 def test_a_sound_run_warns_of_nothing_but_being_a_simulation(tmp_path):
@@ -329,17 +338,36 @@ def test_before_the_first_release_there_is_a_page(tmp_path):
     assert "Nothing has been released yet" in Text(text).text
 
 
-def test_a_run_that_releases_traces_says_so(tmp_path):
-    folder = run_folder(tmp_path, operator={"users": {"users": 2, "points_per_user": {"median": 3.0}}})
-    (folder / "public" / "releases.parquet").unlink()
-    times = pl.Series([0, 1, 2, 0, 1, 2], dtype=pl.Datetime("ms", "UTC"))
-    traces = {"pseudonym": list("aaabbb"), "time": times, "action": ["published"] * 5 + ["repeated"]}
-    pl.DataFrame(traces).write_parquet(folder / "public" / "traces.parquet")
-    words = Text(page(folder)).text
+def test_a_run_that_releases_traces_shows_them(tmp_path, monkeypatch):
+    text = page(trace_folder(tmp_path))
+    words = Text(text).text
     assert (
         "Traces of 2 people were released point by point, under pseudonyms: 6 points, 5 published, 1 repeated." in words
     )
     assert "People: 2, each with 3 points (medians)." in words
+    assert "900 metres Distance of released and true points" in words
+    assert re.search(r"a 3 3 1 800 b 3 2 1 1,000", words)
+    shown = data(text)["traces"]
+    assert shown["people"] == ["a", "b"]
+    assert unpack(shown["size"]).tolist() == [3, 3]
+    assert unpack(shown["truth"]).reshape(6, 2)[:, 1].tolist() == [1, 2, 3, 4, 5, 6]
+    assert unpack(shown["landmark"]).tolist() == [0, 1, 0] * 2
+    monkeypatch.setattr("pipeline.reporting.traces.MOST_POINTS", 2)
+    thinned = data(page(tmp_path))["traces"]
+    assert unpack(thinned["truth"]).reshape(4, 2)[:, 1].tolist() == [1, 3, 4, 6]
+
+
+def test_a_guarantee_shows_the_values_of_its_parameters(tmp_path):
+    step = {
+        "mechanism": "laplace",
+        "guarantee": "ε within `radius` metres",
+        "unit": "u",
+        "neighbours": "n",
+        "theorem": "t",
+    }
+    mechanism = [{"type": "laplace", "epsilon": 1.0, "radius": 50}]
+    text = page(run_folder(tmp_path, public={"guarantee": [step]}, configuration={"mechanism": mechanism}))
+    assert "ε within 50 metres." in Text(text).text
 
 
 def test_an_experiment_has_a_page_too(tmp_path, capsys):

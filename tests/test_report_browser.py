@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_runs import account, experiment_folder, run_folder
+from report_runs import account, experiment_folder, run_folder, trace_folder
 
 from pipeline.reporting import write_report
 from pipeline.reporting.live import watch
@@ -312,4 +312,15 @@ def test_the_page_of_an_experiment(driver, tmp_path):
     heads[1].click()
     heads[1].click()
     assert page.texts("#results td:nth-child(2)") == ["2", "1"]
+    assert faults(page) == []
+
+
+def test_the_page_of_traces(driver, tmp_path):
+    page = Page(driver, write_report(trace_folder(tmp_path)).as_uri())
+    assert page.driver.get_log("browser") == []
+    assert [p.get_attribute("d").count("L") for p in page.find(".way path")] == [2, 2]
+    assert len(page.find(".way circle")) == 2
+    before = page.one(".way").get_attribute("aria-label")
+    page.find("select option")[1].click()
+    assert page.one(".way").get_attribute("aria-label") == before.replace("Way of a", "Way of b")
     assert faults(page) == []

@@ -18,6 +18,7 @@ PARTS = {
     "public/accounts": "public/parts/accounts_public",
     "operator/accounts": "operator/parts/accounts",
     "operator/truth": "operator/parts/truth",
+    "public/traces": "public/parts/traces",
 }
 
 

@@ -16,11 +16,12 @@ from pipeline.reporting.experiment import Experiment, is_experiment
 from pipeline.reporting.markup import Html, element, join
 from pipeline.reporting.provenance import figures_table, provenance, row_equation
 from pipeline.reporting.run_data import RunData
+from pipeline.reporting.traces import people_table
 from pipeline.reporting.verdict import verdict
 from pipeline.reporting.warnings import as_html, warnings
 
 STYLES = ("page.css", "charts.css")
-SCRIPTS = ("base.js", "data.js", "time.js", "paths.js", "chart.js", "map.js", "tables.js", "main.js")
+SCRIPTS = ("base.js", "data.js", "time.js", "paths.js", "chart.js", "map.js", "tables.js", "traces.js", "main.js")
 
 
 def write_report(folder: str | Path) -> Path:
@@ -60,6 +61,7 @@ def run_page(run: RunData, live: bool = False) -> str:
         ),
         as_html(warnings(run)),
         element("section", id="explore", aria_label="Counts and costs over time"),
+        _section("People", "people", people_table(run.files)),
         _section("Books", "books", figures_table(run.figures)),
         _section("What became of every row", "rows", row_equation(run)),
         _section("Provenance", "provenance", provenance(run)),

@@ -16,6 +16,7 @@ from pipeline.reporting.accounts import Figure, charts, figures, read_accounts
 from pipeline.reporting.counts import Counts, counts
 from pipeline.reporting.files import RunFiles
 from pipeline.reporting.packed import pack
+from pipeline.reporting.traces import traces
 from pipeline.reporting.treatment import metric_words
 from pipeline.reporting.words import phrase
 
@@ -67,6 +68,11 @@ class RunData:
         """What its books say in the end."""
         return [] if self.accounts.is_empty() else figures(self.accounts)
 
+    @property
+    def releases_traces(self) -> bool:
+        """Whether points are released instead of counts."""
+        return self.files.table("public/traces") is not None
+
     @cached_property
     def utility(self) -> pl.DataFrame | None:
         """Metrics of released against true counts."""
@@ -76,7 +82,7 @@ class RunData:
         """The part that the page's script draws."""
         shared = {"kind": "run", "name": self.files.public["name"], "time_zone": self.time_zone, "over": self.is_over}
         if self.counts is None:
-            return shared
+            return shared | {"traces": traces(self.files)}
         return shared | {
             "counts": self.counts.as_json(),
             "geometry": geometry(self.configuration, self.counts.cells),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,9 +32,7 @@ class Headline:
 
 def verdict(run: RunData) -> Html:
     """Opening paragraphs and verdict numbers."""
-    guarantees = run.files.public["guarantee"]
-    paragraphs = [element("p", _released(run), class_="standfirst")]
-    paragraphs += [_safe_for(guarantee, run.configuration) for guarantee in guarantees]
+    paragraphs = [element("p", _released(run), class_="standfirst"), *_guarantees(run)]
     numbers = [
         element(
             "div",
@@ -75,15 +74,30 @@ def _traces(run: RunData) -> str | None:
     )
 
 
-def _safe_for(guarantee: dict[str, str], configuration: dict[str, Any]) -> Html:
-    name, statement = guarantee["mechanism"], guarantee["guarantee"]
-    if statement.startswith("none"):
-        return element(
-            "p",
-            element("strong", "No guarantee. "),
-            f"The mechanism {name} promises nothing: whoever sees the releases may learn that a particular person "
-            "was in a particular place.",
+def promises(guarantee: dict[str, str]) -> bool:
+    """Whether a mechanism of the public manifest has a guarantee of its own."""
+    return not guarantee["guarantee"].startswith("none")
+
+
+def _guarantees(run: RunData) -> list[Html]:
+    """A paragraph for each step that promises something; other steps of a chain neither add to it nor break it."""
+    steps = run.files.public["guarantee"]
+    found = [_safe_for(step, run.configuration) for step in steps if promises(step)]
+    others = ", ".join(step["mechanism"] for step in steps if not promises(step))
+    if found and others:
+        found.append(element("p", f"Further steps, without a promise of their own: {others}."))
+    if not found:
+        text = (
+            f"The mechanism {others} promises nothing: whoever sees the releases may learn that a particular person "
+            "was in a particular place."
         )
+        found.append(element("p", element("strong", "No guarantee. "), text))
+    return found
+
+
+def _safe_for(guarantee: dict[str, str], configuration: dict[str, Any]) -> Html:
+    guarantee = {key: _with_values(text, configuration) for key, text in guarantee.items()}
+    name, statement = guarantee["mechanism"], guarantee["guarantee"]
     amount = _epsilon(name, configuration)
     bounded = ""
     if amount is not None and "ε-differential privacy" in statement and "δ" not in statement:
@@ -98,6 +112,14 @@ def _safe_for(guarantee: dict[str, str], configuration: dict[str, Any]) -> Html:
         f"Protected is {guarantee['unit']}.{bounded} Neighbours: {guarantee['neighbours']}. "
         f"Mechanism: {name}. Proof: {guarantee['theorem']}.",
     )
+
+
+def _with_values(text: str, configuration: dict[str, Any]) -> str:
+    """A guarantee with the values of the parameters that it names, such as `radius`."""
+    values: dict[str, Any] = {}
+    for section in configuration["mechanism"]:
+        values |= section
+    return re.sub(r"`(\w+)`", lambda name: str(values.get(name[1], name[1])), text)
 
 
 def _epsilon(mechanism: str, configuration: dict[str, Any]) -> float | None:
@@ -119,14 +141,17 @@ def headlines(run: RunData) -> list[Headline]:
         wanted = treatment(accountant).headline or tuple((name,) for name in list(named)[:2])
         for candidates in wanted:
             present = [named[name] for name in candidates if name in named]
-            found += [_headline(figure) for figure in present[:1]]
+            found += [_headline(figure, run) for figure in present[:1]]
     return found + _utility(run)
 
 
-def _headline(figure: Figure) -> Headline:
+def _headline(figure: Figure, run: RunData) -> Headline:
     worst = "" if figure.window is None else ", worst"
-    adversary = treatment(figure.accountant).adversary
-    against = f"Against {adversary}." if adversary else f"Compared: {figure.adjacency}."
+    # Treatments speak of counts; the rows of traces say themselves what they compare.
+    adversary = "" if run.releases_traces else treatment(figure.accountant).adversary
+    against = (
+        f"Against {adversary}." if adversary else f"Compared: {_with_values(figure.adjacency, run.configuration)}."
+    )
     value = number(figure.value)
     if figure.high is not None and figure.high > figure.value:
         value += f" to {number(figure.high)}"
@@ -140,6 +165,8 @@ def _utility(run: RunData) -> list[Headline]:
     found = []
     for name, value in ((run.files.operator or {}).get("utility") or {}).items():
         title, unit, note = metric_words(name)
+        if run.releases_traces:
+            unit, note = "metres", "Distance of released and true points, mean over all points."
         found.append(Headline(title, number(value), unit, note or "Released against the truth, over the whole run."))
     return found
 

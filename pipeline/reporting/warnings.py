@@ -10,6 +10,7 @@ import polars as pl
 
 from pipeline.reporting.markup import Html, element
 from pipeline.reporting.run_data import RunData
+from pipeline.reporting.verdict import promises
 from pipeline.reporting.words import number, percent, phrase, plural
 
 Level = Literal["danger", "caution", "note"]
@@ -63,9 +64,8 @@ def as_html(found: list[Notice]) -> Html | None:
 
 def _guarantee(run: RunData) -> list[Notice]:
     public, found = run.files.public, []
-    without = [g["mechanism"] for g in public["guarantee"] if g["guarantee"].startswith("none")]
-    if without:
-        text = f"{', '.join(without)} releases counts without any promise of privacy. Do not publish them."
+    if not any(map(promises, public["guarantee"])):
+        text = "What was released carries no promise of privacy. Do not publish it."
         found.append(Notice("danger", "no guarantee", text))
     if public["mode"] == "simulation":
         found.append(Notice("caution", "unfit for publication", public["notice"]))
@@ -137,17 +137,17 @@ def _rows(run: RunData) -> list[Notice]:
         return []
     rows, found = run.files.operator["rows"], []
     for fate, title, text in (
-        ("rejected", "rejected rows", "could not be read"),
-        ("late", "late rows", "came after their window was final"),
-        ("out_of_area", "rows outside the area", "lie in no cell"),
-        ("out_of_time", "rows outside the time range", "lie before or after the run"),
+        ("rejected", "rejected rows", "that could not be read"),
+        ("late", "late rows", "that came after the window was final"),
+        ("out_of_area", "rows outside the area", "in no cell"),
+        ("out_of_time", "rows outside the time range", "before or after the run"),
     ):
         if rows[fate]:
             share = percent(rows[fate], rows["rows"])
             level: Level = (
                 "caution" if fate in ("rejected", "late") and rows[fate] > MANY_ROWS * rows["rows"] else "note"
             )
-            found.append(Notice(level, title, f"{rows[fate]:,} rows ({share}) {text} and are in no count."))
+            found.append(Notice(level, title, f"{plural(rows[fate], 'row')} ({share}) {text}: left out."))
     return found
 
 

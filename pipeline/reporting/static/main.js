@@ -159,6 +159,7 @@ async function show() {
   copyButtons();
   const place = document.getElementById("explore");
   const axis = place && data.counts ? explore(place, data) : null;
+  if (place && data.traces) place.replaceChildren(...tracesView(data.traces));
   document.documentElement.dataset.ready = "";
   return { data, axis };
 }

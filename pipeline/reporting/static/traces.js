@@ -1,0 +1,41 @@
+// One person's released and true way, drawn to scale.
+
+function tracesView(data) {
+  const starts = [0];
+  data.size.forEach((n) => starts.push(starts.at(-1) + n));
+  const chooser = html("select", { "aria-label": "Person", onchange: () => draw() }, ...data.people.map((name, i) => html("option", { value: i }, name)));
+  const drawing = svg("svg", { class: "way", role: "img" });
+  const range = () => { const i = Number(chooser.value); return [starts[i], starts[i + 1]]; };
+  const kinds = [["released", data.released, 0], ...(data.truth ? [["true", data.truth, "t"]] : [])];
+
+  const draw = () => {
+    const [first, last] = range();
+    const points = (positions) => Array.from({ length: last - first }, (_, i) => [positions[2 * (first + i)], positions[2 * (first + i) + 1]]);
+    const ways = kinds.map(([, positions]) => points(positions));
+    const all = ways.flat();
+    const edge = (i, side) => all.reduce((found, p) => side(found, p[i]), all[0][i]);
+    const [west, east, south, north] = [edge(0, Math.min), edge(0, Math.max), edge(1, Math.min), edge(1, Math.max)];
+    const narrow = Math.cos(((south + north) / 2) * Math.PI / 180);
+    const zoom = 1000 / Math.max((east - west) * narrow, (north - south) * 1.6, 1e-6);
+    const flat = ([longitude, latitude]) => [(longitude - west) * narrow * zoom, (north - latitude) * zoom];
+    const [width, height] = flat([east, south]);
+    drawing.setAttribute("viewBox", `-12 -12 ${width + 24} ${height + 24}`);
+    drawing.setAttribute("aria-label", `Way of ${data.people[chooser.value]}: ${last - first} points over ${(((north - south) * 40030) / 360).toFixed(1)} by ${(((east - west) * narrow * 40030) / 360).toFixed(1)} kilometres.`);
+    drawing.replaceChildren(...kinds.flatMap(([, , colour], k) => [
+      svg("path", { class: `line l${colour} thin`, d: `M${ways[k].map((p) => flat(p).map((v) => v.toFixed(1)).join(" ")).join("L")}` }),
+      ...ways[k].flatMap((p, i) => { const [x, y] = flat(p); return data.landmark[first + i] ? [svg("circle", { class: `mark f${colour}`, cx: x, cy: y, r: 4 })] : []; }),
+    ]));
+  };
+  const save = () => {
+    const [first, last] = range();
+    const columns = ["time", ...kinds.flatMap(([name]) => [`${name} longitude`, `${name} latitude`])];
+    const rows = Array.from({ length: last - first }, (_, i) => [new Date(data.time[first + i]).toISOString(), ...kinds.flatMap(([, p]) => [p[2 * (first + i)], p[2 * (first + i) + 1]])]);
+    download(`trace-${data.people[chooser.value]}`, columns, rows);
+  };
+  draw();
+  const legend = html("p", { class: "legend" }, ...kinds.map(([name, , colour]) => html("span", { class: "key" },
+    svg("svg", { viewBox: "0 0 22 10", "aria-hidden": "true" }, svg("path", { d: "M0 5H22", class: `line l${colour}` })), name)));
+  return [html("h2", {}, "Traces"), html("figure", { "data-chart": "traces" },
+    html("figcaption", {}, html("h3", {}, "Released and true way"), html("div", { class: "tools" }, chooser, csvButton("the trace", save))),
+    html("p", { class: "note" }, `Dots are landmarks. The ${data.people.length.toLocaleString("en")} longest of ${data.n_people.toLocaleString("en")} traces are here, long ones thinned.`), legend, drawing)];
+}

@@ -1,0 +1,69 @@
+"""Released and true traces, person by person, for the page of a run that releases points."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from pipeline.reporting.files import RunFiles
+from pipeline.reporting.markup import Html, table
+from pipeline.reporting.packed import pack
+from pipeline.reporting.words import number, plural
+
+#: The page draws the longest traces, each thinned evenly; the files hold all.
+MOST_PEOPLE = 100
+MOST_POINTS = 1_500
+
+
+def traces(files: RunFiles) -> dict[str, Any] | None:
+    """The longest traces for the page's script; None for a run that releases counts."""
+    released = files.table("public/traces")
+    if released is None or released.is_empty():
+        return None
+    truth = files.table("operator/truth")
+    if truth is not None:
+        # Rows of both files are the same points in the same order.
+        released = released.with_columns(true_latitude=truth["latitude"], true_longitude=truth["longitude"])
+    longest = (
+        released.group_by("pseudonym", maintain_order=True).len().sort("len", descending=True, maintain_order=True)
+    )
+    people = longest["pseudonym"].head(MOST_PEOPLE).to_list()
+    by_person = released.partition_by("pseudonym", as_dict=True)
+    thinned = pl.concat([_thinned(by_person[(person,)]) for person in people])
+    sizes = thinned.group_by("pseudonym", maintain_order=True).len()["len"]
+    return {
+        "people": people,
+        "n_people": len(longest),
+        "size": pack(sizes),
+        "time": pack(thinned["time"].dt.epoch("ms"), exact=True),
+        "landmark": pack(thinned["landmark"]),
+        "released": pack(thinned.select("longitude", "latitude").to_numpy()),
+        "truth": None if truth is None else pack(thinned.select("true_longitude", "true_latitude").to_numpy()),
+    }
+
+
+def _thinned(person: pl.DataFrame) -> pl.DataFrame:
+    if len(person) <= MOST_POINTS:
+        return person
+    return person[np.linspace(0, len(person) - 1, MOST_POINTS).round().astype(np.int64)]
+
+
+def people_table(files: RunFiles) -> Html | None:
+    """Each person: points, what was done with them, and the mean error where the truth is known."""
+    released = files.table("public/traces")
+    if released is None:
+        return None
+    utility = files.table("operator/utility")
+    errors = {} if utility is None else dict(utility.select("scope", "value").iter_rows())
+    grouped = released.group_by("pseudonym", maintain_order=True).agg(
+        pl.len(), pl.col("landmark").sum(), (pl.col("action") == "published").sum().alias("published")
+    )
+    rows = []
+    for name, points, landmarks, published in grouped.head(1000).iter_rows():
+        error = errors.get(f"user:{name}", float("nan"))
+        counted = [(f"{n:,}", float(n)) for n in (points, published, landmarks)]
+        rows.append([name, *counted, (number(error), error)])
+    caption = f"{plural(len(grouped), 'trace')}" + (" (the first 1,000)" if len(grouped) > 1000 else "")
+    return table(["Pseudonym", "Points", "Published", "Landmarks", "Mean error (metres)"], rows, caption)
