@@ -1,0 +1,106 @@
+"""Broken versions of the mechanisms on counts, each of which a check must catch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+import pytest
+from conformance_checks import Subject, checks_for
+
+from mechanisms.core.event import Laplace
+from mechanisms.core.fourier import l1_sensitivity, real_basis
+from mechanisms.fpa import Fpa
+from mechanisms.sampling import Sampling
+from mechanisms.suppress_small import SuppressSmall
+from mechanisms.suppress_unpopular import SuppressUnpopular
+
+
+class HalfTheNoise(Fpa):
+    __doc__ = Fpa.__doc__
+
+    def publish(self, n_windows, state, noise):
+        values, fields = super().publish(n_windows, state, noise)
+        exact = self._matrices(n_windows)[1] @ state["coefficients"][..., : len(self._matrices(n_windows)[0]), :]
+        return exact + (values - exact) / 2, fields
+
+
+class HalfTheSpectrum(Fpa):
+    """Keep, pad and take the modulus, as public code does."""
+
+    __doc__ = Fpa.__doc__
+
+    def publish(self, n_windows, state, noise):
+        values, fields = super().publish(n_windows, state, noise)
+        spectrum = np.fft.fft(values, axis=-2)
+        spectrum[..., self.coefficients :, :] = 0
+        return np.abs(np.fft.ifft(spectrum, axis=-2)), fields
+
+
+class ChargesEveryWindow(Fpa):
+    """Says a window's share of the block where it must say the block."""
+
+    __doc__ = Fpa.__doc__
+
+    def block_charge(self, n_windows, state):
+        [event] = super().block_charge(n_windows, state)
+        return (Laplace(event.l1 / n_windows**2, event.scale),)
+
+
+class AnnouncesNothing(Fpa):
+    __doc__ = Fpa.__doc__
+
+    def worst_charge(self, window, state):
+        return ()
+
+
+class ForgetsTheLastWindow(SuppressUnpopular):
+    __doc__ = SuppressUnpopular.__doc__
+
+    def step(self, window, counts, state, noise):
+        made, state = super().step(window, counts, state, noise)
+        return made[:-1], state
+
+
+class OffByOne(SuppressSmall):
+    __doc__ = SuppressSmall.__doc__
+
+    def transform(self, values, state):
+        return np.where(values <= self.threshold, 0.0, values), state
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawsItsOwn(Sampling):
+    """Sample by a generator of one's own, so that a retry keeps others."""
+
+    def keep(self, users, cells, window, hashes):
+        return np.random.default_rng().random(len(users)) < self.rate
+
+
+PLAIN = {"epsilon": 1.0, "coefficients": 3, "block": 5}
+MUTANTS = [
+    (HalfTheNoise(**PLAIN), "noise_has_the_declared_scale"),
+    (HalfTheSpectrum(**PLAIN), "without_limits_gives_the_ideal"),
+    (ChargesEveryWindow(**PLAIN), "charges_cover_the_noise"),
+    (AnnouncesNothing(**PLAIN), "charges_stay_within_worst_charge"),
+    (ForgetsTheLastWindow(fraction=0.2, block=4), "every_window_is_released_once"),
+    (OffByOne(threshold=20), "without_limits_gives_the_ideal"),
+    (DrawsItsOwn(rate=0.5), "keeps_by_hash_alone"),
+]
+
+
+@pytest.mark.parametrize(("mutant", "check"), MUTANTS, ids=[type(mutant).__name__ for mutant, _ in MUTANTS])
+def test_mutant_is_caught(mutant, check):
+    sound = type(mutant).__mro__[1](**{field.name: getattr(mutant, field.name) for field in fields(mutant)})
+    [run_check] = [one for one in checks_for(mutant) if one.__name__ == check]
+    run_check(Subject(sound))
+    with pytest.raises(AssertionError):
+        run_check(Subject(mutant))
+
+
+def test_a_sensitivity_of_one_coefficient_too_few_is_caught():
+    """The bound of k − 1 coefficients is below what one user does to k: the brute force would notice."""
+    worst = np.abs(real_basis(4, 3) @ np.ones((4, 1))).sum()
+    signs = [np.abs(real_basis(4, 3) @ np.array(bits)[:, None]).sum() for bits in np.ndindex(2, 2, 2, 2)]
+    assert max(signs) > l1_sensitivity(real_basis(4, 2), 1, 4, 1)
+    assert worst <= l1_sensitivity(real_basis(4, 3), 1, 4, 1)
