@@ -72,6 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     experiment.add_argument("--out", metavar="DIR", help="write here instead of output, or runs/experiments/<name>")
     experiment.add_argument("--jobs", type=int, metavar="N", help="processes at a time (default: one a processor)")
     experiment.add_argument("--reduced", action="store_true", help="at the size that stands under reduced")
+    experiment.add_argument("--save", metavar="DIR", help="also copy the small tables there, for the documentation")
     experiment.add_argument("--quiet", action="store_true", help="no progress and no summary")
     listing = add("list", _list, "list mechanisms, accountants, sources, spaces, windows and metrics")
     listing.add_argument("kind", nargs="?", choices=KINDS, help="only these")
@@ -149,6 +150,10 @@ def _experiment(arguments: argparse.Namespace) -> int:
     quiet = arguments.quiet or arguments.json
     with show_cells(len(experiment.cells), enabled=not quiet and sys.stderr.isatty()) as listener:
         outcome = run_experiment(experiment, arguments.out, arguments.jobs, listener)
+    if arguments.save:
+        from pipeline.experiments.page import save
+
+        save(outcome.folder, Path(arguments.save))
     if arguments.json:
         _print_json({"exit_code": outcome.exit_code, "folder": str(outcome.folder), **outcome.manifest})
     elif not arguments.quiet:
