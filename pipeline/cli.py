@@ -74,6 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     experiment.add_argument("--reduced", action="store_true", help="at the size that stands under reduced")
     experiment.add_argument("--save", metavar="DIR", help="also copy the small tables there, for the documentation")
     experiment.add_argument("--quiet", action="store_true", help="no progress and no summary")
+    _attacking(add("attack", _attack, "simulate membership inference against what a configuration releases"))
     listing = add("list", _list, "list mechanisms, accountants, sources, spaces, windows and metrics")
     listing.add_argument("kind", nargs="?", choices=KINDS, help="only these")
     listing.add_argument("--markdown", action="store_true", help="as the tables of the README")
@@ -107,6 +108,22 @@ def _configuration(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY.PATH=VALUE", help="change a value; may be repeated"
     )
+
+
+def _attacking(attack: argparse.ArgumentParser) -> None:
+    _configuration(attack)
+    attack.add_argument("--targets", type=int, metavar="N", help="people attacked, a third of each mobility group (30)")
+    attack.add_argument("--samples", type=int, metavar="N", help="labelled aggregates of each target (1000)")
+    attack.add_argument("--prior", help="subset (default), same_groups or different_groups")
+    attack.add_argument("--attack", help="pca (default) or statistics")
+    attack.add_argument("--known", type=float, metavar="SHARE", help="people whom the adversary knows (0.2)")
+    attack.add_argument("--group-size", type=int, metavar="N", help="people in an aggregate (half of the known, ≤ 100)")
+    attack.add_argument("--observation", type=int, metavar="N", help="windows that the adversary trains on")
+    attack.add_argument("--inference", type=int, metavar="N", help="windows of a challenge (168, or what fits)")
+    attack.add_argument("--components", type=int, metavar="N", help="principal components at most (600)")
+    attack.add_argument("--out", metavar="DIR", help="write here instead of output.path")
+    attack.add_argument("--jobs", type=int, default=1, metavar="N", help="targets at a time; memory grows with it (1)")
+    attack.add_argument("--quiet", action="store_true", help="no progress and no table")
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -159,6 +176,30 @@ def _experiment(arguments: argparse.Namespace) -> int:
     elif not arguments.quiet:
         print(summary(outcome))
     return outcome.exit_code
+
+
+def _attack(arguments: argparse.Namespace) -> int:
+    from dataclasses import fields
+
+    from mechanisms.core.errors import ParameterError
+    from pipeline.attack import Game, attack
+    from pipeline.attack_summary import as_text, show_attacks
+    from pipeline.configuration.run import load
+
+    if arguments.jobs < 1:
+        raise ParameterError("--jobs", arguments.jobs, "a number at least 1")
+    given = {field.name: getattr(arguments, field.name) for field in fields(Game)}
+    game = Game(**{name: value for name, value in given.items() if value is not None})
+    config = load(arguments.config, arguments.set)
+    quiet = arguments.quiet or arguments.json
+    with show_attacks(enabled=not quiet and sys.stderr.isatty()) as listener:
+        outcome = attack(config, game, folder=arguments.out, n_jobs=arguments.jobs, listener=listener)
+    if arguments.json:
+        _print_json({"folder": str(outcome.folder), "resumed": outcome.n_resumed, **outcome.summary})
+    elif not arguments.quiet:
+        print(as_text(outcome.summary))
+        print("\n".join(f"  {path}" for path in sorted((outcome.folder / "operator").glob("attack.*"))))
+    return DONE
 
 
 def _list(arguments: argparse.Namespace) -> int:

@@ -37,6 +37,16 @@ def released_counts(memberships: Memberships, first: int, n_windows: int, plan: 
     -------
     Shape (n_windows, n_cells); a coarse count stands in every cell and window that it covers.
     """
+    memberships = released_memberships(memberships, plan)
+    place = (memberships.window - first) * plan.n_cells + memberships.cell
+    counts = np.bincount(place, minlength=n_windows * plan.n_cells).reshape(n_windows, plan.n_cells)
+    if plan.chain.together > 1:
+        counts = counts[np.arange(n_windows) // plan.chain.together * plan.chain.together]
+    return counts if plan.chain.groups is None else counts[:, plan.chain.groups]
+
+
+def released_memberships(memberships: Memberships, plan: Plan) -> Memberships:
+    """The memberships that `released_counts` counts: coarse cells by number, longer windows by their first one."""
     chain, bounding = plan.chain, plan.config.bounding
     if chain.groups is not None or chain.together > 1:
         memberships = _coarse(memberships, chain.groups, chain.together, bounding.keep)
@@ -49,11 +59,7 @@ def released_counts(memberships: Memberships, first: int, n_windows: int, plan: 
         memberships = memberships.take(kept)
     for step in chain.keepers:
         memberships = memberships.take(_kept(step, memberships, plan))
-    place = (memberships.window - first) * plan.n_cells + memberships.cell
-    counts = np.bincount(place, minlength=n_windows * plan.n_cells).reshape(n_windows, plan.n_cells)
-    if chain.together > 1:
-        counts = counts[np.arange(n_windows) // chain.together * chain.together]
-    return counts if chain.groups is None else counts[:, chain.groups]
+    return memberships
 
 
 def _coarse(memberships: Memberships, groups: Integers | None, together: int, keep: str) -> Memberships:

@@ -1,0 +1,237 @@
+"""``penstock attack``: play the membership game against a configured release, before anybody else does."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from evaluation.attacks.challenge import AttackResult
+from evaluation.attacks.game import ATTACKS, MembershipGame
+from evaluation.attacks.priors import PRIORS
+from evaluation.attacks.released import Defense
+from evaluation.attacks.targets import MOBILITY_GROUPS, mobility_groups, sample_targets
+from evaluation.defenses import mechanism_defense
+from mechanisms.core.errors import ParameterError
+from mechanisms.core.parameters import Checked, parameter
+from pipeline import parts
+from pipeline.attack_summary import SCHEMA, summarize
+from pipeline.configuration.run import RunConfig, digest, resolved
+from pipeline.manifest import versions
+from pipeline.plan import Plan, make_plan
+from pipeline.presence import Presence, read_presence
+
+Listener = Callable[[int, int], None]
+
+TABLE, SUMMARY = "attack.parquet", "attack.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Game(Checked):
+    """How the game is played; what is not given fits the paper where the run is large enough.
+
+    Pyrgelis, Troncoso, De Cristofaro, POMACS 2020, section 3.1: 150 targets, groups of 100 or more, one-week windows.
+    """
+
+    targets: int = parameter(30, doc="people attacked, a third of each mobility group", at_least=3)
+    samples: int = parameter(1000, doc="labelled aggregates of each target", at_least=8)
+    prior: str = parameter("subset", doc="what the adversary knows", choices=PRIORS)
+    attack: str = parameter("pca", doc="how she decides", choices=ATTACKS)
+    known: float = parameter(0.2, doc="prior subset: share of the people whom she knows", above=0, at_most=1)
+    group_size: int | None = parameter(
+        None, doc="people in an aggregate; unset: half of those whom she can draw from, at most 100", at_least=1
+    )
+    inference: int | None = parameter(
+        None, doc="windows of a challenge; unset: 168, or what the run has room for", at_least=1
+    )
+    observation: int | None = parameter(
+        None, doc="windows to train on; unset: those of the challenge, or twice as many before it", at_least=1
+    )
+    components: int = parameter(600, doc="principal components at most", at_least=1)
+
+    def periods(self, n_windows: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Observation and inference as (start, stop), for a run of that many windows."""
+        if self.prior == "subset":
+            inference = self.inference or self.observation or min(168, n_windows)
+            observation = self.observation or inference
+            periods = (0, observation), (max(observation - inference, 0), observation)
+        else:
+            inference = self.inference or min(168, max(n_windows // 3, 1))
+            observation = self.observation or 2 * inference
+            periods = (0, observation), (observation, observation + inference)
+        if observation < inference:
+            raise ParameterError("observation", observation, f"at least the {inference} windows of a challenge")
+        if periods[1][1] > n_windows:
+            raise ParameterError("observation", self.observation, f"with the challenge within {n_windows} windows")
+        return periods
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an attack found.
+
+    Attributes
+    ----------
+    folder
+        Where ``operator/attack.parquet`` and ``operator/attack.json`` are.
+    results
+        One row for each target and kind of aggregates, raw or released.
+    summary
+        Figures by mobility group, and how the game was played.
+    n_resumed
+        Attacks that an earlier call had already made.
+    """
+
+    folder: Path
+    results: pl.DataFrame
+    summary: dict[str, Any]
+    n_resumed: int
+
+
+def attack(
+    config: RunConfig,
+    game: Game | None = None,
+    *,
+    folder: str | Path | None = None,
+    n_jobs: int = 1,
+    listener: Listener = lambda done, total: None,
+) -> Outcome:
+    """Attack raw aggregates and those that the configured mechanism releases.
+
+    Parameters
+    ----------
+    config
+        Of a simulation of counts over a finite source. Its seed decides targets, groups and noise.
+    game
+        How the game is played; None: as it is by default.
+    folder
+        Where to write; None: ``output.path``.
+    n_jobs
+        Targets attacked at a time, in threads; memory grows with it.
+    listener
+        Called with the number of attacks made and of all.
+
+    Returns
+    -------
+    outcome
+        The same whatever `n_jobs`, and whether it was interrupted: attacks on disk from the same game are kept.
+
+    Notes
+    -----
+    The adversary is strategic: she trains on released aggregates. Every aggregate is a run of its own over the first
+    windows, with noise of its own. Bounding, coarse people and sampling are those of the run, hence the same for all
+    aggregates. Memory as for `read_presence` and `MembershipGame`.
+    """
+    game = game or Game()
+    plan = _plan(config)
+    observation, inference = game.periods(plan.calendar.n_windows or 0)
+    presence = read_presence(plan, max(observation[1], inference[1]))
+    folder = Path(folder or config.output.path)
+    name = _name(config, game, presence)
+    kept = _kept(folder, name)
+    mobility = mobility_groups(presence.raw)
+    targets = _targets(presence, mobility, game, config.seed or 0)
+    total = 2 * len(targets)
+    rows = kept.to_dicts()
+    n_resumed = len(rows)
+    listener(n_resumed, total)
+    for released in (False, True):
+        done = {row["target"] for row in rows if row["released"] == released}
+        waiting = [target for target in targets if target not in done]
+        for result in _attacks(plan, presence, game, released, waiting, n_jobs):
+            user = " ".join(str(word) for word in presence.users[result.target])
+            own = {"game": name, "user": user, "mobility": MOBILITY_GROUPS[mobility[result.target]]}
+            rows.append({**own, "released": released, **asdict(result)})
+            _write(folder, rows)
+            listener(len(rows), total)
+    table = _write(folder, rows)
+    played = {**asdict(game), "observation": observation, "inference": inference, "n_people": len(presence.users)}
+    summary = {
+        "game": played | {"group_size": _group_size(game, presence)},
+        "mechanism": resolved(config)["mechanism"],
+        "versions": versions(),
+        **summarize(table),
+    }
+    parts.write_json(folder / "operator" / SUMMARY, summary)
+    return Outcome(folder, table, summary, n_resumed)
+
+
+def _plan(config: RunConfig) -> Plan:
+    """A plan without accountants, which would read the source for what they learn."""
+    if config.windows.per_event or any(step.on_points for step in config.mechanism):
+        raise ParameterError("mechanism", "a release of traces", "one of counts: the game is about aggregates")
+    return make_plan(replace(config, accountants=()))
+
+
+def _group_size(game: Game, presence: Presence) -> int:
+    if game.group_size is not None:
+        return game.group_size
+    n_users = len(presence.users)
+    return max(1, min(100, (round(game.known * n_users) if game.prior == "subset" else n_users) // 2))
+
+
+def _targets(presence: Presence, mobility: NDArray[np.intp], game: Game, seed: int) -> list[int]:
+    smallest = min(int((mobility == group).sum()) for group in range(len(MOBILITY_GROUPS)))
+    chosen = sample_targets(presence.raw, min(game.targets // len(MOBILITY_GROUPS), smallest), seed)
+    return [int(target) for target in chosen]
+
+
+def _attacks(
+    plan: Plan, presence: Presence, game: Game, released: bool, targets: list[int], n_jobs: int
+) -> Iterator[AttackResult]:
+    observation, inference = game.periods(plan.n_windows)
+    own = MembershipGame(
+        presence.released if released else presence.raw,
+        prior=game.prior,
+        group_size=_group_size(game, presence),
+        known=game.known,
+        observation=observation,
+        inference=inference,
+        n_samples=game.samples,
+        n_components=game.components,
+        seed=plan.config.seed or 0,
+    )
+    defense = _defense(plan, own) if released else None
+    yield from own.attack_targets(targets, n_jobs=n_jobs, defense=defense, attack=game.attack)
+
+
+def _defense(plan: Plan, game: MembershipGame) -> Defense | None:
+    """The run's mechanism over the windows of one aggregate."""
+    together, begins = plan.chain.together, game.space.blocks[:, 0]
+    if (begins % together).any():
+        raise ParameterError("observation", int(begins[-1]), f"cut at multiples of {together}, the longer windows")
+    windows = plan.windows(1, game.space.shape[0])
+    return mechanism_defense(plan.mechanism, facts=plan.facts(), windows=windows)
+
+
+def _name(config: RunConfig, game: Game, presence: Presence) -> str:
+    """Digest of everything that decides the results, people's movements among it."""
+    own = hashlib.sha256(digest(config))
+    own.update(json.dumps([asdict(game), versions()], sort_keys=True).encode())
+    for binary in (presence.raw, presence.released):
+        own.update(str(binary.shape).encode())
+        for person in binary:
+            own.update(np.packbits(person).tobytes())
+    return own.hexdigest()[:32]
+
+
+def _kept(folder: Path, name: str) -> pl.DataFrame:
+    """Results of the same game that are on disk already."""
+    path = folder / "operator" / TABLE
+    if not path.exists():
+        return pl.DataFrame(schema=SCHEMA)
+    return pl.read_parquet(path).filter(pl.col("game") == name)
+
+
+def _write(folder: Path, rows: list[dict[str, Any]]) -> pl.DataFrame:
+    table = pl.DataFrame(rows, schema=SCHEMA).sort("released", "target")
+    with parts.whole(folder / "operator" / TABLE) as temporary:
+        table.write_parquet(temporary)
+    return table

@@ -1,0 +1,230 @@
+"""The attack of the command line: it sees what a run counts, resumes, and finds what it must find."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+
+from mechanisms.core.errors import DataError, ParameterError
+from pipeline.attack import Game, attack
+from pipeline.attack_summary import SCHEMA, as_text, summarize
+from pipeline.cli import main
+from pipeline.configuration.run import loads
+from pipeline.plan import make_plan
+from pipeline.presence import read_presence
+from pipeline.run import run
+
+CITY = """
+name: attack
+seed: 3
+source: {type: synthetic, n_users: 60, days: 1, from: 2024-01-01T00:00:00Z, rows: 3, columns: 3, events_per_hour: 2.0}
+space: {type: grid, south: 37.74, north: 37.82, west: -122.47, east: -122.37, rows: 3, columns: 3}
+windows: {type: fixed, size: 1h}
+output: {path: unused}
+"""
+SMALL = Game(targets=6, samples=80, known=0.5, group_size=15)
+
+CHAINS = {
+    "as they are": "mechanism: {type: raw}",
+    "bounded": "mechanism: {type: raw}\nbounding: {max_cells: 1}",
+    "bounded by time": "mechanism: {type: raw}\nbounding: {max_cells: 1, keep: first}",
+    "coarse and sampled": (
+        "mechanism: [{type: spatial_generalization, rows: 1, columns: 2}, {type: temporal_generalization, windows: 3}, "
+        "{type: sampling, rate: 0.5}, {type: raw}]\nbounding: {max_cells: 1}"
+    ),
+}
+
+
+def configuration(more="mechanism: {type: raw}", *overrides):
+    return loads(CITY + more, overrides=overrides)
+
+
+@pytest.fixture(scope="module")
+def noisy():
+    return configuration("mechanism: {type: discrete_laplace, epsilon: 2.0}\nbounding: {max_cells: 2}")
+
+
+@pytest.fixture(scope="module")
+def whole(noisy, tmp_path_factory):
+    return attack(noisy, SMALL, folder=tmp_path_factory.mktemp("whole"))
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_presence_adds_up_to_what_the_run_counts(chain, tmp_path):
+    config = configuration(CHAINS[chain], "windows.size=4h")  # so long that people are in several cells
+    presence = read_presence(make_plan(config), 6)
+    run(config, tmp_path)
+    truth = pl.read_parquet(tmp_path / "operator" / "truth.parquet").sort("window", "cell")
+    plan = make_plan(config)
+    place = {str(cell): number for number, cell in enumerate(plan.space.cells)}
+    index = truth["cell"].cast(pl.String).replace_strict(place, return_dtype=pl.Int64).to_numpy()
+    for column, binary in (("count", presence.raw), ("bounded", presence.released)):
+        found = binary.sum(axis=0)[index, truth["window"].to_numpy() - 1]
+        np.testing.assert_array_equal(found, truth[column].to_numpy())
+    assert presence.raw.sum() >= truth["count"].sum() > 0
+    same = presence.raw is presence.released
+    assert same == (chain == "as they are")
+
+
+def test_the_first_windows_are_those_of_the_whole_run():
+    plan = make_plan(configuration(CHAINS["bounded"]))
+    day, morning = read_presence(plan, 24), read_presence(plan, 9)
+    seen = day.raw[:, :, :9].any(axis=(1, 2))
+    np.testing.assert_array_equal(morning.users, day.users[seen])
+    np.testing.assert_array_equal(morning.released, day.released[seen][:, :, :9])
+
+
+def test_too_much_for_memory_is_refused():
+    with pytest.raises(DataError, match="fewer windows"):
+        read_presence(make_plan(configuration()), 24, max_entries=1000)
+
+
+def test_what_is_released_as_it_is_gains_nothing(tmp_path):
+    outcome = attack(configuration(), SMALL, folder=tmp_path)
+    everybody = outcome.summary["groups"]["everybody"]
+    assert everybody["privacy_gain"]["mean"] == 0
+    assert everybody["raw"] == everybody["released"]
+    assert everybody["raw"]["mean"] > 0.9
+
+
+def test_what_is_suppressed_whole_gains_everything(tmp_path):
+    outcome = attack(configuration("mechanism: {type: suppress_small, threshold: 100}"), SMALL, folder=tmp_path)
+    released = outcome.results.filter("released")["auc"]
+    assert released.to_list() == [0.5] * 6
+    assert outcome.summary["groups"]["everybody"]["privacy_gain"]["mean"] == 1
+
+
+def test_targets_are_equally_many_of_each_mobility_group(whole):
+    raw = whole.results.filter(~pl.col("released"))
+    assert sorted(raw["mobility"]) == sorted(["barely", "somewhat", "highly"] * 2)
+    assert raw["target"].n_unique() == 6
+
+
+def test_the_number_of_jobs_changes_nothing(noisy, whole, tmp_path):
+    assert attack(noisy, SMALL, folder=tmp_path, n_jobs=2).results.equals(whole.results)
+
+
+@pytest.mark.parametrize("stop", [2, 8])
+def test_an_interrupted_attack_goes_on(noisy, whole, tmp_path, stop):
+    def interrupt(done, total):
+        if done == stop:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        attack(noisy, SMALL, folder=tmp_path, listener=interrupt)
+    made = []
+    outcome = attack(noisy, SMALL, folder=tmp_path, listener=lambda done, total: made.append((done, total)))
+    assert outcome.n_resumed == stop
+    assert made == [(number, 12) for number in range(stop, 13)]
+    assert outcome.results.equals(whole.results)
+    assert outcome.summary == whole.summary
+
+
+def test_another_game_starts_afresh(noisy, whole, tmp_path):
+    (tmp_path / "operator").mkdir()
+    whole.results.write_parquet(tmp_path / "operator" / "attack.parquet")
+    assert attack(noisy, SMALL, folder=tmp_path).n_resumed == 12
+    other = Game(targets=3, samples=40, known=0.5, group_size=15)
+    assert attack(noisy, other, folder=tmp_path).n_resumed == 0
+
+
+def test_only_figures_are_written(whole):
+    files = sorted(path.relative_to(whole.folder).as_posix() for path in whole.folder.rglob("*") if path.is_file())
+    assert files == ["operator/attack.json", "operator/attack.parquet"]
+    assert json.loads((whole.folder / "operator" / "attack.json").read_text())["groups"] == whole.summary["groups"]
+
+
+@pytest.mark.parametrize("prior", ["same_groups", "different_groups"])
+def test_past_groups_are_trained_on_before_the_challenge(prior, tmp_path):
+    game = Game(targets=3, samples=60, group_size=10, prior=prior)
+    outcome = attack(configuration(), game, folder=tmp_path)
+    assert outcome.summary["game"]["observation"] == (0, 16)
+    assert outcome.summary["game"]["inference"] == (16, 24)
+    assert outcome.results["n_challenges"].unique().to_list() == [20]
+    assert outcome.results["n_train"].unique().to_list() == [40]
+
+
+def test_longer_windows_are_not_cut(tmp_path):
+    config = configuration("mechanism: [{type: temporal_generalization, windows: 3}, {type: raw}]")
+    with pytest.raises(ParameterError, match="multiples of 3"):
+        attack(config, Game(targets=3, samples=60, group_size=10, prior="same_groups"), folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("game", "message"),
+    [
+        ({"targets": 2}, "targets"),
+        ({"prior": "all"}, "subset"),
+        ({"attack": "guess"}, "pca"),
+        ({"known": 0.0}, "known"),
+        ({"samples": 1}, "samples"),
+    ],
+)
+def test_games_are_checked(game, message):
+    with pytest.raises(ParameterError, match=message):
+        Game(**game)
+
+
+@pytest.mark.parametrize("periods", [{"observation": 30}, {"observation": 5, "inference": 6}])
+def test_periods_are_checked(periods, tmp_path):
+    with pytest.raises(ParameterError, match="observation"):
+        attack(configuration(), Game(**periods), folder=tmp_path)
+
+
+def test_deployments_and_traces_are_refused(tmp_path, noisy):
+    from dataclasses import replace
+
+    from mechanisms import get
+
+    with pytest.raises(ParameterError, match="deployment"):
+        read_presence(replace(make_plan(noisy), config=replace(noisy, mode="deployment")), 24)
+    traces = replace(noisy, mechanism=(get("planar_laplace").examples()[0],))
+    with pytest.raises(ParameterError, match="traces"):
+        attack(traces, SMALL, folder=tmp_path)
+
+
+def results(*auc, mobility="barely", released=False):
+    row = {"game": "g", "user": "1", "mobility": mobility, "released": released, "n_train": 8, "n_challenges": 20}
+    return [{**row, "target": n, "auc": a, "low": a, "high": a, "n_features": 3} for n, a in enumerate(auc)]
+
+
+def test_a_summary_by_hand():
+    table = pl.DataFrame([*results(1.0, 0.9), *results(0.5, 0.7, released=True)], schema=SCHEMA)
+    summary = summarize(table)
+    assert set(summary["groups"]) == {"barely", "everybody"}
+    found = summary["groups"]["barely"]
+    assert found["raw"]["mean"] == pytest.approx(0.95)
+    assert found["privacy_gain"]["mean"] == pytest.approx((1 + 0.5) / 2)
+    reach = 12.706 * 0.1 / 2  # Student's t with one degree of freedom; the deviation of two is half their distance √2
+    assert found["raw"]["low"] == pytest.approx(0.95 - reach, abs=1e-4)
+    assert found["raw"]["high"] == 1
+
+
+def test_equal_areas_still_have_an_interval():
+    table = pl.DataFrame([*results(1.0, 1.0), *results(1.0, 1.0, released=True)], schema=SCHEMA)
+    raw = summarize(table)["groups"]["barely"]["raw"]
+    assert raw["low"] < 1 == raw["high"]
+    one = pl.DataFrame([*results(0.8), *results(0.8, released=True)], schema=SCHEMA)
+    figures = summarize(one)["groups"]["barely"]
+    assert figures["raw"]["low"] < 0.8 < figures["raw"]["high"]
+    assert figures["privacy_gain"] == {"mean": 0.0, "low": None, "high": None}
+
+
+def test_the_command_prints_a_table_or_json(tmp_path, capsys):
+    path = tmp_path / "attack.yaml"
+    path.write_text(CITY + "mechanism: {type: suppress_small, threshold: 100}")
+    words = ["attack", str(path), "--targets", "3", "--samples", "40", "--known", "0.5", "--out", str(tmp_path / "out")]
+    assert main(words) == 0
+    shown = capsys.readouterr()
+    assert "everybody" in shown.out
+    assert str(tmp_path / "out" / "operator" / "attack.parquet") in shown.out
+    assert shown.err == ""
+    assert main([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["resumed"] == 6
+    assert as_text(found).splitlines()[-1].startswith("everybody")
+    assert main([*words, "--prior", "all"]) == 2
+    assert "different_groups" in capsys.readouterr().err
