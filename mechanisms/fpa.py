@@ -94,7 +94,7 @@ class Fpa(BlockMechanism):
     guarantee: ClassVar[Guarantee] = Guarantee(
         unit="all of one user's events in one block of windows",
         neighbours="add or remove the unit",
-        statement="ε-differential privacy, or ρ-zero-concentrated differential privacy, per block",
+        statement="ε-differential privacy, or ρ-zero-concentrated differential privacy, per block (calibration: sound)",
         theorem="Rastogi and Nath 2010, theorem 4.1, with the bounded sensitivity of a real transform",
     )
     kept: ClassVar[tuple[str, ...]] = ("n_windows", "bounds")

@@ -1,0 +1,18 @@
+"""Every mechanism has its place on the page that explains them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import mechanisms
+
+PAGES = [Path(__file__).parents[1] / "docs" / name for name in ("mechanisms.md", "traces.md")]
+
+
+@pytest.mark.parametrize("name", mechanisms.names())
+def test_mechanism_is_explained(name):
+    stages = mechanisms.get(name).stages
+    page = PAGES[1] if stages == ("points",) else PAGES[0]
+    assert f"`{name}`" in page.read_text(encoding="utf-8")
