@@ -1,5 +1,5 @@
 """What is right is loaded: types, paths, overrides, plug-ins, and the canonical form of it all."""
-# ruff: noqa: RUF009 — `parameter` gives a dataclass field, never a shared value
+
 
 from __future__ import annotations
 

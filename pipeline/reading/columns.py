@@ -17,7 +17,7 @@ EVENT_COLUMNS = ("user", "time", "latitude", "longitude", "place")
 class MappedColumns(Checked):
     """Parameters of sources whose tables may have any columns in any order."""
 
-    columns: dict[str, str] = parameter(  # noqa: RUF009
+    columns: dict[str, str] = parameter(
         factory=dict, doc="name of the column that holds the user, time, latitude, longitude or place, if it differs"
     )
     time_format: str = parameter("iso", doc="iso, unix_s, unix_ms or a strptime format such as %d/%m/%Y %H:%M:%S")
