@@ -9,7 +9,7 @@ from pipeline.source import Span
 from pipeline.trace_stage import ReadPoints, ReleaseShard
 
 
-def build(root: beam.Pipeline, plan: Plan, spans: list[Span]) -> None:
+def build(root: beam.Pipeline, plan: Plan, spans: list[Span], alone: bool = True) -> None:
     """Attach the whole graph to a pipeline."""
     _ = (
         root
