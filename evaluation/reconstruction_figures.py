@@ -99,7 +99,7 @@ def _row(sweep: str, at: float, kind: str, name: str, mean: float, low: float, h
 
 
 def gaps_to_best_attack(table: pl.DataFrame) -> pl.DataFrame:
-    """How far each bound is above the best attack: ``ratio`` to the largest mean of an attack, null where none succeeded."""
+    """How far each bound is above the best attack: ``ratio`` to the largest mean, null where no attack succeeded."""
     keys = [name for name in ("data", "smoothing", "sweep", "at") if name in table.columns]
     best = table.filter(pl.col("kind") == "attack").group_by(keys).agg(pl.col("mean").max().alias("best_attack"))
     joined = table.filter(pl.col("kind") == "bound").join(best, on=keys, how="left", maintain_order="left")

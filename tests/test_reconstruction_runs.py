@@ -156,3 +156,18 @@ def test_books_wait_for_facts_and_go_on_after_a_restart(tmp_path):
     assert again == whole
     assert resumed == data
     assert {row.window for row in whole if row.name == "best_bound"} == {1, 2, 3, 4, 5, 6}
+
+
+def test_an_experiment_keeps_the_same_books_as_a_run(small_run, tmp_path):
+    from pipeline.experiments.cell import run_cell
+    from pipeline.experiments.counts import read_counts, write_counts
+
+    plan = plan_of(tmp_path, made_up_events())
+    write_counts(plan.config, tmp_path / "counts" / "one.npz")
+    finished = run_cell(plan.config, read_counts(tmp_path / "counts" / "one.npz"))
+    rows = pl.DataFrame([row.as_dict() for row in finished.accounts["reconstruction"]], infer_schema_length=None)
+    from pipeline.run import run
+
+    whole = books(run(plan.config))
+    order = ["subject", "window", "name", "status"]
+    assert rows.sort(order)["value"].to_list() == whole.sort(order)["value"].to_list()

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mechanisms.core.errors import DataError
 from pipeline.account_loop import AccountLoop, writable
 from pipeline.configuration.run import RunConfig, digest
+from pipeline.counting import count_block, count_group
 from pipeline.experiments.counts import Counts
 from pipeline.experiments.measures import CellRun, measure, unit_of
 from pipeline.manifest import versions
 from pipeline.paths import PART_ROWS
 from pipeline.plan import Plan, make_plan
 from pipeline.release_loop import Batch, ReleaseLoop
+from pipeline.targets import Known, nobody
 
 
 def release(plan: Plan, counts: Counts) -> Iterator[Batch]:
@@ -23,11 +27,30 @@ def release(plan: Plan, counts: Counts) -> Iterator[Batch]:
     loop = ReleaseLoop(plan)
     state = loop.start()
     step = max(1, PART_ROWS // plan.n_cells)
+    seen = _sightings(plan)
     for row in range(0, plan.n_windows, step):
-        batch, state = loop.advance(state, row + 1, counts.bounded[row : row + step])
+        bounded = counts.bounded[row : row + step]
+        batch, state = loop.advance(state, row + 1, bounded)
+        if plan.targets.n_targets:
+            inside = (seen[:, 0] > row) & (seen[:, 0] <= row + step)
+            batch = replace(batch, known=Known(row + 1, bounded, seen[inside]))
         yield batch
         if batch.stopped:
             return
+
+
+def _sightings(plan: Plan) -> NDArray[np.int64]:
+    """Where the targets of accountants are in each window; the source is read only if there are any."""
+    if plan.targets.n_targets == 0:
+        return nobody()
+    pieces: dict[tuple[int, int], list[bytes]] = {}
+    source = plan.config.source
+    for block in (block for span in source.spans() for block in source.read(span)):
+        for key, piece in count_block(block, plan)[1]:
+            pieces.setdefault(key, []).append(piece)
+    return np.concatenate(
+        [nobody(), *(count_group(group, parts, plan)[0].sightings for (group, _), parts in pieces.items())]
+    )
 
 
 def run_cell(config: RunConfig, counts: Counts) -> CellRun:
@@ -50,12 +73,13 @@ def run_cell(config: RunConfig, counts: Counts) -> CellRun:
     if batches[-1].stopped:
         raise DataError(f"the run was stopped: {batches[-1].stopped}")
     accounts: dict[str, list[Any]] = {}
-    for accountant in plan.accountants:
-        loop = AccountLoop(plan, accountant)
-        state, rows = loop.start(), accounts.setdefault(loop.name, [])
-        for batch in batches:
-            made, state = loop.advance(state, batch)
-            rows += made
+    for accountant, shards in zip(plan.accountants, plan.shards):
+        for shard in range(len(shards)):
+            loop = AccountLoop(plan, accountant, shard)
+            state, rows = loop.start(), accounts.setdefault(loop.name, [])
+            for batch in batches:
+                made, state = loop.advance(state, batch)
+                rows += made
     releases = tuple(release for batch in batches for release in batch.releases)
     if not releases:
         raise DataError("nothing was released")
