@@ -74,7 +74,12 @@ class Page:
 
     def windows_drawn(self, chart: str, line: int = 0) -> int:
         """Points of a line: one for each window shown."""
-        path = self.find(f"[data-chart='{chart}'] svg.chart path.line")[line].get_attribute("d")
+        # In one call: a live page may replace its charts between two.
+        path = self.run(
+            "return document.querySelectorAll(arguments[0])[arguments[1]].getAttribute('d')",
+            f"[data-chart='{chart}'] svg.chart path.line",
+            line,
+        )
         return path.count("M") + path.count("L")
 
 
@@ -298,10 +303,10 @@ def test_a_live_page_grows_and_keeps_the_readers_place(driver, tmp_path):
         for name in ("public/releases.parquet", "operator/truth.parquet"):
             shutil.copy(tmp_path / "longer" / name, folder / name)
         page.until(lambda: page.windows_drawn("counts") == 8)
-        assert page.one("select").get_attribute("value") == "1"
-        assert "the run goes on" in page.one(".warnings").text
+        assert page.run("return document.querySelector('select').value") == "1"
+        assert "the run goes on" in page.texts(".warnings")[0]
         manifest.write_bytes(finished)
-        page.until(lambda: "the run goes on" not in page.one(".warnings").text)
+        page.until(lambda: "the run goes on" not in page.texts(".warnings")[0])
 
 
 def test_the_page_of_an_experiment(driver, tmp_path):

@@ -21,7 +21,18 @@ from pipeline.reporting.verdict import verdict
 from pipeline.reporting.warnings import as_html, warnings
 
 STYLES = ("page.css", "charts.css")
-SCRIPTS = ("base.js", "data.js", "time.js", "paths.js", "chart.js", "map.js", "tables.js", "traces.js", "main.js")
+SCRIPTS = (
+    "base.js",
+    "data.js",
+    "time.js",
+    "paths.js",
+    "chart.js",
+    "toolbar.js",
+    "map.js",
+    "tables.js",
+    "traces.js",
+    "main.js",
+)
 
 
 def write_report(folder: str | Path) -> Path:

@@ -1,57 +1,5 @@
 // Puts the page together, and together again when a live run has more to show.
 
-function toolbar(axis, total) {
-  const { counts } = axis;
-  const says = html("output", { "aria-live": "off" });
-  const slider = html("input", { type: "range", min: 0, max: counts.nWindows - 1, step: 1, "aria-label": "Window", oninput: () => axis.look(Number(slider.value)) });
-  const button = (label, name, act) => html("button", { type: "button", class: "plain", "aria-label": name, title: name, onclick: act }, label);
-  const buttons = html("div", { class: "buttons", role: "group", "aria-label": "Stretch of time shown" },
-    button("←", "Earlier", () => axis.move(-0.5)), button("→", "Later", () => axis.move(0.5)),
-    button("+", "Zoom in", () => axis.zoom(0.5)), button("−", "Zoom out", () => axis.zoom(2)), button("All", "Show all", () => axis.show(...axis.all)));
-  const strip = svg("svg", { role: "img", preserveAspectRatio: "none", "aria-label": "All windows: counts released, landmarks, and the stretch that is shown" });
-  const node = html("div", { class: "toolbar" }, html("div", { class: "row" }, says, buttons), strip, slider);
-
-  const x = (time, width) => ((time - axis.all[0]) / (axis.all[1] - axis.all[0])) * width;
-  const draw = () => {
-    const width = Math.max(node.clientWidth, 240), most = Math.max(1, ...total);
-    const at = (time) => x(time, width);
-    const area = Array.from(total, (value, i) => `${at(counts.start[i]).toFixed(1)} ${(34 - 30 * Math.max(value, 0) / most).toFixed(1)}H${at(counts.end[i]).toFixed(1)}`).join("L");
-    const marks = Array.from(counts.action).flatMap((action, i) => action === 0 ? [] : [svg("rect", {
-      class: counts.actions[action] === "refused" ? "refused-mark" : "other-mark", x: at(counts.start[i]), width: Math.max(at(counts.end[i]) - at(counts.start[i]), 1), y: 0, height: counts.actions[action] === "refused" ? 5 : 3 })]);
-    strip.setAttribute("viewBox", `0 0 ${width} 34`);
-    strip.replaceChildren(
-      ...axis.landmarks().map(([a, b]) => svg("rect", { class: "landmark", x: at(counts.start[a]), width: Math.max(at(counts.end[b]) - at(counts.start[a]), 1), y: 0, height: 34 })),
-      svg("path", { class: "total", d: `M0 34L${area}V34Z` }), ...marks,
-      svg("rect", { class: "outside", x: 0, y: 0, width: Math.max(at(axis.from), 0), height: 34 }),
-      svg("rect", { class: "outside", x: at(axis.until), y: 0, width: Math.max(width - at(axis.until), 0), height: 34 }),
-      selection, cursor);
-    point();
-  };
-  const cursor = svg("line", { class: "cursor", y1: 0, y2: 34 });
-  const selection = svg("rect", { class: "select", y: 0, height: 34, width: 0 });
-  const point = () => {
-    const { at } = axis, place = x(counts.middle[at], Math.max(node.clientWidth, 240));
-    cursor.setAttribute("x1", place);
-    cursor.setAttribute("x2", place);
-    slider.value = at;
-    const facts = [counts.landmark[at] ? "landmark" : null, counts.actions[counts.action[at]], `ε ${short(counts.epsilon[at])}`].filter(Boolean).join(" · ");
-    says.replaceChildren(html("strong", {}, axis.says(at)), html("span", { class: "muted" }, `  window ${counts.window[at].toLocaleString("en")} · ${facts}`));
-    slider.setAttribute("aria-valuetext", `${axis.says(at)}, ${facts}`);
-  };
-  followPointer(strip, axis, (event) => {
-    const box = strip.getBoundingClientRect();
-    return axis.all[0] + Math.min(Math.max((event.clientX - box.left) / box.width, 0), 1) * (axis.all[1] - axis.all[0]);
-  }, (from, until) => {
-    const sides = from === null ? [0, 0] : [x(from, node.clientWidth), x(until, node.clientWidth)].sort((a, b) => a - b);
-    selection.setAttribute("x", sides[0]);
-    selection.setAttribute("width", sides[1] - sides[0]);
-  });
-  axis.on("range", draw);
-  axis.on("cursor", point);
-  new ResizeObserver(draw).observe(node);
-  return node;
-}
-
 function countChart(axis) {
   const { counts } = axis;
   const chooser = html("select", { "aria-label": "Cell", onchange: () => axis.choose(Number(chooser.value)) },
@@ -112,7 +60,7 @@ function explore(place, data) {
   const axis = new TimeAxis(counts, data.time_zone);
   const totals = counts.along(counts.released, -1);
   axis.cell = counts.typical();
-  axis.at = totals.indexOf(Math.max(...totals));
+  axis.at = totals.indexOf(totals.reduce((a, b) => Math.max(a, b), -Infinity));
   const chart = countChart(axis);
   const charts = [chart];
   if (counts.truth) {
