@@ -15,12 +15,18 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from accountants.inference.horizon import horizon_bounds
+from accountants.core.accountant import AccountingFacts
+from accountants.inference.known import KnownTargets
 from accountants.inference.learning import estimate_prior
 from accountants.inference.matches import most_matches
-from accountants.inference.realised import observe, predict, realised_risk, start_beliefs
-from accountants.inference.targets import Targets
-from accountants.reconstruction import MarkovPrior, attack_success, chain_prior, success_upper_bound
+from accountants.inference.places import Places
+from accountants.inference.sections import KnownPrior, Line
+from accountants.reconstruction import MarkovPrior, Reconstruction, attack_success, chain_prior, success_upper_bound
+from mechanisms.core.event import Exact
+from mechanisms.core.release import Release
+from mechanisms.core.state import State
+from mechanisms.core.window import Window
+from mechanisms.raw import Raw
 
 BOUNDS = ("loose", "tight", "leakage", "first_moment", "segment")
 
@@ -90,25 +96,36 @@ def speed(is_quick: bool) -> None:
 def many_targets() -> None:
     """A window's running figures for 1,000 dense targets, and the mean bound of 10,000 users with few places."""
     rng = np.random.default_rng(4)
-    priors = [MarkovPrior(np.full(101, 1 / 101), rng.dirichlet(np.full(101, 0.05), size=101)) for _ in range(1000)]
+    priors = tuple(MarkovPrior(np.full(101, 1 / 101), rng.dirichlet(np.full(101, 0.05), size=101)) for _ in range(1000))
     paths = np.stack([prior.sample(1, 12, rng)[0] for prior in priors])
-    targets = Targets.of(priors)
-    state = start_beliefs(targets, 10)
-    for window in range(11):
-        state = observe(targets, state, targets.log_likelihood({int(rng.integers(101))}, paths[:, window]))
-    coming = [{int(cell)} for cell in rng.integers(0, 101, 10)]
-    horizon_bounds(targets, targets.initial, coming[:1], 0)
+    known = KnownTargets(users=(None,) * 1000, priors=priors, places=Places.of_cells(100), first=0, assumption="drawn")
+    section = KnownPrior(chain=Line(n=100), windows=2)
+    accountant = Reconstruction(horizon=10, tolerance=2, targets=1000, prior=section)
+    sensors = rng.integers(0, 100, 40)
 
-    def one_window() -> None:
-        following = observe(targets, state, targets.log_likelihood({5}, paths[:, 11]))
-        realised_risk(targets, following, 2)
-        horizon_bounds(targets, predict(targets, following), coming, 2)
+    def windows(first: int, last: int) -> list[Window]:
+        active = [np.arange(100) == sensors[index] for index in range(first, last + 1)]
+        return [Window(index=first + i, start=i, end=i + 1, active=mask) for i, mask in enumerate(active)]
 
-    print(f"1,000 targets, M=101, T=10, s=2: {timed(one_window, repeats=3)[0]:.2f} s a window")
+    facts = AccountingFacts(n_cells=100, mechanism=Raw(), windows=windows, training={"known": known})
+    model, state = accountant.start(facts)
+
+    def step(index: int, state: State) -> State:
+        cells = paths[:, index - 1]
+        counts, window = np.bincount(cells, minlength=101)[:100], windows(index, index)[0]
+        release = Release(window=index, values=counts.astype(float), charge=(Exact(),), active=window.active)
+        private = {"counts": counts, "target_cells": np.where(cells == 100, -1, cells)}
+        return accountant.charge(release, window, private, model, state)[1]
+
+    for index in range(1, 12):
+        state = step(index, state)
+    print(
+        f"1,000 targets, M=101, T=10, s=2: {timed(lambda: step(12, state), repeats=3)[0]:.2f} s a window, rows included"
+    )
     training = [np.minimum(rng.zipf(1.6, size=27), 101) - 1 for _ in range(10_000)]
     begin = time.perf_counter()
-    sensors = [{int(cell)} for cell in rng.integers(0, 100, 5)]
-    bounds = [success_upper_bound(estimate_prior(path, 101), sensors, 1, bound="tight") for path in training]
+    watched = [{int(cell)} for cell in rng.integers(0, 100, 5)]
+    bounds = [success_upper_bound(estimate_prior(path, 101), watched, 1, bound="tight") for path in training]
     print(
         f"10,000 users with sparse priors, T=5, s=1: mean tight bound {np.mean(bounds):.3f} "
         f"in {time.perf_counter() - begin:.1f} s, estimation included"

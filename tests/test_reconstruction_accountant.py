@@ -471,3 +471,22 @@ def test_costly_bounds_hold_and_are_made_once_for_a_schedule(monkeypatch):
     account(accountant, prepared, mechanisms.get("raw")(), Facts(n_cells=2, n_windows=6), paths, [{0}] * 6)
     # two targets; the first window's schedule lasts until the end of the run comes into sight, three windows before
     assert len(made) == 2 * 3
+
+
+@pytest.mark.parametrize("unseen", [False, True])
+def test_a_learned_file_is_a_prior_for_everybody(tmp_path, unseen):
+    from accountants.correlation.learned import learn
+
+    training = Training(trajectories=np.array([[0, 1, 1, -1], [1, 0, 2, 2]]), users=np.array([[1], [2]]), n_cells=3)
+    learn(training, ("a", "b", "c"), smoothing=0.5, unseen=unseen).write(tmp_path / "learned.npz")
+    section = KnownPrior(learned=str(tmp_path / "learned.npz"), windows=4)
+    known = known_targets(section, 2, 0, training)
+    assert known.places.n_cells == 3
+    assert len(known.priors) == 1
+    assert known.priors[0].n_locations == 4
+    assert known.priors[0].initial[3] == pytest.approx(0.0) or unseen
+    accountant = Reconstruction(horizon=2, tolerance=0, targets=2, prior=section)
+    facts = Facts(n_cells=3, n_windows=4)
+    prepared = {"targets": known.users, "known": known}
+    steps, _, _ = account(accountant, prepared, mechanisms.get("raw")(), facts, np.array([[0, 1, 1, 2], [1, 0, 2, 2]]))
+    assert values(steps[-1], "realised_risk")["target 2"].value == pytest.approx(1.0)
