@@ -326,3 +326,18 @@ def test_a_block_that_cannot_be_afforded_is_refused_window_by_window(tmp_path, b
     # Two successive windows may be in two blocks.
     stretch = rows.filter(pl.col("name") == "w_event_epsilon")["value"].item()
     assert stretch == pytest.approx((8 - n_refused) / 4)
+
+
+@pytest.mark.parametrize(("step", "n_new"), [({"type": "raw"}, 1), (LAPLACE, N_WINDOWS), (FPA, 1)])
+def test_other_data_is_another_charge_wherever_the_noise_is_other(tmp_path, step, n_new):
+    """One event more in window 1 changes the noise of every window whose state it reaches, hence their charges."""
+    from pipeline.release_loop import ReleaseLoop
+
+    write_events(tmp_path, 5)
+    loop = ReleaseLoop(plan_of(tmp_path, [step], accountants=[]))
+    counts = np.full((N_WINDOWS, ROWS * COLUMNS), 20)
+    more = counts.copy()
+    more[0, 0] += 1
+    first, second, again = (loop.advance(loop.start(), 1, table)[0].charges for table in (counts, more, counts))
+    assert [charge.identity for charge in first] == [charge.identity for charge in again]
+    assert len({charge.identity for charge in second} - {charge.identity for charge in first}) == n_new
