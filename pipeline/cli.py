@@ -63,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--out", metavar="DIR", help="write here instead of output.path")
     run.add_argument("--runner", default="direct", help="direct (default) or the name of a Beam runner")
     run.add_argument("--shards", type=int, default=1, metavar="N", help="split users while counting (same result)")
+    run.add_argument("--resume", action="store_true", help="continue a run that was killed or interrupted")
     run.add_argument("--quiet", action="store_true", help="no progress and no summary")
     run.add_argument("--watch", action="store_true", help="serve the report on this machine while the run goes on")
     run.epilog = "Words after -- are passed on to Beam."
@@ -136,7 +137,8 @@ def _run(arguments: argparse.Namespace) -> int:
     quiet = arguments.quiet or arguments.json
     watching = watch(Path(arguments.out or config.output.path)) if arguments.watch else nullcontext()
     with watching, show_progress(enabled=not quiet and sys.stderr.isatty()):
-        result = run(config, arguments.out, arguments.runner, arguments.beam_options, arguments.shards)
+        options = (arguments.runner, arguments.beam_options, arguments.shards, arguments.resume)
+        result = run(config, arguments.out, *options)
     if arguments.json:
         _print_json({"exit_code": result.exit_code, "folder": str(result.folder), **result.manifest})
     elif not arguments.quiet:

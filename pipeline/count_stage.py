@@ -46,14 +46,15 @@ class CountSpans(beam.DoFn):
                 yield from memberships
                 fate.add(block_fate)
                 for reject in block.rejects:
-                    rejects.write(json.dumps(self._kept(reject), ensure_ascii=False) + "\n")
+                    rejects.write(json.dumps(as_kept(reject, self.plan), ensure_ascii=False) + "\n")
                 progress.advance(events=block.n_rows)
         parts.write_json(parts_folder(self.plan, "fates") / f"{name}.json", asdict(fate))
 
-    def _kept(self, reject: Reject) -> dict[str, Any]:
-        # A raw row names a person: a deployment keeps where it was and what was wrong, not the row.
-        kept = reject.as_dict()
-        return kept if self.plan.config.mode == "simulation" else kept | {"raw": None}
+
+def as_kept(reject: Reject, plan: Plan) -> dict[str, Any]:
+    """A reject as it is written; a raw row names a person, so a deployment keeps where it was and what was wrong."""
+    kept = reject.as_dict()
+    return kept if plan.config.mode == "simulation" else kept | {"raw": None}
 
 
 class CountGroup(beam.DoFn):
@@ -94,8 +95,8 @@ class WriteTruth(beam.DoFn):
     def process(self, element: tuple[int, GroupCounts]) -> Iterator[tuple[str, bytes]]:
         """Pass the bounded counts on to the release, keyed by stream."""
         _, group = element
-        plan, name = self.plan, f"{group.first:012d}"
-        parts.write_json(parts_folder(plan, "memberships") / f"{name}.json", group.n_memberships)
+        plan = self.plan
+        self.note(group)
         if plan.config.mode == "simulation" and plan.config.output.truth:
             step = max(1, PART_ROWS // plan.n_cells)
             for row in range(0, len(group.counts), step):
@@ -105,3 +106,7 @@ class WriteTruth(beam.DoFn):
                 parts.write_part(parts_folder(plan, "truth"), f"{windows[0].index:012d}", table)
         counted = {"first": np.asarray(group.first), "bounded": group.bounded, "sightings": group.sightings}
         yield STREAM, encode_state("counts", 1, counted)
+
+    def note(self, group: GroupCounts) -> None:
+        """Write down how many memberships there were."""
+        parts.write_json(parts_folder(self.plan, "memberships") / f"{group.first:012d}.json", group.n_memberships)

@@ -205,6 +205,25 @@ class GroupCounts:
         )
 
 
+def nothing(group: int, plan: Plan) -> GroupCounts:
+    """Counts of a group of windows that nobody was seen in."""
+    zeros = np.zeros((plan.group_windows(group), plan.n_cells), np.int64)
+    return GroupCounts(group * plan.group + 1, zeros, zeros, 0)
+
+
+def union(pieces: list[bytes], plan: Plan, group: int) -> bytes:
+    """Encoded memberships of one group in one piece, each once."""
+    if len(pieces) == 1:
+        return pieces[0]
+    keys = [decode_keys(piece) for piece in pieces]
+    packed = [key for key in keys if key is not None]
+    if len(packed) == len(keys):
+        return encode_keys(distinct_keys(np.concatenate(packed)))
+    first = group * plan.group + 1
+    blocks = [Memberships.decode(p) if k is None else general(k, plan.layout, first) for p, k in zip(pieces, keys)]
+    return merge([block.widened() for block in blocks], plan.config.bounding.keep).encode()
+
+
 def count_group(group: int, parts: Iterable[bytes], plan: Plan) -> tuple[GroupCounts, Visits | None]:
     """Exact distinct users of one group of windows and one shard of users, bounded; visits where a summary is asked."""
     parts = list(parts)

@@ -117,5 +117,5 @@ def actions(folder: Path) -> dict[str, int]:
 
 def clear_parts(plan: Plan) -> None:
     """Remove what is no longer needed."""
-    for side in ("public", "operator"):
-        shutil.rmtree(plan.folder / side / "parts", ignore_errors=True)
+    for folder in ("public/parts", "operator/parts", "operator/checkpoint"):
+        shutil.rmtree(plan.folder / folder, ignore_errors=True)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+#: Rows of a row group of a merged file, whatever parts it was made from.
+ROW_GROUP = 500_000
 
 
 @contextmanager
@@ -33,6 +35,12 @@ def write_json(path: Path, value: Any) -> None:
         temporary.write_text(json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write text, whole."""
+    with whole(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
 def write_part(folder: Path, name: str, table: pa.Table) -> None:
     """Write one part; the first write of a name wins, so that a repeated bundle changes nothing."""
     path = folder / f"{name}.parquet"
@@ -41,13 +49,60 @@ def write_part(folder: Path, name: str, table: pa.Table) -> None:
             pq.write_table(table, temporary, compression="zstd", compression_level=1)
 
 
+def roll(folder: Path, at_least: int = 64) -> None:
+    """Join the small parts of a folder, once there are many, into one named ``first~last`` that stands for all of them.
+
+    Names with a dash are joined only with those that begin alike (those of one accountant). Parts of `ROW_GROUP` rows
+    and more are left alone, so that every row is written again only a few times.
+    """
+    kinds: dict[str, list[Path]] = {}
+    for part in settle(folder):
+        if pq.read_metadata(part).num_rows < ROW_GROUP:
+            kinds.setdefault(part.stem.partition("-")[0] if "-" in part.stem else "", []).append(part)
+    for small in kinds.values():
+        if len(small) < at_least:
+            continue
+        first, last = small[0].stem.partition("~")[0], small[-1].stem.rpartition("~")[2]
+        with whole(folder / f"{first}~{last}.parquet") as temporary:
+            table = pa.concat_tables([pq.read_table(part) for part in small])
+            pq.write_table(table, temporary, compression="zstd", compression_level=1)
+        settle(folder)
+
+
+def settle(folder: Path) -> list[Path]:
+    """Parts of a folder in order of their names, without those that a joined one stands for; these are removed."""
+    kept: list[Path] = []
+    covered = ""
+    for part in sorted(folder.glob("*.parquet"), key=_stretch):
+        last = part.stem.rpartition("~")[2]
+        if kept and last <= covered:
+            part.unlink()
+        else:
+            kept.append(part)
+            covered = last
+    return kept
+
+
+def _stretch(part: Path) -> tuple[str, str]:
+    """First name that a part stands for, and the last one downwards: the widest part of a beginning comes first."""
+    first, _, last = part.stem.partition("~")
+    return first, "".join(chr(0x10FFFF - ord(letter)) for letter in last or first)
+
+
+def remove_from(folder: Path, is_later: Callable[[str], bool]) -> None:
+    """Remove the parts whose name says that they came after something."""
+    for part in settle(folder):
+        if is_later(part.stem):
+            part.unlink()
+
+
 def merge_parts(folder: Path, target: Path, schema: pa.Schema, once: str | None = None) -> int:
-    """Merge parts in order of their names into one file.
+    """Merge parts in order of their names into one file, whose bytes do not depend on how the parts were cut.
 
     Parameters
     ----------
     folder
-        Where the parts are; it is removed in the end.
+        Where the parts are; they stay there.
     target
         The file to write; with the schema alone if there are no parts.
     once
@@ -58,15 +113,42 @@ def merge_parts(folder: Path, target: Path, schema: pa.Schema, once: str | None 
     -------
     Number of rows.
     """
-    n_rows, seen = 0, -1
+    n_rows, n_waiting, seen = 0, 0, -1
+    waiting: list[pa.Table] = []
     with whole(target) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
-        for part in sorted(folder.glob("*.parquet")):
+        for part in settle(folder):
             table = pq.read_table(part).cast(schema)
             if once is not None and len(table):
                 keys = table.column(once).to_numpy()
                 table = table if keys[0] > seen else table.filter(pa.array(keys > seen))
                 seen = max(seen, int(np.max(keys)))
-            writer.write_table(table)
-            n_rows += len(table)
-    shutil.rmtree(folder, ignore_errors=True)
+            waiting.append(table)
+            n_rows, n_waiting = n_rows + len(table), n_waiting + len(table)
+            while n_waiting >= ROW_GROUP:
+                joined = pa.concat_tables(waiting)
+                writer.write_table(canonical(joined[:ROW_GROUP]))
+                waiting, n_waiting = [joined[ROW_GROUP:]], n_waiting - ROW_GROUP
+        if n_waiting:
+            writer.write_table(canonical(pa.concat_tables(waiting)))
     return n_rows
+
+
+def canonical(table: pa.Table) -> pa.Table:
+    """The same rows in one chunk, every dictionary with just the values that occur, in order of first appearance."""
+    table = table.combine_chunks()
+    for index, field in enumerate(table.schema):
+        column = table.column(index)
+        if pa.types.is_dictionary(field.type) and column.num_chunks:
+            table = table.set_column(index, field, _canonical(column.unify_dictionaries().combine_chunks()))
+    return table
+
+
+def _canonical(column: Any) -> pa.Array:
+    column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
+    codes = column.indices.to_numpy(zero_copy_only=False)
+    first = np.full(len(column.dictionary), len(codes))
+    np.minimum.at(first, codes, np.arange(len(codes)))
+    order = np.argsort(first, kind="stable")[: int((first < len(codes)).sum())]
+    renamed = np.zeros(len(first), np.int32)
+    renamed[order] = np.arange(len(order))
+    return pa.DictionaryArray.from_arrays(pa.array(renamed[codes]), column.dictionary.take(pa.array(order)))

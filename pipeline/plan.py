@@ -21,6 +21,7 @@ from pipeline.bounding import BlockBounds
 from pipeline.configuration.run import RunConfig, digest
 from pipeline.packed import Layout
 from pipeline.sensors import SensorSchedule
+from pipeline.sources.stream import Stream
 from pipeline.space import Space
 from pipeline.targets import Targets, targets_of
 from pipeline.window import Calendar
@@ -50,6 +51,8 @@ class Plan:
         What each accountant worked out beforehand (`Accountant.prepare`), in their order.
     streaming
         Whether events come as a stream, so that every window is counted for itself.
+    resumed
+        Whether an earlier, unfinished run in the same folder is continued.
     """
 
     config: RunConfig
@@ -62,6 +65,7 @@ class Plan:
     n_shards: int = 1
     prepared: tuple[Mapping[str, Any] | None, ...] = ()
     streaming: bool = False
+    resumed: bool = False
 
     @cached_property
     def chain(self) -> Chain:
@@ -207,6 +211,8 @@ def make_plan(config: RunConfig, folder: Path | None = None, **changes: Any) -> 
     space = config.space.resolve(config.source)
     calendar = config.windows.calendar(config.source.from_, config.source.until)
     key = NoiseKey.from_seed(config.seed or 0) if config.mode == "simulation" else load_key(config.noise_key or "")
+    if isinstance(config.source, Stream):
+        changes |= {"streaming": True, "n_shards": 1}  # one process counts; users are split for several
     plan = Plan(
         config=config,
         space=space,

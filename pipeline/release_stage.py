@@ -40,7 +40,7 @@ class ReleaseInOrder(beam.DoFn):
     def setup(self) -> None:
         """Make what is not shipped."""
         self.loop = ReleaseLoop(self.plan)
-        self.ledger = Ledger(ledger_path(self.plan))
+        self.ledger = Ledger(ledger_path(self.plan), strict=self.plan.resumed)
 
     def process(
         self,

@@ -41,9 +41,18 @@ class Source(Checked, ABC):
     #: False where a row is not a person (trips without a rider id): distinct people cannot be claimed.
     has_people = True
 
+    @property
+    def recorded(self) -> Source:
+        """The source that the events are from, where this one only says how they arrive."""
+        return self
+
     @abstractmethod
     def spans(self) -> list[Span]:
         """Cut the input into spans of about ``block_rows`` rows each, in a stable order; raises `DataError`."""
+
+    def spans_from(self, first: int) -> Iterator[Span]:
+        """The spans from number ``first`` on, one after the other; without end where the source is endless."""
+        yield from self.spans()[first:]
 
     @abstractmethod
     def read(self, span: Span) -> Iterator[EventBlock]:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from pipeline import progress
-from pipeline.run import STOPPED, Result
+from pipeline.run import INTERRUPTED, STOPPED, Result
 
 
 @contextmanager
@@ -51,7 +51,7 @@ def summary(result: Result) -> str:
         lines.append(_people(manifest["users"]))
     for name, value in manifest.get("utility", {}).items():
         lines.append(f"utility   {name} {value:.4g}")
-    if result.exit_code == STOPPED:
+    if result.exit_code in (STOPPED, INTERRUPTED):
         lines.append(f"STOPPED   {manifest['exit']['reason']}")
     lines.append(f"took      {sum(manifest['seconds'].values()):.1f} s")
     lines.append("open")
@@ -70,7 +70,7 @@ def summary(result: Result) -> str:
 
 def _released(manifest: dict[str, Any]) -> str:
     counted = dict(manifest.get("windows") or manifest["points"])
-    total = counted.pop("planned", None) or counted.pop("released", 0)
+    total = counted.pop("planned", None) or counted.pop("released", 0) or sum(counted.values())
     actions = ", ".join(f"{n:,} {action}" for action, n in counted.items())
     return f"released  {total:,} {'windows' if 'windows' in manifest else 'points'}: {actions}"
 

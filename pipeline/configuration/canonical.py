@@ -50,13 +50,14 @@ def digest(config: RunConfig) -> bytes:
 
     Left out: names, accountants, metrics, output, how sources are cut (``block_rows``). In a simulation of the source
     only ``from`` and ``until`` count, so that the same events release the same bytes from whatever files; in a
-    deployment all of it does, so that two sources never share noise. Other input files count by their content.
+    deployment all of it does (but not how it is streamed), so that two sources never share noise. Other input files
+    count by their content.
     """
     values: dict[str, Any] = {}
     for field in fields_of(type(config)):
         if field.name not in _WITHOUT_EFFECT:
             values[field.key] = _plain(getattr(config, field.name), field.declared, content_digest)
-    source = config.source
+    source = config.source.recorded
     if config.mode == "simulation":
         values["source"] = [source.from_, source.until]
     else:

@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 import polars as pl
@@ -127,10 +128,18 @@ class Synthetic(Source):
         n_steps = self._emission.n_steps
         if n_steps is None:
             raise DataError("an endless synthetic city has no end to read to: stream it, or give until or days")
-        rows_per_step = self.n_users * self._mean_events * (1 + self.duplicates)
-        size = max(DAY // self.step, round(self.block_rows / rows_per_step))
+        size = self._span_steps
         starts = range(0, n_steps, size)
         return [Span(i, (), start, min(start + size, n_steps)) for i, start in enumerate(starts)]
+
+    def spans_from(self, first: int) -> Iterator[Span]:
+        """As in `Source`; an endless city goes on for ever, a day in each span."""
+        if self._emission.n_steps is not None:
+            yield from super().spans_from(first)
+            return
+        size = DAY // self.step
+        for index in count(first):
+            yield Span(index, (), index * size, (index + 1) * size)
 
     def read(self, span: Span) -> Iterator[EventBlock]:
         """Events that arrive during the steps of a span, in order of arrival; the last span also has the latecomers."""
@@ -158,6 +167,12 @@ class Synthetic(Source):
         values = dataclasses.asdict(self)
         del values["block_rows"]
         return {"synthetic": hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()}
+
+    @property
+    def _span_steps(self) -> int:
+        """Steps of one span: whole days, and about ``block_rows`` rows where a day has fewer."""
+        rows_per_step = self.n_users * self._mean_events * (1 + self.duplicates)
+        return max(DAY // self.step, round(self.block_rows / rows_per_step))
 
     @property
     def _mean_events(self) -> float:

@@ -1,0 +1,117 @@
+"""Checkpoints of a stream: what its steps remember, written down together, so that a killed run can go on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mechanisms.core.errors import ConfigError
+from mechanisms.core.state import State, decode_state, encode_state
+from pipeline import parts
+from pipeline.configuration.run import resolved
+from pipeline.plan import Plan
+from pipeline.replay import NEVER, Position
+
+VERSION = 1
+
+
+class Checkpoints:
+    """The latest complete checkpoint of a run, and the one that is being written.
+
+    Every step writes its own piece when the checkpoint's mark reaches it; the one that completes the set makes it the
+    current one, by renaming a single file. A kill at any moment leaves the one before.
+
+    Parameters
+    ----------
+    folder
+        ``operator/checkpoint`` of the run.
+    names
+        Names of all pieces of one checkpoint.
+    """
+
+    def __init__(self, folder: Path, names: tuple[str, ...]) -> None:
+        self.folder, self.names = folder, names
+
+    @property
+    def current(self) -> int | None:
+        """Number of the latest complete checkpoint."""
+        path = self.folder / "current.json"
+        return int(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
+
+    def write(self, number: int, name: str, state: State) -> bool:
+        """Write one piece; True if it was the last one that was missing and the checkpoint is now the current one."""
+        folder = self.folder / f"{number:09d}"
+        with parts.whole(folder / name) as temporary, temporary.open("wb") as file:
+            file.write(encode_state("checkpoint", VERSION, state))
+            file.flush()
+            os.fsync(file.fileno())
+        if not all((folder / piece).exists() for piece in self.names):
+            return False
+        parts.write_json(self.folder / "current.json", number)
+        for other in self.folder.glob("[0-9]*"):
+            if int(other.name) < number:
+                shutil.rmtree(other)
+        return True
+
+    def discard_incomplete(self) -> None:
+        """Remove what a killed run had begun to write: its pieces must not mix with those of a later one."""
+        current = self.current
+        for folder in self.folder.glob("[0-9]*"):
+            if int(folder.name) != current:
+                shutil.rmtree(folder)
+
+    def read(self, name: str) -> State | None:
+        """One piece of the current checkpoint; None where there is none."""
+        if self.current is None:
+            return None
+        data = (self.folder / f"{self.current:09d}" / name).read_bytes()
+        return decode_state(data, "checkpoint", VERSION)
+
+
+def folder(plan: Plan) -> Path:
+    """Where the checkpoints of a run are kept."""
+    return plan.folder / "operator" / "checkpoint"
+
+
+def run_digest(plan: Plan) -> str:
+    """SHA-256 over everything that a run's files depend on: two runs with the same one can continue each other."""
+    config: dict[str, Any] = resolved(plan.config, secrets=True)
+    config.pop("output")
+    config["key"] = plan.key.fingerprint
+    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
+
+
+def begin(plan: Plan) -> None:
+    """Note in the folder which run it is."""
+    parts.write_json(plan.folder / "operator" / "run.json", {"run": run_digest(plan)})
+
+
+def check_same(plan: Plan) -> None:
+    """Raise `ConfigError` unless the folder holds an unfinished or finished run of this very configuration."""
+    path = plan.folder / "operator" / "run.json"
+    if not path.exists():
+        raise ConfigError((f"--resume: {plan.folder} holds no run to continue; leave --resume out to start one",))
+    if json.loads(path.read_text(encoding="utf-8"))["run"] != run_digest(plan):
+        raise ConfigError(
+            (f"--resume: the run in {plan.folder} has another configuration; continue it with the one it began with",)
+        )
+
+
+def encode_position(position: Position, **numbers: int) -> State:
+    """Where a stream stands, as state."""
+    return {name: np.asarray(value) for name, value in (asdict(position) | numbers).items()}
+
+
+def decode_position(state: State | None) -> tuple[Position, dict[str, int]]:
+    """Inverse of `encode_position`; the beginning where there is no state."""
+    if state is None:
+        return Position(), {"number": 0, "latest": NEVER, "checkpoint": 0}
+    numbers = {name: int(value) for name, value in state.items()}
+    return Position(*(numbers.pop(name) for name in ("chunk", "block", "row"))), numbers

@@ -1,0 +1,66 @@
+"""Continue a run that was killed or interrupted, in the folder that it left."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import Any
+
+from pipeline import checkpoint, parts
+from pipeline.checkpoint import Checkpoints
+from pipeline.paths import parts_folder
+from pipeline.plan import Plan
+
+HOW_TO = "interrupted; --resume goes on from here"
+_FINISHED = (0, 3)
+
+
+def prepare(plan: Plan) -> dict[str, Any] | None:
+    """Check that the folder holds a run of the same configuration, and make it ready to go on.
+
+    Releases and charges that are on disk stay. All else that a finite run has written is made again from its input,
+    and what a stream has written since its latest checkpoint from there on: the same events and the same state give
+    the same bytes.
+
+    Returns
+    -------
+    The operator's manifest if the run had finished already; None where there is something to do.
+    """
+    checkpoint.check_same(plan)
+    for temporary in plan.folder.rglob(".*.tmp"):
+        temporary.unlink()
+    manifest = plan.folder / "operator" / "manifest.json"
+    if manifest.exists():
+        found: dict[str, Any] = json.loads(manifest.read_text(encoding="utf-8"))
+        if found["exit"]["code"] in _FINISHED:
+            return found
+    if plan.streaming:
+        go_back(plan)
+    else:
+        for side in ("public", "operator"):
+            for kind in (plan.folder / side / "parts").glob("*"):
+                if kind.name != "releases":
+                    shutil.rmtree(kind)
+    return None
+
+
+def go_back(plan: Plan) -> None:
+    """Make the folder of a stream what it was at its latest checkpoint, but for releases and true counts.
+
+    These stay: the first of two parts is kept.
+    """
+    checkpoints = Checkpoints(checkpoint.folder(plan), ())
+    checkpoints.discard_incomplete()
+    numbers = checkpoint.decode_position(checkpoints.read("feed"))[1]
+    for kind in ("accounts", "accounts_public"):
+        parts.remove_from(parts_folder(plan, kind), lambda stem: _is_later(stem, checkpoints))
+    for path in parts_folder(plan, "rejects").glob("*.jsonl"):
+        if int(path.stem) >= numbers["number"]:
+            path.unlink()
+
+
+def _is_later(stem: str, checkpoints: Checkpoints) -> bool:
+    """Whether a part of the accounts came after the current checkpoint."""
+    number, first, shard = stem.partition("~")[0].split("-")
+    saved = checkpoints.read(f"account-{number}-{shard}")
+    return saved is None or int(first) > int(saved["accounted"])
