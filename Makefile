@@ -4,7 +4,7 @@ VENV ?= .venv
 PIP = $(VENV)/bin/pip --disable-pip-version-check
 CONSTRAINTS = -c constraints.txt
 
-.PHONY: demo test lint types bench docs clean
+.PHONY: demo test lint types bench docs experiments clean
 
 demo: $(VENV)/.core
 	$(VENV)/bin/penstock run configs/quickstart.yaml
@@ -24,6 +24,10 @@ bench: $(VENV)/.bench
 
 docs: $(VENV)/.core
 	$(VENV)/bin/python docs/generate.py
+
+# Every question of configs/experiments/ at its reduced size; in full: penstock experiment FILE --save docs/results
+experiments: $(VENV)/.plot
+	for file in configs/experiments/*.yaml; do $(VENV)/bin/penstock experiment $$file --reduced || exit 1; done
 
 clean:
 	rm -rf $(VENV) build *.egg-info
@@ -46,4 +50,8 @@ $(VENV)/.dev: setup.py constraints.txt | $(VENV)/bin/python
 
 $(VENV)/.bench: setup.py constraints.txt | $(VENV)/bin/python
 	$(PIP) install -q $(CONSTRAINTS) -e '.[bench]'
+	@touch $@ $(VENV)/.core
+
+$(VENV)/.plot: setup.py constraints.txt | $(VENV)/bin/python
+	$(PIP) install -q $(CONSTRAINTS) -e '.[plot]'
 	@touch $@ $(VENV)/.core

@@ -1,4 +1,4 @@
-"""Rewrite the generated parts of the documentation: the README's tables and the configuration reference.
+"""Rewrite the generated parts of the documentation: the README's tables, the configuration reference, results.
 
 ``python docs/generate.py`` rewrites them, ``python docs/generate.py --check`` fails where they are not current.
 """
@@ -34,9 +34,19 @@ def configuration() -> tuple[Path, str]:
     return path, with_reference(path.read_text(encoding="utf-8"))
 
 
+def experiments() -> tuple[Path, str]:
+    """The page of results, from the experiment files and the tables that full runs have left."""
+    from pipeline.experiments.page import experiments_page
+
+    return ROOT / "docs" / "experiments.md", experiments_page(
+        ROOT / "configs" / "experiments", ROOT / "docs" / "results"
+    )
+
+
 def main() -> int:
     """Write or check all generated parts."""
-    stale = [(path, text) for path, text in (readme(), configuration()) if path.read_text(encoding="utf-8") != text]
+    current = (readme(), configuration(), experiments())
+    stale = [(path, text) for path, text in current if not path.exists() or path.read_text(encoding="utf-8") != text]
     for path, text in stale:
         if "--check" in sys.argv[1:]:
             print(f"{path.relative_to(ROOT)} is not current; run: make docs")

@@ -131,7 +131,8 @@ def _box(axes: Any, figure: Figure, config: ExperimentConfig, results: pl.DataFr
             box.set(facecolor=_colour(i), alpha=0.6)
         boxes["boxes"][0].set_label(label)
     axes.set_xticks(np.arange(len(places)), [config.label(str(place)) for place in places])
-    axes.tick_params(axis="x", labelrotation=30 if len(places) > 4 else 0)
+    if len(places) > 4:
+        axes.set_xticks(axes.get_xticks(), axes.get_xticklabels(), rotation=30, ha="right", rotation_mode="anchor")
     _legend(axes, figure)
 
 

@@ -73,7 +73,7 @@ class Grid:
     Examples
     --------
     >>> from pipeline.configuration.reader import parse
-    >>> root, _ = parse("grid: {a: [1, 2], b.c: {from: 0, to: 1, count: 2}}\\nzip: {d: [3, 4], e: [x, y]}", "e.yaml")
+    >>> root, _ = parse("grid: {a: [1, 2], b.c: {from: 0, to: 1, step: 1}}\\nzip: {d: [3, 4], e: [x, y]}", "e.yaml")
     >>> grid = Grid(root)
     >>> [tuple(setting.values.values()) for setting in grid.settings()][:3], grid.columns
     ([(3, 'x', 1, 0), (3, 'x', 1, 1), (3, 'x', 2, 0)], ('d', 'e', 'a', 'b.c'))

@@ -2,25 +2,60 @@
 
 from __future__ import annotations
 
+import json
+import textwrap
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from pipeline import parts
 from pipeline.configuration.document import plain
 from pipeline.configuration.reader import parse
 from pipeline.configuration.run import read_text
-from pipeline.experiments.measures import MEASURES
 
 HEADER = """\
 # What the experiments show
 
-Written by `make docs` from `configs/experiments/` and the tables in `docs/results/`, which are the `summary.csv` and
-`expected.csv` of full runs. How to run one and how to read its file: [experiment_files.md](experiment_files.md).
-Numbers are means over seeds with their interval; **bold** is the best of its column.
+Written by `make docs` from `configs/experiments/` and the small tables in `docs/results/`, which full runs have left
+with `--save`. How to run one and what is in its file: [experiment_files.md](experiment_files.md).
+Numbers are means over seeds with their interval.
 """
 OWN = ("measure", "unit", "n", "mean", "low", "high", "standard_deviation", "minimum", "maximum")
 PROVENANCE = ("configuration", "inputs", "versions")
+#: Digits of a digest that a saved table keeps.
+SHORT = 16
+
+
+def save(folder: Path, results: Path) -> None:
+    """Copy what the page needs of a finished experiment: a small table, the claims, and where the numbers come from.
+
+    Parameters
+    ----------
+    folder
+        Of the experiment.
+    results
+        Where ``<name>.csv``, ``<name>-expected.csv`` and ``<name>.json`` go.
+    """
+    manifest = json.loads((folder / "experiment.json").read_text(encoding="utf-8"))
+    name, shown = manifest["name"], _shown(manifest["configuration"])
+    summary = pl.read_parquet(folder / "summary.parquet").filter(pl.col("measure").is_in(shown))
+    figures = [column for column, dtype in summary.schema.items() if dtype == pl.Float64 and column in OWN]
+    summary = summary.drop("versions", "inputs", "standard_deviation", "minimum", "maximum").with_columns(
+        pl.col("configuration").str.slice(0, SHORT),
+        *(pl.col(column).round_sig_figs(6) for column in figures if column in ("mean", "low", "high")),
+    )
+    with parts.whole(results / f"{name}.csv") as temporary:
+        summary.write_csv(temporary)
+    if (claims := folder / "expected.csv").exists():
+        with parts.whole(results / f"{name}-expected.csv") as temporary:
+            temporary.write_bytes(claims.read_bytes())
+    kept = {key: manifest[key] for key in ("inputs", "versions", "cells", "confidence")}
+    parts.write_json(results / f"{name}.json", kept | {"failed": len(manifest["failed"])})
+
+
+def _shown(experiment: dict[str, Any]) -> list[str]:
+    return list(experiment.get("tables") or experiment["measures"][:1])
 
 
 def experiments_page(configs: Path, results: Path) -> str:
@@ -31,7 +66,7 @@ def experiments_page(configs: Path, results: Path) -> str:
     configs
         Folder of the experiment files.
     results
-        Folder with ``<name>.csv`` and ``<name>-expected.csv``; an experiment without says that it was not run.
+        Folder that `save` has filled; an experiment without a table says that no full run is saved.
     """
     sections = [HEADER]
     for path in sorted(configs.glob("*.yaml")):
@@ -47,61 +82,57 @@ def _section(experiment: dict[str, Any], path: Path, results: Path) -> str:
     if experiment.get("setting"):
         lines += [_text(experiment["setting"]), ""]
     if experiment.get("conclusion"):
-        lines += [f"**What came out.** {_text(experiment['conclusion'])}", ""]
+        lines += [_text(f"**What came out.** {experiment['conclusion']}"), ""]
     lines += [f"File: [`{path.name}`](../configs/experiments/{path.name}).", ""]
     table = results / f"{name}.csv"
     if not table.exists():
         return "\n".join([*lines, "No full run is saved.", ""])
     summary = pl.read_csv(table)
     labels = experiment.get("labels") or {}
-    for measure in experiment.get("tables") or experiment["measures"][:1]:
-        lines += [*_table(summary, str(measure), labels), ""]
+    lines += _tables(summary, _shown(experiment), labels)
     claims = results / f"{name}-expected.csv"
     if claims.exists():
         lines += [*_claims(pl.read_csv(claims)), ""]
-    lines += [_provenance(summary), ""]
+    lines += [_provenance(summary, json.loads((results / f"{name}.json").read_text(encoding="utf-8"))), ""]
     return "\n".join(lines)
 
 
 def _text(value: Any) -> str:
-    return " ".join(str(value).split())
+    return textwrap.fill(" ".join(str(value).split()), 120, break_long_words=False, break_on_hyphens=False)
 
 
-def _table(summary: pl.DataFrame, measure: str, labels: dict[str, Any]) -> list[str]:
-    """One measure: the first thing that varies down, all others across."""
-    frame = summary.filter(pl.col("measure") == measure)
-    varied = [name for name in frame.columns if name not in OWN + PROVENANCE]
+def _tables(summary: pl.DataFrame, measures: list[str], labels: dict[str, Any]) -> list[str]:
+    """The first thing that varies down; all others across in a table a measure, or else the measures across."""
+    varied = [name for name in summary.columns if name not in OWN + PROVENANCE]
     down, across = varied[0], varied[1:]
-    rows = frame[down].unique(maintain_order=True).to_list()
-    columns = frame.select(across).unique(maintain_order=True).rows() if across else [()]
-    unit = f", {frame['unit'][0]}" if frame["unit"][0] and measure not in labels else ""
-    heads = [", ".join(f"{value}" for value in column) or "all" for column in columns]
+    cells = {(row["measure"], *(row[name] for name in varied)): row for row in summary.iter_rows(named=True)}
+    rows = summary[down].unique(maintain_order=True).to_list()
+    if not across:
+        columns = [(measure,) for measure in measures]
+        heads = [str(labels.get(measure, measure)) for measure in measures]
+        return [*_table(down, heads, rows, [[cells.get((*c, row)) for c in columns] for row in rows]), ""]
+    lines = []
+    settings = summary.select(across).unique(maintain_order=True).rows()
     names = ", ".join(str(labels.get(name, name)) for name in across)
-    lines = [
-        f"{labels.get(measure, measure)}{unit}" + (f", by {names}" if names else "") + ":",
-        "",
-        "| " + " | ".join([down, *heads]) + " |",
-        "|---" * (len(heads) + 1) + "|",
-    ]
-    cells = {(row[down], *(row[name] for name in across)): row for row in frame.iter_rows(named=True)}
-    best = [_best([cells.get((row, *column)) for row in rows], measure) for column in columns]
-    for row in rows:
-        texts = [_cell(cells.get((row, *column)), best[i]) for i, column in enumerate(columns)]
-        lines.append("| " + " | ".join([str(row), *texts]) + " |")
+    for measure in measures:
+        heads = [", ".join(map(str, setting)) for setting in settings]
+        found = [[cells.get((measure, row, *setting)) for setting in settings] for row in rows]
+        lines += [f"{labels.get(measure, measure)}, by {names}:", "", *_table(down, heads, rows, found), ""]
     return lines
 
 
-def _best(column: list[dict[str, Any] | None], measure: str) -> float | None:
-    higher = MEASURES[measure].higher_is_better if measure in MEASURES else None
-    means = [row["mean"] for row in column if row is not None and row["mean"] is not None]
-    return None if higher is None or not means else (max(means) if higher else min(means))
+def _table(down: str, heads: list[str], rows: list[Any], cells: list[list[dict[str, Any] | None]]) -> list[str]:
+    lines = ["| " + " | ".join([down, *heads]) + " |", "|---" * (len(heads) + 1) + "|"]
+    for row, found in zip(rows, cells):
+        lines.append("| " + " | ".join([str(row), *map(_cell, found)]) + " |")
+    return lines
 
 
-def _cell(row: dict[str, Any] | None, best: float | None) -> str:
+def _cell(row: dict[str, Any] | None) -> str:
     if row is None or row["mean"] is None:
         return ""
-    mean = f"**{row['mean']:.3g}**" if row["mean"] == best else f"{row['mean']:.3g}"
-    return mean if row["low"] is None else f"{mean} ± {row['mean'] - row['low']:.2g}"
+    mean = f"{row['mean']:,.0f}" if abs(row["mean"]) >= 1000 else f"{row['mean']:.3g}"
+    return mean if row["low"] is None or row["low"] == row["mean"] else f"{mean} ± {row['mean'] - row['low']:.2g}"
 
 
 def _claims(claims: pl.DataFrame) -> list[str]:
@@ -118,8 +149,12 @@ def _claims(claims: pl.DataFrame) -> list[str]:
     return lines
 
 
-def _provenance(summary: pl.DataFrame) -> str:
-    inputs = ", ".join(f"`{text[:12]}`" for text in summary["inputs"].unique(maintain_order=True).to_list())
-    versions = "; ".join(summary["versions"].unique(maintain_order=True).to_list())
-    seeds = summary["n"].max()
-    return f"{seeds} seeds; input digest {inputs}; {versions}. Every row of the CSV names its configuration's digest."
+def _provenance(summary: pl.DataFrame, kept: dict[str, Any]) -> str:
+    inputs = ", ".join(f"`{text[:SHORT]}`" for text in kept["inputs"])
+    versions = ", ".join(f"{name} {version}" for name, version in kept["versions"].items())
+    failed = f", of which {kept['failed']:,} failed" if kept["failed"] else ""
+    seeds = int(summary["n"].to_numpy().max())
+    return (
+        f"{kept['cells']:,} runs{failed}, {seeds} seeds, intervals at {kept['confidence']:.0%}; input digest {inputs}; "
+        f"{versions}. Every row of the CSV names its configuration's digest."
+    )

@@ -1,0 +1,180 @@
+"""What experiments leave: provenance, intervals, claims, figures and advice."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import yaml
+from experiment_cases import BASE, GRID, experiment_in, values
+
+from mechanisms.core.errors import ConfigError
+from pipeline.configuration.run import digest, load
+from pipeline.experiments.page import experiments_page, save
+from pipeline.experiments.runner import run_experiment
+from pipeline.run import run
+
+HAS_PLOTS = importlib.util.find_spec("matplotlib") is not None
+
+
+@pytest.fixture
+def experiment(tmp_path: Path):
+    return experiment_in(tmp_path)
+
+
+def test_every_number_says_where_it_comes_from(experiment, tmp_path: Path):
+    made = experiment()
+    table = values(run_experiment(made, tmp_path / "out", n_jobs=1).folder)
+    assert table.columns == [
+        *("variant", "mechanism[0].epsilon", "seed", "measure", "value", "unit"),
+        *("configuration", "inputs", "counts", "versions"),
+    ]
+    assert len(table) == 8 * 5
+    for cell, rows in zip(made.cells, table.partition_by(["variant", "mechanism[0].epsilon", "seed"])):
+        assert set(rows["configuration"]) == {digest(cell.config).hex()}
+        assert set(rows["seed"]) == {cell.seed}
+        assert rows.select("inputs", "counts", "versions").n_unique() == 1
+    assert "numpy" in table["versions"][0]
+    units = dict(table.select("measure", "unit").iter_rows())
+    assert units["mae"] == "people"
+    assert units["landmark_budget/period_loss"] == "nats"
+    other = values(run_experiment(experiment(GRID, "base.source.seed=2"), tmp_path / "other", n_jobs=1).folder)
+    assert set(other["inputs"]).isdisjoint(table["inputs"])
+
+
+def test_the_summary_is_mean_and_interval_over_seeds(experiment, tmp_path: Path):
+    folder = run_experiment(experiment(GRID, "seeds=4"), tmp_path / "out", n_jobs=1).folder
+    summary = pl.read_parquet(folder / "summary.parquet").filter(pl.col("measure") == "mae")
+    first = values(folder).filter(pl.col("measure") == "mae")["value"].to_numpy()[:4]
+    half = 3.182446305 * first.std(ddof=1) / 2  # Student's quantile with three degrees of freedom
+    assert summary["mean"][0] == pytest.approx(first.mean())
+    assert [summary["low"][0], summary["high"][0]] == pytest.approx([first.mean() - half, first.mean() + half])
+    assert summary["n"].to_list() == [4] * 4
+
+
+EXPECTED = """
+expected:
+  - says: nine times the budget, a smaller error
+    source: arithmetic
+    measure: mae
+    where: {variant: uniform, "mechanism[0].epsilon": 9}
+    over: {"mechanism[0].epsilon": 1}
+    at_most: 0.5
+  - {says: impossible, source: nobody, measure: mae, where: {variant: uniform}, at_most: -1}
+"""
+
+
+def test_claims_are_held_against_results_and_shown_in_the_documentation(experiment, tmp_path: Path):
+    folder = run_experiment(experiment(GRID + EXPECTED, "seeds=3"), tmp_path / "out", n_jobs=1).folder
+    table = pl.read_csv(folder / "expected.csv")
+    assert table["verdict"].to_list() == ["agrees", "differs"]
+    mae = values(folder).filter(pl.col("measure") == "mae", pl.col("variant") == "uniform")
+    sides = [mae.filter(pl.col("mechanism[0].epsilon") == e)["value"].to_numpy() for e in (9, 1)]
+    assert table["value"][0] == pytest.approx((sides[0] / sides[1]).mean())
+    save(folder, tmp_path)
+    configs = tmp_path / "configs"
+    configs.mkdir()
+    (configs / "e.yaml").write_text(GRID + EXPECTED)
+    (configs / "f.yaml").write_text(GRID.replace("name: e", "name: f"))
+    page = experiments_page(configs, tmp_path)
+    assert "## e\n\nwhich" in page
+    assert "| variant | 1 | 9 |" in page
+    assert "impossible; mae: uniform | nobody | ≤ -1 |" in page
+    assert "| **differs** |" in page
+    assert page.endswith("No full run is saved.\n")
+
+
+CHOOSE = """
+choose:
+  at_least: {pearson: 0.3}
+  at_most: {landmark_budget/period_loss: 20}
+"""
+
+
+@pytest.mark.skipif(not HAS_PLOTS, reason="matplotlib is not installed")
+def test_advice_names_the_best_setting_within_the_limits_and_writes_its_configuration(experiment, tmp_path: Path):
+    text = GRID.replace("[1, 9]", "[1, 9, 19]") + CHOOSE.replace("20", "10")
+    outcome = run_experiment(experiment(text), tmp_path / "out", n_jobs=1)
+    table = pl.read_csv(outcome.folder / "frontier.csv")
+    assert not table.filter(pl.col("mechanism[0].epsilon") == 19)["allowed"].any()
+    best = table.filter(pl.col("best")).row(0, named=True)
+    allowed = table.filter(pl.col("allowed"))
+    assert best["mean pearson"] == allowed["mean pearson"].max()
+    assert best["mean landmark_budget/period_loss"] <= 10
+    ready = load(outcome.folder / "best.yaml", [f"output.path={tmp_path / 'best'}"])
+    assert (
+        ready.mechanism[0].epsilon
+        == best["mechanism[0].epsilon"]
+        == outcome.manifest["choice"]["best"]["values"]["mechanism[0].epsilon"]
+    )
+    assert run(ready).exit_code == 0
+    assert (outcome.folder / "figures" / "frontier.svg").read_text().startswith("<?xml")
+
+
+@pytest.mark.skipif(not HAS_PLOTS, reason="matplotlib is not installed")
+def test_limits_that_nothing_keeps_give_no_advice(experiment, tmp_path: Path):
+    text = GRID + CHOOSE.replace("0.3", "0.9999")
+    outcome = run_experiment(experiment(text), tmp_path / "out", n_jobs=1)
+    assert outcome.manifest["choice"]["best"] is None
+    assert not (outcome.folder / "best.yaml").exists()
+
+
+FIGURES = """
+figures:
+  - {file: line.svg, type: line, x: "mechanism[0].epsilon", y: mae, by: variant, log_x: true, title: "<b> & more"}
+  - {file: scatter.png, type: scatter, x: landmark_budget/period_loss, y: mae, by: variant}
+  - {file: box.svg, type: box, x: variant, y: mae, where: {"mechanism[0].epsilon": 9}}
+  - {file: heat.svg, type: heat_map, x: "mechanism[0].epsilon", y: variant, value: mae}
+"""
+
+
+@pytest.mark.skipif(not HAS_PLOTS, reason="matplotlib is not installed")
+def test_figures_show_what_is_asked_for_and_are_the_same_every_time(experiment, tmp_path: Path):
+    from xml.etree import ElementTree
+
+    outcome = run_experiment(experiment(GRID + FIGURES), tmp_path / "out", n_jobs=1)
+    written = [one["file"] for one in outcome.manifest["figures"]]
+    assert written == ["figures/line.svg", "figures/scatter.png", "figures/box.svg", "figures/heat.svg"]
+    line = (outcome.folder / "figures/line.svg").read_text()
+    assert {"uniform", "adaptive", "mae (people)", "<b> & more"} <= set(ElementTree.fromstring(line).itertext())
+    assert (outcome.folder / "figures/scatter.png").read_bytes()[:4] == b"\x89PNG"
+    again = run_experiment(experiment(GRID + FIGURES), tmp_path / "out", n_jobs=1)
+    assert (again.folder / "figures/line.svg").read_text() == line
+
+
+def test_a_missing_plotting_library_is_told_before_anything_runs(experiment, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"penstock\[plot\]"):
+        run_experiment(experiment(GRID + FIGURES), tmp_path / "out", n_jobs=1)
+    assert not (tmp_path / "out").exists()
+
+
+def test_attacks_and_other_functions_are_measures(experiment, tmp_path: Path, monkeypatch):
+    (tmp_path / "own_attack.py").write_text(
+        "def advantage(cell):\n    return cell.released.shape[1] + cell.seed / 10\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    text = GRID.replace("measures: [", "measures: [own_attack:advantage, ")
+    table = values(run_experiment(experiment(text), tmp_path / "out", n_jobs=1).folder)
+    found = table.filter(pl.col("measure") == "own_attack:advantage").sort("seed")["value"].unique().to_list()
+    assert np.allclose(sorted(found), [24.1, 24.2])
+
+
+def test_the_command_line(experiment, tmp_path: Path, capsys):
+    from pipeline.cli import main
+
+    (tmp_path / "base.yaml").write_text(BASE)
+    (tmp_path / "e.yaml").write_text(GRID + "reduced: {seeds: 1}\n")
+    words = ["experiment", str(tmp_path / "e.yaml"), "--out", str(tmp_path / "out"), "--jobs", "1", "--reduced"]
+    assert main(words) == 0
+    assert "4: 4 done (0 of them before), 0 failed; 1 counts made" in capsys.readouterr().out
+    assert main([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["resumed"] == 4
+    assert main([*words, "--set", "measures=[mea]"]) == 2
+    assert "measures" in capsys.readouterr().err
+    assert main([*words[:-3], "--jobs", "0"]) == 2
+    assert yaml.safe_load((tmp_path / "out" / "experiment.json").read_text())["name"] == "e"
