@@ -1,0 +1,230 @@
+"""Membership: how well an adversary who learns with every window tells whether somebody is in the counts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from accountants.core.accountant import Accountant, AccountingFacts, AccountRow, Rows
+from accountants.core.charges import pure_epsilon
+from accountants.core.training import Training
+from accountants.inference.prior import chain_prior
+from accountants.inference.sections import Line
+from accountants.online_attack.areas import area_under_curve, auc_interval
+from accountants.online_attack.groups import Groups, draw_groups
+from accountants.online_attack.learner import learn, logits, start_learner
+from mechanisms.core.chain import Chain
+from mechanisms.core.errors import ParameterError, UnsupportedEvent
+from mechanisms.core.facts import Facts
+from mechanisms.core.mechanism import Mechanism
+from mechanisms.core.noise import NoiseKey, NoiseSource
+from mechanisms.core.parameters import parameter
+from mechanisms.core.release import Release
+from mechanisms.core.state import State
+from mechanisms.core.window import Window
+
+__all__ = ["Membership"]
+
+CONFIDENCE = 0.95
+UNIT = "area under the curve"
+
+
+@dataclass(frozen=True, eq=False)
+class Game:
+    """What stays the same from window to window."""
+
+    groups: tuple[Groups, ...]
+    mechanism: Mechanism
+    facts: Facts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Membership(Accountant):
+    """Attack the run's mechanism with an adversary who learns with every window.
+
+    Parameters
+    ----------
+    windows
+        First windows of the run, those that are attacked; where people are in them is known from the training part.
+    targets, samples
+        How many people are attacked, and groups for each, half with the target; four fifths are learned from.
+    known, group_size
+        People whose cells the adversary of each target knows, and how many of them make a group; unset: half.
+    people
+        In place of the run's: made-up people who walk on a line of cells, for a look before there is data.
+    rate
+        Learning rate.
+    seed
+        Of targets, groups and the noise of their releases.
+
+    **Privacy.** No guarantee is given: it is measured what an attack achieves, and a better one may achieve more. Unit:
+    one person's membership in a group, against an adversary who knows the cells of the group's candidates and the
+    mechanism, which she runs on groups of her own. She looks at every cell and at the one where the target is, each
+    less its mean over the groups she learns from (Pyrgelis, Troncoso, De Cristofaro 2020, prior 1, with an online
+    learner in place of principal components). The run's own releases are not attacked: nobody knows their true answer
+    for sure but whom it is about.
+
+    Rows, for the operator only: ``window_auc``, from the releases of one window alone, and ``membership_auc``, from the
+    sum of all evidence up to it, with 95 % intervals over the challenges; ½ is guessing, 1 always right. People count
+    in one cell a window, the one that training keeps. Refused: overlapping windows, and steps on events or mechanisms
+    over blocks, for which ``penstock attack`` is made. O(targets·samples·(known + n_cells)) time a window, state
+    O(targets·(n_cells + samples)) and that of the mechanism for each group.
+
+    Examples
+    --------
+    >>> from mechanisms import get
+    >>> accountant = Membership(people=Line(n=4), windows=2, targets=1)
+    >>> model, state = accountant.start(AccountingFacts(n_cells=4, mechanism=get("raw")()))
+    >>> release, window = Release(window=1, values=np.zeros(4), charge=()), Window(index=1, start=0, end=1)
+    >>> rows, state = accountant.charge(release, window, {}, model, state)
+    >>> [row.name for row in rows]
+    ['window_auc', 'membership_auc']
+    """
+
+    windows: int = parameter(168, doc="first windows of the run that are attacked", at_least=1)
+    targets: int = parameter(10, doc="people attacked", at_least=1)
+    samples: int = parameter(400, doc="groups for each of them", at_least=20)
+    known: int = parameter(100, doc="people whose cells an adversary knows", at_least=2)
+    group_size: int | None = parameter(None, doc="people in a group; unset: half of the known", at_least=1)
+    people: Line | None = parameter(None, doc="made-up people on a line of cells, in place of the run's")
+    rate: float = parameter(0.01, doc="learning rate", above=0)
+    seed: int = parameter(0, doc="seed of targets, groups and their noise", at_least=0)
+
+    @classmethod
+    def examples(cls) -> tuple[Membership, ...]:
+        """Two targets among made-up people on five cells."""
+        return (cls(people=Line(n=5, tau=0.3), windows=24, targets=2, samples=40, known=20),)
+
+    @property
+    def public(self) -> bool:
+        """Never: the rows tell of people."""
+        return False
+
+    @property
+    def training_windows(self) -> int | None:
+        """Those that are attacked, unless people are made up."""
+        return None if self.people else self.windows
+
+    def prepare(self, training: Training | None) -> Mapping[str, Any]:
+        """Draw targets and groups."""
+        if training is None:
+            training = self._made_up()
+        sizes = {"n_targets": self.targets, "n_known": self.known, "n_samples": self.samples}
+        return {"groups": draw_groups(training, **sizes, group_size=self.group_size, seed=self.seed)}
+
+    def _made_up(self) -> Training:
+        if self.people is None:
+            raise ParameterError("people", None, "given where there is no training part")
+        prior = chain_prior(self.people.n, self.people.tau)
+        trajectories = prior.sample(2 * self.known, self.windows, np.random.default_rng(self.seed))
+        users = np.arange(len(trajectories))[:, None]
+        return Training(trajectories=trajectories, users=users, n_cells=self.people.n)
+
+    def shards(self, prepared: Mapping[str, Any] | None) -> tuple[Mapping[str, Any] | None, ...]:
+        """One target each: none depends on another."""
+        return tuple({"groups": (groups,)} for groups in (prepared or self.prepare(None))["groups"])
+
+    def start(self, facts: AccountingFacts) -> tuple[Game, State]:
+        """Nothing learned yet."""
+        if self.people is not None and self.people.n != facts.n_cells:
+            raise ParameterError("people.n", self.people.n, f"{facts.n_cells}, the cells of the run")
+        groups = (facts.training or self.prepare(None))["groups"]
+        own = Facts(
+            n_cells=facts.n_cells,
+            max_cells=facts.max_cells,
+            max_windows=facts.max_windows,
+            max_block_cells=facts.max_block_cells,
+            n_windows=facts.n_windows,
+            n_replicas=self.samples,
+        )
+        game = Game(groups, _mechanism(facts), own)
+        state: State = {}
+        for one in groups:
+            state |= _named(one, "mechanism", game.mechanism.start(own))
+            state |= _named(one, "learner", start_learner(facts.n_cells + 1))
+            state |= _named(one, "evidence", {"sum": np.zeros(self.samples - one.n_train), "window": np.asarray(0)})
+        return game, state
+
+    def charge(
+        self, release: Release, window: Window, private: Mapping[str, Any], model: Game, state: State
+    ) -> tuple[Rows, State]:
+        """Release the same window of every group, learn from most of them, and judge the others."""
+        pure_epsilon(release.charge)  # refuses the unknown
+        rows: Rows = []
+        for groups in model.groups:
+            if window.index <= groups.n_windows:
+                made, new = self._attack(groups, window, model, state)
+                rows, state = rows + made, state | new
+        return rows, state
+
+    def _attack(self, groups: Groups, window: Window, model: Game, state: State) -> tuple[Rows, State]:
+        inner, learner, evidence = (_part(groups, name, state) for name in ("mechanism", "learner", "evidence"))
+        counts = groups.counts(window.index, model.facts.n_cells)
+        key = NoiseKey.from_seed(self.seed)
+        source = NoiseSource(key, configuration=b"membership", stream=f"target {groups.subject}")
+        noise = source.at(window.start, window.end, "step", counts, inner, self.samples)
+        made, inner = model.mechanism.step(window, counts, inner, noise)
+        values = np.nan_to_num(np.asarray(made[0].values, np.float64))  # what no sensor publishes tells nothing
+        features = groups.features(np.broadcast_to(values, counts.shape), window.index)
+        learner = learn(features[: groups.n_train], groups.labels[: groups.n_train], self.rate, learner)
+        alone = logits(features[groups.n_train :], learner)
+        total = evidence["sum"] + alone
+        rows = [
+            _row(groups, window.index, "window_auc", alone),
+            _row(groups, window.index, "membership_auc", total),
+        ]
+        told = {"sum": total, "window": np.asarray(window.index)}
+        named = _named(groups, "mechanism", inner) | _named(groups, "learner", learner)
+        return rows, named | _named(groups, "evidence", told)
+
+    def finish(self, model: Game, state: State) -> Rows:
+        """What all evidence of the run told."""
+        rows = []
+        for groups in model.groups:
+            evidence = _part(groups, "evidence", state)
+            if evidence["window"]:
+                rows.append(_row(groups, None, "membership_auc", evidence["sum"]))
+        return rows
+
+    def summary(self, model: Game, state: State) -> dict[str, Any]:
+        """How well each target was told so far."""
+        areas = {f"target {one.subject}": _area(one, _part(one, "evidence", state)["sum"]) for one in model.groups}
+        return {"membership_auc": areas, "samples": self.samples}
+
+
+def _mechanism(facts: AccountingFacts) -> Mechanism:
+    """What the run releases through, post-processing included."""
+    if facts.overlapping:
+        raise UnsupportedEvent("membership: windows overlap, so one moment is in more than one release")
+    steps = facts.steps or (() if facts.mechanism is None else (facts.mechanism,))
+    chain = Chain.of(steps)
+    if chain.reshapes or chain.unit_windows > 1:
+        raise UnsupportedEvent(
+            "membership: steps on events and blocks of windows are not followed window by window; use penstock attack"
+        )
+    return chain.reader if chain.simple else chain
+
+
+def _area(groups: Groups, scores: Any) -> float:
+    return area_under_curve(groups.labels[groups.n_train :], scores)
+
+
+def _row(groups: Groups, window: int | None, name: str, scores: Any) -> AccountRow:
+    area, hidden = _area(groups, scores), groups.labels[groups.n_train :]
+    low, high = auc_interval(area, int(hidden.sum()), int((~hidden).sum()), CONFIDENCE)
+    n_known, size = groups.members.shape[1], int(groups.members[0].sum())
+    against = f"groups of {size} out of {n_known} known people, with the target against without"
+    low, high = min(low, area), max(high, area)  # rounding may put a limit beyond an area of 0 or 1
+    return AccountRow(f"target {groups.subject}", window, name, area, low, high, unit=UNIT, adjacency=against)
+
+
+def _named(groups: Groups, prefix: str, state: State) -> State:
+    return {f"{groups.subject}.{prefix}.{name}": value for name, value in state.items()}
+
+
+def _part(groups: Groups, prefix: str, state: State) -> State:
+    start = f"{groups.subject}.{prefix}."
+    return {name.removeprefix(start): value for name, value in state.items() if name.startswith(start)}

@@ -1,0 +1,1 @@
+"""Membership attacks that learn while releases go by."""
