@@ -91,20 +91,20 @@ def test_claims_are_held_against_results_and_shown_in_the_documentation(experime
 CHOOSE = """
 choose:
   at_least: {pearson: 0.3}
-  at_most: {landmark_budget/period_loss: 20}
+  at_most: {epsilon_stated: 20}
 """
 
 
 @pytest.mark.skipif(not HAS_PLOTS, reason="matplotlib is not installed")
 def test_advice_names_the_best_setting_within_the_limits_and_writes_its_configuration(experiment, tmp_path: Path):
-    text = GRID.replace("[1, 9]", "[1, 9, 19]") + CHOOSE.replace("20", "10")
+    text = GRID.replace("[1, 9]", "[1, 9, 19]").replace("[mae", "[epsilon_stated, mae") + CHOOSE.replace("20", "10")
     outcome = run_experiment(experiment(text), tmp_path / "out", n_jobs=1)
     table = pl.read_csv(outcome.folder / "frontier.csv")
     assert not table.filter(pl.col("mechanism[0].epsilon") == 19)["allowed"].any()
     best = table.filter(pl.col("best")).row(0, named=True)
     allowed = table.filter(pl.col("allowed"))
     assert best["mean pearson"] == allowed["mean pearson"].max()
-    assert best["mean landmark_budget/period_loss"] <= 10
+    assert best["mean epsilon_stated"] == best["mechanism[0].epsilon"] <= 10
     ready = load(outcome.folder / "best.yaml", [f"output.path={tmp_path / 'best'}"])
     assert (
         ready.mechanism[0].epsilon
@@ -117,7 +117,7 @@ def test_advice_names_the_best_setting_within_the_limits_and_writes_its_configur
 
 @pytest.mark.skipif(not HAS_PLOTS, reason="matplotlib is not installed")
 def test_limits_that_nothing_keeps_give_no_advice(experiment, tmp_path: Path):
-    text = GRID + CHOOSE.replace("0.3", "0.9999")
+    text = GRID.replace("[mae", "[epsilon_stated, mae") + CHOOSE.replace("0.3", "0.9999")
     outcome = run_experiment(experiment(text), tmp_path / "out", n_jobs=1)
     assert outcome.manifest["choice"]["best"] is None
     assert not (outcome.folder / "best.yaml").exists()

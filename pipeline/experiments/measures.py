@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from accountants.core.accountant import ACCOUNTANTS, AccountRow
 from accountants.core.charges import pure_epsilon
 from evaluation.utility import METRICS
+from mechanisms.core.budget_schedule import BudgetSchedule
 from mechanisms.core.errors import DataError, ParameterError
 from mechanisms.core.event import Block
 from mechanisms.core.release import Release
@@ -116,10 +117,19 @@ def _epsilon_in(n_windows: int) -> Measure:
     return Measure(name, compute, "nats", higher_is_better=False)
 
 
+def _epsilon_stated(cell: CellRun) -> float:
+    """The ε that a schedule guarantees for its own unit, whatever this run happened to spend."""
+    schedules = [step for step in cell.plan.config.mechanism if isinstance(step, BudgetSchedule)]
+    if len(schedules) != 1:
+        raise DataError("measure epsilon_stated: needs a landmark or w-event mechanism; use figures of the books")
+    return float(schedules[0].epsilon)
+
+
 #: Every measure that has a short name; further ones are entered here or named as ``module:function``.
 MEASURES: dict[str, Measure] = {
     **{name: _utility(name) for name in METRICS},
     **{one.name: one for one in map(_share, ("published", "repeated", "suppressed"))},
+    "epsilon_stated": Measure("epsilon_stated", _epsilon_stated, "nats", higher_is_better=False),
     "epsilon_sum": Measure("epsilon_sum", _epsilon, "nats", higher_is_better=False),
 }
 
