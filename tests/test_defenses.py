@@ -138,6 +138,7 @@ def test_a_random_guess_is_worth_nothing():
     guess = random_guess(truth.T, 1).T
     assert guess.min() == 0
     assert guess.max() <= truth.max()
+    assert random_guess(truth.T, 1, largest=500).max() == 500
     assert abs(METRICS["pearson"].scores(truth, guess)[1].mean()) < 0.05
     assert abs(METRICS["hotspot_f1"].scores(truth, guess)[1].mean() - 0.1) < 0.05
 
