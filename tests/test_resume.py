@@ -1,0 +1,214 @@
+"""A run that is killed at any moment and continued ends like one that was left alone."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from mechanisms.core.errors import ConfigError, DataError
+from mechanisms.core.noise import new_key_file
+from pipeline import feed
+from pipeline.configuration.run import loads
+from pipeline.ledger import Ledger
+from pipeline.run import INTERRUPTED, run
+
+START = datetime(2024, 1, 1, tzinfo=UTC)
+N_WINDOWS = 36
+
+
+def write_events(path: Path, n: int = 4000, seed: int = 0) -> None:
+    """Events in about the order of time, up to 20 minutes late, some rows unreadable."""
+    rng = random.Random(seed)
+    moments = sorted((minute + rng.uniform(0, 20), minute) for minute in (rng.uniform(-5, 370) for _ in range(n)))
+    rows = [
+        f"user{rng.randrange(40)},{(START + timedelta(minutes=m)).isoformat()},{rng.choice('abcz')}" for _, m in moments
+    ]
+    rows[100::500] = ["nobody,yesterday,a"] * len(rows[100::500])
+    path.write_text("\n".join(["user,time,place", *rows]) + "\n")
+
+
+def sections(folder: Path, stream: bool, deployment: bool = False) -> dict:
+    source = {
+        "type": "csv",
+        "path": str(folder / "events.csv"),
+        "columns": {"user": "user", "time": "time", "place": "place"},
+        "from": "2024-01-01T00:00:00Z",
+        "until": "2024-01-01T06:00:00Z",
+        "block_rows": 150,
+    }
+    if stream:
+        source = {"type": "stream", "of": source, "order": "arrival", "checkpoint": "150ms"}
+    secret = {"mode": "deployment", "noise_key": str(folder / "key")} if deployment else {"seed": 3}
+    return secret | {
+        "name": "killed",
+        "source": source,
+        "space": {"type": "places", "list": ["a", "b", "c"], "elsewhere": False},
+        "windows": {"type": "fixed", "size": "10m", "allowed_lateness": "5m"},
+        "bounding": {"max_cells": 2},
+        "landmarks": {"windows": [2, 14, 30]},
+        "mechanism": {"type": "landmark_uniform", "epsilon": 4.0, "noise": "discrete_laplace"},
+        "accountants": [{"type": "landmark_budget"}, {"type": "composition"}],
+        "output": {"path": str(folder / "out"), "report": False},
+    }
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_events(tmp_path / "events.csv")
+    new_key_file(tmp_path / "key")
+    return tmp_path
+
+
+def configured(value: dict):
+    return loads(json.dumps(value))
+
+
+def outputs(folder: Path) -> dict[str, bytes]:
+    names = ["public/releases.parquet", "public/accounts.parquet", "operator/rejects.jsonl", "operator/truth.parquet"]
+    return {name: (folder / name).read_bytes() for name in names if (folder / name).exists()}
+
+
+#: Runs a configuration and kills the process at its n-th durable write, before or after it.
+KILLED = """
+import json, os, signal, sys
+
+config, folder, resume, fatal, after = json.loads(sys.argv[1])
+n_writes = 0
+
+def deadly(write):
+    def patched(*arguments, **options):
+        global n_writes
+        n_writes += 1
+        if n_writes == fatal and not after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = write(*arguments, **options)
+        if n_writes == fatal:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+    return patched
+
+os.replace, os.fsync = deadly(os.replace), deadly(os.fsync)
+
+from pipeline.configuration.run import load
+from pipeline.run import run
+
+sys.exit(run(load(config), folder, resume=resume).exit_code)
+"""
+
+
+def start(value: dict, folder: Path, *, resume: bool, fatal: int = 0, after: bool = False) -> int:
+    """Exit code of a run in a process of its own, which is killed at a write if ``fatal`` says which."""
+    config = folder / "run.yaml"
+    config.write_text(json.dumps(value))
+    words = json.dumps([str(config), str(folder / "out"), resume, fatal, after])
+    done = subprocess.run([sys.executable, "-c", KILLED, words], capture_output=True, text=True, timeout=300)
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr
+    return done.returncode
+
+
+def check_killed_often(folder: Path, value: dict, n_kills: int, seed: int) -> None:
+    """Kill a run and those that continue it at random writes; then let one finish, again and again."""
+    alone = run(configured(value), folder / "alone")
+    rng, out = random.Random(seed), folder / "out"
+    kills, most = 0, 450 if value["source"]["type"] == "stream" else 20  # about as many writes as there are
+    while kills < n_kills:
+        resume = (out / "operator" / "run.json").exists()
+        code = start(value, folder, resume=resume, fatal=rng.randint(1, most), after=rng.random() < 0.5)
+        kills += code != 0
+        if code == 0:
+            compare(alone, out)
+            shutil.rmtree(out)
+    assert start(value, folder, resume=(out / "operator" / "run.json").exists()) == 0
+    compare(alone, out)
+
+
+def compare(alone, out: Path) -> None:
+    assert outputs(out) == outputs(alone.folder)
+    manifest = json.loads((out / "operator" / "manifest.json").read_text())
+    assert manifest["rows"] == alone.manifest["rows"]
+    charges = list(Ledger(out / "operator" / "ledger"))
+    assert [charge.window for charge in charges] == list(range(1, N_WINDOWS + 1))
+    assert charges == list(Ledger(alone.folder / "operator" / "ledger"))
+    assert not list(out.rglob("*.tmp"))
+    assert not (out / "operator" / "checkpoint").exists()
+
+
+@pytest.mark.parametrize(
+    ("stream", "deployment", "n_kills"), [(True, False, 2), (True, True, 1), (False, False, 1), (False, True, 1)]
+)
+def test_killed_runs_end_like_others(folder, stream, deployment, n_kills):
+    check_killed_often(folder, sections(folder, stream, deployment), n_kills, seed=n_kills)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("stream", "deployment", "n_kills"), [(True, False, 50), (True, True, 20), (False, False, 15), (False, True, 15)]
+)
+def test_runs_that_are_killed_a_hundred_times(folder, stream, deployment, n_kills):
+    check_killed_often(folder, sections(folder, stream, deployment), n_kills, seed=7)
+
+
+def test_a_finished_run_is_not_run_again(folder):
+    value = sections(folder, stream=False)
+    first = run(configured(value))
+    before = {path: path.stat().st_mtime_ns for path in first.folder.rglob("*") if path.is_file()}
+    assert run(configured(value), resume=True).exit_code == 0
+    assert before == {path: path.stat().st_mtime_ns for path in first.folder.rglob("*") if path.is_file()}
+
+
+def test_only_the_same_configuration_is_continued(folder):
+    value = sections(folder, stream=False)
+    with pytest.raises(ConfigError, match="holds no run to continue"):
+        run(configured(value), resume=True)
+    run(configured(value))
+    with pytest.raises(ConfigError, match="has another configuration"):
+        run(configured(value | {"seed": 4}), resume=True)
+    with pytest.raises(ConfigError, match="has another configuration"):
+        run(configured(value | {"accountants": []}), resume=True)
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "finite"])
+def test_changed_input_is_noticed_before_anything_is_charged(folder, stream):
+    value = sections(folder, stream)
+    if stream:
+        value["source"] |= {"checkpoint": "1h"}
+    out = folder / "out"
+    assert start(value, folder, resume=False, fatal=60 if stream else 9) != 0
+    charges = list(Ledger(out / "operator" / "ledger"))
+    assert charges
+    write_events(folder / "events.csv", seed=1)
+    with pytest.raises(DataError, match="is not what it was when the window was released"):
+        run(configured(value), resume=True)
+    assert list(Ledger(out / "operator" / "ledger")) == charges
+
+
+def test_an_interrupted_stream_goes_on_where_it_stopped(folder, monkeypatch):
+    value = sections(folder, stream=True)
+    alone = run(configured(value), folder / "alone")
+    used, feeds = feed.Feed.used, []
+
+    def stop_at_the_fifth(self, number):
+        used(self, number)
+        feeds.append(number)
+        if number == 4:
+            self.stop()
+
+    monkeypatch.setattr(feed.Feed, "used", stop_at_the_fifth)
+    first = run(configured(value))
+    assert first.exit_code == INTERRUPTED
+    released = pl.read_parquet(first.folder / "public" / "releases.parquet")["window"].unique().sort().to_list()
+    assert released == list(range(1, len(released) + 1))
+    assert 0 < len(released) < N_WINDOWS
+    assert first.manifest["rows"]["rows"] < alone.manifest["rows"]["rows"]
+    assert run(configured(value), resume=True).exit_code == 0
+    assert feeds == list(range(len(feeds)))  # no slice was counted twice
+    compare(alone, first.folder)
