@@ -1,0 +1,91 @@
+"""An endless stream takes no more memory in its last window than in its hundredth."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+from pipeline import feed
+from pipeline.configuration.run import loads
+from pipeline.run import INTERRUPTED, run
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def resident() -> int:
+    """Bytes of memory that this process holds."""
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * PAGE
+
+
+def endless(folder, n_users: int, events_per_hour: float = 1.0, window: str = "1h") -> dict:
+    return {
+        "name": "endless",
+        "seed": 3,
+        "source": {
+            "type": "stream",
+            "of": {"type": "synthetic", "n_users": n_users, "endless": True, "events_per_hour": events_per_hour},
+            "checkpoint": "5s",
+        },
+        "space": {
+            "type": "grid",
+            **{"south": 37.74, "north": 37.82, "west": -122.47, "east": -122.37, "rows": 5, "columns": 5},
+        },
+        "windows": {"type": "fixed", "size": window},
+        "landmarks": {"recurring": ["07:00-09:00"], "max_per_period": 2},
+        "budget_period": "1d",
+        "mechanism": {"type": "landmark_uniform", "epsilon": 1.0},
+        "accountants": [{"type": "landmark_budget"}],
+        "output": {"path": str(folder / "out"), "report": False, "truth": False},
+    }
+
+
+def watch(monkeypatch, value: dict, n_windows: int) -> dict[str, np.ndarray]:
+    """Run until so many windows are due; memory and state once in a while."""
+    figures: dict[str, list[float]] = {"windows": [], "events": [], "memory": [], "state": [], "files": []}
+    n_events = 0
+    advance = feed.Feed._advance
+    used = feed.Feed.used
+
+    def count(self, number):
+        nonlocal n_events
+        n_events += self._slices[number].block.n_rows if number in self._slices else 0
+        used(self, number)
+
+    def look(self, closed):
+        last = figures["windows"][-1] if figures["windows"] else 0
+        if closed >= last + n_windows / 100:
+            figures["windows"].append(closed)
+            figures["events"].append(n_events)
+            figures["memory"].append(resident())
+            pieces = [p.stat().st_size for p in self.checkpoints.folder.rglob("*") if p.is_file()]
+            figures["state"].append(sum(pieces))
+            parts = list((self.plan.folder / "public" / "parts").rglob("*.parquet"))
+            figures["files"].append(len(parts))
+        if closed >= n_windows:
+            self.stop()
+        yield from advance(self, closed)
+
+    monkeypatch.setattr(feed.Feed, "_advance", look)
+    monkeypatch.setattr(feed.Feed, "used", count)
+    assert run(loads(json.dumps(value))).exit_code == INTERRUPTED
+    return {name: np.array(values) for name, values in figures.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("n_users", "events_per_hour", "n_windows"),
+    [(100, 1.0, 20_000), (100_000, 5.0, 200)],
+    ids=["20,000 windows", "100 million events"],
+)
+def test_memory_and_state_stay_flat(tmp_path, monkeypatch, n_users, events_per_hour, n_windows):
+    found = watch(monkeypatch, endless(tmp_path, n_users, events_per_hour), n_windows)
+    middle = len(found["memory"]) // 2
+    early, late = found["memory"][10:middle].max(), found["memory"][middle:].max()
+    print({name: values[[10, middle, -1]].tolist() for name, values in found.items()})
+    assert late < 1.15 * early
+    assert found["state"][middle:].max() < 1.5 * found["state"][10:middle].max()
+    assert found["files"].max() < 1000
