@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -137,7 +137,7 @@ class Feed:
             yield from self._advance(n_windows)
         yield self._mark()
 
-    def _next(self) -> Iterator[Any]:
+    def _next(self) -> Generator[Any, None, Slice | None]:
         """The next slice when its time has come and there is room for it; None at the end and when stopped."""
         piece: Slice | None = None
         while not self._stopping.is_set():

@@ -162,7 +162,8 @@ def _sorted(source: Source, plan: Plan, spool: Path, first: int) -> Iterator[tup
 
 def _share_out(source: Source, spool: Path, begin: int, width: int) -> tuple[pl.DataFrame | None, tuple[Reject, ...]]:
     """Write every block's rows to the pieces they belong to; give the columns, and all rejects."""
-    empty, rejects, number = None, [], 0
+    empty, number = None, 0
+    rejects: list[Reject] = []
     for span in source.spans():
         for block in source.read(span):
             empty = block.frame.clear()
