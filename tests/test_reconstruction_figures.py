@@ -1,0 +1,112 @@
+"""The paper's figures as tables: bounds above attacks, the paper's own formulas, and nobody's own row."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from accountants.reconstruction import chain_prior, success_upper_bound
+from evaluation.reconstruction_bounds import ATTACKS, BOUNDS, paper_bounds
+from evaluation.reconstruction_figures import (
+    SIGMAS,
+    chain_table,
+    gaps_to_best_attack,
+    noise_sweep,
+    real_tables,
+    sweeps,
+)
+from evaluation.reconstruction_people import PREPARATIONS, people
+
+
+def test_the_sweeps_are_the_papers():
+    names = [name for name, *_ in sweeps()]
+    assert {name: names.count(name) for name in names} == {
+        "locations": 5,
+        "right windows": 10,
+        "windows, half of them right": 10,
+        "windows, two of them right": 10,
+    }
+    for name, at, prior, n_steps, tolerance, sigma in sweeps():
+        assert sigma is None
+        if name != "locations":
+            assert prior.n_locations == 100
+        if name == "right windows":
+            assert n_steps - tolerance == at
+    assert [sigma for *_, sigma in noise_sweep()] == [None, *SIGMAS]
+
+
+@pytest.mark.parametrize("sigma", [None, 1.0])
+def test_no_attack_beats_a_bound(sigma):
+    settings = [("locations", 8.0, chain_prior(8, 0.1), 4, s, sigma) for s in (0, 2)]
+    settings = [(f"{name} {s}", *rest) for s, (name, *rest) in zip((0, 2), settings)]
+    table = chain_table(settings, n_draws=2, n_trajectories=400, n_samples=200)
+    assert table.filter(pl.col("kind") == "attack")["quantity"].unique().sort().to_list() == sorted(ATTACKS)
+    for (sweep,), part in table.partition_by("sweep", as_dict=True).items():
+        attacked = part.filter(pl.col("kind") == "attack")["low"].max()
+        bounds = dict(part.filter(pl.col("kind") == "bound").select("quantity", "mean").iter_rows())
+        assert set(BOUNDS) | {"paper_loose", "paper_tight", "best"} == set(bounds), sweep
+        assert min(bounds.values()) >= attacked
+        assert bounds["tight"] <= bounds["paper_tight"] * (1 + 1e-9)
+        assert bounds["best"] == pytest.approx(min(bounds.values()))
+    ratios = gaps_to_best_attack(table)
+    assert ratios["ratio"].min() > 0.9
+    assert ratios.height == table.filter(pl.col("kind") == "bound").height
+
+
+def test_the_papers_tight_bound_solves_its_inequality():
+    prior, sensors = chain_prior(30, 0.1), [{3}, {9}, {20}, {11}, {3}]
+    for sigma in (None, 0.5, 4.0):
+        p = paper_bounds(prior, sensors, 1, sigma)["paper_tight"]
+        ours = success_upper_bound(prior, sensors, 1, "gaussian" if sigma else None, sigma, bound="tight", ball="paper")
+        assert p >= ours * (1 - 1e-9)
+        assert 0 < p < 1
+    # a noisy bound of the paper can exceed its raw one; ours cannot
+    little = paper_bounds(prior, sensors, 1, 0.05)["paper_tight"]
+    assert little >= paper_bounds(prior, sensors, 1)["paper_tight"]
+
+
+def made_up(folder: Path) -> Path:
+    """Check-ins of 14 people in Gowalla's format over 280 days, each mostly at one place."""
+    rng = np.random.default_rng(1)
+    days = np.arange(0, 280, 4)
+    lines = []
+    for user in range(14):
+        for day in days:
+            place = user % 3 if rng.random() < 0.8 else int(rng.integers(6))
+            time = np.datetime64("2010-01-01T12:00:00") + np.timedelta64(int(day), "D")
+            lines.append(f"{user}\t{time}Z\t40.7\t-74.0\t{place}")
+    (folder / "gowalla").mkdir(parents=True)
+    (folder / "gowalla" / "gowalla_events.csv.gz").write_bytes(gzip.compress(("\n".join(lines) + "\n").encode()))
+    return folder
+
+
+def test_tables_of_people_hold_means_and_bins_only(tmp_path):
+    tables = real_tables(made_up(tmp_path), [0.1], n_draws=1, seed=1)
+    assert set(tables) == {"figure3", "figure4", "figure6", "figure8"}
+    for table in tables.values():
+        assert table["people"].unique().to_list() == [14]
+    for figure in ("figure3", "figure4"):
+        # every person is in one range, and ranges of a few people say nothing about them
+        assert tables[figure].group_by("bound").agg(pl.col("n").sum())["n"].to_list() == [14, 14]
+        assert (
+            tables[figure].filter(pl.col("n") < 5)["median"].null_count()
+            == tables[figure].filter(pl.col("n") < 5).height
+        )
+    success = tables["figure6"].filter(pl.col("quantity") == "map").sort("at")["mean"].to_list()
+    assert success == sorted(success, reverse=True)
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(("name", "expected"), [("gowalla", 42), ("foursquare", 183)])
+def test_how_many_people_the_filters_leave(name, expected):
+    root = os.environ.get("PENSTOCK_DATA")
+    if not root or not (Path(root) / name).is_dir():
+        pytest.skip(f"PENSTOCK_DATA names no folder with {name}")
+    known = people(Path(root), name, 0.01)
+    assert known.n_people == expected
+    assert ((known.trajectories < 100).sum(axis=1) >= PREPARATIONS[name]).all()
