@@ -17,7 +17,7 @@ KINDS = ("mechanisms", "accountants", "sources", "spaces", "windows", "metrics")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code (0 done, 1 failed, 2 wrong use, 3 stopped by a budget)."""
+    """Run the command line; returns the exit code: 0 done, 1 failed, 2 wrong use, 3 stopped by a budget, 4 interrupted."""
     words = list(sys.argv[1:] if argv is None else argv)
     words, beam_options = _split_beam(words)
     arguments = _parser().parse_args(words)
