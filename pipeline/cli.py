@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -17,7 +18,7 @@ KINDS = ("mechanisms", "accountants", "sources", "spaces", "windows", "metrics")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code: 0 done, 1 failed, 2 wrong use, 3 stopped by a budget, 4 interrupted."""
+    """Run the command line; returns 0 done, 1 failed, 2 wrong use, 3 stopped by a budget, 4 interrupted."""
     words = list(sys.argv[1:] if argv is None else argv)
     words, beam_options = _split_beam(words)
     arguments = _parser().parse_args(words)
@@ -29,10 +30,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return command(arguments)
     except (ConfigError, ParameterError, UnknownPlugin) as error:
         return _fail(arguments, error, WRONG_USE)
+    except BrokenPipeError:
+        # Whoever read the output has seen enough; Python must not try to flush the rest at its exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
     except (PenstockError, OSError) as error:
         return _fail(arguments, error, FAILED)
-    except BrokenPipeError:
-        return DONE
     except KeyboardInterrupt:
         return _fail(arguments, RuntimeError("interrupted"), FAILED)
 
