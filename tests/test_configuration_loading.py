@@ -1,6 +1,5 @@
 """What is right is loaded: types, paths, overrides, plug-ins, and the canonical form of it all."""
 
-
 from __future__ import annotations
 
 import json

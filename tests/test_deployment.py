@@ -108,3 +108,9 @@ def test_the_public_manifest_names_neither_source_nor_key(deployment):
     public = (folder / "public" / "manifest.json").read_text()
     assert "events.csv" not in public
     assert str(key) not in public
+
+
+def test_the_membership_game_is_for_simulations(deployment):
+    _, sections = deployment
+    with pytest.raises(ConfigError, match=r"accountants\[1\]\.type.*left out in a deployment"):
+        loads(json.dumps(sections | {"accountants": [{"type": "landmark_budget"}, {"type": "membership"}]}))

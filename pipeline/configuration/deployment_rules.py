@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Iterator
 
+from accountants.core.accountant import ACCOUNTANTS, Accountant
 from mechanisms.core.mechanism import MECHANISMS, Mechanism
 from pipeline.configuration.rule import Finding, Rule
 from pipeline.configuration.sections import Output
@@ -92,6 +93,13 @@ def deployed_rows_are_people(mode: str, source: Source) -> Iterator[Finding]:
         yield Finding(("source", "type"), "", "a source whose rows belong to people, in a deployment")
 
 
+def deployed_accountants_need_no_labels(mode: str, accountants: tuple[Accountant, ...]) -> Iterator[Finding]:
+    """The membership game is played with groups whose members are known: a simulation."""
+    for i, one in enumerate(accountants):
+        if mode == "deployment" and ACCOUNTANTS.name_of(type(one)) == "membership":
+            yield Finding(("accountants", i, "type"), "", "left out in a deployment; play the game on a simulation")
+
+
 RULES: tuple[Rule, ...] = (
     key_follows_mode,
     key_stays_out_of_the_output,
@@ -102,4 +110,5 @@ RULES: tuple[Rule, ...] = (
     deployed_calibration_is_sound,
     deployment_keeps_no_truth,
     deployed_rows_are_people,
+    deployed_accountants_need_no_labels,
 )
