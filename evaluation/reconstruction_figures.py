@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+import polars.selectors as cs
 
 from accountants.reconstruction import MarkovPrior, attack_success, chain_prior, success_upper_bound
 from evaluation.reconstruction_bounds import ATTACKS, BOUNDS, paper_bounds
@@ -149,7 +150,7 @@ def main(words: Sequence[str] | None = None) -> None:
         if name in tables:
             tables[f"{name}_ratio"] = gaps_to_best_attack(tables[name])
     for name, table in tables.items():
-        table.write_csv(given.out / f"{name}.csv", float_precision=6)
+        table.with_columns(cs.float().round_sig_figs(4)).write_csv(given.out / f"{name}.csv")
     try:
         from evaluation.reconstruction_plots import draw
 
