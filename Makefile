@@ -4,13 +4,17 @@ VENV ?= .venv
 PIP = $(VENV)/bin/pip --disable-pip-version-check
 CONSTRAINTS = -c constraints.txt
 
-.PHONY: demo test lint types bench docs experiments clean
+.PHONY: demo test slow lint types bench docs experiments clean
 
 demo: $(VENV)/.core
 	$(VENV)/bin/penstock run configs/quickstart.yaml
 
 test: $(VENV)/.test
 	$(VENV)/bin/python -m pytest -n auto --dist loadfile -m "not slow and not integration"
+
+# Brute force at larger sizes, many random chains, many kills: minutes to an hour.
+slow: $(VENV)/.test
+	$(VENV)/bin/python -m pytest -n auto --dist loadfile -m "slow and not integration" tests
 
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
