@@ -10,11 +10,9 @@ from apache_beam.testing.test_stream import TestStream
 from pipeline.checkpoint import Checkpoints
 from pipeline.feed import CODER
 from pipeline.plan import Plan
+from pipeline.stream_count import CountDue, CountSlice, Message
 from pipeline.stream_stage import (
     AccountStream,
-    CountDue,
-    CountSlice,
-    Message,
     ReleaseStream,
     WriteStreamReleases,
     WriteStreamTruth,

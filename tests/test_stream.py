@@ -144,9 +144,9 @@ def test_sliding_windows_stream_too(stream_run, small_run):
 
 @pytest.mark.parametrize("keep", ["first", "most_frequent"])
 def test_bounding_by_marks_survives_merging(stream_run, small_run, monkeypatch, keep):
-    from pipeline import stream_stage
+    from pipeline import stream_count
 
-    monkeypatch.setattr(stream_stage, "_MAX_PIECES", 3)
+    monkeypatch.setattr(stream_count, "_MAX_PIECES", 3)
     events = made_up_events(600)
     bounding = {"max_cells": 1, "keep": keep}
     windows = {"type": "fixed", "size": "1h", "allowed_lateness": "7h"}  # all windows are open together
