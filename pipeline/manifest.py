@@ -81,6 +81,7 @@ def operator_manifest(plan: Plan, **facts: Any) -> dict[str, Any]:
         "noise": noise,
         "versions": versions(),
         "accountants": [_name(a) for a in plan.accountants],
+        "distinct_people": plan.config.source.has_people,
         **facts,
     }
 

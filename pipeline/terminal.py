@@ -49,6 +49,8 @@ def summary(result: Result) -> str:
     ]
     if manifest.get("users"):
         lines.append(_people(manifest["users"]))
+        if not manifest["distinct_people"]:
+            lines.append("CAUTION   rows of this source belong to no person: the counts are not of distinct people")
     for name, value in manifest.get("utility", {}).items():
         lines.append(f"utility   {name} {value:.4g}")
     if result.exit_code in (STOPPED, INTERRUPTED):

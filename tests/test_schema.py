@@ -82,6 +82,9 @@ def test_every_key_is_there_with_its_meaning() -> None:
 FIRST_ROWS = {
     "cabspotting": ("new_cab.txt", "37.75 -122.4 0 1211155200\n"),
     "geolife": ("1.plt", "header\n" * 6 + "39.9,116.4,0,492,39882.0,2009-02-04,08:00:00\n"),
+    "gowalla": ("nyc_totalCheckins.txt", "7\t2010-05-01T12:00:00Z\t40.75\t-73.98\t42\n"),
+    "foursquare": ("checkins.csv", "7,4b,4c,Cafe,40.75,-73.98,-240,Sat Jul 07 02:12:49 +0000 2012\n"),
+    "citibike": ("JC-202003-citibike-tripdata.csv", "starttime,stoptime,start station id,end station id\n"),
     "tdrive": ("1.txt", "1,2008-02-02 16:00:00,116.4,39.9\n"),
 }
 
