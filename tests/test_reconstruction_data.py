@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
+import polars as pl
 import pytest
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
@@ -30,9 +30,9 @@ def trajectories() -> NDArray[np.intp]:
     if folder is None or not file.exists():
         pytest.skip("PENSTOCK_DATA names no directory with gowalla/gowalla_events.csv.gz")
     names = ["user", "time", "latitude", "longitude", "place"]
-    events = pd.read_csv(file, sep="\t", names=names).drop_duplicates()
-    time = pd.to_datetime(events["time"], utc=True)
-    window = (time - time.min().normalize()).dt.days.to_numpy() // DAYS
+    events = pl.read_csv(file, separator="\t", has_header=False, new_columns=names).unique(maintain_order=True)
+    time = events["time"].str.to_datetime("%Y-%m-%dT%H:%M:%SZ")
+    window = (time - time.min().replace(hour=0, minute=0, second=0)).dt.total_days().to_numpy() // DAYS
     found, _, _ = visit_trajectories(
         events["user"].to_numpy(), window, events["place"].to_numpy(), int(window.max()) + 1, 100, 10
     )
