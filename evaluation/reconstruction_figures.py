@@ -24,6 +24,8 @@ N_LOCATIONS, N_STEPS, TAU, TOLERANCE, SIGMA = 100, 10, 0.1, 5, 1.0
 SIZES = (10, 20, 50, 100, 200)
 LENGTHS = (2, 4, 6, 8, 10, 12, 14, 16, 18, 20)
 SIGMAS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+#: Weights of the moves added to each row of a real person's prior, and where they go; the paper states none.
+SMOOTHINGS = ((0.0, "uniform"), (0.01, "uniform"), (0.1, "uniform"), (1.0, "uniform"), (0.1, "own"))
 #: One place of a sweep: what is swept, its value, and the prior, number of windows, tolerance and σ (None: raw).
 Setting = tuple[str, float, MarkovPrior, int, int, float | None]
 
@@ -101,21 +103,23 @@ def _row(sweep: str, at: float, kind: str, name: str, mean: float, low: float, h
 
 def gaps_to_best_attack(table: pl.DataFrame) -> pl.DataFrame:
     """How far each bound is above the best attack: ``ratio`` to the largest mean, null where no attack succeeded."""
-    keys = [name for name in ("data", "smoothing", "sweep", "at") if name in table.columns]
+    keys = [name for name in ("data", "smoothing", "towards", "sweep", "at") if name in table.columns]
     best = table.filter(pl.col("kind") == "attack").group_by(keys).agg(pl.col("mean").max().alias("best_attack"))
     joined = table.filter(pl.col("kind") == "bound").join(best, on=keys, how="left", maintain_order="left")
     succeeded = pl.when(pl.col("best_attack") > 0).then(pl.col("best_attack"))
     return joined.with_columns(ratio=pl.col("mean") / succeeded).drop("kind", "low", "high")
 
 
-def real_tables(folder: Path, smoothings: Sequence[float], n_draws: int, seed: int) -> dict[str, pl.DataFrame]:
-    """Figures 3, 4, 6 and 8 for every data set that is there."""
+def real_tables(
+    folder: Path, smoothings: Sequence[tuple[float, str]], n_draws: int, seed: int
+) -> dict[str, pl.DataFrame]:
+    """Figures 3, 4, 6 and 8 for every data set that is there and every (smoothing, towards) of `people`."""
     parts: dict[str, list[pl.DataFrame]] = {}
     for name in PREPARATIONS:
         if not (folder / name).is_dir():
             continue
-        for smoothing in smoothings:
-            known = people(folder, name, smoothing)
+        for smoothing, towards in smoothings:
+            known = people(folder, name, smoothing, towards)
             made = {
                 "figure3": frequency_table(known),
                 "figure4": gap_table(known, n_draws, seed),
@@ -123,7 +127,7 @@ def real_tables(folder: Path, smoothings: Sequence[float], n_draws: int, seed: i
                 "figure8": mean_table(known, "sigma", [(x, 1, x or None) for x in (0.0, *SIGMAS)], n_draws, seed),
             }
             for figure, table in made.items():
-                labels = {"data": name, "people": known.n_people, "smoothing": smoothing}
+                labels = {"data": name, "people": known.n_people, "smoothing": smoothing, "towards": towards}
                 labelled = table.with_columns(**{key: pl.lit(value) for key, value in labels.items()})
                 parts.setdefault(figure, []).append(labelled.select(*labels, *table.columns))
     return {figure: pl.concat(tables) for figure, tables in parts.items()}
@@ -136,7 +140,6 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, default=os.environ.get("PENSTOCK_DATA"), metavar="FOLDER")
     parser.add_argument("--draws", type=int, default=3, metavar="N", help="sensor schedules averaged over")
     parser.add_argument("--trajectories", type=int, default=2000, metavar="N", help="attacked for each schedule")
-    parser.add_argument("--smoothing", type=float, nargs="+", default=[0.0, 0.01, 0.1, 1.0], metavar="A")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args(words)
     given.out.mkdir(parents=True, exist_ok=True)
@@ -145,7 +148,7 @@ def main(words: Sequence[str] | None = None) -> None:
         "figure7": chain_table(noise_sweep(), given.draws, given.trajectories, seed=given.seed),
     }
     if given.data is not None:
-        tables |= real_tables(Path(given.data), given.smoothing, given.draws, given.seed)
+        tables |= real_tables(Path(given.data), SMOOTHINGS, given.draws, given.seed)
     for name in ("figure5", "figure6", "figure7", "figure8"):
         if name in tables:
             tables[f"{name}_ratio"] = gaps_to_best_attack(tables[name])

@@ -27,6 +27,7 @@ N_TOP, N_STEPS, WINDOW_DAYS = 100, 5, 20
 #: Windows that somebody must be seen in: as in the paper, or so that anybody remains at all.
 PREPARATIONS = {"gowalla": 10, "foursquare": 3}
 _QUANTILES = (0.25, 0.5, 0.75)
+_MAY_LACK = ("q25", "median", "q75", "rank_correlation")
 _ERROR = 1e-4
 #: Ranges of fewer people than this say no quartiles.
 _FEW = 5
@@ -59,7 +60,7 @@ class People:
         return self.trajectories[:, -N_STEPS:]
 
 
-def people(folder: Path, name: str, smoothing: float) -> People:
+def people(folder: Path, name: str, smoothing: float, towards: str = "uniform") -> People:
     """Read one data set and learn everybody's prior.
 
     Parameters
@@ -70,6 +71,8 @@ def people(folder: Path, name: str, smoothing: float) -> People:
         A key of `PREPARATIONS`.
     smoothing
         Of the transitions; the paper states none, which is 0.
+    towards
+        Where added moves go: ``uniform`` to any place, ``own`` by the person's visits.
     """
     visits = {"gowalla": _gowalla, "foursquare": _foursquare}[name](folder / name)
     day = visits["time"].dt.truncate("1d")
@@ -77,8 +80,13 @@ def people(folder: Path, name: str, smoothing: float) -> People:
     user, place = (visits[column].rank("dense").to_numpy() for column in ("user", "place"))
     n_windows = int(window.max()) + 1
     paths, _, _ = visit_trajectories(user, window, place, n_windows, N_TOP, PREPARATIONS[name])
-    priors = tuple(estimate_prior(path[:-N_STEPS], N_TOP + 1, smoothing) for path in paths)
-    return People(paths, priors)
+    known = paths[:, :-N_STEPS]
+    if towards == "uniform":
+        return People(paths, tuple(estimate_prior(path, N_TOP + 1, smoothing) for path in known))
+    often = np.stack([np.bincount(path, minlength=N_TOP + 1) for path in known]) + smoothing / (N_TOP + 1)
+    shares = often / often.sum(axis=1, keepdims=True)
+    priors = (estimate_prior(path, N_TOP + 1, smoothing, share) for path, share in zip(known, shares))
+    return People(paths, tuple(priors))
 
 
 def _gowalla(folder: Path) -> pl.DataFrame:
@@ -141,7 +149,8 @@ def _binned(
     place = np.clip(np.searchsorted(edges, against, side="right") - 1, 0, len(edges) - 2)
     rows = []
     for bound, values in bounds.items():
-        correlation = float(spearmanr(against, values).statistic)
+        varies = np.ptp(against) > 0 and np.ptp(values) > 0
+        correlation = float(spearmanr(against, values).statistic) if varies else None
         for number in range(len(edges) - 1):
             inside = values[place == number]
             shown = (

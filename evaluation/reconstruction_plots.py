@@ -38,7 +38,7 @@ def draw(tables: dict[str, pl.DataFrame], folder: Path) -> list[Path]:
 
 def _panels(table: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
     """One panel for each sweep, data set and smoothing."""
-    keys = [name for name in ("data", "people", "smoothing", "sweep", "against") if name in table.columns]
+    keys = [name for name in ("data", "people", "smoothing", "towards", "sweep", "against") if name in table.columns]
     parts = table.partition_by(keys, as_dict=True, maintain_order=True)
     return [
         (", ".join(f"{name} {value}" for name, value in zip(keys, values)), panel) for values, panel in parts.items()
@@ -62,6 +62,7 @@ def _quartiles(axis: Any, panel: pl.DataFrame) -> None:
         part = part.drop_nulls("median")
         ends = (part["median"] - part["q25"], part["q75"] - part["median"])
         middle = (part["from"] + part["to"]) / 2
-        label = f"{name!s}, rank correlation {panel['rank_correlation'][0]:.2f}"
+        correlation = part["rank_correlation"].drop_nulls()
+        label = f"{name!s}, rank correlation {correlation[0]:.2f}" if len(correlation) else str(name)
         axis.errorbar(middle, part["median"], yerr=ends, marker="o", capsize=3, label=label)
     axis.set(xlabel=panel["against"][0], ylabel="bound (quartiles)", ylim=(0, 1.02))

@@ -388,7 +388,7 @@ def test_places_elsewhere_against_direct_sums():
 def test_priors_are_learned_from_each_persons_own_windows():
     trajectories = np.array([[0, 0, 1, 0], [2, 2, 2, -1], [-1, -1, -1, 1]])
     training = Training(trajectories=trajectories, users=np.array([[3], [5], [9]]), n_cells=4, named=(1, 0))
-    section = KnownPrior(estimate="first", windows=4, min_windows=2, smoothing=0.5)
+    section = KnownPrior(estimate="first", windows=4, min_windows=2, smoothing=0.5, towards="uniform")
     drawn = known_targets(section, 10, 0, training)
     assert drawn.users.ravel().tolist() == [3, 5]
     assert drawn.places.n_locations == 5
@@ -400,6 +400,10 @@ def test_priors_are_learned_from_each_persons_own_windows():
         known_targets(section, (7,), 0, replace(training, named=(-1,)))
     with pytest.raises(ParameterError, match="min_windows"):
         known_targets(replace(section, min_windows=5), 3, 0, training)
+    own = known_targets(replace(section, towards="own"), 10, 0, training).priors[0]
+    share = (np.array([3, 1, 0, 0, 0]) + 0.1) / 4.5
+    assert own.transition[0] == pytest.approx((np.array([1, 1, 0, 0, 0]) + 0.5 * share) / 2.5)
+    assert own.transition[3] == pytest.approx(share)
     population = known_targets(replace(section, towards="population", top=2), 10, 0, training)
     assert population.places.n_locations == 3
     assert all((prior.transition > 0).all() for prior in population.priors)

@@ -86,7 +86,7 @@ def made_up(folder: Path) -> Path:
 
 
 def test_tables_of_people_hold_means_and_bins_only(tmp_path):
-    tables = real_tables(made_up(tmp_path), [0.1], n_draws=1, seed=1)
+    tables = real_tables(made_up(tmp_path), [(0.1, "own")], n_draws=1, seed=1)
     assert set(tables) == {"figure3", "figure4", "figure6", "figure8"}
     for table in tables.values():
         assert table["people"].unique().to_list() == [14]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -16,6 +17,7 @@ from accountants.inference.prior import MarkovPrior, chain_prior
 from accountants.inference.sections import KnownPrior
 from mechanisms.core.errors import ParameterError
 
+FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]
 #: Entries of all transition matrices together: 2 GB.
 MAX_ENTRIES = 250_000_000
@@ -129,11 +131,9 @@ def _estimated(
     if len(rows) * places.n_locations**2 > MAX_ENTRIES:
         most = max(1, int((MAX_ENTRIES / len(rows)) ** 0.5) - 1)
         raise ParameterError("top", known.top, f"at most {most}: each of {len(rows)} targets has a matrix of its own")
-    towards = None
-    if known.towards == "population":
-        towards = np.asarray(estimate_prior(paths, places.n_locations, smoothing=known.smoothing).transition)
+    towards = _towards(known, paths, places)
     priors = tuple(
-        estimate_prior(path, places.n_locations, known.smoothing, towards, known.initial)  # type: ignore[arg-type]
+        estimate_prior(path, places.n_locations, known.smoothing, towards(path), known.initial)  # type: ignore[arg-type]
         for path in paths[rows]
     )
     assumption = (
@@ -141,6 +141,22 @@ def _estimated(
         f"towards {known.towards}"
     )
     return KnownTargets(users=users, priors=priors, places=places, first=0, assumption=assumption)
+
+
+def _towards(known: KnownPrior, paths: IntArray, places: Places) -> Callable[[IntArray], FloatArray | None]:
+    """Where added moves go, for a person's own trajectory."""
+    if known.towards == "own":
+        return lambda path: _own_share(path, places, known.smoothing)
+    population = None
+    if known.towards == "population":
+        population = np.asarray(estimate_prior(paths, places.n_locations, smoothing=known.smoothing).transition)
+    return lambda path: population
+
+
+def _own_share(path: IntArray, places: Places, smoothing: float) -> FloatArray:
+    """How often each place was visited, no place never."""
+    visits = np.bincount(path, minlength=places.n_locations) + smoothing / places.n_locations
+    return np.asarray(visits / visits.sum())
 
 
 def _drawn(is_seen: NDArray[np.bool_], min_windows: int, n_targets: int, seed: int) -> IntArray:

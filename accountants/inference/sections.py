@@ -24,7 +24,8 @@ class KnownPrior(Checked):
     ----------
     estimate, top, min_windows, smoothing, towards, initial
         A prior for each target from its own cells in the first ``windows`` windows of the run; see `estimate_prior`.
-        Much smoothing understates what people risk who move more regularly than it says (experiments_reconstruction).
+        Smoothing towards places where somebody never is understates what a regular person risks
+        (``docs/experiments_reconstruction.md``); ``own`` visits do not.
         Not being seen is a place of its own, which with ``top`` holds all but the most visited cells too.
     chain
         A model, the same for every target.
@@ -35,8 +36,8 @@ class KnownPrior(Checked):
 
     Examples
     --------
-    >>> KnownPrior(estimate="first", windows=24, top=100).smoothing
-    0.01
+    >>> KnownPrior(estimate="first", windows=24, top=100).towards
+    'own'
     >>> KnownPrior(estimate="first")
     Traceback (most recent call last):
     mechanisms.core.errors.ParameterError: windows: None is not allowed; it must be ...
@@ -48,9 +49,11 @@ class KnownPrior(Checked):
     windows: int | None = parameter(None, at_least=2, doc="how many windows to learn and to draw targets from")
     top: int | None = parameter(None, at_least=1, doc="how many of the most visited cells are places of their own")
     min_windows: int = parameter(1, at_least=1, doc="windows a person must be seen in to become a target")
-    smoothing: float = parameter(0.01, above=0, doc="total weight of the moves added to each row: no move is ruled out")
+    smoothing: float = parameter(0.1, above=0, doc="total weight of the moves added to each row: no move is ruled out")
     towards: str = parameter(
-        "uniform", choices=("uniform", "population"), doc="added moves: to any place, or as people in general move"
+        "own",
+        choices=("own", "uniform", "population"),
+        doc="added moves: to places by one's own visits, to any place alike, or as people in general move",
     )
     initial: str = parameter("stationary", choices=("stationary", "empirical"), doc="where the walk begins")
 
