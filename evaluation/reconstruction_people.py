@@ -30,7 +30,7 @@ _QUANTILES = (0.25, 0.5, 0.75)
 _MAY_LACK = ("q25", "median", "q75", "rank_correlation")
 _ERROR = 1e-4
 #: Ranges of fewer people than this say no quartiles.
-_FEW = 5
+_FEW = 10
 Place = tuple[float, int, float | None]
 
 
