@@ -9,16 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mechanisms.core.errors import ConfigError, PenstockError
+from mechanisms.core.errors import ConfigError
 from pipeline import checkpoint, outcome, parts, resuming
 from pipeline.configuration.run import RunConfig
+from pipeline.execution import check_runner, execute
+from pipeline.exit_codes import DONE, INTERRUPTED, STOPPED
 from pipeline.manifest import operator_manifest, public_manifest
 from pipeline.plan import Plan, make_plan
-from pipeline.sources.stream import Stream
-from pipeline.streaming import run_stream
 from pipeline.trace_run import run_traces
 
-DONE, FAILED, WRONG_USE, STOPPED, INTERRUPTED = 0, 1, 2, 3, 4
 #: What a run leaves in its folder, and so what the next run into it replaces.
 OUTPUTS = ("public", "operator", "report.html")
 
@@ -72,29 +71,59 @@ def run(
     PenstockError
         `DataError` for unreadable input, `RowEquationError` if a row was lost, and the rest of the family.
     """
-    begun = time.monotonic()
-    _check_stream(config, runner)
+    clock = Stopwatch()
+    check_runner(config, runner)
     plan = make_plan(config, Path(folder) if folder else None, n_shards=n_shards, resumed=resume)
-    if resume:
-        finished_before = resuming.prepare(plan)
-        if finished_before is not None:
-            return _done(plan, int(finished_before["exit"]["code"]), finished_before)
-    else:
-        _clear(plan)
-        checkpoint.begin(plan)
+    finished_before = _make_ready(plan)
+    if finished_before is not None:
+        return _done(plan, int(finished_before["exit"]["code"]), finished_before)
     if plan.on_points:
-        manifest = run_traces(plan, lambda spans: _execute(plan, spans, runner, beam_options))
+        manifest = run_traces(plan, lambda spans: execute(plan, spans, runner, beam_options))
         return _done(plan, DONE, manifest)
     # What is known beforehand, so that the run can be watched; its end adds what the accountants say.
     parts.write_json(plan.folder / "public" / "manifest.json", public_manifest(plan))
     spans = [] if plan.streaming else config.source.spans()
-    prepared = time.monotonic()
-    ended = _execute(plan, spans, runner, beam_options)
-    executed = time.monotonic()
+    clock.lap("prepare")
+    ended = execute(plan, spans, runner, beam_options)
+    clock.lap("pipeline")
+    return _finish(plan, ended, clock)
+
+
+class Stopwatch:
+    """How long each part of a run took, in seconds.
+
+    Examples
+    --------
+    >>> clock = Stopwatch()
+    >>> clock.lap("prepare")
+    >>> list(clock.seconds)
+    ['prepare']
+    """
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._since = time.monotonic()
+
+    def lap(self, name: str) -> None:
+        """End a part, and begin the next."""
+        now = time.monotonic()
+        self.seconds[name], self._since = round(now - self._since, 3), now
+
+
+def _make_ready(plan: Plan) -> dict[str, Any] | None:
+    """Make the folder ready; the operator's manifest if a run that is to be continued had finished already."""
+    if plan.resumed:
+        return resuming.prepare(plan)
+    _clear(plan)
+    checkpoint.begin(plan)
+    return None
+
+
+def _finish(plan: Plan, ended: bool, clock: Stopwatch) -> Result:
+    """Merge the parts, balance the books and write the manifests."""
     outcome.merge_outputs(plan)
     equation = outcome.row_equation(plan)
-    reason = outcome.stopped(plan)
-    code, words = (STOPPED, reason) if reason else (DONE, "done") if ended else (INTERRUPTED, resuming.HOW_TO)
+    code, reason = _ending(plan, ended)
     accounts = outcome.account_summaries(plan)
     manifest = operator_manifest(
         plan,
@@ -102,22 +131,26 @@ def run(
         users=outcome.user_summaries(plan),
         windows={"planned": plan.calendar.n_windows, **outcome.actions(plan.folder)},
         accounts=accounts,
-        inputs=config.source.digests(),
-        exit={"code": code, "reason": words},
+        inputs=plan.config.source.digests(),
+        exit={"code": code, "reason": reason},
     )
-    if config.mode == "simulation" and config.utility:
+    if plan.config.mode == "simulation" and plan.config.utility:
         from pipeline.utility import write_utility
 
         manifest["utility"] = write_utility(plan)
-    finished = time.monotonic()
-    manifest["seconds"] = {
-        "prepare": round(prepared - begun, 3),
-        "pipeline": round(executed - prepared, 3),
-        "finish": round(finished - executed, 3),
-    }
+    clock.lap("finish")
+    manifest["seconds"] = clock.seconds
     parts.write_json(plan.folder / "public" / "manifest.json", public_manifest(plan, accounts))
     parts.write_json(plan.folder / "operator" / "manifest.json", manifest)
     return _done(plan, code, manifest)
+
+
+def _ending(plan: Plan, ended: bool) -> tuple[int, str]:
+    """Exit code of a run, and why it ended."""
+    reason = outcome.stopped(plan)
+    if reason:
+        return STOPPED, reason
+    return (DONE, "done") if ended else (INTERRUPTED, resuming.HOW_TO)
 
 
 def _done(plan: Plan, exit_code: int, manifest: dict[str, Any]) -> Result:
@@ -128,15 +161,6 @@ def _done(plan: Plan, exit_code: int, manifest: dict[str, Any]) -> Result:
 
         write_report(plan.folder)
     return Result(exit_code, plan.folder, manifest)
-
-
-def _check_stream(config: RunConfig, runner: str) -> None:
-    if not isinstance(config.source, Stream):
-        return
-    if runner != "direct":
-        raise ConfigError((f"--runner {runner}: a replayed stream runs on this machine; leave --runner out",))
-    if any(step.on_points for step in config.mechanism):
-        raise ConfigError(("source.type: traces are released from a finite source; give what is under 'of' itself",))
 
 
 def _clear(plan: Plan) -> None:
@@ -151,53 +175,3 @@ def _clear(plan: Plan) -> None:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     for side in ("public", "operator"):
         (plan.folder / side).mkdir(parents=True, exist_ok=True)
-
-
-def _quiet_beam() -> None:
-    """Beam warns at import of clients that are not installed and not needed; errors still show."""
-    import logging
-
-    logging.getLogger("apache_beam").setLevel(logging.ERROR)
-    root = logging.getLogger()
-    level = root.level
-    root.setLevel(logging.ERROR)
-    import apache_beam  # noqa: F401
-
-    root.setLevel(level)
-
-
-def _execute(plan: Plan, spans: list[Any], runner: str, beam_options: Sequence[str]) -> bool:
-    """Run the graph; False where a stream was stopped before its end."""
-    _quiet_beam()
-    import apache_beam as beam
-    from apache_beam.options.pipeline_options import PipelineOptions
-
-    if plan.on_points:
-        from pipeline.trace_graph import build
-    else:
-        from pipeline.graph import build
-
-    options = PipelineOptions(list(beam_options), save_main_session=False)
-    try:
-        if plan.streaming:
-            return run_stream(plan)
-        with beam.Pipeline(runner=_runner(runner), options=options) as root:
-            build(root, plan, spans, alone=runner == "direct")
-    except RuntimeError as error:
-        # Beam adds the step's name to a worker's exception by wrapping it; the cause is what people need.
-        cause: BaseException | None = error
-        while cause is not None and not isinstance(cause, PenstockError):
-            cause = cause.__cause__
-        if cause is None:
-            raise
-        raise cause from None
-    return True
-
-
-def _runner(name: str) -> Any:
-    if name != "direct":
-        return name
-    # Pinned: the name "DirectRunner" may pick another engine from one release of Beam to the next.
-    from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
-
-    return FnApiRunner()

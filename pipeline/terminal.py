@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from pipeline import progress
-from pipeline.run import INTERRUPTED, STOPPED, Result
+from pipeline.exit_codes import INTERRUPTED, STOPPED
+from pipeline.run import Result
 
 
 @contextmanager

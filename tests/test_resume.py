@@ -18,8 +18,9 @@ from mechanisms.core.errors import ConfigError, DataError
 from mechanisms.core.noise import new_key_file
 from pipeline import feed
 from pipeline.configuration.run import loads
+from pipeline.exit_codes import INTERRUPTED
 from pipeline.ledger import Ledger
-from pipeline.run import INTERRUPTED, run
+from pipeline.run import run
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 N_WINDOWS = 18

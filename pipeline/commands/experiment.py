@@ -1,0 +1,44 @@
+"""``penstock experiment``: a sweep from one YAML file."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from pipeline.commands.common import add_configuration, print_json
+
+HELP = "run a sweep: grid × seeds to one table, figures and advice"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    add_configuration(parser)
+    parser.add_argument("--out", metavar="DIR", help="write here instead of output, or runs/experiments/<name>")
+    parser.add_argument("--jobs", type=int, metavar="N", help="processes at a time (default: one a processor)")
+    parser.add_argument("--reduced", action="store_true", help="at the size that stands under reduced")
+    parser.add_argument("--save", metavar="DIR", help="also copy the small tables there, for the documentation")
+    parser.add_argument("--quiet", action="store_true", help="no progress and no summary")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Run every cell of the sweep."""
+    from mechanisms.core.errors import ParameterError
+    from pipeline.experiments.display import show_cells, summary
+    from pipeline.experiments.load import load_experiment
+    from pipeline.experiments.page import save
+    from pipeline.experiments.runner import run_experiment
+
+    if arguments.jobs is not None and arguments.jobs < 1:
+        raise ParameterError("--jobs", arguments.jobs, "a number at least 1")
+    experiment = load_experiment(arguments.config, arguments.set, arguments.reduced)
+    quiet = arguments.quiet or arguments.json
+    with show_cells(len(experiment.cells), enabled=not quiet and sys.stderr.isatty()) as listener:
+        outcome = run_experiment(experiment, arguments.out, arguments.jobs, listener)
+    if arguments.save:
+        save(outcome.folder, Path(arguments.save))
+    if arguments.json:
+        print_json({"exit_code": outcome.exit_code, "folder": str(outcome.folder), **outcome.manifest})
+    elif not arguments.quiet:
+        print(summary(outcome))
+    return outcome.exit_code

@@ -1,0 +1,44 @@
+"""``penstock run``: from a configuration to its files."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+
+from pipeline.commands.common import add_configuration, print_json
+
+HELP = "run a configuration: read, count, release, account, write"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    add_configuration(parser)
+    parser.add_argument("--out", metavar="DIR", help="write here instead of output.path")
+    parser.add_argument("--runner", default="direct", help="direct (default) or the name of a Beam runner")
+    parser.add_argument("--shards", type=int, default=1, metavar="N", help="split users while counting (same result)")
+    parser.add_argument("--resume", action="store_true", help="continue a run that was killed or interrupted")
+    parser.add_argument("--quiet", action="store_true", help="no progress and no summary")
+    parser.add_argument("--watch", action="store_true", help="serve the report on this machine while the run goes on")
+    parser.epilog = "Words after -- are passed on to Beam."
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Run; the exit code is the run's."""
+    from pipeline.configuration.run import load
+    from pipeline.reporting.live import watch
+    from pipeline.run import run
+    from pipeline.terminal import show_progress, summary
+
+    config = load(arguments.config, arguments.set)
+    quiet = arguments.quiet or arguments.json
+    watching = watch(Path(arguments.out or config.output.path)) if arguments.watch else nullcontext()
+    with watching, show_progress(enabled=not quiet and sys.stderr.isatty()):
+        options = (arguments.runner, arguments.beam_options, arguments.shards, arguments.resume)
+        result = run(config, arguments.out, *options)
+    if arguments.json:
+        print_json({"exit_code": result.exit_code, "folder": str(result.folder), **result.manifest})
+    elif not arguments.quiet:
+        print(summary(result))
+    return result.exit_code

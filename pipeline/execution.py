@@ -1,0 +1,97 @@
+"""Run the Beam graph of a plan on a runner."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from mechanisms.core.errors import ConfigError, PenstockError
+from pipeline.configuration.run import RunConfig
+from pipeline.plan import Plan
+from pipeline.source import Span
+from pipeline.sources.stream import Stream
+from pipeline.streaming import run_stream
+
+
+def check_runner(config: RunConfig, runner: str) -> None:
+    """Raise `ConfigError` where a runner cannot run a configuration."""
+    if not isinstance(config.source, Stream):
+        return
+    if runner != "direct":
+        raise ConfigError((f"--runner {runner}: a replayed stream runs on this machine; leave --runner out",))
+    if any(step.on_points for step in config.mechanism):
+        raise ConfigError(("source.type: traces are released from a finite source; give what is under 'of' itself",))
+
+
+def execute(plan: Plan, spans: list[Span], runner: str = "direct", beam_options: Sequence[str] = ()) -> bool:
+    """Run the graph; parts of the output files are left to be merged.
+
+    Parameters
+    ----------
+    plan
+        The run; its folder is ready.
+    spans
+        The input in pieces; none for a stream.
+    runner
+        ``direct``: Beam's in-process runner, pinned; others by Beam's own name.
+    beam_options
+        Passed on to Beam.
+
+    Returns
+    -------
+    False where a stream was stopped before its end.
+
+    Raises
+    ------
+    PenstockError
+        What a step raised, without Beam's wrapping.
+    """
+    _quiet_beam()
+    try:
+        if plan.streaming:
+            return run_stream(plan)
+        _run_graph(plan, spans, runner, beam_options)
+    except RuntimeError as error:
+        # Beam adds the step's name to a worker's exception by wrapping it; the cause is what people need.
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, PenstockError):
+            cause = cause.__cause__
+        if cause is None:
+            raise
+        raise cause from None
+    return True
+
+
+def _run_graph(plan: Plan, spans: list[Span], runner: str, beam_options: Sequence[str]) -> None:
+    import apache_beam as beam
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    if plan.on_points:
+        from pipeline.trace_graph import build
+    else:
+        from pipeline.graph import build
+
+    options = PipelineOptions(list(beam_options), save_main_session=False)
+    with beam.Pipeline(runner=_runner(runner), options=options) as root:
+        build(root, plan, spans, alone=runner == "direct")
+
+
+def _runner(name: str) -> Any:
+    if name != "direct":
+        return name
+    # Pinned: the name "DirectRunner" may pick another engine from one release of Beam to the next.
+    from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+
+    return FnApiRunner()
+
+
+def _quiet_beam() -> None:
+    """Beam warns at import of clients that are not installed and not needed; errors still show."""
+    logging.getLogger("apache_beam").setLevel(logging.ERROR)
+    root = logging.getLogger()
+    level = root.level
+    root.setLevel(logging.ERROR)
+    import apache_beam  # noqa: F401
+
+    root.setLevel(level)
