@@ -45,7 +45,15 @@ def summary(outcome: Outcome) -> str:
     if choice := manifest.get("choice"):
         lines.append(_choice(choice))
     lines.append("open")
-    for pattern in ("results.parquet", "summary.csv", "expected.csv", "frontier.csv", "best.yaml", "figures/*"):
+    for pattern in (
+        "report.html",
+        "results.parquet",
+        "summary.csv",
+        "expected.csv",
+        "frontier.csv",
+        "best.yaml",
+        "figures/*",
+    ):
         lines += [f"  {path}" for path in sorted(outcome.folder.glob(pattern))]
     return "\n".join(lines)
 

@@ -1,4 +1,4 @@
-"""All cells of an experiment, in parallel and resumed where they stopped; then tables, figures and advice."""
+"""All cells of an experiment, in parallel and resumed where they stopped; then tables, figures, advice and a page."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from pipeline.experiments.counts import counts_name, digest_of, read_counts, wri
 from pipeline.experiments.load import Experiment
 from pipeline.experiments.workers import Workers
 from pipeline.manifest import UNFIT, versions
+from pipeline.reporting import write_report
 
 #: Called after every step with (cells done, cells failed, counts done).
 Listener = Callable[[int, int, int], None]
@@ -74,7 +75,7 @@ def run_experiment(
     n_jobs: int | None = None,
     listener: Listener = lambda done, failed, counts: None,
 ) -> Outcome:
-    """Run every cell that has no result yet, then write tables, figures and advice.
+    """Run every cell that has no result yet, then write tables, figures, advice and the page that shows them.
 
     Parameters
     ----------
@@ -102,6 +103,7 @@ def run_experiment(
     target.mkdir(parents=True, exist_ok=True)
     progress = _run_cells(experiment, target, n_jobs or os.cpu_count() or 1, listener)
     manifest = _write(experiment, target, progress)
+    write_report(target)
     return Outcome(1 if progress.failed else 0, target, manifest)
 
 

@@ -162,9 +162,12 @@ KNOWN = {
         title="Membership inference",
         note="How well an attacker tells whether a person is in the counts: 0.5 is guessing, 1 is certainty.",
         order=60,
-        unit="probability",
+        unit="area under the curve",
+        hidden=("window_auc",),
         rules=(("guessing", 0.5),),
         domain=(0.4, 1),
+        headline=(("membership_auc",),),
+        labels={"membership_auc": "membership attack so far", "window_auc": "from one window alone"},
         adversary="whoever was trained on counts with and without the target",
     ),
     "crowd_blending": Treatment(

@@ -33,16 +33,22 @@ class Headline:
 def verdict(run: RunData) -> Html:
     """Opening paragraphs and verdict numbers."""
     paragraphs = [element("p", _released(run), class_="standfirst"), *_guarantees(run)]
-    numbers = [
+    groups = [("Cost and risk", _costs(run)), ("Use", _utility(run))]
+    return join(*paragraphs, *(headlines(title, numbers) for title, numbers in groups if numbers))
+
+
+def headlines(title: str, numbers: list[Headline]) -> Html:
+    """Verdict numbers under a small heading."""
+    shown = [
         element(
             "div",
             element("dt", headline.label),
             element("dd", element("span", headline.value, class_="value"), element("span", headline.unit)),
             element("dd", headline.note, class_="note") if headline.note else None,
         )
-        for headline in headlines(run)
+        for headline in numbers
     ]
-    return join(*paragraphs, element("dl", *numbers, class_="headlines") if numbers else None)
+    return join(element("p", title, class_="kicker group"), element("dl", *shown, class_="headlines"))
 
 
 def _released(run: RunData) -> str:
@@ -130,8 +136,7 @@ def _epsilon(mechanism: str, configuration: dict[str, Any]) -> float | None:
     return None
 
 
-def headlines(run: RunData) -> list[Headline]:
-    """The verdict numbers: cost first, then utility."""
+def _costs(run: RunData) -> list[Headline]:
     by_accountant: dict[str, list[Figure]] = {}
     for figure in run.figures:
         by_accountant.setdefault(figure.accountant, []).append(figure)
@@ -142,7 +147,7 @@ def headlines(run: RunData) -> list[Headline]:
         for candidates in wanted:
             present = [named[name] for name in candidates if name in named]
             found += [_headline(figure, run) for figure in present[:1]]
-    return found + _utility(run)
+    return found
 
 
 def _headline(figure: Figure, run: RunData) -> Headline:

@@ -60,10 +60,15 @@ class Chart {
   // Where a line is drawn.
   drawn(line) { return line.stacked ? line.top : line.value; }
 
-  // A figure that only some windows have is drawn as dots.
-  sparse(line) {
-    line.known ??= line.value.reduce((n, v) => n + !Number.isNaN(v), 0);
-    return line.known > 0 && line.known < this.axis.counts.nWindows / 2;
+  // A figure that windows here and there have, most without a neighbour, is drawn as dots.
+  sparse({ value }) {
+    let known = 0, alone = 0;
+    value.forEach((v, i) => {
+      if (Number.isNaN(v)) return;
+      known++;
+      if (Number.isNaN(value[i - 1] ?? NaN) && Number.isNaN(value[i + 1] ?? NaN)) alone++;
+    });
+    return alone > known / 2;
   }
 
   x(time) { return LEFT + ((time - this.axis.from) / (this.axis.until - this.axis.from)) * (this.width - LEFT - RIGHT); }
@@ -126,7 +131,7 @@ class Chart {
       const x = this.x(time);
       return [
         svg("line", { class: "axis", x1: x, x2: x, y1: bottom, y2: bottom + 4 }),
-        x < width - 24 ? svg("text", { x, y: bottom + 16, "text-anchor": x < LEFT + 20 ? "start" : "middle" }, label) : null,
+        x < width - 24 ? svg("text", { x, y: bottom + 16, "text-anchor": "middle" }, label) : null,
       ];
     });
     return [...lines, ...times.filter(Boolean)];

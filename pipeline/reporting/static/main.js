@@ -40,7 +40,11 @@ function maps(axis, geometry) {
     const apart = (row, cell) => released[row * nCells + cell] - truth[row * nCells + cell];
     const differences = Float32Array.from({ length: nWindows * nCells }, (_, i) => released[i] - truth[i]);
     quantities.push({ title: "True", unit: "people", scheme: "s", breaks, value: of(truth), mean: mean(of(truth)) });
-    quantities.push({ title: "Released − true", unit: "people", scheme: "d", breaks: evenBreaks(differences), value: apart, mean: mean(apart) });
+    quantities.push({ title: "Error", unit: "people, released − true", scheme: "d", breaks: evenBreaks(differences), value: apart, mean: mean(apart) });
+  }
+  if (truth) {
+    const risk = (row, cell) => pickedOut(released[row * nCells + cell], truth[row * nCells + cell]);
+    quantities.push({ title: "Risk", unit: "probability", scheme: "r", breaks: RISKS, value: risk, mean: mean(risk) });
   }
   const made = quantities.map((about) => new CellMap(axis, shapes, about));
   const switches = [["This window", false], ["Mean over the stretch shown", true]].map(([label, averaged]) => html("button", {
@@ -50,7 +54,8 @@ function maps(axis, geometry) {
       made.forEach((map) => { map.averaged = averaged; map.colour(); });
     },
   }, label));
-  const note = geometry ? "Click a cell to see its counts above." : "No coordinates are known: tiles stand for the cells, in the order of the list. Click one to see its counts above.";
+  const where = geometry ? "" : "No coordinates are known: tiles stand for the cells, in the order of the list. ";
+  const note = `${where}Click a cell to see its counts above.${truth ? ` ${RISK_IN_WORDS}` : ""}`;
   return html("section", { id: "maps" }, html("h2", {}, "Where"),
     html("p", {}, note), html("p", { class: "buttons", role: "group", "aria-label": "Values of the maps" }, ...switches), html("div", { class: "maps" }, ...made.map((map) => map.node)));
 }

@@ -2,6 +2,12 @@
 
 const STEPS = 9;
 
+// Risk of a cell in a window, known only where the truth is.
+const RISKS = [0, 0.02, 0.05, 0.1, 0.2, 0.34, 0.5];
+const RISK_IN_WORDS = "Risk is the chance that somebody who knows that a person was in the cell, and takes the released count at its word, picks that person: "
+  + "1 ÷ k where k people were there and the release, rounded, says k; 0 where it says anything else. Few people and little noise make it high.";
+const pickedOut = (released, truth) => (Number.isNaN(released) ? NaN : truth > 0 && Math.round(released) === truth ? 1 / truth : 0);
+
 // Upper ends of all steps but the last, growing with the square so that a few busy cells do not hide the rest.
 function squareBreaks(values) {
   const sorted = Float64Array.from(values.filter((v) => v > 0)).sort();
@@ -18,7 +24,7 @@ function evenBreaks(values) {
 }
 
 class CellMap {
-  // about: {title, unit, scheme: "s" or "d", breaks, value(row, cell), mean(first, last, cell)}
+  // about: {title, unit, scheme: "s", "d" or "r", breaks, value(row, cell), mean(first, last, cell)}
   constructor(axis, shapes, about) {
     Object.assign(this, { axis, about, averaged: false });
     this.cells = axis.counts.cells.map((name, cell) => this.shape(shapes[cell], name, cell));
