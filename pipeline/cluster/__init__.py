@@ -1,0 +1,1 @@
+"""The same run as a streaming job on a cluster: an unbounded source, checkpoints of the engine, releases as ever."""
