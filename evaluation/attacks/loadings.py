@@ -53,7 +53,7 @@ def component_loadings(game: MembershipGame, target: int, n_top: int = 5) -> Arr
     coordinates, n_train = embedding.coordinates(samples), samples.n_train
     attack = PcaAttack.fit(coordinates[:n_train], samples.labels[:n_train], game.n_components)
     top = np.argsort(-np.abs(attack.weights), kind="stable")[:n_top]
-    directions = space.lift(embedding, samples.users, attack.components.directions[top])
+    directions = space.lift(embedding, samples.users, attack.components.combined(np.eye(attack.weights.size)[top]))
     # One division by the deviation either way: of the direction if counts are standardised, else of the covariance.
     scale = inverse_scale(space.deviations(samples))
     correlations = np.abs(directions) * np.sqrt(attack.components.variances[top, None]) * scale

@@ -19,14 +19,17 @@ class PrincipalComponents:
     ----------
     mean (n_features,)
         Mean of the samples they were fitted to.
-    directions (n_components, n_features)
-        Orthonormal, by descending variance.
+    rows (n_rows, n_features)
+        Each direction is a sum of these: the centred samples where there are more features than samples.
+    parts (n_rows, n_components)
+        How much of each row is in each direction.
     variances (n_components,)
         Variance of the samples along each.
     """
 
     mean: Array
-    directions: Array
+    rows: Array
+    parts: Array
     variances: Array
 
     @classmethod
@@ -39,8 +42,8 @@ class PrincipalComponents:
         Examples
         --------
         >>> components, scores = PrincipalComponents.fit(np.array([[0.0, 0.0], [2.0, 2.0], [4.0, 4.0]]), 2)
-        >>> components.variances
-        array([5.33333333])
+        >>> components.variances, components.directions.round(3).tolist()
+        (array([5.33333333]), [[0.707, 0.707]])
         """
         mean = samples.mean(axis=0)
         centred = samples - mean
@@ -52,14 +55,21 @@ class PrincipalComponents:
         kept = np.flatnonzero(values > negligible)[::-1][:n_components]
         values, vectors = values[kept], vectors[:, kept]
         scale = np.sqrt(values)
-        directions = (vectors / scale).T @ centred if wide else vectors.T
-        scores = vectors * scale if wide else centred @ vectors
-        return cls(mean, directions, values / len(samples)), scores
+        rows, parts = (centred, vectors / scale) if wide else (np.eye(mean.size), vectors)
+        return cls(mean, rows, parts, values / len(samples)), vectors * scale if wide else centred @ vectors
 
-    def scores(self, samples: Array) -> Array:
-        """Coordinates (n_samples, n_components) of samples along the components."""
-        scores: Array = samples @ self.directions.T - self.mean @ self.directions.T
-        return scores
+    @property
+    def directions(self) -> Array:
+        """The components (n_components, n_features), orthonormal, by descending variance."""
+        return self.combined(np.eye(self.variances.size))
+
+    def combined(self, weights: Array) -> Array:
+        """Sums (…, n_features) of the directions with weights (…, n_components).
+
+        Few sums are cheap even where all directions together are not: O(n_rows·n_features) each.
+        """
+        combined: Array = (weights @ self.parts.T) @ self.rows
+        return combined
 
 
 @dataclass(frozen=True)
@@ -102,7 +112,8 @@ class PcaAttack:
 
     def scores(self, samples: Array) -> Array:
         """Log-odds of membership of each sample."""
-        odds: Array = self.components.scores(samples) @ self.weights + self.intercept
+        direction = self.components.combined(self.weights)
+        odds: Array = samples @ direction - self.components.mean @ direction + self.intercept
         return odds
 
 
