@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import shutil
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from mechanisms.core.state import State, decode_state, encode_state
 from pipeline import parts
 from pipeline.configuration.run import resolved
 from pipeline.plan import Plan
-from pipeline.replay import NEVER, Position
+from pipeline.slices import NEVER
 
 VERSION = 1
 
@@ -104,14 +103,15 @@ def check_same(plan: Plan) -> None:
         )
 
 
-def encode_position(position: Position, **numbers: int) -> State:
-    """Where a stream stands, as state."""
-    return {name: np.asarray(value) for name, value in (asdict(position) | numbers).items()}
+def encode_position(position: State, **numbers: int) -> State:
+    """Where a stream stands, as state: the position of its source and the feed's own numbers."""
+    return position | {name: np.asarray(value) for name, value in numbers.items()}
 
 
-def decode_position(state: State | None) -> tuple[Position, dict[str, int]]:
+def decode_position(state: State | None) -> tuple[State, dict[str, int]]:
     """Inverse of `encode_position`; the beginning where there is no state."""
+    numbers = {"number": 0, "latest": NEVER, "checkpoint": 0}
     if state is None:
-        return Position(), {"number": 0, "latest": NEVER, "checkpoint": 0}
-    numbers = {name: int(value) for name, value in state.items()}
-    return Position(*(numbers.pop(name) for name in ("chunk", "block", "row"))), numbers
+        return {}, numbers
+    position = {name: value for name, value in state.items() if name not in numbers}
+    return position, {name: int(state[name]) for name in numbers}

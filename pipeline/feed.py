@@ -17,10 +17,11 @@ from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.utils.timestamp import MIN_TIMESTAMP
 
 from pipeline.checkpoint import Checkpoints, decode_position, encode_position
+from pipeline.health import HEALTH
 from pipeline.paths import parts_folder
 from pipeline.plan import Plan
-from pipeline.replay import NEVER, Slice, replay
-from pipeline.sources.stream import Stream
+from pipeline.slices import NEVER, Slice
+from pipeline.source import LiveSource
 
 CODER = FastPrimitivesCoder()
 #: Seconds without an event after which one without meaning is sent: the runner gives up after 30.
@@ -58,7 +59,7 @@ class Feed:
 
     def __init__(self, plan: Plan, checkpoints: Checkpoints) -> None:
         source = plan.config.source
-        if not isinstance(source, Stream):
+        if not isinstance(source, LiveSource):
             raise TypeError(f"{type(source).__name__} is not a stream")
         self.plan, self.source, self.checkpoints = plan, source, checkpoints
         self.error: BaseException | None = None
@@ -99,6 +100,7 @@ class Feed:
         """The events of a ticket have been counted and can be forgotten."""
         if self._slices.pop(number, None) is not None:
             self._room.release()
+            HEALTH.beat()
 
     def closed(self, watermark: int) -> int:
         """Last window that is final at a watermark: its end plus allowed lateness has been reached."""
@@ -142,12 +144,14 @@ class Feed:
         piece: Slice | None = None
         while not self._stopping.is_set():
             if piece is None:
+                HEALTH.beat()
                 with suppress(queue.Empty):
                     piece = self._ready.get(timeout=_PATIENCE)
                     if piece is None:
                         self.finished = self.error is None
                         return None
             elif (wait := self._wait(piece)) > 0:
+                HEALTH.beat()
                 yield from self._idle(piece)
                 self._stopping.wait(min(wait, _PATIENCE))
             elif self._room.acquire(timeout=_PATIENCE):
@@ -193,11 +197,11 @@ class Feed:
 
     def _read(self) -> None:
         """In a thread of its own: slices of the stream, a few ahead."""
-        spool = parts_folder(self.plan, "spool")
-        pieces = replay(self.plan, spool, self._position, self._number, self._latest)
+        folder = parts_folder(self.plan, "spool")
+        pieces = self.source.slices(self.plan, folder, self._position, self._number, self._latest)
         try:
             for piece in pieces:
-                if not self._put(piece):
+                if self._stopping.is_set() or not (piece is None or self._put(piece)):
                     return
         except BaseException as error:
             self.error = error

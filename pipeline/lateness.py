@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.plan import Plan
-from pipeline.replay import Slice, latest_before
-from pipeline.sources.stream import Stream
+from pipeline.slices import Slice, latest_before
+from pipeline.source import LiveSource
 
 
 def closed_before(piece: Slice, plan: Plan) -> NDArray[np.int64]:
@@ -21,9 +21,10 @@ def closed_before(piece: Slice, plan: Plan) -> NDArray[np.int64]:
     O(n) where events are in order; a binary search for each row that is older than the watermark.
     """
     source = plan.config.source
-    disorder = source.disorder if isinstance(source, Stream) else 0
+    disorder = source.disorder if isinstance(source, LiveSource) else 0
     times = piece.block.frame["time"].to_numpy()
-    reached = latest_before(times, plan, piece.before)[:-1] - disorder - plan.config.windows.allowed_lateness
+    latest = latest_before(times, plan, piece.before)[:-1] if piece.reached is None else piece.reached
+    reached = latest - disorder - plan.config.windows.allowed_lateness
     closed = np.zeros(len(times), np.int64)
     window = plan.calendar.index(times)
     old = np.flatnonzero((window > 0) & (times < reached))

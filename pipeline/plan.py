@@ -21,7 +21,7 @@ from pipeline.bounding import BlockBounds
 from pipeline.configuration.run import RunConfig, digest
 from pipeline.packed import Layout
 from pipeline.sensors import SensorSchedule
-from pipeline.sources.stream import Stream
+from pipeline.source import LiveSource
 from pipeline.space import Space
 from pipeline.targets import Targets, targets_of
 from pipeline.window import Calendar
@@ -211,7 +211,7 @@ def make_plan(config: RunConfig, folder: Path | None = None, **changes: Any) -> 
     space = config.space.resolve(config.source)
     calendar = config.windows.calendar(config.source.from_, config.source.until)
     key = NoiseKey.from_seed(config.seed or 0) if config.mode == "simulation" else load_key(config.noise_key or "")
-    if isinstance(config.source, Stream):
+    if isinstance(config.source, LiveSource):
         changes |= {"streaming": True, "n_shards": 1}  # one process counts; users are split for several
     plan = Plan(
         config=config,

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from mechanisms.core.state import State
 from pipeline.block import EventBlock, Reject
 from pipeline.plan import Plan
+from pipeline.slices import NEVER, Slice, latest_before
 from pipeline.source import Source
 from pipeline.sources.stream import Stream
 
-Integers = NDArray[np.int64]
-
-#: No event yet.
-NEVER = -(2**62)
 #: Pieces that a stream is sorted in: each has to fit into memory.
 _PIECES = 64
 #: Windows that one slice covers at most: what is due is released soon, and a stream can be stopped soon.
@@ -35,28 +32,14 @@ class Position:
     block: int = 0
     row: int = 0
 
+    @classmethod
+    def of(cls, state: State) -> Position:
+        """Inverse of `as_state`; the beginning where there is no state."""
+        return cls(**{name: int(value) for name, value in state.items()})
 
-@dataclass(frozen=True)
-class Slice:
-    """Some consecutive events of a stream.
-
-    Parameters
-    ----------
-    number
-        Counts from 0.
-    block
-        The events; rejects come with the first slice of their block.
-    before, after
-        Latest time of an event of the run before the first and after the last row; `NEVER` where there was none.
-    end
-        Position after the last row.
-    """
-
-    number: int
-    block: EventBlock
-    before: int
-    after: int
-    end: Position
+    def as_state(self) -> State:
+        """The position as it is kept."""
+        return {name: np.asarray(value) for name, value in asdict(self).items()}
 
 
 def replay(plan: Plan, spool: Path, start: Position, number: int = 0, latest: int = NEVER) -> Iterator[Slice]:
@@ -92,17 +75,6 @@ def replay(plan: Plan, spool: Path, start: Position, number: int = 0, latest: in
                 number += 1
 
 
-def latest_before(times: Integers, plan: Plan, before: int) -> Integers:
-    """Latest time of an event of the run before each row; shape (n_rows + 1,), the last entry is after all rows.
-
-    An event outside the run does not move time.
-    """
-    inside = times >= plan.calendar.from_ms
-    if plan.calendar.until_ms is not None:
-        inside &= times < plan.calendar.until_ms
-    return np.maximum.accumulate(np.concatenate([[before], np.where(inside, times, NEVER)]))
-
-
 def _cut(
     block: EventBlock, here: Position, first: int, before: int, plan: Plan, factor: float | None
 ) -> Iterator[Slice]:
@@ -121,7 +93,7 @@ def _cut(
             block=EventBlock(piece, piece.height + len(rejects), rejects),
             before=int(latest[begin]),
             after=int(latest[end]),
-            end=following if end == len(times) else replace(here, row=first + end),
+            end=(following if end == len(times) else replace(here, row=first + end)).as_state(),
         )
 
 

@@ -5,11 +5,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mechanisms.core.errors import ParameterError
 from mechanisms.core.parameters import Checked, parameter
 from mechanisms.core.registry import Registry
+from mechanisms.core.state import State
 from pipeline.block import EventBlock
+
+if TYPE_CHECKING:
+    from pipeline.plan import Plan
+    from pipeline.slices import Slice
 
 
 @dataclass(frozen=True, order=True)
@@ -61,6 +68,47 @@ class Source(Checked, ABC):
     @abstractmethod
     def digests(self) -> dict[str, str]:
         """SHA-256 of every input file by name (or of the generating parameters)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveSource(Source):
+    """Base of sources whose events are counted and released while more of them arrive."""
+
+    disorder: int = parameter(0, kind="duration", at_least=0, unit="ms", doc="how far the watermark stays behind")
+    checkpoint: int = parameter(
+        10_000, kind="duration", at_least=0, unit="ms", doc="how often the state is written down for --resume"
+    )
+
+    @property
+    def factor(self) -> float | None:
+        """Seconds of the events that pass in one second; None: as fast as they come."""
+        return None
+
+    @property
+    def by_time(self) -> bool:
+        """Whether the events are known to come in the order of time."""
+        return False
+
+    @property
+    def endless(self) -> bool:
+        """Whether there is no end."""
+        return self.until is None
+
+    @abstractmethod
+    def slices(self, plan: Plan, folder: Path, start: State, number: int, latest: int) -> Iterator[Slice | None]:
+        """Events from a position on, one slice after the other; None where there is nothing to read at the moment.
+
+        Parameters
+        ----------
+        plan
+            The run.
+        folder
+            Where the source may keep files while it reads.
+        start
+            Position (`Slice.end`) to go on from; empty: the beginning.
+        number, latest
+            Number of the next slice, and the time reached before it.
+        """
 
 
 SOURCES: Registry[Source] = Registry("pipeline.sources", "source")

@@ -5,17 +5,24 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mechanisms.core.errors import ParameterError
 from mechanisms.core.parameters import parameter
+from mechanisms.core.state import State
 from pipeline.block import EventBlock
-from pipeline.source import Source, Span
+from pipeline.source import LiveSource, Source, Span
+
+if TYPE_CHECKING:
+    from pipeline.plan import Plan
+    from pipeline.slices import Slice
 
 _SPEED = re.compile(r"([0-9]*\.?[0-9]+)x")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stream(Source):
+class Stream(LiveSource):
     """Events of another source, as they would arrive one after the other.
 
     Windows are released while the stream goes on: each once, when the watermark reaches its end plus allowed lateness.
@@ -47,10 +54,6 @@ class Stream(Source):
     speed: str = parameter("max", doc="max, or the factor to real time, such as 60x")
     order: str | None = parameter(
         None, choices=("time", "arrival"), doc="order of the events; unset: time, and arrival where there is no end"
-    )
-    disorder: int = parameter(0, kind="duration", at_least=0, unit="ms", doc="how far the watermark stays behind")
-    checkpoint: int = parameter(
-        10_000, kind="duration", at_least=0, unit="ms", doc="how often the state is written down for --resume"
     )
 
     def __post_init__(self) -> None:
@@ -95,6 +98,12 @@ class Stream(Source):
     def recorded(self) -> Source:
         """The source that is replayed."""
         return self.of
+
+    def slices(self, plan: Plan, folder: Path, start: State, number: int, latest: int) -> Iterator[Slice | None]:
+        """The events of the source, cut by time; ``folder`` is for sorting."""
+        from pipeline.replay import Position, replay  # it needs plans, and these need sources
+
+        return replay(plan, folder, Position.of(start), number, latest)
 
     def spans(self) -> list[Span]:
         """Those of the source."""
