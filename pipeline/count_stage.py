@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from itertools import chain, groupby
@@ -13,15 +14,37 @@ import apache_beam as beam
 import numpy as np
 
 from mechanisms.core.state import encode_state
-from pipeline import parts, progress
+from pipeline import metrics, parts
 from pipeline.block import EventBlock, Reject
-from pipeline.counting import Fate, GroupCounts, count_block, count_group
+from pipeline.counting import Fate, GroupCounts, count_block, count_group, nothing
 from pipeline.paths import PART_ROWS, parts_folder
 from pipeline.plan import STREAM, Plan
 from pipeline.prefetch import prefetch
 from pipeline.source import Span
 from pipeline.tables import truth_table
-from pipeline.visits import summarise_users
+from pipeline.visits import Visits, summarise_users
+
+
+def read_memberships(spans: Iterable[Span], plan: Plan) -> Iterator[tuple[tuple[int, int], bytes]]:
+    """((group, shard), distinct memberships) of every block; fates and rejects of each span are left as parts."""
+    source = plan.config.source
+    pieces = prefetch((span.index, block) for span in spans for block in chain(source.read(span), [None]))
+    for index, blocks in groupby(pieces, key=itemgetter(0)):
+        yield from _read_span(index, (block for _, block in blocks if block is not None), plan)
+
+
+def _read_span(index: int, blocks: Iterable[EventBlock], plan: Plan) -> Iterator[tuple[tuple[int, int], bytes]]:
+    fate, name = Fate(), f"{index:09d}"
+    path = parts_folder(plan, "rejects") / f"{name}.jsonl"
+    with parts.whole(path) as temporary, temporary.open("w", encoding="utf-8") as rejects:
+        for block in blocks:
+            block_fate, memberships = count_block(block, plan)
+            yield from memberships
+            fate.add(block_fate)
+            for reject in block.rejects:
+                rejects.write(json.dumps(as_kept(reject, plan), ensure_ascii=False) + "\n")
+            metrics.read_rows(block_fate)
+    parts.write_json(parts_folder(plan, "fates") / f"{name}.json", asdict(fate))
 
 
 class CountSpans(beam.DoFn):
@@ -30,25 +53,33 @@ class CountSpans(beam.DoFn):
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
 
-    def process(self, spans: tuple[Span, ...]) -> Iterator[tuple[tuple[int, int], bytes]]:
-        """Emit ((group, shard), memberships); leave the fate of the rows and the rejects of each span as parts."""
-        source = self.plan.config.source
-        pieces = prefetch((span.index, block) for span in spans for block in chain(source.read(span), [None]))
-        for index, blocks in groupby(pieces, key=itemgetter(0)):
-            yield from self._count(index, (block for _, block in blocks if block is not None))
+    def process(self, span: Span) -> Iterator[tuple[tuple[int, int], bytes]]:
+        """Emit ((group, shard), memberships)."""
+        return read_memberships([span], self.plan)
 
-    def _count(self, index: int, blocks: Iterable[EventBlock]) -> Iterator[tuple[tuple[int, int], bytes]]:
-        fate, name = Fate(), f"{index:09d}"
-        path = parts_folder(self.plan, "rejects") / f"{name}.jsonl"
-        with parts.whole(path) as temporary, temporary.open("w", encoding="utf-8") as rejects:
-            for block in blocks:
-                block_fate, memberships = count_block(block, self.plan)
-                yield from memberships
-                fate.add(block_fate)
-                for reject in block.rejects:
-                    rejects.write(json.dumps(as_kept(reject, self.plan), ensure_ascii=False) + "\n")
-                progress.advance(events=block.n_rows)
-        parts.write_json(parts_folder(self.plan, "fates") / f"{name}.json", asdict(fate))
+
+class CountHere(beam.DoFn):
+    """Read and count everything in this process: where there are no other workers a shuffle would only copy."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+
+    def process(self, spans: tuple[Span, ...]) -> Iterator[tuple[int, GroupCounts]]:
+        """Emit (group, counts) of every group in order; users are summarised by the way."""
+        pieces: dict[tuple[int, int], list[bytes]] = defaultdict(list)
+        for key, data in read_memberships(spans, self.plan):
+            pieces[key].append(data)
+        seen: dict[int, list[Visits]] = defaultdict(list)
+        for group in range(self.plan.n_groups):
+            total = nothing(group, self.plan)
+            for shard in range(self.plan.n_shards):
+                if waiting := pieces.pop((group, shard), None):
+                    counts, visits = count_group(group, waiting, self.plan)
+                    total = total + counts
+                    seen[shard] += [] if visits is None else [visits]
+            yield group, total
+        for shard, visits_of in seen.items():
+            write_users(shard, visits_of, self.plan)
 
 
 def as_kept(reject: Reject, plan: Plan) -> dict[str, Any]:
@@ -82,8 +113,12 @@ class WriteUsers(beam.DoFn):
 
     def process(self, element: tuple[int, Iterable[Any]]) -> None:
         """Write per-user numbers of cells and windows; no identity."""
-        shard, pieces = element
-        parts.write_json(parts_folder(self.plan, "users") / f"{shard:06d}.json", summarise_users(pieces))
+        write_users(*element, self.plan)
+
+
+def write_users(shard: int, seen: Iterable[Visits], plan: Plan) -> None:
+    """Keep the numbers of cells and windows of the users of one shard."""
+    parts.write_json(parts_folder(plan, "users") / f"{shard:06d}.json", summarise_users(seen))
 
 
 class WriteTruth(beam.DoFn):

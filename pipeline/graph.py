@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import apache_beam as beam
-import numpy as np
 
 from pipeline.account_stage import AccountInOrder
-from pipeline.count_stage import CountGroup, CountSpans, WriteTruth, WriteUsers
-from pipeline.counting import GroupCounts
+from pipeline.count_stage import CountGroup, CountHere, CountSpans, WriteTruth, WriteUsers
+from pipeline.counting import GroupCounts, nothing
 from pipeline.plan import Plan
 from pipeline.release_loop import Batch
 from pipeline.release_stage import ReleaseInOrder, WriteReleases
@@ -17,23 +17,9 @@ from pipeline.source import Span
 
 
 def build(root: beam.Pipeline, plan: Plan, spans: list[Span], alone: bool = True) -> None:
-    """Attach the whole graph to a pipeline; one worker ``alone`` reads all spans, and can so read ahead."""
-    work = [tuple(spans)] if alone else [(span,) for span in spans]
-    counted = (
-        root
-        | "Spans" >> beam.Create(work, reshuffle=False)
-        | "CountSpans" >> beam.ParDo(CountSpans(plan))
-        | "ByGroup" >> beam.GroupByKey()
-        | "CountGroup" >> beam.ParDo(CountGroup(plan)).with_outputs(CountGroup.USERS, main="counts")
-    )
-    _ = counted[CountGroup.USERS] | "ByShard" >> beam.GroupByKey() | "WriteUsers" >> beam.ParDo(WriteUsers(plan))
-    # The last group is always there, so that windows after the last event are released too.
-    last = (plan.n_windows - 1) // plan.group
-    end = root | "End" >> beam.Create([(last, _empty(plan, last))], reshuffle=False)
+    """Attach the whole graph to a pipeline; one worker ``alone`` reads and counts all spans without a shuffle."""
     released = (
-        (counted["counts"], end)
-        | "WithEnd" >> beam.Flatten()
-        | "SumShards" >> beam.CombinePerKey(_total)
+        (_count_here(root, plan, spans) if alone else _count_everywhere(root, plan, spans))
         | "WriteTruth" >> beam.ParDo(WriteTruth(plan)).with_output_types(tuple[str, bytes])
         | "Release" >> beam.ParDo(ReleaseInOrder(plan))
         | "WriteReleases" >> beam.ParDo(WriteReleases(plan))
@@ -49,10 +35,24 @@ def build(root: beam.Pipeline, plan: Plan, spans: list[Span], alone: bool = True
     )
 
 
-def _empty(plan: Plan, group: int) -> GroupCounts:
-    first = group * plan.group + 1
-    zeros = np.zeros((min(plan.group, plan.n_windows - first + 1), plan.n_cells), np.int64)
-    return GroupCounts(first, zeros, zeros, 0)
+def _count_here(root: beam.Pipeline, plan: Plan, spans: list[Span]) -> Any:
+    work = beam.Create([tuple(spans)], reshuffle=False)
+    return root | "Spans" >> work | "CountHere" >> beam.ParDo(CountHere(plan))
+
+
+def _count_everywhere(root: beam.Pipeline, plan: Plan, spans: list[Span]) -> Any:
+    counted = (
+        root
+        | "Spans" >> beam.Create(spans, reshuffle=False)
+        | "CountSpans" >> beam.ParDo(CountSpans(plan))
+        | "ByGroup" >> beam.GroupByKey()
+        | "CountGroup" >> beam.ParDo(CountGroup(plan)).with_outputs(CountGroup.USERS, main="counts")
+    )
+    _ = counted[CountGroup.USERS] | "ByShard" >> beam.GroupByKey() | "WriteUsers" >> beam.ParDo(WriteUsers(plan))
+    # Every group is there, so that windows without an event are released too.
+    groups = root | "Groups" >> beam.Create(range(plan.n_groups), reshuffle=False)
+    empty = groups | "Nothing" >> beam.Map(lambda group: (group, nothing(group, plan)))
+    return (counted["counts"], empty) | "WithEmpty" >> beam.Flatten() | "SumShards" >> beam.CombinePerKey(_total)
 
 
 def _total(groups: Iterable[GroupCounts]) -> GroupCounts:

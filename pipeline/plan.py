@@ -123,6 +123,11 @@ class Plan:
         n_windows = self.calendar.n_windows
         return self.group if n_windows is None else min(self.group, n_windows - group * self.group)
 
+    @property
+    def n_groups(self) -> int:
+        """Groups of windows in a finite run."""
+        return -(-self.n_windows // self.group)
+
     @cached_property
     def summarises_users(self) -> bool:
         """Whether per-user figures are kept; on a stream they would grow without end."""
