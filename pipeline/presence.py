@@ -63,7 +63,7 @@ def read_presence(plan: Plan, n_windows: int, *, max_entries: int = MAX_ENTRIES)
     One pass over the source. People are bounded and sampled by the code and the keys of the run, so that the sum over
     everybody is what the run's mechanism sees (in the last block if it is whole). 2·n_users·n_cells·n_windows bytes.
     """
-    memberships = _memberships(plan, n_windows)
+    memberships = read_memberships(plan, n_windows)
     users, code = np.unique(memberships.user, axis=0, return_inverse=True)
     shape = (len(users), plan.n_cells, n_windows)
     if np.prod(shape, dtype=float) > max_entries:
@@ -86,8 +86,8 @@ def read_presence(plan: Plan, n_windows: int, *, max_entries: int = MAX_ENTRIES)
     return Presence(users, raw, released)
 
 
-def _memberships(plan: Plan, n_windows: int) -> Memberships:
-    """Distinct memberships of the first windows."""
+def read_memberships(plan: Plan, n_windows: int) -> Memberships:
+    """Distinct memberships of the first windows, as `read_presence` makes its matrices of; its errors are the same."""
     calendar = plan.calendar
     if plan.config.mode != "simulation":
         raise ParameterError("mode", plan.config.mode, "simulation: a deployment does not keep who was where")

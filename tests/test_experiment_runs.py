@@ -13,7 +13,7 @@ from experiment_cases import GRID, experiment_in, values
 
 from mechanisms.core.errors import ConfigError, DataError
 from pipeline import parts
-from pipeline.experiments import runner
+from pipeline.experiments import groups, runner
 from pipeline.experiments.cell import release, run_cell
 from pipeline.experiments.counts import counting_config, read_counts, write_counts
 from pipeline.experiments.measures import measure
@@ -151,7 +151,7 @@ def test_an_input_that_cannot_be_counted_fails_its_own_cells_only(experiment, tm
             raise DataError("no such luck")
         write_counts(config, path)
 
-    monkeypatch.setattr(runner, "write_counts", broken)
+    monkeypatch.setattr(groups, "write_counts", broken)
     outcome = run_experiment(experiment(), tmp_path / "out", n_jobs=1)
     assert [(one["seed"], one["problem"]) for one in outcome.manifest["failed"]] == [(2, "counting: no such luck")] * 4
     assert values(outcome.folder)["seed"].unique().to_list() == [1]
@@ -173,3 +173,56 @@ def test_a_folder_with_other_files_is_left_alone(experiment, tmp_path: Path):
     (tmp_path / "mine" / "thesis.txt").write_text("")
     with pytest.raises(ConfigError, match="holds files that no experiment wrote"):
         run_experiment(experiment(), tmp_path / "mine", n_jobs=1)
+
+
+def test_random_groups(experiment, tmp_path: Path, monkeypatch):
+    passes = []
+    monkeypatch.setattr(groups, "read_memberships", lambda *a, own=groups.read_memberships: passes.append(a) or own(*a))
+    text = """\
+name: e
+question: which
+base: base.yaml
+measures: [mae, guess_mae]
+set: {bounding.max_cells: null, landmarks: null, accountants: []}
+variants:
+  raw: {mechanism: {type: raw}}
+  ranges: {mechanism: {type: fixed_ranges, width: 4}}
+  sampled: {mechanism: [{type: sampling, rate: 0.5}, {type: raw}]}
+seeds: 3
+"""
+    found = experiment(text + "group_size: 20\n")
+    outcome = run_experiment(found, tmp_path / "out", n_jobs=1)
+    assert (outcome.exit_code, outcome.manifest["counted"], len(passes)) == (0, 6, 1)  # 3 groups, and 3 samples of them
+    whole = {}
+    for path in (tmp_path / "out" / "counts").iterdir():
+        counts = read_counts(path)
+        assert counts.facts == {"n_people": 20}
+        assert counts.truth.max() <= 20
+        assert counts.truth.sum() > 0
+        whole[path.stem] = counts
+    table = values(outcome.folder)
+    kept = table.filter(measure="mae").select("variant", "seed", "counts", "value").rows()
+    for variant, seed, name, value in kept:
+        counts, alike = whole[name], [row for row in kept if row[1] == seed and row[0] == "raw"]
+        assert (counts.truth == whole[alike[0][2]].truth).all()  # the same group
+        if variant == "sampled":
+            share = counts.bounded.sum() / counts.truth.sum()
+            assert 0.4 < share < 0.6
+            assert (counts.bounded <= counts.truth).all()
+        else:
+            assert name == alike[0][2]
+            assert (value == 0) == (variant == "raw")
+    assert len({whole[row[2]].truth.tobytes() for row in kept}) == 3
+    # Everybody is a group, too: what it counts is what a plain run counts.
+    everybody = experiment(text.replace("seeds: 3", "seeds: 1") + "group_size: 60\n")
+    run_experiment(everybody, tmp_path / "all", n_jobs=1)
+    for cell in everybody.cells:
+        write_counts(cell.config, tmp_path / "plain.npz")
+        plain = read_counts(tmp_path / "plain.npz")
+        names = values(tmp_path / "all").filter(variant=cell.values["variant"])["counts"]
+        counts = read_counts(tmp_path / "all" / "counts" / f"{names[0]}.npz")
+        assert (counts.truth == plain.truth).all()
+        assert (counts.bounded == plain.bounded).all()
+    too_many = run_experiment(experiment(text + "group_size: 61\n"), tmp_path / "few", n_jobs=1)
+    assert too_many.exit_code == 1
+    assert "group_size: 61 people are not to be had; the source shows 60" in too_many.manifest["failed"][0]["problem"]

@@ -95,6 +95,7 @@ def run_cell(config: RunConfig, counts: Counts) -> CellRun:
         releases=releases,
         accounts=accounts,
         seed=config.seed or 0,
+        n_people=counts.facts.get("n_people"),
     )
 
 

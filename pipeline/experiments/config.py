@@ -125,6 +125,27 @@ class Expectation(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Published(Checked):
+    """A published table, for the documentation to show beside what came out.
+
+    Parameters
+    ----------
+    rows
+        Figures by a value of what varies first, as the tables show it; one for each of ``measures``.
+    """
+
+    source: str = parameter(doc="who published it, and where")
+    measures: tuple[str, ...] = parameter(doc="what its columns are")
+    rows: dict[str, Any] = parameter(doc="its figures, a list for each setting")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, figures in self.rows.items():
+            if not isinstance(figures, list | tuple) or len(figures) != len(self.measures):
+                raise ParameterError("rows", name, f"a list of {len(self.measures)} figures, one for each measure")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Choose(Checked):
     """What a setting must keep to be chosen, and which of those that do is best."""
 
@@ -167,10 +188,14 @@ class ExperimentConfig(Checked):
     seeds: int | tuple[int, ...] | Range = parameter(
         1, doc="how many seeds (1, 2, …), or a list or range of them; every setting runs with every seed"
     )
+    group_size: int | None = parameter(
+        None, at_least=1, doc="people of a run: a random group, drawn by the seed among all; unset: everybody"
+    )
     measures: tuple[str, ...] = parameter(doc="what is kept: metrics, accountant/name, or module:function")
     labels: dict[str, str] = parameter(factory=dict, doc="what figures and tables call measures and what varies")
     figures: tuple[Figure, ...] = parameter((), doc="pictures of the results; they need the extra penstock[plot]")
     expected: tuple[Expectation, ...] = parameter((), doc="what is expected, and by whom")
+    published: Published | None = parameter(None, doc="table that the documentation shows beside what came out")
     tables: tuple[str, ...] = parameter((), doc="measures that the documentation shows; unset: the first")
     conclusion: str | None = parameter(None, doc="what a full run has shown, in words, for the documentation")
     choose: Choose | None = parameter(None, doc="advice: limits, and what is best within them")

@@ -29,7 +29,7 @@ class Counts:
     truth, bounded
         Before and after contribution bounding, shape (n_windows, n_cells).
     facts
-        Row equation of the counting run.
+        Row equation of the counting run (``rows``), or how many people a random group has (``n_people``).
     """
 
     truth: NDArray[np.int64]
@@ -62,11 +62,11 @@ def counting_config(config: RunConfig) -> RunConfig:
     )
 
 
-def counts_name(config: RunConfig, inputs: Mapping[str, str]) -> str:
+def counts_name(config: RunConfig, inputs: Mapping[str, str], group_size: int | None = None) -> str:
     """Digest of everything that decides the counts of a cell, the input's content among it."""
-    return digest_of(
-        {"config": resolved(counting_config(config), secrets=True), "inputs": inputs, "versions": versions()}
-    )
+    counting = resolved(counting_config(config), secrets=True)
+    group = {} if group_size is None else {"group_size": group_size, "seed": config.seed}
+    return digest_of({"config": counting, "inputs": inputs, "versions": versions()} | group)
 
 
 def digest_of(value: Any) -> str:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from accountants.core.accountant import ACCOUNTANTS, AccountRow
 from accountants.core.charges import pure_epsilon
+from evaluation.defenses import random_guess
 from evaluation.utility import METRICS
 from mechanisms.core.budget_schedule import BudgetSchedule
 from mechanisms.core.errors import DataError, ParameterError
@@ -47,6 +48,8 @@ class CellRun:
         Rows of every accountant by its name.
     seed
         Of the cell; attacks take theirs from it.
+    n_people
+        Of a random group; None: everybody is counted.
     """
 
     plan: Plan
@@ -55,6 +58,7 @@ class CellRun:
     releases: Sequence[Release]
     accounts: Mapping[str, Sequence[AccountRow]]
     seed: int
+    n_people: int | None = None
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,17 @@ def _utility(name: str) -> Measure:
         return float(metric.function(cell.truth, cell.released))
 
     return Measure(name, compute, metric.unit, metric.higher_is_better)
+
+
+def _guess(name: str) -> Measure:
+    """A metric of a release that knows nothing: what any mechanism must beat."""
+    metric = METRICS[name]
+
+    def compute(cell: CellRun) -> float:
+        guessed = random_guess(cell.truth, cell.seed, cell.n_people)
+        return float(metric.function(cell.truth, guessed))
+
+    return Measure(f"guess_{name}", compute, metric.unit, metric.higher_is_better)
 
 
 def _share(action: str) -> Measure:
@@ -128,6 +143,7 @@ def _epsilon_stated(cell: CellRun) -> float:
 #: Every measure that has a short name; further ones are entered here or named as ``module:function``.
 MEASURES: dict[str, Measure] = {
     **{name: _utility(name) for name in METRICS},
+    **{one.name: one for one in map(_guess, METRICS)},
     **{one.name: one for one in map(_share, ("published", "repeated", "suppressed"))},
     "epsilon_stated": Measure("epsilon_stated", _epsilon_stated, "nats", higher_is_better=False),
     "epsilon_sum": Measure("epsilon_sum", _epsilon, "nats", higher_is_better=False),

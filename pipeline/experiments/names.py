@@ -37,6 +37,8 @@ def wrong_names(root: Mapping, config: ExperimentConfig, columns: tuple[str, ...
         for side in ("where", "over"):
             for name in getattr(claim, side) or ():
                 hold(("expected", i, side), name, columns, "something that varies")
+    for i, name in enumerate(config.published.measures if config.published else ()):
+        hold(("published", "measures", i), name, measured, "a measure")
     for limits in ("at_least", "at_most"):
         for name in getattr(config.choose, limits, ()):
             hold(("choose", limits), name, measured, "a measure")

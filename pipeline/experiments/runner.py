@@ -17,7 +17,8 @@ from pipeline.configuration.run import RunConfig, resolved
 from pipeline.experiments import choose, expected, figures, table
 from pipeline.experiments.cell import cell_record
 from pipeline.experiments.cells import Cell
-from pipeline.experiments.counts import counts_name, digest_of, read_counts, write_counts
+from pipeline.experiments.counts import counts_name, digest_of, read_counts
+from pipeline.experiments.groups import counting_tasks
 from pipeline.experiments.load import Experiment
 from pipeline.experiments.workers import Workers
 from pipeline.manifest import UNFIT, versions
@@ -114,18 +115,19 @@ def _check_folder(folder: Path) -> None:
 
 def _run_cells(experiment: Experiment, folder: Path, n_jobs: int, listener: Listener) -> Progress:
     """Count what is not counted, run what has no result; a count that fails fails its cells."""
-    progress = Progress(len(experiment.cells))
+    progress, group_size = Progress(len(experiment.cells)), experiment.config.group_size
     (folder / "cells").mkdir(exist_ok=True)
     inputs = _Inputs()
     paths: dict[int, Path] = {}
     by_counts: dict[Path, list[Cell]] = defaultdict(list)
     for cell in experiment.cells:
         content = inputs.of(cell.config)
-        paths[cell.number] = folder / "cells" / f"{cell_name(cell, experiment.config.measures, content)}.json"
+        own = cell_name(cell, experiment.config.measures, content, group_size)
+        paths[cell.number] = folder / "cells" / f"{own}.json"
         if (record := _read(paths[cell.number])) is not None:
             progress.records[cell.number] = record
         else:
-            by_counts[folder / "counts" / f"{counts_name(cell.config, content)}.npz"].append(cell)
+            by_counts[folder / "counts" / f"{counts_name(cell.config, content, group_size)}.npz"].append(cell)
     progress.n_resumed = len(progress.records)
     plugins = sorted({name for cell in experiment.cells for name in cell.config.plugins})
     workers = Workers(min(n_jobs, max(1, sum(map(len, by_counts.values())))), plugins)
@@ -136,11 +138,13 @@ def _run_cells(experiment: Experiment, folder: Path, n_jobs: int, listener: List
             task = (cell.config, counts, paths[cell.number], experiment.config.measures, content)
             workers.submit(str(cell.number), (work, task))
 
-    for counts, cells in by_counts.items():
-        if counts.exists():
-            submit(counts)
-        else:
-            workers.submit(str(counts), (write_counts, (cells[0].config, counts)))
+    for counts in filter(Path.exists, by_counts):
+        submit(counts)
+    missing = {counts: cells[0].config for counts, cells in by_counts.items() if not counts.exists()}
+    made: dict[str, tuple[Path, ...]] = {}
+    for task, written in counting_tasks(missing, group_size):
+        made[str(written[0])] = written
+        workers.submit(str(written[0]), task)
     listener(len(progress.records), 0, 0)
     for name, problem in workers.results():
         if name.isdigit():
@@ -150,10 +154,12 @@ def _run_cells(experiment: Experiment, folder: Path, n_jobs: int, listener: List
             else:
                 progress.failed[number] = problem
         elif problem is None:
-            progress.n_counts += 1
-            submit(Path(name))
+            progress.n_counts += len(made[name])
+            for counts in made[name]:
+                submit(counts)
         else:
-            progress.failed |= {cell.number: f"counting: {problem}" for cell in by_counts[Path(name)]}
+            failed = (cell for counts in made[name] for cell in by_counts[counts])
+            progress.failed |= {cell.number: f"counting: {problem}" for cell in failed}
         listener(len(progress.records), len(progress.failed), progress.n_counts)
     return progress
 
@@ -164,12 +170,13 @@ def work(config: RunConfig, counts: Path, path: Path, measures: tuple[str, ...],
     parts.write_json(path, record | {"counts": counts.stem, "inputs": digest_of(inputs)})
 
 
-def cell_name(cell: Cell, measures: tuple[str, ...], inputs: Mapping[str, str]) -> str:
+def cell_name(cell: Cell, measures: tuple[str, ...], inputs: Mapping[str, str], group_size: int | None = None) -> str:
     """Digest of everything that decides a cell's numbers: configuration, seed, input, versions and measures."""
     config = resolved(cell.config, secrets=True)
     for unimportant in ("name", "output", "utility"):
         config.pop(unimportant)
-    return digest_of({"config": config, "measures": measures, "inputs": inputs, "versions": versions()})
+    group = {} if group_size is None else {"group_size": group_size}
+    return digest_of({"config": config, "measures": measures, "inputs": inputs, "versions": versions()} | group)
 
 
 class _Inputs:
