@@ -89,7 +89,8 @@ def _section(experiment: dict[str, Any], path: Path, results: Path) -> str:
         return "\n".join([*lines, "No full run is saved.", ""])
     summary = pl.read_csv(table)
     labels = experiment.get("labels") or {}
-    lines += _tables(summary, _shown(experiment), labels)
+    published = experiment.get("published") or {}
+    lines += _tables(summary, _shown(experiment), labels, published)
     claims = results / f"{name}-expected.csv"
     if claims.exists():
         lines += [*_claims(pl.read_csv(claims)), ""]
@@ -101,8 +102,11 @@ def _text(value: Any) -> str:
     return textwrap.fill(" ".join(str(value).split()), 120, break_long_words=False, break_on_hyphens=False)
 
 
-def _tables(summary: pl.DataFrame, measures: list[str], labels: dict[str, Any]) -> list[str]:
-    """The first thing that varies down; all others across in a table a measure, or else the measures across."""
+def _tables(summary: pl.DataFrame, measures: list[str], labels: dict[str, Any], published: dict[str, Any]) -> list[str]:
+    """The first thing that varies down; all others across in a table a measure, or else the measures across.
+
+    Published figures stand in brackets behind those of measures across.
+    """
     varied = [name for name in summary.columns if name not in OWN + PROVENANCE]
     down, across = varied[0], varied[1:]
     cells = {(row["measure"], *(row[name] for name in varied)): row for row in summary.iter_rows(named=True)}
@@ -110,7 +114,13 @@ def _tables(summary: pl.DataFrame, measures: list[str], labels: dict[str, Any]) 
     if not across:
         columns = [(measure,) for measure in measures]
         heads = [str(labels.get(measure, measure)) for measure in measures]
-        return [*_table(down, heads, rows, [[cells.get((*c, row)) for c in columns] for row in rows]), ""]
+        table = _table(down, heads, rows, [[cells.get((*c, row)) for c in columns] for row in rows])
+        if not published:
+            return [*table, ""]
+        figures = {str(row): dict(zip(published["measures"], found)) for row, found in published["rows"].items()}
+        beside = [[figures.get(str(row), {}).get(measure) for measure in measures] for row in rows]
+        note = _text(f"In brackets: {published['source']}.")
+        return [*table[:2], *map(_with_published, table[2:], beside), "", note, ""]
     lines = []
     settings = summary.select(across).unique(maintain_order=True).rows()
     names = ", ".join(str(labels.get(name, name)) for name in across)
@@ -126,6 +136,17 @@ def _table(down: str, heads: list[str], rows: list[Any], cells: list[list[dict[s
     for row, found in zip(rows, cells):
         lines.append("| " + " | ".join([str(row), *map(_cell, found)]) + " |")
     return lines
+
+
+def _with_published(line: str, figures: list[float | None]) -> str:
+    """A line of a table with published figures behind its own.
+
+    >>> _with_published("| k = 2 | 0.81 ± 0.01 | 3 |", [0.815, None])
+    '| k = 2 | 0.81 ± 0.01 (0.815) | 3 |'
+    """
+    name, *found = line.strip("| ").split(" | ")
+    shown = [cell if figure is None else f"{cell} ({figure:g})" for cell, figure in zip(found, figures)]
+    return "| " + " | ".join([name, *shown]) + " |"
 
 
 def _cell(row: dict[str, Any] | None) -> str:
