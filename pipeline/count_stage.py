@@ -76,7 +76,8 @@ class CountHere(beam.DoFn):
                 if waiting := pieces.pop((group, shard), None):
                     counts, visits = count_group(group, waiting, self.plan)
                     total = total + counts
-                    seen[shard] += [] if visits is None else [visits]
+                    if visits is not None:
+                        seen[shard].append(visits)
             yield group, total
         for shard, visits_of in seen.items():
             write_users(shard, visits_of, self.plan)
