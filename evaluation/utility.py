@@ -1,4 +1,4 @@
-"""What a release is still worth: nine utility metrics of released against true counts.
+"""What a release is still worth: eleven utility metrics of released against true counts.
 
 Pyrgelis, Troncoso, De Cristofaro, *Measuring Membership Privacy on Aggregate Location Time-Series*, 2020, section 5;
 the conventions for ties, constant series and empty cells or windows are in ``docs/utility.md``. Arrays are
@@ -28,11 +28,14 @@ from evaluation.metrics.arrays import Array, Indices, busiest, checked_pair
 from evaluation.metrics.correlation import pearson_correlations
 from evaluation.metrics.distribution import js_divergences
 from evaluation.metrics.errors import absolute_errors, relative_errors
+from evaluation.metrics.forecasting import PERIOD, anomaly_agreements, forecast_errors
 from evaluation.metrics.ranking import hotspot_rank_taus, hotspot_scores, kendall_taus
 
 __all__ = [
     "METRICS",
     "Metric",
+    "anomaly_agreement",
+    "forecast_error",
     "hotspot_f1",
     "hotspot_rank_tau",
     "js_distance",
@@ -45,6 +48,7 @@ __all__ = [
 ]
 
 FRACTION = 0.1
+UNUSUAL = 0.05
 
 
 def mean_relative_error(truth: ArrayLike, released: ArrayLike) -> float:
@@ -143,6 +147,35 @@ def pearson(truth: ArrayLike, released: ArrayLike) -> float:
     return float(pearson_correlations(*checked_pair(truth, released)).mean())
 
 
+def forecast_error(truth: ArrayLike, released: ArrayLike, period: int = PERIOD) -> float:
+    """Error in people of a seasonal forecaster that learns from the release, mean over cells and windows (0 is best).
+
+    Parameters
+    ----------
+    truth, released
+        As for every metric.
+    period
+        Windows of a season: 24, a day of hours. Without two whole seasons the last values are the forecast.
+
+    Examples
+    --------
+    >>> forecast_error([[4, 8, 4, 8]], [[5, 9, 5, 9]], period=2)
+    1.0
+    """
+    return float(forecast_errors(*checked_pair(truth, released), period).mean())
+
+
+def anomaly_agreement(truth: ArrayLike, released: ArrayLike, fraction: float = UNUSUAL, period: int = PERIOD) -> float:
+    """F1 score of each cell's ``fraction`` of most unusual windows, mean over cells (1 is best).
+
+    Unusual is what the forecaster of `forecast_error` does not expect, on each side from its own past.
+
+    >>> anomaly_agreement([[4, 4, 9, 4]], [[2, 3, 8, 2]])
+    1.0
+    """
+    return float(anomaly_agreements(*checked_pair(truth, released), fraction, period).mean())
+
+
 @dataclass(frozen=True)
 class Metric:
     """One utility metric as the pipeline and the command line know it.
@@ -205,6 +238,10 @@ def _hotspot_rank_taus(truth: Array, released: Array) -> Array:
     return hotspot_rank_taus(truth, released, FRACTION)
 
 
+def _anomaly_agreements(truth: Array, released: Array) -> Array:
+    return anomaly_agreements(truth, released, UNUSUAL)
+
+
 _TABLE = (
     Metric("mre", mean_relative_error, relative_errors, "cell", "", higher_is_better=False),
     Metric("mre_top", top_mean_relative_error, relative_errors, "cell", "", higher_is_better=False, covered=_top_cells),
@@ -215,6 +252,8 @@ _TABLE = (
     Metric("js_distance", js_distance, _js_distances, "window", "sqrt(nats)", higher_is_better=False),
     Metric("js_divergence", js_divergence, js_divergences, "window", "nats", higher_is_better=False),
     Metric("pearson", pearson, pearson_correlations, "cell", "", higher_is_better=True),
+    Metric("forecast_error", forecast_error, forecast_errors, "cell", "people", higher_is_better=False),
+    Metric("anomaly_agreement", anomaly_agreement, _anomaly_agreements, "cell", "", higher_is_better=True),
 )
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _TABLE}
 """Every utility metric by the name that a configuration gives it."""

@@ -36,7 +36,10 @@ output:
   path: runs/example
 """
 
-METRICS = "mre, mre_top, mae, hotspot_f1, kendall_tau, hotspot_rank_tau, js_distance, js_divergence, pearson"
+METRICS = (
+    "mre, mre_top, mae, hotspot_f1, kendall_tau, hotspot_rank_tau, js_distance, js_divergence, pearson, "
+    "forecast_error, anomaly_agreement"
+)
 ROOT_KEYS = (
     "name, mode, seed, noise_key, source, space, sensors, windows, bounding, landmarks, budget_period, mechanism, "
     "accountants, utility, output, on_exhausted, allow_no_guarantee, plugins"
