@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -12,18 +13,15 @@ from mechanisms.core import event as events
 from mechanisms.core.block import BlockMechanism
 from mechanisms.core.errors import ParameterError
 from mechanisms.core.facts import Facts
-from mechanisms.core.fourier import Matrix, l1_of, l2_sensitivity, matrices
 from mechanisms.core.fourier_choice import candidates, choose_number
+from mechanisms.core.fourier_noise import Bounds, Calibration
 from mechanisms.core.mechanism import Guarantee
 from mechanisms.core.parameters import parameter
-from mechanisms.core.perturb import pure_scale
 from mechanisms.core.state import State
 
 if TYPE_CHECKING:
     from mechanisms.core.noise import Noise
 
-#: Coefficients of integer noise are whole multiples of this: far below any noise, far above the rounding of doubles.
-RESOLUTION = 2.0**-20
 FAMILIES = ("laplace", "gaussian", "discrete_laplace", "discrete_gaussian")
 
 
@@ -46,8 +44,8 @@ class Fpa(BlockMechanism):
         ``laplace`` or ``gaussian``; ``discrete_laplace`` and ``discrete_gaussian`` do the same on a lattice of 2⁻²⁰
         in integers, whose noise carries no floating-point trace.
     choice
-        Share of the budget that is spent on choosing how many of the ``coefficients`` to keep (exponential mechanism
-        on the norm of what is cut off plus that of the noise); 0: all are kept. With real-valued noise only.
+        Share of the budget for choosing how many of the ``coefficients`` to keep (exponential mechanism on the norms of
+        what is cut off and of the noise); 0: all are kept. With real-valued noise only.
     calibration
         ``sound``: from the bounded sensitivity. ``paper``: scale √k·Δ₂/ε on k complex coefficients, priced at what it
         is really worth.
@@ -101,20 +99,21 @@ class Fpa(BlockMechanism):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        needed, other = ("rho", "epsilon") if self._gaussian else ("epsilon", "rho")
+        gaussian, paper = self.noise.endswith("gaussian"), self.calibration == "paper"
+        needed, other = ("rho", "epsilon") if gaussian else ("epsilon", "rho")
         if getattr(self, needed) is None:
             raise ParameterError(needed, None, f"given with {self.noise} noise")
         if getattr(self, other) is not None:
             raise ParameterError(other, getattr(self, other), f"left out with {self.noise} noise")
         if self.coefficients > self.block:
             raise ParameterError("coefficients", self.coefficients, f"at most block ({self.block})")
-        if self.choice and (self._lattice or self._paper):
+        if self.choice and (self.noise.startswith("discrete") or paper):
             raise ParameterError("choice", self.choice, "0 with integer noise and with calibration: paper")
-        if self._paper and self.noise != "laplace":
+        if paper and self.noise != "laplace":
             raise ParameterError("noise", self.noise, "laplace with calibration: paper")
-        if self._paper and self.coefficients > self.block // 2 + 1:
+        if paper and self.coefficients > self.block // 2 + 1:
             raise ParameterError("coefficients", self.coefficients, f"at most block // 2 + 1 ({self.block // 2 + 1})")
-        if not self._paper and (self.transform != "orthonormal" or self.measured_sensitivity is not None):
+        if not paper and (self.transform != "orthonormal" or self.measured_sensitivity is not None):
             name = "transform" if self.transform != "orthonormal" else "measured_sensitivity"
             raise ParameterError(name, getattr(self, name), "left out without calibration: paper")
 
@@ -141,32 +140,32 @@ class Fpa(BlockMechanism):
         """Users are bounded over the block."""
         return self.block
 
-    @property
-    def _gaussian(self) -> bool:
-        return self.noise.endswith("gaussian")
-
-    @property
-    def _lattice(self) -> bool:
-        return self.noise.startswith("discrete")
-
-    @property
-    def _paper(self) -> bool:
-        return self.calibration == "paper"
+    @cached_property
+    def _noise(self) -> Calibration:
+        """Scale and price of the noise: of what the choice leaves of the budget."""
+        return Calibration(
+            budget=self._whole * (1 - self.choice),
+            n_coefficients=self.coefficients,
+            noise=self.noise,
+            paper=self.calibration == "paper",
+            unnormalised=self.transform == "unnormalised",
+            measured=self.measured_sensitivity,
+        )
 
     def empty(self, facts: Facts) -> State:
         """No coefficient yet; the bounds C, W and U."""
         windows = min(facts.max_windows or self.block, self.block)
         cells = min(facts.max_block_cells or facts.n_cells, facts.n_cells)
         bounds = np.broadcast_to(np.array([facts.sensitivity, windows, cells]), (*facts.shape, 3)).copy()
-        n_rows = len(self._matrices(self.block)[0])
-        kind = np.int64 if self._lattice else np.float64
+        n_rows = len(self._noise.matrices(self.block)[0])
+        kind = np.int64 if self._noise.lattice else np.float64
         state: State = {"bounds": bounds, "coefficients": np.zeros((*facts.shape, n_rows, facts.n_cells), kind)}
         return state | ({"energy": facts.constant(0.0)} if self.choice else {})
 
     def gather(self, row: int, n_windows: int, counts: NDArray[Any], state: State) -> State:
         """Add one window's part to every coefficient."""
-        basis = self._matrices(n_windows)[0]
-        if self._lattice:
+        basis = self._noise.matrices(n_windows)[0]
+        if self._noise.lattice:
             basis = basis.astype(np.int64)
         part = basis[:, row, None] * counts[..., None, :]
         if len(basis) < state["coefficients"].shape[-2]:  # a short block has fewer
@@ -179,45 +178,39 @@ class Fpa(BlockMechanism):
 
     def publish(self, n_windows: int, state: State, noise: Noise) -> tuple[NDArray[np.float64], dict[str, Any]]:
         """Noise on the coefficients, and back."""
-        basis, inverse = self._matrices(n_windows)
+        basis, inverse = self._noise.matrices(n_windows)
         exact = state["coefficients"][..., : len(basis), :]
-        scale: Any = self._scale(n_windows, state)
+        scale: Any = self._noise.scale(n_windows, _bounds(state))
         kept: NDArray[np.bool_] = np.ones((len(basis), 1), bool)
         if self.choice:
             number = self._number(n_windows, state, noise)
             kept = (np.arange(len(basis)) < number[..., None])[..., None]
-            scale = np.array([self._scale(n_windows, state, k) for k in number.ravel().tolist()]).reshape(number.shape)
+            scales = [self._noise.scale(n_windows, _bounds(state), k) for k in number.ravel().tolist()]
+            scale = np.array(scales).reshape(number.shape)
         per_row = np.asarray(scale)[..., None, None] if np.ndim(scale) else float(scale)
         noisy = exact + getattr(noise, self.noise)(per_row, exact.shape)
-        unit = RESOLUTION if self._lattice else 1.0
-        values = inverse @ np.where(kept, noisy, 0.0) * unit
-        shown = np.asarray(scale * unit)
+        values = inverse @ np.where(kept, noisy, 0.0) * self._noise.unit
+        shown = np.asarray(scale * self._noise.unit)
         scale = shown[..., None] if shown.ndim else float(shown)
-        return values, {"noise": "gaussian" if self._gaussian else "laplace", "scale": scale}
+        return values, {"noise": "gaussian" if self._noise.gaussian else "laplace", "scale": scale}
 
     def block_charge(self, n_windows: int, state: State) -> tuple[events.Event, ...]:
         """The same for every block of one length; for the paper's calibration, what it is really worth."""
-        if self._paper and self.measured_sensitivity is not None:
-            return (events.Exact(),)
-        cells, windows, _ = self._bounds(state)
-        if self._gaussian:
-            l2 = l2_sensitivity(self._matrices(n_windows)[0], cells, windows)
-            kind = events.DiscreteGaussian if self._lattice else events.Gaussian
-            return (*self._chosen, kind(l2, float(self._scale(n_windows, state))))
-        if self._lattice:
-            # Priced as pure: shifts of a fine lattice are too many steps for the exact Rényi curve.
-            return (events.PureDP(float(self._budget)),)
-        if self.choice:
-            return (*self._chosen, events.Laplace(1.0, 1 / self._budget))
-        return (events.Laplace(self._l1(n_windows, state), float(self._scale(n_windows, state))),)
+        if not self.choice:
+            return (self._noise.charge(n_windows, _bounds(state)),)
+        # How many coefficients there are, and so their scale, is chosen; what they cost is not.
+        budget = self._noise.budget
+        kept = (
+            self._noise.charge(n_windows, _bounds(state)) if self._noise.gaussian else events.Laplace(1.0, 1 / budget)
+        )
+        return (events.PureDP(self._choice_epsilon), kept)
 
     def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:
         """The low-pass projection, block by block."""
-        unit = RESOLUTION if self._lattice else 1.0
         parts = []
         for first in range(0, len(counts), self.block):
-            basis, inverse = self._matrices(len(counts[first : first + self.block]))
-            parts.append(inverse @ (basis @ counts[first : first + self.block]) * unit)
+            basis, inverse = self._noise.matrices(len(counts[first : first + self.block]))
+            parts.append(inverse @ (basis @ counts[first : first + self.block]) * self._noise.unit)
         return np.concatenate(parts)
 
     def noise_in(self, published: NDArray[np.float64], counts: NDArray[Any]) -> NDArray[np.float64]:
@@ -226,61 +219,35 @@ class Fpa(BlockMechanism):
         parts = []
         for first in range(0, len(apart), self.block):
             part = apart[first : first + self.block]
-            basis = self._matrices(len(part))[0] * (RESOLUTION if self._lattice else 1.0)
+            basis = self._noise.matrices(len(part))[0] * self._noise.unit
             parts.append((basis @ part)[np.arange(len(part)) % len(basis)])
         return np.concatenate(parts)
 
     @property
-    def _budget(self) -> float:
-        """What is left for the noise itself: ε, or ρ."""
-        return (self.epsilon or self.rho or 0.0) * (1 - self.choice)
+    def _whole(self) -> float:
+        return self.epsilon or self.rho or 0.0
 
     @property
     def _choice_epsilon(self) -> float:
-        whole = (self.epsilon or self.rho or 0.0) * self.choice
-        return float(np.sqrt(2 * whole)) if self._gaussian else whole
-
-    @property
-    def _chosen(self) -> tuple[events.Event, ...]:
-        return (events.PureDP(self._choice_epsilon),) if self.choice else ()
-
-    @staticmethod
-    def _bounds(state: State) -> tuple[int, int, int]:
-        cells, windows, block_cells = state["bounds"].reshape(-1, 3)[0].tolist()
-        return cells, windows, block_cells
-
-    def _matrices(self, n_windows: int) -> tuple[Matrix, Matrix]:
-        """Transform and inverse of a block; whole numbers in units of the resolution for integer noise."""
-        return matrices(n_windows, self.coefficients, self._paper, RESOLUTION if self._lattice else None)
-
-    def _l1(self, n_windows: int, state: State, n_rows: int | None = None) -> float:
-        basis = (n_windows, self.coefficients, self._paper, RESOLUTION if self._lattice else None)
-        return l1_of(basis, n_rows, self._bounds(state))
-
-    def _scale(self, n_windows: int, state: State, n_rows: int | None = None) -> float:
-        """Scale of the noise on each of the first ``n_rows`` coefficients."""
-        cells, windows, _ = self._bounds(state)
-        if self._gaussian:
-            l2 = l2_sensitivity(self._matrices(n_windows)[0], cells, windows)
-            return float(l2 / np.sqrt(2 * self._budget))
-        if not self._paper:
-            return float(pure_scale(self._budget, self._l1(n_windows, state, n_rows)))
-        delta_2 = self.measured_sensitivity or np.sqrt(float(cells) * min(windows, n_windows))
-        k = min(self.coefficients, n_windows // 2 + 1)
-        unnormalised = np.sqrt(n_windows) if self.transform == "unnormalised" else 1.0
-        return float(np.sqrt(k) * delta_2 / self._budget / unnormalised)
+        share = self._whole * self.choice
+        return float(np.sqrt(2 * share)) if self._noise.gaussian else share
 
     def _number(self, n_windows: int, state: State, noise: Noise) -> NDArray[np.int64]:
         """How many coefficients are kept, one number a replica."""
-        numbers = candidates(len(self._matrices(n_windows)[0]))
-        cells, windows, _ = self._bounds(state)
+        numbers = candidates(len(self._noise.matrices(n_windows)[0]))
+        cells, windows, _ = bounds = _bounds(state)
         return choose_number(
             numbers,
             power=(state["coefficients"] ** 2).sum(axis=-1),
             energy=state["energy"],
-            spread=np.sqrt((1.0 if self._gaussian else 2.0) * numbers * state["coefficients"].shape[-1])
-            * [self._scale(n_windows, state, k) for k in numbers.tolist()],
+            spread=np.sqrt((1.0 if self._noise.gaussian else 2.0) * numbers * state["coefficients"].shape[-1])
+            * [self._noise.scale(n_windows, bounds, k) for k in numbers.tolist()],
             sensitivity=float(np.sqrt(float(cells) * windows)),
             epsilon=self._choice_epsilon,
             noise=noise,
         )
+
+
+def _bounds(state: State) -> Bounds:
+    cells, windows, block_cells = state["bounds"].reshape(-1, 3)[0].tolist()
+    return cells, windows, block_cells

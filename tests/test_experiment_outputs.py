@@ -12,8 +12,9 @@ import pytest
 import yaml
 from experiment_cases import BASE, GRID, experiment_in, values
 
-from mechanisms.core.errors import ConfigError
+from mechanisms.core.errors import ConfigError, DataError
 from pipeline.configuration.run import digest, load
+from pipeline.experiments import runner
 from pipeline.experiments.page import experiments_page, save
 from pipeline.experiments.runner import run_experiment
 from pipeline.run import run
@@ -178,3 +179,16 @@ def test_the_command_line(experiment, tmp_path: Path, capsys):
     assert "measures" in capsys.readouterr().err
     assert main([*words[:-3], "--jobs", "0"]) == 2
     assert yaml.safe_load((tmp_path / "out" / "experiment.json").read_text())["name"] == "e"
+
+
+def _broken(*arguments):
+    raise DataError("no data")
+
+
+def test_an_experiment_of_which_nothing_came_out_is_saved_too(experiment, tmp_path: Path, monkeypatch):
+    made = experiment(GRID)
+    monkeypatch.setattr(runner, "cell_record", _broken)
+    outcome = run_experiment(made, tmp_path / "out", n_jobs=1)
+    assert (outcome.exit_code, len(outcome.manifest["failed"])) == (1, 8)
+    save(outcome.folder, tmp_path / "results")
+    assert len(pl.read_csv(tmp_path / "results" / "e.csv")) == 0

@@ -114,11 +114,11 @@ def _column(name: str, values: list[Any], dtype: Any) -> pl.Series:
     if dtype is not None:
         return pl.Series(name, values, dtype=dtype)
     kinds = {type(value) for value in values}
-    if kinds <= {bool}:
+    if kinds == {bool}:
         return pl.Series(name, values, dtype=pl.Boolean)
-    if kinds <= {int}:
+    if kinds == {int}:
         return pl.Series(name, values, dtype=pl.Int64)
-    if kinds <= {int, float}:
+    if kinds and kinds <= {int, float}:
         return pl.Series(name, [float(value) for value in values], dtype=pl.Float64)
     return pl.Series(name, [str(value) for value in values], dtype=pl.String)
 
