@@ -136,12 +136,12 @@ class Published(Checked):
 
     source: str = parameter(doc="who published it, and where")
     measures: tuple[str, ...] = parameter(doc="what its columns are")
-    rows: dict[str, Any] = parameter(doc="its figures, a list for each setting")
+    rows: dict[str, tuple[float, ...]] = parameter(doc="its figures, a list for each setting")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name, figures in self.rows.items():
-            if not isinstance(figures, list | tuple) or len(figures) != len(self.measures):
+            if len(figures) != len(self.measures):
                 raise ParameterError("rows", name, f"a list of {len(self.measures)} figures, one for each measure")
 
 
