@@ -119,8 +119,14 @@ def experiment_folder(folder: Path, **changes: Any) -> Path:
         for measure, unit, mean, low in (("hotspot_f1", "", f1, f1 - 0.1), ("mae", "people", mae, None))
     ]
     pl.DataFrame(rows).write_parquet(folder / "summary.parquet")
-    pl.DataFrame({"variant": ["uniform", "sample"], "best": [True, False]}).write_parquet(folder / "frontier.parquet")
+    f1 = {"mean hotspot_f1": [0.8, 0.9], "low hotspot_f1": [0.7, 0.8], "high hotspot_f1": [0.9, 1.0]}
+    # With a single seed there is no interval, and a loss may be infinite.
+    mae = {"mean mae": [3.0, float("inf")], "low mae": [None, None], "high mae": [None, None]}
+    marks = {"allowed": [True, False], "frontier": [True, True], "best": [True, False]}
+    varied = {"variant": ["uniform", "sample"], "epsilon": [1.0, 2.0]}
+    pl.DataFrame(varied | f1 | mae | marks).write_parquet(folder / "frontier.parquet")
     (folder / "figures").mkdir()
+    (folder / "figures" / "f1.csv").write_text("variant,mean hotspot_f1\n=uniform,0.8\nsample,\n")
     (folder / "figures" / "f1.svg").write_text(
         "<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>"
     )
@@ -129,22 +135,27 @@ def experiment_folder(folder: Path, **changes: Any) -> Path:
         "name": "choose",
         "question": "Which <i>one</i>?",
         "notice": "Unfit.",
-        "configuration": {"base": {"mechanism": {"epsilon": 1.0, "type": "laplace"}}},
+        "configuration": {
+            "base": {"mechanism": {"epsilon": 1.0, "type": "laplace"}},
+            "labels": {"hotspot_f1": "hotspots <i>found</i>"},
+        },
+        "measures": ["hotspot_f1", "mae"],
         "varied": ["variant", "epsilon"],
         "confidence": 0.95,
         "versions": {"penstock": "0.1.0"},
         "inputs": ["abc"],
         "cells": 4,
         "failed": [{"values": {"variant": "uniform"}, "seed": 2, "problem": "no budget <b>left</b>"}],
-        "figures": [{"file": "figures/f1.svg", "title": "F1 & more"}],
-        "expected": [{"says": "uniform wins", "source": "A 2022", "value": 0.8, "verdict": "differs"}],
+        "figures": [{"file": "figures/f1.svg", "title": "F1 & more", "data": "figures/f1.csv"}],
+        "expected": [{"says": "uniform wins", "source": "A 2022", "at_most": 0.7, "value": 0.8, "verdict": "differs"}],
         "choice": {
             "settings": 2,
             "allowed": 1,
             "at_least": {"hotspot_f1": 0.75},
-            "at_most": {},
+            "at_most": {"mae": 5.0},
+            "judge_by": "mean",
             "chart": None,
-            "best": {"values": {"variant": "uniform"}, "means": {"hotspot_f1": 0.8}},
+            "best": {"values": {"epsilon": 1.0, "variant": "uniform"}, "means": {"hotspot_f1": 0.8, "mae": 3.0}},
         },
     }
     (folder / "experiment.json").write_text(json.dumps(manifest | changes))

@@ -377,12 +377,13 @@ def test_an_experiment_has_a_page_too(tmp_path, capsys):
     parsed = Text(text)
     for expected in (
         "Which <i>one</i>?",
-        "3 of 4 runs ended well: 2 settings, with variant, epsilon varied.",
-        "Danger: 1 failed run. variant uniform, seed 2: no budget <b>left</b>",
-        "Of 2 settings 1 keep every limit (hotspot_f1 at least 0.75).",
-        "Best: variant uniform. Means: hotspot_f1 0.8.",
+        "3 of 4 runs ended well: 2 settings, by variant, epsilon.",
+        "Danger: 1 failed run. uniform, seed 2: no budget <b>left</b>",
+        "Of 2 settings 1 keep every limit: hotspots <i>found</i> at least 0.75; mae at most 5.",
+        "Best: uniform, epsilon 1.",
+        "hotspots <i>found</i> 0.8 limit: at least 0.75",
         "name: <b>best</b>",
-        "uniform wins",
+        "uniform wins A 2022 ≤ 0.7 0.8 differs",
         "0.8 ± 0.1",
         "mae (people)",
         "F1 & more",
@@ -392,6 +393,15 @@ def test_an_experiment_has_a_page_too(tmp_path, capsys):
     # A figure is an image, whose scripts no browser runs, and comes with the page.
     (source,) = re.findall(r'<img alt="F1 &amp; more" src="data:image/svg\+xml;base64,([^"]*)"', text)
     assert base64.b64decode(source) == (folder / "figures" / "f1.svg").read_bytes()
+    shown = data(text)
+    assert shown["figures"][0]["rows"] == [["=uniform", "0.8"], ["sample", ""]]
+    chart = shown["frontier"]
+    assert (chart["settings"], chart["group"]) == (["uniform, epsilon 1", "sample, epsilon 2"], ["uniform", "sample"])
+    assert unpack(chart["best"]).tolist() == [1, 0]
+    found = {m["label"]: (m["limit"], m["atLeast"], unpack(m["mean"]).tolist()) for m in chart["measures"]}
+    assert found["hotspots <i>found</i>"] == (0.75, True, pytest.approx([0.8, 0.9]))
+    assert found["mae"] == (5.0, False, [3.0, np.inf])
+    assert np.isnan(unpack(chart["measures"][1]["low"])).all()
 
 
 def test_a_minimal_experiment_has_a_page(tmp_path):

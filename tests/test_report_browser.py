@@ -334,6 +334,32 @@ def test_the_page_of_an_experiment(driver, tmp_path):
     assert faults(page) == []
 
 
+def test_the_frontier_of_an_experiment(driver, tmp_path):
+    page = Page(driver, write_report(experiment_folder(tmp_path)).as_uri())
+    # The other setting's loss is infinite and has no place; each measure has its limit.
+    assert len(page.find(".frontier .point")) == 1
+    assert len(page.find(".frontier .point.kept")) == len(page.find(".frontier .ring")) == 1
+    assert len(page.find(".frontier .limit")) == 2
+    assert page.one("#frontier [role=status]").text.startswith("uniform, epsilon 1: best of those")
+    page.one("select[aria-label=Setting]").send_keys("sample")
+    assert page.one("#frontier [role=status]").text.startswith("sample, epsilon 2: breaks a limit. ")
+    assert page.one("#frontier [role=status]").text.endswith("mae ∞")
+    across = page.one("select[aria-label='Horizontal axis']")
+    across.send_keys("hotspots")
+    assert len(page.find(".frontier .point")) == 2
+    assert len(page.find(".frontier .point.kept")) == 1
+
+
+def test_the_data_of_a_figure_of_an_experiment_is_downloaded(driver, tmp_path):
+    page = Page(driver, write_report(experiment_folder(tmp_path)).as_uri())
+    behaviour = {"behavior": "allow", "downloadPath": str(tmp_path / "got")}
+    page.driver.execute_cdp_cmd("Browser.setDownloadBehavior", behaviour)
+    page.one(".picture .download").click()
+    page.until(lambda: list((tmp_path / "got").glob("*.csv")))
+    text = next((tmp_path / "got").glob("*.csv")).read_text(encoding="utf-8")
+    assert text.split() == ["variant,mean", "hotspot_f1", "'=uniform,0.8", "sample,"]
+
+
 def test_the_page_of_traces(driver, tmp_path):
     page = Page(driver, write_report(trace_folder(tmp_path)).as_uri())
     assert page.driver.get_log("browser") == []

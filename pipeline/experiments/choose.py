@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
-import yaml
 from numpy.typing import NDArray
 
 from pipeline import parts
 from pipeline.configuration.run import resolved
 from pipeline.experiments import figures
 from pipeline.experiments.config import Choose, ExperimentConfig, Figure
+from pipeline.reporting.provenance import as_yaml
 
 if TYPE_CHECKING:
     from pipeline.experiments.load import Experiment
@@ -121,8 +121,7 @@ def _write_best(experiment: Experiment, varied: dict[str, Any], means: dict[str,
     found = ", ".join(f"{name} {value:.4g}" for name, value in means.items())
     header = HEADER.format(name=experiment.config.name, found=found, file=path.name)
     with parts.whole(path) as temporary:
-        body = yaml.safe_dump(values | {"utility": metrics}, sort_keys=False, allow_unicode=True)
-        temporary.write_text(header + body, encoding="utf-8")
+        temporary.write_text(header + as_yaml(values | {"utility": metrics}), encoding="utf-8")
 
 
 def _as_shown(value: Any) -> str:
@@ -144,6 +143,17 @@ def _chart(config: ExperimentConfig, summary: pl.DataFrame, table: pl.DataFrame,
     if len(pair) < 2:
         return None
     by = "variant" if "variant" in table.columns else None
-    figure = Figure(file="frontier.svg", type="scatter", x=pair[1], y=pair[0], by=by, title="Every setting")
-    figures.draw(figure, config, summary, summary, folder / "figures")
+    x, y = pair[1], pair[0]
+    figure = Figure(file="frontier.svg", type="scatter", x=x, y=y, by=by, title="Every setting, and the limits")
+
+    def limits(axes: Any) -> None:
+        """Lines where the limits are, and rings around what keeps all of them."""
+        for name, line in ((x, axes.axvline), (y, axes.axhline)):
+            line((choose.at_least | choose.at_most)[name], color="black", linewidth=0.8, linestyle=":")
+        for kept, size, width in (("allowed", 110, 0.8), ("best", 260, 1.6)):
+            rows = table.filter(pl.col(kept))
+            ring: Any = {"facecolors": "none", "edgecolors": "black", "zorder": 3}
+            axes.scatter(rows[f"mean {x}"], rows[f"mean {y}"], s=size, linewidths=width, **ring)
+
+    figures.draw(figure, config, summary, summary, folder / "figures", limits)
     return "figures/frontier.svg"

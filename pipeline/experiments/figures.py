@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from pipeline.experiments.table import matching
 #: Colours that remain apart for colour-blind readers (Okabe, Ito 2008), and markers that remain apart in print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F")
 MARKERS = "osD^vPX*"
+#: Columns of the results that say where a number comes from.
+PROVENANCE = ("configuration", "inputs", "counts", "versions")
 
 
 def check_installed() -> None:
@@ -28,16 +31,35 @@ def check_installed() -> None:
 def write_figures(
     config: ExperimentConfig, results: pl.DataFrame, summary: pl.DataFrame, folder: Path
 ) -> list[dict[str, Any]]:
-    """Draw every figure into ``figures/``; gives file and title of each."""
+    """Draw every figure into ``figures/``, its data as CSV beside it; gives both files and the title of each."""
     written = []
     for figure in config.figures:
-        draw(figure, config, matching(results, figure.where), matching(summary, figure.where), folder / "figures")
-        written.append({"file": f"figures/{figure.file}", "title": figure.title or figure.file})
+        rows, means = matching(results, figure.where), matching(summary, figure.where)
+        draw(figure, config, rows, means, folder / "figures")
+        data = f"figures/{Path(figure.file).stem}.csv"
+        with parts.whole(folder / data) as temporary:
+            _data(figure, rows, means).write_csv(temporary)
+        title = figure.title or f"{config.label(figure.value or figure.y)} by {config.label(figure.x)}"
+        written.append({"file": f"figures/{figure.file}", "title": title, "data": data})
     return written
 
 
-def draw(figure: Figure, config: ExperimentConfig, results: pl.DataFrame, summary: pl.DataFrame, folder: Path) -> None:
-    """Draw one figure, whole."""
+def _data(figure: Figure, results: pl.DataFrame, summary: pl.DataFrame) -> pl.DataFrame:
+    """What a figure shows: of a box every seed's value, of others means and intervals."""
+    if figure.type == "box":
+        return results.filter(pl.col("measure") == figure.y).drop(PROVENANCE)
+    return wide_summary(summary, figure.measures)
+
+
+def draw(
+    figure: Figure,
+    config: ExperimentConfig,
+    results: pl.DataFrame,
+    summary: pl.DataFrame,
+    folder: Path,
+    annotate: Callable[[Any], None] = lambda axes: None,
+) -> None:
+    """Draw one figure, whole; ``annotate`` adds to its axes what only its caller knows."""
     import matplotlib
 
     # Text stays text, and the same results give the same file.
@@ -52,22 +74,33 @@ def draw(figure: Figure, config: ExperimentConfig, results: pl.DataFrame, summar
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure as Picture
 
-        picture = Picture(figsize=(7, 4.5), layout="constrained")
+        picture = Picture(figsize=(8 if figure.by else 6.5, 4.3), layout="constrained")
         FigureCanvasAgg(picture)
         axes = picture.add_subplot()
         _KINDS[figure.type](axes, figure, config, results, summary)
         axes.set_xlabel(_axis_label(figure.x, config, summary))
         axes.set_ylabel(_axis_label(figure.y, config, summary))
         if figure.log_x:
-            axes.set_xscale("log")
+            _logarithmic(axes.xaxis)
         if figure.log_y:
-            axes.set_yscale("log")
+            _logarithmic(axes.yaxis)
+        annotate(axes)
         if figure.title:
             axes.set_title(figure.title)
         kind = figure.file.rpartition(".")[2]
         metadata = {"Date": None} if kind == "svg" else {"Software": None}
         with parts.whole(folder / figure.file) as temporary:
             picture.savefig(temporary, format=kind, dpi=150, metadata=metadata)
+
+
+def _logarithmic(axis: Any) -> None:
+    """A logarithmic axis with 1, 2, 5, 10 … written as people write them."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axis.axes.set(**{f"{axis.axis_name}scale": "log"})
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def _axis_label(name: str, config: ExperimentConfig, summary: pl.DataFrame) -> str:
@@ -111,9 +144,8 @@ def _scatter(axes: Any, figure: Figure, config: ExperimentConfig, results: pl.Da
         for name, middle in ((figure.x, x), (figure.y, y)):
             sides = [group[f"{side} {name}"].fill_null(group[f"mean {name}"]).to_numpy() for side in ("low", "high")]
             errors.append(np.maximum([middle - sides[0], sides[1] - middle], 0))
-        axes.errorbar(
-            x, y, errors[1], errors[0], label=label, color=_colour(i), marker=_marker(i), linestyle="", capsize=2
-        )
+        style: Any = {"color": _colour(i), "marker": _marker(i), "markersize": 5, "linestyle": "", "elinewidth": 0.8}
+        axes.errorbar(x, y, errors[1], errors[0], label=label, capsize=2, **style)
     _legend(axes, figure)
 
 
@@ -186,7 +218,8 @@ def _marker(i: int) -> str:
 
 def _legend(axes: Any, figure: Figure) -> None:
     if figure.by is not None:
-        axes.legend(fontsize=8, framealpha=0.8)
+        # Beside the axes: a legend inside hides points.
+        axes.figure.legend(*axes.get_legend_handles_labels(), fontsize=8, frameon=False, loc="outside right upper")
 
 
 _KINDS = {"line": _line, "scatter": _scatter, "box": _box, "heat_map": _heat_map}

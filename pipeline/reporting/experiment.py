@@ -1,9 +1,10 @@
-"""What the page of an experiment shows: the advice, the figures, claims beside findings, and every result."""
+"""What the page of an experiment shows: the question, the figures, claims beside findings, and every result."""
 
 from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +23,7 @@ MANIFEST = "experiment.json"
 #: Content types of the figures that fit into the page.
 PICTURES = {".svg": "image/svg+xml", ".png": "image/png"}
 MOST_FAILED = 20
+VARIANT = "variant"
 
 
 def is_experiment(folder: Path) -> bool:
@@ -58,15 +60,38 @@ class Experiment:
             raise DataError(f"{path}: is missing; run the experiment again, it resumes where it stopped")
         return pl.read_parquet(path)
 
+    @property
+    def labels(self) -> dict[str, str]:
+        """What people read in place of names."""
+        return self.manifest["configuration"].get("labels") or {}
+
+    def label(self, name: str) -> str:
+        """What people read in place of the name of a measure or of something that varies."""
+        return self.labels.get(name, phrase(name))
+
+    def setting(self, values: dict[str, Any]) -> str:
+        """A setting in words, in the order in which the experiment names what varies."""
+        varied = [name for name in self.manifest["varied"] if name in values]
+        shown = [str(values[n]) if n == VARIANT else f"{self.label(n)} {_text(values[n])}" for n in varied]
+        return ", ".join(shown) or "the only setting"
+
+    def in_order(self, names: Iterable[str]) -> list[str]:
+        """Measures in the order of the experiment; a manifest keeps its keys sorted."""
+        order = self.manifest.get("measures", [])
+        return sorted(names, key=lambda name: order.index(name) if name in order else len(order))
+
     def verdict(self) -> Html:
-        """The question, and how far the answer is complete."""
+        """The question, what a full run has shown, and how far this one is complete."""
         manifest = self.manifest
         n_failed, n_cells = len(manifest.get("failed", [])), manifest["cells"]
         settings = self.summary.select(manifest["varied"]).n_unique() if manifest["varied"] else 1
         ran = f"{n_cells - n_failed:,} of {plural(n_cells, 'run')} ended well: {plural(settings, 'setting')}"
+        varied = f", by {', '.join(map(self.label, manifest['varied']))}" if manifest["varied"] else ""
+        told = manifest["configuration"].get("setting")
         return join(
             element("p", " ".join(str(manifest["question"]).split()), class_="standfirst"),
-            element("p", f"{ran}, with {', '.join(map(phrase, manifest['varied']))} varied."),
+            element("p", " ".join(str(told).split())) if told else None,
+            element("p", f"{ran}{varied}."),
         )
 
     def warnings(self) -> list[Notice]:
@@ -74,56 +99,59 @@ class Experiment:
         found = [Notice("caution", "unfit for publication", str(self.manifest["notice"]))]
         failed = self.manifest.get("failed", [])
         if failed:
-            shown = [f"{_setting(cell['values'])}, seed {cell['seed']}: {cell['problem']}" for cell in failed]
+            shown = [f"{self.setting(cell['values'])}, seed {cell['seed']}: {cell['problem']}" for cell in failed]
             more = f" and {len(failed) - MOST_FAILED:,} more" if len(failed) > MOST_FAILED else ""
             found.insert(
                 0, Notice("danger", f"{plural(len(failed), 'failed run')}", "; ".join(shown[:MOST_FAILED]) + more)
             )
         return found
 
-    def choice(self) -> Html | None:
-        """The frontier, and the best setting with its configuration."""
-        choice = self.manifest.get("choice")
-        if not choice:
-            return None
-        limits = [f"{name} at least {number(value)}" for name, value in (choice.get("at_least") or {}).items()]
-        limits += [f"{name} at most {number(value)}" for name, value in (choice.get("at_most") or {}).items()]
-        text = (
-            f"Of {plural(choice['settings'], 'setting')} {choice['allowed']:,} keep every limit ({', '.join(limits)})."
-        )
-        best = choice.get("best")
-        found: list[Html | None] = [element("p", text)]
-        if best:
-            means = ", ".join(f"{name} {number(mean)}" for name, mean in best["means"].items())
-            found.append(element("p", element("strong", f"Best: {_setting(best['values'])}. "), f"Means: {means}."))
-        path = self.folder / "best.yaml"
-        if best and path.is_file():
-            found.append(listing(path.read_text(encoding="utf-8"), "Configuration of the best setting"))
-        return join(*found, self._picture(choice.get("chart"), "Frontier"), self._frontier())
-
-    def _frontier(self) -> Html | None:
-        path = self.folder / "frontier.parquet"
-        if not path.is_file():
-            return None
-        return _frame_table(pl.read_parquet(path), "Every setting: whether it is allowed, and on the frontier")
-
     def figures(self) -> Html | None:
         """All figures, in the page itself."""
-        pictures = [self._picture(figure["file"], figure["title"]) for figure in self.manifest.get("figures", [])]
-        return join(*pictures) or None
+        return join(*(self._picture(figure["file"], figure["title"]) for figure in self._figures)) or None
 
-    def _picture(self, name: str | None, title: str) -> Html | None:
-        path = self.folder / name if name else None
-        if path is None or path.suffix not in PICTURES or not path.is_file():
-            return None
+    @property
+    def _figures(self) -> list[dict[str, Any]]:
+        """Figures whose pictures are there and fit into the page."""
+        found = self.manifest.get("figures", [])
+        paths = [self.folder / figure["file"] for figure in found]
+        return [figure for figure, path in zip(found, paths) if path.suffix in PICTURES and path.is_file()]
+
+    def _picture(self, name: str, title: str) -> Html:
+        path = self.folder / name
         content = base64.b64encode(path.read_bytes()).decode("ascii")
         image = element("img", alt=title, src=f"data:{PICTURES[path.suffix]};base64,{content}")
         return element("figure", element("figcaption", element("h3", title)), image, class_="picture")
 
+    def as_json(self) -> dict[str, Any]:
+        """The part that the page's script needs: the data of every figure."""
+        found = []
+        for figure in self._figures:
+            path = self.folder / figure["data"] if figure.get("data") else None
+            table = pl.read_csv(path) if path and path.is_file() else pl.DataFrame()
+            rows = [[value if isinstance(value, int) else _text(value) for value in row] for row in table.iter_rows()]
+            found.append({"title": figure["title"], "columns": table.columns, "rows": rows})
+        return {"kind": "experiment", "name": self.manifest["name"], "figures": found}
+
     def expected(self) -> Html | None:
         """Claims of papers beside what came out."""
         claims = self.manifest.get("expected")
-        return _frame_table(pl.DataFrame(claims), "Claims, and what came out") if claims else None
+        if not claims:
+            return None
+        rows = [
+            [
+                claim["says"],
+                claim["source"],
+                claim.get("number", ""),
+                _allowed(claim),
+                _cell(claim["value"]),
+                "" if claim.get("low") is None else f"{number(claim['low'])} to {number(claim['high'])}",
+                claim["verdict"],
+            ]
+            for claim in claims
+        ]
+        heads = ["Expected", "By whom", "Number", "Allowed", "Found", "Interval", "Verdict"]
+        return table(heads, rows, "Claims, and what came out")
 
     def results(self) -> Html:
         """Means of all measures, one row a setting, and the whole summary."""
@@ -133,10 +161,13 @@ class Experiment:
             settings.setdefault(tuple(row[name] for name in varied), {})[row["measure"]] = _mean(row)
         measures = self.summary["measure"].unique(maintain_order=True).to_list()
         units = dict(self.summary.select("measure", "unit").iter_rows())
-        heads = [f"{name} ({units[name]})" if units[name] else name for name in measures]
+        heads = [
+            f"{self.label(name)} ({units[name]})" if units[name] and name not in self.labels else self.label(name)
+            for name in measures
+        ]
         rows = [[*map(_cell, setting), *(own.get(name, "") for name in measures)] for setting, own in settings.items()]
         percent = f"{self.manifest.get('confidence', 0.95):.0%}"
-        return table([*varied, *heads], rows, f"Means over seeds, ± half of their {percent} interval")
+        return table([*map(self.label, varied), *heads], rows, f"Means over seeds, ± half of their {percent} interval")
 
     def provenance(self) -> Html:
         """Configuration, versions and inputs."""
@@ -152,8 +183,14 @@ class Experiment:
         )
 
 
-def _setting(values: dict[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in values.items())
+def _text(value: Any) -> str:
+    """A value as it is written in a file: not rounded, nothing for none."""
+    return "" if value is None else f"{value:.12g}" if isinstance(value, float) else str(value)
+
+
+def _allowed(claim: dict[str, Any]) -> str:
+    limits = (("≥", claim.get("at_least")), ("≤", claim.get("at_most")))
+    return " and ".join(f"{sign} {number(limit)}" for sign, limit in limits if limit is not None)
 
 
 def _mean(row: dict[str, Any]) -> Cell:
@@ -172,5 +209,6 @@ def _cell(value: Any) -> Cell:
     return (number(value), float(value)) if isinstance(value, int | float) else str(value)
 
 
-def _frame_table(frame: pl.DataFrame, caption: str) -> Html:
+def frame_table(frame: pl.DataFrame, caption: str) -> Html:
+    """A table of plain values."""
     return table(frame.columns, [list(map(_cell, row)) for row in frame.iter_rows()], caption)

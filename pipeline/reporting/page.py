@@ -12,6 +12,7 @@ from string import Template
 from typing import Any
 
 from pipeline import parts
+from pipeline.reporting.choice import choice_section, frontier
 from pipeline.reporting.experiment import Experiment, is_experiment
 from pipeline.reporting.markup import Html, element, join
 from pipeline.reporting.provenance import figures_table, provenance, row_equation
@@ -31,6 +32,7 @@ SCRIPTS = (
     "map.js",
     "tables.js",
     "traces.js",
+    "frontier.js",
     "main.js",
 )
 
@@ -89,13 +91,13 @@ def experiment_page(folder: Path) -> str:
             "header", element("p", "penstock · experiment", class_="kicker"), element("h1", name), experiment.verdict()
         ),
         as_html(experiment.warnings()),
-        _section("Choice", "choice", experiment.choice()),
+        _section("Choice", "choice", choice_section(experiment)),
         _section("Figures", "figures", experiment.figures()),
         _section("Expected and found", "expected", experiment.expected()),
         _section("Results", "results", experiment.results()),
         _section("Provenance", "provenance", experiment.provenance()),
     ]
-    return assemble(name, join(*content), {"kind": "experiment", "name": name})
+    return assemble(name, join(*content), experiment.as_json() | {"frontier": frontier(experiment)})
 
 
 def _section(title: str, name: str, content: Html | None) -> Html | None:

@@ -111,10 +111,15 @@ def configuration_yaml(run: RunData) -> str:
     seed = (run.files.operator or {}).get("noise", {}).get("seed")
     if seed is not None:
         configuration["seed"] = seed
-    ordered = type_first({key: configuration.pop(key) for key in SECTIONS if key in configuration} | configuration)
     note = "" if run.files.public["mode"] == "simulation" else "# add: noise_key: FILE\n"
-    written: str = yaml.safe_dump(ordered, sort_keys=False, allow_unicode=True, width=110)
-    return note + written
+    return note + as_yaml(configuration)
+
+
+def as_yaml(configuration: dict[str, Any]) -> str:
+    """A run's configuration with its sections in the order in which people write them."""
+    ordered = {key: configuration[key] for key in SECTIONS if key in configuration} | configuration
+    written: str = yaml.safe_dump(type_first(ordered), sort_keys=False, allow_unicode=True, width=110)
+    return written
 
 
 def type_first(value: Any) -> Any:

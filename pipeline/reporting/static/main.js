@@ -110,6 +110,11 @@ async function show() {
     table.parentNode.before(html("p", { class: "above" }, csvButton(title, () => download(title, columns, rows()))));
   });
   copyButtons();
+  if (data.frontier) document.getElementById("frontier").replaceChildren(new Frontier(data.frontier).node);
+  (data.figures || []).forEach(({ title, columns, rows }, i) => {
+    const tools = html("div", { class: "tools" }, csvButton(title, () => download(title, columns, rows)));
+    document.querySelectorAll(".picture figcaption")[i].append(tools);
+  });
   const place = document.getElementById("explore");
   const axis = place && data.counts ? explore(place, data) : null;
   if (place && data.traces) place.replaceChildren(...tracesView(data.traces));
