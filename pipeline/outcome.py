@@ -110,9 +110,9 @@ def stopped(plan: Plan) -> str | None:
 
 def actions(folder: Path) -> dict[str, int]:
     """How many windows were published, repeated, suppressed and refused."""
-    frame = pl.scan_parquet(folder / "public" / "releases.parquet").select(pl.col("action").cast(pl.String), "window")
-    counted = frame.group_by("action").agg(pl.col("window").n_unique()).sort("action").collect()
-    return dict(counted.iter_rows())
+    frame = pl.scan_parquet(folder / "public" / "releases.parquet").select("action", "window")
+    counted = frame.group_by("action").agg(pl.col("window").n_unique()).collect()
+    return dict(sorted(counted.with_columns(pl.col("action").cast(pl.String)).iter_rows()))
 
 
 def clear_parts(plan: Plan) -> None:

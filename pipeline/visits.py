@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.membership import Memberships
-from pipeline.packed import Layout
+from pipeline.packed import CHUNK, Layout, distinct_keys
 from pipeline.packing import distinct_rows, starts_of
 
 Integers = NDArray[np.int64]
 
 #: Users, active windows of each, and the distinct (position in users, cell) pairs of one group of windows.
 Visits = tuple[Integers, Integers, Integers, Integers]
-
-#: A table of users by cells up to this size is cheaper than sorting pairs.
-TABLE = 200_000_000
 
 
 def visits(memberships: Memberships) -> Visits:
@@ -31,24 +29,23 @@ def visits(memberships: Memberships) -> Visits:
 
 
 def packed_visits(keys: Integers, layout: Layout) -> Visits:
-    """The same from sorted distinct keys."""
-    user = keys >> layout.place_bits
-    start_user = starts_of([user])
-    first = np.flatnonzero(start_user)
-    code = np.cumsum(start_user, dtype=np.int64)
-    code -= 1
-    cell = keys & ((1 << layout.cell_bits) - 1)
-    start_window = starts_of([keys >> layout.cell_bits])
-    active = np.add.reduceat(start_window, first, dtype=np.int64) if len(first) else first
-    if len(first) * layout.n_cells > TABLE:
-        pair_user, pair_cell = distinct_rows([code, cell])
-        return user[first, None], active, pair_user, pair_cell
-    seen = np.zeros(len(first) * layout.n_cells, bool)
-    code *= layout.n_cells
-    code += cell
-    seen[code] = True
-    pairs = np.flatnonzero(seen)
-    return user[first, None], active, pairs // layout.n_cells, pairs % layout.n_cells
+    """The same from sorted distinct keys, some users after the other."""
+    users, active, lengths, cells = [keys[:0]], [keys[:0]], [keys[:0]], [keys[:0]]
+    # No user is cut in two.
+    ends = np.searchsorted(keys, ((keys[CHUNK - 1 :: CHUNK] >> layout.place_bits) + 1) << layout.place_bits)
+    for begin, end in pairwise([0, *ends.tolist(), len(keys)]):
+        if begin == end:
+            continue
+        user = keys[begin:end] >> layout.place_bits
+        first = np.flatnonzero(starts_of([user]))
+        users.append(user[first])
+        active.append(np.add.reduceat(starts_of([keys[begin:end] >> layout.cell_bits]), first, dtype=np.int64))
+        pairs = distinct_keys(user << layout.cell_bits | keys[begin:end] & ((1 << layout.cell_bits) - 1))
+        lengths.append(run_lengths([pairs >> layout.cell_bits]))
+        cells.append(pairs & ((1 << layout.cell_bits) - 1))
+    n_cells = np.concatenate(lengths)
+    pair_user = np.repeat(np.arange(len(n_cells)), n_cells)
+    return np.concatenate(users)[:, None], np.concatenate(active), pair_user, np.concatenate(cells)
 
 
 def summarise_users(parts: Iterable[Visits]) -> dict[str, list[int]]:
@@ -61,17 +58,22 @@ def summarise_users(parts: Iterable[Visits]) -> dict[str, list[int]]:
         pair_user.append(wide[member])
         pair_cell.append(cell)
     if len(identities) == 1:
-        n_cells = np.bincount(np.unique(member, return_inverse=True)[1] if len(member) else member)
+        n_cells = np.bincount(member, minlength=len(user))
         return {"cells": n_cells.tolist(), "windows": active[0].tolist()}
     everyone = np.concatenate(pair_user)
     columns = distinct_rows([*everyone.T, np.concatenate(pair_cell)])
-    n_cells = _lengths(columns[:-1])
+    n_cells = run_lengths(columns[:-1])
     people = np.concatenate(identities)
     table, code = np.unique(people, axis=0, return_inverse=True)
     windows = np.bincount(code.ravel(), weights=np.concatenate(active), minlength=len(table))
     return {"cells": n_cells.tolist(), "windows": windows.astype(int).tolist()}
 
 
-def _lengths(columns: list[Integers]) -> Integers:
+def run_lengths(columns: list[Integers]) -> Integers:
+    """How many rows in a row are equal.
+
+    >>> run_lengths([np.array([5, 5, 7])])
+    array([2, 1])
+    """
     start = np.flatnonzero(starts_of(columns))
     return np.diff(np.append(start, len(columns[0])))

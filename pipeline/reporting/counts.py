@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,21 @@ from pipeline.reporting.packed import pack
 MOST_COUNTS = 1_000_000
 MOST_WINDOWS = 20_000
 MOST_CELLS = 2_000
+
+#: What the page needs of a release.
+RELEASED = (
+    "stream",
+    "window",
+    "window_start",
+    "window_end",
+    "cell",
+    "value",
+    "epsilon",
+    "noise",
+    "scale",
+    "landmark",
+    "action",
+)
 
 #: What was done to a window, best first; where streams differ, the window counts as the last of these.
 ACTIONS = ("published", "repeated", "suppressed", "refused")
@@ -76,22 +92,23 @@ class Counts:
 
 def counts(files: RunFiles) -> Counts | None:
     """Read releases and truth; None before the first release."""
-    released = files.table("public/releases")
+    released = files.table("public/releases", RELEASED)
     if released is None or released.is_empty():
         return None
-    truth = files.table("operator/truth")
+    truth = files.table("operator/truth", ("window", "cell", "count"))
     windows = _windows(released)
     shown = windows.tail(MOST_WINDOWS)
     n_cells = min(MOST_CELLS, max(1, MOST_COUNTS // len(shown)))
     released = released.filter(pl.col("window") >= shown["window"][0])
-    cells = released["cell"].unique(maintain_order=True)
+    cells = released["cell"].unique(maintain_order=True).cast(pl.String)
     busiest = cells
     if len(cells) > n_cells:
         totals = released.group_by("cell", maintain_order=True).agg(pl.col("value").sum())
+        totals = totals.with_columns(pl.col("cell").cast(pl.String))
         chosen = totals.sort("value", descending=True)["cell"].head(n_cells)
         busiest = cells.filter(cells.is_in(chosen.implode()))
-    families = pl.col("noise").replace_strict(MIDDLE_95, default=math.nan, return_dtype=pl.Float64)
-    released = released.with_columns((pl.col("scale") * families).alias("margin"))
+    reach = _looked_up(released["noise"], MIDDLE_95, math.nan)
+    released = released.with_columns((released["scale"] * reach).alias("margin"))
     return Counts(
         windows=shown,
         cells=tuple(busiest.to_list()),
@@ -104,13 +121,19 @@ def counts(files: RunFiles) -> Counts | None:
 
 
 def _windows(released: pl.DataFrame) -> pl.DataFrame:
-    order = pl.col("action").replace_strict({a: i for i, a in enumerate(ACTIONS)}, return_dtype=pl.Int64)
-    per_stream = released.group_by("stream", "window").agg(
-        pl.col("window_start").first().dt.epoch("ms").alias("start"),
-        pl.col("window_end").first().dt.epoch("ms").alias("end"),
-        pl.col("landmark").any(),
-        order.max().alias("action"),
-        pl.col("epsilon").first(),
+    order = pl.col("action").cast(pl.Enum(ACTIONS)).to_physical().cast(pl.Int64)
+    # All rows of a release say the same of it, and follow each other.
+    other = (pl.col("window") != pl.col("window").shift()) | (pl.col("stream") != pl.col("stream").shift())
+    per_stream = (
+        released.filter(other.fill_null(True))
+        .group_by("stream", "window")
+        .agg(
+            pl.col("window_start").first().dt.epoch("ms").alias("start"),
+            pl.col("window_end").first().dt.epoch("ms").alias("end"),
+            pl.col("landmark").any(),
+            order.max().alias("action"),
+            pl.col("epsilon").first(),
+        )
     )
     # Budgets add over streams.
     totals = [pl.col("start", "end").first(), pl.col("landmark").any(), pl.col("action").max(), pl.col("epsilon").sum()]
@@ -120,9 +143,17 @@ def _windows(released: pl.DataFrame) -> pl.DataFrame:
 
 def _matrix(frame: pl.DataFrame, column: str, windows: pl.Series, cells: pl.Series) -> NDArray[np.float64]:
     """Values of shape (n_windows, n_cells), NaN where there is none."""
-    order = pl.DataFrame({"cell": cells, "column": np.arange(len(cells))})
-    frame = frame.filter(pl.col("window").is_between(windows[0], windows[-1])).join(order, on="cell")
+    known = {cell: position for position, cell in enumerate(cells.to_list())}
+    columns = _looked_up(frame["cell"], known, -1).to_numpy()
+    window, numbers = frame["window"].to_numpy(), windows.to_numpy()
+    shown = (columns >= 0) & (window >= numbers[0]) & (window <= numbers[-1])
     matrix = np.full((len(windows), len(cells)), np.nan)
-    rows = np.searchsorted(windows.to_numpy(), frame["window"].to_numpy())
-    matrix[rows, frame["column"].to_numpy()] = frame[column].to_numpy()
+    matrix[np.searchsorted(numbers, window[shown]), columns[shown]] = frame[column].to_numpy()[shown]
     return matrix
+
+
+def _looked_up(texts: pl.Series, known: Mapping[str, float], unknown: float) -> pl.Series:
+    """The number of every text, by way of the few different texts."""
+    different = texts.unique().cast(pl.String)
+    numbers = pl.Series(texts.name, [known.get(text, unknown) for text in different.to_list()])
+    return numbers[texts.cast(pl.Enum(different)).to_physical()]

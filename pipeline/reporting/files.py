@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -55,14 +56,18 @@ class RunFiles:
         configuration: dict[str, Any] = manifest["configuration"]
         return configuration
 
-    def table(self, name: str) -> pl.DataFrame | None:
-        """A table such as ``public/releases``, text columns as strings; None if nothing of it is there."""
+    def table(self, name: str, columns: Sequence[str] | None = None) -> pl.DataFrame | None:
+        """A table such as ``public/releases``, text columns as strings; None if nothing of it is there.
+
+        Only the ``columns`` asked for, and then text as it is stored: a long table takes a few times the room as
+        strings.
+        """
         path = self.folder / f"{name}.parquet"
         try:
             if path.is_file():
-                return _plain(pl.read_parquet(path))
+                return _read(path, columns)
             parts = sorted((self.folder / PARTS[name]).glob("*.parquet")) if name in PARTS else []
-            return pl.concat([_plain(pl.read_parquet(part)) for part in parts]) if parts else None
+            return pl.concat([_read(part, columns) for part in parts]) if parts else None
         except (FileNotFoundError, pl.exceptions.PolarsError) as error:
             if self.operator is None:
                 return None  # merged while we looked, or still being written
@@ -85,5 +90,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def _plain(frame: pl.DataFrame) -> pl.DataFrame:
-    return frame.with_columns(pl.col(pl.Categorical, pl.Enum).cast(pl.String))
+def _read(path: Path, columns: Sequence[str] | None) -> pl.DataFrame:
+    if columns is not None:
+        return pl.read_parquet(path, columns=list(columns))
+    return pl.read_parquet(path).with_columns(pl.col(pl.Categorical, pl.Enum).cast(pl.String))
