@@ -22,6 +22,7 @@ CORE = [
 TEST = ["hypothesis>=6.100", "jsonschema>=4.20", "pytest>=8", "pytest-xdist>=3.6"]
 EXTRAS = {
     "h3": ["h3>=4,<5"],
+    "kafka": ["confluent-kafka>=2.5,<3", "fastavro>=1.9,<2"],
     "opendp": ["opendp>=0.14"],
     "test": [*TEST, "h3>=4,<5", "opendp>=0.14"],
     "dev": [*TEST, "mypy>=1.14", "ruff>=0.9", "types-PyYAML"],

@@ -9,19 +9,18 @@ from typing import Any
 from mechanisms.core.errors import ConfigError, PenstockError
 from pipeline.configuration.run import RunConfig
 from pipeline.plan import Plan
-from pipeline.source import Span
-from pipeline.sources.stream import Stream
+from pipeline.source import LiveSource, Span
 from pipeline.streaming import run_stream
 
 
 def check_runner(config: RunConfig, runner: str) -> None:
     """Raise `ConfigError` where a runner cannot run a configuration."""
-    if not isinstance(config.source, Stream):
+    if not isinstance(config.source, LiveSource):
         return
     if runner != "direct":
-        raise ConfigError((f"--runner {runner}: a replayed stream runs on this machine; leave --runner out",))
+        raise ConfigError((f"--runner {runner}: a stream runs on this machine; leave --runner out",))
     if any(step.on_points for step in config.mechanism):
-        raise ConfigError(("source.type: traces are released from a finite source; give what is under 'of' itself",))
+        raise ConfigError(("source.type: traces are released from a finite source (what is under 'of', not the stream)",))
 
 
 def execute(plan: Plan, spans: list[Span], runner: str = "direct", beam_options: Sequence[str] = ()) -> bool:

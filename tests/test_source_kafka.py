@@ -1,0 +1,387 @@
+"""Messages of Kafka without a broker: what is read, what is rejected, and what time it is."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from mechanisms.core.errors import ConfigError, DataError, ParameterError
+from pipeline.configuration.run import loads, resolved
+from pipeline.kafka import arrow, client
+from pipeline.kafka.arrow import Malformed, read_block
+from pipeline.kafka.events import block_of, joined
+from pipeline.kafka.journal import Entry, Journal
+from pipeline.kafka.payload import avro_parser
+from pipeline.kafka.progress import Progress
+from pipeline.slices import NEVER
+from pipeline.sources.kafka import Kafka
+
+NOON = 1_704_110_400_000
+AVRO = {
+    "type": "record",
+    "name": "event",
+    "fields": [
+        {"name": "user", "type": "string"},
+        {"name": "time", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "place", "type": ["null", "string"]},
+    ],
+}
+
+
+class Message:
+    """What a client gives, without a client."""
+
+    def __init__(self, value, offset=0, sent=NOON, key=None):
+        self._all = value, offset, sent, key
+
+    def value(self):
+        return self._all[0]
+
+    def offset(self):
+        return self._all[1]
+
+    def timestamp(self):
+        return (0, -1) if self._all[2] is None else (1, self._all[2])
+
+    def key(self):
+        return self._all[3]
+
+
+def kafka(**changes) -> Kafka:
+    return Kafka(**{"brokers": "localhost:9092", "topic": "events", "columns": {"place": "place"}} | changes)
+
+
+def block(source: Kafka, *values, **message):
+    return block_of(source, 3, [Message(value, 10 + i, **message) for i, value in enumerate(values)])
+
+
+def event(**changes) -> bytes:
+    return json.dumps({"user": "ann", "time": "2024-01-01T12:00:00Z", "place": "a"} | changes).encode()
+
+
+def ipc(table: pa.Table, **options) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()
+
+
+def test_json_messages_become_events():
+    found = block(kafka(), event(), event(user=7, more=[1, {}]), event(place="ü"))
+    assert found.rejects == ()
+    assert found.frame.to_dict(as_series=False) == {
+        "user": ["ann", "7", "ann"],
+        "time": [NOON] * 3,
+        "place": ["a", "a", "ü"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (None, "the message is empty"),
+        (b"", "not valid JSON"),
+        (b"{", "not valid JSON"),
+        (b"\xff\xfe", "not valid JSON"),
+        (b"[" * 100_000, "not valid JSON"),
+        (b'{"user": ' + b"9" * 10_000 + b"}", "not valid JSON"),
+        (b"[1]", "not a JSON object"),
+        (b"null", "not a JSON object"),
+        (event(user=None), "user is missing (or is no integer)"),
+        (event(user=True), "user is missing (or is no integer)"),
+        (event(user=""), "user is missing (or is no integer)"),
+        (event(user={"a": 1}), "user is missing (or is no integer)"),
+        (b'{"user": "\\ud800", "time": "2024-01-01T12:00:00Z", "place": "a"}', "user is missing (or is no integer)"),
+        (event(time="yesterday"), "time cannot be read"),
+        (event(time=NOON), "time cannot be read"),
+        (event(place=[]), "place is empty"),
+    ],
+)
+def test_one_malformed_message_is_one_reject(value, reason):
+    found = block(kafka(), event(), value, event())
+    assert found.frame.height == 2
+    assert [(reject.file, reject.line, reject.reason) for reject in found.rejects] == [("events/3", 11, reason)]
+
+
+@pytest.mark.parametrize("latitude", ["NaN", "Infinity", "1e999", "91", '"1"', "true", "9" * 400])
+def test_coordinates_are_finite_numbers_in_range(latitude):
+    source = kafka(columns={}, time_format="unix_ms", user_type="integer")
+    good = f'{{"user": 1, "time": {NOON}, "latitude": 1, "longitude": 2.5}}'
+    found = block(source, good.encode(), good.replace("1,", f"{latitude},", 2).replace(f"{latitude}", "1", 1).encode())
+    assert found.frame.rows() == [(1, NOON, 1.0, 2.5)]
+    assert len(found.rejects) == 1
+
+
+def test_an_event_cannot_be_long_after_its_message():
+    source = kafka(ahead=60_000)
+    late, early, unknown = NOON - 60_001, NOON - 60_000, None
+    assert [r.reason for r in block(source, event(), sent=late).rejects] == ["time is later than its message was sent"]
+    assert block(source, event(), sent=early).rejects == ()
+    assert block(source, event(), sent=unknown).rejects == ()
+
+
+def avro(*, schema=AVRO, **event) -> bytes:
+    import fastavro
+
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), event)
+    return stream.getvalue()
+
+
+def test_avro_records_become_events():
+    source = kafka(format="avro", schema=json.dumps(AVRO), time_format="unix_ms")
+    good = avro(user="ann", time=NOON, place="a")
+    found = block(source, good, good + b"x", good[:-1], b"\xff" * 20, avro(user="bob", time=NOON, place=None))
+    assert found.frame.rows() == [("ann", NOON, "a")]
+    assert [reject.reason for reject in found.rejects] == [
+        "bytes after the Avro record",
+        "not a record of the Avro schema",
+        "not a record of the Avro schema",
+        "place is empty",
+    ]
+
+
+def test_avro_with_a_schema_id_before_it():
+    source = kafka(format="avro", schema=json.dumps(AVRO), schema_ids=True, time_format="unix_ms")
+    good = avro(user="ann", time=NOON, place="a")
+    found = block(source, b"\0\0\0\0\7" + good, good)
+    assert found.frame.height == 1
+    assert [reject.reason for reject in found.rejects] == ["no schema id before the Avro record"]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        "{",
+        "[]",
+        '"string"',
+        json.dumps({"type": "array", "items": "null"}),
+        json.dumps(AVRO | {"fields": [{"name": "next", "type": ["null", "event"]}]}),
+        json.dumps(AVRO | {"fields": [{"name": "next", "type": {"type": "array", "items": "null"}}]}),
+        json.dumps(AVRO | {"fields": [{"name": "next", "type": {"type": "map", "values": "int"}}]}),
+    ],
+)
+def test_a_schema_that_could_hold_without_bounds_is_refused(schema):
+    with pytest.raises(ParameterError, match="schema"):
+        kafka(format="avro", schema=schema)
+
+
+@pytest.mark.parametrize("compression", [None, "lz4", "zstd"])
+@pytest.mark.parametrize("user", [pa.int32(), pa.int64(), pa.string(), pa.float64()])
+def test_arrow_blocks_become_events(compression, user):
+    table = pa.table(
+        {
+            "user": pa.array([1, 2], user) if user != pa.string() else pa.array(["1", "2"]),
+            "time": pa.array([NOON, NOON + 1], pa.timestamp("ms", tz="UTC")),
+            "place": ["a", None],
+            "more": pa.array([True, False]),
+        }
+    )
+    source = kafka(format="arrow", user_type="string" if user == pa.string() else "integer")
+    found = block(source, ipc(table, compression=compression), b"")
+    assert found.frame.rows() == [("1" if user == pa.string() else 1, NOON, "a")]
+    assert [(reject.line, reject.reason) for reject in found.rejects] == [
+        (11, "not a sound block of Arrow"),
+        (10, "place is empty"),
+    ]
+
+
+def test_an_arrow_block_that_claims_much_is_not_unpacked(monkeypatch):
+    table = pa.table({"user": np.zeros(100_000, np.int64)})
+    small = ipc(table, compression="zstd")
+    assert len(small) < 2000
+    assert read_block(small, {"user": "user"}).height == 100_000
+    monkeypatch.setattr(arrow, "MAX_BYTES", 700_000)
+    with pytest.raises(Malformed, match="more rows or bytes"):
+        read_block(small, {"user": "user"})
+    monkeypatch.setattr(arrow, "MAX_BYTES", 900_000)
+    monkeypatch.setattr(arrow, "MAX_ROWS", 99_999)
+    with pytest.raises(Malformed, match="more rows or bytes"):
+        read_block(small, {"user": "user"})
+
+
+@pytest.mark.parametrize(
+    ("column", "reason"),
+    [
+        (pa.array(["a"]).dictionary_encode(), "neither a number"),
+        (pa.array([[1]]), "neither a number"),
+        (pa.nulls(1), "neither a number"),
+        (pa.array([{"a": 1}]), "neither a number"),
+    ],
+)
+def test_arrow_columns_that_are_not_plain_are_refused(column, reason):
+    with pytest.raises(Malformed, match=reason):
+        read_block(ipc(pa.table({"user": [1], "other": column})), {"user": "user"})
+    with pytest.raises(Malformed, match="a column is missing"):
+        read_block(ipc(pa.table({"user": [1]})), {"user": "who"})
+
+
+@pytest.mark.parametrize("compression", [None, "lz4", "zstd"])
+def test_damaged_arrow_blocks_are_malformed_and_nothing_else(compression):
+    """Bytes are changed, cut and added at random; what is still read has whole columns."""
+    table = pa.table({"user": [f"user{i}" for i in range(50)], "time": list(range(50))})
+    whole, rng = ipc(table, compression=compression), random.Random(7)
+    n_malformed = 0
+    for _ in range(2000):
+        data = bytearray(whole)
+        for _ in range(rng.randrange(1, 4)):
+            at = rng.randrange(len(data))
+            data[at] = rng.choice((0, 1, 127, 128, 255, rng.randrange(256)))
+        data = data[: rng.randrange(len(data))] if rng.random() < 0.1 else data
+        try:
+            frame = read_block(bytes(data), {"user": "user", "time": "time"})
+            assert frame.select(pl.col("user").str.len_bytes().sum()).item() >= 0
+        except Malformed:
+            n_malformed += 1
+    assert n_malformed > 200
+
+
+def test_damaged_avro_and_json_are_malformed_and_nothing_else():
+    parse, rng = avro_parser(json.dumps(AVRO), False), random.Random(7)
+    source = kafka(format="avro", schema=json.dumps(AVRO), time_format="unix_ms")
+    good, n_read = avro(user="ann", time=NOON, place="a"), 0
+    assert parse(good)["user"] == "ann"
+    for make, own in ((good, source), (event(), kafka())):
+        damaged = []
+        for _ in range(2000):
+            data = bytearray(make)
+            data[rng.randrange(len(data))] = rng.randrange(256)
+            damaged.append(bytes(data))
+        found = block(own, *damaged)
+        assert found.n_rows == 2000
+        n_read += found.frame.height
+    assert 0 < n_read < 4000
+
+
+def test_time_is_the_earliest_of_the_partitions():
+    progress = Progress(offsets={0: 0, 1: 0, 2: 0}, times=dict.fromkeys(range(3), NEVER), first=0, limit=1000)
+    nobody = frozenset()
+    progress.read({0: (5, np.array([100, 50, 300])), 1: (1, np.array([40]))}, nobody)
+    assert progress.reached == NEVER
+    progress.read({2: (1, np.array([-5]))}, nobody)
+    assert progress.reached == NEVER
+    progress.read({2: (2, np.array([70]))}, nobody)
+    assert progress.reached == 40
+    progress.read({}, frozenset({1}))
+    assert progress.reached == 70
+    [reached] = progress.read({1: (2, np.array([50, 60]))}, nobody)
+    assert (reached.tolist(), progress.reached) == ([70, 70], 70)
+    progress.read({0: (6, np.array([5000])), 1: (3, np.array([5000])), 2: (3, np.array([5000]))}, nobody)
+    assert progress.reached == 1000
+    progress.read({}, frozenset({0, 1, 2}))
+    assert progress.reached == 1000
+
+
+def test_what_is_late_does_not_depend_on_how_partitions_are_mixed():
+    """Rows are held against their own partition: any mix of the partitions accepts the same rows."""
+    rng = np.random.default_rng(3)
+    parts = {p: np.arange(200) * 10 - rng.integers(0, 80, 200) for p in range(3)}
+    outcomes = set()
+    for seed in range(20):
+        mix = random.Random(seed)
+        progress, at = (
+            Progress(offsets=dict.fromkeys(parts, 0), times=dict.fromkeys(parts, NEVER)),
+            dict.fromkeys(parts, 0),
+        )
+        late = {}
+        while any(at[p] < 200 for p in parts):
+            ends = {p: min(200, at[p] + mix.randrange(0, 30)) for p in parts}
+            rows = {p: (end, parts[p][at[p] : end]) for p, end in ends.items() if end > at[p]}
+            for p, reached in zip(rows, progress.read(rows, frozenset())):
+                late.setdefault(p, []).extend((rows[p][1] // 100 * 100 + 100 <= reached - 20).tolist())
+            at = ends
+        outcomes.add(json.dumps([late[p] for p in parts]))
+    assert len(outcomes) == 1
+    assert "true" in outcomes.pop()
+
+
+def test_progress_goes_on_from_its_state():
+    progress = Progress(offsets={4: 7, 1: 2}, times={4: 30, 1: NEVER}, idle=frozenset({1}), reached=30)
+    again = Progress(reached=30)
+    again.restore(progress.as_state())
+    assert again == progress
+
+
+def test_a_journal_keeps_what_no_checkpoint_covers(tmp_path):
+    journal = Journal(tmp_path / "journal")
+    entries = [Entry(n, {0: (n, n + 1), 10: (5, 9)}, frozenset({2})) for n in range(5)]
+    for entry in entries:
+        journal.append(entry, covered=0)
+    with (tmp_path / "journal").open("a") as file:
+        file.write('{"number": 5, "ran')
+    assert Journal(tmp_path / "journal").entries(3) == entries[3:]
+    assert Journal(tmp_path / "journal").entries(0) == entries[3:]
+
+
+def test_secrets_are_named_and_never_written(tmp_path, monkeypatch):
+    with pytest.raises(ParameterError) as caught:
+        kafka(options={"sasl.password": "hunter2"})
+    assert "hunter2" not in str(caught.value)
+    monkeypatch.setenv("KAFKA_PASSWORD", "hunter2")
+    options = {"security.protocol": "SASL_SSL", "sasl.password": "env:KAFKA_PASSWORD"}
+    assert client.resolved_options("a:1", options)["sasl.password"] == "hunter2"
+    secret = tmp_path / "password"
+    secret.write_text("hunter2\n")
+    secret.chmod(0o644)
+    with pytest.raises(DataError, match="can be read by others"):
+        client.resolved_value("ssl.key.password", f"file:{secret}")
+    secret.chmod(0o600)
+    assert client.resolved_value("ssl.key.password", f"file:{secret}") == "hunter2"
+    with pytest.raises(DataError, match="is not set"):
+        client.resolved_value("sasl.password", "env:NOT_THERE_AT_ALL")
+    assert "hunter2" not in json.dumps(resolved(configured(options=options), secrets=True))
+
+
+@pytest.mark.parametrize("name", ["group.id", "enable.auto.commit", "plugin.library.paths", "isolation.level"])
+def test_options_that_would_undo_what_is_promised_are_refused(name):
+    with pytest.raises(ParameterError, match=name):
+        kafka(options={name: "x"})
+
+
+def configured(**changes):
+    source = {"type": "kafka", "brokers": "localhost:9092", "topic": "events", "columns": {"place": "place"}}
+    return loads(
+        json.dumps(
+            {
+                "name": "kafka",
+                "source": source | {"from": "2024-01-01T00:00:00Z"} | changes,
+                "space": {"type": "places", "list": ["a", "b"], "elsewhere": False},
+                "windows": {"type": "fixed", "size": "1h"},
+                "mechanism": {"type": "discrete_laplace", "epsilon": 1.0},
+                "output": {"path": "out"},
+            }
+        )
+    )
+
+
+def test_a_topic_is_a_source_without_an_end():
+    config = configured()
+    assert config.source.endless
+    assert config.source.recorded.options == {}
+    with pytest.raises(DataError, match="as it comes"):
+        config.source.spans()
+    assert list(kafka(columns={"latitude": "y", "place": "p"}).layout.columns.values()) == [
+        "user",
+        "time",
+        "y",
+        "longitude",
+        "p",
+    ]
+    with pytest.raises(ConfigError, match="dead letters"):
+        configured(dead_letters="events")
+
+
+def test_no_messages_are_an_empty_block():
+    assert joined([], kafka()).frame.schema == block(kafka(), event()).frame.schema
+
+
+def test_the_missing_client_is_named(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "confluent_kafka", None)
+    with pytest.raises(client.MissingLibrary, match=r"penstock\[kafka\]"):
+        client.library()
