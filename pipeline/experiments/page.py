@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -153,7 +154,8 @@ def _cell(row: dict[str, Any] | None) -> str:
     if row is None or row["mean"] is None:
         return ""
     mean = f"{row['mean']:,.0f}" if abs(row["mean"]) >= 1000 else f"{row['mean']:.3g}"
-    return mean if row["low"] is None or row["low"] == row["mean"] else f"{mean} ± {row['mean'] - row['low']:.2g}"
+    half = None if row["low"] is None else row["mean"] - row["low"]
+    return f"{mean} ± {half:.2g}" if half and math.isfinite(half) else mean
 
 
 def _claims(claims: pl.DataFrame) -> list[str]:
