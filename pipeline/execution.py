@@ -8,6 +8,7 @@ from typing import Any
 
 from mechanisms.core.errors import ConfigError, PenstockError
 from pipeline.configuration.run import RunConfig
+from pipeline.health import HEALTH
 from pipeline.plan import Plan
 from pipeline.source import LiveSource, Span
 from pipeline.streaming import run_stream
@@ -48,9 +49,10 @@ def execute(plan: Plan, spans: list[Span], runner: str = "direct", beam_options:
     """
     _quiet_beam()
     try:
-        if plan.streaming:
-            return run_stream(plan)
-        _run_graph(plan, spans, runner, beam_options)
+        with HEALTH.watched():
+            if plan.streaming:
+                return run_stream(plan)
+            _run_graph(plan, spans, runner, beam_options)
     except RuntimeError as error:
         # Beam adds the step's name to a worker's exception by wrapping it; the cause is what people need.
         cause: BaseException | None = error

@@ -31,13 +31,14 @@ class Batch:
     """Consecutive windows as they leave the loop: releases, charges to make durable first, and why it stopped.
 
     ``known`` are operator-only facts of the windows that went in, where an accountant needs them; a block's releases
-    come later than its windows.
+    come later than its windows. ``budget_left`` is what the current budget period has left, where there is a budget.
     """
 
     releases: tuple[Release, ...]
     charges: tuple[Charge, ...]
     stopped: str | None = None
     known: Known | None = None
+    budget_left: float | None = None
 
 
 class ReleaseLoop:
@@ -100,7 +101,7 @@ class ReleaseLoop:
             raise ValueError(f"window {first} does not follow window {int(own['released'])}")
         releases: list[Release] = []
         charges: list[Charge] = []
-        stopped = None
+        stopped, left = None, None
         for window, vector in zip(self.plan.windows(first, first + len(counts) - 1), counts):
             if bool(own["stopped"]):
                 break
@@ -115,13 +116,14 @@ class ReleaseLoop:
             for release in made:
                 its = window if release.window == window.index else self.plan.windows(release.window, release.window)[0]
                 if self.guard:
-                    _, budget = self.guard.charge(release, its, {}, self.model, budget)
+                    rows, budget = self.guard.charge(release, its, {}, self.model, budget)
+                    left = next((row.value for row in rows if row.name == "budget_left"), None)
                 if release.charge:  # the other windows of a block are charged with its first
                     charges.append(self._charge(release, its, vector, before))
                 own = own | self._shown(release, own)
             releases += [self._on_time(release) for release in made]
             own = own | {"released": np.asarray(window.index)}
-        return Batch(tuple(releases), tuple(charges), stopped), self._encode(inner, budget, own)
+        return Batch(tuple(releases), tuple(charges), stopped, budget_left=left), self._encode(inner, budget, own)
 
     def _step(self, window: Window, vector: NDArray[Any], inner: State, budget: State) -> tuple[list[Release], State]:
         """Step the mechanism if the worst that it can charge is there; the last window brings what is still owed."""

@@ -14,7 +14,7 @@ from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateS
 from apache_beam.utils.timestamp import Timestamp
 
 from mechanisms.core.state import decode_state
-from pipeline import parts, progress
+from pipeline import metrics, parts
 from pipeline.ledger import Ledger
 from pipeline.paths import PART_ROWS, ledger_path, parts_folder
 from pipeline.plan import STREAM, Plan
@@ -81,7 +81,7 @@ class ReleaseInOrder(beam.DoFn):
             if self.plan.targets.n_targets:
                 batch = replace(batch, known=Known(start, counts, self._sightings(blocks, start, len(counts))))
             self.ledger.append(batch.charges)
-            progress.advance(windows=len(batch.releases))
+            metrics.released(batch, int(self.plan.calendar.end(start + len(counts) - 1)))
             yield batch
             if batch.stopped:
                 break
@@ -130,4 +130,10 @@ class WriteReleases(beam.DoFn):
                 batch.releases, windows, plan.space.cells, STREAM, plan.config.windows.allowed_lateness
             )
             parts.write_part(parts_folder(plan, "releases"), f"{first:012d}", table)
+            metrics.written(self.final_since(last))
         yield batch
+
+    def final_since(self, window: int) -> float | None:
+        """When a window became final, in seconds since 1970; None where that was not while the run went on."""
+        deadline = self.plan.calendar.end(window) + self.plan.config.windows.allowed_lateness
+        return int(deadline) / 1000 if self.plan.streaming else None

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from mechanisms.core.errors import ConfigError
-from pipeline import checkpoint, outcome, parts, resuming
+from pipeline import checkpoint, logs, metrics, outcome, parts, resuming
 from pipeline.configuration.run import RunConfig
 from pipeline.execution import check_runner, execute
 from pipeline.exit_codes import DONE, INTERRUPTED, STOPPED
+from pipeline.health import HEALTH
 from pipeline.manifest import operator_manifest, public_manifest
 from pipeline.plan import Plan, make_plan
 from pipeline.trace_run import run_traces
@@ -72,6 +73,8 @@ def run(
         `DataError` for unreadable input, `RowEquationError` if a row was lost, and the rest of the family.
     """
     clock = Stopwatch()
+    metrics.begin()
+    HEALTH.begin()
     check_runner(config, runner)
     plan = make_plan(config, Path(folder) if folder else None, n_shards=n_shards, resumed=resume)
     finished_before = _make_ready(plan)
@@ -84,6 +87,7 @@ def run(
     parts.write_json(plan.folder / "public" / "manifest.json", public_manifest(plan))
     spans = [] if plan.streaming else config.source.spans()
     clock.lap("prepare")
+    logs.event("run begun", name=config.name, mode=config.mode, runner=runner, resumed=resume, folder=str(plan.folder))
     ended = execute(plan, spans, runner, beam_options)
     clock.lap("pipeline")
     return _finish(plan, ended, clock)
@@ -154,6 +158,7 @@ def _ending(plan: Plan, ended: bool) -> tuple[int, str]:
 
 
 def _done(plan: Plan, exit_code: int, manifest: dict[str, Any]) -> Result:
+    logs.event("run ended", exit_code=exit_code, reason=manifest["exit"]["reason"])
     if exit_code != INTERRUPTED:
         outcome.clear_parts(plan)
     if plan.config.output.report:

@@ -13,7 +13,7 @@ from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
 from apache_beam.utils.timestamp import Timestamp
 
-from pipeline import parts, progress
+from pipeline import metrics, parts
 from pipeline.checkpoint import Checkpoints
 from pipeline.count_stage import as_kept
 from pipeline.counting import Fate, GroupCounts, count_block, count_group, nothing, union
@@ -52,7 +52,8 @@ class CountSlice(InProcess):
         if piece.block.rejects:
             kept = [json.dumps(as_kept(reject, self.plan), ensure_ascii=False) for reject in piece.block.rejects]
             parts.write_text(parts_folder(self.plan, "rejects") / f"{number:012d}.jsonl", "\n".join(kept) + "\n")
-        progress.advance(events=piece.block.n_rows)
+        metrics.read_rows(fate)
+        metrics.reached(piece.after)
         feed.used(number)
 
 
@@ -89,6 +90,7 @@ class CountDue(InProcess):
             total.add(Fate(**json.loads(data)))
             own["fate"] = asdict(total)
         elif kind == "due":
+            metrics.became_final(number)
             due.set(Timestamp(micros=1000 * deadline(self.plan, number)), dynamic_timer_tag=str(number))
         else:
             self._merge(pending)

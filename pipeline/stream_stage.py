@@ -8,6 +8,7 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 
+from pipeline import metrics
 from pipeline.account_stage import AccountInOrder
 from pipeline.checkpoint import Checkpoints
 from pipeline.count_stage import WriteTruth
@@ -64,6 +65,10 @@ class WriteStreamReleases(InProcess, WriteReleases):
                 pass
         for part in account_parts(self.plan):
             yield part, batch
+
+    def final_since(self, window: int) -> float | None:
+        """When the feed announced that a window is final: the events may be old ones that are replayed."""
+        return metrics.final_since(window)
 
 
 class AccountStream(InProcess, AccountInOrder):

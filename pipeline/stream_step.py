@@ -9,7 +9,7 @@ import apache_beam as beam
 import numpy as np
 
 from mechanisms.core.state import State
-from pipeline import parts
+from pipeline import metrics, parts
 from pipeline.checkpoint import Checkpoints
 from pipeline.feed import feed_of
 from pipeline.paths import parts_folder
@@ -50,6 +50,7 @@ def step_of(folder: Path, name: str) -> Any:
 def commit(plan: Plan, checkpoints: Checkpoints, number: int, name: str, state: State) -> None:
     """Write one piece; with the last one, small parts that the checkpoint covers are joined into larger ones."""
     if checkpoints.write(number, name, state):
+        metrics.checkpoint_written(sum(path.stat().st_size for path in checkpoints.folder.rglob("*") if path.is_file()))
         for kind in ROLLED:
             parts.roll(parts_folder(plan, kind))
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from pipeline import checkpoint
 from pipeline.checkpoint import Checkpoints
+from pipeline.health import HEALTH
 from pipeline.plan import Plan
 
 
@@ -58,6 +59,7 @@ def stopping(stop: Callable[[], None]) -> Iterator[None]:
 
     def handle(number: int, _: object) -> None:
         signal.signal(number, signal.default_int_handler)
+        HEALTH.drain()
         stop()
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -5,16 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
-from pipeline import progress
 from pipeline.exit_codes import INTERRUPTED, STOPPED
+from pipeline.metrics import BUDGET_LEFT, LATEST_EVENT, POINTS, REGISTRY, ROWS, WINDOWS, Registry
 from pipeline.run import Result
 
 
 @contextmanager
 def show_progress(enabled: bool) -> Iterator[None]:
-    """Show events read, windows released and the rate on standard error while the block runs."""
+    """Show on standard error how far the run of this process is, while the block runs."""
     if not enabled:
         yield
         return
@@ -22,20 +24,31 @@ def show_progress(enabled: bool) -> Iterator[None]:
     from rich.live import Live
     from rich.text import Text
 
-    begun, events, windows = time.monotonic(), 0, 0
-    with Live(Text("starting …"), console=Console(stderr=True), transient=True, refresh_per_second=8) as live:
+    begun = time.monotonic()
+    shown = partial(Live, console=Console(stderr=True), transient=True, refresh_per_second=8)
+    with shown(get_renderable=lambda: Text(progress_line(REGISTRY, time.monotonic() - begun))):
+        yield
 
-        def listener(more_events: int, more_windows: int) -> None:
-            nonlocal events, windows
-            events, windows = events + more_events, windows + more_windows
-            rate = events / max(time.monotonic() - begun, 1e-9)
-            live.update(Text(f"{events:,} events read · {windows:,} windows released · {rate:,.0f} events/s"))
 
-        progress.listen(listener)
-        try:
-            yield
-        finally:
-            progress.silence(listener)
+def progress_line(registry: Registry, seconds: float) -> str:
+    """How far a run is, in a line.
+
+    Examples
+    --------
+    >>> registry = Registry()
+    >>> registry.add(ROWS, 3000, "used")
+    >>> progress_line(registry, 2.0)
+    '3,000 events read · 0 windows released · 1,500 events/s'
+    """
+    events, windows = registry.total(ROWS), registry.total(WINDOWS)
+    points = registry.total(POINTS)
+    released = f"{points:,.0f} points released" if points else f"{windows:,.0f} windows released"
+    said = [f"{events:,.0f} events read", released, f"{events / max(seconds, 1e-9):,.0f} events/s"]
+    if (latest := registry.value(LATEST_EVENT)) is not None:
+        said.append(f"at {datetime.fromtimestamp(latest, UTC):%Y-%m-%d %H:%M}")
+    if (left := registry.value(BUDGET_LEFT)) is not None:
+        said.append(f"ε {left:.3g} left")
+    return " · ".join(said)
 
 
 def summary(result: Result) -> str:

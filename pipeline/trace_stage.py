@@ -10,7 +10,7 @@ import apache_beam as beam
 import numpy as np
 
 from mechanisms.core.traces import Traces
-from pipeline import parts, progress
+from pipeline import metrics, parts
 from pipeline.counting import Fate
 from pipeline.ledger import Ledger
 from pipeline.paths import ledger_path, parts_folder
@@ -40,7 +40,7 @@ class ReadPoints(beam.DoFn):
                 fate.add(block_fate)
                 for reject in block.rejects:
                     rejects.write(json.dumps(reject.as_dict(), ensure_ascii=False) + "\n")
-                progress.advance(events=block.n_rows)
+                metrics.read_rows(block_fate)
         parts.write_json(parts_folder(self.plan, "fates") / f"{name}.json", asdict(fate))
 
 
@@ -63,7 +63,7 @@ class ReleaseShard(beam.DoFn):
             kind = "accounts_public" if accountant.public else "accounts"
             parts.write_part(parts_folder(plan, kind), f"{number:03d}-{name}", accounts_of(accountant, seen))
         self._for_the_operator(name, traces)
-        progress.advance(windows=len(traces.times))
+        metrics.released_points(len(traces.times))
 
     def _for_the_operator(self, name: str, traces: Traces) -> None:
         plan = self.plan

@@ -16,6 +16,7 @@ import polars as pl
 import pytest
 
 from mechanisms.core.errors import ConfigError, DataError
+from pipeline import metrics
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 COLUMNS = {"user": "user", "time": "time", "place": "place"}
@@ -192,23 +193,13 @@ def test_wrong_parameters_are_explained(stream_run, change, message):
 
 def test_idle_time_fires_windows_before_the_next_event(stream_run, small_run, monkeypatch):
     """At 7200 times real time four idle hours take two seconds, in which windows must not wait."""
-    from pipeline import release_stage
-
     seen = []
-    advance = release_stage.progress.advance
-    begun = time.monotonic()
-    monkeypatch.setattr(
-        release_stage.progress,
-        "advance",
-        lambda events=0, windows=0: (
-            seen.append((time.monotonic() - begun, events, windows)),
-            advance(events, windows),
-        ),
-    )
+    monkeypatch.setattr(metrics, "read_rows", lambda fate: seen.append((fate.rows, 0)))
+    monkeypatch.setattr(metrics, "released", lambda batch, _: seen.append((0, len(batch.releases))))
     events = [("u", at(5), "a"), ("v", at(310), "b")]
     stream = stream_run(events, source={"speed": "7200x"})
-    second = next(i for i, (_, n, _) in enumerate(seen) if n and any(m for _, m, _ in seen[:i]))
-    assert sum(windows for _, _, windows in seen[:second]) >= 4
+    second = next(i for i, (n, _) in enumerate(seen) if n and any(m for _, m in seen[:i]))
+    assert sum(windows for _, windows in seen[:second]) >= 4
     assert released(stream) == released(small_run(events, "finite"))
 
 

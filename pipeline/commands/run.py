@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from contextlib import nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 
 from pipeline.commands.common import add_configuration, print_json
@@ -21,20 +21,32 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--resume", action="store_true", help="continue a run that was killed or interrupted")
     parser.add_argument("--quiet", action="store_true", help="no progress and no summary")
     parser.add_argument("--watch", action="store_true", help="serve the report on this machine while the run goes on")
+    parser.add_argument("--log", choices=("json", "text"), help="log events on standard error, in this form")
+    parser.add_argument("--metrics-port", type=int, metavar="PORT", help="serve /metrics (Prometheus) and /healthz")
+    parser.add_argument(
+        "--metrics-address", default="127.0.0.1", metavar="IP", help="where; beyond this machine public measures only"
+    )
     parser.epilog = "Words after -- are passed on to Beam."
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Run; the exit code is the run's."""
     from pipeline.configuration.run import load
+    from pipeline.logs import logging_to
+    from pipeline.metrics_server import serve_metrics
     from pipeline.reporting.live import watch
     from pipeline.run import run
     from pipeline.terminal import show_progress, summary
 
     config = load(arguments.config, arguments.set)
-    quiet = arguments.quiet or arguments.json
-    watching = watch(Path(arguments.out or config.output.path)) if arguments.watch else nullcontext()
-    with watching, show_progress(enabled=not quiet and sys.stderr.isatty()):
+    quiet = arguments.quiet or arguments.json or arguments.log
+    with ExitStack() as services:
+        services.enter_context(logging_to(style=arguments.log, deployment=config.mode == "deployment"))
+        if arguments.metrics_port is not None:
+            services.enter_context(serve_metrics(arguments.metrics_port, arguments.metrics_address))
+        if arguments.watch:
+            services.enter_context(watch(Path(arguments.out or config.output.path)))
+        services.enter_context(show_progress(enabled=not quiet and sys.stderr.isatty()))
         options = (arguments.runner, arguments.beam_options, arguments.shards, arguments.resume)
         result = run(config, arguments.out, *options)
     if arguments.json:

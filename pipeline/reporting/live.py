@@ -7,12 +7,13 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from mechanisms.core.errors import PenstockError
+from pipeline.health import HEALTH
 from pipeline.reporting.page import run_page
 from pipeline.reporting.run_data import RunData
+from pipeline.serving import Answer, serve
 
 #: How long after the end of a run readers may take to fetch its last page; a page asks every 2 seconds.
 LAST_LOOK = 5.0
@@ -68,47 +69,17 @@ def watch(folder: Path, port: int = 0) -> Iterator[str]:
     The page's address, also printed on standard error.
     """
     page = LivePage(folder)
-    server = ThreadingHTTPServer(("127.0.0.1", port), _handler(page))
-    server.daemon_threads = True
-    address = f"http://127.0.0.1:{server.server_port}/"
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    print(f"watch the run at {address}", file=sys.stderr)
-    try:
-        yield address
+
+    def newest() -> Answer:
+        try:
+            return Answer(200, page.get())
+        except (PenstockError, OSError):
+            return Answer(503, "<!doctype html><title>penstock</title><p>The run is about to begin …", again=True)
+
+    # The page shows true counts, and so it is served to this machine only.
+    with serve({"/": newest, **HEALTH.pages()}, port) as address:
+        print(f"watch the run at {address}/", file=sys.stderr)
+        yield f"{address}/"
         # Whoever looked within the last seconds is still there and asks once more.
         while time.monotonic() - page.last_served < LAST_LOOK and not page.served_end:
             time.sleep(0.05)
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
-def _handler(page: LivePage) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            # The page shows true counts: a name that another site points at this machine gets nothing.
-            if self.headers.get("Host", "").rpartition(":")[0] not in ("127.0.0.1", "localhost"):
-                self._answer(403, "this page is served to this machine only")
-            elif self.path != "/":
-                self._answer(404, "there is one page: /")
-            else:
-                try:
-                    self._answer(200, page.get())
-                except (PenstockError, OSError):
-                    self._answer(503, "<!doctype html><title>penstock</title><p>The run is about to begin …")
-
-        def _answer(self, status: int, text: str) -> None:
-            body = text.encode("utf-8")
-            self.send_response(status)
-            self.send_header("Content-Type", "text/html; charset=utf-8")
-            self.send_header("Content-Length", str(len(body)))
-            self.send_header("Cache-Control", "no-store")
-            if status == 503:
-                self.send_header("Refresh", "1")
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *arguments: object) -> None:
-            """Say nothing: standard error belongs to the progress of the run."""
-
-    return Handler

@@ -1,0 +1,87 @@
+"""Structured logs: what happens to a run, one event a line, for machines or for people.
+
+An event has a name and facts; the facts are public ones, or figures that name nobody. What other libraries log may
+quote a row of the input, so a deployment keeps where they said it and not what.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, Literal, TextIO
+
+NAME = "penstock"
+Style = Literal["json", "text"]
+
+_logger = logging.getLogger(NAME)
+
+
+def event(name: str, /, **facts: Any) -> None:
+    """Log that something happened to the run; costs next to nothing where nobody listens."""
+    _logger.info(name, extra={"facts": facts})
+
+
+def problem(name: str, /, **facts: Any) -> None:
+    """Log that something went wrong."""
+    _logger.error(name, extra={"facts": facts})
+
+
+@contextmanager
+def logging_to(stream: TextIO | None = None, style: Style | None = "json", deployment: bool = False) -> Iterator[None]:
+    """Write the events of a run, and the warnings of everything else, while the block runs.
+
+    Parameters
+    ----------
+    stream
+        Where to; None: standard error.
+    style
+        None: nothing is written.
+    deployment
+        Whether what other libraries say is left out.
+
+    Examples
+    --------
+    >>> with logging_to(sys.stdout, "text"):
+    ...     event("windows released", last=7)
+    20... info  windows released last=7
+    """
+    if style is None:
+        yield
+        return
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(_Formatter(style, deployment))
+    handler.addFilter(lambda record: record.name == NAME or record.levelno >= logging.WARNING)
+    root, level = logging.getLogger(), _logger.level
+    root.addHandler(handler)
+    _logger.setLevel(logging.INFO)
+    try:
+        yield
+    except BaseException as error:
+        problem("failed", error=type(error).__name__)
+        raise
+    finally:
+        root.removeHandler(handler)
+        _logger.setLevel(level)
+
+
+class _Formatter(logging.Formatter):
+    def __init__(self, style: Style, deployment: bool) -> None:
+        super().__init__()
+        self.as_json, self.deployment = style == "json", deployment
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        level = record.levelname.lower()
+        facts: dict[str, Any] = getattr(record, "facts", {})
+        name = record.getMessage() if record.name == NAME else f"{record.name}:{record.lineno}"
+        if record.name != NAME and not self.deployment:
+            facts = {"message": record.getMessage()}
+        if record.exc_info and record.exc_info[0]:
+            facts = facts | {"error": record.exc_info[0].__name__}
+        if self.as_json:
+            return json.dumps({"time": at, "level": level, "event": name} | facts, ensure_ascii=False, default=str)
+        return " ".join([at, f"{level:5}", name, *(f"{key}={value}" for key, value in facts.items())])

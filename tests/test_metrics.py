@@ -1,0 +1,334 @@
+"""What a run tells those who operate it: metrics, health and logs; and what it tells nobody."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from mechanisms.core.errors import ParameterError
+from mechanisms.core.noise import new_key_file
+from pipeline import logs, metrics
+from pipeline.cli import main
+from pipeline.health import Health
+from pipeline.metrics import MEASURES, REGISTRY, ROWS, WINDOWS
+from pipeline.metrics_server import serve_metrics
+from pipeline.serving import serve
+
+START = datetime(2024, 1, 1, tzinfo=UTC)
+SAMPLE = re.compile(r'(penstock_[a-z_]+)(?:\{([a-z_]+)="([^"\\]*)"\})? (-?[0-9.e+-]+)')
+PLANTED = "planted-user-4711"
+
+
+def samples(text: str) -> dict[tuple[str, str], float]:
+    """Samples of an exposition; fails on a line that is none, on one without HELP and TYPE, and on repetitions."""
+    found: dict[tuple[str, str], float] = {}
+    declared: dict[str, set[str]] = {}
+    assert text.endswith("\n")
+    for line in text.splitlines():
+        if line.startswith("#"):
+            _, kind, name, _ = line.split(" ", 3)
+            assert kind not in declared.setdefault(name, set())
+            declared[name].add(kind)
+            continue
+        name, _, value, number = SAMPLE.fullmatch(line).groups()
+        assert declared[re.sub("_(bucket|sum|count)$", "", name) if name not in declared else name] == {"HELP", "TYPE"}
+        assert (name, value or "") not in found
+        found[name, value or ""] = float(number)
+    return found
+
+
+def get(address: str, **headers: str) -> str:
+    with urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=10) as answer:
+        return answer.read().decode()
+
+
+def status(address: str) -> int:
+    try:
+        get(address)
+    except urllib.error.HTTPError as error:
+        return error.code
+    except OSError:
+        return 0
+    return 200
+
+
+def events(n: int, seed: int, user: str = "user") -> list[tuple[str, str, str]]:
+    rng = random.Random(seed)
+    moments = [START + timedelta(minutes=rng.uniform(-10, 370)) for _ in range(n)]
+    rows = [(f"{user}{rng.randrange(30)}", moment.isoformat(), rng.choice("abcz")) for moment in moments]
+    return [*rows, (user, "not a time", "a")]
+
+
+@pytest.mark.parametrize("n_shards", [1, 3])
+def test_metrics_agree_with_the_manifest(small_run, n_shards):
+    result = small_run(events(500, seed=1), n_shards=n_shards)
+    found = samples(REGISTRY.exposition(with_operator=True))
+    rows = result.manifest["rows"]
+    for fate in ROWS.values:
+        assert found["penstock_rows_total", fate] == rows[fate], fate
+    assert REGISTRY.total(ROWS) == rows["rows"] == 501
+    assert [found["penstock_windows_total", action] for action in WINDOWS.values] == [6, 0, 0, 0]
+    assert found["penstock_last_window", ""] == 6
+    assert found["penstock_last_window_end_seconds", ""] == (START + timedelta(hours=6)).timestamp()
+    assert found["penstock_epsilon_total", ""] == pytest.approx(6.0)
+    assert found["penstock_budget_left", ""] == pytest.approx(0.0)
+    assert not any(name.startswith("penstock_release_delay") for name, _ in found)  # there is none in a finite run
+
+
+def test_a_stream_measures_delays_and_checkpoints(small_run):
+    source = {"type": "csv", "path": "", "columns": {"user": "user", "time": "time", "place": "place"}}
+    bounds = {"from": "2024-01-01T00:00:00Z", "until": "2024-01-01T06:00:00Z"}
+    first = small_run(events(500, seed=1))
+    source["path"] = str(first.folder.parent / "events.csv")
+    result = small_run(source["path"], "stream", source={"type": "stream", "of": source | bounds})
+    found = samples(REGISTRY.exposition(with_operator=True))
+    assert found["penstock_rows_total", "used"] == result.manifest["rows"]["used"]
+    n = found["penstock_release_delay_seconds_count", ""]
+    assert 1 <= n <= 6
+    assert found["penstock_release_delay_seconds_bucket", "+Inf"] == n
+    assert found["penstock_release_delay_seconds_bucket", "300"] == n
+    assert 0 < found["penstock_release_delay_seconds_sum", ""] < 60
+    assert found["penstock_checkpoint_bytes", ""] > 0
+    assert abs(found["penstock_last_checkpoint_seconds", ""] - time.time()) < 60
+    assert START.timestamp() <= found["penstock_latest_event_seconds", ""] < START.timestamp() + 6 * 3600
+
+
+def test_a_second_run_starts_from_nothing(small_run):
+    small_run(events(100, seed=1))
+    small_run(events(50, seed=2))
+    assert REGISTRY.total(ROWS) == 51
+
+
+def test_public_measures_do_not_depend_on_the_data(small_run):
+    small_run(events(500, seed=1))
+    public, everything = REGISTRY.exposition(with_operator=False), REGISTRY.exposition(with_operator=True)
+    small_run(events(90, seed=2))
+    assert REGISTRY.exposition(with_operator=False) == public
+    assert REGISTRY.exposition(with_operator=True) != everything
+    names = {name for name, _ in samples(public)}
+    assert names == {f"penstock_{measure.name}" for measure in MEASURES if measure.public}
+
+
+def test_beyond_this_machine_only_public_measures_are_served(small_run):
+    small_run(events(100, seed=1))
+    with serve_metrics(0) as address:
+        assert samples(get(f"{address}/metrics"))["penstock_rows_total", "rejected"] == 1
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            get(f"{address}/metrics", Host="penstock.example")
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            get(f"{address}/operator/manifest.json")
+    with serve_metrics(0, "0.0.0.0") as address:
+        names = {name for name, _ in samples(get(f"{address.replace('0.0.0.0', '127.0.0.1')}/metrics"))}
+    assert "penstock_windows_total" in names
+    assert not names & {f"penstock_{measure.name}" for measure in MEASURES if not measure.public}
+
+
+@pytest.mark.parametrize(("port", "address"), [(70000, "127.0.0.1"), (-1, "127.0.0.1"), (0, "localhost")])
+def test_wrong_addresses_are_explained(port, address):
+    with pytest.raises(ParameterError, match=r"a port from 0 to 65535|an IP address"), serve_metrics(port, address):
+        pass
+
+
+def test_a_taken_port_is_a_message(tmp_path, capsys):
+    config = endless(tmp_path)
+    with serve_metrics(0) as address:
+        assert main(["run", str(config), "--metrics-port", address.rpartition(":")[2], "--quiet"]) == 1
+    assert "Address already in use" in capsys.readouterr().err
+
+
+def test_beam_counts_the_same(small_run, tmp_path):
+    import apache_beam as beam
+    from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+
+    from pipeline.configuration.run import loads
+    from pipeline.graph import build
+    from pipeline.plan import make_plan
+
+    first = small_run(events(300, seed=1))
+    config = loads(json.dumps(first.manifest["configuration"] | {"output": {"path": str(tmp_path / "again")}}))
+    pipeline = beam.Pipeline(FnApiRunner())
+    build(pipeline, make_plan(config, tmp_path / "again"), config.source.spans())
+    result = pipeline.run()
+    result.wait_until_finish()
+    found = result.metrics().query(beam.metrics.MetricsFilter().with_namespace("penstock"))
+    counters = {entry.key.metric.name: entry.committed for entry in found["counters"]}
+    gauges = {entry.key.metric.name: entry.committed.value for entry in found["gauges"]}
+    rows = first.manifest["rows"]
+    assert counters["rows_used"] == rows["used"]
+    assert counters["rows_rejected"] == rows["rejected"] == 1
+    assert counters["windows_published"] == 6
+    assert counters["epsilon_millionths"] == 6_000_000
+    assert gauges["last_window"] == 6
+
+
+def test_health_follows_the_run(monkeypatch):
+    health = Health()
+    assert (health.state, health.live, health.ready) == ("starting", True, False)
+    with serve(health.pages()) as address:
+        with health.watched():
+            assert json.loads(get(f"{address}/healthz/ready")) == {"state": "running", "live": True, "ready": True}
+            health.drain()
+            assert (status(f"{address}/healthz/ready"), status(f"{address}/healthz/live")) == (503, 200)
+        assert (health.state, status(f"{address}/healthz")) == ("ended", 200)
+        with pytest.raises(ZeroDivisionError), health.watched():
+            _ = 1 / 0
+        assert (health.state, status(f"{address}/healthz/live")) == ("failed", 503)
+
+
+def test_a_stream_that_gives_no_sign_of_life_is_not_live(monkeypatch):
+    health = Health()
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with health.watched():
+        now[0] += 1000
+        assert health.live  # a finite run gives none
+        health.beat()
+        assert health.ready
+        now[0] += 1000
+        assert not health.live
+        assert not health.ready
+
+
+def endless(folder: Path) -> Path:
+    path = folder / "endless.yaml"
+    value = {
+        "name": "endless",
+        "seed": 3,
+        "source": {
+            "type": "stream",
+            "of": {"type": "synthetic", "n_users": 100, "endless": True},
+            "speed": "36000x",
+            "checkpoint": "200ms",
+        },
+        "space": {"type": "grid", "south": 37.74, "north": 37.82, "west": -122.47, "east": -122.37, "rows": 2}
+        | {"columns": 2},
+        "windows": {"type": "fixed", "size": "1h"},
+        "mechanism": {"type": "discrete_laplace", "epsilon": 1.0},
+        "output": {"path": str(folder / "out"), "report": False},
+    }
+    path.write_text(json.dumps(value))
+    return path
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_for(condition, seconds: float = 60) -> bool:
+    deadline = time.monotonic() + seconds
+    while not (met := condition()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return met
+
+
+def test_a_stream_is_watched_and_drained(tmp_path):
+    address = f"http://127.0.0.1:{free_port()}"
+    command = [sys.executable, "-m", "pipeline.cli", "run", str(endless(tmp_path)), "--log", "json"]
+    command += ["--metrics-port", address.rpartition(":")[2]]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert wait_for(lambda: status(f"{address}/healthz/ready") == 200)
+
+        def windows() -> float:
+            return samples(get(f"{address}/metrics"))["penstock_windows_total", "published"]
+
+        assert wait_for(lambda: windows() >= 10)
+        found = samples(get(f"{address}/metrics"))
+        assert found["penstock_rows_total", "used"] > 0
+        assert found["penstock_release_delay_seconds_count", ""] > 0
+    finally:
+        os.kill(process.pid, signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 4
+    said = [json.loads(line) for line in errors.splitlines()]
+    names = [entry["event"] for entry in said]
+    assert (names[0], names[-1], said[-1]["exit_code"]) == ("run begun", "run ended", 4)
+    assert "checkpoint written" in names
+    lasts = [entry["last"] for entry in said if entry["event"] == "windows released"]
+    assert lasts == sorted(lasts)
+    assert lasts[-1] >= 10
+    assert all(datetime.fromisoformat(entry["time"]).tzinfo for entry in said)
+
+
+def test_a_deployment_tells_no_identity(tmp_path, capsys):
+    key = tmp_path / "key"
+    new_key_file(key)
+    lines = ["user,time,place", *(",".join(row) for row in events(200, seed=1, user=PLANTED))]
+    (tmp_path / "events.csv").write_text("\n".join(lines) + "\n")
+    columns = {"user": "user", "time": "time", "place": "place"}
+    bounds = {"from": "2024-01-01T00:00:00Z", "until": "2024-01-01T06:00:00Z"}
+    config = {
+        "name": "deployed",
+        "mode": "deployment",
+        "noise_key": str(key),
+        "source": {"type": "csv", "path": str(tmp_path / "events.csv"), "columns": columns} | bounds,
+        "space": {"type": "places", "list": ["a", "b", "c"], "elsewhere": False},
+        "windows": {"type": "fixed", "size": "1h"},
+        "mechanism": {"type": "discrete_laplace", "epsilon": 1.0},
+        "output": {"path": str(tmp_path / "out")},
+    }
+    (tmp_path / "deployed.yaml").write_text(json.dumps(config))
+    with serve_metrics(0) as address:
+        assert main(["run", str(tmp_path / "deployed.yaml"), "--log", "json"]) == 0
+        told = get(f"{address}/metrics") + get(f"{address}/healthz")
+    shown = capsys.readouterr()
+    assert "windows released" in shown.err
+    secret = json.loads(key.read_text())["epochs"][0]["secret"]
+    for text in (told, shown.out, shown.err):
+        assert PLANTED not in text
+        assert secret not in text
+    assert "rejected" not in shown.err  # row counts are in the operator's files and on its own machine
+
+
+def quote() -> None:
+    """What a library may do with a row that it cannot read."""
+    logging.getLogger("some.library").warning("cannot read %s", PLANTED)
+    logging.getLogger("some.library").info("not shown")
+    raise ValueError(PLANTED)
+
+
+@pytest.mark.parametrize("style", ["json", "text"])
+def test_other_libraries_are_not_quoted_in_a_deployment(style):
+    for deployment in (False, True):
+        stream = io.StringIO()
+        with pytest.raises(ValueError), logs.logging_to(stream, style, deployment):
+            quote()
+        said = stream.getvalue().splitlines()
+        assert len(said) == 2
+        assert (PLANTED in said[0]) is not deployment
+        assert "some.library:" in said[0]
+        assert "ValueError" in said[1]
+        assert PLANTED not in said[1]
+
+
+def test_nothing_is_logged_unless_asked_for(small_run, caplog, capsys):
+    with logs.logging_to(style=None):
+        small_run(events(50, seed=1))
+    assert capsys.readouterr().err == ""
+
+
+def test_a_window_is_final_since_its_own_announcement_or_a_later_one(monkeypatch):
+    metrics.begin()
+    now = [1.0]
+    monkeypatch.setattr(time, "time", lambda: now[0])
+    metrics.became_final(3)
+    now[0] = 2.0
+    metrics.became_final(7)
+    assert [metrics.final_since(window) for window in (2, 3, 4, 7, 8)] == [1.0, 1.0, 2.0, 2.0, None]
