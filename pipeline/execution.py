@@ -21,7 +21,7 @@ def check_runner(config: RunConfig, runner: str) -> None:
     if runner != "direct":
         raise ConfigError((f"--runner {runner}: a stream runs on this machine; leave --runner out",))
     if any(step.on_points for step in config.mechanism):
-        raise ConfigError(("source.type: traces are released from a finite source (what is under 'of', not the stream)",))
+        raise ConfigError(("source.type: traces are released from a finite source (what is under 'of')",))
 
 
 def execute(plan: Plan, spans: list[Span], runner: str = "direct", beam_options: Sequence[str] = ()) -> bool:
