@@ -27,7 +27,7 @@ from pipeline.visits import Visits, summarise_users
 
 def read_memberships(spans: Iterable[Span], plan: Plan) -> Iterator[tuple[tuple[int, int], bytes]]:
     """((group, shard), distinct memberships) of every block; fates and rejects of each span are left as parts."""
-    source = plan.config.source
+    source = plan.source
     pieces = prefetch((span.index, block) for span in spans for block in chain(source.read(span), [None]))
     for index, blocks in groupby(pieces, key=itemgetter(0)):
         yield from _read_span(index, (block for _, block in blocks if block is not None), plan)

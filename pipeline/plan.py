@@ -21,7 +21,7 @@ from pipeline.bounding import BlockBounds
 from pipeline.configuration.run import RunConfig, digest
 from pipeline.packed import Layout
 from pipeline.sensors import SensorSchedule
-from pipeline.source import LiveSource
+from pipeline.source import LiveSource, Source
 from pipeline.space import Space
 from pipeline.targets import Targets, targets_of
 from pipeline.window import Calendar
@@ -66,6 +66,11 @@ class Plan:
     prepared: tuple[Mapping[str, Any] | None, ...] = ()
     streaming: bool = False
     resumed: bool = False
+
+    @cached_property
+    def source(self) -> Source:
+        """Where events come from, with no column that the space does not look at."""
+        return self.config.source.reading(self.space.reads)
 
     @cached_property
     def chain(self) -> Chain:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,6 +51,13 @@ class Source(Checked, ABC):
     @property
     def recorded(self) -> Source:
         """The source that the events are from, where this one only says how they arrive."""
+        return self
+
+    def reading(self, columns: Collection[str]) -> Source:
+        """The same source without the parts of an event that nobody looks at, where leaving them out saves work.
+
+        User and time are always there; ``columns`` are those of latitude, longitude and place that are needed.
+        """
         return self
 
     @abstractmethod

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
 
 from mechanisms.core.errors import DataError, ParameterError
 from mechanisms.core.parameters import Checked, parameter
@@ -30,6 +31,11 @@ class MappedColumns(Checked):
             raise ParameterError("columns", unknown[0], "one of " + ", ".join(EVENT_COLUMNS))
         TimeFormat(self.time_format, self.time_zone)
 
+    def reading(self, columns: Collection[str]) -> Self:
+        """As in `Source`: a column that nothing looks at is not read, so that nothing in it can be wrong."""
+        left_out = [part for part in EVENT_COLUMNS[2:] if part not in columns]
+        return replace(self, columns=self.columns | dict.fromkeys(left_out, ""))
+
     def find_columns(self, names: Sequence[str], file: str) -> dict[str, str]:
         """Name in the table of every part of an event that is there.
 
@@ -45,13 +51,14 @@ class MappedColumns(Checked):
 
 
 def find_columns(mapping: Mapping[str, str], names: Sequence[str], file: str) -> dict[str, str]:
-    """See `MappedColumns.find_columns`.
+    """See `MappedColumns.find_columns`; a part whose name is empty is left out.
 
     >>> find_columns({"user": "cab"}, ["cab", "time", "place"], "a.csv")
     {'user': 'cab', 'time': 'time', 'place': 'place'}
     """
     there = f"(columns: {', '.join(names) or 'none'})"
-    found = {part: mapping.get(part, part) for part in EVENT_COLUMNS if part in mapping or part in names}
+    named = {part: mapping.get(part, part) for part in EVENT_COLUMNS if part in mapping or part in names}
+    found = {part: name for part, name in named.items() if name}
     for part, name in found.items():
         if name not in names:
             raise DataError(f"{file}: there is no column {name!r} for {part} {there}")
