@@ -57,7 +57,7 @@ class Fate:
 
 
 def count_block(
-    block: EventBlock, plan: Plan, closed: Integers | None = None
+    block: EventBlock, plan: Plan, closed: Integers | None = None, used_by_group: dict[int, int] | None = None
 ) -> tuple[Fate, Iterator[tuple[tuple[int, int], bytes]]]:
     """Distinct memberships of one block, split by window group and user shard.
 
@@ -69,6 +69,8 @@ def count_block(
         The run.
     closed
         Shape (n_rows,): the last window that was final when each row arrived; None: all windows are still open.
+    used_by_group
+        Is filled with the number of rows used, by the group of their (latest) window.
 
     Returns
     -------
@@ -94,6 +96,9 @@ def count_block(
     )
     for reject in block.rejects:
         fate.rejected[reject.reason] = fate.rejected.get(reject.reason, 0) + 1
+    if used_by_group is not None:
+        groups, n_rows = np.unique((window[used] - 1) // plan.group, return_counts=True)
+        used_by_group.update(zip(groups.tolist(), n_rows.tolist()))
     frame = block.frame if used.all() else block.frame.filter(used)
     if not plan.calendar.overlapping:
         return fate, _split(frame, window[used], cell[used], plan)

@@ -3,14 +3,19 @@
 A reader of a cluster is a function ``read(root, plan) -> PCollection[bytes]`` that keeps to this contract:
 
 * An element is one block, as `encode_block` writes it. It is never cut or joined afterwards.
-* ``name`` says where the block is from and is the same when it is read again (``span-3/17``, ``topic/2/40960``): a
-  block that is read twice has the same name and the same rows, so that its rows are counted once. Names are the only
-  thing by which repeats are known; they must hold no user id and no coordinates, because they are logged.
+* ``name`` says where the block is from (``span-3/17``, ``topic/2/40960``; letters, digits, ``-._/``). A block that is
+  read again after a failure has the same name and the same rows: its rejects are then written once. That its rows are
+  counted once is up to the engine, whose checkpoints hold position and counts together. Names hold no user id and no
+  coordinates.
 * The element's timestamp is not after its earliest event of the run (`earliest`): a block of events that are late
   has a timestamp behind the watermark, which is allowed.
 * The watermark passes an instant when no row from before it is expected any more. Rows that come all the same are
   late, and are counted as late where all their windows have been released.
-* After the last block of an input that ends, the watermark goes to the end of time. An endless input never does that.
+* Where the order of the events alone decides which of them are late, a block says for every row which window was the
+  last final one when the row arrived (``closed``). This never depends on timing, so a run that was disturbed accepts
+  the same rows as one that was not.
+* After the last block of an input that ends, the watermark goes to `end_of_input` and stays there; the reader itself
+  never ends. The run is over then, and the job is cancelled. An endless input never gets there.
 * Everything is in the global window.
 """
 
@@ -22,13 +27,17 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from mechanisms.core.errors import StateVersionError
 from pipeline.block import EventBlock, Reject
 from pipeline.calendar import Calendar
+from pipeline.plan import Plan
 
 VERSION = 1
 _MAGIC = b"penstock block"
+_CLOSED = "closed"
+_MARGIN = 4000
 
 
 @dataclass(frozen=True)
@@ -41,13 +50,16 @@ class NamedBlock:
         Where it is from; the same whenever it is read again.
     block
         Its rows.
+    closed
+        Shape (n_rows,): the last window that was final when each row arrived; None: the watermark decides.
     """
 
     name: str
     block: EventBlock
+    closed: NDArray[np.int64] | None = None
 
 
-def encode_block(name: str, block: EventBlock) -> bytes:
+def encode_block(name: str, block: EventBlock, closed: NDArray[np.int64] | None = None) -> bytes:
     """One block as bytes: a line with the name, the row count and the rejects, then the rows as Arrow IPC.
 
     Examples
@@ -59,7 +71,8 @@ def encode_block(name: str, block: EventBlock) -> bytes:
     rejects = [reject.as_dict() for reject in block.rejects]
     head = {"version": VERSION, "name": name, "n_rows": block.n_rows, "rejects": rejects}
     rows = io.BytesIO()
-    block.frame.write_ipc(rows, compression="uncompressed")
+    frame = block.frame if closed is None else block.frame.with_columns(pl.Series(_CLOSED, closed))
+    frame.write_ipc(rows, compression="uncompressed")
     return _MAGIC + json.dumps(head).encode() + b"\n" + rows.getvalue()
 
 
@@ -73,7 +86,10 @@ def decode_block(data: bytes) -> NamedBlock:
         raise StateVersionError(f"a block of version {head['version']}; this penstock reads version {VERSION}")
     frame = pl.read_ipc(io.BytesIO(data[end + 1 :]))
     rejects = tuple(Reject(**reject) for reject in head["rejects"])
-    return NamedBlock(head["name"], EventBlock(frame, head["n_rows"], rejects))
+    closed = None
+    if _CLOSED in frame.columns:
+        closed, frame = frame[_CLOSED].to_numpy(), frame.drop(_CLOSED)
+    return NamedBlock(head["name"], EventBlock(frame, head["n_rows"], rejects), closed)
 
 
 def earliest(block: EventBlock, calendar: Calendar, otherwise: int) -> int:
@@ -89,3 +105,12 @@ def earliest(block: EventBlock, calendar: Calendar, otherwise: int) -> int:
     times = block.frame["time"].to_numpy()
     inside = times[calendar.index(times) > 0]
     return int(np.min(inside)) if len(inside) else otherwise
+
+
+def end_of_input(plan: Plan) -> int | None:
+    """What the watermark shows when nothing more is to come, in milliseconds; None for a run without an end."""
+    n_windows = plan.calendar.n_windows
+    if n_windows is None:
+        return None
+    # Whole seconds after the last window is final: engines round a watermark down to seconds.
+    return int(plan.calendar.end(n_windows)) + plan.config.windows.allowed_lateness + _MARGIN

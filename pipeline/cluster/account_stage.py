@@ -1,0 +1,34 @@
+"""The accounting stage of a cluster: as on one machine, and it says when the books are closed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import apache_beam as beam
+
+from mechanisms.core.state import decode_state
+from pipeline import parts
+from pipeline.account_loop import VERSION
+from pipeline.account_stage import AccountInOrder
+from pipeline.cluster.step import ClusterStep
+from pipeline.paths import parts_folder
+from pipeline.release_loop import Batch
+
+
+class AccountOnCluster(ClusterStep, AccountInOrder):
+    """Step one parallel part of one accountant through all releases, each once and in order.
+
+    Batches are cut alike whenever they are repeated, so a part of the accounts that is there already is the same.
+    """
+
+    def process(
+        self,
+        element: tuple[tuple[int, int], Batch],
+        waiting: Any = beam.DoFn.StateParam(AccountInOrder.WAITING),
+        loop: Any = beam.DoFn.StateParam(AccountInOrder.LOOP),
+    ) -> None:
+        """Account what is next in order; note when nothing more is to come."""
+        super().process(element, waiting, loop)
+        number, shard = element[0]
+        if decode_state(loop.read(), "account_loop", VERSION)["finished"]:
+            parts.write_json(parts_folder(self.plan, "ended") / f"account-{number:03d}-{shard:06d}.json", True)

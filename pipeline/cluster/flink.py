@@ -1,0 +1,153 @@
+"""Run a plan on Flink: submit the graph through Beam's portable runner, watch it, and end it when all is done."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from mechanisms.core.errors import DataError, PenstockError
+from pipeline import logs
+from pipeline.cluster.jars import FLINK
+from pipeline.cluster.plans import checkpoints_folder, latest_checkpoint
+from pipeline.paths import parts_folder
+from pipeline.plan import Plan
+from pipeline.streaming import stopping
+
+#: Seconds between two looks at the job.
+_PATIENCE = 0.2
+#: What is set where the command line does not; an empty text stands for a flag without a value.
+DEFAULTS = {
+    "flink_master": "[local]",
+    "flink_version": FLINK,
+    "parallelism": "2",
+    "environment_type": "LOOPBACK",
+    "environment_cache_millis": "60000",
+    "checkpointing_interval": "5000",
+    "state_backend": "filesystem",
+    "number_of_execution_retries": "1000",
+    "execution_retry_delay": "1000",
+    "externalized_checkpoints_enabled": "",
+    "retain_externalized_checkpoints_on_cancellation": "",
+}
+
+
+def run_flink(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
+    """Run a plan on Flink; parts of the output files are left to be merged.
+
+    Parameters
+    ----------
+    plan
+        As `as_cluster_plan` makes it; a resumed one goes on from the latest checkpoint in its folder.
+    beam_options
+        Options of Beam and its Flink runner, such as ``--flink_master=localhost:8081``. Without ``--job_endpoint`` a
+        job server is started from the cached jars.
+
+    Returns
+    -------
+    Whether the run came to its end; otherwise it was stopped by SIGINT or SIGTERM.
+
+    Raises
+    ------
+    PenstockError
+        If the configuration cannot be run, a step failed for good, or the job was lost (`--resume` goes on).
+    """
+    from pipeline.cluster.job_server import job_server
+
+    given = _given(beam_options)
+    if "job_endpoint" in given:
+        return _submit(plan, given["job_endpoint"], beam_options)
+    folder = checkpoints_folder(plan) / "job_server"
+    master, jar = given.get("flink_master", DEFAULTS["flink_master"]), given.get("flink_job_server_jar")
+    with job_server(master, folder, jar) as endpoint:
+        return _submit(plan, endpoint, beam_options)
+
+
+def options_of(plan: Plan, endpoint: str, beam_options: Sequence[str]) -> list[str]:
+    """All options of the job: those given, and defaults for the rest."""
+    given = _given(beam_options)
+    own = DEFAULTS | {"state_backend_storage_path": checkpoints_folder(plan).as_uri(), "job_name": plan.config.name}
+    if given.get("environment_type", own["environment_type"]) == "EXTERNAL" and "environment_config" not in given:
+        own["environment_config"] = "localhost:50000"
+    checkpoint = latest_checkpoint(plan) if plan.resumed else None
+    if checkpoint is not None:
+        own["savepoint_path"] = checkpoint.as_uri()
+        logs.event("going on from a checkpoint of Flink", checkpoint=checkpoint.name)
+    flags = [f"--{name}={value}" if value else f"--{name}" for name, value in own.items() if name not in given]
+    return ["--streaming", f"--job_endpoint={endpoint}", *flags, *beam_options]
+
+
+def _given(beam_options: Sequence[str]) -> dict[str, str]:
+    """Options by name; a flag without a value is there with an empty one."""
+    found: dict[str, str] = {}
+    name = ""
+    for word in beam_options:
+        if word.startswith("--"):
+            name, _, value = word.removeprefix("--").partition("=")
+            found[name] = value
+        elif name:
+            found[name] = word
+    return found
+
+
+def _submit(plan: Plan, endpoint: str, beam_options: Sequence[str]) -> bool:
+    import apache_beam as beam
+    from apache_beam.options.pipeline_options import PipelineOptions
+    from apache_beam.runners.portability.portable_runner import PortableRunner
+
+    from pipeline.cluster.graph import build
+    from pipeline.cluster.readers import reader_of
+
+    checkpoints_folder(plan).mkdir(parents=True, exist_ok=True)
+    options = PipelineOptions(options_of(plan, endpoint, beam_options), save_main_session=False)
+    pipeline = beam.Pipeline(runner=PortableRunner(), options=options)
+    build(pipeline, plan, reader_of(plan))
+    return _watch(plan, pipeline.run())
+
+
+def _watch(plan: Plan, job: Any) -> bool:
+    """Wait until everything is done, then cancel the job, which would otherwise wait for more input."""
+    from apache_beam.runners.runner import PipelineState
+
+    from pipeline.cluster.graph import has_ended
+
+    stopped = threading.Event()
+    with stopping(stopped.set), _cancelling(job):
+        while not stopped.is_set():
+            if has_ended(plan):
+                return True
+            _raise_failure(plan)
+            if PipelineState.is_terminal(_state(job)):
+                if has_ended(plan):
+                    return True
+                raise DataError(
+                    "Flink has lost the job; its log says why, and --resume goes on from the last checkpoint"
+                )
+            time.sleep(_PATIENCE)
+    return False
+
+
+def _state(job: Any) -> str:
+    try:
+        return str(job.state)
+    except Exception as error:  # whatever the channel raises: the job server is gone
+        raise DataError(f"the job server does not answer ({type(error).__name__}); --resume goes on") from None
+
+
+def _raise_failure(plan: Plan) -> None:
+    """Raise what a step could not go on with."""
+    path = parts_folder(plan, "failed") / "failed.json"
+    if path.exists():
+        raise PenstockError(str(json.loads(path.read_text(encoding="utf-8"))))
+
+
+@contextlib.contextmanager
+def _cancelling(job: Any) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        with contextlib.suppress(Exception):  # a job server that is gone has nothing to cancel
+            job.cancel()

@@ -1,0 +1,83 @@
+"""Beam's job server for Flink, as a process of this one."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import grpc
+from apache_beam.utils.subprocess_server import pick_port
+
+from mechanisms.core.errors import DataError
+from pipeline.cluster import jars
+
+#: What Flink needs to be allowed on Java 17.
+_OPEN = (
+    *("lang", "lang.invoke", "lang.reflect", "io", "net", "nio", "text", "time"),
+    *("util", "util.concurrent", "util.concurrent.atomic", "util.concurrent.locks"),
+)
+JAVA_OPTIONS = (
+    *(f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in _OPEN),
+    "--add-exports=java.base/sun.net.util=ALL-UNNAMED",
+)
+_MAIN = "org.apache.beam.runners.flink.FlinkJobServerDriver"
+_SECONDS = 60.0
+
+
+@contextmanager
+def job_server(master: str, folder: Path, jar: str | None = None) -> Iterator[str]:
+    """Start a job server; gives its endpoint, and ends it with the block.
+
+    Parameters
+    ----------
+    master
+        ``[local]``: Flink runs inside the job server; otherwise host and port of a cluster.
+    folder
+        Where artefacts and the log go.
+    jar
+        A job server of one's own in place of the jars of the cache.
+
+    Raises
+    ------
+    ConfigError
+        Without Java or without jars.
+    DataError
+        If it does not start; the message ends with its last words.
+    """
+    what = ["-jar", jar] if jar else ["-cp", jars.class_path(), _MAIN]
+    port, artifact_port, expansion_port = pick_port(None, None, None)
+    command = [jars.java(), *JAVA_OPTIONS, "-Xmx1g", *what, "--flink-master", master, "--job-host", "localhost"]
+    command += ["--job-port", str(port), "--artifact-port", str(artifact_port), "--expansion-port", str(expansion_port)]
+    command += ["--artifacts-dir", str(folder / "artifacts"), "--clean-artifacts-per-job"]
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / "job_server.log"
+    with log.open("ab") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
+    try:
+        _wait(process, f"localhost:{port}", log)
+        yield f"localhost:{port}"
+    finally:
+        process.terminate()
+        try:
+            process.wait(15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait(process: subprocess.Popen[bytes], endpoint: str, log: Path) -> None:
+    """Wait until the job server answers."""
+    deadline = time.monotonic() + _SECONDS
+    with grpc.insecure_channel(endpoint) as channel:
+        ready = grpc.channel_ready_future(channel)
+        while time.monotonic() < deadline and process.poll() is None:
+            try:
+                ready.result(timeout=0.5)
+                return
+            except grpc.FutureTimeoutError:
+                continue
+    words = log.read_text(errors="replace")[-1000:]
+    raise DataError(f"Flink's job server did not start:\n{words}")

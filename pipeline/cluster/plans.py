@@ -1,0 +1,74 @@
+"""The plan of a run on a cluster, and how such a run is continued."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from mechanisms.core.errors import ConfigError
+from pipeline import checkpoint
+from pipeline.plan import Plan
+from pipeline.source import LiveSource
+from pipeline.sources.stream import Stream
+
+#: Rows of a block on a cluster: small enough for any channel, large enough to amortise a call.
+BLOCK_ROWS = 100_000
+_FINISHED = (0, 3)
+
+
+def as_cluster_plan(plan: Plan, n_shards: int = 1) -> Plan:
+    """The same run with a source that is live, paths that every worker understands, and windows counted as they end.
+
+    Parameters
+    ----------
+    plan
+        As `make_plan` returns it.
+    n_shards
+        Parts that users are split into while counting; never changes a result.
+
+    Raises
+    ------
+    ConfigError
+        For traces, which are released on one machine.
+    """
+    if plan.on_points:
+        raise ConfigError(("--runner flink: traces are released on one machine; leave --runner out",))
+    source = plan.config.source
+    if not isinstance(source, LiveSource):
+        source = Stream(of=source)
+    if isinstance(source, Stream):
+        source = replace(source, block_rows=min(source.block_rows, BLOCK_ROWS))
+    config = replace(plan.config, source=source)
+    return replace(plan, config=config, folder=plan.folder.absolute(), streaming=True, n_shards=n_shards)
+
+
+def prepare(plan: Plan) -> dict[str, Any] | None:
+    """Check that the folder holds a run of the same configuration that can go on.
+
+    What has been written stays: the first write of a part counts, and a repeated one is the same.
+
+    Returns
+    -------
+    The operator's manifest if the run had finished already; None where there is something to do.
+    """
+    checkpoint.check_same(plan)
+    manifest = plan.folder / "operator" / "manifest.json"
+    if manifest.exists():
+        found: dict[str, Any] = json.loads(manifest.read_text(encoding="utf-8"))
+        if found["exit"]["code"] in _FINISHED:
+            return found
+    return None
+
+
+def checkpoints_folder(plan: Plan) -> Path:
+    """Where the engine keeps its checkpoints; removed when the run has ended."""
+    return plan.folder / "operator" / "checkpoint" / "flink"
+
+
+def latest_checkpoint(plan: Plan) -> Path | None:
+    """The latest whole checkpoint that the engine has left, whichever attempt it is from."""
+    found = checkpoints_folder(plan).glob("*/chk-*/_metadata")
+    latest = max(found, key=lambda path: path.stat().st_mtime_ns, default=None)
+    return None if latest is None else latest.parent

@@ -1,0 +1,168 @@
+"""The release stage of a cluster: counts of shards in, releases in order out, each window once, empty ones included."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.coders import BytesCoder
+from apache_beam.transforms.timeutil import TimeDomain
+from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
+from apache_beam.utils.timestamp import Timestamp
+
+from pipeline import metrics, parts
+from pipeline.cluster.books import ENTRIES, entry
+from pipeline.cluster.count_stage import decode_counts, encode_counts, group_deadline, late
+from pipeline.cluster.ledger import SharedLedger
+from pipeline.cluster.step import ClusterStep
+from pipeline.counting import GroupCounts, nothing
+from pipeline.paths import PART_ROWS, ledger_path, parts_folder
+from pipeline.plan import STREAM, Plan
+from pipeline.release_loop import Batch, ReleaseLoop
+from pipeline.release_stage import WriteReleases
+from pipeline.tables import truth_table
+from pipeline.targets import Known
+
+#: The element that starts the release, whether there are events or not.
+BEGIN = b""
+#: Groups that timers are set for ahead of time.
+_AHEAD = 64
+#: Groups whose counts are kept after their release.
+_KEPT = 4096
+
+
+class ReleaseOnCluster(ClusterStep):
+    """Step the release loop through the groups of windows in order.
+
+    A chain of timers, one at the deadline of every group, releases what has been counted until then. The counts of a
+    group are written down before they are noised, and what is there counts: if the engine goes back behind a release
+    and another set of rows is in time then, neither the release nor its charge becomes another one.
+    """
+
+    PENDING = BagStateSpec("pending", BytesCoder())
+    LOOP = ReadModifyWriteStateSpec("loop", BytesCoder())
+    DUE = TimerSpec("due", TimeDomain.WATERMARK)
+
+    def setup(self) -> None:
+        """Make what is not shipped."""
+        self.loop = ReleaseLoop(self.plan)
+        self.ledger = SharedLedger(ledger_path(self.plan))
+
+    def process(
+        self,
+        element: tuple[str, bytes],
+        pending: Any = beam.DoFn.StateParam(PENDING),
+        loop: Any = beam.DoFn.StateParam(LOOP),
+        due: Any = beam.DoFn.TimerParam(DUE),
+    ) -> Iterator[Any]:
+        """Keep counts until their windows are final; rows counted after that are late."""
+        if element[1] == BEGIN:
+            for group in range(_AHEAD):
+                self._wake(due, group)
+            return
+        counts, n_rows = decode_counts(element[1])
+        if counts.first <= self.loop.released(loop.read() or self.loop.start()):
+            yield beam.pvalue.TaggedOutput(ENTRIES, late(n_rows))
+        else:
+            pending.add(element[1])
+
+    @on_timer(DUE)
+    def fire(
+        self,
+        tag: Any = beam.DoFn.DynamicTimerTagParam,
+        pending: Any = beam.DoFn.StateParam(PENDING),
+        loop: Any = beam.DoFn.StateParam(LOOP),
+        due: Any = beam.DoFn.TimerParam(DUE),
+    ) -> Iterator[Any]:
+        """Release one group, and set the timer of one further on."""
+        group = int(tag)
+        state = loop.read() or self.loop.start()
+        if self.loop.released(state) != group * self.plan.group:
+            return
+        counts, memberships = self._counted(group, pending)
+        stopped = False
+        for batch, after in self._release(state, counts):
+            loop.write(after)
+            stopped = batch.stopped is not None
+            yield batch
+        yield beam.pvalue.TaggedOutput(ENTRIES, entry(memberships=memberships))
+        if not stopped:
+            self._wake(due, group + _AHEAD)
+
+    def _wake(self, due: Any, group: int) -> None:
+        n_windows = self.plan.calendar.n_windows
+        if n_windows is None or group * self.plan.group < n_windows:
+            due.set(Timestamp(micros=1000 * group_deadline(self.plan, group)), dynamic_timer_tag=str(group))
+
+    def _counted(self, group: int, pending: Any) -> tuple[GroupCounts, int]:
+        """Counts of a group as they are released, and how many memberships this attempt has counted."""
+        first = group * self.plan.group + 1
+        counts, later = nothing(group, self.plan), []
+        for data in pending.read():
+            found = decode_counts(data)[0]
+            if found.first == first:
+                counts = counts + found
+            else:
+                later.append(data)
+        pending.clear()
+        for data in later:
+            pending.add(data)
+        return self._settled(group, counts), counts.n_memberships
+
+    def _settled(self, group: int, counts: GroupCounts) -> GroupCounts:
+        """The counts that were written down first."""
+        path = self._path(group)
+        if path.exists():
+            return decode_counts(path.read_bytes())[0]
+        with parts.whole(path) as temporary:
+            temporary.write_bytes(encode_counts(counts, 0, self.plan))
+        self._path(group - _KEPT).unlink(missing_ok=True)
+        return counts
+
+    def _path(self, group: int) -> Path:
+        return parts_folder(self.plan, "counted") / f"{group:012d}"
+
+    def _release(self, state: bytes, counts: GroupCounts) -> Iterator[tuple[Batch, bytes]]:
+        """Batches of a group, charges on disk, and the state after each; the same cuts whenever it is repeated."""
+        step = max(1, PART_ROWS // self.plan.n_cells)
+        for row in range(0, len(counts.bounded), step):
+            first, bounded = counts.first + row, counts.bounded[row : row + step]
+            last = first + len(bounded) - 1
+            self._write_truth(counts.counts[row : row + step], bounded, first)
+            batch, state = self.loop.advance(state, first, bounded)
+            if self.plan.targets.n_targets:
+                seen = counts.sightings[(counts.sightings[:, 0] >= first) & (counts.sightings[:, 0] <= last)]
+                batch = replace(batch, known=Known(first, bounded, seen))
+            self.ledger.append(batch.charges)
+            metrics.released(batch, int(self.plan.calendar.end(last)))
+            yield batch, state
+            if batch.stopped:
+                return
+
+    def _write_truth(self, counts: Any, bounded: Any, first: int) -> None:
+        plan = self.plan
+        if plan.config.mode == "simulation" and plan.config.output.truth:
+            windows = plan.windows(first, first + len(counts) - 1)
+            table = truth_table(counts, bounded, windows, plan.space.cells, STREAM)
+            parts.write_part(parts_folder(plan, "truth"), f"{first:012d}", table)
+
+
+class WriteOnCluster(ClusterStep, WriteReleases):
+    """Write batches of releases and hand them to every part of every accountant."""
+
+    def process(self, batch: Batch) -> Iterator[Any]:
+        """Write a batch, once, and pass it on."""
+        for _ in super().process(batch):
+            pass
+        if batch.releases and batch.releases[-1].window == self.plan.calendar.n_windows:
+            parts.write_json(parts_folder(self.plan, "ended") / "releases.json", True)
+        for part in account_parts(self.plan):
+            yield part, batch
+
+
+def account_parts(plan: Plan) -> list[tuple[int, int]]:
+    """Every accountant's parallel parts."""
+    return [(number, shard) for number, own in enumerate(plan.shards) for shard in range(len(own))]
