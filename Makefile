@@ -29,9 +29,10 @@ bench: $(VENV)/.bench
 docs: $(VENV)/.core
 	$(VENV)/bin/python docs/generate.py
 
-# Every question of configs/experiments/ at its reduced size; in full: penstock experiment FILE --save docs/results
+# Every question of configs/experiments/ at its reduced size. In full, with the data sets below data/ or $$PENSTOCK_DATA:
+# python -m pipeline.experiments configs/experiments --save docs/results
 experiments: $(VENV)/.plot
-	for file in configs/experiments/*.yaml; do $(VENV)/bin/penstock experiment $$file --reduced || exit 1; done
+	$(VENV)/bin/python -m pipeline.experiments configs/experiments --reduced --out runs/experiments/reduced
 
 clean:
 	rm -rf $(VENV) build *.egg-info

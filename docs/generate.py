@@ -39,7 +39,7 @@ def experiments() -> tuple[Path, str]:
     from pipeline.experiments.page import experiments_page
 
     return ROOT / "docs" / "experiments.md", experiments_page(
-        ROOT / "configs" / "experiments", ROOT / "docs" / "results"
+        ROOT / "configs" / "experiments", ROOT / "docs" / "results", ROOT / "docs" / "papers.yaml"
     )
 
 

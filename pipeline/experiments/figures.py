@@ -125,7 +125,7 @@ def _line(axes: Any, figure: Figure, config: ExperimentConfig, results: pl.DataF
     """Means with intervals; the horizontal axis keeps the order of the grid where it shows words."""
     frame = summary.filter(pl.col("measure") == figure.y)
     for i, (label, group) in enumerate(_groups(figure, config, frame)):
-        x = group[figure.x].to_list()
+        x = [config.label(value) if isinstance(value, str) else value for value in group[figure.x]]
         y = group["mean"].to_numpy()
         low, high = (group[side].fill_null(group["mean"]).to_numpy() for side in ("low", "high"))
         errors = np.maximum([y - low, high - y], 0)

@@ -64,6 +64,30 @@ def load_experiment(path: str | Path, overrides: Iterable[str] = (), reduced: bo
     return loads_experiment(read_text(path), str(path), Path(path).parent, overrides, reduced)
 
 
+def input_path(path: str | Path, reduced: bool = False) -> tuple[str | None, bool]:
+    """The file or folder that an experiment's base reads, and whether it is there; None where it reads none.
+
+    Parameters
+    ----------
+    path, reduced
+        As of `load_experiment`, whose errors it leaves to it.
+    """
+    root, problems = parse(read_text(path), str(path))
+    if not isinstance(root, Mapping):
+        return None, False
+    folder = _include_base(root, Path(path).parent, problems)
+    if reduced:
+        _reduce(root, problems)
+    for name in ("set", BASE):
+        section = root.items.get(name)
+        values = plain(section) if isinstance(section, Mapping) else {}
+        source = values.get("source")
+        if isinstance(source, dict):
+            found = source.get("path")
+            return (found, find(found, folder) is not None) if isinstance(found, str) else (None, False)
+    return None, False
+
+
 def loads_experiment(
     text: str,
     name: str = "<string>",

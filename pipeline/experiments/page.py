@@ -14,6 +14,7 @@ from pipeline import parts
 from pipeline.configuration.document import plain
 from pipeline.configuration.reader import parse
 from pipeline.configuration.run import read_text
+from pipeline.experiments.papers import papers_section
 
 HEADER = """\
 # What the experiments show
@@ -59,7 +60,7 @@ def _shown(experiment: dict[str, Any]) -> list[str]:
     return list(experiment.get("tables") or experiment["measures"][:1])
 
 
-def experiments_page(configs: Path, results: Path) -> str:
+def experiments_page(configs: Path, results: Path, papers: Path | None = None) -> str:
     """The page as Markdown.
 
     Parameters
@@ -68,13 +69,18 @@ def experiments_page(configs: Path, results: Path) -> str:
         Folder of the experiment files.
     results
         Folder that `save` has filled; an experiment without a table says that no full run is saved.
+    papers
+        Index of the papers' figures, for a table of them on top; see `papers_section`.
     """
-    sections = [HEADER]
+    experiments: dict[str, dict[str, Any]] = {}
+    sections = []
     for path in sorted(configs.glob("*.yaml")):
         root, _ = parse(read_text(path), path.name)
         experiment = plain(root) if root is not None else {}
+        experiments[str(experiment["name"])] = experiment
         sections.append(_section(experiment, path, results))
-    return "\n".join(sections)
+    figures = [papers_section(papers, experiments, results)] if papers else []
+    return "\n".join([HEADER, *figures, *sections])
 
 
 def _section(experiment: dict[str, Any], path: Path, results: Path) -> str:
@@ -126,7 +132,7 @@ def _tables(summary: pl.DataFrame, measures: list[str], labels: dict[str, Any], 
     settings = summary.select(across).unique(maintain_order=True).rows()
     names = ", ".join(str(labels.get(name, name)) for name in across)
     for measure in measures:
-        heads = [", ".join(map(str, setting)) for setting in settings]
+        heads = [", ".join(str(labels.get(str(value), value)) for value in setting) for setting in settings]
         found = [[cells.get((measure, row, *setting)) for setting in settings] for row in rows]
         lines += [f"{labels.get(measure, measure)}, by {names}:", "", *_table(down, heads, rows, found), ""]
     return lines

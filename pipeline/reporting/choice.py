@@ -36,7 +36,8 @@ def _found(experiment: Experiment, choice: dict[str, Any]) -> str:
         for name in experiment.in_order(choice.get(side) or {})
     )
     judged = " with its whole interval" if choice.get("judge_by") == "interval" else ""
-    kept = f"Of {plural(choice['settings'], 'setting')} {choice['allowed']:,} keep every limit{judged}: {limits}."
+    keep = "keeps" if choice["allowed"] == 1 else "keep"
+    kept = f"Of {plural(choice['settings'], 'setting')} {choice['allowed']:,} {keep} every limit{judged}: {limits}."
     if choice.get("best"):
         return kept
     return f"{kept} Nothing can be advised: ask for less, or spend more."

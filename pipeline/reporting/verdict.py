@@ -14,6 +14,10 @@ from pipeline.reporting.treatment import metric_words, treatment
 from pipeline.reporting.words import moment, number, phrase, plural
 
 
+#: So many verdict numbers stand side by side, without headings.
+ONE_ROW = 4
+
+
 @dataclass(frozen=True)
 class Headline:
     """A verdict number.
@@ -33,12 +37,13 @@ class Headline:
 def verdict(run: RunData) -> Html:
     """Opening paragraphs and verdict numbers."""
     paragraphs = [element("p", _released(run), class_="standfirst"), *_guarantees(run)]
-    groups = [("Cost and risk", _costs(run)), ("Use", _utility(run))]
+    costs, use = _costs(run), _utility(run)
+    groups = [("Cost and risk", costs), ("Use", use)] if len(costs + use) > ONE_ROW else [(None, costs + use)]
     return join(*paragraphs, *(headlines(title, numbers) for title, numbers in groups if numbers))
 
 
-def headlines(title: str, numbers: list[Headline]) -> Html:
-    """Verdict numbers under a small heading."""
+def headlines(title: str | None, numbers: list[Headline]) -> Html:
+    """Verdict numbers, under a small heading if there is one."""
     shown = [
         element(
             "div",
@@ -48,7 +53,8 @@ def headlines(title: str, numbers: list[Headline]) -> Html:
         )
         for headline in numbers
     ]
-    return join(element("p", title, class_="kicker group"), element("dl", *shown, class_="headlines"))
+    heading = element("p", title, class_="kicker group") if title else None
+    return join(heading, element("dl", *shown, class_="headlines"))
 
 
 def _released(run: RunData) -> str:
