@@ -11,6 +11,7 @@ from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateS
 
 from pipeline import parts
 from pipeline.account_loop import AccountLoop
+from pipeline.kafka.write import publish_accounts
 from pipeline.paths import parts_folder
 from pipeline.plan import STREAM, Plan
 from pipeline.release_loop import Batch
@@ -59,6 +60,8 @@ class AccountInOrder(beam.DoFn):
                 kind = "accounts_public" if account.accountant.public else "accounts"
                 table = accounts_table(rows, account.name, STREAM)
                 parts.write_part(parts_folder(self.plan, kind), f"{number:03d}-{first:012d}-{shard:06d}", table)
+                if account.accountant.public:
+                    publish_accounts(self.plan, table)
         loop.write(state)
         if shard:
             return  # the summary is the same in every part

@@ -55,6 +55,7 @@ def public_manifest(plan: Plan, accounts: Sequence[Mapping[str, Any]] = ()) -> d
     config = resolved(plan.config)
     if plan.config.mode == "deployment":
         config.pop("source", None)
+    config["output"].pop("kafka", None)
     return {
         "name": plan.config.name,
         "mode": plan.config.mode,

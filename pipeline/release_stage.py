@@ -15,6 +15,7 @@ from apache_beam.utils.timestamp import Timestamp
 
 from mechanisms.core.state import decode_state
 from pipeline import metrics, parts
+from pipeline.kafka.write import publish_releases
 from pipeline.ledger import Ledger
 from pipeline.paths import PART_ROWS, ledger_path, parts_folder
 from pipeline.plan import STREAM, Plan
@@ -130,6 +131,7 @@ class WriteReleases(beam.DoFn):
                 batch.releases, windows, plan.space.cells, STREAM, plan.config.windows.allowed_lateness
             )
             parts.write_part(parts_folder(plan, "releases"), f"{first:012d}", table)
+            publish_releases(plan, table)
             metrics.written(self.final_since(last))
         yield batch
 

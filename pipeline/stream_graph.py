@@ -23,7 +23,7 @@ from pipeline.stream_stage import (
 
 def pieces(plan: Plan) -> tuple[str, ...]:
     """Names of everything that a checkpoint consists of."""
-    return ("feed", "count", "release", *map(account_name, account_parts(plan)))
+    return ("feed", "count", "release", "written", *map(account_name, account_parts(plan)))
 
 
 def build(root: beam.Pipeline, plan: Plan, endpoint: str, checkpoints: Checkpoints) -> None:
@@ -39,6 +39,7 @@ def build(root: beam.Pipeline, plan: Plan, endpoint: str, checkpoints: Checkpoin
         (counts, counted["marks"])
         | "CountsAndMarks" >> beam.Flatten().with_output_types(tuple[str, bytes])
         | "Release" >> beam.ParDo(ReleaseStream(plan, checkpoints))
-        | "WriteReleases" >> beam.ParDo(WriteStreamReleases(plan)).with_output_types(tuple[tuple[int, int], Any])
+        | "WriteReleases"
+        >> beam.ParDo(WriteStreamReleases(plan, checkpoints)).with_output_types(tuple[tuple[int, int], Any])
         | "Account" >> beam.ParDo(AccountStream(plan, checkpoints))
     )

@@ -56,6 +56,10 @@ class ReleaseStream(InProcess, ReleaseInOrder):
 class WriteStreamReleases(InProcess, WriteReleases):
     """Write batches of releases and hand them to every accountant; a budget that is used up ends the stream."""
 
+    def __init__(self, plan: Plan, checkpoints: Checkpoints) -> None:
+        super().__init__(plan)
+        self.checkpoints = checkpoints
+
     def process(self, batch: Batch | int) -> Iterator[Any]:  # type: ignore[override]
         """Write a batch and pass it on; marks go through."""
         if isinstance(batch, Batch):
@@ -63,6 +67,8 @@ class WriteStreamReleases(InProcess, WriteReleases):
                 feed_of(self.plan.folder).stop()
             for _ in super().process(batch):
                 pass
+        else:  # a checkpoint is complete only once what was released before it has left
+            commit(self.plan, self.checkpoints, batch, "written", {"number": np.asarray(batch)})
         for part in account_parts(self.plan):
             yield part, batch
 

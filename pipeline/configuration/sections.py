@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from mechanisms.core.errors import ParameterError
 from mechanisms.core.parameters import Checked, parameter
+from pipeline.kafka.output import KafkaOutput
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,3 +53,4 @@ class Output(Checked):
     ledger: str | None = parameter(
         None, kind="output", doc="ledger file shared by all configurations over the same events; unset: inside path"
     )
+    kafka: KafkaOutput | None = parameter(None, doc="topics that releases and public accounts are sent to as well")
