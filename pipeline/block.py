@@ -21,17 +21,21 @@ class Reject:
     reason
         What is wrong, for instance ``latitude out of range``.
     raw
-        The row as it was read.
+        The row as it was read; None where it is not kept.
+    sealed
+        The row as only the owner of a private key can read it, where that is asked for.
     """
 
     file: str
     line: int
     reason: str
-    raw: str
+    raw: str | None
+    sealed: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """The reject as one line of ``rejects.jsonl``."""
-        return {"file": self.file, "line": self.line, "reason": self.reason, "raw": self.raw}
+        kept = {"file": self.file, "line": self.line, "reason": self.reason, "raw": self.raw}
+        return kept if self.sealed is None else kept | {"sealed": self.sealed}
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,8 @@ class EventBlock:
     Parameters
     ----------
     frame
-        Columns ``time`` (Int64, milliseconds since 1970 UTC), ``user`` (Int64 or String) and either ``latitude``,
+        Columns ``time`` (Int64, milliseconds since 1970 UTC), ``user`` (Int64 or String; Binary digests once a
+        deployment has taken it in) and either ``latitude``,
         ``longitude`` (Float64, degrees, finite and in range) or ``place`` (String), or both. No nulls.
     n_rows
         Rows read from the input, those rejected included: ``n_rows == frame.height + len(rejects)``.

@@ -17,6 +17,7 @@ from mechanisms.core.state import encode_state
 from pipeline import metrics, parts
 from pipeline.block import EventBlock, Reject
 from pipeline.counting import Fate, GroupCounts, count_block, count_group, nothing
+from pipeline.ingestion import kept_reject
 from pipeline.paths import PART_ROWS, parts_folder
 from pipeline.plan import STREAM, Plan
 from pipeline.prefetch import prefetch
@@ -84,9 +85,8 @@ class CountHere(beam.DoFn):
 
 
 def as_kept(reject: Reject, plan: Plan) -> dict[str, Any]:
-    """A reject as it is written; a raw row names a person, so a deployment keeps where it was and what was wrong."""
-    kept = reject.as_dict()
-    return kept if plan.config.mode == "simulation" else kept | {"raw": None}
+    """A reject as it is written; a raw row names a person."""
+    return kept_reject(reject, plan).as_dict()
 
 
 class CountGroup(beam.DoFn):

@@ -20,6 +20,7 @@ from pipeline.agenda import Agenda
 from pipeline.bounding import BlockBounds
 from pipeline.configuration.run import RunConfig, digest
 from pipeline.packed import Layout
+from pipeline.sealing import public_key
 from pipeline.sensors import SensorSchedule
 from pipeline.source import LiveSource, Source
 from pipeline.space import Space
@@ -204,6 +205,16 @@ class Plan:
     def digest_key(self) -> bytes | None:
         """Key under which user ids are replaced at ingestion; None in a simulation."""
         return None if self.key.simulation else self.key.subkey("pseudonym")
+
+    @property
+    def reject_rule(self) -> str:
+        """What is kept of rejected rows: ``raw``, ``places`` or ``sealed``."""
+        return self.config.output.rejects or ("raw" if self.config.mode == "simulation" else "places")
+
+    @cached_property
+    def reject_key(self) -> bytes:
+        """Public key that rejected rows are sealed for."""
+        return public_key(self.config.output.rejects_key or "")
 
     @cached_property
     def pseudonym_key(self) -> bytes:

@@ -13,6 +13,7 @@ import polars as pl
 
 from mechanisms.core.state import State
 from pipeline.block import EventBlock, Reject
+from pipeline.ingestion import ingested
 from pipeline.plan import Plan
 from pipeline.slices import NEVER, Slice, latest_before
 from pipeline.source import Source
@@ -62,7 +63,8 @@ def replay(plan: Plan, spool: Path, start: Position, number: int = 0, latest: in
     source = plan.config.source
     if not isinstance(source, Stream):
         raise TypeError(f"{type(source).__name__} is not a stream")
-    chunks = _sorted(source.of, plan, spool, start.chunk) if source.by_time else _arriving(source.of, start.chunk)
+    sort = source.by_time
+    chunks = _sorted(source.of, plan, spool, start.chunk) if sort else _arriving(source.of, plan, start.chunk)
     for chunk, blocks in chunks:
         for index, block in enumerate(blocks):
             here = Position(chunk, index)
@@ -97,10 +99,10 @@ def _cut(
         )
 
 
-def _arriving(source: Source, first: int) -> Iterator[tuple[int, Iterator[EventBlock]]]:
+def _arriving(source: Source, plan: Plan, first: int) -> Iterator[tuple[int, Iterator[EventBlock]]]:
     """Chunks in the order of the source: its spans."""
     for span in source.spans_from(first):
-        yield span.index, source.read(span)
+        yield span.index, (ingested(block, plan) for block in source.read(span))
 
 
 def _sorted(source: Source, plan: Plan, spool: Path, first: int) -> Iterator[tuple[int, Iterator[EventBlock]]]:
@@ -114,7 +116,7 @@ def _sorted(source: Source, plan: Plan, spool: Path, first: int) -> Iterator[tup
     shutil.rmtree(spool, ignore_errors=True)
     spool.mkdir(parents=True)
     try:
-        empty, rejects = _share_out(source, spool, begin, width)
+        empty, rejects = _share_out(source, plan, spool, begin, width)
         if empty is not None:
             yield 0, iter([EventBlock(empty, len(rejects), rejects)])
         files: list[Path] = []
@@ -132,12 +134,15 @@ def _sorted(source: Source, plan: Plan, spool: Path, first: int) -> Iterator[tup
         shutil.rmtree(spool, ignore_errors=True)
 
 
-def _share_out(source: Source, spool: Path, begin: int, width: int) -> tuple[pl.DataFrame | None, tuple[Reject, ...]]:
+def _share_out(
+    source: Source, plan: Plan, spool: Path, begin: int, width: int
+) -> tuple[pl.DataFrame | None, tuple[Reject, ...]]:
     """Write every block's rows to the pieces they belong to; give the columns, and all rejects."""
     empty, number = None, 0
     rejects: list[Reject] = []
     for span in source.spans():
         for block in source.read(span):
+            block = ingested(block, plan)  # what lies on disk names nobody in a deployment
             empty = block.frame.clear()
             rejects += block.rejects
             piece = np.clip((block.frame["time"].to_numpy() - begin) // width, 0, _PIECES - 1)

@@ -45,6 +45,8 @@ class Source(Checked, ABC):
         if self.from_ is not None and self.until is not None and self.until <= self.from_:
             raise ParameterError("until", self.until, f"later than from ({self.from_})")
 
+    #: Whether files are named after users, so that a deployment must not write down their names.
+    names_users = False
     #: False where a row is not a person (trips without a rider id): distinct people cannot be claimed.
     has_people = True
 

@@ -121,7 +121,7 @@ def test_malformed_key_is_refused_without_quoting_it(tmp_path: Path, text: str) 
 def test_missing_and_binary_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(NoiseKeyError, match="No such file"):
         NoiseKey.from_file(tmp_path / "absent")
-    with pytest.raises(NoiseKeyError, match="cannot make a new noise key"):
+    with pytest.raises(NoiseKeyError, match="cannot make a new key"):
         new_key_file(tmp_path / "absent" / "key")
     path = tmp_path / "binary"
     path.write_bytes(b"\xff\xfe" * 16)

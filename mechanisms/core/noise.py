@@ -17,10 +17,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.core.errors import ParameterError
 from mechanisms.core.noise_digest import check_inputs, draw_seeds
-from mechanisms.core.noise_keys import NoiseKey, NoiseKeyError, add_key_epoch, new_key_file
+from mechanisms.core.noise_keys import NoiseKey, add_key_epoch, new_key_file
 from mechanisms.core.sampling import common, exact, fast
 from mechanisms.core.sampling.bits import Bits
 from mechanisms.core.sampling.siphash import keyed_hash
+from mechanisms.core.secret_files import NoiseKeyError
 
 __all__ = ["Noise", "NoiseKey", "NoiseKeyError", "NoiseSource", "add_key_epoch", "keyed_hash", "new_key_file"]
 

@@ -8,22 +8,19 @@ import json
 import operator
 import os
 import secrets
-import stat
-import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from mechanisms.core.errors import ParameterError, PenstockError
+from mechanisms.core.errors import ParameterError
+from mechanisms.core.secret_files import NoiseKeyError, read_private, write_private
 
 SECRET_BYTES = 32
+#: Random secrets have this many distinct bytes but once in 10⁴⁰ times; a placeholder has fewer.
+MIN_DISTINCT = 6
 #: Start of the first epoch of a key that has no earlier one.
 BEGINNING = -(2**63)
 FORMAT = "penstock noise key"
-
-
-class NoiseKeyError(PenstockError):
-    """A noise key is missing, malformed or readable by others; the message never contains any of it."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True)
@@ -67,18 +64,7 @@ class NoiseKey:
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> NoiseKey:
         """Key of a deployment, from a file of `new_key_file` that only its owner can read."""
-        try:
-            with open(path, encoding="utf-8") as file:
-                mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-                if os.name == "posix" and mode & 0o077:
-                    raise NoiseKeyError(
-                        f"{path}: others may read this key (mode {mode:04o}); do chmod 600 and replace it"
-                    )
-                text = file.read()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "is not text"
-            raise NoiseKeyError(f"{path}: cannot be read as a noise key: {reason}") from None
-        return cls._from_text(text, str(path))
+        return cls._from_text(read_private(path), str(path))
 
     @classmethod
     def from_environment(cls, variable: str) -> NoiseKey:
@@ -116,8 +102,17 @@ class NoiseKey:
     @property
     def fingerprint(self) -> str:
         """Sixteen hexadecimal digits that identify the key and its epochs without giving anything away."""
+        return hashlib.sha256("".join(self.fingerprints).encode()).hexdigest()[:16]
+
+    @property
+    def fingerprints(self) -> tuple[str, ...]:
+        """Sixteen hexadecimal digits for each epoch: a key that goes on with another one begins with the same."""
         derived = [hmac.digest(s, b"penstock fingerprint %d" % e, "sha256") for e, s in zip(self.epochs, self._secrets)]
-        return hashlib.sha256(b"".join(derived)).hexdigest()[:16]
+        return tuple(digest.hex()[:16] for digest in derived)
+
+    def continues(self, fingerprints: Sequence[str]) -> bool:
+        """Whether this is the key with these fingerprints, or one that only has later epochs in addition."""
+        return list(self.fingerprints[: len(fingerprints)]) == list(fingerprints)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, NoiseKey):
@@ -156,15 +151,7 @@ def new_key_file(path: str | os.PathLike[str]) -> NoiseKey:
     NoiseKeyError
         If the file exists or cannot be written.
     """
-    text = _render([(BEGINNING, secrets.token_bytes(SECRET_BYTES))])
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except OSError as error:
-        raise NoiseKeyError(f"{path}: cannot make a new noise key: {error.strerror}") from None
-    with open(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+    write_private(path, _render([(BEGINNING, secrets.token_bytes(SECRET_BYTES))]))
     return NoiseKey.from_file(path)
 
 
@@ -182,17 +169,7 @@ def add_key_epoch(path: str | os.PathLike[str], start_ms: int) -> NoiseKey:
     if start_ms <= key.epochs[-1]:
         raise ParameterError("start_ms", start_ms, f"after the last epoch's start, {key.epochs[-1]}")
     epochs = [*zip(key.epochs, key._secrets), (start_ms, secrets.token_bytes(SECRET_BYTES))]
-    # mkstemp makes files of mode 0600.
-    descriptor, temporary = tempfile.mkstemp(dir=Path(path).parent, prefix=".key-")
-    try:
-        with open(descriptor, "w", encoding="utf-8") as file:
-            file.write(_render(epochs))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    write_private(path, _render(epochs), replace=True)
     return NoiseKey.from_file(path)
 
 
@@ -222,4 +199,6 @@ def _secret(digits: str) -> bytes:
     secret = bytes.fromhex(digits)
     if len(secret) != SECRET_BYTES:
         raise ValueError("wrong length")
+    if len(set(secret)) < MIN_DISTINCT:
+        raise ValueError("a placeholder")
     return secret

@@ -7,7 +7,9 @@ import os
 from collections.abc import Iterator
 
 from accountants.core.accountant import ACCOUNTANTS, Accountant
+from mechanisms.core.errors import DataError
 from mechanisms.core.mechanism import MECHANISMS, Mechanism
+from pipeline import sealing
 from pipeline.configuration.rule import Finding, Rule
 from pipeline.configuration.sections import Output
 from pipeline.source import Source
@@ -87,6 +89,25 @@ def deployment_keeps_no_truth(mode: str, utility: tuple[str, ...]) -> Iterator[F
         yield Finding(("utility",), utility, "left out in a deployment, which keeps no true counts")
 
 
+def deployed_rejects_are_not_kept(mode: str, output: Output) -> Iterator[Finding]:
+    """A rejected row names a person and a place."""
+    if mode == "deployment" and output.rejects == "raw":
+        yield Finding(("output", "rejects"), "raw", "places or sealed in a deployment")
+
+
+def rejects_can_be_sealed(output: Output) -> Iterator[Finding]:
+    """What cannot be sealed must be known before anything is read."""
+    if output.rejects_key is None:
+        return
+    if not sealing.is_installed():
+        yield Finding(("output", "rejects"), output.rejects, f"raw or places: sealed {sealing.INSTALL}")
+        return
+    try:
+        sealing.public_key(output.rejects_key)
+    except DataError:
+        yield Finding(("output", "rejects_key"), output.rejects_key, "the .pub file of 'penstock key pair'")
+
+
 def deployed_rows_are_people(mode: str, source: Source) -> Iterator[Finding]:
     """Where a row is no person, no guarantee for people can be given."""
     if mode == "deployment" and not source.has_people:
@@ -109,6 +130,8 @@ RULES: tuple[Rule, ...] = (
     deployed_noise_is_there,
     deployed_calibration_is_sound,
     deployment_keeps_no_truth,
+    deployed_rejects_are_not_kept,
+    rejects_can_be_sealed,
     deployed_rows_are_people,
     deployed_accountants_need_no_labels,
 )

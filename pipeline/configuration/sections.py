@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from mechanisms.core.errors import ParameterError
 from mechanisms.core.parameters import Checked, parameter
-from pipeline.kafka.output import KafkaOutput
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,20 @@ class Output(Checked):
     truth: bool = parameter(True, doc="write the true counts for the operator (simulation only, whatever is set)")
     user_summaries: bool = parameter(True, doc="summarise users (how many, cells and windows each) for the operator")
     report: bool = parameter(True, doc="write report.html, the page to read a run by, for the operator")
+    rejects: Literal["raw", "places", "sealed"] | None = parameter(
+        None,
+        doc="rejected rows: kept as they are (a simulation's default), only where they were and why (a deployment's), "
+        "or sealed for a reader elsewhere",
+    )
+    rejects_key: str | None = parameter(
+        None, kind="path", doc="with rejects: sealed, the public key (.pub) of 'penstock key pair'"
+    )
     ledger: str | None = parameter(
         None, kind="output", doc="ledger file shared by all configurations over the same events; unset: inside path"
     )
-    kafka: KafkaOutput | None = parameter(None, doc="topics that releases and public accounts are sent to as well")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.rejects == "sealed") != (self.rejects_key is not None):
+            right = "given with rejects: sealed" if self.rejects == "sealed" else "left out without rejects: sealed"
+            raise ParameterError("rejects_key", self.rejects_key, right)

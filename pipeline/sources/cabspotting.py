@@ -33,6 +33,7 @@ class Cabspotting(TextSource):
     ('latitude', 'longitude', 'occupied', 'time')
     """
 
+    names_users = True
     patterns = ("new_*.txt",)
     bytes_per_row = 33
 

@@ -36,6 +36,7 @@ class Geolife(TextSource):
     '017'
     """
 
+    names_users = True
     patterns = ("*.plt",)
     bytes_per_row = 65
 

@@ -35,6 +35,7 @@ class Tdrive(TextSource):
     1
     """
 
+    names_users = True
     patterns = ("[0-9]*.txt",)
     bytes_per_row = 45
 
