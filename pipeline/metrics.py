@@ -1,124 +1,36 @@
-"""What a run says about itself while it goes on: counters and gauges, here and in Beam, as Prometheus text.
-
-A measure is either *public*, a function of the configuration and of what has been released, or it is the operator's.
-Rows by their fate are exact counts of private events: who reads them often enough can subtract a window's noise away.
-So they are never split by cell, window or user, and are served to this machine only (`exposition`).
-"""
+"""Values of the measures of a run while it goes on: here, in Beam, and as Prometheus text."""
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from pipeline import logs
+from pipeline.measures import (
+    BUDGET_LEFT,
+    CHECKPOINT,
+    CHECKPOINT_BYTES,
+    EPSILON,
+    LAST_WINDOW,
+    LAST_WINDOW_END,
+    LATEST_EVENT,
+    MEASURES,
+    POINTS,
+    RELEASE_DELAY,
+    ROWS,
+    SECONDS,
+    WINDOWS,
+    Measure,
+)
 
 if TYPE_CHECKING:
     from pipeline.counting import Fate
     from pipeline.release_loop import Batch
-
-#: Upper ends of the classes of a histogram, in seconds.
-SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-
-
-@dataclass(frozen=True)
-class Measure:
-    """One thing that is measured.
-
-    Parameters
-    ----------
-    name
-        In Prometheus, after ``penstock_``.
-    kind
-        A counter only grows; a histogram has the classes `SECONDS`.
-    doc
-        What it is, in a line.
-    public
-        Whether it follows from public facts and releases alone, so that anybody may see it.
-    label, values
-        What it is split by, and the values that are there from the beginning.
-    beam, per_unit
-        Name in Beam, which knows whole numbers only, and how many of them are one; None: not in Beam.
-    """
-
-    name: str
-    kind: Literal["counter", "gauge", "histogram"]
-    doc: str
-    public: bool
-    label: str | None = None
-    values: tuple[str, ...] = ()
-    beam: str | None = None
-    per_unit: int = 1
-
-
-ROWS = Measure(
-    "rows_total",
-    "counter",
-    "Rows read, by what became of them.",
-    public=False,
-    label="fate",
-    values=("used", "late", "out_of_area", "out_of_time", "rejected"),
-    beam="rows",
-)
-POINTS = Measure("points_total", "counter", "Points of traces released.", public=False, beam="points")
-WINDOWS = Measure(
-    "windows_total",
-    "counter",
-    "Windows released, by action.",
-    public=True,
-    label="action",
-    values=("published", "repeated", "suppressed", "refused"),
-    beam="windows",
-)
-EPSILON = Measure(
-    "epsilon_total",
-    "counter",
-    "Sum of the ε of all releases of this process.",
-    public=True,
-    beam="epsilon_millionths",
-    per_unit=1_000_000,
-)
-BUDGET_LEFT = Measure(
-    "budget_left",
-    "gauge",
-    "ε that the current budget period has left.",
-    public=True,
-    beam="budget_left_millionths",
-    per_unit=1_000_000,
-)
-LAST_WINDOW = Measure("last_window", "gauge", "Number of the latest window released.", public=True, beam="last_window")
-LAST_WINDOW_END = Measure(
-    "last_window_end_seconds",
-    "gauge",
-    "End of the latest window released, in seconds since 1970.",
-    public=True,
-    beam="last_window_end_seconds",
-)
-LATEST_EVENT = Measure(
-    "latest_event_seconds", "gauge", "Latest event of a local stream, in seconds since 1970.", public=False
-)
-RELEASE_DELAY = Measure(
-    "release_delay_seconds",
-    "histogram",
-    "Time from a window being final to its release being written; streams only.",
-    public=False,
-    beam="release_delay_milliseconds",
-    per_unit=1000,
-)
-CHECKPOINT = Measure(
-    "last_checkpoint_seconds", "gauge", "When a stream was last written down, in seconds since 1970.", public=False
-)
-CHECKPOINT_BYTES = Measure(
-    "checkpoint_bytes", "gauge", "Size of the latest checkpoint: what open windows take.", public=False
-)
-MEASURES = (
-    *(ROWS, POINTS, WINDOWS, EPSILON, BUDGET_LEFT, LAST_WINDOW, LAST_WINDOW_END),
-    *(LATEST_EVENT, RELEASE_DELAY, CHECKPOINT, CHECKPOINT_BYTES),
-)
 
 
 class Registry:
@@ -254,7 +166,7 @@ def written(final_at: float | None) -> None:
     if final_at is not None:
         delay = max(0.0, time.time() - final_at)
         REGISTRY.observe(RELEASE_DELAY, delay)
-        _beam_metric(RELEASE_DELAY, "").update(round(delay * RELEASE_DELAY.per_unit))
+        _tell_beam(RELEASE_DELAY, delay)
 
 
 def became_final(window: int) -> None:
@@ -286,18 +198,28 @@ def checkpoint_written(n_bytes: int) -> None:
 
 def _add(measure: Measure, amount: float, value: str = "") -> None:
     REGISTRY.add(measure, amount, value)
-    _beam_metric(measure, value).inc(round(amount * measure.per_unit))
+    _tell_beam(measure, amount, value)
 
 
 def _set(measure: Measure, level: float) -> None:
     REGISTRY.set(measure, level)
-    _beam_metric(measure, "").set(round(level * measure.per_unit))
+    _tell_beam(measure, level)
+
+
+def _tell_beam(measure: Measure, amount: float, value: str = "") -> None:
+    """Keep the same measure in Beam's own metrics, which the runner of a cluster collects.
+
+    Where Beam is not there (yet) nobody would collect them; to import it here could wait for an import elsewhere.
+    """
+    own = getattr(sys.modules.get("apache_beam.metrics.metric"), "Metrics", None)
+    if own is not None:
+        metric, tell = _beam_metric(own, measure, value)
+        getattr(metric, tell)(round(amount * measure.per_unit))
 
 
 @cache
-def _beam_metric(measure: Measure, value: str) -> Any:
-    """The same measure in Beam's own metrics, which the runner of a cluster collects."""
-    from apache_beam.metrics.metric import Metrics
-
-    factory: Any = {"counter": Metrics.counter, "gauge": Metrics.gauge, "histogram": Metrics.distribution}[measure.kind]
-    return factory("penstock", "_".join(filter(None, (measure.beam, value))))
+def _beam_metric(metrics: Any, measure: Measure, value: str) -> tuple[Any, str]:
+    """Beam's metric, and the method that tells it a number."""
+    kinds = {"counter": ("counter", "inc"), "gauge": ("gauge", "set"), "histogram": ("distribution", "update")}
+    factory, tell = kinds[measure.kind]
+    return getattr(metrics, factory)("penstock", "_".join(filter(None, (measure.beam, value)))), tell

@@ -10,7 +10,8 @@ from functools import partial
 from typing import Any
 
 from pipeline.exit_codes import INTERRUPTED, STOPPED
-from pipeline.metrics import BUDGET_LEFT, LATEST_EVENT, POINTS, REGISTRY, ROWS, WINDOWS, Registry
+from pipeline.measures import BUDGET_LEFT, LATEST_EVENT, POINTS, ROWS, WINDOWS
+from pipeline.metrics import REGISTRY, Registry
 from pipeline.run import Result
 
 

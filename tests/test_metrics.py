@@ -25,7 +25,8 @@ from mechanisms.core.noise import new_key_file
 from pipeline import logs, metrics
 from pipeline.cli import main
 from pipeline.health import Health
-from pipeline.metrics import MEASURES, REGISTRY, ROWS, WINDOWS
+from pipeline.measures import MEASURES, ROWS, WINDOWS
+from pipeline.metrics import REGISTRY
 from pipeline.metrics_server import serve_metrics
 from pipeline.serving import serve
 
@@ -162,7 +163,7 @@ def test_beam_counts_the_same(small_run, tmp_path):
     first = small_run(events(300, seed=1))
     config = loads(json.dumps(first.manifest["configuration"] | {"output": {"path": str(tmp_path / "again")}}))
     pipeline = beam.Pipeline(FnApiRunner())
-    build(pipeline, make_plan(config, tmp_path / "again"), config.source.spans())
+    build(pipeline, make_plan(config, tmp_path / "again"), config.source.spans(), alone=False)
     result = pipeline.run()
     result.wait_until_finish()
     found = result.metrics().query(beam.metrics.MetricsFilter().with_namespace("penstock"))
