@@ -211,6 +211,41 @@ def test_all_charts_zoom_together(page):
     assert len(set(drawn())) == 1
 
 
+def test_everything_is_reached_with_the_keyboard(page):
+    body = page.one("body")
+    seen = []
+    for _ in range(60):
+        body = page.driver.switch_to.active_element
+        body.send_keys("\ue004")  # Tab
+        focused = page.run(
+            "const n = document.activeElement, s = getComputedStyle(n);"
+            "const name = n.getAttribute('aria-label') || n.labels?.[0]?.textContent || n.textContent;"
+            "return [n.tagName, name, s.outlineStyle]"
+        )
+        if focused[0] == "BODY":
+            break
+        seen.append(focused)
+    assert all(name.strip() for _, name, _ in seen)
+    # Where the keyboard is can be seen, on every control.
+    assert {outline for _, _, outline in seen} <= {"solid", "auto"}
+    names = [name for _, name, _ in seen]
+    assert names[1] == "Skip to the report"
+    for expected in ("Window", "Cell", "Zoom in", "Download the data of Error as CSV", "Mean over the stretch shown"):
+        assert expected in names
+    page.one("button[aria-label='Zoom in']").send_keys("\ue007")  # Enter
+    assert page.windows_drawn("counts") <= 14
+
+
+def test_nothing_moves_for_who_asks_for_less_motion(page):
+    def seconds(preference: str) -> str:
+        features = [{"name": "prefers-reduced-motion", "value": preference}]
+        page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "screen", "features": features})
+        return page.run("return getComputedStyle(document.querySelector('.cell')).transitionDuration")
+
+    assert seconds("no-preference") != "0s"
+    assert seconds("reduce") == "0s"
+
+
 def test_a_line_is_switched_off_and_on(page):
     key = page.find("[data-chart='counts'] .legend button")[0]
     key.click()

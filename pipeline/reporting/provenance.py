@@ -6,11 +6,10 @@ from typing import Any
 
 import yaml
 
-from pipeline.reporting.accounts import Figure
 from pipeline.reporting.markup import Cell, Html, element, join, table
 from pipeline.reporting.run_data import RunData
 from pipeline.reporting.treatment import treatment
-from pipeline.reporting.verdict import users_sentence
+from pipeline.reporting.verdict import users_sentence, with_values
 from pipeline.reporting.words import number, phrase
 
 #: Order of the sections in a configuration as people write it.
@@ -19,9 +18,9 @@ FATES = ("used", "late", "out_of_area", "out_of_time", "rejected")
 MOST_REJECTS = 20
 
 
-def figures_table(figures: list[Figure]) -> Html | None:
+def figures_table(run: RunData) -> Html | None:
     """All figures of the books."""
-    if not figures:
+    if not run.figures:
         return None
     rows: list[list[Cell]] = [
         [
@@ -32,10 +31,10 @@ def figures_table(figures: list[Figure]) -> Html | None:
             "whole run" if figure.window is None else f"window {figure.window:,}",
             "" if figure.high is None else f"{number(figure.low)} to {number(figure.high)}",
             f"{figure.n_subjects:,}",
-            figure.adjacency,
+            with_values(figure.adjacency, run.configuration),
             "final" if figure.final else "provisional",
         ]
-        for figure in figures
+        for figure in run.figures
     ]
     columns = ["Accountant", "Figure", "Value", "Unit", "Where", "Interval", "Subjects", "Compared", "Status"]
     return table(columns, rows, "All figures of the books: of the whole run, or the worst over windows and subjects")

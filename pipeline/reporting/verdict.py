@@ -13,7 +13,6 @@ from pipeline.reporting.run_data import RunData
 from pipeline.reporting.treatment import metric_words, treatment
 from pipeline.reporting.words import moment, number, phrase, plural
 
-
 #: So many verdict numbers stand side by side, without headings.
 ONE_ROW = 4
 
@@ -108,7 +107,7 @@ def _guarantees(run: RunData) -> list[Html]:
 
 
 def _safe_for(guarantee: dict[str, str], configuration: dict[str, Any]) -> Html:
-    guarantee = {key: _with_values(text, configuration) for key, text in guarantee.items()}
+    guarantee = {key: with_values(text, configuration) for key, text in guarantee.items()}
     name, statement = guarantee["mechanism"], guarantee["guarantee"]
     amount = _epsilon(name, configuration)
     bounded = ""
@@ -126,7 +125,7 @@ def _safe_for(guarantee: dict[str, str], configuration: dict[str, Any]) -> Html:
     )
 
 
-def _with_values(text: str, configuration: dict[str, Any]) -> str:
+def with_values(text: str, configuration: dict[str, Any]) -> str:
     """A guarantee with the values of the parameters that it names, such as `radius`."""
     values: dict[str, Any] = {}
     for section in configuration["mechanism"]:
@@ -160,9 +159,7 @@ def _headline(figure: Figure, run: RunData) -> Headline:
     worst = "" if figure.window is None else ", worst"
     # Treatments speak of counts; the rows of traces say themselves what they compare.
     adversary = "" if run.releases_traces else treatment(figure.accountant).adversary
-    against = (
-        f"Against {adversary}." if adversary else f"Compared: {_with_values(figure.adjacency, run.configuration)}."
-    )
+    against = f"Against {adversary}." if adversary else f"Compared: {with_values(figure.adjacency, run.configuration)}."
     value = number(figure.value)
     if figure.high is not None and figure.high > figure.value:
         value += f" to {number(figure.high)}"
@@ -189,5 +186,8 @@ def users_sentence(manifest: dict[str, Any]) -> str | None:
     if not users or not spreads:
         return None
     of_what = [phrase(name.removesuffix("_per_user")) for name in spreads]
-    medians = [f"{number(spread['median'])} {what}" for what, spread in zip(of_what, spreads.values())]
+    medians = [
+        f"{number(spread['median'])} {what.removesuffix('s') if spread['median'] == 1 else what}"
+        for what, spread in zip(of_what, spreads.values())
+    ]
     return f"People: {users['users']:,}, each with {' and '.join(medians)} (medians)."

@@ -10,7 +10,7 @@ import polars as pl
 
 from pipeline.reporting.markup import Html, element
 from pipeline.reporting.run_data import RunData
-from pipeline.reporting.verdict import promises
+from pipeline.reporting.verdict import promises, with_values
 from pipeline.reporting.words import number, percent, phrase, plural
 
 Level = Literal["danger", "caution", "note"]
@@ -100,7 +100,8 @@ def _books(run: RunData) -> list[Notice]:
     found = []
     for figure in run.figures:
         if math.isinf(figure.value) and figure.value > 0 and not figure.name.endswith("_left"):
-            text = f"{figure.accountant} knows no bound for {phrase(figure.name)} ({figure.adjacency})."
+            compared = with_values(figure.adjacency, run.configuration)
+            text = f"{figure.accountant} knows no bound for {phrase(figure.name)} ({compared})."
             found.append(Notice("caution", f"{phrase(figure.name)} is infinite", text))
     provisional = {f.accountant for f in run.figures} - {f.accountant for f in run.figures if f.final}
     if provisional and run.is_over:
