@@ -6,9 +6,10 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from mechanisms.core.errors import ConfigError, PenstockError
+from mechanisms.core.errors import ConfigError, DataError, PenstockError
 from pipeline.configuration.run import RunConfig
 from pipeline.health import HEALTH
+from pipeline.paths import parts_folder
 from pipeline.plan import Plan
 from pipeline.source import LiveSource, Span
 from pipeline.streaming import run_stream
@@ -74,8 +75,28 @@ def _run_graph(plan: Plan, spans: list[Span], runner: str, beam_options: Sequenc
         from pipeline.graph import build
 
     options = PipelineOptions(list(beam_options), save_main_session=False)
-    with beam.Pipeline(runner=_runner(runner), options=options) as root:
-        build(root, plan, spans, alone=runner == "direct")
+    try:
+        root = beam.Pipeline(runner=_runner(runner), options=options)
+    except ValueError as error:
+        raise ConfigError((f"--runner {runner}: {error}",)) from None
+    build(root, plan, spans, alone=runner == "direct")
+    try:
+        root.run().wait_until_finish()
+    except ImportError as error:
+        raise ConfigError((f"--runner {runner}: {error}",)) from None
+    if runner != "direct":
+        _check_shared(plan, spans, runner)
+
+
+def _check_shared(plan: Plan, spans: list[Span], runner: str) -> None:
+    """Raise `DataError` where workers elsewhere have written to a folder of their own."""
+    fates = parts_folder(plan, "fates")
+    missing = sum(not (fates / f"{span.index:09d}.json").exists() for span in spans)
+    if missing:
+        raise DataError(
+            f"{plan.folder}: {missing} of {len(spans)} pieces of the input are missing after {runner} has run them; "
+            "the folder must be one that the driver shares with all workers"
+        )
 
 
 def _runner(name: str) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import apache_beam as beam
+from apache_beam.typehints import Tuple
 
 from pipeline.account_stage import AccountInOrder
 from pipeline.count_stage import CountGroup, CountHere, CountSpans, WriteTruth, WriteUsers
@@ -14,6 +15,7 @@ from pipeline.plan import Plan
 from pipeline.release_loop import Batch
 from pipeline.release_stage import ReleaseInOrder, WriteReleases
 from pipeline.source import Span
+from pipeline.visits import Visits
 
 
 def build(root: beam.Pipeline, plan: Plan, spans: list[Span], alone: bool = True) -> None:
@@ -44,14 +46,18 @@ def _count_everywhere(root: beam.Pipeline, plan: Plan, spans: list[Span]) -> Any
     counted = (
         root
         | "Spans" >> beam.Create(spans, reshuffle=False)
-        | "CountSpans" >> beam.ParDo(CountSpans(plan))
+        | "CountSpans" >> beam.ParDo(CountSpans(plan)).with_output_types(tuple[tuple[int, int], bytes])
         | "ByGroup" >> beam.GroupByKey()
         | "CountGroup" >> beam.ParDo(CountGroup(plan)).with_outputs(CountGroup.USERS, main="counts")
     )
+    counted["counts"].element_type = Tuple[int, GroupCounts]
+    counted[CountGroup.USERS].element_type = Tuple[int, Visits]
     _ = counted[CountGroup.USERS] | "ByShard" >> beam.GroupByKey() | "WriteUsers" >> beam.ParDo(WriteUsers(plan))
     # Every group is there, so that windows without an event are released too.
     groups = root | "Groups" >> beam.Create(range(plan.n_groups), reshuffle=False)
-    empty = groups | "Nothing" >> beam.Map(lambda group: (group, nothing(group, plan)))
+    empty = groups | "Nothing" >> beam.Map(lambda group: (group, nothing(group, plan))).with_output_types(
+        tuple[int, GroupCounts]
+    )
     return (counted["counts"], empty) | "WithEmpty" >> beam.Flatten() | "SumShards" >> beam.CombinePerKey(_total)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -72,6 +72,18 @@ class Plan:
     def source(self) -> Source:
         """Where events come from, with no column that the space does not look at."""
         return self.config.source.reading(self.space.reads)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A deployment's plan travels without its secret: every worker reads the noise key for itself."""
+        if self.key.simulation:
+            return dict(self.__dict__)
+        # What has been derived from the key stays behind as well.
+        return {field.name: None if field.name == "key" else getattr(self, field.name) for field in fields(self)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if state["key"] is None:
+            self.__dict__["key"] = load_key(self.config.noise_key or "")
 
     @cached_property
     def chain(self) -> Chain:
