@@ -1,0 +1,289 @@
+"""Runs that read from a real broker and write to it: whatever happens to them, the releases are the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+pytest.importorskip("confluent_kafka", reason="the extra 'kafka' is not installed")
+
+import kafka_broker
+from confluent_kafka import Consumer, TopicPartition
+from kafka_broker import Broker
+
+from pipeline.configuration.run import loads
+from pipeline.exit_codes import INTERRUPTED
+from pipeline.kafka.play import avro_schema, make_topics, play
+from pipeline.kafka.producer import Producer
+from pipeline.ledger import Ledger
+from pipeline.run import run
+
+pytestmark = pytest.mark.integration
+
+SYNTHETIC = {"type": "synthetic", "n_users": 300, "days": 1, "seed": 7, "events_per_hour": 2}
+SPACE = {"type": "grid", "south": 37.74, "north": 37.82, "west": -122.47, "east": -122.37, "rows": 3, "columns": 3}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    if reason := kafka_broker.missing():
+        pytest.skip(reason)
+    with Broker(tmp_path_factory.mktemp("broker")) as broker:
+        yield broker
+
+
+@pytest.fixture
+def topics(broker, request):
+    """Names of topics that this test has for itself: events in three partitions, and one partition for the others."""
+    stem = request.node.name.replace("[", "-").replace("]", "")
+    names = {kind: f"{stem}-{kind}" for kind in ("events", "dead", "releases", "accounts")}
+    make_topics(broker.address, {name: 3 if kind == "events" else 1 for kind, name in names.items()})
+    return names
+
+
+def sections(folder: Path, source: dict, **changes) -> dict:
+    return {
+        "name": "kafka",
+        "seed": 3,
+        "source": source,
+        "space": SPACE,
+        "windows": {"type": "fixed", "size": "20m", "allowed_lateness": "5m"},
+        "bounding": {"max_cells": 2},
+        "mechanism": {"type": "discrete_laplace", "epsilon": 1.0},
+        "accountants": [{"type": "composition"}],
+        "output": {"path": str(folder), "report": False},
+    } | changes
+
+
+def configured(value: dict):
+    return loads(json.dumps(value))
+
+
+def events_of(value: dict = SYNTHETIC):
+    return configured(sections(Path("unused"), value)).source
+
+
+def topic(broker: Broker, topics: dict, **changes) -> dict:
+    city = events_of()
+    times = {"from": "2024-01-01T00:00:00Z", "until": "2024-01-02T00:00:00Z"}
+    assert (city.from_, city.until) == tuple(
+        int(pl.Series([t]).str.to_datetime()[0].timestamp() * 1000) for t in times.values()
+    )
+    return (
+        {"type": "kafka", "brokers": broker.address, "topic": topics["events"], "user_type": "integer"}
+        | {"time_format": "unix_ms", "checkpoint": "300ms"}
+        | times
+        | changes
+    )
+
+
+def producer(broker: Broker) -> Producer:
+    return Producer(broker.address, {})
+
+
+def outputs(folder: Path) -> dict[str, bytes]:
+    names = ["public/releases.parquet", "public/accounts.parquet", "operator/truth.parquet"]
+    return {name: (folder / name).read_bytes() for name in names}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """What a finite run over the same events writes."""
+    folder = tmp_path_factory.mktemp("finite") / "out"
+    result = run(configured(sections(folder, SYNTHETIC)))
+    return outputs(folder), result.manifest["rows"]
+
+
+def check_same(folder: Path, undisturbed, **rows) -> None:
+    files, expected = undisturbed
+    assert outputs(folder) == files
+    found = json.loads((folder / "operator" / "manifest.json").read_text())["rows"]
+    n_more = sum(rows.values())
+    assert found["rows"] == expected["rows"] + n_more
+    for fate in ("used", "duplicates", "late", "out_of_area", "out_of_time", "rejected"):
+        assert found[fate] == expected[fate] + rows.get(fate, 0), fate
+    charges = [charge.window for charge in Ledger(folder / "operator" / "ledger")]
+    assert charges == list(range(1, 73))
+
+
+def read(broker: Broker, name: str) -> list[tuple[str, dict]]:
+    """Everything that a topic holds."""
+    settings = {"bootstrap.servers": broker.address, "group.id": "test", "enable.partition.eof": True}
+    client = Consumer(settings | {"auto.offset.reset": "earliest"})
+    client.assign([TopicPartition(name, 0, 0)])
+    found = []
+    while (message := client.poll(20)) is not None and message.error() is None:
+        found.append((message.key().decode(), json.loads(message.value())))
+    client.close()
+    return found
+
+
+def start(value: dict, folder: Path, resume: bool = False) -> subprocess.Popen:
+    path = folder / "run.yaml"
+    path.write_text(json.dumps(value))
+    command = [sys.executable, "-m", "pipeline.cli", "run", str(path), *(["--resume"] if resume else [])]
+    with (folder / "log").open("ab") as log:
+        return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+
+
+def wait_for(condition, process: subprocess.Popen, seconds: float = 60) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("format", ["json", "avro", "arrow"])
+def test_a_topic_releases_what_a_file_does(broker, topics, tmp_path, undisturbed, format):
+    city = events_of()
+    n_sent = play(city, producer(broker), topics["events"], 3, format, rows=500, end=True)
+    source = topic(broker, topics, format=format)
+    if format == "avro":
+        columns = ["user", "time", "latitude", "longitude", "place"]
+        source |= {"schema": avro_schema(columns, integer_users=True)}
+    result = run(configured(sections(tmp_path / "out", source)))
+    assert result.exit_code == 0
+    assert result.manifest["rows"]["rows"] == n_sent + 3
+    check_same(tmp_path / "out", undisturbed, out_of_time=3)
+
+
+def test_malformed_messages_go_to_dead_letters(broker, topics, tmp_path, undisturbed):
+    sender = producer(broker)
+    for partition in range(3):
+        sender.send(topics["events"], "secret-key", b"{secret", partition)
+    play(events_of(), sender, topics["events"], 3, end=True)
+    for content in (False, True):
+        source = topic(broker, topics, dead_letters=topics["dead"], dead_letter_content=content)
+        run(configured(sections(tmp_path / f"out{content}", source)))
+        check_same(tmp_path / f"out{content}", undisturbed, out_of_time=3, rejected=3)
+    letters = read(broker, topics["dead"])
+    name = topics["events"]
+    assert sorted({key for key, _ in letters}) == [f"{name}/{partition}/0" for partition in range(3)]
+    assert letters[0][1] == {
+        "topic": name,
+        "partition": int(letters[0][0].split("/")[1]),
+        "offset": 0,
+        "reason": "not valid JSON",
+        "rows": 1,
+    }
+    assert {letter["value"] for _, letter in letters[3:]} == {"e3NlY3JldA=="}
+
+
+@pytest.mark.parametrize("n_kills", [3, pytest.param(30, marks=pytest.mark.slow)])
+def test_runs_that_are_killed_end_like_others(broker, topics, tmp_path, undisturbed, n_kills):
+    """SIGKILL at moments that are spread over a run whose events come while it goes on."""
+    output = {"path": str(tmp_path / "out"), "report": False}
+    output |= {"kafka": {"brokers": broker.address, "releases": topics["releases"], "accounts": topics["accounts"]}}
+    value = sections(tmp_path, topic(broker, topics), output=output)
+    rate = events_of().n_users * 48 / (4 + 2.5 * n_kills)
+    feeding = threading.Thread(
+        target=play,
+        args=(events_of(), producer(broker), topics["events"], 3),
+        kwargs={"rows": 50, "rate": rate, "end": True},
+    )
+    feeding.start()
+    for number in range(n_kills):
+        running = start(value, tmp_path, resume=number > 0)
+        wait_for(lambda: any((tmp_path / "out" / "operator").glob("checkpoint/current.json")), running)
+        time.sleep(0.3 + number % 7 * 0.15)
+        os.killpg(running.pid, signal.SIGKILL)
+        assert running.wait() == -signal.SIGKILL
+    running = start(value, tmp_path, resume=True)
+    assert running.wait(120) == 0, (tmp_path / "log").read_text()
+    feeding.join()
+    check_same(tmp_path / "out", undisturbed, out_of_time=3)
+    check_topics(broker, topics, tmp_path / "out")
+
+
+def check_topics(broker: Broker, topics: dict, folder: Path) -> None:
+    """The topics hold what the files hold, under each key the same whenever it was sent, windows in order."""
+    sent = read(broker, topics["releases"])
+    first = dict(reversed(sent))
+    assert all(first[key] == row for key, row in sent)
+    released = pl.read_parquet(folder / "public" / "releases.parquet")
+    assert sorted(first) == sorted(f"main/{window}/{cell}" for window, cell in released.select("window", "cell").rows())
+    windows = list(dict.fromkeys(row["window"] for _, row in sent))
+    assert windows == sorted(windows)
+    values = {(row["window"], row["cell"]): row["value"] for row in first.values()}
+    assert values == {
+        (window, cell): value for window, cell, value in released.select("window", "cell", "value").rows()
+    }
+    accounts = pl.read_parquet(folder / "public" / "accounts.parquet")
+    assert len({key for key, _ in read(broker, topics["accounts"])}) == accounts.height
+
+
+def test_an_interrupted_run_goes_on(broker, topics, tmp_path, undisturbed):
+    play(events_of(), producer(broker), topics["events"], 3)
+    value = sections(tmp_path / "out", topic(broker, topics))
+    running = start(value, tmp_path)
+    wait_for(lambda: any((tmp_path / "out" / "public" / "parts" / "releases").glob("*.parquet")), running)
+    running.send_signal(signal.SIGINT)
+    assert running.wait(60) == INTERRUPTED, (tmp_path / "log").read_text()
+    beyond = events_of(SYNTHETIC | {"n_users": 3})
+    play(beyond, producer(broker), topics["events"], 3, end=True, rows=10**6)
+    running = start(value, tmp_path, resume=True)
+    assert running.wait(60) == 0, (tmp_path / "log").read_text()
+    manifest = json.loads((tmp_path / "out" / "operator" / "manifest.json").read_text())
+    assert manifest["rows"]["late"] > 0
+    assert manifest["windows"]["published"] == 72
+
+
+def test_what_was_idle_stays_idle_when_a_run_goes_on(broker, topics, tmp_path):
+    """Windows are released while a partition is idle; its events come too late, and do so again after a kill."""
+    sender, name = producer(broker), topics["events"]
+    play(events_of(), sender, name, 1)
+    value = sections(tmp_path / "out", topic(broker, topics, idle_after="1s", checkpoint="1h"))
+    running = start(value, tmp_path)
+    parts = tmp_path / "out" / "public" / "parts" / "releases"
+    wait_for(lambda: any(parts.glob("*.parquet")), running)
+    late = events_of(SYNTHETIC | {"n_users": 10})
+    n_late = 0
+    for block in (block for span in late.spans() for block in late.read(span)):
+        early = block.frame.filter(pl.col("time") < late.from_ + 3_600_000 * 20)
+        for row in early.iter_rows(named=True):
+            sender.send(name, "", json.dumps(row), 1)
+        n_late += early.height
+    sender.flush()
+    journal = tmp_path / "out" / "operator" / "parts" / "spool" / "journal.jsonl"
+    wait_for(lambda: f'"1": [0, {n_late}]' in journal.read_text() or journal.read_text().count('"1": [') > 1, running)
+    before = {part.name: part.read_bytes() for part in parts.glob("*.parquet")}
+    assert before
+    os.killpg(running.pid, signal.SIGKILL)
+    running.wait()
+    beyond = events_of()
+    for partition in range(3):
+        sender.send(
+            name, "", json.dumps({"user": 1, "time": beyond.until + 10**8, "latitude": 1, "longitude": 1}), partition
+        )
+    sender.flush()
+    running = start(value, tmp_path, resume=True)
+    assert running.wait(60) == 0, (tmp_path / "log").read_text()
+    rows = json.loads((tmp_path / "out" / "operator" / "manifest.json").read_text())["rows"]
+    assert rows["late"] == n_late
+
+
+def test_a_broker_that_goes_away_for_a_while(broker, topics, tmp_path, undisturbed):
+    city = events_of()
+    feeding = threading.Thread(
+        target=play, args=(city, producer(broker), topics["events"], 3), kwargs={"rows": 50, "rate": 1200, "end": True}
+    )
+    feeding.start()
+    value = sections(tmp_path / "out", topic(broker, topics))
+    running = start(value, tmp_path)
+    wait_for(lambda: any((tmp_path / "out" / "public" / "parts" / "releases").glob("*.parquet")), running)
+    broker.stop(signal.SIGKILL)
+    time.sleep(1)
+    broker.start()
+    assert running.wait(120) == 0, (tmp_path / "log").read_text()
+    feeding.join()
+    check_same(tmp_path / "out", undisturbed, out_of_time=3)
