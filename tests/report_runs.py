@@ -164,7 +164,16 @@ def experiment_folder(folder: Path, **changes: Any) -> Path:
 
 def trace_folder(folder: Path) -> Path:
     """A run that releases the points of two people, a hundredth of a degree from the truth."""
-    run_folder(folder, operator={"users": {"users": 2, "points_per_user": {"median": 3.0}}, "utility": {"mae": 900.0}})
+    spent = (
+        account("landmark_budget", "budget_spent", None, 0.7, subject="a"),
+        account("landmark_budget", "budget_left", 2, 0.1, subject="b"),
+        account("landmark_budget", "budget_left", 1, 0.3, subject="b"),
+    )
+    run_folder(
+        folder,
+        accounts=spent,
+        operator={"users": {"users": 2, "points_per_user": {"median": 3.0}}, "utility": {"mae": 900.0}},
+    )
     (folder / "public" / "releases.parquet").unlink()
     times = pl.Series([0, 1, 2, 0, 1, 2], dtype=pl.Datetime("ms", "UTC"))
     truth = {"pseudonym": list("aaabbb"), "time": times, "latitude": [1.0, 2, 3, 4, 5, 6], "longitude": [0.0] * 6}

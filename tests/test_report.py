@@ -346,7 +346,7 @@ def test_a_run_that_releases_traces_shows_them(tmp_path, monkeypatch):
     )
     assert "People: 2, each with 3 points (medians)." in words
     assert "900 metres Distance of released and true points" in words
-    assert re.search(r"a 3 3 1 800 b 3 2 1 1,000", words)
+    assert "Mean error (metres) Spent (nats) Left (nats) a 3 3 1 800 0.7 – b 3 2 1 1,000 – 0.1" in words
     shown = data(text)["traces"]
     assert shown["people"] == ["a", "b"]
     assert unpack(shown["size"]).tolist() == [3, 3]

@@ -74,7 +74,7 @@ def run_page(run: RunData, live: bool = False) -> str:
         ),
         as_html(warnings(run)),
         element("section", id="explore", aria_label="Counts and costs over time"),
-        _section("People", "people", people_table(run.files)),
+        _section("People", "people", people_table(run.files, run.accounts)),
         _section("Books", "books", figures_table(run)),
         _section("What became of every row", "rows", row_equation(run)),
         _section("Provenance", "provenance", provenance(run)),

@@ -10,11 +10,13 @@ import polars as pl
 from pipeline.reporting.files import RunFiles
 from pipeline.reporting.markup import Html, table
 from pipeline.reporting.packed import pack
+from pipeline.reporting.treatment import treatment
 from pipeline.reporting.words import number, plural
 
 #: The page draws the longest traces, each thinned evenly; the files hold all.
 MOST_PEOPLE = 100
 MOST_POINTS = 1_500
+MOST_ROWS = 1_000
 
 
 def traces(files: RunFiles) -> dict[str, Any] | None:
@@ -50,8 +52,16 @@ def _thinned(person: pl.DataFrame) -> pl.DataFrame:
     return person[np.linspace(0, len(person) - 1, MOST_POINTS).round().astype(np.int64)]
 
 
-def people_table(files: RunFiles) -> Html | None:
-    """Each person: points, what was done with them, and the mean error where the truth is known."""
+def people_table(files: RunFiles, accounts: pl.DataFrame) -> Html | None:
+    """Each person: points, what was done with them, the mean error where the truth is known, and what it cost.
+
+    Parameters
+    ----------
+    files
+        Of the run.
+    accounts
+        All rows of its books; those whose subject is a person get a column for each name, with the worst value.
+    """
     released = files.table("public/traces")
     if released is None:
         return None
@@ -61,9 +71,24 @@ def people_table(files: RunFiles) -> Html | None:
         pl.len(), pl.col("landmark").sum(), (pl.col("action") == "published").sum().alias("published")
     )
     rows = []
-    for name, points, landmarks, published in grouped.head(1000).iter_rows():
-        error = errors.get(f"user:{name}", float("nan"))
+    costs = _costs(accounts, grouped["pseudonym"])
+    for name, points, landmarks, published in grouped.head(MOST_ROWS).iter_rows():
+        figures = [errors.get(f"user:{name}", float("nan")), *(cost.get(name, float("nan")) for cost in costs.values())]
         counted = [(f"{n:,}", float(n)) for n in (points, published, landmarks)]
-        rows.append([name, *counted, (number(error), error)])
-    caption = f"{plural(len(grouped), 'trace')}" + (" (the first 1,000)" if len(grouped) > 1000 else "")
-    return table(["Pseudonym", "Points", "Published", "Landmarks", "Mean error (metres)"], rows, caption)
+        rows.append([name, *counted, *((number(figure), figure) for figure in figures)])
+    caption = f"{plural(len(grouped), 'trace')}" + (f" (the first {MOST_ROWS:,})" if len(grouped) > MOST_ROWS else "")
+    return table(["Pseudonym", "Points", "Published", "Landmarks", "Mean error (metres)", *costs], rows, caption)
+
+
+def _costs(accounts: pl.DataFrame, people: pl.Series) -> dict[str, dict[str, float]]:
+    """The worst value for each person of every name of the books, by the heading of its column."""
+    if accounts.is_empty():
+        return {}
+    own = accounts.filter(pl.col("subject").is_in(people.implode()) & pl.col("value").is_not_null())
+    found = {}
+    for (accountant, name, unit), rows in own.group_by("accountant", "name", "unit", maintain_order=True):
+        shown = treatment(str(accountant))
+        value = pl.col("value").min() if shown.smallest_is_worst(str(name)) else pl.col("value").max()
+        label = shown.label(str(name)) + (f" ({unit})" if unit != "1" else "")
+        found[label[0].upper() + label[1:]] = dict(rows.group_by("subject").agg(value).iter_rows())
+    return found
