@@ -14,9 +14,13 @@ from pipeline.plan import Plan
 from pipeline.source import LiveSource, Span
 from pipeline.streaming import run_stream
 
+FLINK = "flink"
+
 
 def check_runner(config: RunConfig, runner: str) -> None:
     """Raise `ConfigError` where a runner cannot run a configuration."""
+    if runner == FLINK:
+        return  # as_cluster_plan says what it cannot run
     if not isinstance(config.source, LiveSource):
         return
     if runner != "direct":
@@ -35,7 +39,7 @@ def execute(plan: Plan, spans: list[Span], runner: str = "direct", beam_options:
     spans
         The input in pieces; none for a stream.
     runner
-        ``direct``: Beam's in-process runner, pinned; others by Beam's own name.
+        ``direct``: Beam's in-process runner, pinned; ``flink``: as a streaming job of Flink; others by Beam's name.
     beam_options
         Passed on to Beam.
 
@@ -51,6 +55,10 @@ def execute(plan: Plan, spans: list[Span], runner: str = "direct", beam_options:
     _quiet_beam()
     try:
         with HEALTH.watched():
+            if runner == FLINK:
+                from pipeline.cluster.flink import run_flink
+
+                return run_flink(plan, beam_options)
             if plan.streaming:
                 return run_stream(plan)
             _run_graph(plan, spans, runner, beam_options)

@@ -12,7 +12,8 @@ from typing import Any
 from mechanisms.core.errors import ConfigError
 from pipeline import checkpoint, logs, metrics, outcome, parts, resuming
 from pipeline.configuration.run import RunConfig
-from pipeline.execution import check_runner, execute
+from pipeline.cluster import plans as cluster_plans
+from pipeline.execution import FLINK, check_runner, execute
 from pipeline.exit_codes import DONE, INTERRUPTED, STOPPED
 from pipeline.health import HEALTH
 from pipeline.manifest import operator_manifest, public_manifest
@@ -59,7 +60,7 @@ def run(
     folder
         Where to write; None: the configuration's ``output.path``.
     runner
-        ``direct``: Beam's in-process runner, pinned; others by Beam's own name.
+        ``direct``: Beam's in-process runner, pinned; ``flink``: as a streaming job of Flink; others by Beam's name.
     beam_options
         Passed on to Beam.
     n_shards
@@ -77,7 +78,9 @@ def run(
     HEALTH.begin()
     check_runner(config, runner)
     plan = make_plan(config, Path(folder) if folder else None, n_shards=n_shards, resumed=resume)
-    finished_before = _make_ready(plan)
+    if runner == FLINK:
+        plan = cluster_plans.as_cluster_plan(plan, n_shards)
+    finished_before = _make_ready(plan, cluster_plans if runner == FLINK else resuming)
     if finished_before is not None:
         return _done(plan, int(finished_before["exit"]["code"]), finished_before)
     if plan.on_points:
@@ -114,10 +117,11 @@ class Stopwatch:
         self.seconds[name], self._since = round(now - self._since, 3), now
 
 
-def _make_ready(plan: Plan) -> dict[str, Any] | None:
+def _make_ready(plan: Plan, how: Any) -> dict[str, Any] | None:
     """Make the folder ready; the operator's manifest if a run that is to be continued had finished already."""
     if plan.resumed:
-        return resuming.prepare(plan)
+        found: dict[str, Any] | None = how.prepare(plan)
+        return found
     _clear(plan)
     checkpoint.begin(plan)
     return None
