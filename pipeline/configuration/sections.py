@@ -7,6 +7,7 @@ from typing import Literal
 
 from mechanisms.core.errors import ParameterError
 from mechanisms.core.parameters import Checked, parameter
+from pipeline.kafka.output import KafkaOutput
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +62,7 @@ class Output(Checked):
     ledger: str | None = parameter(
         None, kind="output", doc="ledger file shared by all configurations over the same events; unset: inside path"
     )
+    kafka: KafkaOutput | None = parameter(None, doc="topics that releases and public accounts are sent to as well")
 
     def __post_init__(self) -> None:
         super().__post_init__()
