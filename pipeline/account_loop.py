@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from accountants.core.accountant import ACCOUNTANTS, Accountant, Rows
-from mechanisms.core.state import State, decode_state, encode_state
+from mechanisms.core.state import State, StateFormat, decode_state, encode_state
 from pipeline.plan import Plan
 from pipeline.release_loop import Batch
 from pipeline.targets import Known, nobody
 
 VERSION = 1
+FORMAT = StateFormat("account_loop", VERSION)
 
 
 class AccountLoop:
@@ -45,21 +46,21 @@ class AccountLoop:
 
     def is_early(self, data: bytes, batch: Batch) -> bool:
         """Whether an earlier batch has to come first."""
-        flat = decode_state(data, "account_loop", VERSION)
+        flat = FORMAT.decode(data)
         if self.targets is not None and batch.known is not None:
             return batch.known.first > _known(flat).last + 1
         return bool(batch.releases) and batch.releases[0].window > int(flat["accounted"]) + 1
 
     def accounted(self, data: bytes) -> int:
         """Last window accounted for."""
-        return int(decode_state(data, "account_loop", VERSION)["accounted"])
+        return int(FORMAT.decode(data)["accounted"])
 
     def advance(self, data: bytes, batch: Batch) -> tuple[Rows, bytes]:
         """Account the releases of a batch that are still new; the end of a run adds its final figures."""
-        flat = decode_state(data, "account_loop", VERSION)
+        flat = FORMAT.decode(data)
         accounted, finished = int(flat["accounted"]), bool(flat["finished"])
         accountant = self.accountant
-        state = decode_state(flat["state"].tobytes(), self.name, accountant.version, accountant.migrate)
+        state = books_of(accountant, flat)
         rows: Rows = []
         known = _known(flat)
         if self.targets is not None and batch.known is not None:
@@ -79,9 +80,9 @@ class AccountLoop:
 
     def summary(self, data: bytes) -> dict[str, Any]:
         """The books so far in a few figures, as JSON can hold them."""
-        flat = decode_state(data, "account_loop", VERSION)
+        flat = FORMAT.decode(data)
         accountant = self.accountant
-        state = decode_state(flat["state"].tobytes(), self.name, accountant.version, accountant.migrate)
+        state = books_of(accountant, flat)
         figures: dict[str, Any] = writable(accountant.summary(self.model, state))
         return figures
 
@@ -94,7 +95,13 @@ class AccountLoop:
             "counts": known.counts,
             "sightings": known.sightings,
         }
-        return encode_state("account_loop", VERSION, own | {"state": np.frombuffer(encoded, np.uint8)})
+        return FORMAT.encode(own | {"state": np.frombuffer(encoded, np.uint8)})
+
+
+def books_of(accountant: Accountant, flat: State) -> State:
+    """The accountant's own state in that of its loop; raises `StateVersionError` where it cannot be read."""
+    name = ACCOUNTANTS.name_of(type(accountant))
+    return decode_state(flat["state"].tobytes(), name, accountant.version, accountant.migrate)
 
 
 def _known(flat: State) -> Known:

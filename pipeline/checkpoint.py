@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from mechanisms.core.errors import ConfigError
-from mechanisms.core.state import State, decode_state, encode_state
+from mechanisms.core.state import State, StateFormat
 from pipeline import parts
 from pipeline.configuration.run import resolved
 from pipeline.plan import Plan
 from pipeline.slices import NEVER
 
-VERSION = 1
+FORMAT = StateFormat("checkpoint")
 
 
 class Checkpoints:
@@ -48,7 +48,7 @@ class Checkpoints:
         """Write one piece; True if it was the last one that was missing and the checkpoint is now the current one."""
         folder = self.folder / f"{number:09d}"
         with parts.whole(folder / name) as temporary, temporary.open("wb") as file:
-            file.write(encode_state("checkpoint", VERSION, state))
+            file.write(FORMAT.encode(state))
             file.flush()
             os.fsync(file.fileno())
         if not all((folder / piece).exists() for piece in self.names):
@@ -71,7 +71,7 @@ class Checkpoints:
         if self.current is None:
             return None
         data = (self.folder / f"{self.current:09d}" / name).read_bytes()
-        return decode_state(data, "checkpoint", VERSION)
+        return FORMAT.decode(data)
 
 
 def folder(plan: Plan) -> Path:

@@ -16,14 +16,14 @@ from mechanisms.core.errors import BudgetExceeded
 from mechanisms.core.event import Block, Repeated
 from mechanisms.core.mechanism import MECHANISMS
 from mechanisms.core.release import Release
-from mechanisms.core.state import State, decode_state, encode_state
+from mechanisms.core.state import State, StateFormat, decode_state, encode_state
 from mechanisms.core.window import Window
 from pipeline.configuration.run import digest
 from pipeline.ledger import Charge
 from pipeline.plan import STREAM, Plan
 from pipeline.targets import Known
 
-VERSION = 1
+FORMAT = StateFormat("release_loop")
 
 
 @dataclass(frozen=True)
@@ -185,10 +185,10 @@ class ReleaseLoop:
     def _encode(self, inner: State, budget: State, own: State) -> bytes:
         mechanism = encode_state(self.name, self.mechanism.version, inner)
         flat = {f"budget.{k}": np.asarray(v) for k, v in budget.items()} | {f"loop.{k}": v for k, v in own.items()}
-        return encode_state("release_loop", VERSION, flat | {"mechanism": np.frombuffer(mechanism, np.uint8)})
+        return FORMAT.encode(flat | {"mechanism": np.frombuffer(mechanism, np.uint8)})
 
     def _decode(self, data: bytes) -> tuple[State, State, State]:
-        flat = decode_state(data, "release_loop", VERSION)
+        flat = FORMAT.decode(data)
         raw = flat.pop("mechanism").tobytes()
         inner = decode_state(raw, self.name, self.mechanism.version, self.mechanism.migrate)
         parts = {p: {k.partition(".")[2]: v for k, v in flat.items() if k.startswith(p)} for p in ("budget.", "loop.")}

@@ -6,10 +6,12 @@ import json
 import shutil
 from typing import Any
 
-from pipeline import checkpoint, parts
+from pipeline import account_loop, checkpoint, parts
+from pipeline.account_loop import books_of
 from pipeline.checkpoint import Checkpoints
 from pipeline.paths import parts_folder
 from pipeline.plan import Plan
+from pipeline.release_loop import ReleaseLoop
 
 HOW_TO = "interrupted; --resume goes on from here"
 _FINISHED = (0, 3)
@@ -50,6 +52,7 @@ def go_back(plan: Plan) -> None:
     These stay: the first of two parts is kept.
     """
     checkpoints = Checkpoints(checkpoint.folder(plan), ())
+    _check_readable(plan, checkpoints)
     checkpoints.discard_incomplete()
     numbers = checkpoint.decode_position(checkpoints.read("feed"))[1]
     for kind in ("accounts", "accounts_public"):
@@ -57,6 +60,19 @@ def go_back(plan: Plan) -> None:
     for path in parts_folder(plan, "rejects").glob("*.jsonl"):
         if int(path.stem) >= numbers["number"]:
             path.unlink()
+
+
+def _check_readable(plan: Plan, checkpoints: Checkpoints) -> None:
+    """Raise `StateVersionError` if this code cannot read a piece: before anything changes or is released."""
+    checkpoints.read("count")
+    release = checkpoints.read("release")
+    if release is not None:
+        ReleaseLoop(plan).released(release["loop"].tobytes())
+    for number, (accountant, own) in enumerate(zip(plan.accountants, plan.shards)):
+        for shard in range(len(own)):
+            saved = checkpoints.read(f"account-{number:03d}-{shard:06d}")
+            if saved is not None:
+                books_of(accountant, account_loop.FORMAT.decode(saved["loop"].tobytes()))
 
 
 def _is_later(stem: str, checkpoints: Checkpoints) -> bool:

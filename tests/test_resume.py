@@ -11,12 +11,14 @@ import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
-from mechanisms.core.errors import ConfigError, DataError
+from mechanisms.core.errors import ConfigError, DataError, StateVersionError
 from mechanisms.core.noise import new_key_file
-from pipeline import feed
+from mechanisms.core.state import StateFormat
+from pipeline import account_loop, checkpoint, feed, release_loop
 from pipeline.configuration.run import loads
 from pipeline.exit_codes import INTERRUPTED
 from pipeline.ledger import Ledger
@@ -190,18 +192,24 @@ def test_changed_input_is_noticed_before_anything_is_charged(folder, stream):
     assert list(Ledger(out / "operator" / "ledger")) == charges
 
 
+def interrupt_at(slice_number: int, monkeypatch) -> list[int]:
+    """Stop streams after a slice, as a signal does; numbers of the slices that have been counted."""
+    used, counted = feed.Feed.used, []
+
+    def stop(self, number):
+        used(self, number)
+        counted.append(number)
+        if number == slice_number:
+            self.stop()
+
+    monkeypatch.setattr(feed.Feed, "used", stop)
+    return counted
+
+
 def test_an_interrupted_stream_goes_on_where_it_stopped(folder, monkeypatch):
     value = sections(folder, stream=True)
     alone = run(configured(value), folder / "alone")
-    used, feeds = feed.Feed.used, []
-
-    def stop_at_the_fifth(self, number):
-        used(self, number)
-        feeds.append(number)
-        if number == 4:
-            self.stop()
-
-    monkeypatch.setattr(feed.Feed, "used", stop_at_the_fifth)
+    counted = interrupt_at(4, monkeypatch)
     first = run(configured(value))
     assert first.exit_code == INTERRUPTED
     released = pl.read_parquet(first.folder / "public" / "releases.parquet")["window"].unique().sort().to_list()
@@ -209,5 +217,53 @@ def test_an_interrupted_stream_goes_on_where_it_stopped(folder, monkeypatch):
     assert 0 < len(released) < N_WINDOWS
     assert first.manifest["rows"]["rows"] < alone.manifest["rows"]["rows"]
     assert run(configured(value), resume=True).exit_code == 0
-    assert feeds == list(range(len(feeds)))  # no slice was counted twice
+    assert counted == list(range(len(counted)))  # no slice was counted twice
     compare(alone, first.folder)
+
+
+UPGRADED = (
+    (release_loop, "loop.generation"),
+    (account_loop, "generation"),
+    (checkpoint, "generation"),
+)
+
+
+def test_a_stream_goes_on_with_a_later_version_of_every_state(folder, monkeypatch):
+    """What a stopped stream has written down as version 1 is read by code that writes version 3, two steps later."""
+    value = sections(folder, stream=True)
+    alone = run(configured(value), folder / "alone")
+    with monkeypatch.context() as until_now:
+        interrupt_at(4, until_now)
+        assert run(configured(value)).exit_code == INTERRUPTED
+    migrated: list[str] = []
+
+    def step(module, name: str, version: int):
+        def to_the_next(state):
+            migrated.append(f"{module.FORMAT.name} {version}")
+            # The feed's piece is its source's position, which the source reads itself.
+            return state if "number" in state else state | {name: np.asarray(version + 1)}
+
+        return to_the_next
+
+    for module, name in UPGRADED:
+        steps = {version: step(module, name, version) for version in (1, 2)}
+        monkeypatch.setattr(module, "FORMAT", StateFormat(module.FORMAT.name, 3, steps))
+    assert run(configured(value), resume=True).exit_code == 0
+    assert set(migrated) == {f"{name} {n}" for name in ("release_loop", "account_loop", "checkpoint") for n in (1, 2)}
+    compare(alone, folder / "out")
+
+
+@pytest.mark.parametrize(("module", "version"), [(module, n) for module, _ in UPGRADED for n in (1, 3)])
+def test_a_version_that_nobody_reads_is_an_error_before_anything_is_released(folder, monkeypatch, module, version):
+    value, out = sections(folder, stream=True), folder / "out"
+    with monkeypatch.context() as other:
+        other.setattr(module, "FORMAT", StateFormat(module.FORMAT.name, version))
+        interrupt_at(4, other)
+        assert run(configured(value)).exit_code == INTERRUPTED
+    before = (out / "operator" / "ledger").read_bytes(), outputs(out)["public/releases.parquet"]
+    # This code knows version 2 alone: neither an older one without a step nor a newer one.
+    with monkeypatch.context() as other:
+        other.setattr(module, "FORMAT", StateFormat(module.FORMAT.name, 2))
+        with pytest.raises(StateVersionError, match=f"{module.FORMAT.name}.* has version {version}"):
+            run(configured(value), resume=True)
+    assert ((out / "operator" / "ledger").read_bytes(), outputs(out)["public/releases.parquet"]) == before

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,54 @@ def decode_state(data: bytes, name: str, version: int, migrate: Migration | None
     if written < version and migrate is not None:
         return migrate(written, state)
     raise StateVersionError(f"state of {name!r} has version {written}; this code reads version {version}")
+
+
+@dataclass(frozen=True)
+class StateFormat:
+    """How one thing is kept as bytes: its present version, and how to come there from each older one.
+
+    Parameters
+    ----------
+    name
+        What the state belongs to.
+    version
+        Of the present layout.
+    steps
+        By version: a function that turns state of that version into state of the next one. A version without a step
+        can no longer be read.
+
+    Examples
+    --------
+    >>> old = StateFormat("sums")
+    >>> new = StateFormat("sums", 2, {1: lambda state: {"total": state["sum"]}})
+    >>> new.decode(old.encode({"sum": np.arange(2)}))
+    {'total': array([0, 1])}
+    >>> old.decode(new.encode({"total": np.arange(2)}))
+    Traceback (most recent call last):
+    mechanisms.core.errors.StateVersionError: state of 'sums' has version 2; this code reads version 1
+    """
+
+    name: str
+    version: int = 1
+    steps: Mapping[int, Callable[[State], State]] = field(default_factory=dict)
+
+    def encode(self, state: Mapping[str, NDArray[Any]]) -> bytes:
+        """State as bytes of the present version."""
+        return encode_state(self.name, self.version, state)
+
+    def decode(self, data: bytes) -> State:
+        """State of the present version from bytes of this one or an older one; `StateVersionError` for all others."""
+        return decode_state(data, self.name, self.version, self._migrate)
+
+    def _migrate(self, written: int, state: State) -> State:
+        for version in range(written, self.version):
+            if version not in self.steps:
+                raise StateVersionError(
+                    f"state of {self.name!r} has version {written}, which this code can no longer read; "
+                    f"go on with a release of penstock that reads it, up to version {self.version}"
+                )
+            state = self.steps[version](state)
+        return state
 
 
 def _arrays(data: bytes, described: list[tuple[str, str, list[int]]], offset: int) -> tuple[State, int]:
