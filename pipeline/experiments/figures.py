@@ -158,7 +158,8 @@ def _box(axes: Any, figure: Figure, config: ExperimentConfig, results: pl.DataFr
     for i, (label, group) in enumerate(groups):
         values = [group.filter(pl.col(figure.x) == place)["value"].to_numpy() for place in places]
         positions = np.arange(len(places)) + (i - (len(groups) - 1) / 2) * width
-        boxes = axes.boxplot(values, positions=positions, widths=width * 0.9, patch_artist=True, manage_ticks=False)
+        style: Any = {"patch_artist": True, "manage_ticks": False, "medianprops": {"color": "black"}}
+        boxes = axes.boxplot(values, positions=positions, widths=width * 0.9, **style)
         for box in boxes["boxes"]:
             box.set(facecolor=_colour(i), alpha=0.6)
         boxes["boxes"][0].set_label(label)
