@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
-from itertools import chain, groupby
-from operator import itemgetter
 from typing import Any
 
 import apache_beam as beam
@@ -15,37 +11,14 @@ import numpy as np
 
 from mechanisms.core.state import encode_state
 from pipeline import metrics, parts
-from pipeline.block import EventBlock, Reject
-from pipeline.counting import Fate, GroupCounts, count_block, count_group, nothing
-from pipeline.ingestion import kept_reject
+from pipeline.count_spans import Piece, counting_of, span_memberships
+from pipeline.count_spans import as_kept as as_kept
+from pipeline.counting import Fate, GroupCounts, count_group, nothing
 from pipeline.paths import PART_ROWS, parts_folder
 from pipeline.plan import STREAM, Plan
-from pipeline.prefetch import prefetch
 from pipeline.source import Span
 from pipeline.tables import truth_table
 from pipeline.visits import Visits, summarise_users
-
-
-def read_memberships(spans: Iterable[Span], plan: Plan) -> Iterator[tuple[tuple[int, int], bytes]]:
-    """((group, shard), distinct memberships) of every block; fates and rejects of each span are left as parts."""
-    source = plan.source
-    pieces = prefetch((span.index, block) for span in spans for block in chain(source.read(span), [None]))
-    for index, blocks in groupby(pieces, key=itemgetter(0)):
-        yield from _read_span(index, (block for _, block in blocks if block is not None), plan)
-
-
-def _read_span(index: int, blocks: Iterable[EventBlock], plan: Plan) -> Iterator[tuple[tuple[int, int], bytes]]:
-    fate, name = Fate(), f"{index:09d}"
-    path = parts_folder(plan, "rejects") / f"{name}.jsonl"
-    with parts.whole(path) as temporary, temporary.open("w", encoding="utf-8") as rejects:
-        for block in blocks:
-            block_fate, memberships = count_block(block, plan)
-            yield from memberships
-            fate.add(block_fate)
-            for reject in block.rejects:
-                rejects.write(json.dumps(as_kept(reject, plan), ensure_ascii=False) + "\n")
-            metrics.read_rows(block_fate)
-    parts.write_json(parts_folder(plan, "fates") / f"{name}.json", asdict(fate))
 
 
 class CountSpans(beam.DoFn):
@@ -56,7 +29,16 @@ class CountSpans(beam.DoFn):
 
     def process(self, span: Span) -> Iterator[tuple[tuple[int, int], bytes]]:
         """Emit ((group, shard), memberships)."""
-        return read_memberships([span], self.plan)
+        return _memberships(span_memberships([span], self.plan))
+
+
+def _memberships(pieces: Iterable[Piece]) -> Iterator[tuple[tuple[int, int], bytes]]:
+    """The memberships among the pieces; what became of the rows is told to whoever watches."""
+    for piece in pieces:
+        if isinstance(piece, Fate):
+            metrics.read_rows(piece)
+        else:
+            yield piece
 
 
 class CountHere(beam.DoFn):
@@ -68,8 +50,9 @@ class CountHere(beam.DoFn):
     def process(self, spans: tuple[Span, ...]) -> Iterator[tuple[int, GroupCounts]]:
         """Emit (group, counts) of every group in order; users are summarised by the way."""
         pieces: dict[tuple[int, int], list[bytes]] = defaultdict(list)
-        for key, data in read_memberships(spans, self.plan):
-            pieces[key].append(data)
+        with counting_of(spans, self.plan) as found:
+            for key, data in _memberships(found):
+                pieces[key].append(data)
         seen: dict[int, list[Visits]] = defaultdict(list)
         for group in range(self.plan.n_groups):
             total = nothing(group, self.plan)
@@ -82,11 +65,6 @@ class CountHere(beam.DoFn):
             yield group, total
         for shard, visits_of in seen.items():
             write_users(shard, visits_of, self.plan)
-
-
-def as_kept(reject: Reject, plan: Plan) -> dict[str, Any]:
-    """A reject as it is written; a raw row names a person."""
-    return kept_reject(reject, plan).as_dict()
 
 
 class CountGroup(beam.DoFn):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from mechanisms.core.errors import ConfigError, DataError, PenstockError
 from pipeline.configuration.run import RunConfig
+from pipeline.count_spans import counting_ahead
 from pipeline.health import HEALTH
 from pipeline.paths import parts_folder
 from pipeline.plan import Plan
@@ -52,9 +54,10 @@ def execute(plan: Plan, spans: list[Span], runner: str = "direct", beam_options:
     PenstockError
         What a step raised, without Beam's wrapping.
     """
-    _quiet_beam()
+    counts_here = runner == "direct" and not plan.streaming and not plan.on_points
     try:
-        with HEALTH.watched():
+        with HEALTH.watched(), counting_ahead(plan, spans) if counts_here else nullcontext():
+            _quiet_beam()
             if runner == FLINK:
                 from pipeline.cluster.flink import run_flink
 

@@ -5,62 +5,76 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Iterable, Iterator
-from typing import Any, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 T = TypeVar("T")
 
 
-def prefetch(items: Iterable[T], n_ahead: int = 1) -> Iterator[T]:
+class prefetch(Iterator[T], Generic[T]):
     """The same items in the same order, made in a thread of their own up to ``n_ahead`` items early.
 
     Parameters
     ----------
     items
-        What to iterate; an exception it raises is raised here, after the items before it.
+        What to iterate, from now on; an exception it raises is raised here, after the items before it.
     n_ahead
-        Items that may wait.
+        Items that may wait; 0: any number.
 
     Notes
     -----
     Pays where making and using an item both release Python's lock, as parsing and sorting do. A consumer that stops
-    early ends the thread at its next item.
+    early calls `close` (or leaves the ``with`` block), which ends the thread at its next item.
 
     Examples
     --------
     >>> list(prefetch(iter(range(4))))
     [0, 1, 2, 3]
     """
-    ready: queue.Queue[tuple[str, Any]] = queue.Queue(n_ahead)
-    stopped = threading.Event()
 
-    def put(entry: tuple[str, Any]) -> bool:
-        while not stopped.is_set():
+    def __init__(self, items: Iterable[T], n_ahead: int = 1) -> None:
+        self._items = items
+        self._ready: queue.Queue[tuple[str, Any]] = queue.Queue(n_ahead)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._produce, name="penstock-prefetch", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __next__(self) -> T:
+        if self._stopped.is_set():
+            raise StopIteration
+        kind, value = self._ready.get()
+        if kind == "item":
+            item: T = value
+            return item
+        self.close()
+        if kind == "error":
+            raise value
+        raise StopIteration
+
+    def close(self) -> None:
+        """End the thread."""
+        self._stopped.set()
+        self._thread.join()
+
+    def _produce(self) -> None:
+        try:
+            for item in self._items:
+                if not self._put(("item", item)):
+                    return
+            self._put(("end", None))
+        except BaseException as error:
+            self._put(("error", error))
+
+    def _put(self, entry: tuple[str, Any]) -> bool:
+        while not self._stopped.is_set():
             try:
-                ready.put(entry, timeout=0.1)
+                self._ready.put(entry, timeout=0.1)
                 return True
             except queue.Full:
                 continue
         return False
-
-    def produce() -> None:
-        try:
-            for item in items:
-                if not put(("item", item)):
-                    return
-            put(("end", None))
-        except BaseException as error:
-            put(("error", error))
-
-    thread = threading.Thread(target=produce, name="penstock-prefetch", daemon=True)
-    thread.start()
-    try:
-        while True:
-            kind, value = ready.get()
-            if kind == "end":
-                return
-            if kind == "error":
-                raise value
-            yield value
-    finally:
-        stopped.set()
-        thread.join()

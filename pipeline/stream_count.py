@@ -15,7 +15,7 @@ from apache_beam.utils.timestamp import Timestamp
 
 from pipeline import metrics, parts
 from pipeline.checkpoint import Checkpoints
-from pipeline.count_stage import as_kept
+from pipeline.count_spans import as_kept
 from pipeline.counting import Fate, GroupCounts, count_block, count_group, nothing, union
 from pipeline.feed import Ticket, deadline, feed_of
 from pipeline.lateness import closed_before

@@ -45,3 +45,11 @@ def test_no_more_is_made_than_may_wait():
     next(items)
     items.close()
     assert len(made) <= 5
+
+
+def test_items_are_made_before_anybody_asks():
+    made = threading.Event()
+    with prefetch((made.set() or i for i in range(3)), 0) as items:
+        assert made.wait(10)
+        assert list(items) == [0, 1, 2]
+    assert n_threads() == 0
