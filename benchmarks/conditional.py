@@ -1,7 +1,8 @@
 """Cost of conditional inferential figures, beside a plain transcription with dense inverses in the same run.
 
-Run ``python benchmarks/conditional.py``; every figure is the least of several repeats, so that a busy machine matters
-little.
+    python -m benchmarks conditional
+
+Every figure is the least of several repeats, so that a busy machine matters little.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from accountants.conditional_inferential import (
     smallest_sigma,
     start_trace,
 )
+from benchmarks.measure import Row, Settings
 
 
 def milliseconds(call: Callable[[], Any], n_repeats: int) -> float:
@@ -47,34 +49,46 @@ def transcription(times: Any, secret: Any, sigma: float, length_scale: float, n_
     return worst
 
 
-def main() -> None:
-    print(f"{'points':>7} {'loss ms':>9} {'dense ms':>9} {'ratio':>6}    (every other point secret, two axes)")
-    for n_points in (10, 50, 200, 800):
-        times, secret = np.arange(float(n_points)), np.arange(0, n_points, 2)
-        n_repeats = 200 if n_points < 100 else 5
+def rows(settings: Settings) -> list[Row]:
+    """Losses of single traces, planning, and the running account."""
+    return [*(loss(n) for n in (10, 50, 200, 800)), *planning()]
 
-        def ours(times: Any = times, secret: Any = secret) -> Any:
-            return conditional_inferential_loss(times, secret, 1.0, [2.0, 2.0], 1.0, 2.0, nugget=1e-3)
 
-        def dense(times: Any = times, secret: Any = secret) -> Any:
-            return transcription(times, secret, 1.0, 2.0, n_axes=2)
+def loss(n_points: int) -> Row:
+    """Loss of a trace with every other point secret."""
+    times, secret = np.arange(float(n_points)), np.arange(0, n_points, 2)
+    n_repeats = 200 if n_points < 100 else 5
+    ours = milliseconds(
+        lambda: conditional_inferential_loss(times, secret, 1.0, [2.0, 2.0], 1.0, 2.0, nugget=1e-3), n_repeats
+    )
+    return Row(
+        area="conditional",
+        what=f"loss of {n_points} points, every other one secret, two axes",
+        ours=ours,
+        unit="ms",
+        peer="the formula with dense inverses",
+        theirs=milliseconds(lambda: transcription(times, secret, 1.0, 2.0, n_axes=2), n_repeats),
+    )
 
-        mine, peer = milliseconds(ours, n_repeats), milliseconds(dense, n_repeats)
-        print(f"{n_points:7d} {mine:9.3f} {peer:9.3f} {peer / mine:6.2f}")
 
-    times = np.arange(10.0)
-    sigma = milliseconds(lambda: smallest_sigma(1.0, times, singletons(10), 2.0, 1.0, 2.0), 20)
-    design = milliseconds(lambda: designed_covariance(times, singletons(10), 10.0, 2.0), 3)
-    print(f"\nsmallest sigma, 10 single secrets: {sigma:.1f} ms; designed covariance: {design:.0f} ms")
-
-    axes, block = axis_models([2.0, 2.0], nugget=1e-3), 32
+def planning() -> list[Row]:
+    """Noise for a goal, and what the running account of an endless trace costs."""
+    times, axes, block = np.arange(10.0), axis_models([2.0, 2.0], nugget=1e-3), 32
     state = start_trace(2)
     for step in range(100):
         state = add_release(state, float(step), 1.0, axes, block)
-    added = milliseconds(lambda: add_release(state, 100.0, 1.0, axes, block), 200)
-    figures = milliseconds(lambda: running_losses(state, axes, singletons(block), 1.0, 2.0), 20)
-    print(f"running, block of {block}, two axes: release {added:.3f} ms, {block} losses and intervals {figures:.1f} ms")
-
-
-if __name__ == "__main__":
-    main()
+    taken = {
+        "smallest sigma, 10 single secrets": milliseconds(
+            lambda: smallest_sigma(1.0, times, singletons(10), 2.0, 1.0, 2.0), 20
+        ),
+        "designed covariance, 10 single secrets": milliseconds(
+            lambda: designed_covariance(times, singletons(10), 10.0, 2.0), 3
+        ),
+        f"running: one release, block of {block}": milliseconds(
+            lambda: add_release(state, 100.0, 1.0, axes, block), 200
+        ),
+        f"running: {block} losses and intervals": milliseconds(
+            lambda: running_losses(state, axes, singletons(block), 1.0, 2.0), 20
+        ),
+    }
+    return [Row(area="conditional", what=what, ours=took, unit="ms") for what, took in taken.items()]

@@ -1,6 +1,8 @@
 """Cost of a window of every mechanism on counts, beside plain NumPy doing the same arithmetic in the same run.
 
-Run ``python benchmarks/count_mechanisms.py``; every figure is the least of several repeats, so that a busy machine
+    python -m benchmarks count_mechanisms
+
+Every figure is the least of several repeats, so that a busy machine
 matters little. The peer draws from NumPy's own generator: no key, no state, no charge.
 """
 
@@ -13,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.measure import Row, Settings
 from mechanisms import Facts, get, names, run_mechanism
 from mechanisms.adaptive_ranges import AdaptiveRanges
 from mechanisms.fpa import Fpa
@@ -52,10 +55,9 @@ def plain_fourier() -> NDArray[np.float64]:
     return np.concatenate(blocks)
 
 
-def main() -> None:
-    """Print milliseconds a window, and how many times the peer's."""
+def rows(settings: Settings) -> list[Row]:
+    """Milliseconds a window of every mechanism, beside the peer's."""
     laplace, fourier = least(plain_laplace), least(plain_fourier)
-    print(f"{N_CELLS} cells; plain NumPy: Laplace {laplace:.3f} ms a window, Fourier {fourier:.3f} ms a window\n")
     cases = {
         name: (get(name).examples()[0], laplace)
         for name in names()
@@ -65,10 +67,18 @@ def main() -> None:
     cases["fpa, all of 168"] = (Fpa(epsilon=1.0, coefficients=WEEK, block=WEEK), fourier)
     cases["adaptive_ranges, block of 168"] = (AdaptiveRanges(parts=4, block=WEEK), laplace)
     cases["suppress_unpopular, block of 168"] = (SuppressUnpopular(fraction=0.2, block=WEEK), laplace)
+    found = []
     for name, (mechanism, peer) in cases.items():
         took = least(lambda mechanism=mechanism: run_mechanism(mechanism, COUNTS, FACTS))  # type: ignore[misc]
-        print(f"{name:34} {took:7.3f} ms   {took / peer:6.1f} × NumPy")
-
-
-if __name__ == "__main__":
-    main()
+        row = Row(
+            area="count_mechanisms",
+            what=f"{name}, {N_CELLS:,} cells",
+            ours=took,
+            unit="ms a window",
+            peer="plain NumPy, no key, state or charge",
+            theirs=peer,
+            target="under 1 ms a window",
+            met=took < 1,
+        )
+        found.append(row)
+    return found

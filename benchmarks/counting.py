@@ -1,23 +1,18 @@
 """The whole pipeline beside engines that only count: distinct users per cell and window of the same files.
 
-Every figure is the wall time of a fresh process, since that is what a user waits for; ``net`` takes off what
-``penstock validate`` (or, for a peer, importing it) needs. Run ``python -m benchmarks.counting [--cabs FOLDER]``.
+    python -m benchmarks counting [--data FOLDER]
+
+Every figure is of a fresh process, since that is what a user waits for. ``penstock run`` reads, counts, bounds,
+releases, accounts, writes true counts and releases, and makes the report.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import resource
-import statistics
-import subprocess
-import sys
-import tempfile
-import time
+from collections.abc import Sequence
 from pathlib import Path
 
-CITY = ["n_users=60000", "rows=25", "columns=40", "events_per_hour=1.0"]
-SOUTH, NORTH, WEST, EAST = 37.74, 37.82, -122.47, -122.37
+from benchmarks import peers
+from benchmarks.measure import Row, Settings, net_of_start, penstock, process
 
 CONFIGURATION = """
 name: benchmark
@@ -33,127 +28,146 @@ accountants: [{{type: landmark_budget}}]
 output: {{path: {output}}}
 """
 
-POLARS = """
-import polars as pl
-frame = {read}
-frame.with_columns(
-    w=(pl.col("t") - {start}) // {step},
-    c=((pl.col("latitude") - 37.74) / (37.82 - 37.74) * {rows}).floor() * {columns}
-      + ((pl.col("longitude") + 122.47) / (-122.37 + 122.47) * {columns}).floor(),
-).filter(
-    pl.col("latitude").is_between(37.74, 37.82), pl.col("longitude").is_between(-122.47, -122.37),
-    pl.col("w").is_between(0, {n_windows} - 1),
-).select("user", "w", "c").unique().group_by("w", "c").len().collect()
-"""
-
-DUCKDB = """
-import duckdb
-duckdb.sql('''
-    select (t - {start}) // {step} w,
-        floor((latitude - 37.74) / (37.82 - 37.74) * {rows}) * {columns}
-            + floor((longitude + 122.47) / (-122.37 + 122.47) * {columns}) c,
-        count(distinct "user") n
-    from ({read}) where latitude between 37.74 and 37.82 and longitude between -122.47 and -122.37
-        and t >= {start} and t < {start} + {n_windows} * {step}
-    group by all
-''').fetchall()
-"""
+CITY = {"rows": 25, "columns": 40, "n_windows": 1008, "step": 600_000, "start": 1704067200000}
+CABS = {"rows": 10, "columns": 10, "n_windows": 504, "step": 3600, "start": 1211155200}
+WEEK = "from: 2024-01-01T00:00:00Z, until: 2024-01-08T00:00:00Z"
+COLUMNS = "columns: {user: user, time: time, latitude: latitude, longitude: longitude}"
 
 
-def timed(command: list[str], n_runs: int) -> tuple[float, float]:
-    """Median wall seconds of a command, and the peak memory in MB of the largest process so far."""
-    seconds = []
-    for _ in range(n_runs):
-        begun = time.perf_counter()
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        seconds.append(time.perf_counter() - begun)
-    return statistics.median(seconds), resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+def city(settings: Settings, n_users: int, kind: str = "parquet") -> Path:
+    """A week of a made-up city, about 170 events a user; made once."""
+    path = settings.folder / f"city_{n_users}.parquet"
+    if not path.exists():
+        size = ("rows=25", "columns=40", "events_per_hour=1.0", f"n_users={n_users}")
+        process(penstock("generate", str(path), *(word for setting in size for word in ("--set", setting))))
+    if kind == "parquet":
+        return path
+    text = path.with_suffix(".csv")
+    if not text.exists():
+        import polars as pl
+
+        frame = pl.scan_parquet(path).with_columns(pl.col("time").dt.epoch("ms"))
+        frame.select("user", "time", "latitude", "longitude").sink_csv(text)
+    return text
 
 
-def penstock(*words: str) -> list[str]:
-    return [sys.executable, "-m", "pipeline.cli", *words]
+def city_config(settings: Settings, path: Path, streamed: bool = False) -> Path:
+    """A configuration over a file of `city`."""
+    kind = "parquet" if path.suffix == ".parquet" else "csv, time_format: unix_ms, user_type: integer"
+    source = f"{{type: {kind}, path: {path}, {WEEK}, {COLUMNS}}}"
+    name = f"{path.stem}_{path.suffix[1:]}"
+    if streamed:
+        source, name = f"{{type: stream, speed: max, of: {source}}}", f"{name}_stream"
+    config = settings.folder / f"{name}.yaml"
+    config.write_text(
+        CONFIGURATION.format(source=source, rows=25, columns=40, size="10m", output=settings.folder / name)
+    )
+    return config
 
 
-def python(code: str) -> list[str]:
-    return [sys.executable, "-c", code]
-
-
-def compare(title: str, config: Path, peers: dict[str, tuple[str, str]], n_runs: int) -> list[dict[str, object]]:
-    """Rows of one comparison: penstock first, then each peer (its code, and code that only imports it)."""
-    wall, memory = timed(penstock("run", str(config), "--quiet"), n_runs)
-    start, _ = timed(penstock("validate", str(config)), n_runs)
-    rows: list[dict[str, object]] = [
-        {"what": title, "who": "penstock", "wall_s": wall, "net_s": wall - start, "peak_mb": memory}
-    ]
-    for name, (code, import_only) in peers.items():
-        peer, _ = timed(python(code), n_runs)
-        idle, _ = timed(python(import_only), n_runs)
-        net = peer - idle
-        rows.append(
-            {"what": title, "who": name, "wall_s": peer, "net_s": net, "penstock_net_ratio": (wall - start) / net}
+def compared(
+    area: str,
+    what: str,
+    config: Path,
+    engines: Sequence[peers.Engine],
+    limits: dict[str, float],
+    mb: float,
+    n_runs: int,
+) -> list[Row]:
+    """A row for each engine; ``limits``: how many times its net time ours may be."""
+    programs = {engine.name: (engine.code, engine.imports) for engine in engines}
+    found = net_of_start(config, programs, n_runs)
+    ours, whole = found["penstock"]
+    rows = []
+    for engine in engines:
+        theirs, _ = found[engine.name]
+        limit = limits[engine.name]
+        row = Row(
+            area="counting",
+            what=what,
+            ours=ours.wall,
+            whole=whole.wall,
+            peer=f"{engine.name}, counting only",
+            theirs=theirs.wall,
+            cpu=ours.cpu,
+            their_cpu=theirs.cpu,
+            memory=whole.memory,
+            target=f"at most {limit:g} × {engine.name}, under {mb:g} MB",
+            met=ours.wall <= limit * theirs.wall and whole.memory < mb,
         )
+        rows.append(row)
     return rows
 
 
-def city(folder: Path, n_runs: int) -> list[dict[str, object]]:
-    """Ten million synthetic events, 1,000 cells, ten-minute windows, from Parquet."""
-    path = folder / "city.parquet"
-    subprocess.run(
-        [*penstock("generate", str(path)), *(word for setting in CITY for word in ("--set", setting))], check=True
-    )
-    columns = "{user: user, time: time, latitude: latitude, longitude: longitude}"
-    times = "from: 2024-01-01T00:00:00Z, until: 2024-01-08T00:00:00Z"
-    config = folder / "city.yaml"
-    source = f"{{type: parquet, path: {path}, {times}, columns: {columns}}}"
-    config.write_text(CONFIGURATION.format(source=source, rows=25, columns=40, size="10m", output=folder / "city"))
-    shape = {"rows": 25, "columns": 40, "n_windows": 1008, "step": 600_000, "start": 1704067200000}
-    scan = f'pl.scan_parquet("{path}").with_columns(t=pl.col("time").dt.epoch("ms"))'
-    query = f"select *, epoch_ms(time) t from read_parquet(''{path}'')".replace("''", '"')
-    peers = {
-        "polars": (POLARS.format(read=scan, **shape), "import polars"),
-        "duckdb": (DUCKDB.format(read=query.replace('"', "'"), **shape).replace("'''", '"""'), "import duckdb"),
-    }
-    return compare("10 million events from Parquet", config, peers, n_runs)
+def rows(settings: Settings) -> list[Row]:
+    """Files of ten million events, the cab data, PipelineDP on one million, and a stream."""
+    n_users = 6_000 if settings.quick else 60_000
+    events = "1 million events" if settings.quick else "10 million events"
+    found = []
+    for kind, title in (("parquet", "Parquet"), ("csv", "CSV")):
+        path = city(settings, n_users, kind)
+        engines = [peers.polars_city(path, **CITY), peers.duckdb_city(path, **CITY), peers.pandas_city(path, **CITY)]
+        limits = {"polars": 2.5, "DuckDB": 1.0, "pandas": 1.0}
+        what = f"{events} from {title}, 1,000 cells, 1,008 windows"
+        config = city_config(settings, path)
+        found += compared(what, config, engines, limits, 800, settings.repeats)
+    cabs = settings.data_set("cabspotting")
+    if cabs is not None:
+        found += cab_rows(settings, cabs)
+    return [*found, *stream_rows(settings, n_users, events), *pipeline_dp_rows(settings)]
 
 
-def cabs(folder: Path, data: Path, n_runs: int) -> list[dict[str, object]]:
+def cab_rows(settings: Settings, data: Path) -> list[Row]:
     """The cab data from its text files."""
-    config = folder / "cabs.yaml"
+    config = settings.folder / "cabs.yaml"
     times = "from: 2008-05-19T00:00:00Z, until: 2008-06-09T00:00:00Z"
     source = f"{{type: cabspotting, path: {data}, {times}}}"
-    config.write_text(CONFIGURATION.format(source=source, rows=10, columns=10, size="1h", output=folder / "cabs"))
-    shape = {"rows": 10, "columns": 10, "n_windows": 504, "step": 3600, "start": 1211155200}
-    scan = (
-        f'pl.scan_csv("{data}/new_*.txt", separator=" ", has_header=False, include_file_paths="user", '
-        'new_columns=["latitude", "longitude", "occupied", "t"])'
+    output = settings.folder / "cabs"
+    config.write_text(CONFIGURATION.format(source=source, rows=10, columns=10, size="1h", output=output))
+    engines = [peers.polars_cabs(data, **CABS)]
+    what = "11 million cab positions from 537 text files, 100 cells, 504 windows"
+    return compared(what, config, engines, {"polars": 2.5}, 1500, settings.repeats)
+
+
+def stream_rows(settings: Settings, n_users: int, events: str) -> list[Row]:
+    """The unbounded run as fast as it goes."""
+    config = city_config(settings, city(settings, n_users), streamed=True)
+    net, whole = net_of_start(config, {}, settings.repeats)["penstock"]
+    n_events = 10_169_723 * n_users / 60_000
+    rate = n_events / net.wall / 1e6
+    row = Row(
+        area="counting",
+        what=f"unbounded run over {events} in the order of time, 1,008 windows released one by one",
+        ours=rate,
+        unit="million events/s",
+        whole=whole.wall,
+        cpu=net.cpu,
+        memory=whole.memory,
+        target="at least 1 million events/s",
+        met=rate >= 1,
     )
-    query = (
-        "select column0 latitude, column1 longitude, column3 t, filename as user "
-        f"from read_csv('{data}/new_*.txt', delim=' ', header=false, filename=true)"
+    return [row]
+
+
+def pipeline_dp_rows(settings: Settings) -> list[Row]:
+    """Distinct users of one million events beside PipelineDP on Beam's local runner; once, since it takes minutes."""
+    engine = peers.pipeline_dp(city(settings, 600 if settings.quick else 6_000), **CITY)
+    if not engine.installed:
+        return []
+    path = city(settings, 600 if settings.quick else 6_000)
+    found = net_of_start(city_config(settings, path), {engine.name: (engine.code, engine.imports)}, 1)
+    (ours, whole), (theirs, _) = found["penstock"], found[engine.name]
+    row = Row(
+        area="counting",
+        what=f"{'100,000' if settings.quick else '1 million'} events from Parquet, 1,000 cells, 1,008 windows",
+        ours=ours.wall,
+        whole=whole.wall,
+        peer="PipelineDP 0.3.1, distinct users with the same bounds, Beam's local runner (one run)",
+        theirs=theirs.wall,
+        cpu=ours.cpu,
+        their_cpu=theirs.cpu,
+        memory=whole.memory,
+        target="at least 50 times faster than PipelineDP",
+        met=theirs.wall >= 50 * ours.wall,
     )
-    peers = {
-        "polars": (POLARS.format(read=scan, **shape), "import polars"),
-        "duckdb": (DUCKDB.format(read=query, **shape).replace("'''", '"""'), "import duckdb"),
-    }
-    return compare("cab data from 537 text files", config, peers, n_runs)
-
-
-def main() -> None:
-    """Print the table, and as JSON where a file is named."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--cabs", type=Path, help="folder of the cab text files")
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
-        rows = city(Path(name), arguments.runs)
-        if arguments.cabs:
-            rows += cabs(Path(name), arguments.cabs.resolve(), arguments.runs)
-    for row in rows:
-        print("  ".join(f"{k}={v:.2f}" if isinstance(v, float) else f"{v}" for k, v in row.items()))
-    if arguments.json:
-        arguments.json.write_text(json.dumps(rows, indent=2) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+    return [row]

@@ -1,14 +1,13 @@
 """Speed and tightness of the reconstruction bounds.
 
-    python -m benchmarks.reconstruction [--quick]
+    python -m benchmarks reconstruction
 
 The peer is the recursion of Koga et al. (appendix D, O(T³M²)) as a plain vectorised transcription, timed in the same
-run. ``--quick`` leaves out the largest case and the many-target cases.
+run. ``python -m benchmarks.reconstruction`` prints how tight the bounds are.
 """
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable
 
@@ -22,6 +21,7 @@ from accountants.inference.matches import most_matches
 from accountants.inference.places import Places
 from accountants.inference.sections import KnownPrior, Line
 from accountants.reconstruction import MarkovPrior, Reconstruction, attack_success, chain_prior, success_upper_bound
+from benchmarks.measure import Row, Settings
 from mechanisms.core.event import Exact
 from mechanisms.core.release import Release
 from mechanisms.core.state import State
@@ -48,12 +48,12 @@ def paper_matches(prior: MarkovPrior, n_steps: int) -> NDArray[np.float64]:
 
 
 def timed(work: Callable[[], object], repeats: int = 1) -> tuple[float, object]:
-    """Shortest of several runs in seconds, and the result."""
+    """Shortest of several runs in seconds of the processor, and the result."""
     best, result = np.inf, None
     for _ in range(repeats):
-        begin = time.perf_counter()
+        begin = time.process_time()
         result = work()
-        best = min(best, time.perf_counter() - begin)
+        best = min(best, time.process_time() - begin)
     return best, result
 
 
@@ -73,27 +73,54 @@ def tightness() -> None:
         print(f"{n_locations:>4} {tolerance:>2} " + " ".join(f"{v:>12.3g}" for v in [*values, max(attacks)]))
 
 
-def speed(is_quick: bool) -> None:
-    """Single bounds, and the match probabilities against the paper's recursion."""
+def rows(settings: Settings) -> list[Row]:
+    """Single bounds, match probabilities beside the paper's recursion, and many targets."""
+    found = [*single_bounds(), *long_chains((40, 4)), *([] if settings.quick else long_chains((168, 16)))]
+    return found if settings.quick else [*found, *many_targets()]
+
+
+def single_bounds() -> list[Row]:
+    """Milliseconds of one bound."""
     prior = chain_prior(100, 0.1)
     sensors = [{int(cell)} for cell in np.random.default_rng(2).integers(0, 100, 10)]
+    limits = {"tight": 5.0, "segment": 100.0}
+    found = []
     for bound in BOUNDS:
         seconds, _ = timed(lambda name=bound: success_upper_bound(prior, sensors, 5, bound=name), repeats=5)  # type: ignore[misc]
-        print(f"T=10 M=100 s=5 {bound:>12}: {1e3 * seconds:8.2f} ms")
-    for n_steps, n_locations, tolerance in ((40, 101, 4), (168, 101, 16))[: 1 if is_quick else 2]:
-        prior = chain_prior(n_locations, 0.1)
-        ours, log_f = timed(lambda p=prior, n=n_steps, s=tolerance: most_matches(p, n, s), repeats=3)  # type: ignore[misc]
-        paper, f = timed(lambda p=prior, n=n_steps: paper_matches(p, n))  # type: ignore[misc]
-        same = np.allclose(np.exp(log_f), np.asarray(f)[::-1][: tolerance + 1], rtol=1e-8, atol=0)  # type: ignore[call-overload]
-        watched = [{int(cell)} for cell in np.random.default_rng(3).integers(0, n_locations, n_steps)]
-        tight, _ = timed(lambda p=prior, w=watched, s=tolerance: success_upper_bound(p, w, s, bound="tight"))  # type: ignore[misc]
-        print(
-            f"T={n_steps} M={n_locations} s={tolerance}: matches {ours:.3f} s, the paper's recursion {paper:.1f} s, "
-            f"{paper / ours:.0f} times faster, equal {same}; tight bound {tight:.3f} s, {paper / tight:.0f} times"
+        took, limit = 1e3 * seconds, limits.get(bound)
+        target = "" if limit is None else f"under {limit:g} ms"
+        what = f"{bound} bound, T = 10, M = 100, s = 5"
+        met = None if limit is None else took < limit
+        found.append(Row(area="reconstruction", what=what, ours=took, unit="ms", target=target, met=met))
+    return found
+
+
+def long_chains(case: tuple[int, int]) -> list[Row]:
+    """Match probabilities and the tight bound of one long chain; ``case``: windows and tolerance."""
+    n_steps, tolerance = case
+    prior, is_long = chain_prior(101, 0.1), n_steps > 100
+    ours, log_f = timed(lambda: most_matches(prior, n_steps, tolerance), repeats=3)
+    paper, f = timed(lambda: paper_matches(prior, n_steps))
+    if not np.allclose(np.exp(log_f), np.asarray(f)[::-1][: tolerance + 1], rtol=1e-8, atol=0):  # type: ignore[call-overload]
+        raise AssertionError("the paper's recursion gives other probabilities")
+    watched = [{int(cell)} for cell in np.random.default_rng(3).integers(0, 101, n_steps)]
+    tight, _ = timed(lambda: success_upper_bound(prior, watched, tolerance, bound="tight"))
+    what, peer = f"T = {n_steps}, M = 101, s = {tolerance}", "the paper's recursion, O(T³M²)"
+    return [
+        Row(
+            area="reconstruction",
+            what=f"{name}, {what}",
+            ours=took,
+            peer=peer,
+            theirs=paper,
+            target="under 1 s and at least 50 times faster" if is_long else "",
+            met=took < 1 and paper >= 50 * took if is_long else None,
         )
+        for name, took in (("match probabilities", ours), ("tight bound", tight))
+    ]
 
 
-def many_targets() -> None:
+def many_targets() -> list[Row]:
     """A window's running figures for 1,000 dense targets, and the mean bound of 10,000 users with few places."""
     rng = np.random.default_rng(4)
     priors = tuple(MarkovPrior(np.full(101, 1 / 101), rng.dirichlet(np.full(101, 0.05), size=101)) for _ in range(1000))
@@ -119,28 +146,29 @@ def many_targets() -> None:
 
     for index in range(1, 12):
         state = step(index, state)
-    print(
-        f"1,000 targets, M=101, T=10, s=2: {timed(lambda: step(12, state), repeats=3)[0]:.2f} s a window, rows included"
-    )
+    window, _ = timed(lambda: step(12, state), repeats=3)
     training = [np.minimum(rng.zipf(1.6, size=27), 101) - 1 for _ in range(10_000)]
-    begin = time.perf_counter()
+    begin = time.process_time()
     watched = [{int(cell)} for cell in rng.integers(0, 100, 5)]
-    bounds = [success_upper_bound(estimate_prior(path, 101), watched, 1, bound="tight") for path in training]
-    print(
-        f"10,000 users with sparse priors, T=5, s=1: mean tight bound {np.mean(bounds):.3f} "
-        f"in {time.perf_counter() - begin:.1f} s, estimation included"
-    )
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="leave out the cases that take more than a few seconds")
-    is_quick = parser.parse_args().quick
-    tightness()
-    speed(is_quick)
-    if not is_quick:
-        many_targets()
+    for path in training:
+        success_upper_bound(estimate_prior(path, 101), watched, 1, bound="tight")
+    taken = time.perf_counter() - begin
+    what = {
+        "running figures of 1,000 targets, M = 101, T = 10, s = 2": (window, "s a window", 1.0),
+        "tight bounds of 10,000 users with sparse priors, estimation included": (taken, "s", 60.0),
+    }
+    return [
+        Row(
+            area="reconstruction",
+            what=name,
+            ours=took,
+            unit=unit,
+            target=f"under {limit:g} {unit}",
+            met=took < limit,
+        )
+        for name, (took, unit, limit) in what.items()
+    ]
 
 
 if __name__ == "__main__":
-    main()
+    tightness()

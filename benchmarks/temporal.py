@@ -1,15 +1,12 @@
 """How fast temporal privacy loss is, against the published sort-based algorithm and a linear program.
 
-    python -m benchmarks.temporal [--large]
-
-Prints one line a measurement: what, seconds, and how many times faster than its peer in the same run.
+python -m benchmarks temporal
 """
 
 from __future__ import annotations
 
-import argparse
 import math
-import resource
+import subprocess
 import time
 from collections.abc import Callable
 
@@ -24,6 +21,7 @@ from accountants.temporal import (
     laplacian_smoothing_matrix,
     temporal_privacy_loss,
 )
+from benchmarks.measure import Row, Settings, process, python
 
 
 def sort_based(matrix: NDArray[np.float64], alpha: float) -> float:
@@ -67,33 +65,60 @@ def matrices(n: int) -> dict[str, NDArray[np.float64]]:
     }
 
 
-def peers() -> None:
+def rows(settings: Settings) -> list[Row]:
+    """Evaluations, set-up, and whole streams."""
+    return [*evaluations(), *set_up(200, 0.2, 200), *([] if settings.quick else set_up(1000, 60, 1000)), *streams()]
+
+
+def evaluations() -> list[Row]:
+    """One evaluation after set-up, beside both peers."""
     matrix = matrices(50)["dirichlet"]
     ours = LeakageFunction(matrix)
-    assert abs(ours(1.0) - sort_based(matrix, 1.0)) < 1e-12
-    building = seconds(lambda: LeakageFunction(matrix))
-    evaluating = seconds(lambda: [ours(1.0) for _ in range(1000)]) / 1000
-    sorting = seconds(lambda: sort_based(matrix, 1.0))
-    solving = seconds(lambda: [linear_program(matrix, 1.0, 0, d) for d in range(1, 11)]) / 10 * 50 * 49
-    print(f"n=50 one evaluation          {evaluating * 1e6:10.2f} us")
-    print(f"     sort-based              {sorting * 1e6:10.0f} us  {sorting / evaluating:12,.0f} times slower")
-    print(f"     HiGHS (from 10 pairs)   {solving * 1e6:10.0f} us  {solving / evaluating:12,.0f} times slower")
-    print(f"     set-up                  {building * 1e6:10.0f} us  {building / sorting:12.2f} sort-based evaluations")
+    if abs(ours(1.0) - sort_based(matrix, 1.0)) > 1e-12:
+        raise AssertionError("the sort-based algorithm gives another value")
+    took = seconds(lambda: [ours(1.0) for _ in range(1000)]) / 1000 * 1e6
+    sorting = seconds(lambda: sort_based(matrix, 1.0)) * 1e6
+    solving = seconds(lambda: [linear_program(matrix, 1.0, 0, d) for d in range(1, 11)]) / 10 * 50 * 49 * 1e6
+    peers = {"the published sort-based algorithm": sorting, "HiGHS, from 10 of the 2,450 pairs of rows": solving}
+    return [
+        Row(
+            area="temporal",
+            what="leakage of a 50 × 50 chain, one evaluation after set-up",
+            ours=took,
+            unit="µs",
+            peer=peer,
+            theirs=theirs,
+            target="under 20 µs",
+            met=took < 20,
+        )
+        for peer, theirs in peers.items()
+    ]
 
 
-def set_up(n: int) -> None:
-    for name, matrix in matrices(n).items():
-        building = seconds(lambda matrix=matrix: LeakageFunction(matrix))  # type: ignore[misc]
-        leakage = LeakageFunction(matrix) if n <= 200 else None
-        vertices = f"{len(leakage.vertices)} vertices" if leakage else ""
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-        print(f"n={n} set-up {name:12s} {building:10.3f} s   peak {peak} MB so far   {vertices}")
+def set_up(n: int, limit: float, megabytes: float) -> list[Row]:
+    """Set-up of large chains; memory is what a process of its own adds to its imports."""
+    found = []
+    for name in matrices(2):
+        code = f"from benchmarks.temporal import *; m = matrices({n})[{name!r}]; "
+        code += "print(seconds(lambda: LeakageFunction(m)))"
+        took = float(subprocess.run(python(code), check=True, capture_output=True, text=True).stdout)
+        memory = process(python(code)).memory - process(python(code.rpartition("print")[0])).memory
+        row = Row(
+            area="temporal",
+            what=f"set-up, n = {n:,}, {name}",
+            ours=took,
+            memory=memory,
+            target=f"under {limit:g} s and {megabytes:g} MB",
+            met=took < limit and memory < megabytes,
+        )
+        found.append(row)
+    return found
 
 
-def streams() -> None:
+def streams() -> list[Row]:
+    """Losses of whole streams."""
     leakage = LeakageFunction(matrices(100)["dirichlet"])
-    took = seconds(lambda: temporal_privacy_loss(np.full(100_000, 0.1), backward=leakage))
-    print(f"n=100 backward, 100,000 releases     {took:8.3f} s")
+    backward = seconds(lambda: temporal_privacy_loss(np.full(100_000, 0.1), backward=leakage))
     moderate = laplacian_smoothing_matrix(2, 0.1)
     running = RunningTemporalLoss(backward=moderate, forward=moderate, largest_epsilon=0.1)
 
@@ -102,19 +127,9 @@ def streams() -> None:
         for _ in range(10_000):
             state, _ = running.step(state, 0.1)
 
-    print(f"running, both sides, 10,000 releases {seconds(follow):8.3f} s")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--large", action="store_true", help="also n = 1,000 (a minute or two)")
-    large = parser.parse_args().large
-    set_up(200)
-    peers()
-    streams()
-    if large:
-        set_up(1000)
-
-
-if __name__ == "__main__":
-    main()
+    both = seconds(follow)
+    what = {"100,000 releases backward, n = 100": (backward, 1), "10,000 releases, forward losses revised": (both, 5)}
+    return [
+        Row(area="temporal", what=name, ours=took, target=f"under {limit} s", met=took < limit)
+        for name, (took, limit) in what.items()
+    ]

@@ -1,16 +1,20 @@
 """Cost of releasing traces: all users of a shard together, beside the same mechanism user by user.
 
-Run ``python benchmarks/traces.py``; every figure is the least of several repeats. Both ways release the same bytes.
+    python -m benchmarks traces [--data FOLDER]
+
+Every figure of a mechanism is the least of several repeats. Both ways release the same bytes.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.measure import Row, Settings, median, penstock, process
 from mechanisms import get
 from mechanisms.core.mechanism import Mechanism
 from mechanisms.core.trace_run import run_traces
@@ -27,27 +31,48 @@ def seconds(call: Callable[[], Any], n_repeats: int = 3) -> float:
     return float(best)
 
 
-def main() -> None:
+def rows(settings: Settings) -> list[Row]:
+    """Mechanisms on the points of a shard, and a whole run over the taxis of T-Drive where they are."""
+    found = [_shard(name) for name in ("landmark_skip", "landmark_uniform", "landmark_adaptive", "w_event_bd")]
+    taxis = settings.data_set("tdrive")
+    return found if taxis is None else [*found, _taxis(settings, taxis)]
+
+
+def _shard(name: str) -> Row:
     rng = np.random.default_rng(1)
     lengths = rng.multinomial(N_POINTS - N_USERS, np.full(N_USERS, 1 / N_USERS)) + 1
     traces = [np.array([39.9, 116.4]) + np.cumsum(rng.normal(0, 0.003, (n, 2)), axis=0) for n in lengths]
     landmarks = [rng.random(n) < 0.3 for n in lengths]
     users = list(range(N_USERS))
+    parameters: dict[str, Any] = {"epsilon": 1.0, "noise": "planar_laplace"}
+    mechanism: Mechanism = get(name)(**parameters | ({"w": 5} if name.startswith("w_event") else {}))
 
-    def alone(mechanism: Mechanism) -> list[Any]:
+    def alone() -> list[Any]:
         some = zip(traces[:N_ALONE], landmarks, users)
         return [run_traces(mechanism, [trace], [mask], users=[user])[0] for trace, mask, user in some]
 
-    print(f"{N_USERS} users, {N_POINTS} points        together   user by user   ratio")
-    for name in ("landmark_skip", "landmark_uniform", "landmark_adaptive", "w_event_bd", "w_event_ba"):
-        parameters: dict[str, Any] = {"epsilon": 1.0, "noise": "planar_laplace"}
-        mechanism: Mechanism = get(name)(**parameters | ({"w": 5} if name.startswith("w_event") else {}))
-        together = run_traces(mechanism, traces, landmarks, users=users)
-        assert all(np.array_equal(a.values, b.values) for a, b in zip(alone(mechanism), together))
-        shard = seconds(lambda m=mechanism: run_traces(m, traces, landmarks, users=users))
-        one = seconds(lambda m=mechanism: alone(m)) * N_USERS / N_ALONE
-        print(f"{name:<32}{shard:8.2f} s {one:12.1f} s {one / shard:7.0f}")
+    together = run_traces(mechanism, traces, landmarks, users=users)
+    if not all(np.array_equal(a.values, b.values) for a, b in zip(alone(), together)):
+        raise AssertionError(f"{name} releases something else user by user")
+    return Row(
+        area="traces",
+        what=f"{name} on {N_POINTS:,} points of {N_USERS:,} users",
+        ours=seconds(lambda: run_traces(mechanism, traces, landmarks, users=users)),
+        peer=f"the same user by user, from {N_ALONE} users",
+        theirs=seconds(alone) * N_USERS / N_ALONE,
+    )
 
 
-if __name__ == "__main__":
-    main()
+def _taxis(settings: Settings, data: Path) -> Row:
+    config = Path(__file__).parent.parent / "configs" / "datasets" / "tdrive.yaml"
+    changed = ("--set", f"source.path={data}", "--out", str(settings.folder / "tdrive"))
+    run = median([process(penstock("run", str(config), *changed, "--quiet")) for _ in range(settings.repeats)])
+    return Row(
+        area="traces",
+        what="landmark_adaptive on one hour of T-Drive, from its files to the report",
+        ours=run.wall,
+        cpu=run.cpu,
+        memory=run.memory,
+        target="under 10 s",
+        met=run.wall < 10,
+    )

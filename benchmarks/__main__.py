@@ -1,0 +1,151 @@
+"""All benchmarks in one table: ``python -m benchmarks [AREA ...]``.
+
+Figures are medians; peers run in turn with us. The table goes to ``docs/performance.md``, the figures beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict
+from importlib import import_module, metadata
+from pathlib import Path
+
+from benchmarks.measure import Row, Settings
+
+AREAS = (
+    "commands",
+    "counting",
+    "windows",
+    "count_mechanisms",
+    "traces",
+    "temporal",
+    "reconstruction",
+    "conditional",
+    "membership",
+)
+PACKAGES = ("apache-beam", "numpy", "scipy", "polars", "pyarrow", "duckdb", "pandas", "pipeline-dp", "scikit-learn")
+PAGE = Path("docs/performance.md")
+INTRODUCTION = """# Performance
+
+Written by `make bench` (`python -m benchmarks`). Times are wall times, medians of {repeats} runs; peers run in turn
+with penstock, so that whatever else the machine does meets both. For whole runs the figure is *net*: `penstock run`
+less `penstock validate` of the same file, and for a peer its program less the import of its library; the whole process
+and the processor time (user and system, net) stand beside it. Memory is the peak of the whole process. A ratio is
+penstock's figure over the peer's: below 1, penstock is faster.
+
+Other engines count distinct users and nothing else. `penstock run` does that too, bounds contributions, runs the
+mechanism, keeps the budget's books, writes true counts and releases as Parquet, and makes the report.
+
+{machine}
+
+{versions}
+"""
+
+
+def main() -> None:
+    """Measure, print as it goes, and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("areas", nargs="*", help=f"what to measure: {', '.join(AREAS)}; default: everything")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the size; writes no table")
+    parser.add_argument("--repeats", type=int, default=3, help="runs that a median is taken of")
+    parser.add_argument(
+        "--data", type=Path, default=os.environ.get("PENSTOCK_DATA"), help="folder of the unpacked real data sets"
+    )
+    options = parser.parse_args()
+    unknown = set(options.areas) - set(AREAS)
+    if unknown:
+        parser.error(f"no such area: {', '.join(sorted(unknown))} (there are {', '.join(AREAS)})")
+    found: list[Row] = []
+    with tempfile.TemporaryDirectory() as folder:
+        data = None if options.data is None else Path(options.data).resolve()
+        settings = Settings(Path(folder), data, options.repeats, options.quick)
+        for area in options.areas or AREAS:
+            measure: Callable[[Settings], list[Row]] = import_module(f"benchmarks.{area}").rows
+            for row in measure(settings):
+                found.append(row)
+                print(_line(row), flush=True)
+    if not options.quick:
+        write(found, options.repeats)
+    missed = [row for row in found if row.met is False]
+    print(f"{len(found)} figures, {len(missed)} targets not met")
+
+
+def write(found: list[Row], repeats: int) -> None:
+    """The table, and its figures as JSON; areas that were not measured now keep the figures of the last time."""
+    figures = PAGE.with_suffix(".json")
+    measured = {row.area for row in found}
+    earlier = json.loads(figures.read_text(encoding="utf-8"))["rows"] if figures.exists() else []
+    kept = [Row(**row) for row in earlier if row["area"] not in measured]
+    rows = sorted([*found, *kept], key=lambda row: AREAS.index(row.area))
+    value = {"machine": machine(), "versions": versions(), "repeats": repeats, "rows": [asdict(row) for row in rows]}
+    figures.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    PAGE.write_text(page(rows, repeats), encoding="utf-8")
+
+
+def page(rows: list[Row], repeats: int) -> str:
+    """The whole page as Markdown."""
+    text = [INTRODUCTION.format(repeats=repeats, machine=machine(), versions=versions())]
+    head = (
+        "| what | penstock | peer | ratio | CPU s: penstock, peer | memory MB | target | met |\n" + "|---" * 8 + "|\n"
+    )
+    for area in dict.fromkeys(row.area for row in rows):
+        lines = "\n".join(_cells(row) for row in rows if row.area == area)
+        text.append(f"## {area.replace('_', ' ').capitalize()}\n\n{head}{lines}\n")
+    return "\n".join(text)
+
+
+def _cells(row: Row) -> str:
+    ours = _figure(row.ours, row.unit) + ("" if row.whole is None else f" (whole {row.whole:.2f} s)")
+    peer = "" if row.theirs is None else f"{_figure(row.theirs, row.unit)}: {row.peer}"
+    cpu = "" if row.cpu is None else f"{row.cpu:.2f}" + ("" if row.their_cpu is None else f", {row.their_cpu:.2f}")
+    memory = "" if row.memory is None else f"{row.memory:.0f}"
+    met = {True: "yes", False: "**no**", None: ""}[row.met]
+    cells = (row.what, ours, peer, _ratio(row), cpu, memory, row.target, met)
+    return "| " + " | ".join(cells) + " |"
+
+
+def _line(row: Row) -> str:
+    peer = "" if row.theirs is None else f"; {row.peer}: {_figure(row.theirs, row.unit)}, ratio {_ratio(row)}"
+    met = {True: "met", False: "NOT met", None: "no target"}[row.met]
+    return f"{row.area}: {row.what}: {_figure(row.ours, row.unit)}{peer}; {row.target} ({met})"
+
+
+def _figure(value: float, unit: str) -> str:
+    return f"{value:.3g} {unit}" if value < 1000 else f"{value:,.0f} {unit}"
+
+
+def _ratio(row: Row) -> str:
+    if row.ratio is None:
+        return ""
+    return f"{row.ratio:.2f}" if row.ratio >= 0.1 else f"1/{1 / row.ratio:,.0f}"
+
+
+def machine() -> str:
+    """Processor, cores and memory."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").splitlines()
+        model = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        model = platform.machine()
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return f"Machine: {model}, {os.cpu_count()} cores, {memory:.0f} GiB of memory, {platform.system()}."
+
+
+def versions() -> str:
+    """What the figures were taken with."""
+    known = []
+    for package in PACKAGES:
+        try:
+            known.append(f"{package} {metadata.version(package)}")
+        except metadata.PackageNotFoundError:
+            continue
+    return f"Versions: Python {platform.python_version()}, {', '.join(known)}."
+
+
+if __name__ == "__main__":
+    main()

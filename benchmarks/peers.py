@@ -1,0 +1,141 @@
+"""Programs of other engines that count distinct users per cell and window."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Engine:
+    """One engine: its name, its module, and a program that counts."""
+
+    name: str
+    module: str
+    code: str
+
+    @property
+    def imports(self) -> str:
+        """A program that only starts."""
+        return f"import {self.module}"
+
+    @property
+    def installed(self) -> bool:
+        """Whether it is there."""
+        return find_spec(self.module) is not None
+
+
+_POLARS = """
+import polars as pl
+frame = {read}
+frame.with_columns(
+    w=(pl.col("t") - {start}) // {step},
+    c=((pl.col("latitude") - 37.74) / (37.82 - 37.74) * {rows}).floor() * {columns}
+      + ((pl.col("longitude") + 122.47) / (-122.37 + 122.47) * {columns}).floor(),
+).filter(
+    pl.col("latitude").is_between(37.74, 37.82), pl.col("longitude").is_between(-122.47, -122.37),
+    pl.col("w").is_between(0, {n_windows} - 1),
+).select("user", "w", "c").unique().group_by("w", "c").len().collect()
+"""
+
+_DUCKDB = '''
+import duckdb
+duckdb.sql("set enable_progress_bar = false")
+duckdb.sql("""
+    select (t - {start}) // {step} w,
+        floor((latitude - 37.74) / (37.82 - 37.74) * {rows}) * {columns}
+            + floor((longitude + 122.47) / (-122.37 + 122.47) * {columns}) c,
+        count(distinct "user") n
+    from ({read}) where latitude between 37.74 and 37.82 and longitude between -122.47 and -122.37
+        and t >= {start} and t < {start} + {n_windows} * {step}
+    group by all
+""").fetchnumpy()
+'''
+
+_PANDAS = """
+import pandas as pd
+frame = {read}
+t = {times}
+inside = frame.latitude.between(37.74, 37.82) & frame.longitude.between(-122.47, -122.37)
+inside &= (t >= {start}) & (t < {start} + {n_windows} * {step})
+frame, t = frame[inside], t[inside]
+row = ((frame.latitude - 37.74) / (37.82 - 37.74) * {rows}).astype("int64")
+column = ((frame.longitude + 122.47) / (-122.37 + 122.47) * {columns}).astype("int64")
+counted = pd.DataFrame({{"user": frame.user, "w": (t - {start}) // {step}, "c": row * {columns} + column}})
+counted.drop_duplicates().groupby(["w", "c"]).size()
+"""
+
+_PIPELINE_DP = """
+import logging
+import apache_beam as beam
+import pipeline_dp
+import pyarrow.parquet as pq
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+
+logging.disable(logging.WARNING)
+table = pq.read_table("{path}", columns=["user", "time", "latitude", "longitude"])
+times = table["time"].cast("int64").to_pylist()
+positions = zip(table["latitude"].to_pylist(), table["longitude"].to_pylist())
+users = table["user"].to_pylist()
+rows = [
+    (user, (t - {start}) // {step} * 1000
+        + int((a - 37.74) / (37.82 - 37.74) * {rows}) * {columns} + int((b + 122.47) / (-122.37 + 122.47) * {columns}))
+    for user, t, (a, b) in zip(users, times, positions)
+]
+accountant = pipeline_dp.NaiveBudgetAccountant(total_epsilon=1, total_delta=1e-6)
+engine = pipeline_dp.DPEngine(accountant, pipeline_dp.BeamBackend())
+parameters = pipeline_dp.AggregateParams(
+    noise_kind=pipeline_dp.NoiseKind.LAPLACE,
+    metrics=[pipeline_dp.Metrics.PRIVACY_ID_COUNT],
+    max_partitions_contributed=2 * {n_windows},
+    max_contributions_per_partition=1,
+)
+extractors = pipeline_dp.DataExtractors(
+    privacy_id_extractor=lambda row: row[0], partition_extractor=lambda row: row[1], value_extractor=lambda row: 0
+)
+with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+    events = pipeline | beam.Create(rows)
+    result = engine.aggregate(events, parameters, extractors)
+    accountant.compute_budgets()
+    result | beam.Map(lambda pair: None)
+"""
+
+
+def polars_city(path: Path, **shape: int) -> Engine:
+    """Polars on a file of the made-up city."""
+    scan = f'pl.scan_csv("{path}").with_columns(t=pl.col("time"))'
+    if path.suffix == ".parquet":
+        scan = f'pl.scan_parquet("{path}").with_columns(t=pl.col("time").dt.epoch("ms"))'
+    return Engine("polars", "polars", _POLARS.format(read=scan, **shape))
+
+
+def polars_cabs(folder: Path, **shape: int) -> Engine:
+    """Polars on the cab files."""
+    scan = (
+        f'pl.scan_csv("{folder}/new_*.txt", separator=" ", has_header=False, include_file_paths="user", '
+        'new_columns=["latitude", "longitude", "occupied", "t"])'
+    )
+    return Engine("polars", "polars", _POLARS.format(read=scan, **shape))
+
+
+def duckdb_city(path: Path, **shape: int) -> Engine:
+    """DuckDB on a file of the made-up city."""
+    query = f"select *, time t from read_csv('{path}')"
+    if path.suffix == ".parquet":
+        query = f"select *, epoch_ms(time) t from read_parquet('{path}')"
+    return Engine("DuckDB", "duckdb", _DUCKDB.format(read=query, **shape))
+
+
+def pandas_city(path: Path, **shape: int) -> Engine:
+    """Pandas on a file of the made-up city."""
+    read, times = f'pd.read_csv("{path}")', "frame.time"
+    if path.suffix == ".parquet":
+        read = f'pd.read_parquet("{path}", columns=["user", "time", "latitude", "longitude"])'
+        times = 'frame.time.astype("datetime64[ms, UTC]").astype("int64")'
+    return Engine("pandas", "pandas", _PANDAS.format(read=read, times=times, **shape))
+
+
+def pipeline_dp(path: Path, **shape: int) -> Engine:
+    """PipelineDP on a Parquet file of the made-up city."""
+    return Engine("PipelineDP", "pipeline_dp", _PIPELINE_DP.format(path=path, **shape))
