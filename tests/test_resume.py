@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -148,6 +149,49 @@ def compare(alone, out: Path) -> None:
 @pytest.mark.parametrize(("stream", "deployment", "n_kills"), [(True, True, 3), (False, True, 2)])
 def test_killed_runs_end_like_others(folder, stream, deployment, n_kills):
     check_killed_often(folder, sections(folder, stream, deployment), n_kills, seed=n_kills)
+
+
+def wait_for_a_checkpoint(process: subprocess.Popen, current: Path) -> None:
+    """Until the process has written one, or has ended."""
+    before = current.stat().st_mtime_ns if current.exists() else 0
+    while process.poll() is None and (not current.exists() or current.stat().st_mtime_ns == before):
+        time.sleep(0.01)
+
+
+def check_killed_by_the_clock(folder: Path, n_kills: int, seed: int) -> None:
+    """Kill a stream under load and those that continue it at random moments; what is kept stays small."""
+    write_events(folder / "events.csv", n=30_000)
+    value = sections(folder, stream=True, deployment=True)
+    value["source"] |= {"speed": "2400x", "checkpoint": "100ms"}  # nine seconds
+    alone = run(configured(value), folder / "alone")
+    (folder / "run.yaml").write_text(json.dumps(value))
+    rng, out = random.Random(seed), folder / "out"
+    command = [sys.executable, "-m", "pipeline.cli", "run", str(folder / "run.yaml"), "--quiet"]
+    kept, kills = [], 0
+    while True:
+        resume = ["--resume"] if (out / "operator" / "run.json").exists() else []
+        process = subprocess.Popen(command + resume, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        if kills < n_kills:
+            wait_for_a_checkpoint(process, out / "operator" / "checkpoint" / "current.json")
+            time.sleep(rng.uniform(0, 2))
+            process.kill()
+        _, errors = process.communicate()
+        kept.append(sum(path.stat().st_size for path in (out / "operator" / "checkpoint").rglob("*") if path.is_file()))
+        if process.returncode == 0:
+            compare(alone, out)
+            if kills == n_kills:
+                break
+            shutil.rmtree(out)
+        else:
+            assert process.returncode == -signal.SIGKILL, errors
+            kills += 1
+    print(f"{kills} kills; at most {max(kept):,} bytes of state were left")
+    assert 0 < max(kept) < 40 * 3 * 10 * 40  # at most 40 people in 3 places and 10 windows, at 40 bytes
+
+
+@pytest.mark.slow
+def test_a_stream_that_is_killed_thirty_times_by_the_clock(folder):
+    check_killed_by_the_clock(folder, n_kills=30, seed=6)
 
 
 @pytest.mark.slow
