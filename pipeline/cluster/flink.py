@@ -25,7 +25,6 @@ DEFAULTS = {
     "flink_version": FLINK,
     "parallelism": "2",
     "environment_type": "LOOPBACK",
-    "environment_cache_millis": "60000",
     "checkpointing_interval": "5000",
     "state_backend": "filesystem",
     "number_of_execution_retries": "1000",

@@ -1,0 +1,186 @@
+"""A real Flink on this machine: a job manager, task managers and a pool of Python workers, each a process to kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from pipeline.cluster.jars import class_path, java
+from pipeline.cluster.job_server import JAVA_OPTIONS
+
+ROOT = Path(__file__).parents[2]
+JOB_MANAGER = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
+TASK_MANAGER = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"
+
+
+class FlinkCluster:
+    """A session cluster; everything it starts ends with the block.
+
+    Parameters
+    ----------
+    folder
+        For its configuration, logs and working files.
+    n_task_managers
+        Processes that work, with two slots each.
+    """
+
+    def __init__(self, folder: Path, n_task_managers: int = 2) -> None:
+        self.folder, self.n_task_managers = folder, n_task_managers
+        self.rpc_port, self.rest_port, self.pool_port = free_port(), free_port(), free_port()
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def __enter__(self) -> Self:
+        self._configure()
+        self.start_job_manager()
+        for number in range(self.n_task_managers):
+            self.start_task_manager(number)
+        self.start_pool()
+        self.wait_for_slots()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for process in self._processes.values():
+            end(process)
+
+    @property
+    def options(self) -> list[str]:
+        """How a run gets here, with Python workers of the pool."""
+        return [
+            f"--flink_master=localhost:{self.rest_port}",
+            "--environment_type=EXTERNAL",
+            f"--environment_config=localhost:{self.pool_port}",
+        ]
+
+    def start_job_manager(self) -> None:
+        """Start (again) the job manager."""
+        self._start_java("job-manager", JOB_MANAGER, "600m")
+
+    def start_task_manager(self, number: int) -> None:
+        """Start (again) one of the task managers."""
+        self._start_java(f"task-manager-{number}", TASK_MANAGER, "900m")
+
+    def start_pool(self) -> None:
+        """Start (again) the pool that starts Python workers when a task manager asks for one."""
+        command = [sys.executable, "-m", "apache_beam.runners.worker.worker_pool_main"]
+        self._start("pool", [*command, "--service_port", str(self.pool_port)])
+
+    def kill(self, name: str) -> None:
+        """Kill one of the processes: no time to say goodbye."""
+        process = self._processes[name]
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def kill_worker(self) -> bool:
+        """Kill a Python worker of the pool; False where there is none."""
+        workers = children(self._processes["pool"].pid)
+        if workers:
+            os.kill(workers[-1], signal.SIGKILL)
+        return bool(workers)
+
+    def wait_for_slots(self, seconds: float = 90) -> None:
+        """Wait until all task managers have reported."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            try:
+                if self.rest("/overview")["taskmanagers"] >= self.n_task_managers:
+                    return
+            except OSError:
+                pass
+            time.sleep(0.3)
+        raise TimeoutError(f"no cluster after {seconds} seconds; see {self.folder}/*.log")
+
+    def rest(self, path: str) -> Any:
+        """What the job manager says about itself."""
+        with urllib.request.urlopen(f"http://localhost:{self.rest_port}{path}", timeout=10) as answer:
+            return json.load(answer)
+
+    def n_checkpoints(self) -> int:
+        """Completed checkpoints of the running jobs."""
+        jobs = [job["id"] for job in self.rest("/jobs")["jobs"] if job["status"] == "RUNNING"]
+        return sum(int(self.rest(f"/jobs/{job}/checkpoints")["counts"]["completed"]) for job in jobs)
+
+    def _configure(self) -> None:
+        settings: dict[str, Any] = {
+            "jobmanager.rpc.address": "localhost",
+            "jobmanager.rpc.port": self.rpc_port,
+            "jobmanager.bind-host": "localhost",
+            "rest.address": "localhost",
+            "rest.bind-address": "localhost",
+            "rest.port": self.rest_port,
+            "taskmanager.host": "localhost",
+            "taskmanager.bind-host": "localhost",
+            "taskmanager.numberOfTaskSlots": 2,
+            "taskmanager.cpu.cores": 1.0,
+            # Flink's start script would work these out.
+            "taskmanager.memory.framework.heap.size": "128m",
+            "taskmanager.memory.framework.off-heap.size": "64m",
+            "taskmanager.memory.jvm-metaspace.size": "256m",
+            "taskmanager.memory.jvm-overhead.min": "64m",
+            "taskmanager.memory.jvm-overhead.max": "64m",
+            "taskmanager.memory.task.heap.size": "384m",
+            "taskmanager.memory.task.off-heap.size": "64m",
+            "taskmanager.memory.managed.size": "64m",
+            "taskmanager.memory.network.min": "48m",
+            "taskmanager.memory.network.max": "48m",
+            "cluster.evenly-spread-out-slots": "true",
+            # A process that is gone is noticed in seconds; one that is slow on a busy machine is not given up.
+            "heartbeat.interval": 1000,
+            "heartbeat.timeout": 15000,
+            "io.tmp.dirs": self.folder / "tmp",
+        }
+        (self.folder / "tmp").mkdir(parents=True)
+        text = "".join(f"{name}: {value}\n" for name, value in settings.items())
+        (self.folder / "flink-conf.yaml").write_text(text)
+
+    def _start_java(self, name: str, main: str, heap: str) -> None:
+        command = [java(), *JAVA_OPTIONS, f"-Xmx{heap}", "-XX:+UseSerialGC", "-cp", class_path(), main]
+        self._start(name, [*command, "--configDir", str(self.folder)])
+
+    def _start(self, name: str, command: list[str]) -> None:
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        environment = os.environ | {"PATH": path, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self._processes[name] = subprocess.Popen(
+                command, cwd=ROOT, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )  # fmt: skip
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a process and everything that it has started."""
+    for worker in children(process.pid):
+        os.kill(worker, signal.SIGKILL)
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def children(parent: int) -> list[int]:
+    """Processes that a process has started, in the order of their numbers."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has ended meanwhile
+        if int(fields[1]) == parent and fields[0] != "Z":
+            found.append(int(stat.parent.name))
+    return sorted(found)
+
+
+def free_port() -> int:
+    """A port that nobody listens at."""
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        return int(probe.getsockname()[1])
