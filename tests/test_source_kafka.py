@@ -276,6 +276,10 @@ def test_time_is_the_earliest_of_the_partitions():
     assert progress.reached == 1000
     progress.read({}, frozenset({0, 1, 2}))
     assert progress.reached == 1000
+    progress.read({}, frozenset({0, 1}), clock=2000)
+    assert progress.reached == 1000
+    progress.read({}, frozenset({0, 1, 2}), clock=2000)
+    assert progress.reached == 2000
 
 
 def test_what_is_late_does_not_depend_on_how_partitions_are_mixed():
@@ -309,14 +313,28 @@ def test_progress_goes_on_from_its_state():
 
 
 def test_a_journal_keeps_what_no_checkpoint_covers(tmp_path):
-    journal = Journal(tmp_path / "journal")
-    entries = [Entry(n, {0: (n, n + 1), 10: (5, 9)}, frozenset({2})) for n in range(5)]
+    journal = Journal(tmp_path, 0)
+    entries = [Entry(n, {0: (n, n + 1), 10: (5, 9)}, frozenset({2}), clock=n) for n in range(5)]
     for entry in entries:
-        journal.append(entry, covered=0)
-    with (tmp_path / "journal").open("a") as file:
+        journal.append(entry, needed=0)
+    with journal.path.open("a") as file:
         file.write('{"number": 5, "ran')
-    assert Journal(tmp_path / "journal").entries(3) == entries[3:]
-    assert Journal(tmp_path / "journal").entries(0) == entries[3:]
+    assert Journal(tmp_path, 3).entries == entries[3:]
+    assert Journal(tmp_path, 3).entries == entries[3:]
+    assert Journal(tmp_path, 2).entries == []
+
+
+def test_a_journal_is_taken_over_and_stays_short(tmp_path):
+    dead = Journal(tmp_path, 0)
+    dead.append(Entry(0, {}, frozenset()), needed=0)
+    alive = Journal(tmp_path, 0)
+    with pytest.raises(FileNotFoundError):
+        dead.append(Entry(1, {0: (1, 2)}, frozenset()), needed=0)
+    ranges = dict.fromkeys(range(1000), (10**12, 10**12 + 1))
+    for number in range(1, 200):
+        alive.append(Entry(number, ranges, frozenset()), needed=number - 3)
+    assert alive.path.stat().st_size < 3 << 20
+    assert [entry.number for entry in Journal(tmp_path, 196).entries] == [196, 197, 198, 199]
 
 
 def test_secrets_are_named_and_never_written(tmp_path, monkeypatch):

@@ -38,7 +38,7 @@ class Consumer:
     def __init__(self, source: Kafka) -> None:
         self.topic = source.topic
         self._kafka = library()
-        self._trouble = ""
+        self._trouble, self._refused = "", False
         self._ended: dict[int, float] = {}
         self._waiting: dict[int, deque[Any]] = {}
         self._assigned: dict[int, int] = {}
@@ -64,11 +64,16 @@ class Consumer:
 
     def partitions(self) -> list[int]:
         """Partitions of the topic."""
-        try:
-            found = self._client.list_topics(self.topic, timeout=PATIENCE).topics[self.topic]
-        except self._kafka.KafkaException as error:
-            reason = self._trouble or error.args[0].str()
-            raise DataError(f"topic {self.topic}: no broker answers ({reason})") from None
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                found = self._client.list_topics(self.topic, timeout=2.0).topics[self.topic]
+                break
+            except self._kafka.KafkaException as error:
+                if self._refused or time.monotonic() > until:
+                    reason = self._trouble or error.args[0].str()
+                    raise DataError(f"topic {self.topic}: no broker answers ({reason})") from None
+                self._client.poll(0)
         if found.error is not None:
             raise DataError(f"topic {self.topic}: {found.error.str()}")
         return sorted(found.partitions)
@@ -163,4 +168,5 @@ class Consumer:
     def _note(self, error: Any) -> None:
         """While brokers are out of reach nobody knows whether a partition is at its end."""
         self._trouble = error.str()
+        self._refused |= error.code() in (self._kafka.KafkaError._AUTHENTICATION, self._kafka.KafkaError._SSL)
         self._ended = dict.fromkeys(self._ended, time.monotonic())

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-#: Bytes after which entries that a checkpoint covers are dropped.
+#: Bytes that a file grows by before entries that are no longer needed are dropped.
 _LONG = 1 << 20
 
 
@@ -24,61 +24,77 @@ class Entry:
         First offset and the one after the last, by partition.
     idle
         Partitions that do not hold time back after the slice.
+    clock
+        Time that is reached by the clock, where all partitions are idle and time goes on; otherwise None.
     """
 
     number: int
     ranges: Mapping[int, tuple[int, int]]
     idle: frozenset[int]
+    clock: int | None = None
 
     def encode(self) -> str:
         """One line."""
         ranges = {str(partition): list(ends) for partition, ends in sorted(self.ranges.items())}
-        return json.dumps({"number": self.number, "ranges": ranges, "idle": sorted(self.idle)}) + "\n"
+        entry = {"number": self.number, "ranges": ranges, "idle": sorted(self.idle), "clock": self.clock}
+        return json.dumps(entry) + "\n"
 
     @classmethod
     def decode(cls, line: str) -> Entry:
         """Inverse of `encode`."""
         entry = json.loads(line)
         ranges = {int(partition): (ends[0], ends[1]) for partition, ends in entry["ranges"].items()}
-        return cls(entry["number"], ranges, frozenset(entry["idle"]))
+        return cls(entry["number"], ranges, frozenset(entry["idle"]), entry["clock"])
 
 
 class Journal:
-    """File of entries, one a line; a torn last line had no effect yet and is cut off.
+    """Entries in a file, one a line; a torn last line had no effect yet and is left out.
+
+    Whoever opens the journal takes it over: what another process, which is thought dead, writes from then on counts
+    for nothing.
 
     Parameters
     ----------
-    path
-        The file, made with its folder.
+    folder
+        Where the file is, made if need be.
+    number
+        First slice to be read again; earlier entries are dropped.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._rewrite(0)
+    def __init__(self, folder: Path, number: int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        files = sorted(folder.glob("journal-*.jsonl"))
+        found = {entry.number: entry for entry in _entries(files[-1])} if files else {}
+        #: Entries from ``number`` on, without a gap.
+        self.entries: list[Entry] = []
+        while number + len(self.entries) in found:
+            self.entries.append(found[number + len(self.entries)])
+        taken = int(files[-1].stem.partition("-")[2]) if files else 0
+        self.path = folder / f"journal-{taken + 1:06d}.jsonl"
+        self._write(self.entries)
+        for file in files:
+            file.unlink(missing_ok=True)
 
-    def entries(self, number: int) -> list[Entry]:
-        """The entries from a slice on; earlier ones are dropped."""
-        return self._rewrite(number)
-
-    def append(self, entry: Entry, covered: int) -> None:
-        """Make an entry durable; ``covered``: number of the first slice that no checkpoint covers."""
-        if self.path.stat().st_size > _LONG:
-            self._rewrite(covered)
+    def append(self, entry: Entry, needed: int) -> None:
+        """Make an entry durable; those before number ``needed`` may be dropped."""
+        if self.path.stat().st_size > self._long:
+            self._write(kept for kept in _entries(self.path) if kept.number >= needed)
         with self.path.open("a", encoding="utf-8") as file:
             file.write(entry.encode())
             file.flush()
             os.fsync(file.fileno())
 
-    def _rewrite(self, number: int) -> list[Entry]:
-        lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True) if self.path.exists() else []
-        kept = [
-            entry for entry in (Entry.decode(line) for line in lines if line.endswith("\n")) if entry.number >= number
-        ]
+    def _write(self, entries: Iterable[Entry]) -> None:
+        lines = [entry.encode() for entry in entries]
         temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
         with temporary.open("w", encoding="utf-8") as file:
-            file.writelines(entry.encode() for entry in kept)
+            file.writelines(lines)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, self.path)
-        return kept
+        self._long = sum(map(len, lines)) + _LONG
+
+
+def _entries(path: Path) -> list[Entry]:
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    return [Entry.decode(line) for line in lines if line.endswith("\n")]

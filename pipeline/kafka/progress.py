@@ -55,7 +55,9 @@ class Progress:
         self.offsets[partition] = offset
         self.times[partition] = NEVER
 
-    def read(self, rows: Mapping[int, tuple[int, Integers]], idle: frozenset[int]) -> list[Integers]:
+    def read(
+        self, rows: Mapping[int, tuple[int, Integers]], idle: frozenset[int], clock: int | None = None
+    ) -> list[Integers]:
         """Move on.
 
         Parameters
@@ -64,6 +66,8 @@ class Progress:
             By partition, in order: the next offset, and the times of the rows before it.
         idle
             Partitions that are idle from now on.
+        clock
+            Time that is reached by the clock, if all are idle.
 
         Returns
         -------
@@ -79,7 +83,8 @@ class Progress:
             self.offsets[partition], self.times[partition] = offset, int(latest[-1])
         self.idle = idle
         active = [time for partition, time in self.times.items() if partition not in idle]
-        self.reached = max(self.reached, min(active) if active else max(self.times.values(), default=NEVER))
+        latest_of_all = max(self.times.values(), default=NEVER)
+        self.reached = max(self.reached, min(active) if active else max(latest_of_all, clock or NEVER))
         return found
 
     def as_state(self) -> State:

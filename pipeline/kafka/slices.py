@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -12,11 +13,13 @@ import numpy as np
 from mechanisms.core.state import State
 from pipeline import checkpoint
 from pipeline.checkpoint import Checkpoints
+from pipeline.ingestion import ingested
 from pipeline.kafka.consumer import Consumer, Messages
 from pipeline.kafka.dead_letters import DeadLetters
 from pipeline.kafka.events import block_of, joined
 from pipeline.kafka.journal import Entry, Journal
 from pipeline.kafka.progress import Progress
+from pipeline.paths import parts_folder
 from pipeline.plan import Plan
 from pipeline.slices import NEVER, Slice
 
@@ -25,30 +28,34 @@ if TYPE_CHECKING:
 
 #: Windows that one partition may be read ahead of another: what is open has to be kept.
 _WINDOWS_AHEAD = 64
+#: Entries of the journal that are kept where nobody says which are needed.
+_KEPT = 100_000
 
 
 def slices(source: Kafka, plan: Plan, folder: Path, start: State, number: int, latest: int) -> Iterator[Slice | None]:
     """See `LiveSource.slices`.
 
     Every slice is written to a journal before it is counted: its offsets, and which partitions were idle. A run that is
-    continued counts the same slices again from its checkpoint on, so that it releases the same.
+    continued counts the same slices again from its checkpoint on, so that it releases the same. The journal lies with
+    the run (not in ``folder``, which may be gone with a worker).
     """
     with closing(Consumer(source)) as consumer, closing(DeadLetters(source)) as letters:
         reader = _Reader(source, plan, consumer, letters, start, latest)
-        journal = Journal(folder / "journal.jsonl")
-        for entry in journal.entries(number):
+        journal = Journal(parts_folder(plan, "spool"), number)
+        for entry in journal.entries:
             yield reader.slice(entry, consumer.take(entry.ranges))
             number = entry.number + 1
         while not reader.finished:
             reader.look_around()
             messages = consumer.poll()
             idle = consumer.idle(source.idle_after) - messages.keys()
-            if not messages and idle == reader.progress.idle:
+            clock = reader.clock(idle)
+            if not messages and idle == reader.progress.idle and clock is None:
                 yield None
                 continue
             ranges = {partition: (own[0].offset(), own[-1].offset() + 1) for partition, own in messages.items()}
-            entry = Entry(number, ranges, idle)
-            journal.append(entry, _covered(plan))
+            entry = Entry(number, ranges, idle, clock)
+            journal.append(entry, _needed(plan, number))
             yield reader.slice(entry, messages)
             number += 1
 
@@ -75,13 +82,21 @@ class _Reader:
         """Whether every window of the run is final."""
         return self.end is not None and self.progress.reached >= self.end
 
+    def clock(self, idle: frozenset[int]) -> int | None:
+        """Where time goes on without events and a window has become final by that, the time; otherwise None."""
+        if not self.source.clock or len(idle) < len(self.progress.times):
+            return None
+        now = int(time.time() * 1000) - self.source.idle_after
+        step = self.plan.calendar.step
+        return now if now // step > self.progress.reached // step else None
+
     def look_around(self) -> None:
         """Read partitions that are new, and hold those that are far ahead of one that has more to be read."""
         self._add(self.consumer.more(), from_start=True)
         times = self.progress.times
-        behind = [time for partition, time in times.items() if time != NEVER and not self.consumer.at_end(partition)]
+        behind = [own for partition, own in times.items() if own != NEVER and not self.consumer.at_end(partition)]
         longest = _WINDOWS_AHEAD * self.plan.calendar.step
-        self.consumer.hold({p for p, time in times.items() if behind and time > min(behind) + longest})
+        self.consumer.hold({p for p, own in times.items() if behind and own > min(behind) + longest})
 
     def slice(self, entry: Entry, messages: Messages) -> Slice:
         """The events of some messages, and what time it was when they arrived."""
@@ -93,10 +108,10 @@ class _Reader:
             blocks.append(block)
             rows[partition] = (entry.ranges[partition][1], block.frame["time"].to_numpy())
         self.letters.send([reject for block in blocks for reject in block.rejects], messages)
-        reached = self.progress.read(rows, entry.idle)
+        reached = self.progress.read(rows, entry.idle, entry.clock)
         return Slice(
             number=entry.number,
-            block=joined(blocks, self.source),
+            block=ingested(joined(blocks, self.source), self.plan),
             before=before,
             after=self.progress.reached,
             end=self.progress.as_state(),
@@ -113,6 +128,7 @@ class _Reader:
             self.consumer.assign(offsets)
 
 
-def _covered(plan: Plan) -> int:
-    """Number of the first slice that no checkpoint covers."""
-    return checkpoint.decode_position(Checkpoints(checkpoint.folder(plan), ()).read("feed"))[1]["number"]
+def _needed(plan: Plan, number: int) -> int:
+    """First slice that may be read again: the one after the checkpoint of a local run; an engine keeps its own."""
+    saved = Checkpoints(checkpoint.folder(plan), ()).read("feed")
+    return checkpoint.decode_position(saved)[1]["number"] if saved else number - _KEPT

@@ -71,6 +71,11 @@ class Kafka(MappedColumns, LiveSource):
     idle_after: int = parameter(
         60_000, kind="duration", above=0, unit="ms", doc="time without an event after which a partition is left out"
     )
+    clock: bool = parameter(
+        False,
+        choices=(True, False),
+        doc="whether time goes on by the clock, less idle_after, while all partitions are idle; for live events",
+    )
     ahead: int = parameter(
         86_400_000,
         kind="duration",

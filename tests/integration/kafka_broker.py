@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 VERSION = "3.9.1"
@@ -159,6 +160,17 @@ class Broker:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+
+
+def wait_for(
+    condition: Callable[[], bool], process: subprocess.Popen[bytes] | None = None, seconds: float = 60
+) -> None:
+    """Wait until something holds, while a process is alive."""
+    until = time.monotonic() + seconds
+    while not condition():
+        assert process is None or process.poll() is None, "the process has ended"
+        assert time.monotonic() < until, "waited in vain"
+        time.sleep(0.05)
 
 
 def main() -> int:
