@@ -31,7 +31,7 @@ def test_every_number_says_where_it_comes_from(experiment, tmp_path: Path):
     made = experiment()
     table = values(run_experiment(made, tmp_path / "out", n_jobs=1).folder)
     assert table.columns == [
-        *("variant", "mechanism[0].epsilon", "seed", "measure", "value", "unit"),
+        *("variant", "mechanism[0].epsilon", "seed", "measure", "value", "unit", "mean", "low", "high"),
         *("configuration", "inputs", "counts", "versions"),
     ]
     assert len(table) == 8 * 5
@@ -55,6 +55,10 @@ def test_the_summary_is_mean_and_interval_over_seeds(experiment, tmp_path: Path)
     assert summary["mean"][0] == pytest.approx(first.mean())
     assert [summary["low"][0], summary["high"][0]] == pytest.approx([first.mean() - half, first.mean() + half])
     assert summary["n"].to_list() == [4] * 4
+    # Every number has its setting's mean and interval beside it.
+    results = values(folder).filter(pl.col("measure") == "mae")
+    for side in ("mean", "low", "high"):
+        assert results[side].to_list() == summary[side].repeat_by(4).explode().to_list()
 
 
 EXPECTED = """

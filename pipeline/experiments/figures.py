@@ -47,7 +47,7 @@ def write_figures(
 def _data(figure: Figure, results: pl.DataFrame, summary: pl.DataFrame) -> pl.DataFrame:
     """What a figure shows: of a box every seed's value, of others means and intervals."""
     if figure.type == "box":
-        return results.filter(pl.col("measure") == figure.y).drop(PROVENANCE)
+        return results.filter(pl.col("measure") == figure.y).drop("mean", "low", "high", *PROVENANCE)
     return wide_summary(summary, figure.measures)
 
 

@@ -209,8 +209,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 def _write(experiment: Experiment, folder: Path, progress: Progress) -> dict[str, Any]:
     """Tables, figures, claims, advice and the manifest of the cells that have ended well."""
     config = experiment.config
-    results = table.write_results(experiment, progress.records, folder)
-    summary = table.write_summary(results, experiment.columns, config.confidence, folder)
+    results, summary = table.write_tables(experiment, progress.records, folder)
     manifest: dict[str, Any] = {
         "name": config.name,
         "question": config.question,

@@ -16,12 +16,33 @@ if TYPE_CHECKING:
     from pipeline.experiments.load import Experiment
 
 
-def write_results(experiment: Experiment, records: Mapping[int, Mapping[str, Any]], folder: Path) -> pl.DataFrame:
-    """Write ``results.parquet``: every measure of every finished cell, in the order of the grid.
+def write_tables(
+    experiment: Experiment, records: Mapping[int, Mapping[str, Any]], folder: Path
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Write ``results.parquet``, ``summary.parquet`` and ``summary.csv``.
 
-    Columns: what varies; ``seed``, ``measure``, ``value``, ``unit``; and for each number ``configuration`` (digest of
-    everything that affects released values), ``inputs`` and ``counts`` (digests) and ``versions``.
+    Returns
+    -------
+    Every measure of every finished cell, in the order of the grid: what varies; ``seed``, ``measure``, ``value``,
+    ``unit``; ``mean``, ``low`` and ``high`` over the seeds of its setting; and for each number ``configuration``
+    (digest of everything that affects released values), ``inputs`` and ``counts`` (digests) and ``versions``. And one
+    row for each setting and measure, with its interval and spread.
     """
+    results = _results(experiment, records)
+    summary = _summary(results, experiment.columns, experiment.config.confidence)
+    setting = (*experiment.columns, "measure")
+    beside = summary.select(*setting, "mean", "low", "high")
+    results = results.join(beside, on=setting, how="left", maintain_order="left", nulls_equal=True)
+    first = (*experiment.columns, "seed", "measure", "value", "unit", "mean", "low", "high")
+    results = results.select(*first, pl.exclude(first))
+    _write(results, folder / "results.parquet")
+    _write(summary, folder / "summary.parquet")
+    with parts.whole(folder / "summary.csv") as temporary:
+        summary.write_csv(temporary)
+    return results, summary
+
+
+def _results(experiment: Experiment, records: Mapping[int, Mapping[str, Any]]) -> pl.DataFrame:
     columns: dict[str, list[Any]] = {name: [] for name in experiment.columns}
     own = ("seed", "measure", "value", "unit", "configuration", "inputs", "counts", "versions")
     columns |= {name: [] for name in own}
@@ -38,13 +59,11 @@ def write_results(experiment: Experiment, records: Mapping[int, Mapping[str, Any
                 columns[name].append(record[name])  # type: ignore[index]
             columns["versions"].append(_versions(record["versions"]))  # type: ignore[index]
     types = {"seed": pl.Int64, "value": pl.Float64}
-    frame = pl.DataFrame({name: _column(name, values, types.get(name)) for name, values in columns.items()})
-    _write(frame, folder / "results.parquet")
-    return frame
+    return pl.DataFrame({name: _column(name, values, types.get(name)) for name, values in columns.items()})
 
 
-def write_summary(results: pl.DataFrame, varied: Sequence[str], confidence: float, folder: Path) -> pl.DataFrame:
-    """Write ``summary.parquet`` and ``summary.csv``: mean and interval over seeds of every setting and measure.
+def _summary(results: pl.DataFrame, varied: Sequence[str], confidence: float) -> pl.DataFrame:
+    """Mean and interval over seeds of every setting and measure.
 
     The interval is Student's; without one (a single seed) ``low`` and ``high`` are null.
     """
@@ -64,11 +83,7 @@ def write_summary(results: pl.DataFrame, varied: Sequence[str], confidence: floa
     }
     figures |= dict.fromkeys(("minimum", "maximum"), pl.Float64)
     texts: dict[str, Any] = dict.fromkeys(("configuration", "inputs", "versions"), pl.String)
-    frame = pl.DataFrame(rows, schema=schema | figures | texts)
-    _write(frame, folder / "summary.parquet")
-    with parts.whole(folder / "summary.csv") as temporary:
-        frame.write_csv(temporary)
-    return frame
+    return pl.DataFrame(rows, schema=schema | figures | texts)
 
 
 def interval(values: Any, confidence: float) -> dict[str, Any]:
