@@ -125,6 +125,12 @@ def test_public_measures_do_not_depend_on_the_data(small_run):
     assert names == {f"penstock_{measure.name}" for measure in MEASURES if measure.public}
 
 
+def test_every_measure_is_explained_with_who_may_see_it():
+    page = (Path(__file__).resolve().parent.parent / "docs" / "deploy.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `penstock_(\w+)(?:\{\w+\})?` \| (\w+ \| \w+) \|", page, re.MULTILINE))
+    assert rows == {m.name: f"{m.kind} | {'everybody' if m.public else 'operator'}" for m in MEASURES}
+
+
 def test_beyond_this_machine_only_public_measures_are_served(small_run):
     small_run(events(100, seed=1))
     with serve_metrics(0) as address:
