@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -36,8 +35,7 @@ class AccountLoop:
         self.name = ACCOUNTANTS.name_of(type(accountant))
         spans = plan.targets.spans[plan.accountants.index(accountant)]
         self.targets = spans[shard] if spans else None
-        facts = replace(plan.accounting_facts(accountant, shard), n_overlaps=plan.calendar.n_hops)
-        self.model, self._state = accountant.start(facts)
+        self.model, self._state = accountant.start(plan.accounting_facts(accountant, shard))
 
     def start(self) -> bytes:
         """State before the first release."""
