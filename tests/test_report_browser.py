@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import shutil
 import time
@@ -318,6 +319,17 @@ def test_axe_finds_no_serious_fault(driver, report, size, theme):
 def test_a_phone_never_scrolls_sideways(driver, report):
     page = Page(driver, report.as_uri(), PHONE)
     assert page.run("return document.documentElement.scrollWidth") <= PHONE[0]
+
+
+def test_long_names_keep_the_maps_apart(driver, tmp_path):
+    folder = run_folder(tmp_path, cells=tuple(f"8828308217fffff of the {i}th district" for i in range(9)))
+    page = Page(driver, write_report(folder).as_uri())
+    sides = page.run(
+        "const right = n => n.getBoundingClientRect().right;"
+        "return [...document.querySelectorAll('[data-map]')].map(n =>"
+        " [n.getBoundingClientRect().left, Math.max(right(n), ...[...n.querySelectorAll('*')].map(right))])"
+    )
+    assert all(right <= left for (_, right), (left, _) in itertools.pairwise(sides))
 
 
 def test_prints_without_controls_and_in_light(driver, report):
