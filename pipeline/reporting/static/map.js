@@ -85,7 +85,8 @@ class CellMap {
     this.cells.forEach((node, i) => node && node.classList.toggle("chosen", i === cell));
     // What is drawn last lies on top, with its whole outline.
     if (cell >= 0 && this.cells[cell]) this.drawing.append(this.cells[cell]);
-    this.now.textContent = cell >= 0 ? `${counts.cells[cell]}: ${short(this.valueOf(cell))}` : this.about.unit;
+    // The value first: a long name may be cut off.
+    this.now.textContent = cell >= 0 ? `${short(this.valueOf(cell))} in ${counts.cells[cell]}` : this.about.unit;
   }
 
   scale() {
