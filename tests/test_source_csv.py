@@ -333,13 +333,14 @@ LINE = st.one_of(
 
 
 @settings(max_examples=150, deadline=None)
-@given(lines=st.lists(LINE, max_size=30), repeats=st.sampled_from([1, 1, 400]))
+@given(lines=st.lists(LINE, max_size=30), repeats=st.sampled_from([1, 1, 100]))
 def test_rows_do_not_depend_on_block_rows(
     tmp_path_factory: pytest.TempPathFactory, lines: list[str], repeats: int
 ) -> None:
     path = write(tmp_path_factory.mktemp("p") / "a.csv", HEADER + ("\n".join(lines) + "\n") * repeats)
     outcomes = []
-    for block_rows in (1_000_000, 7, 1000):
+    # Blocks of a few rows, and those that hold many of the lines: few enough that each block's own cost stays small.
+    for block_rows in (1_000_000, 7 if repeats == 1 else 97, 1000):
         blocks = read(Csv(path=path, block_rows=block_rows))
         assert all(block.frame.height + len(block.rejects) == block.n_rows <= 1.5 * block_rows for block in blocks)
         outcomes.append(([r for b in blocks for r in b.frame.rows()], [r for b in blocks for r in b.rejects]))
