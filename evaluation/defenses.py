@@ -13,11 +13,13 @@ from evaluation.attacks.user_space import checked_binary
 from mechanisms.core.chain import Chain
 from mechanisms.core.errors import ParameterError
 from mechanisms.core.facts import Facts
+from mechanisms.core.generalization import Generalization
 from mechanisms.core.mechanism import Mechanism
 from mechanisms.core.noise import NoiseKey, keyed_hash
 from mechanisms.core.run import run_mechanism
 from mechanisms.core.window import Window
 from mechanisms.raw import Raw
+from mechanisms.sampling import Sampling
 
 #: Counts that pass through a mechanism at one time; its state and its releases are a few times as large.
 COUNTS_AT_ONCE = 2_000_000
@@ -31,6 +33,7 @@ def mechanism_defense(
     facts: Facts | None = None,
     windows: Sequence[Window] | None = None,
     groups: NDArray[np.int64] | None = None,
+    resample: bool = False,
     counts_at_once: int = COUNTS_AT_ONCE,
 ) -> Release | None:
     """What a mechanism does to counts, as a `defense` of `evaluation.membership.MembershipGame`.
@@ -46,6 +49,9 @@ def mechanism_defense(
         Public facts of each window; None: those of `facts`. Every sample is a run of its own over these windows.
     groups (n_cells,)
         Coarse cell of every cell, where a step generalizes space.
+    resample
+        Whether `sampling` of memberships is drawn anew for every sample, by thinning its counts: the adversary knows
+        its rate, but not which memberships are kept. False: the memberships were sampled before.
     counts_at_once
         Bound on the counts, hence on memory: about 8·counts_at_once bytes for each array of a mechanism's state.
 
@@ -73,11 +79,17 @@ def mechanism_defense(
         chain = Chain.of(steps, groups)
         arranged = chain.reader if chain.simple else chain
     # Sampling and copies of coarse counts leave counts as they are; equal shares do not.
-    if isinstance(arranged, Raw) or (isinstance(arranged, Chain) and _copies(arranged)):
+    unchanged = isinstance(arranged, Raw) or (isinstance(arranged, Chain) and _copies(arranged))
+    rate = _rate(steps) if resample else 1.0
+    if unchanged and rate == 1:
         return None
 
     def defense(counts: NDArray[Any], seed: int) -> NDArray[np.float64]:
         n_replicas, n_windows, n_cells = counts.shape
+        if rate < 1:
+            counts = np.random.default_rng([seed, 1]).binomial(counts, rate)
+        if unchanged:
+            return counts.astype(np.float64)
         at_once = max(1, counts_at_once // (n_windows * n_cells))
         begins = range(0, n_replicas, at_once)
         released = np.empty(counts.shape)
@@ -88,6 +100,15 @@ def mechanism_defense(
         return released
 
     return defense
+
+
+def _rate(steps: Sequence[Mechanism]) -> float:
+    """With which probability a membership is counted: one draw each is a binomial one for a whole count."""
+    samplings = [step for step in steps if isinstance(step, Sampling)]
+    coarse = [step for step in steps if isinstance(step, Generalization)]
+    if samplings and (coarse or samplings[0].unit != "membership"):
+        raise ParameterError("resample", True, "used where single memberships are sampled and none is generalized")
+    return samplings[0].rate if samplings else 1.0
 
 
 def _copies(chain: Chain) -> bool:

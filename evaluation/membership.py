@@ -47,6 +47,7 @@ def membership_auc(
     prior: str = "subset",
     group_size: int,
     known: Known = None,
+    challenges: str = "known",
     groups: int | None = None,
     observation: Period,
     inference: Period,
@@ -64,7 +65,7 @@ def membership_auc(
         Whether a user was in a cell during a window.
     target
         Index of the user under attack.
-    prior, group_size, known, groups, observation, inference, n_samples, n_components, seed
+    prior, group_size, known, challenges, groups, observation, inference, n_samples, n_components, seed
         The game, as in `MembershipGame`.
     defense
         Callable of (counts (replicas, n_windows, n_cells), seed) returning released values of the same shape; the
@@ -101,6 +102,7 @@ def membership_auc(
         prior=prior,
         group_size=group_size,
         known=known,
+        challenges=challenges,
         groups=groups,
         observation=observation,
         inference=inference,

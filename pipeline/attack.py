@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from evaluation.attacks.challenge import AttackResult
 from evaluation.attacks.game import ATTACKS, MembershipGame
-from evaluation.attacks.priors import PRIORS
+from evaluation.attacks.priors import CHALLENGES, PRIORS
 from evaluation.attacks.released import Defense
 from evaluation.attacks.targets import MOBILITY_GROUPS, mobility_groups, sample_targets
 from evaluation.defenses import mechanism_defense
@@ -45,6 +45,11 @@ class Game(Checked):
     prior: str = parameter("subset", doc="what the adversary knows", choices=PRIORS)
     attack: str = parameter("pca", doc="how she decides", choices=ATTACKS)
     known: float = parameter(0.2, doc="prior subset: share of the people whom she knows", above=0, at_most=1)
+    challenges: str = parameter(
+        "known",
+        doc="prior subset: whom challenges count beside the target, those she knows or others",
+        choices=CHALLENGES,
+    )
     group_size: int | None = parameter(
         None, doc="people in an aggregate; unset: half of those whom she can draw from, at most 100", at_least=1
     )
@@ -173,8 +178,11 @@ def _plan(config: RunConfig) -> Plan:
 def _group_size(game: Game, presence: Presence) -> int:
     if game.group_size is not None:
         return game.group_size
-    n_users = len(presence.users)
-    return max(1, min(100, (round(game.known * n_users) if game.prior == "subset" else n_users) // 2))
+    n_users = n_pool = len(presence.users)
+    if game.prior == "subset":
+        n_known = round(game.known * n_users)
+        n_pool = min(n_known, n_users - n_known) if game.challenges == "others" else n_known
+    return max(1, min(100, n_pool // 2))
 
 
 def _targets(presence: Presence, mobility: NDArray[np.intp], game: Game, seed: int) -> list[int]:
@@ -192,6 +200,7 @@ def _attacks(
         prior=game.prior,
         group_size=_group_size(game, presence),
         known=game.known,
+        challenges=game.challenges,
         observation=observation,
         inference=inference,
         n_samples=game.samples,

@@ -228,3 +228,12 @@ def test_the_command_prints_a_table_or_json(tmp_path, capsys):
     assert as_text(found).splitlines()[-1].startswith("everybody")
     assert main([*words, "--prior", "all"]) == 2
     assert "different_groups" in capsys.readouterr().err
+
+
+def test_challenges_of_others(tmp_path):
+    game = Game(targets=3, samples=80, known=0.6, challenges="others")
+    outcome = attack(configuration(), game, folder=tmp_path)
+    assert outcome.summary["game"]["group_size"] == 12  # half of the 24 whom she does not know
+    assert outcome.summary["game"]["challenges"] == "others"
+    played = attack(configuration(), Game(targets=3, samples=80, known=0.6), folder=tmp_path)
+    assert played.n_resumed == 0  # another game

@@ -12,7 +12,7 @@ from threadpoolctl import ThreadpoolController
 
 from evaluation.attacks.challenge import AttackResult, challenge, standardize_in_place
 from evaluation.attacks.periods import Period, game_blocks
-from evaluation.attacks.priors import PRIORS, Known, Samples, known_users, past_samples, subset_samples
+from evaluation.attacks.priors import CHALLENGES, PRIORS, Known, Samples, known_users, past_samples, subset_samples
 from evaluation.attacks.released import Defense, flat, released_features
 from evaluation.attacks.statistics_attack import cell_statistics
 from evaluation.attacks.user_space import UserSpace, checked_binary
@@ -37,6 +37,9 @@ class MembershipGame:
         Users in a group.
     known
         Prior ``subset``: fraction (float) or number (int) of users, their indices, or None for everybody.
+    challenges
+        Prior ``subset``: what groups she is challenged with. ``known``: further groups of the users whom she knows.
+        ``others``: groups of her target and users whom she does not know, which is harder.
     groups
         Past priors: number of known groups; None: as many as `n_samples` allows.
     observation, inference
@@ -79,6 +82,7 @@ class MembershipGame:
         prior: str = "subset",
         group_size: int,
         known: Known = None,
+        challenges: str = "known",
         groups: int | None = None,
         observation: Period,
         inference: Period,
@@ -89,6 +93,8 @@ class MembershipGame:
     ) -> None:
         if prior not in PRIORS:
             raise ParameterError("prior", prior, "one of " + ", ".join(PRIORS))
+        if challenges not in CHALLENGES or (challenges != "known" and prior != "subset"):
+            raise ParameterError("challenges", challenges, "known, or with the prior subset others")
         if n_components < 1:
             raise ParameterError("n_components", n_components, "at least 1")
         if seed < 0:
@@ -100,6 +106,7 @@ class MembershipGame:
         if prior != "subset" and groups < 2:
             raise ParameterError("groups", groups, "at least 2, so that one is with and one without the target")
         self.prior, self.group_size, self.known, self.groups = prior, group_size, known, groups
+        self.challenges = challenges
         self.n_samples, self.n_components = n_samples, n_components
         self.standardize, self.seed = standardize, seed
         self.space = UserSpace(presence, blocks)
@@ -113,7 +120,8 @@ class MembershipGame:
         if self.prior == "subset":
             users = known_users(self.known, target, n_users, rng)
             sizes = {"group_size": self.group_size, "n_samples": self.n_samples, "n_blocks": n_blocks}
-            return subset_samples(users, target, **sizes, rng=rng)
+            others = np.setdiff1d(np.arange(n_users), users) if self.challenges == "others" else None
+            return subset_samples(users, target, **sizes, rng=rng, others=others)
         sizes = {"group_size": self.group_size, "n_groups": self.groups, "n_blocks": n_blocks}
         return past_samples(n_users, target, **sizes, same=self.prior == "same_groups", rng=rng)
 

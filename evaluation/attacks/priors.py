@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from mechanisms.core.errors import ParameterError
 
 PRIORS = ("subset", "same_groups", "different_groups")
+CHALLENGES = ("known", "others")
 TRAINING_SHARE = 0.8
 
 Known = float | int | NDArray[Any] | list[int] | None
@@ -111,12 +112,20 @@ def draw_groups(
 
 
 def subset_samples(
-    users: NDArray[np.intp], target: int, *, group_size: int, n_samples: int, n_blocks: int, rng: np.random.Generator
+    users: NDArray[np.intp],
+    target: int,
+    *,
+    group_size: int,
+    n_samples: int,
+    n_blocks: int,
+    rng: np.random.Generator,
+    others: NDArray[np.intp] | None = None,
 ) -> Samples:
     """Prior 1, subset of locations: groups of known users, four fifths of them for training.
 
     With one block of windows (equal periods) all samples are counted over it; otherwise training samples take turns
-    over the earlier blocks and challenges are counted over the last one.
+    over the earlier blocks and challenges are counted over the last one. Challenges are groups of the known users too,
+    or of the target and ``others``, whom the adversary does not know.
 
     Examples
     --------
@@ -124,13 +133,24 @@ def subset_samples(
     >>> samples = subset_samples(np.arange(9), 4, group_size=3, n_samples=10, n_blocks=1, rng=rng)
     >>> samples.n_train, samples.labels[samples.n_train :]
     (8, array([ True, False]))
+    >>> others = np.arange(9, 15)
+    >>> samples = subset_samples(np.arange(9), 4, group_size=3, n_samples=10, n_blocks=1, rng=rng, others=others)
+    >>> samples.users.size, np.flatnonzero(samples.members[8:].any(axis=0)).min()
+    (15, np.int64(4))
     """
     labels = np.arange(n_samples) % 2 == 0
     n_train = _n_train(n_samples)
-    members = draw_groups(users.size, int(np.searchsorted(users, target)), group_size, labels, rng)
     blocks = (np.arange(n_samples) // 2) % max(n_blocks - 1, 1)
     blocks[n_train:] = n_blocks - 1
-    return Samples(users, members, blocks, labels, n_train)
+    if others is None:
+        members = draw_groups(users.size, int(np.searchsorted(users, target)), group_size, labels, rng)
+        return Samples(users, members, blocks, labels, n_train)
+    everybody = np.union1d(users, others)
+    members = np.zeros((n_samples, everybody.size), dtype=bool)
+    for rows, pool in ((slice(n_train), users), (slice(n_train, None), np.union1d(others, [target]))):
+        drawn = draw_groups(pool.size, int(np.searchsorted(pool, target)), group_size, labels[rows], rng)
+        members[rows, np.searchsorted(everybody, pool)] = drawn
+    return Samples(everybody, members, blocks, labels, n_train)
 
 
 def past_samples(

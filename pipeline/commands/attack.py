@@ -20,6 +20,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--prior", help="subset (default), same_groups or different_groups")
     add("--attack", help="pca (default) or statistics")
     add("--known", type=float, metavar="SHARE", help="people whom the adversary knows (0.2)")
+    add("--challenges", help="groups of people whom she knows (known, default) or does not know (others)")
     add("--group-size", type=int, metavar="N", help="people in an aggregate (half of the known, ≤ 100)")
     add("--observation", type=int, metavar="N", help="windows that the adversary trains on")
     add("--inference", type=int, metavar="N", help="windows of a challenge (168, or what fits)")

@@ -1,0 +1,91 @@
+"""The figures of `evaluation.membership_figures` as SVG; needs matplotlib (the extra ``plot``)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+
+def draw(tables: dict[str, pl.DataFrame], folder: Path) -> list[Path]:
+    """Draw every table that is a figure."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    drawings = {
+        "gain": _gains,
+        "trade_off": _trade_offs,
+        "comparison": _deciles,
+        "past_comparison": _deciles,
+        "activity": _activity,
+        "loadings": _loadings,
+        "past_loadings": _loadings,
+    }
+    drawn = []
+    for name in tables.keys() & drawings.keys():
+        figure = drawings[name](plt, tables[name])
+        figure.tight_layout()
+        drawn.append(folder / f"membership_{name}.svg")
+        figure.savefig(drawn[-1])
+        plt.close(figure)
+    return drawn
+
+
+def _gains(plt: Any, table: pl.DataFrame) -> Any:
+    figure, axis = plt.subplots(figsize=(8, 0.28 * len(table) + 1))
+    place = list(range(len(table)))[::-1]
+    axis.barh(place, table["q75"] - table["q25"], left=table["q25"], height=0.6, alpha=0.4, label="middle half")
+    axis.plot(table["mean"], place, "o", markersize=4, label="mean")
+    axis.set(yticks=place, yticklabels=table["defense"].to_list(), xlim=(-0.02, 1.02), xlabel="privacy gain")
+    axis.legend(fontsize="small", loc="lower right")
+    return figure
+
+
+def _trade_offs(plt: Any, table: pl.DataFrame) -> Any:
+    metrics = table["metric"].unique(maintain_order=True).to_list()
+    figure, axes = plt.subplots(-(-len(metrics) // 2), 2, figsize=(10, 3.4 * -(-len(metrics) // 2)), squeeze=False)
+    for axis, metric in zip(axes.ravel(), metrics):
+        panel = table.filter(pl.col("metric") == metric)
+        for (family,), part in panel.group_by("family", maintain_order=True):
+            axis.plot(part["utility_loss"], part["privacy_gain"], "o", markersize=4, label=family)
+        axis.set(xlabel=f"loss of utility: {metric}", ylabel="privacy gain", ylim=(-0.02, 1.02))
+        if metric.startswith("mre"):
+            axis.set_xscale("symlog", linthresh=1e-3)
+    for axis in axes.ravel()[len(metrics) :]:
+        axis.axis("off")
+    axes[0, 1].legend(fontsize="x-small", loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return figure
+
+
+def _deciles(plt: Any, table: pl.DataFrame) -> Any:
+    figure, axis = plt.subplots(figsize=(6, 3.4))
+    for row in table.iter_rows(named=True):
+        areas = [row[f"q{10 * i}"] for i in range(11)]
+        axis.step(areas, [i / 10 for i in range(11)], where="post", marker="o", markersize=3, label=row["attack"])
+    axis.set(xlabel="area under the curve", ylabel="share of the targets", xlim=(0.45, 1.01))
+    axis.legend(fontsize="small")
+    return figure
+
+
+def _activity(plt: Any, table: pl.DataFrame) -> Any:
+    figure, axis = plt.subplots(figsize=(8, 3))
+    for name in ("most", "least"):
+        axis.plot(table["hour"], table[name], label=f"{name} exposed tenth")
+    axis.set(xlabel="hour of the week (UTC)", ylabel="relative activity")
+    axis.legend(fontsize="small")
+    return figure
+
+
+def _loadings(plt: Any, table: pl.DataFrame) -> Any:
+    groups = table["targets"].unique(maintain_order=True).to_list()
+    figure, axes = plt.subplots(1, len(groups), figsize=(3.6 * len(groups), 3.4), squeeze=False)
+    for axis, name in zip(axes[0], groups):
+        panel = table.filter(pl.col("targets") == name).sort("cells", "windows")
+        size = int(panel["cells"].max())  # type: ignore[arg-type]  # integers of one's own
+        image = panel["loading"].to_numpy().reshape(size, -1)
+        axis.imshow(image, origin="lower", cmap="Reds", vmin=0, vmax=1, extent=(0.5, 10.5, 0.5, 10.5), aspect="auto")
+        axis.set(title=name, xlabel="hours by popularity (tenths)", ylabel="cells by popularity (tenths)")
+    return figure

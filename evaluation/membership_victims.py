@@ -1,0 +1,153 @@
+"""Who is exposed by the attack on the taxi data, and by what: figures 1(b), 3, 4(b), 5(b) and tables 2 and 3 of
+Pyrgelis, Troncoso and De Cristofaro (2020)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from evaluation.attacks.features import mobility_features
+from evaluation.attacks.game import MembershipGame
+from evaluation.attacks.importance import feature_importance
+from evaluation.attacks.loadings import component_loadings, sort_by_popularity
+from evaluation.attacks.targets import activity_profile, extreme_targets
+from evaluation.membership_defenses import WEEK
+
+Binary = NDArray[np.bool_]
+Targets = NDArray[np.intp]
+
+#: Tables 2 and 3: importance in a random forest, and coefficients of a regression (negative: more exposed).
+PAPER = {
+    "events": (0.17, -0.36),
+    "unique_cells": (0.01, 1.29),
+    "active_windows": (0.23, 0.05),
+    "cells_per_window": (0.30, -0.33),
+    "active_windows_weekday": (0.01, 0.28),
+    "active_windows_weekend": (0.01, -0.46),
+    "events_weekday": (0.07, -0.38),
+    "events_weekend": (0.03, -0.17),
+    "spatial_entropy": (0.03, -0.18),
+    "temporal_entropy": (0.01, -0.06),
+    "unicity": (0.17, -0.68),
+}
+#: The game of section 3.2 for the taxi data.
+SUBSET: Mapping[str, Any] = {
+    "group_size": 100,
+    "known": 0.2,
+    "challenges": "others",
+    "observation": WEEK,
+    "inference": WEEK,
+    "n_samples": 2000,
+    "n_components": 600,
+}
+#: The games of section 3.3; the prior is added.
+PAST: Mapping[str, Any] = {
+    "group_size": 500,
+    "groups": 800,
+    "observation": (0, 2 * WEEK),
+    "inference": (2 * WEEK, 3 * WEEK),
+    "n_samples": 2400,
+    "n_components": 600,
+}
+TOP_COMPONENTS = 5
+N_BANDS = 10
+
+
+def attack_areas(game: MembershipGame, targets: Targets, attack: str = "pca") -> NDArray[np.float64]:
+    """Area under the curve for every target, in their order."""
+    return np.array([game.attack(int(target), attack=attack).auc for target in targets])
+
+
+def comparison_table(areas: Mapping[str, NDArray[np.float64]]) -> pl.DataFrame:
+    """Figure 1(b): mean and deciles of the areas of each attack.
+
+    Examples
+    --------
+    >>> comparison_table({"pca": np.array([0.5, 1.0])}).row(0)
+    ('pca', 2, 0.75, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
+    """
+    rows = []
+    for attack, found in areas.items():
+        deciles = {f"q{10 * i}": float(q) for i, q in enumerate(np.quantile(found, np.arange(11) / 10).round(6))}
+        rows.append({"attack": attack, "n_targets": found.size, "mean": float(found.mean())} | deciles)
+    return pl.DataFrame(rows)
+
+
+def loadings_table(game: MembershipGame, binary: Binary, groups: Mapping[str, Targets]) -> pl.DataFrame:
+    """Figures 3 and 5(b): loadings of the five most important components, sorted by popularity.
+
+    Parameters
+    ----------
+    game
+        Attacked undefended.
+    binary (n_users, n_cells, n_windows)
+        Presence over the windows of one block, for the popularity.
+    groups
+        Targets by the name of their group.
+
+    Returns
+    -------
+    ``targets``, ``cells`` and ``windows`` (tenths by popularity, 1 the least popular) and ``loading``: the mean within,
+    relative to the largest of the group.
+    """
+    kept: dict[int, NDArray[np.float64]] = {}
+    rows = []
+    for name, targets in groups.items():
+        for target in map(int, targets):
+            if target not in kept:
+                kept[target] = component_loadings(game, target, TOP_COMPONENTS)
+        total = np.sum([kept[int(target)] for target in targets], axis=0)
+        ordered, _, _ = sort_by_popularity(total, binary)
+        bands = [np.array_split(np.arange(size), N_BANDS) for size in ordered.shape]
+        means = np.array([[ordered[np.ix_(cells, windows)].mean() for windows in bands[1]] for cells in bands[0]])
+        for (i, j), value in np.ndenumerate(means / means.max()):
+            rows.append({"targets": name, "cells": i + 1, "windows": j + 1, "loading": float(value)})
+    return pl.DataFrame(rows)
+
+
+def activity_table(binary: Binary, most: Targets, least: Targets) -> pl.DataFrame:
+    """Figure 4(b): when the most and the least exposed tenth are seen, relative to their busiest hour.
+
+    Examples
+    --------
+    >>> binary = np.array([[[1, 0]], [[1, 1]]], dtype=bool)
+    >>> activity_table(binary, np.array([1]), np.array([0])).rows()
+    [(0, 1.0, 1.0), (1, 1.0, 0.0)]
+    """
+    profiles = {"most": activity_profile(binary, most), "least": activity_profile(binary, least)}
+    return pl.DataFrame({"hour": np.arange(binary.shape[2])} | profiles)
+
+
+def importance_table(binary: Binary, most: Targets, least: Targets, method: str) -> pl.DataFrame:
+    """Table 2 (``random_forest``) or 3 (``logistic_regression``): what tells the most from the least exposed.
+
+    Returns
+    -------
+    ``feature``, ``weight``, the ``paper``'s, and the feature's mean among the ``most`` and the ``least`` exposed.
+    """
+    weekend = np.arange(binary.shape[2]) // 24 % 7 >= 5
+    features = mobility_features(binary, weekend)
+    weights = feature_importance(features, most, least, method=method)
+    column = 0 if method == "random_forest" else 1
+    return pl.DataFrame(
+        [
+            {
+                "feature": name,
+                "weight": weight,
+                "paper": PAPER[name][column],
+                "most": float(features[name][most].mean()),
+                "least": float(features[name][least].mean()),
+            }
+            for name, weight in weights.items()
+        ]
+    )
+
+
+def extremes(targets: Targets, areas: NDArray[np.float64]) -> tuple[Targets, Targets]:
+    """The most and the least exposed tenth of the targets."""
+    most, least = extreme_targets(areas)
+    return targets[most], targets[least]
