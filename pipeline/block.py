@@ -45,9 +45,9 @@ class EventBlock:
     Parameters
     ----------
     frame
-        Columns ``time`` (Int64, milliseconds since 1970 UTC), ``user`` (Int64 or String; Binary digests once a
-        deployment has taken it in) and either ``latitude``,
-        ``longitude`` (Float64, degrees, finite and in range) or ``place`` (String), or both. No nulls.
+        Columns ``time`` (Int64, milliseconds since 1970 UTC), ``user`` (Int64 or String) and either ``latitude``,
+        ``longitude`` (Float64, degrees, finite and in range) or ``place`` (String), or both. No nulls. In a deployment
+        `pipeline.ingestion` puts Binary digests in place of users, and ``cell`` in place of positions.
     n_rows
         Rows read from the input, those rejected included: ``n_rows == frame.height + len(rejects)``.
     rejects

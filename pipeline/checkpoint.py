@@ -15,6 +15,7 @@ from mechanisms.core.errors import ConfigError
 from mechanisms.core.state import State, StateFormat
 from pipeline import parts
 from pipeline.configuration.run import resolved
+from pipeline.key_epochs import why_not_the_same_key
 from pipeline.plan import Plan
 from pipeline.slices import NEVER
 
@@ -80,16 +81,19 @@ def folder(plan: Plan) -> Path:
 
 
 def run_digest(plan: Plan) -> str:
-    """SHA-256 over everything that a run's files depend on: two runs with the same one can continue each other."""
+    """SHA-256 over all of a configuration that a run's files depend on: two runs with the same one continue each other.
+
+    The key is not in it: a continued run may have a key with more epochs.
+    """
     config: dict[str, Any] = resolved(plan.config, secrets=True)
     config.pop("output")
-    config["key"] = plan.key.fingerprint
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
 
 
 def begin(plan: Plan) -> None:
     """Note in the folder which run it is."""
-    parts.write_json(plan.folder / "operator" / "run.json", {"run": run_digest(plan)})
+    mark = {"run": run_digest(plan), "key": list(plan.key.fingerprints)}
+    parts.write_json(plan.folder / "operator" / "run.json", mark)
 
 
 def check_same(plan: Plan) -> None:
@@ -97,10 +101,15 @@ def check_same(plan: Plan) -> None:
     path = plan.folder / "operator" / "run.json"
     if not path.exists():
         raise ConfigError((f"--resume: {plan.folder} holds no run to continue; leave --resume out to start one",))
-    if json.loads(path.read_text(encoding="utf-8"))["run"] != run_digest(plan):
+    found = json.loads(path.read_text(encoding="utf-8"))
+    if found["run"] != run_digest(plan):
         raise ConfigError(
             (f"--resume: the run in {plan.folder} has another configuration; continue it with the one it began with",)
         )
+    if reason := why_not_the_same_key(plan, found["key"]):
+        raise ConfigError((f"--resume: the run in {plan.folder} {reason}",))
+    if list(plan.key.fingerprints) != found["key"]:
+        begin(plan)
 
 
 def encode_position(position: State, **numbers: int) -> State:

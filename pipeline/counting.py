@@ -15,6 +15,7 @@ from pipeline.block import EventBlock
 from pipeline.bounding import bound
 from pipeline.event_steps import released_counts
 from pipeline.identity import user_codes
+from pipeline.ingestion import cells_of
 from pipeline.membership import Memberships, distinct, merge
 from pipeline.packed import crowded, decode_keys, distinct_keys, encode_keys, general
 from pipeline.packing import starts_of
@@ -82,7 +83,7 @@ def count_block(
     of them are closed.
     """
     window = plan.calendar.index(block.frame["time"].to_numpy())
-    cell = np.asarray(plan.space.place(block.frame), np.int64)
+    cell = cells_of(block.frame, plan)
     timely = window > 0
     inside = timely & (cell >= 0)
     used = inside if closed is None else inside & (window > closed)

@@ -5,14 +5,21 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
 from pipeline.block import EventBlock, Reject
 from pipeline.identity import with_digests
 from pipeline.plan import Plan
 from pipeline.sealing import seal
 
+#: Stands in place of coordinates and places once a deployment has taken events in; −1 outside the area.
+CELL = "cell"
+
 
 def ingested(block: EventBlock, plan: Plan) -> EventBlock:
-    """The block as it may travel on: in a deployment without user ids and without the rows that were rejected.
+    """The block as it may travel on: in a deployment without user ids, positions, and rows that were rejected.
 
     Parameters
     ----------
@@ -28,7 +35,17 @@ def ingested(block: EventBlock, plan: Plan) -> EventBlock:
     if plan.digest_key is None and plan.reject_rule == "raw":
         return block
     rejects = tuple(kept_reject(reject, plan) for reject in block.rejects)
-    return EventBlock(with_digests(block.frame, plan.digest_key), block.n_rows, rejects)
+    frame = with_digests(block.frame, plan.digest_key)
+    if plan.digest_key is not None and not plan.on_points:
+        frame = frame.select("time", "user", pl.Series(CELL, cells_of(frame, plan), dtype=pl.Int64))
+    return EventBlock(frame, block.n_rows, rejects)
+
+
+def cells_of(frame: pl.DataFrame, plan: Plan) -> NDArray[np.int64]:
+    """Cell of every event, −1 outside the area."""
+    if CELL in frame.columns:
+        return frame[CELL].to_numpy()
+    return np.asarray(plan.space.place(frame), np.int64)
 
 
 def kept_reject(reject: Reject, plan: Plan) -> Reject:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import platform
 from collections.abc import Mapping, Sequence
 from importlib import metadata
@@ -10,7 +12,8 @@ from typing import Any
 from accountants.core.accountant import Accountant
 from mechanisms.core.mechanism import Mechanism
 from mechanisms.core.point_mechanism import PointMechanism
-from pipeline.configuration.run import digest, resolved
+from pipeline.configuration.run import RunConfig, digest, resolved
+from pipeline.key_epochs import key_epochs
 from pipeline.plan import Plan
 
 PACKAGES = ("apache-beam", "numpy", "scipy", "polars", "pyarrow", "river", "scikit-learn", "dp-accounting")
@@ -72,9 +75,19 @@ def public_manifest(plan: Plan, accounts: Sequence[Mapping[str, Any]] = ()) -> d
     }
 
 
+def input_digests(config: RunConfig) -> dict[str, str]:
+    """SHA-256 of every input by its name; one over all where a deployment's files are named after people."""
+    digests = config.source.digests()
+    if config.mode == "simulation" or not config.source.recorded.names_users:
+        return digests
+    text = json.dumps(digests, sort_keys=True)
+    return {f"{len(digests):,} files": hashlib.sha256(text.encode()).hexdigest()}
+
+
 def operator_manifest(plan: Plan, **facts: Any) -> dict[str, Any]:
     """The operator's record of the run."""
-    noise = {"seed": plan.config.seed} if plan.key.simulation else {"key": plan.key.fingerprint}
+    key = {"key": plan.key.fingerprint, "epochs": key_epochs(plan)}
+    noise = {"seed": plan.config.seed} if plan.key.simulation else key
     return {
         # With the *name* of the key's file or variable, so that the run can be checked and repeated; never the key.
         "configuration": resolved(plan.config, secrets=True),

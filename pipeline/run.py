@@ -11,12 +11,13 @@ from typing import Any
 
 from mechanisms.core.errors import ConfigError
 from pipeline import checkpoint, logs, metrics, outcome, parts, resuming
-from pipeline.configuration.run import RunConfig
 from pipeline.cluster import plans as cluster_plans
+from pipeline.configuration.run import RunConfig
+from pipeline.discretion import discreet
 from pipeline.execution import FLINK, check_runner, execute
 from pipeline.exit_codes import DONE, INTERRUPTED, STOPPED
 from pipeline.health import HEALTH
-from pipeline.manifest import operator_manifest, public_manifest
+from pipeline.manifest import input_digests, operator_manifest, public_manifest
 from pipeline.plan import Plan, make_plan
 from pipeline.trace_run import run_traces
 
@@ -73,6 +74,13 @@ def run(
     PenstockError
         `DataError` for unreadable input, `RowEquationError` if a row was lost, and the rest of the family.
     """
+    with discreet(config.mode == "deployment"):
+        return _run(config, folder, runner, beam_options, n_shards, resume)
+
+
+def _run(
+    config: RunConfig, folder: str | Path | None, runner: str, beam_options: Sequence[str], n_shards: int, resume: bool
+) -> Result:
     clock = Stopwatch()
     metrics.begin()
     HEALTH.begin()
@@ -139,7 +147,7 @@ def _finish(plan: Plan, ended: bool, clock: Stopwatch) -> Result:
         users=outcome.user_summaries(plan),
         windows={"planned": plan.calendar.n_windows, **outcome.actions(plan.folder)},
         accounts=accounts,
-        inputs=plan.config.source.digests(),
+        inputs=input_digests(plan.config),
         exit={"code": code, "reason": reason},
     )
     if plan.config.mode == "simulation" and plan.config.utility:

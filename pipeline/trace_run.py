@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from pipeline import outcome, parts, tables
-from pipeline.manifest import operator_manifest, public_manifest
+from pipeline.manifest import input_digests, operator_manifest, public_manifest
 from pipeline.paths import parts_folder
 from pipeline.plan import Plan
 from pipeline.source import Span
@@ -44,7 +44,7 @@ def run_traces(plan: Plan, execute: Callable[[list[Span]], object]) -> dict[str,
         rows=outcome.row_equation(plan),
         users=_user_summaries(plan),
         points=_actions(plan),
-        inputs=plan.config.source.digests(),
+        inputs=input_digests(plan.config),
         exit={"code": 0, "reason": "done"},
     )
     if plan.config.mode == "simulation" and plan.config.utility and plan.config.output.truth:

@@ -12,6 +12,7 @@ import numpy as np
 from mechanisms.core.traces import Traces
 from pipeline import metrics, parts
 from pipeline.counting import Fate
+from pipeline.ingestion import kept_reject
 from pipeline.ledger import Ledger
 from pipeline.paths import ledger_path, parts_folder
 from pipeline.plan import Plan
@@ -39,7 +40,7 @@ class ReadPoints(beam.DoFn):
                 yield from points
                 fate.add(block_fate)
                 for reject in block.rejects:
-                    rejects.write(json.dumps(reject.as_dict(), ensure_ascii=False) + "\n")
+                    rejects.write(json.dumps(kept_reject(reject, self.plan).as_dict(), ensure_ascii=False) + "\n")
                 metrics.read_rows(block_fate)
         parts.write_json(parts_folder(self.plan, "fates") / f"{name}.json", asdict(fate))
 

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from mechanisms.core.errors import DataError, PenstockError, RowEquationError
 from pipeline.configuration.run import RunConfig, digest, loads
 from pipeline.ledger import Ledger
+from pipeline.manifest import input_digests
 from pipeline.outcome import check_row_equation
 from pipeline.plan import make_plan
 from pipeline.tables import ACCOUNTS, RELEASES
@@ -136,7 +137,7 @@ def _config(manifest: dict[str, Any]) -> RunConfig:
 
 def _inputs(manifest: dict[str, Any]) -> Check:
     try:
-        found = _config(manifest).source.digests()
+        found = input_digests(_config(manifest))
     except PenstockError as error:
         return Check("input digests", True, f"not checked: {error}")
     changed = [name for name, value in manifest["inputs"].items() if found.get(name) != value]

@@ -130,7 +130,7 @@ class NoiseKey:
     def _from_text(cls, text: str, place: str) -> NoiseKey:
         try:
             epochs = _parse(text)
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             # The cause is dropped on purpose: it would quote the text.
             raise NoiseKeyError(
                 f"{place}: not a noise key; it must be 64 hexadecimal digits or a file of `penstock key new`"

@@ -22,12 +22,28 @@ import pyarrow as pa
 from mechanisms.core.errors import DataError
 from pipeline.reading.files import matches
 
-#: An input may grow to this many bytes plus this many times its own size.
+#: An input may grow to this many bytes plus this many times its own size, all its members together.
 FREE_BYTES = 64 << 20
 EXPANSION = 200
+#: An archive of more members is refused.
+MAX_MEMBERS = 1_000_000
 
 _GZIP, _ZSTD, _XZ, _BZIP2, _ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\x00", b"BZh", b"PK\x03\x04"
-_DAMAGE = (OSError, EOFError, lzma.LZMAError, zlib.error, tarfile.TarError, zipfile.BadZipFile, pa.ArrowException)
+#: What the libraries raise for damaged or hostile files; ValueError among them for sizes and names that make no sense,
+#: NotImplementedError for methods they lack, MemoryError for a dictionary larger than the machine.
+_DAMAGE = (
+    OSError,
+    EOFError,
+    ValueError,
+    OverflowError,
+    MemoryError,
+    NotImplementedError,
+    lzma.LZMAError,
+    zlib.error,
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    pa.ArrowException,
+)
 
 
 def open_inputs(files: Iterable[str], patterns: tuple[str, ...]) -> Iterator[tuple[str, IO[bytes]]]:
@@ -58,20 +74,43 @@ def open_inputs(files: Iterable[str], patterns: tuple[str, ...]) -> Iterator[tup
                     yield from _zip_members(file, patterns)
                     continue
                 raw.seek(0)
-                stream = _decompressed(file, raw, _limit(file))
+                allowance = _Allowance(file)
+                stream = _decompressed(file, raw, allowance)
                 if stream.peek(512)[257:262] == b"ustar":
-                    yield from _tar_members(file, stream, patterns)
+                    yield from _tar_members(file, stream, allowance, patterns)
                 else:
                     yield file, stream
         except _DAMAGE as error:
-            raise DataError(f"{file}: cannot be read: {error}") from error
+            raise DataError(f"{file}: cannot be read: {_words(error)}") from error
+
+
+class _Allowance:
+    """How much a file and everything in it may still unpack to, and how many members it may still have."""
+
+    def __init__(self, file: str) -> None:
+        self.limit = self.left = FREE_BYTES + EXPANSION * os.path.getsize(file)
+        self.members = MAX_MEMBERS
+
+    def spend(self, name: str, n_bytes: int) -> None:
+        self.left -= n_bytes
+        if self.left < 0:
+            raise DataError(
+                f"{name}: unpacks to more than {self.limit:,} bytes, out of proportion to its size; "
+                "unpack it yourself if you trust it"
+            )
+
+    def enter(self, file: str, member: str) -> None:
+        self.members -= 1
+        if self.members < 0:
+            raise DataError(f"{file}: has more than {MAX_MEMBERS:,} members; unpack it yourself if you trust it")
+        _refuse_unsafe(file, member)
 
 
 class _Guarded(io.RawIOBase):
     """What a decompressor gives, up to a limit; counts what comes out and not what a header promises."""
 
-    def __init__(self, name: str, stream: IO[bytes], limit: int) -> None:
-        self._name, self._stream, self._limit, self.left = name, stream, limit, limit
+    def __init__(self, name: str, stream: IO[bytes], allowance: _Allowance) -> None:
+        self._name, self._stream, self._allowance = name, stream, allowance
 
     def readable(self) -> bool:
         return True
@@ -80,22 +119,13 @@ class _Guarded(io.RawIOBase):
         try:
             data = self._stream.read(len(buffer))
         except _DAMAGE as error:
-            raise DataError(f"{self._name}: cannot be read: {error}") from error
-        self.left -= len(data)
-        if self.left < 0:
-            raise DataError(
-                f"{self._name}: unpacks to more than {self._limit:,} bytes, out of proportion to its size; "
-                "unpack it yourself if you trust it"
-            )
+            raise DataError(f"{self._name}: cannot be read: {_words(error)}") from error
+        self._allowance.spend(self._name, len(data))
         buffer[: len(data)] = data
         return len(data)
 
 
-def _limit(file: str) -> int:
-    return FREE_BYTES + EXPANSION * os.path.getsize(file)
-
-
-def _decompressed(name: str, raw: io.BufferedReader, limit: int) -> io.BufferedReader:
+def _decompressed(name: str, raw: io.BufferedReader, allowance: _Allowance) -> io.BufferedReader:
     """The content of a stream, guarded if it was compressed."""
     head = raw.peek(6)
     if head.startswith(_GZIP):
@@ -108,36 +138,41 @@ def _decompressed(name: str, raw: io.BufferedReader, limit: int) -> io.BufferedR
         stream = bz2.open(raw)  # noqa: SIM115
     else:
         return raw
-    return io.BufferedReader(_Guarded(name, stream, limit))
+    return io.BufferedReader(_Guarded(name, stream, allowance))
 
 
-def _tar_members(file: str, stream: IO[bytes], patterns: tuple[str, ...]) -> Iterator[tuple[str, IO[bytes]]]:
-    limit = _limit(file)
+def _tar_members(
+    file: str, stream: IO[bytes], allowance: _Allowance, patterns: tuple[str, ...]
+) -> Iterator[tuple[str, IO[bytes]]]:
     with tarfile.open(fileobj=stream, mode="r|") as archive:
         for member in archive:
-            _refuse_unsafe(file, member.name)
+            allowance.enter(file, member.name)
             if member.isfile() and matches(member.name, patterns):
                 content = archive.extractfile(member)
                 if content is not None:
                     name = f"{file}!{member.name}"
-                    guarded = _Guarded(name, content, limit)
-                    yield name, _decompressed(name, io.BufferedReader(guarded), limit)
+                    guarded = _Guarded(name, content, allowance)
+                    yield name, _decompressed(name, io.BufferedReader(guarded), allowance)
 
 
 def _zip_members(file: str, patterns: tuple[str, ...]) -> Iterator[tuple[str, IO[bytes]]]:
     with zipfile.ZipFile(file) as archive:
-        left = _limit(file)
+        allowance = _Allowance(file)
         for member in archive.infolist():
-            _refuse_unsafe(file, member.filename)
+            allowance.enter(file, member.filename)
             if member.is_dir() or not matches(member.filename, patterns):
                 continue
             name = f"{file}!{member.filename}"
             if member.flag_bits & 1:
                 raise DataError(f"{name}: is encrypted")
             with archive.open(member) as content:
-                guarded = _Guarded(name, content, left)
-                yield name, _decompressed(name, io.BufferedReader(guarded), left)
-                left = guarded.left
+                guarded = _Guarded(name, content, allowance)
+                yield name, _decompressed(name, io.BufferedReader(guarded), allowance)
+
+
+def _words(error: BaseException) -> str:
+    """What a library says, in one printable line."""
+    return " ".join(str(error).split()).encode("ascii", "backslashreplace").decode() or type(error).__name__
 
 
 def _refuse_unsafe(file: str, name: str) -> None:

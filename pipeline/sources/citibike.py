@@ -73,7 +73,11 @@ class Citibike(TextSource):
     def prologue(self, file: str, head: bytes) -> Prologue:
         """Header under today's names."""
         line = head.split(b"\n", 1)[0].decode("utf-8", "replace").rstrip("\r")
-        given = ["".join(name.lower().split()).replace("_", "") for name in next(csv.reader([line]), [])]
+        try:
+            header = next(csv.reader([line]), [])
+        except csv.Error:
+            header = [line]  # no header that one could read: `wanted` says which columns it lacks
+        given = ["".join(name.lower().split()).replace("_", "") for name in header]
         names = {old: new for new, olds in (_NAMES | _OPTIONAL).items() for old in olds}
         return Prologue(tuple(names.get(name, name) for name in given), n_lines=1, quote='"')
 

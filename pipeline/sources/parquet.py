@@ -20,6 +20,9 @@ from pipeline.reading.parsing import MAX_RAW_CHARACTERS, cut
 from pipeline.reading.times import TimeFormat
 from pipeline.source import Source, Span
 
+#: What the library raises for files that are damaged or none.
+_DAMAGE = (OSError, ValueError, OverflowError, MemoryError, NotImplementedError, pa.ArrowException)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Parquet(MappedColumns, Source):
@@ -77,7 +80,7 @@ class Parquet(MappedColumns, Source):
                 groups = np.flatnonzero((ends > span.start) & (ends <= stop)).tolist()
                 names = sorted(set(found.values()))
                 row = span.start
-                for batch in parquet.iter_batches(self.block_rows, groups, names, use_threads=True):
+                for batch in _batches(parquet, file, self.block_rows, groups, names):
                     raw = pl.DataFrame(pa.Table.from_batches([batch]))
                     yield from self._blocks(raw, found, file, row)
                     row += raw.height
@@ -146,5 +149,22 @@ def _times(column: pl.Series, time: TimeFormat, file: str) -> pl.Series:
 def _open(file: str) -> pq.ParquetFile:
     try:
         return pq.ParquetFile(file)
-    except (OSError, pa.ArrowException) as error:
-        raise DataError(f"{file}: cannot be read as Parquet: {error}") from error
+    except _DAMAGE as error:
+        raise _damaged(file, error) from error
+
+
+def _batches(
+    parquet: pq.ParquetFile, file: str, n_rows: int, groups: list[int], names: list[str]
+) -> Iterator[pa.RecordBatch]:
+    """Batches whose contents are what they claim to be: text that is no UTF-8 must not reach what trusts it."""
+    try:
+        for batch in parquet.iter_batches(n_rows, groups, names, use_threads=True):
+            batch.validate(full=True)
+            yield batch
+    except _DAMAGE as error:
+        raise _damaged(file, error) from error
+
+
+def _damaged(file: str, error: BaseException) -> DataError:
+    words = " ".join(str(error).split()).encode("ascii", "backslashreplace").decode()
+    return DataError(f"{file}: cannot be read as Parquet: {words or type(error).__name__}")

@@ -1,0 +1,67 @@
+"""What a deployment says when something unforeseen goes wrong: what and where, never with which data."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from mechanisms.core.errors import PenstockError
+
+
+class UnforeseenError(PenstockError):
+    """Something failed that no check had foreseen; the message tells the kind of error and its place in the code."""
+
+
+@contextmanager
+def discreet(deployment: bool) -> Iterator[None]:
+    """Keep the words of other libraries' errors to themselves in a deployment: they may quote a row.
+
+    Parameters
+    ----------
+    deployment
+        Otherwise nothing is done.
+
+    Raises
+    ------
+    UnforeseenError
+        In place of any error that is not of the project's own family or the operating system's.
+
+    Examples
+    --------
+    >>> with discreet(deployment=True):
+    ...     float("51.4778, home")
+    Traceback (most recent call last):
+    pipeline.discretion.UnforeseenError: ValueError at ...; a deployment does not repeat its words, ...
+    """
+    if not deployment:
+        yield
+        return
+    beam = logging.getLogger("apache_beam.runners")
+    level = beam.level
+    beam.setLevel(logging.CRITICAL + 1)  # it logs the words of every error in a step
+    try:
+        yield
+    except (PenstockError, OSError):
+        raise
+    except Exception as error:
+        raise UnforeseenError(
+            f"{place_of(error)}; a deployment does not repeat its words, which may quote a row; try made-up data"
+        ) from None
+    finally:
+        beam.setLevel(level)
+
+
+def place_of(error: BaseException) -> str:
+    """Kind of an error and where in the code it arose, from the bottom of its causes.
+
+    >>> place_of(KeyError("ann"))
+    'KeyError at an unknown place'
+    """
+    while error.__cause__ is not None:
+        error = error.__cause__
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f"{'/'.join(Path(frames[-1].filename).parts[-2:])}:{frames[-1].lineno}" if frames else "an unknown place"
+    return f"{type(error).__name__} at {place}"

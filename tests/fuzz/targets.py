@@ -1,0 +1,271 @@
+"""What is fuzzed: each target takes a generator and a folder, and raises only where the project has a fault.
+
+An input that somebody else may have written is read or refused with an error of the project's own family, in bounded
+time and memory, and rows are events or counted rejects. Anything else is a fault.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import random
+import struct
+import tarfile
+import zipfile
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+from mutation import WORDS, mutated
+
+from mechanisms.core.errors import PenstockError
+from mechanisms.core.noise import NoiseKey, NoiseKeyError
+from mechanisms.core.state import decode_state, encode_state
+from pipeline.configuration.run import loads
+from pipeline.experiments.load import loads_experiment
+from pipeline.reading.archives import open_inputs
+from pipeline.sealing import is_installed, unseal
+from pipeline.source import Source
+from pipeline.sources.cabspotting import Cabspotting
+from pipeline.sources.citibike import Citibike
+from pipeline.sources.csv import Csv
+from pipeline.sources.foursquare import Foursquare
+from pipeline.sources.geolife import Geolife
+from pipeline.sources.gowalla import Gowalla
+from pipeline.sources.parquet import Parquet
+from pipeline.sources.tdrive import Tdrive
+
+Target = Callable[[random.Random, Path], None]
+
+CONFIGURATION = """\
+name: fuzzed
+source: {type: csv, path: events.csv, columns: {user: user}, from: 2024-01-01T00:00:00Z, until: 2024-01-02T00:00:00Z}
+space: {type: grid, south: 37.7, north: 37.8, west: -122.5, east: -122.4, rows: 4, columns: 4}
+windows: {type: fixed, size: 1h, allowed_lateness: 10m, time_zone: Europe/Zurich}
+bounding: {max_cells: 2, keep: hash}
+landmarks: {windows: [1, 5], recurring: ["Mon-Fri 07:00-09:00"], times: [2024-01-01T12:00:00Z]}
+budget_period: 1d
+mechanism:
+  - {type: sampling, rate: 0.8}
+  - &m {type: fpa, epsilon: 1.0, coefficients: 3, block: 24}
+accountants: [{type: composition, w: 3}, {type: temporal, correlation: {matrix: [[0.9, 0.1], [0.2, 0.8]]}}]
+utility: [mae]
+output: {path: out}
+"""
+EXPERIMENT = """\
+name: e
+question: which?
+base: {name: x}
+set: {bounding.max_cells: 1}
+variants: {a: {mechanism: {type: raw}}, b: }
+grid: {"mechanism[0].epsilon": {from: 1, to: 9, count: 3, scale: log}, seed: [1, 2]}
+zip: [{space.rows: [1, 2], space.columns: [1, 2]}]
+measures: [mae, composition/user_epsilon/max]
+expected: [{says: x, source: y, measure: mae, at_most: 1, where: {variant: a}}]
+"""
+CSV = """user,time,latitude,longitude,place
+ann,2024-01-01T10:00:00Z,37.75,-122.45,"a, b"
+bob,2024-01-01T10:00:00+01:00,37.75,-122.45,"c""d
+e"
+7,2024-01-01 10:00:00.5,37.75,-122.45,f
+"""
+PLT = "Geolife\r\nWGS 84\r\nAltitude\r\n3\r\n0,2\r\n0\r\n39.5,116.25,0,-777,39744.1,2008-10-23,02:53:04\r\n"
+FILES: dict[str, tuple[type[Source], str, str]] = {
+    "csv": (Csv, "events.csv", CSV),
+    "cabspotting": (Cabspotting, "new_abc.txt", "37.75 -122.39 0 1213084687\n37.75 -122.39 1 1213084659\n"),
+    "geolife": (Geolife, "017/Trajectory/a.plt", PLT),
+    "tdrive": (Tdrive, "7.txt", "7,2008-02-02 16:06:08,116.5,39.75\n7,2008-02-02 16:16:08,0.0,0.0\n"),
+    "gowalla": (Gowalla, "x_totalCheckins.txt", "0\t2010-10-12T00:21:28Z\t40.5\t-73.75\t23261\n"),
+    "foursquare": (
+        Foursquare,
+        "dataset_TSMC2014_NYC.txt",
+        "470\t49b\t4bf\tCaf\t40.5\t-74.25\t-240\tTue Apr 03 18:00:09 +0000 2012\n",
+    ),
+    "citibike": (
+        Citibike,
+        "a-tripdata.csv",
+        "ride_id,started_at,ended_at,start_station_id,end_station_id,start_lat,start_lng,end_lat,end_lng\n"
+        "A,2021-11-07 01:55:00,2021-11-07 01:05:00,1,2,40.7,-74.1,40.8,-74.2\n",
+    ),
+}
+
+
+def configuration(random_: random.Random, folder: Path) -> None:
+    """YAML of runs and experiments, overrides among it."""
+    text = mutated((CONFIGURATION if random_.random() < 0.7 else EXPERIMENT).encode(), random_)
+    reader = loads if text.startswith(b"name: f") else loads_experiment
+    overrides = [mutated(b"mechanism[1].epsilon=2", random_, 3).decode("utf-8", "replace")]
+    try:
+        reader(
+            text.decode("utf-8", "replace"), "fuzz.yaml", folder, overrides=overrides if random_.random() < 0.3 else ()
+        )
+    except PenstockError as error:
+        _hold(all(problem.isprintable() for problem in getattr(error, "problems", ())), error)
+
+
+def rows(random_: random.Random, folder: Path) -> None:
+    """Text in the format of every source: each row an event or a reject."""
+    kind, name, text = FILES[random_.choice(sorted(FILES))]
+    path = folder / "in" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(mutated(text.encode(), random_))
+    _read(kind(path=str(path), block_rows=random_.choice([1, 3, 1000])))
+
+
+def archives(random_: random.Random, folder: Path) -> None:
+    """Damaged and hostile archives and compressed files, nested ones too: no member from outside, no explosion."""
+    path = folder / "in.bin"
+    data = _packed(random_, CSV.encode() * random_.choice([1, 40]))
+    path.write_bytes(data if random_.random() < 0.2 else mutated(data, random_, 6, longest=1 << 20))
+    try:
+        for name, stream in open_inputs([str(path)], ("*.csv",)):
+            assert ".." not in name.replace("\\", "/").split("!")[-1].split("/")
+            while stream.read(1 << 16):
+                pass
+    except PenstockError as error:
+        _hold(str(error).isprintable(), error)
+    _read(Csv(path=str(path)))
+
+
+def _packed(random_: random.Random, data: bytes, depth: int = 0) -> bytes:
+    kind = random_.randrange(8)
+    if kind == 0:
+        data = gzip.compress(data)
+    elif kind == 1:
+        data = lzma.compress(data)
+    elif kind == 2:
+        data = bz2.compress(data)
+    elif kind == 3:
+        data = gzip.compress(b"x" * random_.choice([1 << 10, 1 << 22]))
+    else:
+        data = (_tar if kind % 2 else _zip)(random_, data)
+    return _packed(random_, data, depth + 1) if depth < 2 and random_.random() < 0.3 else data
+
+
+def _name(random_: random.Random) -> str:
+    plain = random_.choice(
+        ["a.csv", "b/a.csv", "../a.csv", "/etc/a.csv", "C:\\a.csv", "..\\a.csv", "a.csv.gz", ".a.csv"]
+    )
+    return plain + random_.choice(["", "", "", "\0", "\u202e", "é"])
+
+
+def _tar(random_: random.Random, data: bytes) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode=random_.choice(["w", "w:gz"])) as archive:
+        for _ in range(random_.randint(0, 4)):
+            member = tarfile.TarInfo(_name(random_))
+            member.type = random_.choice(
+                [tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE]
+            )
+            member.linkname = random_.choice(["/etc/passwd", "a.csv", "../../x"])
+            member.size = len(data) if member.type == tarfile.REGTYPE else 0
+            member.pax_headers = {"comment": "x" * random_.choice([1, 5000])} if random_.random() < 0.2 else {}
+            archive.addfile(member, io.BytesIO(data))
+    return out.getvalue()
+
+
+def _zip(random_: random.Random, data: bytes) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(
+        out, "w", random_.choice([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA])
+    ) as archive:
+        for _ in range(random_.randint(0, 4)):
+            archive.writestr(zipfile.ZipInfo(_name(random_)), data)
+    changed = bytearray(out.getvalue())
+    if random_.random() < 0.3 and (at := changed.find(b"PK\1\2")) >= 0:  # sizes that are lies, methods that are none
+        struct.pack_into("<I", changed, at + random_.choice([8, 10, 20, 24]), random_.getrandbits(32))
+    return bytes(changed)
+
+
+def parquet(random_: random.Random, folder: Path) -> None:
+    """Damaged Parquet."""
+    import polars as pl
+
+    whole = folder / "whole.parquet"
+    if not whole.exists():
+        frame = {
+            "user": ["a", "b"],
+            "time": [0, 1],
+            "latitude": [1.0, 2.0],
+            "longitude": [1.0, 2.0],
+            "place": ["x", "y"],
+        }
+        pl.DataFrame(frame).write_parquet(whole)
+    path = folder / "in.parquet"
+    path.write_bytes(mutated(whole.read_bytes(), random_))
+    _read(Parquet(path=str(path), time_format="unix_ms"))
+
+
+def _hold(is_right: bool, error: PenstockError) -> None:
+    if not is_right:
+        raise AssertionError(f"a bad message: {error!r}")
+
+
+def _read(source: Source) -> None:
+    """Read everything; rows are counted, and errors are the project's own."""
+    try:
+        for span in source.spans():
+            for block in source.read(span):
+                assert block.n_rows == block.frame.height + len(block.rejects)
+                assert block.frame.null_count().sum_horizontal().item() == 0
+    except PenstockError as error:
+        _hold(bool(str(error)), error)
+
+
+def state(random_: random.Random, folder: Path) -> None:
+    """Damaged checkpoints: another array or an error, never code that runs."""
+    import numpy as np
+
+    whole = encode_state("checkpoint", 1, {"a": np.arange(5), "b": np.zeros((2, 3)), "c": np.asarray(True)})
+    try:
+        decode_state(mutated(whole, random_), "checkpoint", 1)
+    except PenstockError:
+        return
+
+
+def keys(random_: random.Random, folder: Path) -> None:
+    """Key files and sealed rows that are none; no message quotes a key."""
+    secret = random_.randbytes(32).hex()
+    whole = json.dumps({"format": "penstock noise key", "version": 1, "epochs": [{"start_ms": None, "secret": secret}]})
+    path = folder / "key"
+    path.write_bytes(mutated(random_.choice([secret, whole]).encode(), random_))
+    path.chmod(0o600)
+    try:
+        NoiseKey.from_file(path)
+    except NoiseKeyError as error:
+        _hold(secret[:16] not in str(error), error)
+    if is_installed():
+        path.write_text(secret)
+        try:
+            unseal(mutated(b"QUJD" * 20, random_).decode("latin-1"), path)
+        except PenstockError:
+            return
+
+
+class _Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.seen: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+        assert not [name for name, _ in attrs if name.startswith("on")], attrs
+
+
+def report(random_: random.Random, folder: Path) -> None:
+    """Names that come from outside end up as text in the report: no tag and no script of theirs."""
+    from pipeline.reporting.markup import element, table
+
+    hostile = mutated(b"<script>alert(1)</script><img src=x onerror=alert(1)>\"'&", random_).decode("utf-8", "replace")
+    page = str(table([hostile, "b"], [[hostile, random_.choice(WORDS).decode("latin-1")]], hostile))
+    parser = _Tags()
+    parser.feed(page + str(element("p", hostile)))
+    assert not {"script", "img", "svg", "iframe"} & set(parser.seen)
+
+
+TARGETS: dict[str, Target] = {
+    target.__name__: target for target in (configuration, rows, archives, parquet, state, keys, report)
+}

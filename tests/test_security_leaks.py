@@ -1,0 +1,153 @@
+"""A deployment leaves no user id, no coordinate and no secret, in files or logs, however it ends."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from deployments import LATITUDE, LONGITUDE, NUMBER, USER, configured, leaks, planted, sections
+
+from mechanisms.core.errors import DataError
+from pipeline import replay
+from pipeline.block import EventBlock, Reject
+from pipeline.cli import main
+from pipeline.identity import user_codes
+from pipeline.ingestion import CELL, ingested
+from pipeline.plan import make_plan
+from pipeline.run import run
+
+
+def stream_of(value: dict, **changes) -> dict:
+    return value | {"source": {"type": "stream", "of": value["source"], "checkpoint": "1ms", **changes}}
+
+
+@pytest.fixture
+def everything(tmp_path, caplog, capfd):
+    """Checks the run's folder, the log at its noisiest, and what was printed."""
+    caplog.set_level(logging.DEBUG)
+
+    def check(folder: Path) -> None:
+        facts = planted(tmp_path)
+        assert not leaks(folder, facts), [(Path(path).name, fact) for path, fact in leaks(folder, facts)]
+        printed = capfd.readouterr()
+        said = (caplog.text + printed.out + printed.err).encode()
+        assert not [fact for fact in facts if fact in said]
+
+    return check
+
+
+@pytest.mark.parametrize("user", [USER, NUMBER])
+@pytest.mark.parametrize("kind", ["files", "stream by time", "stream as it comes"])
+def test_nothing_is_left_of_a_person(tmp_path, everything, user, kind, monkeypatch):
+    value = sections(tmp_path, user)
+    if kind != "files":
+        value = stream_of(value, order="time" if kind == "stream by time" else "arrival")
+    # What is on disk only for a while is searched too, at the end of every slice.
+    cut = replay._cut
+
+    def searched(*arguments):
+        yield from cut(*arguments)
+        everything(tmp_path / "out")
+
+    monkeypatch.setattr(replay, "_cut", searched)
+    everything(run(configured(value)).folder)
+
+
+def test_the_search_finds_what_a_simulation_keeps(tmp_path):
+    value = sections(tmp_path) | {"mode": "simulation"}
+    del value["noise_key"]
+    folder = run(configured(value)).folder
+    assert {fact for _, fact in leaks(folder, planted(tmp_path))} >= {USER.encode(), str(LATITUDE).encode()}
+
+
+def test_the_search_finds_spools_and_binary_numbers(tmp_path):
+    frame = pl.DataFrame({"user": [NUMBER], "time": [0], "latitude": [LATITUDE], "longitude": [LONGITUDE]})
+    sections(tmp_path)
+    (tmp_path / "out").mkdir()
+    frame.write_ipc(tmp_path / "out" / "spool.arrow")
+    assert len(leaks(tmp_path / "out", planted(tmp_path))) == 3
+
+
+def test_a_run_that_fails_says_nothing_of_people(tmp_path, everything, monkeypatch, capfd):
+    (tmp_path / "run.yaml").write_text(json.dumps(sections(tmp_path)))
+
+    def broken(frame, plan):
+        raise ValueError(f"cannot use {USER} at {LATITUDE}")
+
+    monkeypatch.setattr("pipeline.counting.cells_of", broken)
+    assert main(["run", str(tmp_path / "run.yaml"), "--log", "json"]) == 1
+    assert main(["run", str(tmp_path / "run.yaml"), "--resume"]) == 1
+    assert "ValueError at tests/test_security_leaks.py" in (said := capfd.readouterr()).err
+    assert not [fact for fact in planted(tmp_path) if fact in said.err.encode()]
+    everything(tmp_path / "out")
+
+
+def test_a_stream_that_is_interrupted_and_resumed(tmp_path, everything, monkeypatch):
+    value = stream_of(sections(tmp_path), order="time")
+    calls = []
+    cut = replay._cut
+
+    def interrupted(*arguments):
+        for piece in cut(*arguments):
+            calls.append(piece)
+            if len(calls) == 1:
+                yield piece
+                raise DataError("the disk is gone")
+            yield piece
+
+    monkeypatch.setattr(replay, "_cut", interrupted)
+    with pytest.raises(DataError):
+        run(configured(value))
+    everything(tmp_path / "out")
+    monkeypatch.setattr(replay, "_cut", cut)
+    assert run(configured(value), resume=True).exit_code == 0
+    everything(tmp_path / "out")
+
+
+def test_traces_of_users_who_are_named_by_their_files(tmp_path, everything):
+    value = sections(tmp_path)
+    taxis = tmp_path / "taxis"
+    taxis.mkdir()
+    rows = [f"2024-01-01 {hour + 8:02d}:10:00,{LONGITUDE},{LATITUDE}" for hour in range(6)]
+    lines = [f"{NUMBER},{row}" for row in rows] + [f"{NUMBER},never,{LONGITUDE},{LATITUDE}"]
+    (taxis / f"{NUMBER}.txt").write_text("\n".join(lines) + "\n")
+    value["source"] = {"type": "tdrive", "path": str(taxis), **{k: value["source"][k] for k in ("from", "until")}}
+    value |= {"windows": {"type": "timestamps"}, "mechanism": {"type": "planar_laplace", "epsilon": 1, "radius": 50}}
+    del value["bounding"], value["landmarks"]
+    folder = run(configured(value)).folder
+    everything(folder)
+    (reject,) = [json.loads(line) for line in (folder / "operator" / "rejects.jsonl").read_text().splitlines()]
+    assert reject["file"].startswith("file:")
+    assert pl.read_parquet(folder / "public" / "traces.parquet").height == 6
+
+
+@pytest.mark.parametrize("user", [USER, NUMBER])
+def test_digests_are_those_that_counting_makes_itself(tmp_path, user):
+    plan = make_plan(configured(sections(tmp_path, user)))
+    frame = pl.DataFrame(
+        {"user": [user, user], "time": [0, 1], "latitude": [LATITUDE, 0.0], "longitude": [LONGITUDE, 0.0]}
+    )
+    rejects = (Reject("events.csv", 7, "time is not ISO 8601", f"{user},never"),)
+    once = ingested(EventBlock(frame, 3, rejects), plan)
+    assert once.frame.columns == ["time", "user", CELL]
+    assert once.frame[CELL].to_list() == [2, -1]
+    assert (once.rejects[0].raw, once.rejects[0].line) == (None, 7)
+    tables = [user_codes(users, plan.digest_key)[1] for users in (frame["user"], once.frame["user"])]
+    np.testing.assert_array_equal(*tables)
+    twice = ingested(once, plan)
+    assert twice.frame.equals(once.frame)
+    assert twice.rejects == once.rejects
+
+
+def test_a_stream_of_a_deployment_releases_what_its_files_do(tmp_path):
+    value = sections(tmp_path)
+    released = [
+        pl.read_parquet(run(configured(one), tmp_path / name).folder / "public" / "releases.parquet")
+        for name, one in (("a", value), ("b", stream_of(value, order="time")), ("c", stream_of(value, order="arrival")))
+    ]
+    assert released[0].equals(released[1])
+    assert released[0].equals(released[2])
