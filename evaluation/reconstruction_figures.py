@@ -1,8 +1,9 @@
 """Bounds on reconstruction beside attacks: the figures of Koga, Meehan and Chaudhuri, as tables.
 
-``python -m evaluation.reconstruction_figures --out DIR [--data FOLDER]`` writes the tables as CSV and, with the extra
-``plot``, the figures as SVG. Figures 5 and 7 are on the paper's simulated chain; 3, 4, 6 and 8 need check-ins: FOLDER
-holds the folders ``gowalla`` and ``foursquare``. Tables hold means and bins over people, never anybody's own figures.
+``python -m evaluation.reconstruction_figures --out DIR [--data FOLDER]`` writes the tables as CSV (`saved_tables`) and,
+with the extra ``plot``, the figures as SVG. Figures 5 and 7 are on the paper's simulated chain; 3, 4, 6 and 8 need
+check-ins: FOLDER holds the folders ``gowalla`` and ``foursquare``. Tables hold means and bins over people, never
+anybody's own figures.
 """
 
 from __future__ import annotations
@@ -133,6 +134,32 @@ def real_tables(
     return {figure: pl.concat(tables) for figure, tables in parts.items()}
 
 
+def saved_tables(tables: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
+    """The tables as files: figures of one kind together, told by their number.
+
+    Returns
+    -------
+    By file name: the sweeps of figures 5 to 8, how far their bounds are above the best attack, and the ranges of
+    figures 3 and 4 where check-ins were given. The simulated chain has ``data`` "chain" and no people.
+    """
+    parts: dict[str, list[pl.DataFrame]] = {}
+    for name, table in tables.items():
+        number, _, kind = name.removeprefix("figure").partition("_")
+        kind = kind or ("bins" if "against" in table.columns else "")
+        if "data" not in table.columns:
+            table = table.with_columns(data=pl.lit("chain"))
+        file = "_".join(filter(None, ("experiments_reconstruction", kind)))
+        parts.setdefault(file, []).append(table.with_columns(figure=pl.lit(int(number))))
+    order = ("figure", "data", "people", "smoothing", "towards")
+    joined = {name: pl.concat(own, how="diagonal_relaxed") for name, own in parts.items()}
+    return {
+        name: table.select(*(c for c in order if c in table.columns), pl.exclude(order))
+        .sort("figure", maintain_order=True)
+        .with_columns(cs.float().round_sig_figs(4))
+        for name, table in joined.items()
+    }
+
+
 def main(words: Sequence[str] | None = None) -> None:
     """Write all tables, and the figures where matplotlib is installed."""
     parser = argparse.ArgumentParser(prog="python -m evaluation.reconstruction_figures", description=__doc__)
@@ -152,8 +179,8 @@ def main(words: Sequence[str] | None = None) -> None:
     for name in ("figure5", "figure6", "figure7", "figure8"):
         if name in tables:
             tables[f"{name}_ratio"] = gaps_to_best_attack(tables[name])
-    for name, table in tables.items():
-        table.with_columns(cs.float().round_sig_figs(4)).write_csv(given.out / f"{name}.csv")
+    for name, table in saved_tables(tables).items():
+        table.write_csv(given.out / f"{name}.csv")
     try:
         from evaluation.reconstruction_plots import draw
 

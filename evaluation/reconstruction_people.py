@@ -27,7 +27,6 @@ N_TOP, N_STEPS, WINDOW_DAYS = 100, 5, 20
 #: Windows that somebody must be seen in: as in the paper, or so that anybody remains at all.
 PREPARATIONS = {"gowalla": 10, "foursquare": 3}
 _QUANTILES = (0.25, 0.5, 0.75)
-_MAY_LACK = ("q25", "median", "q75", "rank_correlation")
 _ERROR = 1e-4
 #: Ranges of fewer people than this say no quartiles.
 _FEW = 10
@@ -153,11 +152,7 @@ def _binned(
         correlation = float(spearmanr(against, values).statistic) if varies else None
         for number in range(len(edges) - 1):
             inside = values[place == number]
-            shown = (
-                [float(q) if len(inside) >= 5 else None for q in np.quantile(inside, _QUANTILES)]
-                if len(inside)
-                else [None] * 3
-            )
+            shown = np.quantile(inside, _QUANTILES).tolist() if len(inside) >= _FEW else [None] * len(_QUANTILES)
             key = {"against": name, "from": edges[number], "to": edges[number + 1], "bound": bound, "n": len(inside)}
             rows.append(key | dict(zip(("q25", "median", "q75"), shown)) | {"rank_correlation": correlation})
     return pl.DataFrame(rows, schema_overrides=dict.fromkeys(("q25", "median", "q75"), pl.Float64))

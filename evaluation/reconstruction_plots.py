@@ -15,6 +15,7 @@ def draw(tables: dict[str, pl.DataFrame], folder: Path) -> list[Path]:
     import matplotlib
 
     matplotlib.use("Agg")
+    matplotlib.rcParams["svg.hashsalt"] = "penstock"
     import matplotlib.pyplot as plt
 
     drawn = []
@@ -30,7 +31,7 @@ def draw(tables: dict[str, pl.DataFrame], folder: Path) -> list[Path]:
             axis.legend(fontsize="x-small", loc="center left", bbox_to_anchor=(1.0, 0.5))
         figure.tight_layout()
         path = folder / f"{name}.svg"
-        figure.savefig(path)
+        figure.savefig(path, metadata={"Date": None})
         plt.close(figure)
         drawn.append(path)
     return drawn

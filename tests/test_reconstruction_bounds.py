@@ -11,7 +11,7 @@ from scipy import sparse
 from test_reconstruction_oracle import Enumeration, random_prior, random_sensors
 
 from accountants.inference.fano import largest_success, log_loose
-from accountants.inference.first_moment import upper_mean
+from accountants.inference.first_moment import first_moment, upper_mean
 from accountants.inference.observation import schedule
 from accountants.inference.segment_bound import log_segment
 from accountants.reconstruction import (
@@ -127,12 +127,15 @@ def test_more_noise_never_helps_and_raw_counts_are_the_ceiling() -> None:
 def test_a_sampled_first_moment_is_above_the_exact_one() -> None:
     prior, sensors = chain_prior(10, 0.1), [{3}, {4}, {2}, {8}]
     exact = success_upper_bound(prior, sensors, 1, bound="first_moment")
-    # noise this small hides nothing, but its first moment has to be sampled
+    # noise this small hides nothing, but without the raw counts its first moment has to be sampled
+    plan = schedule(prior, sensors, "gaussian", 0.01)
     for seed in range(5):
-        sampled = success_upper_bound(prior, sensors, 1, "gaussian", 0.01, bound="first_moment", seed=seed)
-        assert exact <= sampled <= exact + 0.1
-    many = success_upper_bound(prior, sensors, 1, "gaussian", 0.01, bound="first_moment", n_samples=8000)
-    assert exact <= many <= exact + 0.02
+        assert exact <= first_moment(plan, 1, 1000, seed, 0.9999, raw_too=False) <= exact + 0.1
+    assert exact <= first_moment(plan, 1, 8000, 0, 0.9999, raw_too=False) <= exact + 0.02
+    # noise never tells more than the raw counts, so their figure holds for it too
+    for scale in (0.01, 0.5, 5.0):
+        noisy = success_upper_bound(prior, sensors, 1, "gaussian", scale, bound="first_moment", n_samples=50)
+        assert noisy <= exact
 
 
 def test_raw_histories_too_many_to_enumerate_are_sampled() -> None:

@@ -107,7 +107,7 @@ class Costly:
         own = schedule(MarkovPrior(start, plan.prior.transition), coming.sensors, coming.noise, coming.scale)
         # all limits of a table hold together
         confidence = 1 - (1 - _CONFIDENCE) / n_starts
-        return first_moment(own, self.tolerance, self.n_samples, self.seed, confidence)
+        return first_moment(own, self.tolerance, self.n_samples, self.seed, confidence, raw_too=False)
 
 
 def _same(targets: Targets, one: int, other: int) -> bool:

@@ -21,7 +21,9 @@ _CHUNK = 64
 _GENIE_OPERATIONS = 2e9
 
 
-def first_moment(plan: Schedule, tolerance: int, n_samples: int, seed: int, confidence: float) -> float:
+def first_moment(
+    plan: Schedule, tolerance: int, n_samples: int, seed: int, confidence: float, raw_too: bool = True
+) -> float:
     """E over observations of min(1, Σ_t max_x Pr(X_t = x given y) / (T − s), the posterior's genie ball).
 
     Parameters
@@ -34,6 +36,8 @@ def first_moment(plan: Schedule, tolerance: int, n_samples: int, seed: int, conf
         Observations to draw where there are too many to go through (noise, or more than 2048 raw histories).
     confidence
         One-sided level of the upper confidence limit that is returned in that case.
+    raw_too
+        Whether noise is bounded by the raw counts too where their histories can be gone through: noise tells no more.
 
     Returns
     -------
@@ -42,19 +46,41 @@ def first_moment(plan: Schedule, tolerance: int, n_samples: int, seed: int, conf
     """
     if tolerance >= plan.n_steps:
         return 1.0
-    plan = plan if plan.noise in ADDITIVE else plan.raw
+    if plan.noise not in ADDITIVE:
+        return _from_raw_counts(plan.raw, tolerance, n_samples, seed, confidence, may_sample=True)
     kernel = Kernel(plan.prior.transition)
     rng = np.random.default_rng(seed)
-    n_genies = int(_GENIE_OPERATIONS / (plan.n_steps * (tolerance + 1) * plan.prior.n_locations**2))
-    if plan.noise is not None:
-        values = [
-            _conditional(plan, kernel, scaled(_observe(plan, size, rng)), tolerance, n_samples <= n_genies)
-            for size in np.diff(np.append(np.arange(0, n_samples, _CHUNK), n_samples))
-        ]
-        return upper_mean(np.concatenate(values), confidence)
-    histories, weights, is_exact = _raw_histories(plan, n_samples, rng)
+    with_genie = n_samples <= _affordable_genies(plan, tolerance)
+    values = [
+        _conditional(plan, kernel, scaled(_observe(plan, size, rng)), tolerance, with_genie)
+        for size in np.diff(np.append(np.arange(0, n_samples, _CHUNK), n_samples))
+    ]
+    bound = upper_mean(np.concatenate(values), confidence)
+    if not raw_too:
+        return bound
+    return min(bound, _from_raw_counts(plan.raw, tolerance, n_samples, seed, confidence, may_sample=False))
+
+
+def _affordable_genies(plan: Schedule, tolerance: int) -> int:
+    return int(_GENIE_OPERATIONS / (plan.n_steps * (tolerance + 1) * plan.prior.n_locations**2))
+
+
+def _from_raw_counts(
+    plan: Schedule, tolerance: int, n_samples: int, seed: int, confidence: float, may_sample: bool
+) -> float:
+    """The same for raw counts; 1 where their histories are too many and may not be sampled."""
+    histories, weights = _all_histories(plan)
+    is_exact = len(histories) > 0
+    if not is_exact and not may_sample:
+        return 1.0
+    if not is_exact:
+        readings = _read(plan, plan.prior.sample(n_samples, plan.n_steps, np.random.default_rng(seed)))
+        histories, counts = np.unique(readings, axis=0, return_counts=True)
+        weights = counts.astype(float)
+    kernel = Kernel(plan.prior.transition)
     order = np.argsort(-weights)
     total = np.cumsum(weights[order])
+    n_genies = _affordable_genies(plan, tolerance)
     n_genies = min(n_genies, int(np.searchsorted(total, 1 - _RARE)) + 1 if is_exact else order.size)
     bounds = np.empty(order.size)
     for first in range(0, order.size, _CHUNK):
@@ -85,8 +111,8 @@ def _observe(plan: Schedule, n_samples: int, rng: np.random.Generator) -> FloatA
     return log_likelihoods(observations, plan.active, plan.noise, plan.scales)
 
 
-def _raw_histories(plan: Schedule, n_samples: int, rng: np.random.Generator) -> tuple[IntArray, FloatArray, bool]:
-    """Raw readings (n, T), −1 for elsewhere: all possible ones with their probability, or drawn ones with counts."""
+def _all_histories(plan: Schedule) -> tuple[IntArray, FloatArray]:
+    """All possible raw readings (n, T), −1 for elsewhere, and their probabilities; none at all where too many."""
     beliefs = np.empty((1, plan.prior.n_locations))
     beliefs[0] = plan.prior.initial
     histories = np.empty((1, 0), dtype=np.intp)
@@ -98,15 +124,13 @@ def _raw_histories(plan: Schedule, n_samples: int, rng: np.random.Generator) -> 
         parent, place = np.nonzero(seen)
         stay = np.flatnonzero(unseen.any(axis=1))
         if parent.size + stay.size > _HISTORIES:
-            readings = _read(plan, plan.prior.sample(n_samples, plan.n_steps, rng))
-            distinct, counts = np.unique(readings, axis=0, return_counts=True)
-            return distinct, counts.astype(float), False
+            return np.empty((0, plan.n_steps), dtype=np.intp), np.empty(0)
         arrived = np.zeros((parent.size, plan.prior.n_locations))
         arrived[np.arange(parent.size), active[place]] = seen[parent, place]
         beliefs = np.concatenate([unseen[stay], arrived])
         reading = np.concatenate([np.full(stay.size, -1), active[place]])
         histories = np.column_stack([histories[np.concatenate([stay, parent])], reading])
-    return histories, beliefs.sum(axis=1), True
+    return histories, beliefs.sum(axis=1)
 
 
 def _read(plan: Schedule, paths: IntArray) -> IntArray:

@@ -227,7 +227,7 @@ class Outlook:
         if isinstance(mechanism, WEventSchedule):
             charge[:: mechanism.w] = mechanism.epsilon
         elif mechanism is not None and mechanism.landmark_budget is not None and windows:
-            # Σ over landmarks and any one other is at most ε; a convex cost is largest with all of it in the other.
+            # Σ over landmarks and any one other is at most ε; the cost of a sum is no less than the sum of the costs.
             regular = np.array([not window.landmark for window in windows])
             period = np.array([window.period for window in windows])
             for number in np.unique(period):
