@@ -119,7 +119,7 @@ def _hiding() -> Iterator[PaperDefense]:
     for k in (2, 5, 10, 20, 40, 80, 160):
         yield PaperDefense("SSC", f"k = {k}", (SuppressSmall(threshold=k),), k >= 80)
     for z in DROPPED:
-        yield PaperDefense("SLP", f"z = {z}", (SuppressUnpopular(fraction=z, block=WEEK),), z == 0.8)
+        yield PaperDefense("SLP", f"z = {z}", (SuppressUnpopular(fraction=z, block=WEEK, where="both"),), z == 0.8)
     for w in DROPPED:
         yield PaperDefense("SMP", f"w = {w}", (_sampling(w),), w == 0.8)
 

@@ -23,6 +23,9 @@ class SuppressUnpopular(CountsOfBlock):
         Share of the cells, and of the windows, that are suppressed (rounded down to whole ones).
     block
         Windows in which popularity is measured, and that are released together.
+    where
+        ``either``: unpopular cells show 0 in all windows, and all cells in unpopular windows. ``both``: only unpopular
+        cells in unpopular windows show 0, as the paper's figures have it.
 
     **Privacy.** None: no guarantee. The other counts are exact, and which cells are suppressed depends on everybody.
 
@@ -37,10 +40,16 @@ class SuppressUnpopular(CountsOfBlock):
     >>> counts = np.array([[1, 8], [1, 9]])
     >>> [r.values.tolist() for r in run_mechanism(SuppressUnpopular(fraction=0.5, block=2), counts)]
     [[0.0, 0.0], [0.0, 9.0]]
+    >>> both = SuppressUnpopular(fraction=0.5, block=2, where="both")
+    >>> [r.values.tolist() for r in run_mechanism(both, counts)]
+    [[0.0, 8.0], [1.0, 9.0]]
     """
 
     fraction: float = parameter(doc="share of the least popular cells and windows", at_least=0, at_most=1)
     block: int = parameter(doc="windows that are compared and released together", at_least=1)
+    where: str = parameter(
+        "either", doc="what shows 0: unpopular cells and unpopular windows, or what is both", choices=("either", "both")
+    )
     ideal: ClassVar[str] = "exact counts of the popular cells and windows, 0 elsewhere"
 
     @property
@@ -49,9 +58,10 @@ class SuppressUnpopular(CountsOfBlock):
         return self.block
 
     def generalize(self, counts: NDArray[Any]) -> NDArray[Any]:
-        """Counts of popular cells in popular windows."""
-        popular = self._popular(counts.sum(axis=-1))[..., :, None] & self._popular(counts.sum(axis=-2))[..., None, :]
-        return np.where(popular, counts, 0)
+        """Counts of popular cells in popular windows, or (``both``) of what is popular one way or the other."""
+        windows, cells = self._popular(counts.sum(axis=-1)), self._popular(counts.sum(axis=-2))
+        combined = np.logical_or if self.where == "both" else np.logical_and
+        return np.where(combined(windows[..., :, None], cells[..., None, :]), counts, 0)
 
     def _popular(self, totals: NDArray[Any]) -> NDArray[np.bool_]:
         n_suppressed = math.floor(self.fraction * totals.shape[-1] + 1e-9)

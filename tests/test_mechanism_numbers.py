@@ -97,6 +97,10 @@ def test_least_popular_cells_and_windows_are_suppressed(fraction):
     expected = np.zeros_like(counts)
     expected[np.ix_(windows, cells)] = counts[np.ix_(windows, cells)]
     assert np.array_equal(values, expected)
+    both = shown(get("suppress_unpopular")(fraction=fraction, block=10, where="both"), counts)
+    expected = counts.copy()
+    expected[np.ix_(np.setdiff1d(np.arange(10), windows), np.setdiff1d(np.arange(20), cells))] = 0
+    assert np.array_equal(both, expected)
 
 
 @pytest.mark.parametrize(
