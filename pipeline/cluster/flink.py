@@ -29,6 +29,8 @@ DEFAULTS = {
     "state_backend": "filesystem",
     "number_of_execution_retries": "1000",
     "execution_retry_delay": "1000",
+    # Otherwise Flink keeps what a bundle puts out at a checkpoint until the next bundle, but not the watermark.
+    "finish_bundle_before_checkpointing": "",
     "externalized_checkpoints_enabled": "",
     "retain_externalized_checkpoints_on_cancellation": "",
 }

@@ -37,7 +37,7 @@ _KEPT = 4096
 class ReleaseOnCluster(ClusterStep):
     """Step the release loop through the groups of windows in order.
 
-    A chain of timers, one at the deadline of every group, releases what has been counted until then. The counts of a
+    A chain of timers, one just after the deadline of every group, releases what has been counted until then. The counts of a
     group are written down before they are noised, and what is there counts: if the engine goes back behind a release
     and another set of rows is in time then, neither the release nor its charge becomes another one.
     """
@@ -95,7 +95,8 @@ class ReleaseOnCluster(ClusterStep):
     def _wake(self, due: Any, group: int) -> None:
         n_windows = self.plan.calendar.n_windows
         if n_windows is None or group * self.plan.group < n_windows:
-            due.set(Timestamp(micros=1000 * group_deadline(self.plan, group)), dynamic_timer_tag=str(group))
+            # After the counting: a step that is called at an instant holds the watermark at it, not before it.
+            due.set(Timestamp(micros=1000 * group_deadline(self.plan, group) + 1000), dynamic_timer_tag=str(group))
 
     def _counted(self, group: int, pending: Any) -> tuple[GroupCounts, int]:
         """Counts of a group as they are released, and how many memberships this attempt has counted."""

@@ -1,0 +1,149 @@
+"""Real Flink, embedded and as a cluster whose processes are killed: what is released is what a local run releases."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from flink_cluster import ROOT, FlinkCluster
+
+from pipeline.cluster.jars import jars_folder
+from pipeline.configuration.run import load
+from pipeline.ledger import Ledger
+from pipeline.run import run
+from pipeline.verify import verify
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(not jars_folder().exists(), reason="no Flink: python -m pipeline.cluster.jars fetches it"),
+]
+
+#: How often something is killed.
+N_KILLS = int(os.environ.get("PENSTOCK_KILLS", "3"))
+#: Events a window: 60 windows of 10 minutes; a second of the run is a quarter of an hour of the events.
+CONFIG = """
+name: flink
+seed: 7
+source:
+  type: stream
+  speed: SPEED
+  of: {type: synthetic, seed: 1, n_users: 400, events_per_hour: 20.0, from: 2024-01-01T06:00:00Z,
+       until: 2024-01-01T16:00:00Z}
+space: {type: grid, south: 37.74, north: 37.82, west: -122.47, east: -122.37, rows: 6, columns: 6}
+windows: {type: fixed, size: 10m, allowed_lateness: 1m}
+bounding: {max_cells: 2}
+mechanism: {type: discrete_laplace, epsilon: 0.5}
+accountants: [{type: composition}, {type: temporal, correlation: {estimate: first, windows: 12}}]
+output: {path: runs/flink, report: false}
+"""
+SAME = ("public/releases.parquet", "public/accounts.parquet", "operator/truth.parquet", "operator/ledger")
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A stream that takes some seconds."""
+    path = tmp_path_factory.mktemp("config") / "flink.yaml"
+    path.write_text(CONFIG.replace("SPEED", "900x"))
+    return path
+
+
+@pytest.fixture(scope="module")
+def local(config: Path) -> Path:
+    """What a local run of the same events gives."""
+    folder = config.parent / "local"
+    run(load(config, ["source.speed=max"]), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlinkCluster]:
+    """A job manager, two task managers and a pool of Python workers."""
+    with FlinkCluster(tmp_path_factory.mktemp("cluster")) as started:
+        yield started
+
+
+def start(config: Path, folder: Path, *words: str) -> subprocess.Popen[bytes]:
+    """Start ``penstock run`` on Flink."""
+    command = [sys.executable, "-m", "pipeline.cli", "run", str(config), "--out", str(folder), "--runner", "flink"]
+    with (folder.parent / f"{folder.name}.log").open("ab") as log:
+        return subprocess.Popen([*command, *words], cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
+
+
+def check(folder: Path, local: Path) -> None:
+    """The same bytes as the local run, every window once, every charge once, every row with the same fate."""
+    for name in SAME:
+        assert (folder / name).read_bytes() == (local / name).read_bytes(), name
+    rows = [json.loads((one / "operator" / "manifest.json").read_text())["rows"] for one in (folder, local)]
+    assert rows[0] == rows[1]
+    windows = [charge.window for charge in Ledger(folder / "operator" / "ledger")]
+    assert windows == sorted(set(windows)) and len(windows) == 60
+    assert [str(one) for one in verify(folder) if not one.passed] == []
+
+
+def words_of(folder: Path) -> str:
+    """What a run has said last."""
+    return (folder.parent / f"{folder.name}.log").read_text()[-3000:]
+
+
+def test_an_embedded_flink_with_workers_in_the_driver(config: Path, local: Path, tmp_path: Path) -> None:
+    assert start(config, tmp_path / "run").wait(240) == 0, words_of(tmp_path / "run")
+    check(tmp_path / "run", local)
+
+
+def test_kills(config: Path, local: Path, tmp_path: Path, cluster: FlinkCluster) -> None:
+    """Python workers, task managers and the job manager are killed in turn, at random moments of the run."""
+    folder, chance = tmp_path / "run", random.Random(N_KILLS)
+    options = ["--", *cluster.options, "--checkpointing_interval=1000"]
+    driver = start(config, folder, "--shards", "2", *options)
+    n_killed = 0
+    deadline = time.monotonic() + 90 + 60 * N_KILLS
+    while driver.poll() is None and time.monotonic() < deadline:
+        seen = n_releases(folder)
+        if n_killed < N_KILLS and wait_until(lambda: n_releases(folder) > seen or driver.poll() is not None, 60):
+            time.sleep(chance.uniform(0.0, 1.5))
+            driver = kill(n_killed, cluster, driver, (config, folder, *options))
+            n_killed += 1
+        time.sleep(0.2)
+    assert driver.poll() == 0, words_of(folder)
+    assert n_killed == N_KILLS
+    check(folder, local)
+
+
+def n_releases(folder: Path) -> int:
+    """Windows on disk."""
+    return len(list((folder / "public" / "parts" / "releases").glob("*.parquet")))
+
+
+def wait_until(happened, seconds: float) -> bool:
+    """Whether something happens in time."""
+    deadline = time.monotonic() + seconds
+    while not happened() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return bool(happened())
+
+
+def kill(number: int, cluster: FlinkCluster, driver: subprocess.Popen[bytes], again: tuple) -> subprocess.Popen[bytes]:
+    """Kill the next of the three; without its job manager a run is submitted again, from its latest checkpoint."""
+    config, folder, *options = again
+    print("kill", ("worker", "task manager", "job manager")[number % 3], "after", n_releases(folder), "windows")
+    if number % 3 == 0:
+        assert cluster.kill_worker()
+    elif number % 3 == 1:
+        cluster.kill(f"task-manager-{number // 3 % 2}")
+        cluster.start_task_manager(number // 3 % 2)
+    else:
+        checkpoints = folder / "operator" / "checkpoint" / "flink"
+        assert wait_until(lambda: any(checkpoints.glob("*/chk-*/_metadata")), 60)
+        cluster.kill("job-manager")
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
+        cluster.start_job_manager()
+        cluster.wait_for_slots()
+        return start(config, folder, "--shards", "2", "--resume", *options)
+    return driver

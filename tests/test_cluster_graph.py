@@ -1,0 +1,229 @@
+"""The graph of a cluster without a cluster: on the runner of local streams, fed with blocks and watermarks by hand."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import apache_beam as beam
+import numpy as np
+import polars as pl
+import pytest
+from apache_beam.coders import BytesCoder
+from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
+from apache_beam.testing.test_stream import TestStream
+from apache_beam.transforms.window import TimestampedValue
+from apache_beam.utils.timestamp import Timestamp
+
+from mechanisms.core.errors import StateVersionError
+from pipeline import outcome
+from pipeline.block import EventBlock, Reject
+from pipeline.cluster.blocks import decode_block, encode_block, end_of_input
+from pipeline.cluster.count_stage import group_deadline
+from pipeline.cluster.graph import build, has_ended
+from pipeline.cluster.ledger import SharedLedger
+from pipeline.cluster.plans import as_cluster_plan
+from pipeline.cluster.replay import Cursor, CursorCoder, CursorTracker, Reader
+from pipeline.configuration.run import loads
+from pipeline.ledger import Ledger
+from pipeline.paths import ledger_path
+from pipeline.plan import Plan, make_plan
+from pipeline.run import run
+
+CONFIG = """
+name: cluster
+seed: 7
+source: {type: synthetic, seed: 1, n_users: 60, events_per_hour: 2.0, from: 2024-01-01T00:00:00Z,
+         until: 2024-01-01T12:00:00Z}
+space: {type: grid, south: 37.74, north: 37.82, west: -122.47, east: -122.37, rows: 4, columns: 4}
+windows: {type: fixed, size: 1h, allowed_lateness: 5m}
+bounding: {max_cells: 2}
+mechanism: {type: discrete_laplace, epsilon: 0.5}
+accountants: [{type: composition}]
+output: {path: PATH, report: false}
+"""
+
+
+def plan_in(folder: Path, n_shards: int = 2, text: str = CONFIG) -> Plan:
+    """A cluster's plan."""
+    return as_cluster_plan(make_plan(loads(text.replace("PATH", str(folder))), folder), n_shards)
+
+
+def slices_of(plan: Plan) -> list[EventBlock]:
+    """All events, a block for every hour."""
+    reader = Reader(plan, Cursor())
+    blocks = []
+    while not reader.ended:
+        blocks.append(reader.piece.block)
+        reader.advance()
+    frame = pl.concat([block.frame for block in blocks])
+    hours = frame["time"] // 3_600_000
+    return [EventBlock(rows := frame.filter(hours == hour), rows.height) for hour in sorted(set(hours))]
+
+
+def feed(plan: Plan, blocks: list[tuple[str, EventBlock | None, int | None]]) -> None:
+    """Run the graph over named blocks, each followed by a watermark (milliseconds)."""
+    stream, reached = TestStream(coder=BytesCoder()), 0
+    for name, block, watermark in [*blocks, ("", None, end_of_input(plan))]:
+        if block is not None:
+            at = Timestamp(micros=1000 * int(block.frame["time"].min()))
+            stream.add_elements([TimestampedValue(encode_block(name, block), at)])
+        # This runner lets a watermark pass the counting before its timers have been called, so it takes small steps.
+        deadlines = [group_deadline(plan, group) for group in range(plan.n_windows)]
+        for step in sorted({*deadlines, *(deadline + 1 for deadline in deadlines), watermark or 0}):
+            if reached < step <= (watermark or 0):
+                stream.advance_watermark_to(Timestamp(micros=1000 * step))
+                reached = step
+    pipeline = beam.Pipeline(runner=BundleBasedDirectRunner())
+    build(pipeline, plan, lambda root, plan: root | "Blocks" >> stream)
+    pipeline.run().wait_until_finish()
+
+
+def released(plan: Plan) -> bytes:
+    """What would leave."""
+    outcome.merge_outputs(plan)
+    return (plan.folder / "public" / "releases.parquet").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finite run of the same configuration."""
+    folder = tmp_path_factory.mktemp("local") / "run"
+    run(loads(CONFIG.replace("PATH", str(folder))))
+    return folder
+
+
+def in_time(plan: Plan) -> list[tuple[str, EventBlock, int | None]]:
+    """Every hour's block, then the watermark at the end of the hour."""
+    found = []
+    for number, block in enumerate(slices_of(plan)):
+        found.append((f"hour/{number}", block, plan.calendar.end(number + 1)))
+    return found
+
+
+def test_a_cluster_releases_what_a_finite_run_releases(tmp_path: Path, local: Path) -> None:
+    plan = plan_in(tmp_path)
+    feed(plan, in_time(plan))
+    assert released(plan) == (local / "public" / "releases.parquet").read_bytes()
+    for name in ("public/accounts.parquet", "operator/truth.parquet", "operator/ledger"):
+        assert (tmp_path / name).read_bytes() == (local / name).read_bytes(), name
+    assert has_ended(plan)
+    found = json.loads((local / "operator" / "manifest.json").read_text())["rows"]
+    assert outcome.row_equation(plan) == found
+
+
+def test_neither_order_nor_shards_change_a_release(tmp_path: Path, local: Path) -> None:
+    plan = plan_in(tmp_path, n_shards=5)
+    blocks = [(name, block, None) for name, block, _ in in_time(plan)]
+    feed(plan, [blocks[i] for i in np.random.default_rng(3).permutation(len(blocks))])
+    assert released(plan) == (local / "public" / "releases.parquet").read_bytes()
+
+
+def test_a_run_from_the_beginning_again_changes_and_charges_nothing(tmp_path: Path) -> None:
+    plan = plan_in(tmp_path)
+    feed(plan, in_time(plan))
+    first, charges = released(plan), ledger_path(plan).read_bytes()
+    feed(plan, in_time(plan))
+    assert (released(plan), ledger_path(plan).read_bytes()) == (first, charges)
+    assert len(charges.splitlines()) == 12
+
+
+def test_what_was_counted_before_a_failure_counts(tmp_path: Path, local: Path) -> None:
+    """The second attempt misses an hour, as when other rows are late then; its release stays what it was."""
+    plan = plan_in(tmp_path)
+    feed(plan, in_time(plan))
+    feed(plan, in_time(plan)[1:])
+    assert released(plan) == (local / "public" / "releases.parquet").read_bytes()
+    assert len(list(Ledger(ledger_path(plan)))) == 12
+
+
+def test_rows_behind_the_watermark_are_late_row_by_row(tmp_path: Path) -> None:
+    plan = plan_in(tmp_path)
+    blocks = in_time(plan)
+    moved = [*blocks[:2], *blocks[3:6], (blocks[2][0], blocks[2][1], None), *blocks[6:]]
+    feed(plan, moved)
+    found = outcome.row_equation(plan)
+    assert found["late"] == blocks[2][1].n_rows - found_outside(plan, blocks[2][1]) > 0
+    outcome.merge_outputs(plan)
+    truth = pl.read_parquet(tmp_path / "operator" / "truth.parquet")
+    assert truth.filter(pl.col("window") == 3)["count"].sum() == 0
+
+
+def found_outside(plan: Plan, block: EventBlock) -> int:
+    """Rows of a block outside the area."""
+    return int((np.asarray(plan.space.place(block.frame)) < 0).sum())
+
+
+def test_windows_without_events_are_released_too(tmp_path: Path) -> None:
+    plan = plan_in(tmp_path)
+    feed(plan, in_time(plan)[:1])
+    outcome.merge_outputs(plan)
+    releases = pl.read_parquet(tmp_path / "public" / "releases.parquet")
+    assert releases["window"].unique().sort().to_list() == list(range(1, 13))
+
+
+def test_a_used_up_budget_ends_the_run(tmp_path: Path) -> None:
+    text = CONFIG.replace("{type: discrete_laplace, epsilon: 0.5}", "{type: landmark_uniform, epsilon: 1.0}")
+    text = text.replace("[{type: composition}]", "[{type: landmark_budget}, {type: composition}]")
+    plan = plan_in(tmp_path, text=text + "landmarks: {windows: [2, 4]}\n")
+    feed(plan, in_time(plan))
+    assert has_ended(plan)
+
+
+def test_a_block_survives_the_way(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"time": [5, 6], "user": ["a", "b"], "place": ["x", "y"]})
+    block = EventBlock(frame, 3, (Reject("topic", 7, "no time", "{}"),))
+    named = decode_block(encode_block("topic/0/7", block, np.array([0, 4])))
+    assert named.name == "topic/0/7" and named.block.n_rows == 3 and named.block.rejects == block.rejects
+    assert named.block.frame.equals(frame) and named.closed.tolist() == [0, 4]
+    assert decode_block(encode_block("n", block)).closed is None
+
+
+@pytest.mark.parametrize("data", [b"", b"PAR1", b"penstock block", b'penstock block{"version": 9}\n'])
+def test_other_bytes_are_refused(data: bytes) -> None:
+    with pytest.raises(StateVersionError):
+        decode_block(data)
+
+
+def test_a_reader_goes_on_from_any_cursor(tmp_path: Path) -> None:
+    plan = plan_in(tmp_path)
+    plan = replace(plan, config=replace(plan.config, source=replace(plan.config.source, speed="7200x")))
+    whole, cursors = [], [Cursor()]
+    reader = Reader(plan, Cursor())
+    while not reader.ended:
+        whole.append(reader.piece.block.frame)
+        reader.advance()
+        cursors.append(CursorCoder().decode(CursorCoder().encode(reader.cursor)))
+    assert len(whole) > 3
+    later = Reader(plan, cursors[3])
+    rest = []
+    while not later.ended:
+        rest.append(later.piece.block.frame)
+        later.advance()
+    assert pl.concat(rest).equals(pl.concat(whole[3:]))
+
+
+def test_a_reader_that_stops_without_a_word_is_an_error() -> None:
+    tracker = CursorTracker(Cursor())
+    with pytest.raises(ValueError, match="without a word"):
+        tracker.check_done()
+    assert tracker.try_split(0.5) is None
+    assert tracker.try_split(0) is not None
+    tracker.check_done()
+
+
+def test_a_ledger_of_several_writers_holds_a_charge_once(tmp_path: Path) -> None:
+    plan = plan_in(tmp_path)
+    feed(plan, in_time(plan))
+    charges = list(Ledger(ledger_path(plan)))
+    other = SharedLedger(tmp_path / "shared")
+    one = SharedLedger(tmp_path / "shared")
+    assert len(one.append(charges[:5])) == 5
+    assert len(other.append(charges[:8])) == 3
+    assert len(one.append(charges)) == 4
+    assert [charge.window for charge in Ledger(tmp_path / "shared")] == list(range(1, 13))
+
+
+def test_the_deadline_of_a_group_includes_the_lateness(tmp_path: Path) -> None:
+    plan = plan_in(tmp_path)
+    assert group_deadline(plan, 0) == plan.calendar.end(1) + 300_000
+    assert end_of_input(plan) > group_deadline(plan, 11)
