@@ -66,7 +66,6 @@ def city_config(settings: Settings, path: Path, streamed: bool = False) -> Path:
 
 
 def compared(
-    area: str,
     what: str,
     config: Path,
     engines: Sequence[peers.Engine],
