@@ -11,6 +11,7 @@ import gzip
 import io
 import lzma
 import os
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -29,15 +30,17 @@ EXPANSION = 200
 MAX_MEMBERS = 1_000_000
 
 _GZIP, _ZSTD, _XZ, _BZIP2, _ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\x00", b"BZh", b"PK\x03\x04"
-#: What the libraries raise for damaged or hostile files; ValueError among them for sizes and names that make no sense,
-#: NotImplementedError for methods they lack, MemoryError for a dictionary larger than the machine.
+#: What the libraries raise for damaged or hostile files: LookupError and ValueError for headers that make no sense,
+#: RuntimeError for methods they lack or encryption, MemoryError for a dictionary larger than the machine.
 _DAMAGE = (
     OSError,
     EOFError,
     ValueError,
     OverflowError,
     MemoryError,
-    NotImplementedError,
+    LookupError,
+    RuntimeError,
+    struct.error,
     lzma.LZMAError,
     zlib.error,
     tarfile.TarError,
@@ -160,7 +163,7 @@ def _zip_members(file: str, patterns: tuple[str, ...]) -> Iterator[tuple[str, IO
         allowance = _Allowance(file)
         for member in archive.infolist():
             allowance.enter(file, member.filename)
-            if member.is_dir() or not matches(member.filename, patterns):
+            if member.filename.endswith("/") or not matches(member.filename, patterns):
                 continue
             name = f"{file}!{member.filename}"
             if member.flag_bits & 1:

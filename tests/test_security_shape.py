@@ -1,0 +1,60 @@
+"""What leaves a deployment has the same shape whatever the data: files, rows, their order, and when they may appear."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+from deployments import configured, sections
+
+from pipeline.run import run
+
+NOBODY = "user,time,latitude,longitude\nx,2024-01-01T00:10:00Z,0.5,0.5\n"
+CROWD = "user,time,latitude,longitude\n" + "".join(
+    f"u{i},2024-01-01T0{i % 6}:{i % 60:02d}:00Z,37.7{i % 9},-122.4{i % 9}\n" for i in range(300)
+)
+
+
+def released(tmp_path: Path, name: str, events: str, changes: dict, stream: bool) -> Path:
+    value = sections(tmp_path) | changes
+    (tmp_path / "events.csv").write_text(events)
+    if stream:
+        value["source"] = {"type": "stream", "of": value["source"], "order": "arrival"}
+    return run(configured(value), tmp_path / name).folder / "public"
+
+
+MECHANISMS = [
+    {"type": "landmark_uniform", "epsilon": 1.0},
+    {"type": "landmark_skip", "epsilon": 1.0},
+    {"type": "w_event_sample", "epsilon": 1.0, "w": 2},
+    {"type": "discrete_gaussian", "rho": 0.5},
+    [{"type": "sampling", "rate": 0.5}, {"type": "discrete_laplace", "epsilon": 1.0}],
+    [{"type": "temporal_generalization", "windows": 2}, {"type": "discrete_laplace", "epsilon": 1.0}],
+]
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda m: (m[0] if isinstance(m, list) else m)["type"])
+@pytest.mark.parametrize("stream", [False, True], ids=["files", "stream"])
+def test_rows_files_and_books_are_the_same_for_a_crowd_and_for_nobody(tmp_path, mechanism, stream):
+    if stream and isinstance(mechanism, list):
+        pytest.skip("chains are tried on files")
+    changes = {"mechanism": mechanism, "accountants": [{"type": "composition"}]}
+    crowd, nobody = (released(tmp_path, n, e, changes, stream) for n, e in (("crowd", CROWD), ("nobody", NOBODY)))
+    assert sorted(path.name for path in crowd.iterdir()) == sorted(path.name for path in nobody.iterdir())
+    first, second = (pl.read_parquet(folder / "releases.parquet") for folder in (crowd, nobody))
+    assert first.drop("value").equals(second.drop("value"))
+    assert not first["value"].equals(second["value"])
+    books = [pl.read_parquet(folder / "accounts.parquet") for folder in (crowd, nobody)]
+    assert books[0].equals(books[1])
+    manifests = [(folder / "manifest.json").read_text() for folder in (crowd, nobody)]
+    assert json.loads(manifests[0]) == json.loads(manifests[1])
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda m: (m[0] if isinstance(m, list) else m)["type"])
+def test_values_are_whole_numbers_and_carry_nothing_below_one(tmp_path, mechanism):
+    folder = released(tmp_path, "out", CROWD, {"mechanism": mechanism, "accountants": []}, stream=False)
+    values = pl.read_parquet(folder / "releases.parquet")["value"].to_numpy()
+    assert (values == values.astype(int)).all()
+    assert (abs(values) < 2**53).all()
