@@ -316,7 +316,7 @@ def test_a_journal_keeps_what_no_checkpoint_covers(tmp_path):
     journal = Journal(tmp_path, 0)
     entries = [Entry(n, {0: (n, n + 1), 10: (5, 9)}, frozenset({2}), clock=n) for n in range(5)]
     for entry in entries:
-        journal.append(entry, needed=0)
+        journal.append(entry, needed=lambda: 0)
     with journal.path.open("a") as file:
         file.write('{"number": 5, "ran')
     assert Journal(tmp_path, 3).entries == entries[3:]
@@ -326,13 +326,13 @@ def test_a_journal_keeps_what_no_checkpoint_covers(tmp_path):
 
 def test_a_journal_is_taken_over_and_stays_short(tmp_path):
     dead = Journal(tmp_path, 0)
-    dead.append(Entry(0, {}, frozenset()), needed=0)
+    dead.append(Entry(0, {}, frozenset()), needed=lambda: 0)
     alive = Journal(tmp_path, 0)
     with pytest.raises(FileNotFoundError):
-        dead.append(Entry(1, {0: (1, 2)}, frozenset()), needed=0)
+        dead.append(Entry(1, {0: (1, 2)}, frozenset()), needed=lambda: 0)
     ranges = dict.fromkeys(range(1000), (10**12, 10**12 + 1))
     for number in range(1, 200):
-        alive.append(Entry(number, ranges, frozenset()), needed=number - 3)
+        alive.append(Entry(number, ranges, frozenset()), needed=lambda n=number: n - 3)
     assert alive.path.stat().st_size < 3 << 20
     assert [entry.number for entry in Journal(tmp_path, 196).entries] == [196, 197, 198, 199]
 

@@ -13,8 +13,10 @@ from pipeline.kafka.client import PATIENCE, library, resolved_options, silent
 if TYPE_CHECKING:
     from pipeline.sources.kafka import Kafka
 
-#: Bytes and messages that are taken together at most, and seconds that they are waited for.
-_BYTES, _MESSAGES, _WAIT = 16 << 20, 50_000, 0.1
+#: Bytes that are taken together at most, and seconds that they are waited for.
+_BYTES, _WAIT = 16 << 20, 0.1
+#: Messages that are taken together at first, and at most.
+_FEW, _MANY = 64, 50_000
 #: Seconds after which it is looked whether the topic has more partitions.
 _REFRESH = 60.0
 
@@ -44,6 +46,8 @@ class Consumer:
         self._assigned: dict[int, int] = {}
         self._paused: set[int] = set()
         self._size = 1000.0
+        #: Messages that are taken together at most.
+        self.at_once = _FEW
         defaults = {"queued.max.messages.kbytes": 32 << 10, "fetch.message.max.bytes": 4 << 20}
         ours = {
             "group.id": "penstock",  # the client wants one; nothing is ever committed to it
@@ -119,10 +123,17 @@ class Consumer:
             self._waiting[partition].clear()
         return found
 
+    def adapt(self, is_much: bool | None) -> None:
+        """Take fewer messages together where it was much, more where it was little (False)."""
+        if is_much is not None:
+            self.at_once = max(1, self.at_once // 2) if is_much else min(_MANY, 2 * self.at_once)
+
     def take(self, ranges: Mapping[int, tuple[int, int]]) -> Messages:
         """Exactly the messages of some ranges of offsets, which have been read before."""
         found: Messages = {}
         for partition, (first, end) in sorted(ranges.items()):
+            if first == end:
+                continue
             own = found[partition] = []
             waiting = self._waiting[partition]
             until = time.monotonic() + PATIENCE
@@ -150,7 +161,7 @@ class Consumer:
         return frozenset(partition for partition, ended in self._ended.items() if ended <= since)
 
     def _fill(self) -> None:
-        n_messages = max(1, min(_MESSAGES, int(_BYTES / self._size)))
+        n_messages = max(1, min(self.at_once, int(_BYTES / self._size)))
         n_bytes, n_read = 0, 0
         for message in self._client.consume(n_messages, timeout=_WAIT):
             error = message.error()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,10 +75,11 @@ class Journal:
         for file in files:
             file.unlink(missing_ok=True)
 
-    def append(self, entry: Entry, needed: int) -> None:
-        """Make an entry durable; those before number ``needed`` may be dropped."""
+    def append(self, entry: Entry, needed: Callable[[], int]) -> None:
+        """Make an entry durable; ``needed`` says which is the first that may not be dropped."""
         if self.path.stat().st_size > self._long:
-            self._write(kept for kept in _entries(self.path) if kept.number >= needed)
+            first = needed()
+            self._write(kept for kept in _entries(self.path) if kept.number >= first)
         with self.path.open("a", encoding="utf-8") as file:
             file.write(entry.encode())
             file.flush()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
+from functools import partial
 from pathlib import Path
+from time import time as clock_time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from pipeline.kafka.journal import Entry, Journal
 from pipeline.kafka.progress import Progress
 from pipeline.paths import parts_folder
 from pipeline.plan import Plan
-from pipeline.slices import NEVER, Slice
+from pipeline.slices import Slice
 
 if TYPE_CHECKING:
     from pipeline.sources.kafka import Kafka
@@ -43,21 +44,24 @@ def slices(source: Kafka, plan: Plan, folder: Path, start: State, number: int, l
         reader = _Reader(source, plan, consumer, letters, start, latest)
         journal = Journal(parts_folder(plan, "spool"), number)
         for entry in journal.entries:
+            reader.add({partition: first for partition, (first, _) in entry.ranges.items()})
             yield reader.slice(entry, consumer.take(entry.ranges))
             number = entry.number + 1
+        new = reader.begin()
         while not reader.finished:
-            reader.look_around()
             messages = consumer.poll()
             idle = consumer.idle(source.idle_after) - messages.keys()
             clock = reader.clock(idle)
-            if not messages and idle == reader.progress.idle and clock is None:
+            if messages or new or idle != reader.progress.idle or clock is not None:
+                ranges = {partition: (first, first) for partition, first in new.items()}
+                ranges |= {partition: (own[0].offset(), own[-1].offset() + 1) for partition, own in messages.items()}
+                entry = Entry(number, ranges, idle, clock)
+                journal.append(entry, partial(_needed, plan, number))
+                yield reader.slice(entry, messages)
+                number += 1
+            else:
                 yield None
-                continue
-            ranges = {partition: (own[0].offset(), own[-1].offset() + 1) for partition, own in messages.items()}
-            entry = Entry(number, ranges, idle, clock)
-            journal.append(entry, _needed(plan, number))
-            yield reader.slice(entry, messages)
-            number += 1
+            new = reader.look_around()
 
 
 class _Reader:
@@ -67,6 +71,8 @@ class _Reader:
         self, source: Kafka, plan: Plan, consumer: Consumer, letters: DeadLetters, start: State, latest: int
     ) -> None:
         self.source, self.plan, self.consumer, self.letters = source, plan, consumer, letters
+        #: Middle of the times that each partition has shown last.
+        self.typical: dict[int, float] = {}
         self.end: int | None = None
         if plan.calendar.n_windows is not None:
             last = plan.calendar.end(plan.calendar.n_windows)
@@ -75,7 +81,12 @@ class _Reader:
         self.progress.restore(start)
         if start:
             consumer.assign(self.progress.offsets)
-        self._add(partition for partition in consumer.partitions() if partition not in self.progress.offsets)
+
+    def begin(self) -> dict[int, int]:
+        """Read the partitions that are not known yet; gives where."""
+        is_first = not self.progress.offsets
+        unknown = [partition for partition in self.consumer.partitions() if partition not in self.progress.offsets]
+        return self._find(unknown, from_start=not is_first)
 
     @property
     def finished(self) -> bool:
@@ -86,17 +97,16 @@ class _Reader:
         """Where time goes on without events and a window has become final by that, the time; otherwise None."""
         if not self.source.clock or len(idle) < len(self.progress.times):
             return None
-        now = int(time.time() * 1000) - self.source.idle_after
+        now = int(clock_time() * 1000) - self.source.idle_after
         step = self.plan.calendar.step
         return now if now // step > self.progress.reached // step else None
 
-    def look_around(self) -> None:
-        """Read partitions that are new, and hold those that are far ahead of one that has more to be read."""
-        self._add(self.consumer.more(), from_start=True)
-        times = self.progress.times
-        behind = [own for partition, own in times.items() if own != NEVER and not self.consumer.at_end(partition)]
+    def look_around(self) -> dict[int, int]:
+        """Hold partitions that are far ahead of one that has more to be read; read new ones, and give where."""
+        behind = [time for partition, time in self.typical.items() if not self.consumer.at_end(partition)]
         longest = _WINDOWS_AHEAD * self.plan.calendar.step
-        self.consumer.hold({p for p, own in times.items() if behind and own > min(behind) + longest})
+        self.consumer.hold({p for p, time in self.typical.items() if behind and time > min(behind) + longest})
+        return self._find(self.consumer.more(), from_start=True)
 
     def slice(self, entry: Entry, messages: Messages) -> Slice:
         """The events of some messages, and what time it was when they arrived."""
@@ -107,6 +117,7 @@ class _Reader:
             block = block_of(self.source, partition, own)
             blocks.append(block)
             rows[partition] = (entry.ranges[partition][1], block.frame["time"].to_numpy())
+        self._adapt(rows)
         self.letters.send([reject for block in blocks for reject in block.rejects], messages)
         reached = self.progress.read(rows, entry.idle, entry.clock)
         return Slice(
@@ -118,14 +129,32 @@ class _Reader:
             reached=np.concatenate([np.zeros(0, np.int64), *reached]),
         )
 
-    def _add(self, partitions: Any, from_start: bool = False) -> None:
-        offsets = {}
-        for partition in partitions:
-            low, high = self.consumer.bounds(partition)
-            offsets[partition] = low if from_start or self.source.offset == "earliest" else high
-            self.progress.add(partition, offsets[partition])
-        if offsets:
-            self.consumer.assign(offsets)
+    def _adapt(self, rows: Mapping[int, tuple[int, Any]]) -> None:
+        """Let a slice cover some windows, not thousands of a backlog: what is open has to be kept.
+
+        By typical times, so that single ones that are wrong decide nothing.
+        """
+        longest = 0.0
+        for partition, (_, times) in rows.items():
+            if len(times):
+                low, self.typical[partition], high = np.quantile(times, (0.1, 0.5, 0.9))
+                longest = max(longest, (high - low) / self.plan.calendar.step)
+        self.consumer.adapt(True if longest > _WINDOWS_AHEAD else False if longest < _WINDOWS_AHEAD / 4 else None)
+
+    def _find(self, partitions: list[int], from_start: bool) -> dict[int, int]:
+        bounds = {partition: self.consumer.bounds(partition) for partition in partitions}
+        earliest = from_start or self.source.offset == "earliest"
+        offsets = {partition: low if earliest else high for partition, (low, high) in bounds.items()}
+        self.add(offsets)
+        return offsets
+
+    def add(self, offsets: Mapping[int, int]) -> None:
+        """Read further partitions from these offsets on; those that are known stay as they are."""
+        new = {partition: offset for partition, offset in offsets.items() if partition not in self.progress.offsets}
+        for partition, offset in new.items():
+            self.progress.add(partition, offset)
+        if new:
+            self.consumer.assign(new)
 
 
 def _needed(plan: Plan, number: int) -> int:

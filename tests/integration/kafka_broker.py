@@ -15,10 +15,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 VERSION = "3.9.1"
-_SECONDS = 60.0
+_SECONDS = 120.0
 
 _POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
@@ -75,11 +76,13 @@ def fetch() -> Path:
     return folder
 
 
-def free_port() -> int:
-    """A port of this machine that nobody listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+def free_ports(n_ports: int) -> list[int]:
+    """Ports of this machine that nobody listens on."""
+    with ExitStack() as open_ones:
+        listeners = [open_ones.enter_context(socket.socket()) for _ in range(n_ports)]
+        for listener in listeners:
+            listener.bind(("127.0.0.1", 0))
+        return [int(listener.getsockname()[1]) for listener in listeners]
 
 
 class Broker:
@@ -97,7 +100,7 @@ class Broker:
 
     def __init__(self, folder: Path, settings: str = "", secure: bool = False) -> None:
         self.folder = folder
-        self.port, controller, self.secure_port = free_port(), free_port(), free_port()
+        self.port, controller, self.secure_port = free_ports(3)
         listeners = f"PLAINTEXT://127.0.0.1:{self.port}"
         if secure:
             listeners += f",SASL_SSL://localhost:{self.secure_port}"
