@@ -70,7 +70,7 @@ def _measured(experiment: dict[str, Any], name: str, results: Path) -> tuple[str
         verdict = "agrees" if share >= MOST else "in part" if share >= MANY else "differs"
         return f"{near} of {n} figures within {NEAR_SHARE:.0%} or {NEAR:g}", verdict
     if not claims.exists():
-        return "nothing printed to lay beside them", "no numbers"
+        return "the published table is not at hand", "no numbers"
     verdicts = Counter(pl.read_csv(claims)["verdict"].to_list())
     told = ", ".join(f"{n} {'claim' if n == 1 else 'claims'}: {verdict}" for verdict, n in verdicts.items())
     agreed = verdicts["agrees"]
