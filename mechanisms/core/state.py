@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +19,7 @@ Migration = Callable[[int, State], State]
 
 _MAGIC = b"PSTK1"
 _KINDS = "biufSU"
+_DTYPE = re.compile(rf"[<|][{_KINDS}][0-9]{{1,9}}")
 
 
 def encode_state(name: str, version: int, state: Mapping[str, NDArray[Any]]) -> bytes:
@@ -61,7 +63,7 @@ def decode_state(data: bytes, name: str, version: int, migrate: Migration | None
         header = json.loads(data[offset : offset + length])
         owner, written, described = str(header["name"]), int(header["version"]), header["arrays"]
         state, offset = _arrays(data, described, offset + length)
-    except (ValueError, TypeError, KeyError, OverflowError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise StateVersionError(f"the encoded state of {name!r} is damaged: {error}") from error
     if owner != name:
         raise StateVersionError(f"state of {owner!r} cannot be read as state of {name!r}")
@@ -126,8 +128,11 @@ def _arrays(data: bytes, described: list[tuple[str, str, list[int]]], offset: in
     """Arrays of a header, and the offset behind the last one."""
     state: State = {}
     for key, dtype, shape in described:
+        # NumPy would take anything that looks like Python for a description of fields.
+        if not _DTYPE.fullmatch(dtype):
+            raise ValueError(f"array {key!r} is described as {dtype!r}")
         kind = np.dtype(dtype)
-        if kind.kind not in _KINDS or min(shape, default=0) < 0:
+        if min(shape, default=0) < 0:
             raise ValueError(f"array {key!r} has dtype {dtype} and shape {shape}")
         array = np.frombuffer(data, kind, math.prod(shape), offset).reshape(shape)
         state[key] = array.astype(kind.newbyteorder("="))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import importlib.util
 import io
 import json
 import lzma
@@ -18,6 +19,7 @@ import zipfile
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 from mutation import WORDS, mutated
 
@@ -245,6 +247,56 @@ def keys(random_: random.Random, folder: Path) -> None:
             return
 
 
+AVRO_FIELDS = [
+    {"name": name, "type": kind}
+    for name, kind in (
+        ("user", "string"),
+        ("time", "string"),
+        ("latitude", "double"),
+        ("longitude", ["null", "double"]),
+    )
+]
+AVRO = {"type": "record", "name": "e", "fields": AVRO_FIELDS}
+
+
+def messages(random_: random.Random, folder: Path) -> None:
+    """Messages of a topic as JSON, Avro and Arrow: each is read, or is a problem of its own."""
+    from pipeline.kafka.payload import Layout, parser_of, read_messages
+
+    event = {"user": "ann", "time": "2024-01-01T00:00:00Z", "latitude": 37.75, "longitude": -122.45}
+    kinds = ["json", "arrow", *(["avro"] if importlib.util.find_spec("fastavro") else [])]
+    kind = random_.choice(kinds)
+    whole = {"json": _json, "arrow": _arrow, "avro": _avro}[kind](event)
+    values = [random_.choice([mutated(whole, random_), whole, None]) for _ in range(random_.randint(1, 4))]
+    layout = Layout({name: name for name in event}, integer_users=random_.random() < 0.2)
+    found = read_messages(values, layout, parser_of(kind, json.dumps(AVRO), False))
+    assert len(found.message) == found.frame.height
+    assert not set(found.message.tolist()) & found.problems.keys()
+    assert dict(found.frame.schema) == layout.schema
+
+
+def _json(event: dict[str, Any]) -> bytes:
+    return json.dumps(event).encode()
+
+
+def _arrow(event: dict[str, Any]) -> bytes:
+    import pyarrow as pa
+
+    table = pa.table({name: [value] * 3 for name, value in event.items()})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def _avro(event: dict[str, Any]) -> bytes:
+    import fastavro
+
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(AVRO), event)
+    return out.getvalue()
+
+
 class _Tags(HTMLParser):
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -267,5 +319,5 @@ def report(random_: random.Random, folder: Path) -> None:
 
 
 TARGETS: dict[str, Target] = {
-    target.__name__: target for target in (configuration, rows, archives, parquet, state, keys, report)
+    target.__name__: target for target in (configuration, rows, archives, parquet, messages, state, keys, report)
 }
