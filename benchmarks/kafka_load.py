@@ -23,6 +23,7 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -86,8 +87,8 @@ def generate(brokers: str, topic: str, format: str, rate: float, seconds: float,
 
 
 def configuration(
-    brokers: str, topic: str, format: str, folder: Path, first: int, until: int, size: str, **source
-) -> dict:
+    brokers: str, topic: str, format: str, folder: Path, first: int, until: int, size: str, **source: Any
+) -> dict[str, Any]:
     moments = [datetime.fromtimestamp(at / 1000, UTC).isoformat().replace("+00:00", "Z") for at in (first, until)]
     return {
         "name": "load",
@@ -121,7 +122,7 @@ def resident(pid: int) -> float:
     return 0.0
 
 
-def run(value: dict, folder: Path) -> tuple[dict, list[float], float]:
+def run(value: dict[str, Any], folder: Path) -> tuple[dict[str, Any], list[float], float]:
     """Manifest, memory over time, and processor seconds of a run."""
     path = folder / "run.yaml"
     path.write_text(json.dumps(value))
@@ -158,7 +159,7 @@ def topic_of(brokers: str, name: str) -> Iterator[tuple[str, Path]]:
         yield name, Path(folder)
 
 
-def backlog(brokers: str, format: str, n_events: int) -> dict:
+def backlog(brokers: str, format: str, n_events: int) -> dict[str, Any]:
     until = START + 3_600_000
     with topic_of(brokers, f"backlog-{format}-{time.time_ns()}") as (topic, folder):
         preload(brokers, topic, format, n_events, until)
@@ -177,7 +178,7 @@ def backlog(brokers: str, format: str, n_events: int) -> dict:
         }
 
 
-def live(brokers: str, format: str, rate: float, seconds: float) -> dict:
+def live(brokers: str, format: str, rate: float, seconds: float) -> dict[str, Any]:
     disorder = 500
     with topic_of(brokers, f"live-{format}-{time.time_ns()}") as (topic, folder):
         first = (int(time.time()) + 2) * 1000
@@ -202,7 +203,7 @@ def live(brokers: str, format: str, rate: float, seconds: float) -> dict:
         }
 
 
-def windows(brokers: str, n_windows: int, per_window: int = 200) -> dict:
+def windows(brokers: str, n_windows: int, per_window: int = 200) -> dict[str, Any]:
     until = START + 1000 * n_windows
     with topic_of(brokers, f"windows-{time.time_ns()}") as (topic, folder):
         preload(brokers, topic, "arrow", n_windows * per_window, until, rows=20 * per_window)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import polars as pl
@@ -284,3 +285,25 @@ def test_a_broker_that_goes_away_for_a_while(broker, topics, tmp_path, undisturb
     assert running.wait(120) == 0, (tmp_path / "log").read_text()
     feeding.join()
     check_same(tmp_path / "out", undisturbed, out_of_time=3)
+
+
+def test_windows_end_by_the_clock_where_nothing_comes(broker, topics, tmp_path):
+    """What leaves, and when, tells nobody whether there were events."""
+    begin = datetime.now(UTC).replace(microsecond=0)
+    live = {"from": begin.isoformat().replace("+00:00", "Z"), "until": None, "clock": True, "idle_after": "1s"}
+    source = topic(broker, topics, offset="latest", **live)
+    value = sections(tmp_path / "out", source, windows={"type": "fixed", "size": "1s"})
+    running = start(value, tmp_path)
+    ledger = tmp_path / "out" / "operator" / "ledger"
+    wait_for(lambda: ledger.exists() and len(ledger.read_text().splitlines()) >= 5, running)
+    os.killpg(running.pid, signal.SIGKILL)
+    running.wait()
+    charged = len(ledger.read_text().splitlines())
+    running = start(value, tmp_path, resume=True)
+    wait_for(lambda: len(ledger.read_text().splitlines()) >= charged + 3, running)
+    running.send_signal(signal.SIGINT)
+    assert running.wait(60) == INTERRUPTED, (tmp_path / "log").read_text()
+    released = pl.read_parquet(tmp_path / "out" / "public" / "releases.parquet")
+    windows = released["window"].unique().sort().to_list()
+    assert windows == list(range(1, len(windows) + 1))
+    assert released.group_by("window").len()["len"].unique().to_list() == [9]
