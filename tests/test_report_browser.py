@@ -381,6 +381,14 @@ def test_the_page_of_an_experiment(driver, tmp_path):
     assert faults(page) == []
 
 
+@pytest.mark.parametrize("size", [DESKTOP, PHONE])
+def test_axe_finds_no_serious_fault_in_the_dark_page_of_an_experiment(driver, tmp_path, size):
+    page = Page(driver, write_report(experiment_folder(tmp_path)).as_uri(), size, "dark")
+    page.run("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+    assert faults(page) == []
+    assert page.run("return document.documentElement.scrollWidth") <= size[0]
+
+
 def test_the_frontier_of_an_experiment(driver, tmp_path):
     page = Page(driver, write_report(experiment_folder(tmp_path)).as_uri())
     # The other setting's loss is infinite and has no place; each measure has its limit.
