@@ -10,7 +10,7 @@ import json
 import os
 import platform
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from importlib import import_module, metadata
 from pathlib import Path
@@ -65,7 +65,7 @@ def main() -> None:
         data = None if options.data is None else Path(options.data).resolve()
         settings = Settings(Path(folder), data, options.repeats, options.quick)
         for area in options.areas or AREAS:
-            measure: Callable[[Settings], list[Row]] = import_module(f"benchmarks.{area}").rows
+            measure: Callable[[Settings], Iterable[Row]] = import_module(f"benchmarks.{area}").rows
             for row in measure(settings):
                 found.append(row)
                 print(_line(row), flush=True)

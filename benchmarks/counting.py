@@ -8,7 +8,7 @@ releases, accounts, writes true counts and releases, and makes the report.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks import peers
@@ -98,22 +98,22 @@ def compared(
     return rows
 
 
-def rows(settings: Settings) -> list[Row]:
+def rows(settings: Settings) -> Iterator[Row]:
     """Files of ten million events, the cab data, PipelineDP on one million, and a stream."""
     n_users = 6_000 if settings.quick else 60_000
     events = "1 million events" if settings.quick else "10 million events"
-    found = []
     for kind, title in (("parquet", "Parquet"), ("csv", "CSV")):
         path = city(settings, n_users, kind)
         engines = [peers.polars_city(path, **CITY), peers.duckdb_city(path, **CITY), peers.pandas_city(path, **CITY)]
         limits = {"polars": 2.5, "DuckDB": 1.0, "pandas": 1.0}
         what = f"{events} from {title}, 1,000 cells, 1,008 windows"
         config = city_config(settings, path)
-        found += compared(what, config, engines, limits, 800, settings.repeats)
+        yield from compared(what, config, engines, limits, 800, settings.repeats)
     cabs = settings.data_set("cabspotting")
     if cabs is not None:
-        found += cab_rows(settings, cabs)
-    return [*found, *stream_rows(settings, n_users, events), *pipeline_dp_rows(settings)]
+        yield from cab_rows(settings, cabs)
+    yield from stream_rows(settings, n_users, events)
+    yield from pipeline_dp_rows(settings)
 
 
 def cab_rows(settings: Settings, data: Path) -> list[Row]:

@@ -145,11 +145,24 @@ def _bound_items(
 
 def _ranked(unit: Integers, preference: NDArray[np.generic], tie: Integers) -> Integers:
     """Rank of every row within its unit, from 0; smaller preferences first."""
-    order = np.lexsort((tie, preference, unit))
+    order = _order(unit, preference, tie)
     first = np.flatnonzero(starts_of([unit[order]]))
     rank = np.empty(len(unit), np.int64)
     rank[order] = np.arange(len(unit)) - np.repeat(first, np.diff(np.append(first, len(unit))))
     return rank
+
+
+def _order(unit: Integers, preference: NDArray[np.generic], tie: Integers) -> Integers:
+    """Rows by unit, preference and tie; units ascend already."""
+    if len(unit) and preference.dtype == np.uint64:
+        # The beginnings of two hashes of one unit are hardly ever equal, and one short key is sorted many times faster.
+        n_bits = 63 - int(unit[-1]).bit_length()
+        key = unit << n_bits | (np.asarray(preference, np.uint64) >> np.uint64(64 - n_bits)).astype(np.int64)
+        order = np.argsort(key)
+        key = key[order]
+        if (key[1:] != key[:-1]).all():
+            return order
+    return np.lexsort((tie, preference, unit))
 
 
 def _marks(memberships: Memberships, keep: str) -> Integers:

@@ -117,7 +117,8 @@ class WriteTruth(beam.DoFn):
                 counts, bounded = group.counts[row : row + step], group.bounded[row : row + step]
                 windows = plan.windows(group.first + row, group.first + row + len(counts) - 1)
                 table = truth_table(counts, bounded, windows, plan.space.cells, STREAM)
-                parts.write_part(parts_folder(plan, "truth"), f"{windows[0].index:012d}", table)
+                name = parts.stretch(windows[0].index, windows[-1].index)
+                parts.write_part(parts_folder(plan, "truth"), name, table)
         counted = {"first": np.asarray(group.first), "bounded": group.bounded, "sightings": group.sightings}
         yield STREAM, encode_state("counts", 1, counted)
 

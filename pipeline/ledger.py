@@ -6,7 +6,7 @@ import json
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from mechanisms.core.errors import DataError
@@ -93,7 +93,7 @@ class Ledger:
         if new:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a", encoding="utf-8") as file:
-                file.write("".join(json.dumps(asdict(charge)) + "\n" for charge in new))
+                file.write("".join(json.dumps(vars(charge)) + "\n" for charge in new))
                 file.flush()
                 os.fsync(file.fileno())
             self._remember(new)

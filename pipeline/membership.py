@@ -122,7 +122,10 @@ def _factorize(user: Integers) -> tuple[Integers, Integers]:
             return np.arange(low, high + 1, dtype=np.int64)[:, None], user[:, 0] - low
         table, code = np.unique(user[:, 0], return_inverse=True)
         return table[:, None], code
-    table, first, code = np.unique(user[:, 0], return_index=True, return_inverse=True)
+    some = np.unique(user[:, 0])
+    code = np.searchsorted(some, user[:, 0])
+    first = np.empty(len(some), np.int64)
+    first[code] = np.arange(len(user))  # any row of each
     if np.array_equal(user[first, 1][code], user[:, 1]):
         return user[first], code
     table, code = np.unique(user, axis=0, return_inverse=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,20 @@ from pipeline.plan import Plan
 
 
 def merge_outputs(plan: Plan) -> None:
-    """Merge the parts of every table, each window once."""
+    """Merge the parts of every table, each window once; the tables side by side."""
     public, operator = plan.folder / "public", plan.folder / "operator"
-    parts.merge_parts(parts_folder(plan, "releases"), public / "releases.parquet", tables.RELEASES, once="window")
-    parts.merge_parts(parts_folder(plan, "accounts_public"), public / "accounts.parquet", tables.ACCOUNTS)
-    parts.merge_parts(parts_folder(plan, "accounts"), operator / "accounts.parquet", tables.ACCOUNTS)
+    wanted = {
+        "releases": (public / "releases.parquet", tables.RELEASES, "window"),
+        "accounts_public": (public / "accounts.parquet", tables.ACCOUNTS, None),
+        "accounts": (operator / "accounts.parquet", tables.ACCOUNTS, None),
+    }
     if plan.config.mode == "simulation" and plan.config.output.truth:
-        parts.merge_parts(parts_folder(plan, "truth"), operator / "truth.parquet", tables.TRUTH, once="window")
-    merge_rejects(plan)
+        wanted["truth"] = (operator / "truth.parquet", tables.TRUTH, "window")
+    with ThreadPoolExecutor(2) as pool:
+        merged = [pool.submit(parts.merge_parts, parts_folder(plan, kind), *its) for kind, its in wanted.items()]
+        merge_rejects(plan)
+        for each in merged:
+            each.result()
 
 
 def merge_rejects(plan: Plan) -> None:

@@ -15,6 +15,8 @@ import pyarrow.parquet as pq
 
 #: Rows of a row group of a merged file, whatever parts it was made from.
 ROW_GROUP = 500_000
+#: Columns that grow from row group to row group.
+SEARCHED = ("window", "window_start", "window_end", "time")
 
 
 @contextmanager
@@ -46,7 +48,21 @@ def write_part(folder: Path, name: str, table: pa.Table) -> None:
     path = folder / f"{name}.parquet"
     if not path.exists():
         with whole(path) as temporary:
-            pq.write_table(table, temporary, compression="zstd", compression_level=1)
+            _write(table, temporary)
+
+
+def stretch(first: int, last: int) -> str:
+    """Name of a part that holds some windows; how windows are shared out to parts may differ when a run goes on.
+
+    >>> stretch(3, 3), stretch(3, 12)
+    ('000000000003', '000000000003~000000000012')
+    """
+    return f"{first:012d}" if first == last else f"{first:012d}~{last:012d}"
+
+
+def _write(table: pa.Table, path: Path) -> None:
+    """Write a part, which nobody searches."""
+    pq.write_table(table, path, compression="zstd", compression_level=1, write_statistics=False)
 
 
 def roll(folder: Path, at_least: int = 64) -> None:
@@ -64,8 +80,7 @@ def roll(folder: Path, at_least: int = 64) -> None:
             continue
         first, last = small[0].stem.partition("~")[0], small[-1].stem.rpartition("~")[2]
         with whole(folder / f"{first}~{last}.parquet") as temporary:
-            table = pa.concat_tables([pq.read_table(part) for part in small])
-            pq.write_table(table, temporary, compression="zstd", compression_level=1)
+            _write(pa.concat_tables([pq.read_table(part) for part in small]), temporary)
         settle(folder)
 
 
@@ -115,7 +130,9 @@ def merge_parts(folder: Path, target: Path, schema: pa.Schema, once: str | None 
     """
     n_rows, n_waiting, seen = 0, 0, -1
     waiting: list[pa.Table] = []
-    with whole(target) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+    # Least and largest values are worth their time only where they tell which rows can be skipped.
+    options = {"compression": "zstd", "write_statistics": [name for name in schema.names if name in SEARCHED]}
+    with whole(target) as temporary, pq.ParquetWriter(temporary, schema, **options) as writer:
         for part in settle(folder):
             table = pq.read_table(part).cast(schema)
             if once is not None and len(table):

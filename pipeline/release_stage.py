@@ -130,7 +130,7 @@ class WriteReleases(beam.DoFn):
             table = releases_table(
                 batch.releases, windows, plan.space.cells, STREAM, plan.config.windows.allowed_lateness
             )
-            parts.write_part(parts_folder(plan, "releases"), f"{first:012d}", table)
+            parts.write_part(parts_folder(plan, "releases"), parts.stretch(first, last), table)
             publish_releases(plan, table)
             metrics.written(self.final_since(last))
         yield batch

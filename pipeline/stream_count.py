@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 import apache_beam as beam
+import numpy as np
 from apache_beam.coders import BytesCoder
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
@@ -19,7 +20,7 @@ from pipeline.count_spans import as_kept
 from pipeline.counting import Fate, GroupCounts, count_block, count_group, nothing, union
 from pipeline.feed import Ticket, deadline, feed_of
 from pipeline.lateness import closed_before
-from pipeline.paths import parts_folder
+from pipeline.paths import PART_ROWS, parts_folder
 from pipeline.plan import STREAM, Plan
 from pipeline.stream_step import MARK, InProcess, as_bytes, commit
 
@@ -116,18 +117,22 @@ class CountDue(InProcess):
             group, data = _untagged(entry)
             waiting.setdefault(group, []).append(data)
         pending.clear()
-        # The latest first: the release that it asks for takes all earlier windows along.
-        for group in reversed(range(own["counted"], groups)):
-            pieces = waiting.pop(group, [])
-            counts = count_group(group, pieces, self.plan)[0] if pieces else nothing(group, self.plan)
+        # What is due together travels together, and is released and written together.
+        step = max(1, PART_ROWS // (self.plan.group * self.plan.n_cells))
+        for first in range(own["counted"], groups, step):
+            due = range(first, min(first + step, groups))
+            counts = _joined([self._count(group, waiting.pop(group, [])) for group in due])
             own["memberships"] += counts.n_memberships
-            yield group, counts
+            yield first, counts
         for group, pieces in waiting.items():
             for data in pieces:
                 pending.add(_tagged(group, data))
         own["counted"] = max(own["counted"], groups)
         own["pieces"] = own["merged"] = sum(map(len, waiting.values()))
         books.write(json.dumps(own).encode())
+
+    def _count(self, group: int, pieces: list[bytes]) -> GroupCounts:
+        return count_group(group, pieces, self.plan)[0] if pieces else nothing(group, self.plan)
 
     def _books(self, books: Any, pending: Any) -> dict[str, Any]:
         data = books.read()
@@ -162,6 +167,17 @@ class CountDue(InProcess):
         parts.write_json(parts_folder(self.plan, "fates") / "stream.json", own["fate"])
         total = own["memberships"] + open_memberships
         parts.write_json(parts_folder(self.plan, "memberships") / "stream.json", total)
+
+
+def _joined(groups: list[GroupCounts]) -> GroupCounts:
+    """Counts of consecutive groups of windows as those of one."""
+    return GroupCounts(
+        groups[0].first,
+        np.concatenate([group.counts for group in groups]),
+        np.concatenate([group.bounded for group in groups]),
+        sum(group.n_memberships for group in groups),
+        np.concatenate([group.sightings for group in groups]),
+    )
 
 
 def _tagged(group: int, data: bytes) -> bytes:
