@@ -18,6 +18,7 @@ from pipeline.experiments.table import matching
 #: Colours that remain apart for colour-blind readers (Okabe, Ito 2008), and markers that remain apart in print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F")
 MARKERS = "osD^vPX*"
+MOST_TICKS = 8
 #: Columns of the results that say where a number comes from.
 PROVENANCE = ("configuration", "inputs", "counts", "versions")
 
@@ -82,6 +83,8 @@ def draw(
         axes.set_ylabel(_axis_label(figure.y, config, summary))
         if figure.log_x:
             _logarithmic(axes.xaxis)
+            if figure.type == "line" and summary[figure.x].n_unique() <= MOST_TICKS:
+                axes.set_xticks(summary[figure.x].unique().to_list())  # what was run, rather than round numbers
         if figure.log_y:
             _logarithmic(axes.yaxis)
         annotate(axes)
