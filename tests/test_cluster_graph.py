@@ -173,8 +173,9 @@ def test_a_block_survives_the_way(tmp_path: Path) -> None:
     frame = pl.DataFrame({"time": [5, 6], "user": ["a", "b"], "place": ["x", "y"]})
     block = EventBlock(frame, 3, (Reject("topic", 7, "no time", "{}"),))
     named = decode_block(encode_block("topic/0/7", block, np.array([0, 4])))
-    assert named.name == "topic/0/7" and named.block.n_rows == 3 and named.block.rejects == block.rejects
-    assert named.block.frame.equals(frame) and named.closed.tolist() == [0, 4]
+    assert (named.name, named.block.n_rows, named.block.rejects) == ("topic/0/7", 3, block.rejects)
+    assert named.block.frame.equals(frame)
+    assert named.closed.tolist() == [0, 4]
     assert decode_block(encode_block("n", block)).closed is None
 
 

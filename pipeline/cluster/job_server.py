@@ -22,6 +22,8 @@ _OPEN = (
 JAVA_OPTIONS = (
     *(f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in _OPEN),
     "--add-exports=java.base/sun.net.util=ALL-UNNAMED",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSSXXX",
 )
 _MAIN = "org.apache.beam.runners.flink.FlinkJobServerDriver"
 _SECONDS = 60.0

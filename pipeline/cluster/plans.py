@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from mechanisms.core.errors import ConfigError
 from pipeline import checkpoint
+from pipeline.paths import parts_folder
 from pipeline.plan import Plan
 from pipeline.source import LiveSource
 from pipeline.sources.stream import Stream
@@ -59,6 +61,7 @@ def prepare(plan: Plan) -> dict[str, Any] | None:
         found: dict[str, Any] = json.loads(manifest.read_text(encoding="utf-8"))
         if found["exit"]["code"] in _FINISHED:
             return found
+    shutil.rmtree(parts_folder(plan, "failed"), ignore_errors=True)
     return None
 
 

@@ -37,9 +37,9 @@ _KEPT = 4096
 class ReleaseOnCluster(ClusterStep):
     """Step the release loop through the groups of windows in order.
 
-    A chain of timers, one just after the deadline of every group, releases what has been counted until then. The counts of a
-    group are written down before they are noised, and what is there counts: if the engine goes back behind a release
-    and another set of rows is in time then, neither the release nor its charge becomes another one.
+    A chain of timers, one just after the deadline of every group, releases what has been counted until then. The
+    counts of a group are written down before they are noised, and what is there counts: if the engine goes back behind
+    a release and another set of rows is in time then, neither the release nor its charge becomes another one.
     """
 
     PENDING = BagStateSpec("pending", BytesCoder())

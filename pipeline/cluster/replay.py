@@ -18,10 +18,13 @@ from apache_beam.transforms.core import RestrictionProvider
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration, Timestamp
 
+from mechanisms.core.errors import PenstockError
 from mechanisms.core.state import State, decode_state, encode_state
+from pipeline import parts
 from pipeline.cluster.blocks import earliest, encode_block, end_of_input
 from pipeline.cluster.step import ClusterStep
 from pipeline.lateness import closed_before
+from pipeline.paths import parts_folder
 from pipeline.plan import Plan
 from pipeline.slices import NEVER, Slice
 from pipeline.source import LiveSource
@@ -202,6 +205,15 @@ class Replay(ClusterStep):
         watermark: Any = beam.DoFn.WatermarkEstimatorParam(ManualWatermarkEstimator.default_provider()),
     ) -> Iterator[Any]:
         """Emit what is due; leave the rest for the next turn."""
+        try:
+            yield from self._turn(tracker, watermark)
+        except PenstockError as error:
+            # The engine would try for ever; the driver ends the run with this.
+            words = str(error) if self.plan.config.mode == "simulation" else type(error).__name__
+            parts.write_json(parts_folder(self.plan, "failed") / "failed.json", words)
+            raise
+
+    def _turn(self, tracker: Any, watermark: Any) -> Iterator[Any]:
         reader = reader_at(self.plan, tracker.current_restriction())
         turn_ends = time.monotonic() + TURN
         if reader.piece is None and not reader.ended:

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from pipeline.cluster.jars import class_path, java
+from pipeline.cluster.jars import class_path, jars_folder, java
 from pipeline.cluster.job_server import JAVA_OPTIONS
 
 ROOT = Path(__file__).parents[2]
@@ -60,6 +60,8 @@ class FlinkCluster:
             f"--flink_master=localhost:{self.rest_port}",
             "--environment_type=EXTERNAL",
             f"--environment_config=localhost:{self.pool_port}",
+            # The cluster has all jars; without this they would be sent to it with every job.
+            f"--files_to_stage={next(jars_folder().glob('slf4j-api-*.jar'))}",
         ]
 
     def start_job_manager(self) -> None:
@@ -144,7 +146,16 @@ class FlinkCluster:
         (self.folder / "flink-conf.yaml").write_text(text)
 
     def _start_java(self, name: str, main: str, heap: str) -> None:
-        command = [java(), *JAVA_OPTIONS, f"-Xmx{heap}", "-XX:+UseSerialGC", "-cp", class_path(), main]
+        command = [
+            java(),
+            *JAVA_OPTIONS,
+            f"-Xmx{heap}",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "-cp",
+            class_path(),
+            main,
+        ]
         self._start(name, [*command, "--configDir", str(self.folder)])
 
     def _start(self, name: str, command: list[str]) -> None:
