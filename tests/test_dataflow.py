@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import bz2
 import json
+import os
 import pickle
 import re
 import shutil
@@ -74,9 +75,15 @@ def clean(sdist, tmp_path_factory) -> Path:
 
 
 def say(python: Path, code: str, folder: Path) -> str:
-    done = subprocess.run([str(python), "-c", code], cwd=folder, capture_output=True, text=True, check=False)
+    return talk([str(python), "-c", code], folder).strip()
+
+
+def talk(command: list[str], folder: Path) -> str:
+    """What a command says that finds its modules in its own environment alone."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    done = subprocess.run(command, cwd=folder, env=own, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    return done.stdout
 
 
 def configuration(folder: Path, out: str = "out", **changes: object) -> dict:
@@ -111,10 +118,9 @@ def test_it_installs_and_works_in_a_clean_environment(clean, tmp_path):
     where = say(clean, "import pipeline; print(pipeline.__file__)", tmp_path)
     assert where.startswith(str(clean.parent.parent))
     command = str(clean.parent / "penstock")
-    listed = subprocess.run([command, "list"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
-    assert "landmark_uniform" in listed
+    assert "landmark_uniform" in talk([command, "list"], tmp_path)
     (tmp_path / "run.yaml").write_text(json.dumps(configuration(tmp_path)))
-    subprocess.run([command, "run", "run.yaml", "--quiet"], cwd=tmp_path, check=True)
+    talk([command, "run", "run.yaml", "--quiet"], tmp_path)
     assert "<title>" in (tmp_path / "out" / "report.html").read_text()
 
 
