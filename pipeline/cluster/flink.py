@@ -100,12 +100,12 @@ def _submit(plan: Plan, endpoint: str, beam_options: Sequence[str]) -> bool:
     from apache_beam.runners.portability.portable_runner import PortableRunner
 
     from pipeline.cluster.graph import build
-    from pipeline.cluster.readers import reader_of
+    from pipeline.cluster.replay import read
 
     checkpoints_folder(plan).mkdir(parents=True, exist_ok=True)
     options = PipelineOptions(options_of(plan, endpoint, beam_options), save_main_session=False)
     pipeline = beam.Pipeline(runner=PortableRunner(), options=options)
-    build(pipeline, plan, reader_of(plan))
+    build(pipeline, plan, read)
     return _watch(plan, pipeline.run())
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,7 +29,8 @@ JAVA_OPTIONS = (
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSSXXX",
 )
 _MAIN = "org.apache.beam.runners.flink.FlinkJobServerDriver"
-_SECONDS = 60.0
+_SECONDS = 120.0
+_PR_SET_PDEATHSIG = 1
 
 
 @contextmanager
@@ -57,7 +61,9 @@ def job_server(master: str, folder: Path, jar: str | None = None) -> Iterator[st
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "job_server.log"
     with log.open("ab") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, preexec_fn=_end_with_this_process
+        )
     try:
         _wait(process, f"localhost:{port}", log)
         yield f"localhost:{port}"
@@ -68,6 +74,12 @@ def job_server(master: str, folder: Path, jar: str | None = None) -> Iterator[st
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def _end_with_this_process() -> None:
+    """Let Linux end the job server with its driver, however that ends: an embedded Flink would go on for ever."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _wait(process: subprocess.Popen[bytes], endpoint: str, log: Path) -> None:
