@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import pytest
-from conformance_checks import Subject, checks_for
+from conformance_checks import Subject, checks_for, without_limits_gives_the_ideal
 
+import mechanisms
 from mechanisms.core.event import Laplace
 from mechanisms.core.fourier import l1_sensitivity, real_basis
 from mechanisms.fpa import Fpa
@@ -21,7 +22,8 @@ class HalfTheNoise(Fpa):
 
     def publish(self, n_windows, state, noise):
         values, fields = super().publish(n_windows, state, noise)
-        exact = self._matrices(n_windows)[1] @ state["coefficients"][..., : len(self._matrices(n_windows)[0]), :]
+        basis, inverse = self._noise.matrices(n_windows)
+        exact = inverse @ state["coefficients"][..., : len(basis), :]
         return exact + (values - exact) / 2, fields
 
 
@@ -104,3 +106,34 @@ def test_a_sensitivity_of_one_coefficient_too_few_is_caught():
     signs = [np.abs(real_basis(4, 3) @ np.array(bits)[:, None]).sum() for bits in np.ndindex(2, 2, 2, 2)]
     assert max(signs) > l1_sensitivity(real_basis(4, 2), 1, 4, 1)
     assert worst <= l1_sensitivity(real_basis(4, 3), 1, 4, 1)
+
+
+def shifted(mechanism):
+    """The same mechanism with one more person in every release that it publishes."""
+    kind = type(mechanism)
+
+    def shift(made):
+        return [one if one.repeats is not None else replace(one, values=one.values + 1.0) for one in made]
+
+    def step(self, window, counts, state, noise):
+        made, state = kind.step(self, window, counts, state, noise)
+        return shift(made), state
+
+    def finish(self, state, noise):
+        return shift(kind.finish(self, state, noise))
+
+    broken = type(kind.__name__, (kind,), {"__doc__": kind.__doc__, "step": step, "finish": finish})
+    return broken(**{field.name: getattr(mechanism, field.name) for field in fields(mechanism) if field.init})
+
+
+def mechanisms_on_counts():
+    found = {name: mechanisms.get(name).examples()[0] for name in mechanisms.names()}
+    return {name: example for name, example in found.items() if "counts" in example.stages}
+
+
+@pytest.mark.parametrize("name", mechanisms_on_counts())
+def test_every_mechanism_on_counts_has_a_mutant(name):
+    mechanism = mechanisms_on_counts()[name]
+    without_limits_gives_the_ideal(Subject(mechanism))
+    with pytest.raises(AssertionError):
+        without_limits_gives_the_ideal(Subject(shifted(mechanism)))
