@@ -86,7 +86,9 @@ WRONG = {
     "missing section": (
         "output:\n  path: runs/example\n",
         "",
-        ["1: output: missing; it must be a section with keys out of: path, truth, user_summaries, report, ledger"],
+        [
+            "1: output: missing; it must be a section with keys out of: path, truth, user_summaries, report, rejects, rejects_key, ledger, kafka"
+        ],
     ),
     "missing key of a plug-in": (
         "    epsilon: 1.0\n",

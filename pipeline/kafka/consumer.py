@@ -77,7 +77,8 @@ class Consumer:
                 if self._refused or time.monotonic() > until:
                     reason = self._trouble or error.args[0].str()
                     raise DataError(f"topic {self.topic}: no broker answers ({reason})") from None
-                self._client.poll(0)
+                if not self._assigned:
+                    self._client.poll(0)  # for its reports of errors; later a message might come instead
         if found.error is not None:
             raise DataError(f"topic {self.topic}: {found.error.str()}")
         return sorted(found.partitions)
@@ -96,7 +97,11 @@ class Consumer:
         if time.monotonic() - self._refreshed < _REFRESH:
             return []
         self._refreshed = time.monotonic()
-        return [partition for partition in self.partitions() if partition not in self._assigned]
+        try:
+            found = self._client.list_topics(self.topic, timeout=1.0).topics[self.topic].partitions
+        except self._kafka.KafkaException:
+            return []  # no broker answers at the moment; the next look may be lucky
+        return sorted(partition for partition in found if partition not in self._assigned)
 
     def assign(self, offsets: Mapping[int, int]) -> None:
         """Read further partitions, each from an offset on."""
