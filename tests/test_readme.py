@@ -15,6 +15,8 @@ from pipeline import catalogue
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+#: What the generator reads and writes.
+GENERATED = ("configuration.md", "experiments.md", "generate.py", "papers.yaml")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -29,8 +31,10 @@ def test_generated_parts_are_current():
 
 
 def test_a_stale_table_is_noticed_and_rewritten(tmp_path):
-    for name in ("README.md", "docs/configuration.md", "docs/generate.py"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "configs").symlink_to(ROOT / "configs")
+    (tmp_path / "docs" / "results").symlink_to(ROOT / "docs" / "results")
+    for name in ("README.md", *(f"docs/{name}" for name in GENERATED)):
         (tmp_path / name).write_text((ROOT / name).read_text(encoding="utf-8"), encoding="utf-8")
     stale = tmp_path / "README.md"
     generate(cwd=tmp_path)
