@@ -87,7 +87,8 @@ WRONG = {
         "output:\n  path: runs/example\n",
         "",
         [
-            "1: output: missing; it must be a section with keys out of: path, truth, user_summaries, report, rejects, rejects_key, ledger, kafka"
+            "1: output: missing; it must be a section with keys out of: path, truth, user_summaries, report, rejects, "
+            "rejects_key, ledger, kafka"
         ],
     ),
     "missing key of a plug-in": (
