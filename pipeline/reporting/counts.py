@@ -95,8 +95,9 @@ def counts(files: RunFiles) -> Counts | None:
     released = files.table("public/releases", RELEASED)
     if released is None or released.is_empty():
         return None
-    truth = files.table("operator/truth", ("window", "cell", "count"))
     windows = _windows(released)
+    released = released.select("window", "cell", "value", "noise", "scale")
+    truth = files.table("operator/truth", ("window", "cell", "count"))
     shown = windows.tail(MOST_WINDOWS)
     n_cells = min(MOST_CELLS, max(1, MOST_COUNTS // len(shown)))
     released = released.filter(pl.col("window") >= shown["window"][0])
