@@ -16,7 +16,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     add_configuration(parser)
     parser.add_argument("--out", metavar="DIR", help="write here instead of output.path")
-    parser.add_argument("--runner", default="direct", help="direct (default) or the name of a Beam runner")
+    parser.add_argument("--runner", default="direct", help="direct (default), flink, or another runner of Beam")
     parser.add_argument("--shards", type=int, default=1, metavar="N", help="split users while counting (same result)")
     parser.add_argument("--resume", action="store_true", help="continue a run that was killed or interrupted")
     parser.add_argument("--quiet", action="store_true", help="no progress and no summary")
