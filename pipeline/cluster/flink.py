@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -59,6 +60,7 @@ def run_flink(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
     from pipeline.cluster.job_server import job_server
 
     given = _given(beam_options)
+    _quiet_workers()
     if "job_endpoint" in given:
         return _submit(plan, given["job_endpoint"], beam_options)
     folder = checkpoints_folder(plan) / "job_server"
@@ -92,6 +94,20 @@ def _given(beam_options: Sequence[str]) -> dict[str, str]:
         elif name:
             found[name] = word
     return found
+
+
+def _quiet_workers() -> None:
+    """Workers in this process lose their job when it is cancelled; a page of tracebacks about that helps nobody."""
+    import grpc
+
+    logging.getLogger("apache_beam.runners.worker").setLevel(logging.CRITICAL)
+    usual = threading.excepthook
+
+    def hook(failure: threading.ExceptHookArgs) -> None:
+        if not issubclass(failure.exc_type, grpc.RpcError):
+            usual(failure)
+
+    threading.excepthook = hook
 
 
 def _submit(plan: Plan, endpoint: str, beam_options: Sequence[str]) -> bool:

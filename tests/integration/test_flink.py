@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from flink_cluster import ROOT, FlinkCluster
+from flink_cluster import ROOT, FlinkCluster, end
 
 from pipeline.cluster.jars import jars_folder
 from pipeline.configuration.run import load
@@ -68,11 +68,24 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlinkCluster]:
         yield started
 
 
+_started: list[subprocess.Popen[bytes]] = []
+
+
+@pytest.fixture(autouse=True)
+def ended() -> Iterator[None]:
+    """No run outlives its test."""
+    yield
+    while _started:
+        end(_started.pop())
+
+
 def start(config: Path, folder: Path, *words: str) -> subprocess.Popen[bytes]:
     """Start ``penstock run`` on Flink."""
     command = [sys.executable, "-m", "pipeline.cli", "run", str(config), "--out", str(folder), "--runner", "flink"]
     with (folder.parent / f"{folder.name}.log").open("ab") as log:
-        return subprocess.Popen([*command, *words], cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
+        driver = subprocess.Popen([*command, *words], cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
+    _started.append(driver)
+    return driver
 
 
 def check(folder: Path, local: Path) -> None:
@@ -139,7 +152,7 @@ def kill(number: int, cluster: FlinkCluster, driver: subprocess.Popen[bytes], ag
         cluster.start_task_manager(number // 3 % 2)
     else:
         checkpoints = folder / "operator" / "checkpoint" / "flink"
-        assert wait_until(lambda: any(checkpoints.glob("*/chk-*/_metadata")), 60)
+        assert wait_until(lambda: any("_metadata" in names for _, _, names in os.walk(checkpoints)), 60)
         cluster.kill("job-manager")
         os.killpg(driver.pid, signal.SIGKILL)
         driver.wait()

@@ -1,0 +1,98 @@
+"""What is submitted to Flink, and what is said where something is missing; without Flink."""
+
+from pathlib import Path
+
+import pytest
+
+from mechanisms.core.errors import ConfigError, DataError
+from pipeline import checkpoint
+from pipeline.cluster import jars, plans
+from pipeline.cluster.flink import options_of
+from pipeline.cluster.plans import as_cluster_plan, latest_checkpoint, prepare
+from pipeline.configuration.run import loads
+from pipeline.plan import Plan, make_plan
+from pipeline.run import run
+from pipeline.sources.stream import Stream
+
+CONFIG = """
+name: options
+source: {type: synthetic, seed: 1, n_users: 10, from: 2024-01-01T00:00:00Z, until: 2024-01-01T06:00:00Z}
+space: {type: grid, south: 37.74, north: 37.82, west: -122.47, east: -122.37, rows: 2, columns: 2}
+windows: {type: fixed, size: 1h}
+mechanism: {type: discrete_laplace, epsilon: 0.5}
+output: {path: PATH, report: false}
+"""
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    """A cluster's plan."""
+    return as_cluster_plan(make_plan(loads(CONFIG.replace("PATH", str(tmp_path))), tmp_path), 3)
+
+
+def test_defaults_stand_for_what_is_not_given(plan: Plan) -> None:
+    found = options_of(plan, "localhost:1", ["--parallelism", "7", "--state_backend=rocksdb"])
+    assert found[:2] == ["--streaming", "--job_endpoint=localhost:1"]
+    assert "--checkpointing_interval=5000" in found
+    assert "--finish_bundle_before_checkpointing" in found
+    assert not any(word.startswith(("--parallelism=", "--state_backend=filesystem")) for word in found)
+    assert found[-3:] == ["--parallelism", "7", "--state_backend=rocksdb"]
+
+
+def test_external_workers_have_an_address(plan: Plan) -> None:
+    given = ["--environment_type=EXTERNAL"]
+    assert "--environment_config=localhost:50000" in options_of(plan, "e", given)
+    given.append("--environment_config=host:1")
+    assert "--environment_config=localhost:50000" not in options_of(plan, "e", given)
+
+
+def test_a_resumed_run_goes_on_from_the_latest_whole_checkpoint(tmp_path: Path, plan: Plan) -> None:
+    folder = plans.checkpoints_folder(plan)
+    for job, number, whole in (("a", 7, True), ("b", 1, True), ("b", 2, False)):
+        made = folder / job / f"chk-{number}"
+        made.mkdir(parents=True)
+        if whole:
+            (made / "_metadata").write_bytes(b"")
+    assert latest_checkpoint(plan) == folder / "b" / "chk-1"
+    assert not any("savepoint" in word for word in options_of(plan, "e", []))
+    resumed = as_cluster_plan(make_plan(plan.config, tmp_path, resumed=True))
+    assert f"--savepoint_path={(folder / 'b' / 'chk-1').as_uri()}" in options_of(resumed, "e", [])
+
+
+def test_a_finite_source_becomes_a_stream_and_users_are_split(plan: Plan) -> None:
+    assert isinstance(plan.config.source, Stream)
+    assert plan.config.source.block_rows <= plans.BLOCK_ROWS
+    assert (plan.n_shards, plan.streaming, plan.group) == (3, True, 1)
+    assert as_cluster_plan(plan).config == plan.config
+
+
+def test_traces_are_refused(tmp_path: Path) -> None:
+    text = CONFIG.replace("discrete_laplace, epsilon: 0.5", "planar_laplace, epsilon: 0.01")
+    text = text.replace("{type: fixed, size: 1h}", "{type: timestamps}")
+    with pytest.raises(ConfigError, match="traces are released on one machine"):
+        as_cluster_plan(make_plan(loads(text.replace("PATH", str(tmp_path))), tmp_path))
+
+
+def test_missing_jars_are_named_with_the_command_that_fetches_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(ConfigError, match=r"python -m pipeline\.cluster\.jars"):
+        run(loads(CONFIG.replace("PATH", str(tmp_path / "run"))), runner="flink")
+
+
+def test_jars_that_were_not_tested_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path))
+    jars.jars_folder().mkdir(parents=True)
+    (jars.jars_folder() / "other.jar").write_bytes(b"other")
+    with pytest.raises(DataError, match="not the ones that were tested"):
+        jars.fetch()
+
+
+def test_a_run_is_only_continued_with_its_configuration(plan: Plan) -> None:
+    with pytest.raises(ConfigError, match="holds no run"):
+        prepare(plan)
+    checkpoint.begin(plan)
+    assert prepare(plan) is None
+    (plan.folder / "operator" / "manifest.json").write_text('{"exit": {"code": 0}}')
+    assert prepare(plan) == {"exit": {"code": 0}}
