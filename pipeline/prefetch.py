@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import Any, Generic, Self, TypeVar
 
 T = TypeVar("T")
@@ -69,6 +69,9 @@ class prefetch(Iterator[T], Generic[T]):
             self._put(("end", None))
         except BaseException as error:
             self._put(("error", error))
+        finally:
+            if isinstance(self._items, Generator):
+                self._items.close()  # it may be reading ahead itself
 
     def _put(self, entry: tuple[str, Any]) -> bool:
         while not self._stopped.is_set():

@@ -39,6 +39,17 @@ def test_a_consumer_may_stop_early():
     assert n_threads() == 0
 
 
+def test_what_reads_ahead_itself_is_stopped_too():
+    def inner():
+        with prefetch(count()) as items:
+            yield from items
+
+    items = prefetch(inner())
+    assert next(items) == 0
+    items.close()
+    assert n_threads() == 0
+
+
 def test_no_more_is_made_than_may_wait():
     made = []
     items = prefetch((made.append(i) or i for i in range(100)), 2)
