@@ -59,6 +59,8 @@ def public_manifest(plan: Plan, accounts: Sequence[Mapping[str, Any]] = ()) -> d
     if plan.config.mode == "deployment":
         config.pop("source", None)
     config["output"].pop("kafka", None)
+    # The others' books are the operator's, and their settings may name people.
+    config["accountants"] = [own for own, a in zip(config["accountants"], plan.config.accountants) if a.public]
     return {
         "name": plan.config.name,
         "mode": plan.config.mode,

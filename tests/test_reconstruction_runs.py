@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -56,7 +57,9 @@ def test_raw_counts_show_everybody_where_they_were(small_run, as_text):
     events = made_up_events(as_text=as_text)
     users = [f"user{i}" if as_text else i for i in (3, 7, 0)]
     account = reconstruction(targets=users)
-    rows = books(small_run(events, accountants=[account], sensors={"fixed": ["a", "c"]}, **RAW))
+    result = small_run(events, accountants=[account], sensors={"fixed": ["a", "c"]}, **RAW)
+    assert not re.search(r"user7|targets", (result.folder / "public" / "manifest.json").read_text(encoding="utf-8"))
+    rows = books(result)
     here = where(events)
     for number, user in enumerate(map(str, users), start=1):
         own = rows.filter(pl.col("subject") == f"target {number}")
