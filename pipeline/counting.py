@@ -17,16 +17,13 @@ from pipeline.event_steps import released_counts
 from pipeline.identity import user_codes
 from pipeline.ingestion import cells_of
 from pipeline.membership import Memberships, distinct, merge
-from pipeline.packed import crowded, decode_keys, distinct_keys, encode_keys, general
+from pipeline.packed import crowded, decode_keys, distinct_keys, encode_keys, general, split_groups
 from pipeline.packing import starts_of
 from pipeline.plan import Plan
 from pipeline.targets import nobody, sightings
 from pipeline.visits import Visits, packed_visits, visits
 
 Integers = NDArray[np.int64]
-
-#: Up to so many groups of windows a mask for each is cheaper than a sort.
-_FEW_GROUPS = 8
 
 
 @dataclass
@@ -144,28 +141,10 @@ def _split_packed(
     user: Integers, window: Integers, cell: Integers, group: Integers, plan: Plan
 ) -> Iterator[tuple[tuple[int, int], bytes]]:
     keys = plan.layout.pack(user, window, cell)
-    for number, piece in _groups(keys, group):
+    for number, piece in split_groups(keys, group):
         piece = distinct_keys(piece)
         for shard, rows in _shards([piece >> plan.layout.place_bits], plan):
             yield (number, shard), encode_keys(piece if rows is None else piece[rows])
-
-
-def _groups(keys: Integers, group: Integers) -> Iterator[tuple[int, Integers]]:
-    """Keys of every group: masks where groups are few, otherwise one sort of narrow integers."""
-    low, high = int(group.min()), int(group.max())
-    if low == high:
-        yield low, keys
-    elif high - low < _FEW_GROUPS:
-        for number in range(low, high + 1):
-            piece = keys[group == number]
-            if len(piece):
-                yield number, piece
-    else:
-        narrow = (group - low).astype(np.int16) if high - low < 2**15 else group - low
-        order = np.argsort(narrow, kind="stable")
-        keys, group = keys[order], group[order]
-        for first, last in pairwise([*np.flatnonzero(starts_of([group])).tolist(), len(group)]):
-            yield int(group[first]), keys[first:last]
 
 
 def _shards(identity: Iterable[Integers], plan: Plan) -> Iterator[tuple[int, NDArray[np.bool_] | None]]:

@@ -7,7 +7,9 @@ deduplicates. Where a user id, the group or the cells need more bits than there 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +23,8 @@ Integers = NDArray[np.int64]
 _MAGIC = b"PKEYS001"
 #: Keys looked at together: what is worked out on the way stays in the processor's cache.
 CHUNK = 1 << 18
+#: Up to so many groups of windows a mask for each is cheaper than a sort.
+_FEW_GROUPS = 8
 
 
 @dataclass(frozen=True)
@@ -88,6 +92,28 @@ def distinct_keys(keys: Integers) -> Integers:
     keys.sort()
     start = starts_of([keys])
     return keys if start.all() else keys[start]
+
+
+def split_groups(keys: Integers, group: Integers) -> Iterator[tuple[int, Integers]]:
+    """Keys of every group: masks where groups are few, otherwise one sort of narrow integers.
+
+    >>> [(number, keys.tolist()) for number, keys in split_groups(np.array([5, 6, 7]), np.array([1, 0, 1]))]
+    [(0, [6]), (1, [5, 7])]
+    """
+    low, high = int(group.min()), int(group.max())
+    if low == high:
+        yield low, keys
+    elif high - low < _FEW_GROUPS:
+        for number in range(low, high + 1):
+            piece = keys[group == number]
+            if len(piece):
+                yield number, piece
+    else:
+        narrow = (group - low).astype(np.int16) if high - low < 2**15 else group - low
+        order = np.argsort(narrow, kind="stable")
+        keys, group = keys[order], group[order]
+        for first, last in pairwise([*np.flatnonzero(starts_of([group])).tolist(), len(group)]):
+            yield int(group[first]), keys[first:last]
 
 
 def encode_keys(keys: Integers) -> bytes:
