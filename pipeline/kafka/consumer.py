@@ -48,7 +48,7 @@ class Consumer:
         self._size = 1000.0
         #: Messages that are taken together at most.
         self.at_once = _FEW
-        defaults = {"queued.max.messages.kbytes": 32 << 10, "fetch.message.max.bytes": 4 << 20}
+        defaults = {"queued.max.messages.kbytes": 32 << 10, "fetch.message.max.bytes": 1 << 20}
         ours = {
             "group.id": "penstock",  # the client wants one; nothing is ever committed to it
             "enable.auto.commit": False,

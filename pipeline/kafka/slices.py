@@ -22,7 +22,7 @@ from pipeline.kafka.journal import Entry, Journal
 from pipeline.kafka.progress import Progress
 from pipeline.paths import parts_folder
 from pipeline.plan import Plan
-from pipeline.slices import Slice
+from pipeline.slices import NEVER, Slice
 
 if TYPE_CHECKING:
     from pipeline.sources.kafka import Kafka
@@ -103,7 +103,9 @@ class _Reader:
 
     def look_around(self) -> dict[int, int]:
         """Hold partitions that are far ahead of one that has more to be read; read new ones, and give where."""
-        behind = [time for partition, time in self.typical.items() if not self.consumer.at_end(partition)]
+        partitions = self.progress.offsets
+        # One that has shown nothing yet may have everything before it: the others wait until it has been heard of.
+        behind = [self.typical.get(partition, NEVER) for partition in partitions if not self.consumer.at_end(partition)]
         longest = _WINDOWS_AHEAD * self.plan.calendar.step
         self.consumer.hold({p for p, time in self.typical.items() if behind and time > min(behind) + longest})
         return self._find(self.consumer.more(), from_start=True)

@@ -16,6 +16,9 @@ from pipeline.plan import Plan
 RELEASE_KEY = ("stream", "window", "cell")
 ACCOUNT_KEY = ("stream", "accountant", "subject", "window", "name")
 
+#: Rows that are made into messages together.
+_ROWS = 20_000
+
 _producers: dict[str, Producer] = {}
 
 
@@ -62,8 +65,9 @@ def messages(table: pa.Table, key: tuple[str, ...]) -> list[tuple[str, bytes]]:
 
 def _publish(output: KafkaOutput, topic: str, table: pa.Table, key: tuple[str, ...]) -> None:
     producer = _producer(output)
-    for name, text in messages(table, key):
-        producer.send(topic, name, text)
+    for first in range(0, len(table), _ROWS):
+        for name, text in messages(table.slice(first, _ROWS), key):
+            producer.send(topic, name, text)
     producer.flush()
 
 
