@@ -12,7 +12,6 @@ import numpy as np
 from mechanisms.core.state import encode_state
 from pipeline import metrics, parts
 from pipeline.count_spans import Piece, counting_of, span_memberships
-from pipeline.count_spans import as_kept as as_kept
 from pipeline.counting import Fate, GroupCounts, count_group, nothing
 from pipeline.paths import PART_ROWS, parts_folder
 from pipeline.plan import STREAM, Plan

@@ -18,7 +18,7 @@ from pipeline import metrics, parts
 from pipeline.cluster.blocks import decode_block
 from pipeline.cluster.books import ENTRIES, entry
 from pipeline.cluster.step import ClusterStep
-from pipeline.count_stage import as_kept
+from pipeline.count_spans import as_kept
 from pipeline.counting import Fate, GroupCounts, count_block, count_group, union
 from pipeline.paths import parts_folder
 from pipeline.plan import STREAM, Plan
