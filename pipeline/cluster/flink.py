@@ -27,6 +27,7 @@ DEFAULTS = {
     "parallelism": "2",
     "environment_type": "LOOPBACK",
     "checkpointing_interval": "5000",
+    "max_bundle_time_mills": "200",
     "state_backend": "filesystem",
     "number_of_execution_retries": "1000",
     "execution_retry_delay": "1000",

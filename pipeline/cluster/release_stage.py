@@ -15,7 +15,7 @@ from apache_beam.utils.timestamp import Timestamp
 
 from pipeline import metrics, parts
 from pipeline.cluster.books import ENTRIES, entry
-from pipeline.cluster.count_stage import decode_counts, encode_counts, group_deadline, late
+from pipeline.cluster.count_stage import decode_counts, encode_counts, group_deadline, late, pack, unpack
 from pipeline.cluster.ledger import SharedLedger
 from pipeline.cluster.step import ClusterStep
 from pipeline.counting import GroupCounts, nothing
@@ -67,7 +67,7 @@ class ReleaseOnCluster(ClusterStep):
         if counts.first <= self.loop.released(loop.read() or self.loop.start()):
             yield beam.pvalue.TaggedOutput(ENTRIES, late(n_rows))
         else:
-            pending.add(element[1])
+            pending.add(pack((counts.first - 1) // self.plan.group, n_rows, element[1]))
 
     @on_timer(DUE)
     def fire(
@@ -100,12 +100,11 @@ class ReleaseOnCluster(ClusterStep):
 
     def _counted(self, group: int, pending: Any) -> tuple[GroupCounts, int]:
         """Counts of a group as they are released, and how many memberships this attempt has counted."""
-        first = group * self.plan.group + 1
         counts, later = nothing(group, self.plan), []
         for data in pending.read():
-            found = decode_counts(data)[0]
-            if found.first == first:
-                counts = counts + found
+            number, _, found = unpack(data)
+            if number == group:
+                counts = counts + decode_counts(found)[0]
             else:
                 later.append(data)
         pending.clear()

@@ -31,6 +31,8 @@ from pipeline.source import LiveSource
 
 #: Seconds of reading after which the engine gets its turn: it takes positions and watermarks in between.
 TURN = 0.25
+#: Windows after which it gets its turn as well: what waits for its release stays little when much is caught up with.
+TURN_WINDOWS = 64
 #: Seconds to wait where there is nothing to read at the moment, and after the end.
 IDLE, REST = 0.1, 5.0
 
@@ -216,11 +218,13 @@ class Replay(ClusterStep):
     def _turn(self, tracker: Any, watermark: Any) -> Iterator[Any]:
         reader = reader_at(self.plan, tracker.current_restriction())
         turn_ends = time.monotonic() + TURN
+        furthest = max(reader.cursor.latest, self.plan.calendar.from_ms) + TURN_WINDOWS * self.plan.calendar.step
         if reader.piece is None and not reader.ended:
             reader.advance()
         while not reader.ended:
             piece, wait = reader.piece, reader.wait
-            if piece is None or wait > 0 or time.monotonic() > turn_ends:
+            turn_is_over = time.monotonic() > turn_ends or reader.cursor.latest > furthest
+            if piece is None or wait > 0 or turn_is_over:
                 self._reach(watermark, reader.time)
                 tracker.defer_remainder(Duration(max(0.0, wait)))
                 return
