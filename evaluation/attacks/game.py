@@ -62,8 +62,8 @@ class MembershipGame:
     -----
     Memory: the presence (one byte an entry, by reference), and for each target attacked at one time about
     8·n_known·n_blocks·(n_windows·n_cells + 4·n_known·n_blocks + 3·n_samples) bytes undefended and
-    24·n_samples·n_windows·n_cells defended; 8·(n_blocks·n_users)² once if U·Uᵀ is shared. With challenges of others n_known
-    is n_users.
+    24·n_samples·n_windows·n_cells defended; 8·(n_blocks·n_users)² once if U·Uᵀ is shared. With challenges of
+    others n_known is n_users.
     Pyrgelis, Troncoso, De Cristofaro, POMACS 2020, section 2.2.
 
     Examples
