@@ -20,6 +20,8 @@ from pipeline.streaming import stopping
 
 #: Seconds between two looks at the job.
 _PATIENCE = 0.2
+#: Seconds that a job has to end in once it has been cancelled.
+_GOODBYE = 20.0
 #: What is set where the command line does not; an empty text stands for a flag without a value.
 DEFAULTS = {
     "flink_master": "[local]",
@@ -164,8 +166,14 @@ def _raise_failure(plan: Plan) -> None:
 
 @contextlib.contextmanager
 def _cancelling(job: Any) -> Iterator[None]:
+    """Cancel the job at the end, and wait until it writes nothing more."""
+    from apache_beam.runners.runner import PipelineState
+
     try:
         yield
     finally:
         with contextlib.suppress(Exception):  # a job server that is gone has nothing to cancel
             job.cancel()
+            deadline = time.monotonic() + _GOODBYE
+            while not PipelineState.is_terminal(_state(job)) and time.monotonic() < deadline:
+                time.sleep(_PATIENCE)

@@ -61,7 +61,7 @@ def planted(folder: Path) -> list[bytes]:
         latitude, longitude = 37.74 + 0.08 * chance.random(), -122.47 + 0.1 * chance.random()
         at = (start + timedelta(minutes=minute)).isoformat()
         lines.append(f"planted-{chance.randrange(40)}-person,{at},{latitude!r},{longitude!r}")
-        places += [latitude, longitude]
+        places += [latitude, longitude] if minute < 40 else []
     (folder / "events.csv").write_text("\n".join(lines) + "\n")
     new_key_file(folder / "noise.key")
     secrets = re.findall(r"[0-9a-f]{64}", (folder / "noise.key").read_text())
