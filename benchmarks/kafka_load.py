@@ -122,15 +122,15 @@ def resident(pid: int) -> float:
     return 0.0
 
 
-def run(value: dict[str, Any], folder: Path) -> tuple[dict[str, Any], list[float], float]:
-    """Manifest, memory over time, and processor seconds of a run."""
+def run(value: dict[str, Any], folder: Path) -> tuple[dict[str, Any], list[tuple[float, int]], float]:
+    """Manifest, (memory, bytes of the ledger) over time, and processor seconds of a run."""
     path = folder / "run.yaml"
     path.write_text(json.dumps(value))
-    before = os.times()
+    before, ledger = os.times(), folder / "out" / "operator" / "ledger"
     running = subprocess.Popen([sys.executable, "-m", "pipeline.cli", "run", str(path)], stdout=subprocess.DEVNULL)
     memory = []
     while running.poll() is None:
-        memory.append(resident(running.pid))
+        memory.append((resident(running.pid), ledger.stat().st_size if ledger.exists() else 0))
         time.sleep(0.1)
     if running.returncode:
         raise SystemExit(f"the run ended with {running.returncode}")
@@ -174,7 +174,7 @@ def backlog(brokers: str, format: str, n_events: int) -> dict[str, Any]:
             "seconds": seconds,
             "events per second": round(n_events / seconds),
             "processor seconds": round(used, 1),
-            "most memory (MB)": round(max(memory)),
+            "most memory (MB)": round(max(memory)[0]),
         }
 
 
@@ -199,7 +199,7 @@ def live(brokers: str, format: str, rate: float, seconds: float) -> dict[str, An
             "p50 (ms)": round(float(np.percentile(found, 50))),
             "p99 (ms)": round(float(np.percentile(found, 99))),
             "processor seconds": round(used, 1),
-            "most memory (MB)": round(max(memory)),
+            "most memory (MB)": round(max(memory)[0]),
         }
 
 
@@ -209,17 +209,16 @@ def windows(brokers: str, n_windows: int, per_window: int = 200) -> dict[str, An
         preload(brokers, topic, "arrow", n_windows * per_window, until, rows=20 * per_window)
         value = configuration(brokers, topic, "arrow", folder, START, until, "1s", checkpoint="2s")
         manifest, memory, used = run(value, folder)
-        # The sampling takes 0.1 s a time: the share of the run that the pipeline had, in fifths.
-        whole = sum(manifest["seconds"].values())
-        span = len(memory) * manifest["seconds"]["pipeline"] / whole
+        whole = memory[-1][1]
+        fifths = [next(mb for mb, size in memory if size >= part * whole / 5) for part in range(1, 6)]
         return {
             "what": f"{n_windows:,} windows",
             "format": "arrow",
             "events": manifest["rows"]["used"],
             "seconds": manifest["seconds"]["pipeline"],
             "processor seconds": round(used, 1),
-            "memory by fifths (MB)": [round(memory[int(span * part / 5) - 1]) for part in range(1, 6)],
-            "memory while files are merged (MB)": round(max(memory[int(span) :], default=0)),
+            "memory by fifths of the windows (MB)": list(map(round, fifths)),
+            "memory while books and files are closed (MB)": round(max(mb for mb, size in memory if size == whole)),
         }
 
 
