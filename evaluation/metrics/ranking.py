@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from evaluation.metrics.arrays import Array, Indices, busiest
 
@@ -96,4 +95,6 @@ def _sorted_tau(first: Array, second: Array) -> float:
     """τ-b of one window in O(n log n)."""
     if (first == first[0]).all() or (second == second[0]).all():
         return 0.0
+    from scipy import stats  # half a second that only large spaces need
+
     return float(stats.kendalltau(first, second, variant="b").statistic)
