@@ -97,6 +97,12 @@ class Fpa(BlockMechanism):
     )
     kept: ClassVar[tuple[str, ...]] = ("n_windows", "bounds")
 
+    @property
+    def stated_guarantee(self) -> Guarantee:
+        """None with the paper's calibration: its ε is not what one user's block is worth."""
+        sound = self.calibration == "sound"
+        return self.guarantee if sound else replace(self.guarantee, statement="none", theorem="none")
+
     def __post_init__(self) -> None:
         super().__post_init__()
         gaussian, paper = self.noise.endswith("gaussian"), self.calibration == "paper"

@@ -33,7 +33,7 @@ def versions() -> dict[str, str]:
 
 def guarantee_in_words(mechanism: Mechanism) -> dict[str, str]:
     """What one mechanism promises, for people."""
-    guarantee = mechanism.guarantee
+    guarantee = mechanism.stated_guarantee
     if isinstance(mechanism, PointMechanism) and mechanism.on_points:
         guarantee = mechanism.point_guarantee
     return {

@@ -15,6 +15,7 @@ from experiment_cases import BASE, GRID, experiment_in, values
 from mechanisms.core.errors import ConfigError, DataError
 from pipeline.configuration.run import digest, load
 from pipeline.experiments import runner
+from pipeline.experiments.cell import cell_record
 from pipeline.experiments.page import experiments_page, save
 from pipeline.experiments.runner import run_experiment
 from pipeline.run import run
@@ -126,6 +127,21 @@ def test_limits_that_nothing_keeps_give_no_advice(experiment, tmp_path: Path):
     outcome = run_experiment(experiment(text), tmp_path / "out", n_jobs=1)
     assert outcome.manifest["choice"]["best"] is None
     assert not (outcome.folder / "best.yaml").exists()
+
+
+@pytest.mark.skipif(not HAS_PLOTS, reason="matplotlib is not installed")
+def test_a_setting_with_a_failed_seed_is_not_up_for_choice(experiment, tmp_path: Path, monkeypatch):
+    def unlucky(config, *arguments):
+        if config.seed == 2 and config.mechanism[0].epsilon == 9 and not config.mechanism[0].adaptive:
+            raise DataError("no such luck")
+        return cell_record(config, *arguments)
+
+    monkeypatch.setattr(runner, "cell_record", unlucky)
+    text = GRID.replace("[mae", "[epsilon_stated, mae") + CHOOSE
+    outcome = run_experiment(experiment(text), tmp_path / "out", n_jobs=1)
+    assert len(outcome.manifest["failed"]) == 1
+    table = pl.read_csv(outcome.folder / "frontier.csv")
+    assert table.select("variant", "mechanism[0].epsilon").rows() == [("uniform", 1), ("adaptive", 1), ("adaptive", 9)]
 
 
 FIGURES = """

@@ -144,6 +144,12 @@ def test_the_papers_calibration_is_priced_at_what_it_is_worth():
     assert worth(paper | {"measured_sensitivity": 3.0}, facts) == np.inf
 
 
+def test_only_the_sound_calibration_states_a_guarantee():
+    parameters = {"epsilon": 0.7, "coefficients": 12, "block": 168}
+    assert Fpa(**parameters).stated_guarantee == Fpa.guarantee
+    assert not Fpa(**parameters, calibration="paper").stated_guarantee.exists
+
+
 def test_many_cells_make_the_papers_calibration_worth_less():
     paper = {"epsilon": 0.7, "coefficients": 1, "block": 8, "calibration": "paper"}
     wide = Facts(n_cells=4, max_cells=4, n_windows=8)

@@ -207,6 +207,42 @@ def test_a_final_figure_replaces_the_provisional_one(tmp_path):
     assert "Temporal loss if it went on for ever" in Text(text).text
 
 
+def test_the_highest_end_of_all_windows_is_the_worst(tmp_path):
+    rows = (
+        account("temporal", "total_loss", 1, 0.9, status="provisional", low=0.9, high=1.0),
+        account("temporal", "total_loss", 2, 0.5, status="provisional", low=0.5, high=2.0),
+    )
+    assert "0.9 to 2" in Text(page(run_folder(tmp_path, accounts=rows))).text
+
+
+def words_of(folder: Path, guarantee: str, mechanism: dict[str, Any], **sections: Any) -> str:
+    told = {"mechanism": mechanism["type"], "guarantee": guarantee, "unit": "u", "neighbours": "n", "theorem": "t"}
+    folder.mkdir()
+    return Text(
+        page(run_folder(folder, public={"guarantee": [told]}, configuration={"mechanism": [mechanism], **sections}))
+    ).text
+
+
+def test_an_epsilon_is_never_said_to_be_worth_more_than_it_is(tmp_path):
+    pure = "ε-differential privacy per window"
+    plain = words_of(tmp_path / "plain", pure, {"type": "laplace", "epsilon": 1.0})
+    assert "knows all other data, the odds that this was in the data change by a factor of at most 2.72." in plain
+    assert "can learn more" in plain
+    large = words_of(tmp_path / "large", pure, {"type": "laplace", "epsilon": 60.0})
+    assert "with ε = 60 nats" in large
+    assert "promises next to nothing" in large
+    assert "factor" not in large
+    sliding = words_of(
+        tmp_path / "sliding", pure, {"type": "laplace", "epsilon": 1.0}, windows={"type": "sliding", "size": "1h"}
+    )
+    assert "an event is in several of them" in sliding
+    assert "factor" not in sliding
+    several = words_of(tmp_path / "w", "w-event " + pure, {"type": "w_event_uniform", "epsilon": 1.0, "w": 24})
+    assert "with ε = 1 nats and w = 24 windows" in several
+    gaussian = words_of(tmp_path / "rho", "ρ-zero-concentrated", {"type": "gaussian", "rho": 0.1})
+    assert "with ρ = 0.1" in gaussian
+
+
 def warnings_of(text: str) -> str:
     (found,) = re.findall(r'<ul class="warnings".*?</ul>', text, re.DOTALL)
     return Text(found).text

@@ -79,6 +79,11 @@ class Mechanism(Checked, ABC):
     #: What is released when epsilon is infinite, in words: "exact", or the approximation that remains without noise.
     ideal: ClassVar[str] = "exact"
 
+    @property
+    def stated_guarantee(self) -> Guarantee:
+        """The guarantee with these parameters: that of the class, unless one of them takes it away."""
+        return self.guarantee
+
     def start(self, facts: Facts) -> State:
         """State before the first window."""
         return {}

@@ -34,7 +34,9 @@ def write_choice(experiment: Experiment, summary: pl.DataFrame, folder: Path) ->
     """
     choose = experiment.config.choose
     assert choose is not None
-    table = frontier(choose, figures.wide_summary(summary, choose.measures))
+    # The seeds that are left of a setting with failed runs are the lucky ones: it is not up for choice.
+    complete = summary.filter(pl.col("n") == len({cell.seed for cell in experiment.cells}))
+    table = frontier(choose, figures.wide_summary(complete, choose.measures))
     with parts.whole(folder / "frontier.parquet") as temporary:
         table.write_parquet(temporary)
     with parts.whole(folder / "frontier.csv") as temporary:

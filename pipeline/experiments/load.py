@@ -36,12 +36,15 @@ class Experiment:
         Every run, seeds fastest.
     written
         The whole file as plain values after all changes, for provenance.
+    reduced
+        Whether it runs at its reduced size.
     """
 
     config: ExperimentConfig
     columns: tuple[str, ...]
     cells: tuple[Cell, ...]
     written: dict[str, Any]
+    reduced: bool = False
 
 
 def load_experiment(path: str | Path, overrides: Iterable[str] = (), reduced: bool = False) -> Experiment:
@@ -126,7 +129,7 @@ def loads_experiment(
         problems += wrong_names(root, config, grid.columns)
     raise_all(problems)
     cells = spell_out(root, config, grid, base_folder)
-    return Experiment(config, grid.columns, cells, written)
+    return Experiment(config, grid.columns, cells, written, reduced)
 
 
 def _include_base(root: Mapping, folder: Path | None, problems: list[Problem]) -> Path | None:

@@ -215,6 +215,7 @@ def _write(experiment: Experiment, folder: Path, progress: Progress) -> dict[str
         "question": config.question,
         "notice": UNFIT,
         "configuration": experiment.written,
+        "reduced": experiment.reduced,
         "varied": list(experiment.columns),
         "measures": list(config.measures),
         "confidence": config.confidence,

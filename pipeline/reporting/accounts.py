@@ -36,7 +36,7 @@ class Figure:
     final
         Whether no later release can change it.
     low, high
-        Its interval, where it has one.
+        Its interval, where it has one; ``high`` is the highest of all whose worst it is.
     side
         ``public``, or ``operator`` for what depends on data.
     """
@@ -80,6 +80,7 @@ def figures(rows: pl.DataFrame) -> list[Figure]:
             continue
         smallest_is_worst = treatment(str(accountant)).smallest_is_worst(str(name))
         worst = known.sort("value", descending=not smallest_is_worst, maintain_order=True).row(0, named=True)
+        ends = known["high"].cast(pl.Float64).drop_nulls().drop_nans()
         found.append(
             Figure(
                 accountant=str(accountant),
@@ -91,7 +92,7 @@ def figures(rows: pl.DataFrame) -> list[Figure]:
                 n_subjects=among.select("stream", "subject").n_unique(),
                 final=bool(among["is_final"].all()),
                 low=worst["low"],
-                high=worst["high"],
+                high=worst["high"] if smallest_is_worst else max(ends, default=None),
                 side=str(side),
             )
         )

@@ -95,8 +95,13 @@ class Experiment:
         )
 
     def warnings(self) -> list[Notice]:
-        """Failed runs, and that nothing here may be published as data."""
+        """Failed runs, a reduced size, and that nothing here may be published as data."""
         found = [Notice("caution", "unfit for publication", str(self.manifest["notice"]))]
+        if self.manifest.get("reduced"):
+            text = (
+                "The words above describe the full size; sizes, settings and limits of this run are smaller or fewer."
+            )
+            found.append(Notice("note", "reduced size", text))
         failed = self.manifest.get("failed", [])
         if failed:
             shown = [f"{self.setting(cell['values'])}, seed {cell['seed']}: {cell['problem']}" for cell in failed]
@@ -190,7 +195,7 @@ def _text(value: Any) -> str:
 
 def _allowed(claim: dict[str, Any]) -> str:
     limits = (("≥", claim.get("at_least")), ("≤", claim.get("at_most")))
-    return " and ".join(f"{sign} {number(limit)}" for sign, limit in limits if limit is not None)
+    return " and ".join(f"{sign} {number(limit, 6)}" for sign, limit in limits if limit is not None)
 
 
 def _mean(row: dict[str, Any]) -> Cell:

@@ -15,6 +15,8 @@ from pipeline.reporting.words import moment, number, phrase, plural
 
 #: So many verdict numbers stand side by side, without headings.
 ONE_ROW = 4
+#: From this ε on (nats) a factor of e^ε is no longer a number that says anything.
+HOPELESS = 50
 
 
 @dataclass(frozen=True)
@@ -109,14 +111,14 @@ def _guarantees(run: RunData) -> list[Html]:
 def _safe_for(guarantee: dict[str, str], configuration: dict[str, Any]) -> Html:
     guarantee = {key: with_values(text, configuration) for key, text in guarantee.items()}
     name, statement = guarantee["mechanism"], guarantee["guarantee"]
-    amount = _epsilon(name, configuration)
-    bounded = ""
+    section: dict[str, Any] = next((own for own in configuration["mechanism"] if own["type"] == name), {})
+    amount, bounded = _epsilon(section), ""
     if amount is not None and "ε-differential privacy" in statement and "δ" not in statement:
-        statement = f"{statement}, with ε = {number(amount)} nats"
-        bounded = (
-            " For whoever sees everything that was released, whatever else they know, the odds that this was in the "
-            f"data change by a factor of at most {number(math.exp(amount), 3)}."
-        )
+        w = f" and w = {section['w']:,} windows" if isinstance(section.get("w"), int) else ""
+        statement = f"{statement}, with ε = {number(amount)} nats{w}"
+        bounded = f" {_odds(amount, configuration)}"
+    elif isinstance(section.get("rho"), int | float):
+        statement = f"{statement}, with ρ = {number(section['rho'])}"
     return element(
         "p",
         element("strong", f"{statement}. "),
@@ -133,12 +135,22 @@ def with_values(text: str, configuration: dict[str, Any]) -> str:
     return re.sub(r"`(\w+)`", lambda name: str(values.get(name[1], name[1])), text)
 
 
-def _epsilon(mechanism: str, configuration: dict[str, Any]) -> float | None:
-    for section in configuration["mechanism"]:
-        value = section.get("epsilon") if section["type"] == mechanism else None
-        if isinstance(value, int | float) and 0 < value < 50:
-            return float(value)
-    return None
+def _odds(epsilon: float, configuration: dict[str, Any]) -> str:
+    """What an ε means to somebody who sees all releases, and what it leaves open."""
+    if epsilon >= HOPELESS:
+        return "So large an ε promises next to nothing."
+    if (configuration.get("windows") or {}).get("type") == "sliding":
+        return "Windows overlap: an event is in several of them, and costs as much in each."
+    return (
+        "For whoever sees everything that was released and knows all other data, the odds that this was in the data "
+        f"change by a factor of at most {number(math.exp(epsilon), 3)}. Whoever knows instead how visits depend on "
+        "one another can learn more."
+    )
+
+
+def _epsilon(section: dict[str, Any]) -> float | None:
+    value = section.get("epsilon")
+    return float(value) if isinstance(value, int | float) and value > 0 else None
 
 
 def _costs(run: RunData) -> list[Headline]:
