@@ -109,6 +109,16 @@ def test_an_embedded_flink_with_workers_in_the_driver(config: Path, local: Path,
     check(tmp_path / "run", local)
 
 
+def test_an_interrupted_run_goes_on_from_its_last_checkpoint(config: Path, local: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    driver = start(config, folder)
+    assert goes_on(folder, driver), words_of(folder)
+    driver.send_signal(signal.SIGINT)
+    assert driver.wait(120) == 4, words_of(folder)
+    assert start(config, folder, "--resume").wait(240) == 0, words_of(folder)
+    check(folder, local)
+
+
 def test_kills(config: Path, local: Path, tmp_path: Path, cluster: FlinkCluster) -> None:
     """Python workers, task managers and the job manager are killed in turn, at random moments of the run."""
     folder, chance = tmp_path / "run", random.Random(N_KILLS)
