@@ -104,6 +104,14 @@ def test_pld_is_at_most_renyi_is_at_most_pure(event, n):
     assert found["user_rho"] == pytest.approx(n * concentrated_rho((event,)))
 
 
+def test_a_long_run_is_composed_on_a_coarser_grid_and_only_overstated(monkeypatch):
+    charges = book([events.DiscreteLaplace(1.0, 1.0)] * 300)
+    fine = from_loss_distributions(*charges, DELTA)
+    monkeypatch.setattr("accountants.core.privacy_loss.N_PARTS", 30_000)
+    coarse = from_loss_distributions(*charges, DELTA)
+    assert fine < coarse < fine + 300 * 300 / 30_000
+
+
 @pytest.mark.parametrize(("sigma", "n"), [(0.8, 1), (3.0, 10), (12.0, 100)])
 def test_gaussian_figures_stand_above_the_exact_formula_and_close_to_it(sigma, n):
     mu = np.sqrt(n) * np.sqrt(2) / sigma
