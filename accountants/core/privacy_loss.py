@@ -57,7 +57,8 @@ def remember(charge: tuple[events.Event, ...], table: NDArray[np.float64], n_kin
 def from_loss_distributions(table: NDArray[np.float64], n_kinds: int, delta: float) -> float | None:
     """ε at δ of everything in a table of `remember`, rounded up; None where the book is closed or empty.
 
-    At most some 0.3 GB and a second, whatever the number of releases. One coordinate shifted by the whole L1 sensitivity is the worst direction of (discrete) Laplace noise.
+    One coordinate shifted by the whole L1 sensitivity is the worst direction of (discrete) Laplace noise. At most some
+    0.3 GB and a second, whatever the number of releases.
 
     Examples
     --------
