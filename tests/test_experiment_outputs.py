@@ -16,6 +16,8 @@ from mechanisms.core.errors import ConfigError, DataError
 from pipeline.configuration.run import digest, load
 from pipeline.experiments import runner
 from pipeline.experiments.cell import cell_record
+from pipeline.experiments.config import Expectation
+from pipeline.experiments.expected import per_seed
 from pipeline.experiments.page import experiments_page, save
 from pipeline.experiments.runner import run_experiment
 from pipeline.run import run
@@ -92,6 +94,12 @@ def test_claims_are_held_against_results_and_shown_in_the_documentation(experime
     assert "impossible; mae: uniform | nobody | ≤ -1 |" in page
     assert "| **differs** |" in page
     assert page.endswith("No full run is saved.\n")
+
+
+def test_a_claim_is_held_against_whole_seeds_only():
+    claim = Expectation(says="s", source="s", measure="mae", at_most=1.0)
+    rows = {"measure": ["mae"] * 3, "seed": [1, 1, 2], "value": [1.0, 3.0, 0.5]}
+    assert per_seed(claim, pl.DataFrame(rows)).tolist() == [2.0]
 
 
 CHOOSE = """

@@ -215,6 +215,15 @@ def test_the_highest_end_of_all_windows_is_the_worst(tmp_path):
     assert "0.9 to 2" in Text(page(run_folder(tmp_path, accounts=rows))).text
 
 
+def test_the_papers_landmark_loss_comes_with_a_warning(tmp_path):
+    sections = {"accountants": [{"type": "temporal", "method": "paper"}]}
+    assert "a figure that may understate" in warnings_of(page(run_folder(tmp_path, configuration=sections)))
+
+
+def test_a_reduced_experiment_says_so(tmp_path):
+    assert "Note: reduced size." in warnings_of(page(experiment_folder(tmp_path, reduced=True)))
+
+
 def words_of(folder: Path, guarantee: str, mechanism: dict[str, Any], **sections: Any) -> str:
     told = {"mechanism": mechanism["type"], "guarantee": guarantee, "unit": "u", "neighbours": "n", "theorem": "t"}
     folder.mkdir()

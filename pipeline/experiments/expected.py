@@ -75,7 +75,9 @@ def per_seed(claim: Expectation, results: pl.DataFrame) -> Any:
 
 
 def _means(frame: pl.DataFrame) -> pl.DataFrame:
-    return frame.group_by("seed").agg(pl.col("value").mean()).sort("seed")
+    """The mean of each seed of which all settings are there; after a failed run a seed may lack some."""
+    means = frame.group_by("seed").agg(pl.col("value").mean(), pl.len().alias("n"))
+    return means.filter(pl.col("n") == pl.col("n").max()).sort("seed")
 
 
 def verdict(claim: Expectation, mean: float | None, low: float | None, high: float | None) -> str:

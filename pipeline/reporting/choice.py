@@ -35,7 +35,9 @@ def _found(experiment: Experiment, choice: dict[str, Any]) -> str:
         for side, words in LIMITS
         for name in experiment.in_order(choice.get(side) or {})
     )
-    judged = " with its whole interval" if choice.get("judge_by") == "interval" else ""
+    table = _table(experiment)
+    has_intervals = table is not None and any(table[n].count() for n in table.columns if n.startswith("low "))
+    judged = " with its whole interval" if choice.get("judge_by") == "interval" and has_intervals else ""
     keep = "keeps" if choice["allowed"] == 1 else "keep"
     kept = f"Of {plural(choice['settings'], 'setting')} {choice['allowed']:,} {keep} every limit{judged}: {limits}."
     if choice.get("best"):

@@ -160,7 +160,8 @@ KNOWN = {
     ),
     "membership": Treatment(
         title="Membership inference",
-        note="How well an attacker tells whether a person is in the counts: 0.5 is guessing, 1 is certainty.",
+        note="How well this attack tells whether a person is in the counts: 0.5 is guessing, 1 is certainty. It is no "
+        "bound: another attack may do better.",
         order=60,
         unit="area under the curve",
         hidden=("window_auc",),
@@ -168,7 +169,7 @@ KNOWN = {
         domain=(0.4, 1),
         headline=(("membership_auc",),),
         labels={"membership_auc": "membership attack so far", "window_auc": "from one window alone"},
-        adversary="whoever was trained on counts with and without the target",
+        adversary="whoever was trained on counts with and without the target; another attack may do better",
     ),
     "crowd_blending": Treatment(
         title="Crowd blending",

@@ -107,6 +107,9 @@ def _books(run: RunData) -> list[Notice]:
     if provisional and run.is_over:
         text = f"Later releases over the same events can still raise the figures of {', '.join(sorted(provisional))}."
         found.append(Notice("caution", "provisional figures", text))
+    if any(own.get("method") == "paper" for own in run.configuration.get("accountants") or ()):
+        text = "The landmark loss is the paper's, which can be too small. The method sound never understates it."
+        found.append(Notice("caution", "a figure that may understate", text))
     if not run.configuration.get("accountants"):
         text = "The configuration names no accountant, so what the releases cost together is not known."
         found.append(Notice("caution", "nobody kept the books", text))
