@@ -109,7 +109,7 @@ class ReleaseLoop:
             try:
                 made, inner = self._step(window, vector, inner, budget)
             except BudgetExceeded as error:
-                if self.plan.config.on_exhausted == "stop":
+                if self.plan.config.on_exhausted != "repeat":
                     own, stopped = own | {"stopped": np.asarray(True)}, str(error)
                     break
                 made, vector = [self._refuse(window, own)], vector[:0]

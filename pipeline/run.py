@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +74,8 @@ def run(
     PenstockError
         `DataError` for unreadable input, `RowEquationError` if a row was lost, and the rest of the family.
     """
+    if config.on_exhausted is None:
+        config = replace(config, on_exhausted="stop" if runner == "direct" else "repeat")
     with discreet(config.mode == "deployment"):
         return _run(config, folder, runner, beam_options, n_shards, resume)
 

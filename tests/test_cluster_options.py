@@ -96,3 +96,13 @@ def test_a_run_is_only_continued_with_its_configuration(plan: Plan) -> None:
     assert prepare(plan) is None
     (plan.folder / "operator" / "manifest.json").write_text('{"exit": {"code": 0}}')
     assert prepare(plan) == {"exit": {"code": 0}}
+
+
+def test_a_cluster_goes_on_with_refused_rows_where_nothing_else_is_asked_for(monkeypatch, tmp_path):
+    """An exception there would only start the job again."""
+    asked = []
+    monkeypatch.setattr("pipeline.run._run", lambda config, *_: asked.append(config.on_exhausted))
+    for runner in ("direct", "flink"):
+        for overrides in ([], ["on_exhausted=stop"]):
+            run(loads(CONFIG, overrides=[f"output.path={tmp_path}", *overrides]), runner=runner)
+    assert asked == ["stop", "stop", "repeat", "stop"]

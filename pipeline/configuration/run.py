@@ -60,8 +60,10 @@ class RunConfig(Checked):
         (), kind="metric", doc="metrics of released against true counts (simulation only)"
     )
     output: Output = parameter(doc="what is written, and where")
-    on_exhausted: Literal["stop", "repeat"] = parameter(
-        "stop", doc="when a budget would be exceeded: stop the run (exit code 3), or go on with refused rows"
+    on_exhausted: Literal["stop", "repeat"] | None = parameter(
+        None,
+        doc="when a budget would be exceeded: stop the run (exit code 3), or go on with refused rows; unset: stop, but "
+        "repeat on a cluster, where a failed job would only be started again",
     )
     allow_no_guarantee: bool = parameter(False, doc="let a deployment release through a mechanism without guarantee")
     plugins: tuple[str, ...] = parameter(
