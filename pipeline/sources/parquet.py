@@ -81,7 +81,7 @@ class Parquet(MappedColumns, Source):
                 names = sorted(set(found.values()))
                 row = span.start
                 for batch in _batches(parquet, file, self.block_rows, groups, names):
-                    raw = pl.DataFrame(pa.Table.from_batches([batch]))
+                    raw = pl.DataFrame(pa.table(batch.columns, batch.schema.names))
                     yield from self._blocks(raw, found, file, row)
                     row += raw.height
 
@@ -109,7 +109,8 @@ class Parquet(MappedColumns, Source):
 
     def _user_type(self, schema: pa.Schema, file: str) -> type[pl.DataType]:
         column = self.find_columns(schema.names, file)["user"]
-        empty = pl.DataFrame(schema.empty_table().select([column]))[column]
+        # Without the notes that files carry on columns: Polars stops the process where they are no UTF-8.
+        empty = pl.Series(pa.array([], schema.field(column).type))
         try:
             return type(_users(empty).dtype)
         except TypeError as error:

@@ -19,6 +19,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 from targets import TARGETS
 
 #: Seconds and bytes of address space that one round may take.
@@ -56,7 +57,7 @@ def round_of(name: str, seed: int, number: int) -> bool:
     signal.alarm(SECONDS)
     try:
         TARGETS[name](random.Random(f"{seed}/{name}/{number}"), folder)
-    except Exception:
+    except (Exception, pl.exceptions.PanicException):
         traceback.print_exc()
         print(f"to repeat: python tests/fuzz/run.py --target {name} --seed {seed} --first {number} --rounds 1")
         return False
