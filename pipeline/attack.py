@@ -19,7 +19,7 @@ from evaluation.attacks.priors import CHALLENGES, PRIORS
 from evaluation.attacks.released import Defense
 from evaluation.attacks.targets import MOBILITY_GROUPS, mobility_groups, sample_targets
 from evaluation.defenses import mechanism_defense
-from mechanisms.core.errors import ParameterError
+from mechanisms.core.errors import DataError, ParameterError
 from mechanisms.core.parameters import Checked, parameter
 from pipeline import parts
 from pipeline.attack_summary import SCHEMA, summarize
@@ -187,6 +187,9 @@ def _group_size(game: Game, presence: Presence) -> int:
 
 def _targets(presence: Presence, mobility: NDArray[np.intp], game: Game, seed: int) -> list[int]:
     smallest = min(int((mobility == group).sum()) for group in range(len(MOBILITY_GROUPS)))
+    if smallest == 0:
+        n_people = len(presence.users)
+        raise DataError(f"{n_people} seen in these windows; an attack needs at least {len(MOBILITY_GROUPS)} people")
     chosen = sample_targets(presence.raw, min(game.targets // len(MOBILITY_GROUPS), smallest), seed)
     return [int(target) for target in chosen]
 

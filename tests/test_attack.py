@@ -174,6 +174,11 @@ def test_periods_are_checked(periods, tmp_path):
         attack(configuration(), Game(**periods), folder=tmp_path)
 
 
+def test_too_few_people_are_refused(tmp_path):
+    with pytest.raises(DataError, match="at least 3 people"):
+        attack(configuration("mechanism: {type: raw}", "source.n_users=2"), SMALL, folder=tmp_path)
+
+
 def test_deployments_and_traces_are_refused(tmp_path, noisy):
     from dataclasses import replace
 

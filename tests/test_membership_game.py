@@ -233,6 +233,13 @@ def test_threads_share_the_inner_products(binary):
         ({"group_size": 0}, "group_size"),
         ({"known": 0.01}, "known"),
         ({"known": [1, 2, 3]}, "known"),
+        ({"known": [0.5, 5]}, "known"),
+        ({"known": float("nan")}, "known"),
+        ({"known": "everybody"}, "known"),
+        ({"group_size": 2.5}, "group_size"),
+        ({"n_samples": 80.5}, "n_samples"),
+        ({"n_components": 2.5}, "n_components"),
+        ({"seed": 0.5}, "seed"),
         ({"n_samples": 4}, "n_samples"),
         ({"n_components": 0}, "n_components"),
         ({"seed": -1}, "seed"),
@@ -261,6 +268,23 @@ def test_binary_must_be_binary(bad):
 def test_target_must_exist(binary):
     with pytest.raises(ParameterError, match="target"):
         membership_auc(binary, N_USERS, **GAME, seed=0)
+    with pytest.raises(ParameterError, match="a whole number"):
+        membership_auc(binary, 1.5, **GAME, seed=0)
+
+
+@pytest.mark.parametrize("n_jobs", [0, 1.5])
+def test_jobs_are_counted(binary, n_jobs):
+    with pytest.raises(ParameterError, match="n_jobs"):
+        list(MembershipGame(binary, **GAME).attack_targets([1], n_jobs=n_jobs))
+
+
+def test_memory_of_defended_aggregates_is_bounded(binary, monkeypatch):
+    game = MembershipGame(binary, **GAME)
+    n_values = game.space.shape[0] * game.space.shape[1]
+    monkeypatch.setattr("evaluation.attacks.released.MAX_VALUES", 100 * n_values)
+    assert game.attack(1).n_train > 100  # what stays in user space has no such array
+    with pytest.raises(ParameterError, match=f"n_samples: .* at most 100 where an aggregate has {n_values}"):
+        game.attack(1, defense=lambda counts, seed: counts)
 
 
 def test_periods_may_be_given_in_many_ways():

@@ -12,7 +12,16 @@ from threadpoolctl import ThreadpoolController
 
 from evaluation.attacks.challenge import AttackResult, challenge, standardize_in_place
 from evaluation.attacks.periods import Period, game_blocks
-from evaluation.attacks.priors import CHALLENGES, PRIORS, Known, Samples, known_users, past_samples, subset_samples
+from evaluation.attacks.priors import (
+    CHALLENGES,
+    PRIORS,
+    Known,
+    Samples,
+    check_whole,
+    known_users,
+    past_samples,
+    subset_samples,
+)
 from evaluation.attacks.released import Defense, flat, released_features
 from evaluation.attacks.statistics_attack import cell_statistics
 from evaluation.attacks.user_space import UserSpace, checked_binary
@@ -62,8 +71,8 @@ class MembershipGame:
     -----
     Memory: the presence (one byte an entry, by reference), and for each target attacked at one time about
     8·n_known·n_blocks·(n_windows·n_cells + 4·n_known·n_blocks + 3·n_samples) bytes undefended and
-    24·n_samples·n_windows·n_cells defended; 8·(n_blocks·n_users)² once if U·Uᵀ is shared. With challenges of
-    others n_known is n_users.
+    24·n_samples·n_windows·n_cells defended, where more than 12 GB are refused; 8·(n_blocks·n_users)² once if
+    U·Uᵀ is shared. With challenges of others n_known is n_users.
     Pyrgelis, Troncoso, De Cristofaro, POMACS 2020, section 2.2.
 
     Examples
@@ -96,6 +105,8 @@ class MembershipGame:
             raise ParameterError("prior", prior, "one of " + ", ".join(PRIORS))
         if challenges not in CHALLENGES or (challenges != "known" and prior != "subset"):
             raise ParameterError("challenges", challenges, "known, or with the prior subset others")
+        check_whole(group_size=group_size, n_samples=n_samples, groups=groups or 0, n_components=n_components)
+        check_whole(seed=seed)
         if n_components < 1:
             raise ParameterError("n_components", n_components, "at least 1")
         if seed < 0:
@@ -115,6 +126,7 @@ class MembershipGame:
     def samples(self, target: int) -> Samples:
         """Labelled groups of one target's game, always the same for the same seed."""
         n_users, n_blocks = len(self.space.binary), len(self.space.blocks)
+        check_whole(target=target)
         if not 0 <= target < n_users:
             raise ParameterError("target", target, f"a user of 0..{n_users - 1}")
         rng = np.random.default_rng([self.seed, target])
@@ -183,6 +195,9 @@ class MembershipGame:
         options
             Of `attack`.
         """
+        check_whole(n_jobs=n_jobs)
+        if n_jobs < 1:
+            raise ParameterError("n_jobs", n_jobs, "at least 1")
         if n_jobs == 1:
             yield from (self.attack(target, **options) for target in targets)
             return

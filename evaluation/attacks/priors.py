@@ -42,6 +42,18 @@ class Samples:
     n_train: int
 
 
+def check_whole(**numbers: object) -> None:
+    """Refuse, by its name, a number that is not whole.
+
+    >>> check_whole(seed=3, n_samples=80.5)
+    Traceback (most recent call last):
+    mechanisms.core.errors.ParameterError: n_samples: 80.5 is not allowed; it must be a whole number
+    """
+    for field, number in numbers.items():
+        if not isinstance(number, int | np.integer):
+            raise ParameterError(field, number, "a whole number")
+
+
 def known_users(known: Known, target: int, n_users: int, rng: np.random.Generator) -> NDArray[np.intp]:
     """Users whose locations the adversary knows, the target included.
 
@@ -65,12 +77,16 @@ def known_users(known: Known, target: int, n_users: int, rng: np.random.Generato
         return np.arange(n_users)
     if isinstance(known, float | int | np.integer | np.floating):
         share = isinstance(known, float | np.floating)
+        if share and not 0 < known <= 1:  # NaN is neither
+            raise ParameterError("known", known, "a fraction above 0 and at most 1")
         n_known = round(known * n_users) if share else int(known)
         if not 2 <= n_known <= n_users:
             raise ParameterError("known", known, f"a fraction or number of 2 to {n_users} users")
         others = rng.choice(np.delete(np.arange(n_users), target), n_known - 1, replace=False)
         return np.sort(np.append(others, target))
     given = np.asarray(known)
+    if given.dtype != bool and not np.issubdtype(given.dtype, np.integer):
+        raise ParameterError("known", known, "a fraction, a number, indices or a mask of users")
     users = np.unique(np.flatnonzero(given) if given.dtype == bool else given).astype(np.intp)
     if users.size == 0 or users[0] < 0 or users[-1] >= n_users or target not in users:
         raise ParameterError("known", known, f"users of 0..{n_users - 1} with the target {target} among them")

@@ -13,6 +13,8 @@ from evaluation.attacks.user_space import UserSpace
 from mechanisms.core.errors import ParameterError
 
 SAMPLES_AT_ONCE = 256
+#: Values of all samples together, of which three copies of 8 bytes are held: 12 GB.
+MAX_VALUES = 500_000_000
 
 Defense = Callable[[NDArray[np.int64], int], NDArray[Any]]
 
@@ -45,6 +47,11 @@ def released_features(
     -------
     features (n_samples, n_features)
         8·n_samples·n_features bytes, beside a few times 8·256·n_windows·n_cells for one batch.
+
+    Raises
+    ------
+    ParameterError
+        If the features are more than `MAX_VALUES`, or the defense does not release numbers in the shape of the counts.
     """
     every = np.arange(samples.labels.size)
     # A batch holds training samples or challenges, never both.
@@ -58,7 +65,7 @@ def released_features(
             released = _defended(defense, released, int(batch_seed))
         rows = summary(released)
         if features.size == 0:
-            features = np.empty((every.size, rows.shape[1]))
+            features = _room(every.size, rows.shape[1])
         features[chosen] = rows
     return features
 
@@ -70,6 +77,13 @@ def flat(released: NDArray[Any]) -> NDArray[Any]:
     (4, 6)
     """
     return released.reshape(len(released), -1)
+
+
+def _room(n_samples: int, n_features: int) -> NDArray[np.float64]:
+    if n_samples * n_features > MAX_VALUES:
+        most = MAX_VALUES // n_features
+        raise ParameterError("n_samples", n_samples, f"at most {most} where an aggregate has {n_features:,} values")
+    return np.empty((n_samples, n_features))
 
 
 def _defended(defense: Defense, counts: NDArray[np.int64], seed: int) -> NDArray[Any]:
