@@ -44,14 +44,25 @@ def discreet(deployment: bool) -> Iterator[None]:
     beam.setLevel(logging.CRITICAL + 1)  # it logs the words of every error in a step
     try:
         yield
-    except (PenstockError, OSError):
-        raise
     except Exception as error:
-        raise UnforeseenError(
-            f"{place_of(error)}; a deployment does not repeat its words, which may quote a row; try made-up data"
-        ) from None
+        if (told := without_words(error)) is error:
+            raise
+        raise told from None
     finally:
         beam.setLevel(level)
+
+
+def without_words(error: Exception) -> Exception:
+    """The error itself where its words are known to quote no row; otherwise one with its kind and place alone.
+
+    >>> without_words(KeyError("ann"))
+    UnforeseenError('KeyError at an unknown place; a deployment does not repeat its words, ...
+    """
+    if isinstance(error, (PenstockError, OSError)):
+        return error
+    return UnforeseenError(
+        f"{place_of(error)}; a deployment does not repeat its words, which may quote a row; try made-up data"
+    )
 
 
 def place_of(error: BaseException) -> str:

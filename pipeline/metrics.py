@@ -176,11 +176,12 @@ def became_final(window: int) -> None:
 
 def final_since(window: int) -> float | None:
     """When `became_final` was told of a window, or of the first one after it; forgets it and those before."""
-    known = [number for number in _final_since if number >= window]
-    found = _final_since[min(known)] if known else None
-    for number in [number for number in _final_since if number <= window]:
-        del _final_since[number]
-    return found
+    told = dict(_final_since)  # another thread may tell of further windows at the same time
+    known = [number for number in told if number >= window]
+    for number in told:
+        if number <= window:
+            _final_since.pop(number, None)
+    return told[min(known)] if known else None
 
 
 def reached(time_of_event: int) -> None:

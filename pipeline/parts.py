@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
+import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,8 @@ SEARCHED = ("window", "window_start", "window_end", "time")
 def whole(path: Path) -> Iterator[Path]:
     """A temporary path that becomes ``path`` when the block ends well: readers see the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    # Workers of a cluster may be threads of one process, or processes of one number on several machines.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         yield temporary
         os.replace(temporary, path)
@@ -41,6 +44,26 @@ def write_text(path: Path, text: str) -> None:
     """Write text, whole."""
     with whole(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def write_first(path: Path, data: bytes) -> None:
+    """Write bytes, whole and durable when this returns, unless somebody has; of several at once one succeeds."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        with suppress(FileExistsError):
+            os.link(temporary, path)  # unlike a renamed file, it replaces none
+    finally:
+        os.unlink(temporary)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def write_part(folder: Path, name: str, table: pa.Table) -> None:

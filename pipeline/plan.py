@@ -78,12 +78,14 @@ class Plan:
         if self.key.simulation:
             return dict(self.__dict__)
         # What has been derived from the key stays behind as well.
-        return {field.name: None if field.name == "key" else getattr(self, field.name) for field in fields(self)}
+        own = {field.name: getattr(self, field.name) for field in fields(self)}
+        return own | {"key": self.key.fingerprints}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        if state["key"] is None:
-            self.__dict__["key"] = load_key(self.config.noise_key or "")
+        if isinstance(state["key"], tuple):
+            # Another key, or an epoch that the run did not begin with, would be a second release of the same windows.
+            self.__dict__["key"] = load_key(self.config.noise_key or "").limited_to(state["key"])
 
     @cached_property
     def chain(self) -> Chain:

@@ -1,6 +1,8 @@
 """The graph of a cluster without a cluster: on the runner of local streams, fed with blocks and watermarks by hand."""
 
 import json
+import traceback
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,21 +11,24 @@ import numpy as np
 import polars as pl
 import pytest
 from apache_beam.coders import BytesCoder
+from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
+from apache_beam.runners.common import DoFnSignature
 from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
 from apache_beam.testing.test_stream import TestStream
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
 from mechanisms.core.errors import StateVersionError
-from pipeline import outcome
+from pipeline import outcome, parts
 from pipeline.block import EventBlock, Reject
 from pipeline.cluster.blocks import decode_block, encode_block, end_of_input
-from pipeline.cluster.count_stage import group_deadline
+from pipeline.cluster.count_stage import CountBlocks, CountOpen, group_deadline
 from pipeline.cluster.graph import build, has_ended
 from pipeline.cluster.ledger import SharedLedger
 from pipeline.cluster.plans import as_cluster_plan
-from pipeline.cluster.replay import Cursor, CursorCoder, CursorTracker, Reader
+from pipeline.cluster.replay import Cursor, CursorCoder, CursorTracker, Reader, Replay
 from pipeline.configuration.run import loads
+from pipeline.discretion import UnforeseenError
 from pipeline.ledger import Ledger
 from pipeline.paths import ledger_path
 from pipeline.plan import Plan, make_plan
@@ -228,3 +233,44 @@ def test_the_deadline_of_a_group_includes_the_lateness(tmp_path: Path) -> None:
     plan = plan_in(tmp_path)
     assert group_deadline(plan, 0) == plan.calendar.end(1) + 300_000
     assert end_of_input(plan) > group_deadline(plan, 11)
+
+
+def test_a_reader_that_failed_is_never_taken_for_one_at_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = plan_in(tmp_path)
+
+    def fails(*_: object) -> Iterator[None]:
+        yield None
+        raise RuntimeError("no broker")
+
+    monkeypatch.setattr(type(plan.config.source), "slices", fails)
+    for _ in range(3):  # an engine goes back to the same cursor, in the same process
+        with pytest.raises(RuntimeError, match="no broker"):
+            list(Replay(plan).process(b"", CursorTracker(Cursor()), ManualWatermarkEstimator(None)))
+
+
+@pytest.mark.parametrize("mode", ["simulation", "deployment"])
+def test_the_words_of_an_error_leave_no_step_of_a_deployment(tmp_path: Path, mode: str) -> None:
+    plan = plan_in(tmp_path)
+    plan = replace(plan, config=replace(plan.config, mode=mode))
+    block = EventBlock(pl.DataFrame({"time": ["ann, 51.4778"], "user": [1], "place": ["a"]}), 1)
+    with pytest.raises(Exception) as caught:
+        list(CountBlocks(plan).process(encode_block("block", block)))
+    written = "".join(traceback.format_exception(caught.value))
+    assert isinstance(caught.value, UnforeseenError) == (mode == "deployment")
+    assert ("ann, 51.4778" in written) == (mode == "simulation")
+
+
+def test_the_engine_sees_the_steps_as_they_are_meant(tmp_path: Path) -> None:
+    plan = plan_in(tmp_path)
+    assert DoFnSignature(Replay(plan)).is_unbounded_per_element()
+    assert DoFnSignature(CountOpen(plan)).is_stateful_dofn()
+
+
+def test_of_several_writers_of_counts_the_first_counts(tmp_path: Path) -> None:
+    path = tmp_path / "counted" / "7"
+    for data in (b"first", b"second"):
+        parts.write_first(path, data)
+    assert path.read_bytes() == b"first"
+    assert [found.name for found in path.parent.iterdir()] == ["7"]

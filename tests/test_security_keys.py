@@ -180,6 +180,20 @@ def test_a_run_never_goes_on_with_another_key_or_an_epoch_that_has_begun(interru
     assert run(configured(interrupted), resume=True).exit_code == 0
 
 
+def test_a_worker_takes_neither_another_key_nor_epochs_that_came_later(tmp_path):
+    path = tmp_path / "noise.key"
+    began = new_key_file(path).fingerprints
+    add_key_epoch(path, THREE)
+    found = NoiseKey.from_file(path)
+    assert found.fingerprints != began
+    assert found.limited_to(began).fingerprints == began
+    assert found.limited_to(began).subkey("noise", THREE) != found.subkey("noise", THREE)
+    with pytest.raises(NoiseKeyError, match="not the noise key that the run began with"):
+        new_key_file(tmp_path / "other.key").limited_to(began)
+    with pytest.raises(NoiseKeyError):
+        found.limited_to(())
+
+
 def test_the_command_rotates_and_shows_without_telling(key, capsys):
     assert main(["key", "rotate", str(key), "--from", "2024-01-01T03:00:00Z"]) == 0
     assert main(["key", "show", str(key)]) == 0

@@ -13,10 +13,11 @@ import pytest
 
 from mechanisms.core.errors import ConfigError, DataError, ParameterError
 from pipeline.configuration.run import loads, resolved
-from pipeline.kafka import arrow, client
+from pipeline.kafka import arrow, client, write
 from pipeline.kafka.arrow import Malformed, read_block
 from pipeline.kafka.events import block_of, joined
 from pipeline.kafka.journal import Entry, Journal
+from pipeline.kafka.output import KafkaOutput
 from pipeline.kafka.payload import avro_parser
 from pipeline.kafka.progress import Progress
 from pipeline.slices import NEVER
@@ -356,7 +357,17 @@ def test_secrets_are_named_and_never_written(tmp_path, monkeypatch):
     assert "hunter2" not in json.dumps(resolved(configured(options=options), secrets=True))
 
 
-@pytest.mark.parametrize("name", ["group.id", "enable.auto.commit", "plugin.library.paths", "isolation.level"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "group.id",
+        "enable.auto.commit",
+        "plugin.library.paths",
+        "isolation.level",
+        "ssl.engine.location",
+        "sasl.kerberos.kinit.cmd",
+    ],
+)
 def test_options_that_would_undo_what_is_promised_are_refused(name):
     with pytest.raises(ParameterError, match=name):
         kafka(options={name: "x"})
@@ -403,3 +414,21 @@ def test_the_missing_client_is_named(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "confluent_kafka", None)
     with pytest.raises(client.MissingLibrary, match=r"penstock\[kafka\]"):
         client.library()
+
+
+def test_a_producer_that_has_failed_is_not_asked_again(monkeypatch):
+    class Broken:
+        made = 0
+
+        def __init__(self, *_):
+            Broken.made += 1
+
+        def send(self, *_):
+            raise DataError("a message could not be delivered")
+
+    monkeypatch.setattr(write, "Producer", Broken)
+    output = KafkaOutput(brokers="broken:1", releases="footfall")
+    for _ in range(2):  # an engine tries again in the same process
+        with pytest.raises(DataError):
+            write._publish(output, "footfall", pa.table({"stream": ["main"], "window": [1]}), ("stream", "window"))
+    assert Broken.made == 2

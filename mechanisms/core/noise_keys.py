@@ -114,6 +114,19 @@ class NoiseKey:
         """Whether this is the key with these fingerprints, or one that only has later epochs in addition."""
         return list(self.fingerprints[: len(fingerprints)]) == list(fingerprints)
 
+    def limited_to(self, fingerprints: Sequence[str]) -> NoiseKey:
+        """The key with these fingerprints: this one, without epochs that have come later.
+
+        Raises
+        ------
+        NoiseKeyError
+            If this is another key.
+        """
+        if not fingerprints or not self.continues(fingerprints):
+            raise NoiseKeyError("this is not the noise key that the run began with; every worker needs the same one")
+        n_epochs = len(fingerprints)
+        return NoiseKey(self.simulation, self.epochs[:n_epochs], self._secrets[:n_epochs])
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, NoiseKey):
             return NotImplemented

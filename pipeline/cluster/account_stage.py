@@ -10,7 +10,7 @@ from mechanisms.core.state import decode_state
 from pipeline import parts
 from pipeline.account_loop import VERSION
 from pipeline.account_stage import AccountInOrder
-from pipeline.cluster.step import ClusterStep
+from pipeline.cluster.step import ClusterStep, discreetly
 from pipeline.paths import parts_folder
 from pipeline.release_loop import Batch
 
@@ -21,6 +21,7 @@ class AccountOnCluster(ClusterStep, AccountInOrder):
     Batches are cut alike whenever they are repeated, so a part of the accounts that is there already is the same.
     """
 
+    @discreetly
     def process(
         self,
         element: tuple[tuple[int, int], Batch],

@@ -14,7 +14,7 @@ from apache_beam.utils.timestamp import Timestamp
 
 from pipeline import parts
 from pipeline.cluster.blocks import end_of_input
-from pipeline.cluster.step import ClusterStep
+from pipeline.cluster.step import ClusterStep, discreetly
 from pipeline.counting import Fate
 from pipeline.paths import parts_folder
 from pipeline.plan import Plan
@@ -48,6 +48,7 @@ class KeepBooks(ClusterStep):
     BOOKS = ReadModifyWriteStateSpec("books", BytesCoder())
     END = TimerSpec("end", TimeDomain.WATERMARK)
 
+    @discreetly
     def process(
         self,
         element: Entry,
@@ -67,6 +68,7 @@ class KeepBooks(ClusterStep):
             end.set(Timestamp(micros=1000 * (instant - _BEFORE)))
 
     @on_timer(END)
+    @discreetly
     def close(self, books: Any = beam.DoFn.StateParam(BOOKS)) -> None:
         """Note that there is no more input, and how many rows there were."""
         rows = json.loads(books.read())["fate"]["rows"]

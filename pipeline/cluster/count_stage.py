@@ -17,7 +17,7 @@ from mechanisms.core.state import decode_state, encode_state
 from pipeline import metrics, parts
 from pipeline.cluster.blocks import decode_block
 from pipeline.cluster.books import ENTRIES, entry
-from pipeline.cluster.step import ClusterStep
+from pipeline.cluster.step import ClusterStep, discreetly
 from pipeline.count_spans import as_kept
 from pipeline.counting import Fate, GroupCounts, count_block, count_group, union
 from pipeline.paths import parts_folder
@@ -34,6 +34,7 @@ _HEAD = np.dtype([("group", "<i8"), ("n_rows", "<i8")])
 class CountBlocks(ClusterStep):
     """Reduce every block of events to distinct memberships, by lane and shard of users."""
 
+    @discreetly
     def process(self, data: bytes) -> Iterator[Any]:
         """Emit ((lane, shard), piece), and an entry for the books; keep rejects once, under the block's name."""
         named = decode_block(data)
@@ -61,6 +62,7 @@ class CountOpen(ClusterStep):
     LANE = ReadModifyWriteStateSpec("lane", BytesCoder())
     DUE = TimerSpec("due", TimeDomain.WATERMARK)
 
+    @discreetly
     def process(
         self,
         element: tuple[tuple[int, int], bytes],
@@ -83,6 +85,7 @@ class CountOpen(ClusterStep):
         due.set(Timestamp(micros=1000 * group_deadline(self.plan, group)), dynamic_timer_tag=str(group))
 
     @on_timer(DUE)
+    @discreetly
     def fire(
         self,
         tag: Any = beam.DoFn.DynamicTimerTagParam,

@@ -17,7 +17,7 @@ from pipeline import metrics, parts
 from pipeline.cluster.books import ENTRIES, entry
 from pipeline.cluster.count_stage import decode_counts, encode_counts, group_deadline, late, pack, unpack
 from pipeline.cluster.ledger import SharedLedger
-from pipeline.cluster.step import ClusterStep
+from pipeline.cluster.step import ClusterStep, discreetly
 from pipeline.counting import GroupCounts, nothing
 from pipeline.paths import PART_ROWS, ledger_path, parts_folder
 from pipeline.plan import STREAM, Plan
@@ -51,6 +51,7 @@ class ReleaseOnCluster(ClusterStep):
         self.loop = ReleaseLoop(self.plan)
         self.ledger = SharedLedger(ledger_path(self.plan))
 
+    @discreetly
     def process(
         self,
         element: tuple[str, bytes],
@@ -70,6 +71,7 @@ class ReleaseOnCluster(ClusterStep):
             pending.add(pack((counts.first - 1) // self.plan.group, n_rows, element[1]))
 
     @on_timer(DUE)
+    @discreetly
     def fire(
         self,
         tag: Any = beam.DoFn.DynamicTimerTagParam,
@@ -117,10 +119,9 @@ class ReleaseOnCluster(ClusterStep):
         path = self._path(group)
         if path.exists():
             return decode_counts(path.read_bytes())[0]
-        with parts.whole(path) as temporary:
-            temporary.write_bytes(encode_counts(counts, 0, self.plan))
+        parts.write_first(path, encode_counts(counts, 0, self.plan))
         self._path(group - _KEPT).unlink(missing_ok=True)
-        return counts
+        return decode_counts(path.read_bytes())[0]
 
     def _path(self, group: int) -> Path:
         return parts_folder(self.plan, "counted") / f"{group:012d}"
@@ -153,6 +154,7 @@ class ReleaseOnCluster(ClusterStep):
 class WriteOnCluster(ClusterStep, WriteReleases):
     """Write batches of releases and hand them to every part of every accountant."""
 
+    @discreetly
     def process(self, batch: Batch) -> Iterator[Any]:
         """Write a batch, once, and pass it on."""
         for _ in super().process(batch):

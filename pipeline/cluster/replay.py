@@ -22,7 +22,7 @@ from mechanisms.core.errors import PenstockError
 from mechanisms.core.state import State, decode_state, encode_state
 from pipeline import parts
 from pipeline.cluster.blocks import earliest, encode_block, end_of_input
-from pipeline.cluster.step import ClusterStep
+from pipeline.cluster.step import ClusterStep, discreetly
 from pipeline.lateness import closed_before
 from pipeline.paths import parts_folder
 from pipeline.plan import Plan
@@ -200,6 +200,7 @@ class Replay(ClusterStep):
     """Turn a live source into blocks of events, in turns of a fraction of a second."""
 
     @beam.DoFn.unbounded_per_element()  # type: ignore[untyped-decorator]
+    @discreetly
     def process(
         self,
         element: bytes,
@@ -209,7 +210,11 @@ class Replay(ClusterStep):
         """Emit what is due; leave the rest for the next turn."""
         try:
             yield from self._turn(tracker, watermark)
-        except PenstockError as error:
+        except Exception as error:
+            # What is left of a reader that has failed would look like the end of the input.
+            _readers.pop(str(self.plan.folder), None)
+            if not isinstance(error, PenstockError):
+                raise
             # The engine would try for ever; the driver ends the run with this.
             words = str(error) if self.plan.config.mode == "simulation" else type(error).__name__
             parts.write_json(parts_folder(self.plan, "failed") / "failed.json", words)

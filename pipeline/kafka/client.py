@@ -20,6 +20,7 @@ _SECRET = re.compile(r"password|secret|token|key\.pem|assertion|oauthbearer\.con
 _OURS = re.compile(
     r"bootstrap\.servers|metadata\.broker\.list|group\.|enable\.auto|auto\.offset|isolation\.level|enable\.partition"
     r"|enable\.idempotence|transactional\.|acks|request\.required\.acks|plugin\.|.*_cb$|debug$|log"
+    r"|ssl\.engine|ssl\.providers|sasl\.kerberos\.kinit"
 )
 
 

@@ -19,6 +19,7 @@ ACCOUNT_KEY = ("stream", "accountant", "subject", "window", "name")
 #: Rows that are made into messages together.
 _ROWS = 20_000
 
+#: One for each cluster of brokers in a process.
 _producers: dict[str, Producer] = {}
 
 
@@ -64,16 +65,16 @@ def messages(table: pa.Table, key: tuple[str, ...]) -> list[tuple[str, bytes]]:
 
 
 def _publish(output: KafkaOutput, topic: str, table: pa.Table, key: tuple[str, ...]) -> None:
-    producer = _producer(output)
-    for first in range(0, len(table), _ROWS):
-        for name, text in messages(table.slice(first, _ROWS), key):
-            producer.send(topic, name, text)
-    producer.flush()
-
-
-def _producer(output: KafkaOutput) -> Producer:
-    """One producer for each cluster of brokers in a process."""
     where = json.dumps([output.brokers, output.options], sort_keys=True)
     if where not in _producers:
         _producers[where] = Producer(output.brokers, output.options)
-    return _producers[where]
+    producer = _producers[where]
+    try:
+        for first in range(0, len(table), _ROWS):
+            for name, text in messages(table.slice(first, _ROWS), key):
+                producer.send(topic, name, text)
+        producer.flush()
+    except Exception:
+        # It would fail for ever; an engine tries again in the same process.
+        _producers.pop(where, None)
+        raise
