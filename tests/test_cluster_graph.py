@@ -250,6 +250,15 @@ def test_a_reader_that_failed_is_never_taken_for_one_at_its_end(
             list(Replay(plan).process(b"", CursorTracker(Cursor()), ManualWatermarkEstimator(None)))
 
 
+def test_a_turn_that_was_given_up_shares_no_reader_with_its_successor(tmp_path: Path) -> None:
+    plan = plan_in(tmp_path)
+    given_up = Replay(plan).process(b"", CursorTracker(Cursor()), ManualWatermarkEstimator(None))
+    first = next(given_up).value
+    successor = Replay(plan).process(b"", CursorTracker(Cursor()), ManualWatermarkEstimator(None))
+    next(given_up, None)
+    assert decode_block(next(successor).value).name == decode_block(first).name
+
+
 @pytest.mark.parametrize("mode", ["simulation", "deployment"])
 def test_the_words_of_an_error_leave_no_step_of_a_deployment(tmp_path: Path, mode: str) -> None:
     plan = plan_in(tmp_path)

@@ -209,19 +209,17 @@ class Replay(ClusterStep):
     ) -> Iterator[Any]:
         """Emit what is due; leave the rest for the next turn."""
         try:
-            yield from self._turn(tracker, watermark)
-        except Exception as error:
-            # What is left of a reader that has failed would look like the end of the input.
-            _readers.pop(str(self.plan.folder), None)
-            if not isinstance(error, PenstockError):
-                raise
+            reader = take_reader(self.plan, tracker.current_restriction())
+            yield from self._turn(reader, tracker, watermark)
+            # Not where the turn failed or was given up: the rest of its reader would look like the end of the input.
+            _readers[str(self.plan.folder)] = reader
+        except PenstockError as error:
             # The engine would try for ever; the driver ends the run with this.
             words = str(error) if self.plan.config.mode == "simulation" else type(error).__name__
             parts.write_json(parts_folder(self.plan, "failed") / "failed.json", words)
             raise
 
-    def _turn(self, tracker: Any, watermark: Any) -> Iterator[Any]:
-        reader = reader_at(self.plan, tracker.current_restriction())
+    def _turn(self, reader: Reader, tracker: Any, watermark: Any) -> Iterator[Any]:
         turn_ends = time.monotonic() + TURN
         furthest = max(reader.cursor.latest, self.plan.calendar.from_ms) + TURN_WINDOWS * self.plan.calendar.step
         if reader.piece is None and not reader.ended:
@@ -256,16 +254,17 @@ class Replay(ClusterStep):
             watermark.set_watermark(instant)
 
 
+#: Readers between two turns, by the folder of their run.
 _readers: dict[str, Reader] = {}
 
 
-def reader_at(plan: Plan, cursor: Cursor) -> Reader:
-    """The reader of a run in this process if it stands at the cursor, otherwise a new one from there."""
-    key = str(plan.folder)
-    known = _readers.get(key)
-    if known is None or known.cursor != cursor:
-        _readers[key] = Reader(plan, cursor)
-    return _readers[key]
+def take_reader(plan: Plan, cursor: Cursor) -> Reader:
+    """The reader that the latest turn of a run left in this process if it stands at the cursor, otherwise a new one.
+
+    It is the caller's alone: a turn that the engine has given up may still go on in another thread.
+    """
+    known = _readers.pop(str(plan.folder), None)
+    return known if known is not None and known.cursor == cursor else Reader(plan, cursor)
 
 
 def live_source(plan: Plan) -> LiveSource:
