@@ -200,8 +200,10 @@ def test_a_season_is_learned():
     day = np.tile(np.arange(24.0), 5)[None]
     assert utility.forecast_error(day, day) == 0.0
     assert utility.forecast_error(day, day, period=7) > 1.0
-    with pytest.raises(ParameterError, match=r"^period: "):
-        utility.forecast_error(day, day, period=0)
+    for period in (0, 1.5):
+        for metric in (utility.forecast_error, utility.anomaly_agreement):
+            with pytest.raises(ParameterError, match=r"^period: "):
+                metric(day, day, period=period)
 
 
 def test_an_event_that_was_smoothed_away_is_missed():

@@ -28,8 +28,6 @@ def seasonal_forecasts(series: Array, period: int = PERIOD) -> Array:
     >>> seasonal_forecasts(np.array([[4.0, 8.0, 4.0, 8.0, 4.0, 10.0, 4.0]]), 2)
     array([[0., 0., 4., 8., 4., 8., 5.]])
     """
-    if period < 1:
-        raise ParameterError("period", period, "at least 1")
     n_series, n_windows = series.shape
     period = season(n_windows, period)
     forecasts = np.zeros(series.shape)
@@ -47,6 +45,8 @@ def seasonal_forecasts(series: Array, period: int = PERIOD) -> Array:
 
 def season(n_windows: int, period: int) -> int:
     """The period, or 1 for a series shorter than two of it."""
+    if not isinstance(period, int | np.integer) or period < 1:
+        raise ParameterError("period", period, "a whole number at least 1")
     return period if n_windows >= 2 * period else 1
 
 
