@@ -18,7 +18,7 @@ from accountants.membership import Membership
 from accountants.online_attack.groups import Groups, draw_groups
 from accountants.online_attack.learner import learn, logits, start_learner
 from mechanisms import get, run_mechanism
-from mechanisms.core.errors import ParameterError, UnsupportedEvent
+from mechanisms.core.errors import ConfigError, ParameterError, UnsupportedEvent
 from mechanisms.core.facts import Facts
 from pipeline.configuration.run import loads
 from pipeline.run import run
@@ -202,3 +202,16 @@ def test_a_run_keeps_the_books_for_the_operator_only(tmp_path):
     assert areas["value"].is_between(0, 1).all()
     public = (tmp_path / "public" / "manifest.json").read_text()
     assert "membership" not in json.dumps(json.loads(public)["accounts"])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("windows={type: sliding, size: 2h, period: 1h}", "an accountant for overlapping windows"),
+        ("mechanism=[{type: sampling, rate: 0.5}, {type: raw}]", "left to penstock attack"),
+        ("mechanism={type: fpa, epsilon: 1.0, coefficients: 3, block: 4}", "left to penstock attack"),
+    ],
+)
+def test_what_is_not_followed_is_refused_before_a_run(change, message):
+    with pytest.raises(ConfigError, match=message):
+        loads(CITY, overrides=[change])

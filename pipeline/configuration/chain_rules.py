@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from accountants.core.accountant import Accountant
+from accountants.membership import Membership
+from mechanisms.core.chain import Chain
 from mechanisms.core.chain_order import misplaced
 from mechanisms.core.errors import DataError, ParameterError
 from mechanisms.core.generalization import Generalization
@@ -63,10 +66,22 @@ def block_bounds_have_a_block(mechanism: tuple[Mechanism, ...], bounding: Boundi
             yield Finding(("bounding", name), getattr(bounding, name), "left out without a mechanism over blocks (fpa)")
 
 
+def attacks_can_follow(mechanism: tuple[Mechanism, ...], accountants: tuple[Accountant, ...]) -> Iterator[Finding]:
+    """The running attack sends groups through the mechanism, window by window."""
+    if not mechanism or any(misplaced(mechanism)):
+        return
+    chain = Chain.of(mechanism)
+    for i, one in enumerate(accountants):
+        if isinstance(one, Membership) and (chain.reshapes or chain.unit_windows > 1):
+            right = "left to penstock attack: it follows neither steps on events nor blocks of windows"
+            yield Finding(("accountants", i, "type"), "", right)
+
+
 RULES: tuple[Rule, ...] = (
     steps_make_sense,
     generalization_has_all_sensors,
     cells_can_be_grouped,
     blocks_hold_an_event_once,
     block_bounds_have_a_block,
+    attacks_can_follow,
 )

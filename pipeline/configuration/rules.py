@@ -27,7 +27,7 @@ MAX_CELLS = 10_000_000
 _FIRST_ROWS = 1_000
 
 #: Accountants without a theorem for an event that is in more than one window.
-_NO_OVERLAP = ("landmark_budget", "temporal", "reconstruction")
+_NO_OVERLAP = ("landmark_budget", "temporal", "reconstruction", "membership")
 
 
 def _calendar(source: Source, windows: Windows) -> Calendar | None:
