@@ -110,7 +110,7 @@ class Parquet(MappedColumns, Source):
     def _user_type(self, schema: pa.Schema, file: str) -> type[pl.DataType]:
         column = self.find_columns(schema.names, file)["user"]
         # Without the notes that files carry on columns: Polars stops the process where they are no UTF-8.
-        empty = pl.Series(schema.empty_table().column(column))
+        empty = pl.Series(pa.nulls(0, schema.field(column).type))
         try:
             return type(_users(empty).dtype)
         except TypeError as error:
