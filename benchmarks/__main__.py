@@ -69,8 +69,8 @@ def main() -> None:
             for row in measure(settings):
                 found.append(row)
                 print(_line(row), flush=True)
-    if not options.quick:
-        write(found, options.repeats)
+            if found and not options.quick:
+                write(found, options.repeats)  # after each area: what is stopped keeps what it has measured
     missed = [row for row in found if row.met is False]
     print(f"{len(found)} figures, {len(missed)} targets not met")
 
