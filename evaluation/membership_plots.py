@@ -49,11 +49,14 @@ def _trade_offs(plt: Any, table: pl.DataFrame) -> Any:
     figure, axes = plt.subplots(-(-len(metrics) // 2), 2, figsize=(10, 3.4 * -(-len(metrics) // 2)), squeeze=False)
     for axis, metric in zip(axes.ravel(), metrics):
         panel = table.filter(pl.col("metric") == metric)
-        for (family,), part in panel.group_by("family", maintain_order=True):
-            axis.plot(part["utility_loss"], part["privacy_gain"], "o", markersize=4, label=family)
+        for number, ((family,), part) in enumerate(panel.group_by("family", maintain_order=True)):
+            marker = "o" if number < 6 else "^"
+            style = {"color": f"C{number % 6}", "marker": marker, "linestyle": "", "markersize": 5}
+            axis.plot(part["utility_loss"], part["privacy_gain"], label=family, **style)
         axis.set(xlabel=f"loss of utility: {metric}", ylabel="privacy gain", ylim=(-0.02, 1.02))
         if metric.startswith("mre"):
             axis.set_xscale("symlog", linthresh=1e-3)
+            axis.set_xlim(left=0)
     for axis in axes.ravel()[len(metrics) :]:
         axis.axis("off")
     axes[0, 1].legend(fontsize="x-small", loc="center left", bbox_to_anchor=(1.0, 0.5))
