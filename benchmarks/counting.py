@@ -130,9 +130,12 @@ def cab_rows(settings: Settings, data: Path) -> list[Row]:
 
 def stream_rows(settings: Settings, n_users: int, events: str) -> list[Row]:
     """The unbounded run as fast as it goes."""
-    config = city_config(settings, city(settings, n_users), streamed=True)
+    import polars as pl
+
+    path = city(settings, n_users)
+    config = city_config(settings, path, streamed=True)
+    n_events = pl.scan_parquet(path).select(pl.len()).collect().item()
     net, whole = net_of_start(config, {}, settings.repeats)["penstock"]
-    n_events = 10_169_723 * n_users / 60_000
     rate = n_events / net.wall / 1e6
     row = Row(
         area="counting",
