@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,38 +12,37 @@ from accountants.core.accountant import Accountant, AccountingFacts
 from mechanisms.core.chain import Chain
 from mechanisms.core.facts import Facts
 from mechanisms.core.mechanism import Mechanism
-from mechanisms.core.noise import NoiseKey, NoiseSource
 from mechanisms.core.point_mechanism import PointMechanism
 from mechanisms.core.window import Window
 from mechanisms.spatial_generalization import SpatialGeneralization
 from pipeline.agenda import Agenda
 from pipeline.bounding import BlockBounds
-from pipeline.configuration.run import RunConfig, digest
+from pipeline.configuration.run import RunConfig
+from pipeline.keyed_run import STREAM, KeyedRun, noise_key
 from pipeline.packed import Layout
-from pipeline.sealing import public_key
 from pipeline.sensors import SensorSchedule
 from pipeline.source import LiveSource, Source
 from pipeline.space import Space
 from pipeline.targets import Targets, targets_of
+from pipeline.training import prepared
 from pipeline.window import Calendar
 
-STREAM = "main"
+__all__ = ["STREAM", "Plan", "make_plan"]
+
 #: Counts of this many cells travel as one matrix: small enough for any worker, large enough to amortise a call.
 GROUP_CELLS = 1_000_000
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(KeyedRun):
     """Everything that workers need; immutable and picklable.
 
     Parameters
     ----------
-    config
-        The configuration as loaded.
+    config, key
+        The configuration as loaded, and the noise key of the run.
     space, calendar, agenda, sensors
         Cells, windows, landmarks and active sensors, with nothing left to look up.
-    key
-        Noise key of the run.
     folder
         Where the run writes.
     n_shards
@@ -56,12 +55,10 @@ class Plan:
         Whether an earlier, unfinished run in the same folder is continued.
     """
 
-    config: RunConfig
     space: Space
     calendar: Calendar
     agenda: Agenda
     sensors: SensorSchedule
-    key: NoiseKey
     folder: Path
     n_shards: int = 1
     prepared: tuple[Mapping[str, Any] | None, ...] = ()
@@ -72,20 +69,6 @@ class Plan:
     def source(self) -> Source:
         """Where events come from, with no column that the space does not look at."""
         return self.config.source.reading(self.space.reads)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """A deployment's plan travels without its secret: every worker reads the noise key for itself."""
-        if self.key.simulation:
-            return dict(self.__dict__)
-        # What has been derived from the key stays behind as well.
-        own = {field.name: getattr(self, field.name) for field in fields(self)}
-        return own | {"key": self.key.fingerprints}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        if isinstance(state["key"], tuple):
-            # Another key, or an epoch that the run did not begin with, would be a second release of the same windows.
-            self.__dict__["key"] = load_key(self.config.noise_key or "").limited_to(state["key"])
 
     @cached_property
     def chain(self) -> Chain:
@@ -212,41 +195,11 @@ class Plan:
         masks = self.sensors.masks(first, last)
         return [replace(window, active=mask) for window, mask in zip(windows, masks)]
 
-    def noise(self) -> NoiseSource:
-        """The keyed noise of this configuration."""
-        return NoiseSource(self.key, configuration=digest(self.config), stream=STREAM)
-
-    @cached_property
-    def digest_key(self) -> bytes | None:
-        """Key under which user ids are replaced at ingestion; None in a simulation."""
-        return None if self.key.simulation else self.key.subkey("pseudonym")
-
-    @property
-    def reject_rule(self) -> str:
-        """What is kept of rejected rows: ``raw``, ``places`` or ``sealed``."""
-        return self.config.output.rejects or ("raw" if self.config.mode == "simulation" else "places")
-
-    @cached_property
-    def reject_key(self) -> bytes:
-        """Public key that rejected rows are sealed for."""
-        return public_key(self.config.output.rejects_key or "")
-
-    @cached_property
-    def pseudonym_key(self) -> bytes:
-        """Key under which users of traces become pseudonyms, in a simulation too."""
-        return self.key.subkey("pseudonym")
-
-    @cached_property
-    def hash_key(self) -> bytes:
-        """Key of the hashes that bounding decides by."""
-        return self.key.subkey("hash")
-
 
 def make_plan(config: RunConfig, folder: Path | None = None, **changes: Any) -> Plan:
     """Resolve a configuration: reads the source only where cells or an accountant's prior come from the data."""
     space = config.space.resolve(config.source)
     calendar = config.windows.calendar(config.source.from_, config.source.until)
-    key = NoiseKey.from_seed(config.seed or 0) if config.mode == "simulation" else load_key(config.noise_key or "")
     if isinstance(config.source, LiveSource):
         changes |= {"streaming": True, "n_shards": 1}  # one process counts; users are split for several
     plan = Plan(
@@ -255,12 +208,10 @@ def make_plan(config: RunConfig, folder: Path | None = None, **changes: Any) -> 
         calendar=calendar,
         agenda=_agenda(config, calendar),
         sensors=config.sensors.prepare(space.cells, config.seed or 0),
-        key=key,
+        key=noise_key(config),
         folder=folder or Path(config.output.path),
         **changes,
     )
-    from pipeline.training import prepared  # it needs plans itself
-
     return replace(plan, prepared=prepared(plan))
 
 
@@ -268,10 +219,3 @@ def _agenda(config: RunConfig, calendar: Calendar) -> Agenda:
     if config.windows.per_event:
         return Agenda(calendar=calendar)  # landmarks and budget periods of traces go by points, not by windows
     return Agenda(calendar=calendar, landmarks=config.landmarks, budget_period_ms=config.budget_period)
-
-
-def load_key(text: str) -> NoiseKey:
-    """Noise key from ``env:NAME`` or a file."""
-    if text.startswith("env:"):
-        return NoiseKey.from_environment(text.removeprefix("env:"))
-    return NoiseKey.from_file(text)
