@@ -14,112 +14,19 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import multiprocessing
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import polars as pl
+from load import START, arrivals, configuration, generating, percentiles, preload, resident, topic_of
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "integration"))
 
 from kafka_broker import Broker
-
-from pipeline.kafka.client import library
-from pipeline.kafka.play import _messages, make_topics
-from pipeline.kafka.producer import Producer
-
-N_PARTITIONS, N_USERS = 4, 100_000
-SPACE = {"type": "grid", "south": 37.7, "north": 37.8, "west": -122.5, "east": -122.4, "rows": 10, "columns": 10}
-START = 1_704_067_200_000
-
-
-def events(rng: np.random.Generator, times: np.ndarray) -> pl.DataFrame:
-    n = len(times)
-    place = {"latitude": rng.uniform(37.7, 37.8, n), "longitude": rng.uniform(-122.5, -122.4, n)}
-    return pl.DataFrame({"user": rng.integers(0, N_USERS, n), "time": times, **place})
-
-
-def send(producer: Producer, topic: str, frame: pl.DataFrame, format: str) -> None:
-    for partition, value in _messages(frame, N_PARTITIONS, format):
-        producer.send(topic, "", value, partition)
-
-
-def end(producer: Producer, topic: str, until: int, format: str) -> None:
-    last = events(np.random.default_rng(0), np.array([until + 10**9]))
-    for partition in range(N_PARTITIONS):
-        for _, value in _messages(last, 1, format):
-            producer.send(topic, "", value, partition)
-    producer.flush()
-
-
-def preload(brokers: str, topic: str, format: str, n_events: int, until: int, rows: int = 20_000) -> None:
-    producer, rng = Producer(brokers, {}), np.random.default_rng(1)
-    for first in range(0, n_events, rows):
-        at = np.arange(first, min(first + rows, n_events))
-        send(producer, topic, events(rng, START + at * (until - START) // n_events), format)
-    end(producer, topic, until, format)
-
-
-def generate(brokers: str, topic: str, format: str, rate: float, seconds: float, until: int) -> None:
-    """Events of the present at a rate, sent every 50 ms."""
-    producer, rng = Producer(brokers, {}), np.random.default_rng(1)
-    begun = sent_until = time.time()
-    while time.time() < begun + seconds:
-        now = time.time()
-        n = int((now - sent_until) * rate)
-        send(
-            producer,
-            topic,
-            events(rng, (1000 * np.linspace(sent_until, now, n, endpoint=False)).astype(np.int64)),
-            format,
-        )
-        sent_until = now
-        time.sleep(max(0.0, now + 0.05 - time.time()))
-    end(producer, topic, until, format)
-
-
-def configuration(
-    brokers: str, topic: str, format: str, folder: Path, first: int, until: int, size: str, **source: Any
-) -> dict[str, Any]:
-    moments = [datetime.fromtimestamp(at / 1000, UTC).isoformat().replace("+00:00", "Z") for at in (first, until)]
-    return {
-        "name": "load",
-        "seed": 1,
-        "source": {
-            "type": "kafka",
-            "brokers": brokers,
-            "topic": topic,
-            "format": format,
-            "user_type": "integer",
-            "time_format": "unix_ms",
-            "from": moments[0],
-            "until": moments[1],
-            **source,
-        },
-        "space": SPACE,
-        "windows": {"type": "fixed", "size": size},
-        "bounding": {"max_cells": 5},
-        "mechanism": {"type": "discrete_laplace", "epsilon": 1.0},
-        "accountants": [{"type": "composition"}],
-        "output": {"path": str(folder / "out"), "report": False, "truth": False}
-        | {"kafka": {"brokers": brokers, "releases": f"{topic}-releases"}},
-    }
-
-
-def resident(pid: int) -> float:
-    """Resident memory in MB."""
-    with contextlib.suppress(OSError, StopIteration, IndexError):
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-        return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) / 1024
-    return 0.0
 
 
 def run(value: dict[str, Any], folder: Path) -> tuple[dict[str, Any], list[tuple[float, int]], float]:
@@ -137,26 +44,6 @@ def run(value: dict[str, Any], folder: Path) -> tuple[dict[str, Any], list[tuple
     after = os.times()
     used = after.children_user + after.children_system - before.children_user - before.children_system
     return json.loads((folder / "out" / "operator" / "manifest.json").read_text()), memory, used
-
-
-def delays(brokers: str, topic: str, disorder: int) -> np.ndarray:
-    """Milliseconds from the instant at which each window was final to its last row in the topic of releases."""
-    kafka = library()
-    client = kafka.Consumer({"bootstrap.servers": brokers, "group.id": "load", "enable.partition.eof": True})
-    client.assign([kafka.TopicPartition(f"{topic}-releases", 0, 0)])
-    arrived: dict[str, int] = {}
-    while (message := client.poll(10)) is not None and message.error() is None:
-        arrived[json.loads(message.value())["window_end"]] = message.timestamp()[1]
-    client.close()
-    ends = {end: int(datetime.fromisoformat(end).timestamp() * 1000) for end in arrived}
-    return np.asarray([arrived[end] - ends[end] - disorder for end in sorted(arrived)])
-
-
-@contextlib.contextmanager
-def topic_of(brokers: str, name: str) -> Iterator[tuple[str, Path]]:
-    make_topics(brokers, {name: N_PARTITIONS, f"{name}-releases": 1})
-    with tempfile.TemporaryDirectory() as folder:
-        yield name, Path(folder)
 
 
 def backlog(brokers: str, format: str, n_events: int) -> dict[str, Any]:
@@ -183,21 +70,18 @@ def live(brokers: str, format: str, rate: float, seconds: float) -> dict[str, An
     with topic_of(brokers, f"live-{format}-{time.time_ns()}") as (topic, folder):
         first = (int(time.time()) + 2) * 1000
         until = first + int(seconds + 10) * 1000
-        arguments = (brokers, topic, format, rate, seconds + 15, until)
-        feeding = multiprocessing.get_context("spawn").Process(target=generate, args=arguments)
-        feeding.start()
-        value = configuration(brokers, topic, format, folder, first, until, "1s", disorder="500ms", checkpoint="5s")
-        manifest, memory, used = run(value, folder)
-        feeding.join()
-        found = delays(brokers, topic, disorder)[10:-2]  # the first windows wait for the program to start
+        with generating(brokers, topic, format, rate, seconds + 15, first, until) as sent:
+            value = configuration(brokers, topic, format, folder, first, until, "1s", disorder="500ms", checkpoint="5s")
+            manifest, memory, used = run(value, folder)
+        assert manifest["rows"]["used"] == sent.result()
+        ends, arrived = arrivals(brokers, topic)[10:-2].T  # the first windows wait for the program to start
         return {
             "what": f"live, {rate:,.0f}/s",
             "format": format,
             "events": manifest["rows"]["used"],
             "late": manifest["rows"]["late"],
-            "windows": len(found),
-            "p50 (ms)": round(float(np.percentile(found, 50))),
-            "p99 (ms)": round(float(np.percentile(found, 99))),
+            "windows": len(ends),
+            **percentiles(arrived - ends - disorder),
             "processor seconds": round(used, 1),
             "most memory (MB)": round(max(memory)[0]),
         }

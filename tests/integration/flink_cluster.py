@@ -90,6 +90,13 @@ class FlinkCluster:
             os.kill(workers[-1], signal.SIGKILL)
         return bool(workers)
 
+    def processes(self) -> dict[str, list[int]]:
+        """Numbers of the processes that are alive, by what they are."""
+        found: dict[str, list[int]] = {}
+        for name, process in self._processes.items():
+            found.setdefault(name.rstrip("-0123456789"), []).append(process.pid)
+        return found | {"python workers": children(self._processes["pool"].pid)}
+
     def wait_for_slots(self, seconds: float = 90) -> None:
         """Wait until all task managers have reported."""
         deadline = time.monotonic() + seconds

@@ -1,0 +1,235 @@
+"""Load on a job of Flink that reads from Kafka: events a second, delay of releases, memory, checkpoints, recovery.
+
+``python benchmarks/flink_load.py`` starts a broker and a cluster of its own (a job manager, task managers, a pool of
+Python workers; see ``tests/integration``) on this machine, submits ``penstock run --runner flink`` with checkpoints,
+and prints a line of figures for each of
+
+* *backlog*: events that wait in the topic are read and released as fast as it goes;
+* *live*: events come at a stated rate with the time of the day; the delay is that from the instant at which a window is
+  final (its end and disorder) to the time at which its releases reach their topic. In the middle the job is cancelled,
+  waits, and goes on with ``--resume`` while events come as before: how soon is everything caught up with?
+* *windows*: thousands of windows; the memory of every process, and checkpoints, by fifths of the windows.
+
+Everything ends by itself: events and seconds are bounded, and nothing leaves the loopback interface.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from flink_samples import Sample, by_fifths, events_per_second, most, processor_seconds, take
+from load import START, arrivals, configuration, generating, percentiles, preload, topic_of
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "integration"))
+
+from flink_cluster import ROOT, FlinkCluster, children, end
+from kafka_broker import Broker
+
+DISORDER, LATE = 500, 2000
+_SECONDS = 1800.0
+
+
+class Job:
+    """A run on the cluster, looked at twice a second from its beginning to its end.
+
+    Parameters
+    ----------
+    cluster
+        Where it runs.
+    value
+        Its configuration.
+    folder
+        For that and for what it prints.
+    options
+        Of Beam and its Flink runner.
+    """
+
+    def __init__(self, cluster: FlinkCluster, value: dict[str, Any], folder: Path, options: list[str]) -> None:
+        self.cluster, self.folder, self.options = cluster, folder, options
+        self.samples: list[Sample] = []
+        (folder / "run.yaml").write_text(json.dumps(value))
+
+    def __enter__(self) -> Self:
+        self.begun = time.time()
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        end(self._driver)
+
+    def start(self, *words: str) -> None:
+        """Submit the job."""
+        command = [sys.executable, "-m", "pipeline.cli", "run", str(self.folder / "run.yaml"), "--runner", "flink"]
+        options = ["--", *self.cluster.options, *self.options]
+        with (self.folder / "driver.log").open("ab") as log:
+            self._driver = subprocess.Popen(
+                [*command, *words, *options], cwd=ROOT, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def watch(self, until: float = float("inf")) -> None:
+        """Take samples until a time of the day, or the end of the driver."""
+        deadline = min(until, time.time() + _SECONDS)
+        while self._driver.poll() is None and time.time() < deadline:
+            driver = [self._driver.pid, *children(self._driver.pid)]
+            self.samples.append(take(self.cluster, driver, self.folder / "out"))
+            time.sleep(0.5)
+
+    def drain(self) -> None:
+        """Cancel the job as Ctrl-C does; its latest checkpoint stays."""
+        self._driver.send_signal(signal.SIGINT)
+        self._ended_with(4)
+
+    def finish(self) -> dict[str, Any]:
+        """Watch it to its end; gives the manifest."""
+        self.watch()
+        self._ended_with(0)
+        found: dict[str, Any] = json.loads((self.folder / "out" / "operator" / "manifest.json").read_text())
+        return found
+
+    def _ended_with(self, code: int) -> None:
+        if (found := self._driver.wait(60)) != code:
+            raise SystemExit(f"the run ended with {found}:\n{(self.folder / 'driver.log').read_text()[-4000:]}")
+
+
+def backlog(cluster: FlinkCluster, brokers: str, format: str, n_events: int, options: list[str]) -> dict[str, Any]:
+    until = START + 3_600_000
+    with topic_of(brokers, f"backlog-{format}-{time.time_ns()}") as (topic, folder):
+        preload(brokers, topic, format, n_events, until)
+        value = configuration(brokers, topic, format, folder, START, until, "10s")
+        with Job(cluster, value, folder, options) as job:
+            manifest = job.finish()
+        assert manifest["rows"]["used"] == n_events
+        return {"what": "backlog", "format": format, "events": n_events} | {
+            "events per second": round(events_per_second(job.samples)),
+            "whole run (s)": round(job.samples[-1].at - job.begun, 1),
+            **most(job.samples),
+            "processor (s)": processor_seconds(job.samples),
+        }
+
+
+def live(
+    cluster: FlinkCluster, brokers: str, format: str, rate: float, seconds: float, pause: float, options: list[str]
+) -> dict[str, Any]:
+    with topic_of(brokers, f"live-{format}-{time.time_ns()}") as (topic, folder):
+        first = (int(time.time()) + 2) * 1000
+        until = first + int(seconds) * 1000
+        value = configuration(brokers, topic, format, folder, first, until, "1s", disorder=f"{DISORDER}ms")
+        with (
+            generating(brokers, topic, format, rate, seconds + 5, first, until) as sent,
+            Job(cluster, value, folder, options) as job,
+        ):
+            job.watch(time.time() + seconds / 2)
+            job.drain()
+            drained = time.time()
+            time.sleep(max(0.0, pause))
+            resumed = time.time()
+            job.start("--resume")
+            manifest = job.finish()
+            assert manifest["rows"]["used"] == sent.result()
+        found = arrivals(brokers, topic)
+        return {"what": f"live, {rate:,.0f}/s", "format": format, "events": manifest["rows"]["used"]} | {
+            "late": manifest["rows"]["late"],
+            **steady(found, 1000 * drained),
+            **recovery(found, 1000 * drained, 1000 * resumed),
+            **most(job.samples),
+            "processor (s)": processor_seconds(job.samples),
+        }
+
+
+def steady(found: np.ndarray, drained: float) -> dict[str, Any]:
+    """Delays from the instant at which the job had caught up with what came before it ran, until it was cancelled."""
+    before = found[found[:, 1] < drained - 1000]
+    delays = before[:, 1] - before[:, 0] - DISORDER
+    settled = int(np.argmax(delays < LATE)) + 5
+    thirds = [round(float(np.median(third))) for third in np.array_split(delays[settled:], 3)]
+    return {
+        "windows": len(delays) - settled,
+        **percentiles(delays[settled:]),
+        "p50 by thirds (ms)": thirds,
+        "started with a backlog of (s)": round((before[settled, 1] - before[0, 0]) / 1000, 1),
+    }
+
+
+def recovery(found: np.ndarray, drained: float, resumed: float) -> dict[str, Any]:
+    """How soon after ``--resume`` releases went on, and how soon they were as prompt as before."""
+    after = found[found[:, 1] > resumed]
+    prompt = after[after[:, 1] - after[:, 0] - DISORDER < LATE]
+    return {
+        "paused (s)": round((resumed - drained) / 1000, 1),
+        "first release after (s)": round((after[0, 1] - resumed) / 1000, 1),
+        "caught up after (s)": round((prompt[0, 1] - resumed) / 1000, 1),
+        "p50 after that (ms)": round(float(np.median(prompt[:, 1] - prompt[:, 0] - DISORDER))),
+    }
+
+
+def windows(cluster: FlinkCluster, brokers: str, n_windows: int, options: list[str]) -> dict[str, Any]:
+    per_window, until = 200, START + 1000 * n_windows
+    with topic_of(brokers, f"windows-{time.time_ns()}") as (topic, folder):
+        preload(brokers, topic, "arrow", n_windows * per_window, until, rows=20 * per_window)
+        value = configuration(brokers, topic, "arrow", folder, START, until, "1s")
+        with Job(cluster, value, folder, options) as job:
+            manifest = job.finish()
+        assert manifest["rows"]["used"] == n_windows * per_window
+        return {"what": f"{n_windows:,} windows", "format": "arrow", "events": manifest["rows"]["used"]} | {
+            "whole run (s)": round(job.samples[-1].at - job.begun, 1),
+            **by_fifths(job.samples),
+            "processor (s)": processor_seconds(job.samples),
+        }
+
+
+@contextlib.contextmanager
+def components(n_task_managers: int, brokers: str | None) -> Iterator[tuple[FlinkCluster, str]]:
+    """A cluster, and a broker unless one is given."""
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        if brokers is None:
+            brokers = stack.enter_context(Broker(folder / "broker")).address
+        yield stack.enter_context(FlinkCluster(folder / "flink", n_task_managers)), brokers
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--brokers", help="host:port; a broker is started where it is left out")
+    parser.add_argument("--task-managers", type=int, default=2, help="with two slots and one Python worker each")
+    parser.add_argument("--only", choices=("backlog", "live", "windows"))
+    parser.add_argument("--format", choices=("json", "arrow"))
+    parser.add_argument("--events", type=int, default=4_000_000, help="of a backlog; a quarter of it for json")
+    parser.add_argument("--rate", type=float, default=50_000, help="events a second, live; a fifth of it for json")
+    parser.add_argument("--seconds", type=float, default=180, help="how long they come, at most 1,800")
+    parser.add_argument("--pause", type=float, default=20, help="seconds without the job in the middle of them")
+    parser.add_argument("--windows", type=int, default=10_000)
+    parser.add_argument("--checkpoints", type=int, default=5000, help="milliseconds between two")
+    parser.add_argument("--out", type=Path, help="write the figures there, as JSON")
+    parser.add_argument("options", nargs="*", help="after --: further options of Beam and its Flink runner")
+    given = parser.parse_args()
+    options = [f"--checkpointing_interval={given.checkpoints}", *given.options]
+    seconds, found = min(given.seconds, 1800.0), []
+    with components(given.task_managers, given.brokers) as (cluster, brokers):
+        for format, part in (("arrow", 1), ("json", 5)):
+            if given.format in (None, format) and given.only in (None, "backlog"):
+                found.append(backlog(cluster, brokers, format, given.events // part, options))
+                print(json.dumps(found[-1]), flush=True)
+            if given.format in (None, format) and given.only in (None, "live"):
+                found.append(live(cluster, brokers, format, given.rate / part, seconds, given.pause, options))
+                print(json.dumps(found[-1]), flush=True)
+        if given.only in (None, "windows"):
+            found.append(windows(cluster, brokers, given.windows, options))
+            print(json.dumps(found[-1]), flush=True)
+    if given.out:
+        given.out.write_text(json.dumps(found, indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
