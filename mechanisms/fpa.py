@@ -191,8 +191,7 @@ class Fpa(BlockMechanism):
         if self.choice:
             number = self._number(n_windows, state, noise)
             kept = (np.arange(len(basis)) < number[..., None])[..., None]
-            scales = [self._noise.scale(n_windows, _bounds(state), k) for k in number.ravel().tolist()]
-            scale = np.array(scales).reshape(number.shape)
+            scale = self._noise.scales(n_windows, _bounds(state), number)
         per_row = np.asarray(scale)[..., None, None] if np.ndim(scale) else float(scale)
         noisy = exact + getattr(noise, self.noise)(per_row, exact.shape)
         values = inverse @ np.where(kept, noisy, 0.0) * self._noise.unit
@@ -202,31 +201,23 @@ class Fpa(BlockMechanism):
 
     def block_charge(self, n_windows: int, state: State) -> tuple[events.Event, ...]:
         """The same for every block of one length; for the paper's calibration, what it is really worth."""
+        kept = self._noise.charge(n_windows, _bounds(state))
         if not self.choice:
-            return (self._noise.charge(n_windows, _bounds(state)),)
-        # How many coefficients there are, and so their scale, is chosen; what they cost is not.
-        budget = self._noise.budget
-        kept = (
-            self._noise.charge(n_windows, _bounds(state)) if self._noise.gaussian else events.Laplace(1.0, 1 / budget)
-        )
+            return (kept,)
+        if not self._noise.gaussian:  # how many coefficients there are, and so their scale, is chosen; their cost not
+            kept = events.Laplace(1.0, 1 / self._noise.budget)
         return (events.PureDP(self._choice_epsilon), kept)
 
     def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:
         """The low-pass projection, block by block."""
-        parts = []
-        for first in range(0, len(counts), self.block):
-            basis, inverse = self._noise.matrices(len(counts[first : first + self.block]))
-            parts.append(inverse @ (basis @ counts[first : first + self.block]) * self._noise.unit)
-        return np.concatenate(parts)
+        return np.concatenate([self._noise.projection(block) for block in self.blocks(counts)])
 
     def noise_in(self, published: NDArray[np.float64], counts: NDArray[Any]) -> NDArray[np.float64]:
         """Noise of the coefficients, repeated where there are fewer of them than windows."""
-        apart = published - self.without_noise(counts)
         parts = []
-        for first in range(0, len(apart), self.block):
-            part = apart[first : first + self.block]
-            basis = self._noise.matrices(len(part))[0] * self._noise.unit
-            parts.append((basis @ part)[np.arange(len(part)) % len(basis)])
+        for block in self.blocks(published - self.without_noise(counts)):
+            noise = self._noise.coefficients(block)
+            parts.append(noise[np.arange(len(block)) % len(noise)])
         return np.concatenate(parts)
 
     @property
@@ -246,8 +237,7 @@ class Fpa(BlockMechanism):
             numbers,
             power=(state["coefficients"] ** 2).sum(axis=-1),
             energy=state["energy"],
-            spread=np.sqrt((1.0 if self._noise.gaussian else 2.0) * numbers * state["coefficients"].shape[-1])
-            * [self._noise.scale(n_windows, bounds, k) for k in numbers.tolist()],
+            spread=self._noise.spread(n_windows, bounds, numbers, state["coefficients"].shape[-1]),
             sensitivity=float(np.sqrt(float(cells) * windows)),
             epsilon=self._choice_epsilon,
             noise=noise,

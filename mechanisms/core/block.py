@@ -128,6 +128,10 @@ class BlockMechanism(Mechanism):
     def block_charge(self, n_windows: int, state: State) -> tuple[Event, ...]:
         """What a block of ``n_windows`` costs."""
 
+    def blocks(self, rows: NDArray[Any]) -> list[NDArray[Any]]:
+        """All windows of a run, shape (n_windows, …), block by block; the last one may be shorter."""
+        return [rows[first : first + self.length] for first in range(0, len(rows), self.length)]
+
     def start(self, facts: Facts) -> State:
         """Nothing seen yet."""
         length = np.full(facts.shape, facts.n_windows or 0, np.int64)
@@ -202,5 +206,4 @@ class CountsOfBlock(BlockMechanism):
 
     def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:
         """Block by block."""
-        blocks = [counts[first : first + self.length] for first in range(0, len(counts), self.length)]
-        return np.concatenate([self.generalize(block) for block in blocks])
+        return np.concatenate([self.generalize(block) for block in self.blocks(counts)])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mechanisms.core import event as events
 from mechanisms.core.fourier import Matrix, l1_of, l2_sensitivity, matrices
@@ -69,6 +71,18 @@ class Calibration:
         """Transform, in steps, and inverse of a block of ``n_windows``."""
         return matrices(*self._basis(n_windows))
 
+    def coefficients(self, block: NDArray[Any]) -> Matrix:
+        """The kept coefficients, in counts, of each cell over a block: (n_windows, n_cells) to (n_kept, n_cells)."""
+        basis, _ = self.matrices(len(block))
+        kept: Matrix = (basis * self.unit) @ block
+        return kept
+
+    def projection(self, block: NDArray[Any]) -> Matrix:
+        """A block as its kept coefficients alone tell it."""
+        basis, inverse = self.matrices(len(block))
+        shown: Matrix = inverse @ (basis @ block) * self.unit
+        return shown
+
     def scale(self, n_windows: int, bounds: Bounds, n_rows: int | None = None) -> float:
         """Scale of the noise, in steps, on each of the first ``n_rows`` coefficients (None: all)."""
         cells, windows, _ = bounds
@@ -79,6 +93,17 @@ class Calibration:
         delta_2 = self.measured or np.sqrt(float(cells) * min(windows, n_windows))
         k = min(self.n_coefficients, n_windows // 2 + 1)
         return float(np.sqrt(k) * delta_2 / self.budget / (np.sqrt(n_windows) if self.unnormalised else 1.0))
+
+    def scales(self, n_windows: int, bounds: Bounds, n_rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """`scale` for every number of coefficients in an array."""
+        scales = [self.scale(n_windows, bounds, k) for k in n_rows.ravel().tolist()]
+        return np.array(scales).reshape(n_rows.shape)
+
+    def spread(self, n_windows: int, bounds: Bounds, n_rows: NDArray[np.int64], n_cells: int) -> NDArray[np.float64]:
+        """Root mean square norm of the noise on the first ``n_rows`` coefficients of all cells, in steps."""
+        variance = 1.0 if self.gaussian else 2.0
+        norm: NDArray[np.float64] = np.sqrt(variance * n_rows * n_cells) * self.scales(n_windows, bounds, n_rows)
+        return norm
 
     def charge(self, n_windows: int, bounds: Bounds) -> events.Event:
         """What the noise on all coefficients is really worth."""
