@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -31,6 +32,7 @@ from accountants.gaussian_process.kernels import GaussianProcess, axis_models
 from accountants.gaussian_process.length_scales import worst_length_scale
 from accountants.gaussian_process.loss import conditional_inferential_loss
 from accountants.gaussian_process.loss_table import loss_table
+from accountants.gaussian_process.promised_trace import PromisedTrace
 from accountants.gaussian_process.readings import LogOddsChange, expected_log_odds_change, posterior
 from accountants.gaussian_process.regular_trace import regular_trace_loss, smallest_regular_sigma
 from accountants.gaussian_process.running import Future, RunningLoss, add_release, running_losses, start_trace
@@ -74,15 +76,6 @@ __all__ = [
 ]
 
 ADJACENCY = "two hypotheses `radius` metres apart at each secret point; the adversary knows the Gaussian process"
-
-
-@dataclass(frozen=True)
-class _Model:
-    """What does not change: the prior of an axis, what is declared of later releases, and whether a bound is known."""
-
-    axis: GaussianProcess
-    future: Future | None
-    bounded: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,19 +133,18 @@ class ConditionalInferential(TracePrior, Accountant):
             cls(length_scale=2.0, kernel="periodic", period=3600.0, variance=1e6, secrets="every_other", interval=60.0),
         )
 
-    def start(self, facts: AccountingFacts) -> tuple[_Model, State]:
+    def start(self, facts: AccountingFacts) -> tuple[PromisedTrace, State]:
         """Nothing released; no bound is known for counts."""
         mechanism = facts.mechanism
         sigma = getattr(mechanism, "deviation", None)
-        bounded = mechanism is not None and mechanism.on_points
-        return self._model(sigma, bounded), self._empty()
+        is_bounded = mechanism is not None and mechanism.on_points
+        return self._trace(sigma, is_bounded), PromisedTrace.start()
 
     def charge(
-        self, release: Release, window: Window, private: Mapping[str, Any], model: _Model, state: State
+        self, release: Release, window: Window, private: Mapping[str, Any], model: PromisedTrace, state: State
     ) -> tuple[Rows, State]:
         """Account one release of the only trace of a stream."""
-        sigma = _sigma(release, self.radius)
-        state = self._after(state, window.start / 1000, sigma if model.bounded else 0.0, model)
+        state = model.after(state, window.start / 1000, _sigma(release, self.radius))
         return self._rows("everybody", window.index, model, state), state
 
     def account_traces(self, view: TraceView) -> Rows:
@@ -181,15 +173,16 @@ class ConditionalInferential(TracePrior, Accountant):
         promised
             Least standard deviation of later releases, for figures that cover them.
         """
-        model, state = self._model(promised, True), self._empty()
+        trace = self._trace(promised)
+        state = trace.start()
         rows: Rows = []
         for index, (time, scale) in enumerate(zip(times.tolist(), sigma.tolist()), 1):
-            state = self._after(state, time, scale, model)
+            state = trace.after(state, time, scale)
             if index % self.every == 0 or index == len(times):
-                rows += self._rows(subject, index, model, state, ended=index == len(times))
+                rows += self._rows(subject, index, trace, state, ended=index == len(times))
         return rows
 
-    def _model(self, sigma: float | None, bounded: bool) -> _Model:
+    def _trace(self, sigma: float | None, is_bounded: bool = True) -> PromisedTrace:
         axis = GaussianProcess(
             kernel=self.kernel,
             length_scale=self.length_scale,
@@ -198,33 +191,16 @@ class ConditionalInferential(TracePrior, Accountant):
             nugget=self.nugget,
         )
         future = None if self.interval is None or not sigma else Future(self.interval, sigma)
-        return _Model(axis, future, bounded)
+        return PromisedTrace(axis, future, self.block, is_bounded)
 
-    @staticmethod
-    def _empty() -> State:
-        return start_trace(1) | {"broken": np.asarray(False)}
-
-    def _after(self, state: State, time: float, sigma: float, model: _Model) -> State:
-        """State after one more release; a release without a known bound, or against the promise, breaks it for good."""
-        if bool(state["broken"]) or np.isinf(sigma):
-            return state
-        times, future = state["times"], model.future
-        early = future is not None and len(times) > 0 and time - times[-1] < future.interval
-        if sigma == 0 or early or (future is not None and sigma < future.sigma):
-            return self._empty() | {"broken": np.asarray(True)}
-        return add_release(state, time, sigma, (model.axis,), self.block) | {"broken": np.asarray(False)}
-
-    def finish(self, model: _Model, state: State) -> Rows:
+    def finish(self, model: PromisedTrace, state: State) -> Rows:
         """The figures that nothing later can raise."""
         return self._rows("everybody", None, model, state, ended=True)
 
-    def _rows(self, subject: str, index: int | None, model: _Model, state: State, ended: bool = False) -> Rows:
+    def _rows(self, subject: str, index: int | None, model: PromisedTrace, state: State, ended: bool = False) -> Rows:
         broken = bool(state["broken"])
         status = "final" if ended or broken or model.future is not None else "provisional"
-
-        def row(name: str, value: float, unit: str = "nats") -> AccountRow:
-            return AccountRow(subject, index, name, value, unit=unit, adjacency=ADJACENCY, status=status)
-
+        row = partial(AccountRow, subject, index, unit="nats", adjacency=ADJACENCY, status=status)
         if broken:
             return [row("loss", np.inf), row("independent_loss", np.inf)]
         n_points = len(state["times"])
@@ -236,8 +212,8 @@ class ConditionalInferential(TracePrior, Accountant):
         return [
             row("loss", loss),
             row("independent_loss", independent),
-            row("ratio", loss / independent, "1"),
-            row("interval", float(figures.interval[-1]), "metres"),
+            row("ratio", loss / independent, unit="1"),
+            row("interval", float(figures.interval[-1]), unit="metres"),
         ]
 
 

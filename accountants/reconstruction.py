@@ -37,9 +37,10 @@ from accountants.inference.horizon import horizon_bounds
 from accountants.inference.information import information_bound
 from accountants.inference.known import KnownTargets, known_targets
 from accountants.inference.learning import estimate_prior, visit_trajectories
-from accountants.inference.outlook import Outlook, Releasing
+from accountants.inference.outlook import Outlook
 from accountants.inference.prior import MarkovPrior, chain_prior
 from accountants.inference.realised import coming_prior, observe, predict, realised_risk, start_beliefs
+from accountants.inference.releasing import Releasing
 from accountants.inference.rows import RowWriter
 from accountants.inference.running import Step, Watched, watch
 from accountants.inference.sections import KnownPrior, Line

@@ -14,8 +14,9 @@ from accountants.core.accountant import AccountingFacts
 from accountants.core.training import Training
 from accountants.inference import running
 from accountants.inference.known import KnownTargets, known_targets
-from accountants.inference.outlook import Outlook, Releasing
+from accountants.inference.outlook import Outlook
 from accountants.inference.places import Places, Reading
+from accountants.inference.releasing import Releasing
 from accountants.inference.sections import KnownPrior, Line
 from accountants.reconstruction import MarkovPrior, Reconstruction
 from mechanisms import Facts, run_mechanism
