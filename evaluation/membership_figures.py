@@ -33,6 +33,7 @@ from evaluation.membership_victims import (
     extremes,
     importance_table,
     loadings_table,
+    study,
 )
 
 Binary = NDArray[np.bool_]
@@ -66,9 +67,11 @@ def victims(binary: Binary, given: argparse.Namespace) -> Tables:
     week = binary[:, :, :WEEK]
     targets = sample_targets(week, (given.targets or 150) // 3, given.seed)
     game = MembershipGame(week, **SUBSET, seed=given.seed)
-    most, least = extremes(targets, attack_areas(game, targets))
+    areas, loadings = study({"subset": game}, targets, given.out / "victims_targets")
+    most, least = extremes(targets, areas["subset"])
     return {
-        "loadings": loadings_table(game, week, {"all": targets, "most": most, "least": least}),
+        "exposed": comparison_table(areas),
+        "loadings": loadings_table(loadings, week, {"all": targets, "most": most, "least": least}),
         "activity": activity_table(week, most, least),
         "importance": importance_table(week, most, least, "random_forest"),
     }
@@ -77,14 +80,13 @@ def victims(binary: Binary, given: argparse.Namespace) -> Tables:
 def past(binary: Binary, given: argparse.Namespace) -> Tables:
     """Figure 5(b) and table 3: the adversary knows past participation."""
     targets = sample_targets(binary, (given.targets or 150) // 3, given.seed)
-    same, different = (
-        MembershipGame(binary, prior=prior, **PAST, seed=given.seed) for prior in ("same_groups", "different_groups")
-    )
-    areas = {"same_groups": attack_areas(same, targets), "different_groups": attack_areas(different, targets)}
+    priors = ("same_groups", "different_groups")
+    games = {prior: MembershipGame(binary, prior=prior, **PAST, seed=given.seed) for prior in priors}
+    areas, loadings = study(games, targets, given.out / "past_targets")
     last = binary[:, :, -WEEK:]
     return {
         "past_comparison": comparison_table(areas),
-        "past_loadings": loadings_table(same, last, {"all": targets}),
+        "past_loadings": loadings_table(loadings, last, {"all": targets}),
         "past_importance": importance_table(
             binary, *extremes(targets, areas["different_groups"]), "logistic_regression"
         ),

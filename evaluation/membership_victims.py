@@ -3,7 +3,8 @@ Pyrgelis, Troncoso and De Cristofaro (2020)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,49 @@ def attack_areas(game: MembershipGame, targets: Targets, attack: str = "pca") ->
     return np.array([game.attack(int(target), attack=attack).auc for target in targets])
 
 
+def study(
+    games: Mapping[str, MembershipGame], targets: Iterable[int], folder: Path
+) -> tuple[dict[str, NDArray[np.float64]], dict[int, NDArray[np.float64]]]:
+    """How exposed targets are in games that differ in their challenges only, and by what: one training for each.
+
+    Parameters
+    ----------
+    games
+        By name; each target's adversary is trained in the first one.
+    targets
+        Indices of users.
+    folder
+        One file for each target is kept there, and read instead of another attack. It stays with whoever holds the
+        data.
+
+    Returns
+    -------
+    areas
+        Under the curve, by game, in the order of the targets.
+    loadings
+        By target, (n_cells, n_windows): of the five most important components.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    areas: dict[str, list[float]] = {name: [] for name in games}
+    loadings: dict[int, NDArray[np.float64]] = {}
+    first = next(iter(games.values()))
+    for target in map(int, targets):
+        path = folder / f"{target}.npz"
+        if not path.exists():
+            adversary = first.adversary(target)
+            own = np.array([game.challenge(target, adversary).auc for game in games.values()])
+            parts = component_loadings(first, target, TOP_COMPONENTS, adversary=adversary)
+            partial = path.with_suffix(".part")
+            with partial.open("wb") as file:
+                np.savez(file, areas=own, loadings=parts)
+            partial.replace(path)
+        with np.load(path) as kept:
+            loadings[target] = kept["loadings"]
+            for name, area in zip(games, kept["areas"].tolist(), strict=True):
+                areas[name].append(area)
+    return {name: np.array(found) for name, found in areas.items()}, loadings
+
+
 def comparison_table(areas: Mapping[str, NDArray[np.float64]]) -> pl.DataFrame:
     """Figure 1(b): mean and deciles of the areas of each attack.
 
@@ -77,13 +121,15 @@ def comparison_table(areas: Mapping[str, NDArray[np.float64]]) -> pl.DataFrame:
     return pl.DataFrame(rows)
 
 
-def loadings_table(game: MembershipGame, binary: Binary, groups: Mapping[str, Targets]) -> pl.DataFrame:
+def loadings_table(
+    loadings: Mapping[int, NDArray[np.float64]], binary: Binary, groups: Mapping[str, Targets]
+) -> pl.DataFrame:
     """Figures 3 and 5(b): loadings of the five most important components, sorted by popularity.
 
     Parameters
     ----------
-    game
-        Attacked undefended.
+    loadings
+        Of every target, as `study` gives them.
     binary (n_users, n_cells, n_windows)
         Presence over the windows of one block, for the popularity.
     groups
@@ -94,13 +140,9 @@ def loadings_table(game: MembershipGame, binary: Binary, groups: Mapping[str, Ta
     ``targets``, ``cells`` and ``windows`` (tenths by popularity, 1 the least popular) and ``loading``: the mean within,
     relative to the largest of the group.
     """
-    kept: dict[int, NDArray[np.float64]] = {}
     rows = []
     for name, targets in groups.items():
-        for target in map(int, targets):
-            if target not in kept:
-                kept[target] = component_loadings(game, target, TOP_COMPONENTS)
-        total = np.sum([kept[int(target)] for target in targets], axis=0)
+        total = np.sum([loadings[int(target)] for target in targets], axis=0)
         ordered, _, _ = sort_by_popularity(total, binary)
         bands = [np.array_split(np.arange(size), N_BANDS) for size in ordered.shape]
         means = np.array([[ordered[np.ix_(cells, windows)].mean() for windows in bands[1]] for cells in bands[0]])

@@ -8,10 +8,10 @@ import pytest
 
 from evaluation import membership_gain
 from evaluation.cabs import BEGIN, cab_presence
-from evaluation.membership import MembershipGame, privacy_gain
+from evaluation.membership import MembershipGame, component_loadings, privacy_gain
 from evaluation.membership_defenses import paper_defenses
 from evaluation.membership_gain import RAW, SCHEMA, gain_table, measure_gains, trade_off_table
-from evaluation.membership_victims import importance_table, loadings_table
+from evaluation.membership_victims import importance_table, loadings_table, study
 from mechanisms.core.errors import DataError
 
 GAME = {"group_size": 12, "known": 0.5, "observation": 24, "inference": 24, "n_samples": 60, "n_components": 20}
@@ -79,10 +79,11 @@ def test_gains_meet_the_tables_of_utility(tmp_path):
     ]
 
 
-def test_loadings_and_importance(binary):
+def test_loadings_and_importance(binary, tmp_path):
     day = binary[:, :10, :24]
     game = MembershipGame(day, group_size=12, observation=24, inference=24, n_samples=60, seed=1)
-    table_of_loadings = loadings_table(game, day, {"all": np.array([0, 1]), "one": np.array([1])})
+    _, loadings = study({"subset": game}, [0, 1], tmp_path)
+    table_of_loadings = loadings_table(loadings, day, {"all": np.array([0, 1]), "one": np.array([1])})
     assert len(table_of_loadings) == 200
     assert table_of_loadings.group_by("targets").agg(pl.col("loading").max())["loading"].to_list() == [1.0, 1.0]
     events = day.sum(axis=(1, 2))
@@ -90,3 +91,18 @@ def test_loadings_and_importance(binary):
     table = importance_table(day, order[:5], order[-5:], "random_forest")
     assert table["weight"].sum() == pytest.approx(1.0)
     assert table.filter(feature="events")["most"].item() > table.filter(feature="events")["least"].item()
+
+
+def test_one_training_serves_both_past_priors_and_is_kept(binary, tmp_path, monkeypatch):
+    day = binary[:, :10, :36]
+    options = {"group_size": 12, "observation": (0, 24), "inference": (24, 36), "groups": 60, "n_samples": 180}
+    priors = ("same_groups", "different_groups")
+    games = {prior: MembershipGame(day, prior=prior, **options, seed=1) for prior in priors}
+    areas, loadings = study(games, [3, 5], tmp_path)
+    for prior in priors:
+        assert areas[prior].tolist() == [games[prior].attack(target).auc for target in (3, 5)]
+    assert (areas["same_groups"] != areas["different_groups"]).any()
+    np.testing.assert_array_equal(loadings[5], component_loadings(games["different_groups"], 5))
+    monkeypatch.setattr(MembershipGame, "adversary", None)  # nothing is trained again
+    again, _ = study(games, [3, 5], tmp_path)
+    assert all((again[prior] == areas[prior]).all() for prior in priors)

@@ -65,24 +65,28 @@ def standardize_in_place(features: NDArray[np.float64], n_train: int) -> None:
     features *= inverse_scale(deviations)
 
 
-def challenge(
-    target: int,
-    samples: Samples,
-    features: NDArray[np.float64],
-    *,
-    attack: str,
-    n_components: int,
-    confidence: float,
-) -> AttackResult:
-    """Result of one attack (``pca`` or ``statistics``) on the features (n_samples, n_features) of a game."""
-    n_train, n_challenges = samples.n_train, samples.labels.size - samples.n_train
-    known, hidden = samples.labels[:n_train], samples.labels[n_train:]
+def distinguish(
+    samples: Samples, features: NDArray[np.float64], *, attack: str, n_components: int
+) -> tuple[NDArray[np.float64], int]:
+    """Train ``pca`` or ``statistics`` on the features (n_samples, n_features) of a game.
+
+    Returns
+    -------
+    Log-odds of every challenge, and how many components (or statistics) they are made from.
+    """
+    n_train, known = samples.n_train, samples.labels[: samples.n_train]
     if attack == "pca":
         adversary = PcaAttack.fit(features[:n_train], known, n_components)
-        weights, scores = adversary.weights, adversary.scores(features[n_train:])
-    else:
-        weights, intercept = fit_logistic(features[:n_train], known)
-        scores = features[n_train:] @ weights + intercept
+        return adversary.scores(features[n_train:]), adversary.weights.size
+    weights, intercept = fit_logistic(features[:n_train], known)
+    return features[n_train:] @ weights + intercept, weights.size
+
+
+def judge(
+    target: int, samples: Samples, scores: NDArray[np.float64], n_features: int, confidence: float
+) -> AttackResult:
+    """How well the scores of the challenges tell those with the target."""
+    hidden = samples.labels[samples.n_train :]
     auc, n_positive = area_under_curve(hidden, scores), int(hidden.sum())
-    limits = auc_interval(auc, n_positive, n_challenges - n_positive, confidence)
-    return AttackResult(target, auc, *limits, n_train, n_challenges, weights.size)
+    limits = auc_interval(auc, n_positive, hidden.size - n_positive, confidence)
+    return AttackResult(target, auc, *limits, samples.n_train, hidden.size, n_features)

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
-from evaluation.attacks.challenge import AttackResult, challenge, standardize_in_place
+from evaluation.attacks.adversary import Adversary
+from evaluation.attacks.challenge import AttackResult, distinguish, judge, standardize_in_place
 from evaluation.attacks.periods import Period, game_blocks
 from evaluation.attacks.priors import (
     CHALLENGES,
@@ -69,10 +70,10 @@ class MembershipGame:
 
     Notes
     -----
-    Memory: the presence (one byte an entry, by reference), and for each target attacked at one time about
-    8·n_known·n_blocks·(n_windows·n_cells + 4·n_known·n_blocks + 3·n_samples) bytes undefended and
-    24·n_samples·n_windows·n_cells defended, where more than 12 GB are refused; 8·(n_blocks·n_users)² once if
-    U·Uᵀ is shared. With challenges of others n_known is n_users.
+    Memory: the presence (one byte an entry, by reference, and another in the order of aggregates), and for each target
+    attacked at one time about 8·n_known·n_past·(n_windows·n_cells + 4·n_known·n_past + 3·n_samples) bytes undefended
+    and 24·n_samples·n_windows·n_cells defended, where more than 12 GB are refused; 8·(n_past·n_users)² once if U·Uᵀ
+    is shared.
     Pyrgelis, Troncoso, De Cristofaro, POMACS 2020, section 2.2.
 
     Examples
@@ -165,23 +166,32 @@ class MembershipGame:
         """
         if attack not in ATTACKS:
             raise ParameterError("attack", attack, "one of " + ", ".join(ATTACKS))
-        in_user_space = defense is None and attack == "pca"
+        if defense is None and attack == "pca":
+            return self.challenge(target, self.adversary(target), confidence)
+        samples = self.samples(target)
+        summary = flat if attack == "pca" else cell_statistics
+        seed = [self.seed, target, 1]  # the groups come from [seed, target]
+        features = released_features(self.space, samples, summary, defense=defense, strategic=strategic, seed=seed)
+        if self.standardize or attack == "statistics":
+            standardize_in_place(features, samples.n_train)
+        found = distinguish(samples, features, attack=attack, n_components=self.n_components)
+        return judge(target, samples, *found, confidence)
+
+    def adversary(self, target: int) -> Adversary:
+        """Train on the undefended aggregates of one target's game, by principal components.
+
+        Games that differ in their challenges only (the two past priors) train the same adversary.
+        """
         # Matrices of known users are so small that more threads cost more than they bring.
-        with BLAS.limit(limits=1 if in_user_space else None):
-            samples = self.samples(target)
-            if in_user_space:
-                features = self.space.embedding(samples, standardize=self.standardize).coordinates(samples)
-            else:
-                summary = flat if attack == "pca" else cell_statistics
-                seed = [self.seed, target, 1]  # the groups come from [seed, target]
-                features = released_features(
-                    self.space, samples, summary, defense=defense, strategic=strategic, seed=seed
-                )
-                if self.standardize or attack == "statistics":
-                    standardize_in_place(features, samples.n_train)
-            return challenge(
-                target, samples, features, attack=attack, n_components=self.n_components, confidence=confidence
-            )
+        with BLAS.limit(limits=1):
+            return Adversary.train(self.space, self.samples(target), self.n_components, standardize=self.standardize)
+
+    def challenge(self, target: int, adversary: Adversary, confidence: float = 0.95) -> AttackResult:
+        """Challenge an adversary who was trained on the same target, in this game or in one with other challenges."""
+        samples = self.samples(target)
+        with BLAS.limit(limits=1):
+            scores = adversary.scores(samples)
+        return judge(target, samples, scores, adversary.n_components, confidence)
 
     def attack_targets(self, targets: Iterable[int], *, n_jobs: int = 1, **options: Any) -> Iterator[AttackResult]:
         """Attack several targets, each result as soon as it is there (hence in no fixed order if `n_jobs` > 1).

@@ -7,15 +7,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from evaluation.attacks.adversary import Adversary
 from evaluation.attacks.game import MembershipGame
-from evaluation.attacks.pca_attack import PcaAttack
 from evaluation.attacks.user_space import checked_binary, inverse_scale
 from mechanisms.core.errors import ParameterError
 
 Array = NDArray[np.float64]
 
 
-def component_loadings(game: MembershipGame, target: int, n_top: int = 5) -> Array:
+def component_loadings(
+    game: MembershipGame, target: int, n_top: int = 5, *, adversary: Adversary | None = None
+) -> Array:
     """Correlation of each (cell, window) count with the components that matter most for one target.
 
     Parameters
@@ -26,6 +28,8 @@ def component_loadings(game: MembershipGame, target: int, n_top: int = 5) -> Arr
         Index of the user.
     n_top
         Components to add up: those with the largest absolute weights in the logistic regression.
+    adversary
+        What the game trained on this target before; None: train now.
 
     Returns
     -------
@@ -48,16 +52,13 @@ def component_loadings(game: MembershipGame, target: int, n_top: int = 5) -> Arr
     """
     if n_top < 1:
         raise ParameterError("n_top", n_top, "at least 1")
-    samples, space = game.samples(target), game.space
-    embedding = space.embedding(samples, standardize=game.standardize)
-    coordinates, n_train = embedding.coordinates(samples), samples.n_train
-    attack = PcaAttack.fit(coordinates[:n_train], samples.labels[:n_train], game.n_components)
-    top = np.argsort(-np.abs(attack.weights), kind="stable")[:n_top]
-    directions = space.lift(embedding, samples.users, attack.components.combined(np.eye(attack.weights.size)[top]))
-    # One division by the deviation either way: of the direction if counts are standardised, else of the covariance.
-    scale = inverse_scale(space.deviations(samples))
-    correlations = np.abs(directions) * np.sqrt(attack.components.variances[top, None]) * scale
-    loadings: Array = correlations.sum(axis=0).reshape(space.shape).T
+    trained = adversary or game.adversary(target)
+    weights, variances = trained.distinguisher.weights, trained.distinguisher.components.variances
+    top = np.argsort(-np.abs(weights), kind="stable")[:n_top]
+    correlations = np.abs(trained.directions(np.eye(weights.size)[top])) * np.sqrt(variances[top, None])
+    if not game.standardize:  # else the directions are of counts that have a deviation of 1
+        correlations *= inverse_scale(game.space.deviations(trained.samples))
+    loadings: Array = correlations.sum(axis=0).reshape(game.space.shape).T
     return loadings
 
 

@@ -110,10 +110,19 @@ class PcaAttack:
         weights, intercept = fit_logistic(scores, labels)
         return cls(components, weights, intercept)
 
+    @property
+    def direction(self) -> Array:
+        """Log-odds rise along it (n_features,)."""
+        return self.components.combined(self.weights)
+
+    @property
+    def offset(self) -> float:
+        """Log-odds at the origin."""
+        return self.intercept - float(self.components.mean @ self.direction)
+
     def scores(self, samples: Array) -> Array:
         """Log-odds of membership of each sample."""
-        direction = self.components.combined(self.weights)
-        odds: Array = samples @ direction - self.components.mean @ direction + self.intercept
+        odds: Array = samples @ self.direction + self.offset
         return odds
 
 

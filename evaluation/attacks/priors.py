@@ -41,6 +41,14 @@ class Samples:
     labels: NDArray[np.bool_]
     n_train: int
 
+    @property
+    def training(self) -> Samples:
+        """What the adversary trains on, without challenges and without users who are in none of its groups."""
+        members = self.members[: self.n_train]
+        seen = members.any(axis=0)
+        rows = slice(self.n_train)
+        return Samples(self.users[seen], members[:, seen], self.blocks[rows], self.labels[rows], self.n_train)
+
 
 def check_whole(**numbers: object) -> None:
     """Refuse, by its name, a number that is not whole.

@@ -45,9 +45,9 @@ class Embedding:
 
     Attributes
     ----------
-    factor (n_blocks, n_known, rank)
+    factor (n_past_blocks, n_users, rank)
         What one user adds to the coordinates of an aggregate over a block.
-    inverse (rank, n_blocks·n_known)
+    inverse (rank, n_past_blocks·n_users)
         Weights of (block, user) that make up each unit coordinate: its pseudo-inverse.
     """
 
@@ -56,7 +56,7 @@ class Embedding:
 
     @classmethod
     def of(cls, gram: NDArray[np.float64], n_blocks: int) -> Embedding:
-        """Factor a matrix of inner products between rows of (block, user); O((n_blocks·n_known)³)."""
+        """Factor a matrix of inner products between rows of (block, user); O(n_rows³)."""
         values, vectors = np.linalg.eigh(gram)
         kept = values > values[-1] * values.size * np.finfo(float).eps
         scale = np.sqrt(values[kept])
@@ -64,7 +64,7 @@ class Embedding:
         return cls(factor, (vectors[:, kept] / scale).T)
 
     def coordinates(self, samples: Samples) -> NDArray[np.float64]:
-        """Coordinates (n_samples, rank) of the aggregates; O(n_samples·n_known·rank)."""
+        """Coordinates (n_samples, rank) of the aggregates over past blocks; O(n_samples·n_users·rank)."""
         points = np.empty((samples.labels.size, self.factor.shape[2]))
         for block in np.unique(samples.blocks):
             chosen = samples.blocks == block
@@ -78,14 +78,15 @@ class UserSpace:
     Parameters
     ----------
     binary (n_users, n_cells, n_windows)
-        Whether a user was in a cell during a window; kept by reference, one byte an entry.
+        Whether a user was in a cell during a window; kept by reference, and once more in the order of aggregates: two
+        bytes an entry.
     blocks (n_blocks, n_block_windows)
-        Window indices of each block.
+        Window indices of each block. Adversaries train on the past ones, all but the last if there are several.
 
     Notes
     -----
     The first use of unscaled inner products computes U·Uᵀ of all users, once for all targets:
-    O((n_blocks·n_users)²·n_cells·n_block_windows) time and 8·(n_blocks·n_users)² bytes.
+    O((n_past_blocks·n_users)²·n_cells·n_block_windows) time and 8·(n_past_blocks·n_users)² bytes.
 
     Examples
     --------
@@ -103,34 +104,37 @@ class UserSpace:
         """Windows and cells of one aggregate."""
         return self.blocks.shape[1], self.binary.shape[1]
 
+    @property
+    def n_past(self) -> int:
+        """Blocks that adversaries train on."""
+        return max(len(self.blocks) - 1, 1)
+
     def presence(self, users: NDArray[np.intp], block: int) -> NDArray[np.float32]:
-        """Rows (n_known, n_windows·n_cells) of U for one block."""
-        rows = self.binary[users][:, :, self.blocks[block]].transpose(0, 2, 1)
-        flat: NDArray[np.float32] = rows.reshape(users.size, -1).astype(np.float32)
-        return flat
+        """Rows (n_users, n_windows·n_cells) of U for one block."""
+        rows: NDArray[np.float32] = self._rows[block][users].astype(np.float32)
+        return rows
 
     def gram(self, users: NDArray[np.intp], scale: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-        """Inner products between the rows of (block, user), of columns times `scale` if given.
+        """Inner products between the rows of (past block, user), of columns times `scale` if given.
 
-        The result is (n_blocks·n_known, n_blocks·n_known); with a scale nothing is shared between targets.
+        The result is (n_past_blocks·n_users)²; with a scale nothing is shared between targets.
         """
         if scale is not None:
-            return self._products(users, scale)
-        rows = (np.arange(len(self.blocks))[:, None] * len(self.binary) + users).ravel()
+            return self._gram(users, scale)
+        rows = (np.arange(self.n_past)[:, None] * len(self.binary) + users).ravel()
         products: NDArray[np.float64] = self._everybody[np.ix_(rows, rows)]
         return products
 
-    def embedding(self, samples: Samples, *, standardize: bool) -> Embedding:
-        """Coordinates for the aggregates of a game, their counts standardised over the training samples or not."""
-        users = samples.users
-        if standardize:
-            return Embedding.of(self.gram(users, inverse_scale(self.deviations(samples))), len(self.blocks))
-        return self._whole if users.size == len(self.binary) else self._embedded(users)
+    def embedding(self, users: NDArray[np.intp], scale: NDArray[np.float64] | None = None) -> Embedding:
+        """Coordinates for aggregates of these users over past blocks, their counts times `scale` if given."""
+        if scale is None and users.size == len(self.binary):
+            return self._whole
+        return Embedding.of(self.gram(users, scale), self.n_past)
 
     def deviations(self, samples: Samples) -> NDArray[np.float64]:
         """Standard deviation of every count over the training samples, exact before its square root.
 
-        From how often two users share a group, O(n_blocks·n_known²·n_windows·n_cells): no aggregate is formed.
+        From how often two users share a group, O(n_past_blocks·n_users²·n_windows·n_cells): no aggregate is formed.
         """
         totals = np.zeros((2, self.shape[0] * self.shape[1]))
         trained = samples.blocks[: samples.n_train]
@@ -155,14 +159,22 @@ class UserSpace:
 
     def lift(self, embedding: Embedding, users: NDArray[np.intp], directions: NDArray[np.float64]) -> NDArray[Any]:
         """Carry directions (k, rank) of the coordinates to counts: (k, n_windows·n_cells), not yet scaled."""
-        weights = (directions @ embedding.inverse).reshape(len(directions), len(self.blocks), users.size)
+        weights = (directions @ embedding.inverse).reshape(len(directions), self.n_past, users.size)
         lifted = np.zeros((len(directions), self.shape[0] * self.shape[1]))
-        for block in range(len(self.blocks)):
+        for block in range(self.n_past):
             lifted += weights[:, block] @ self.presence(users, block)
         return lifted
 
-    def _products(self, users: NDArray[np.intp], scale: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-        rows = np.concatenate([self.presence(users, block) for block in range(len(self.blocks))])
+    def products(self, samples: Samples, direction: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Inner products (n_samples,) of aggregates with a direction (n_windows·n_cells,) of counts."""
+        found = np.empty(samples.labels.size)
+        for block in np.unique(samples.blocks):
+            here = samples.blocks == block
+            found[here] = samples.members[here].astype(float) @ (self.presence(samples.users, int(block)) @ direction)
+        return found
+
+    def _gram(self, users: NDArray[np.intp], scale: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+        rows = np.concatenate([self.presence(users, block) for block in range(self.n_past)])
         products = np.zeros((len(rows), len(rows)))
         for start in range(0, rows.shape[1], COLUMNS_AT_ONCE):
             columns = slice(start, start + COLUMNS_AT_ONCE)
@@ -170,13 +182,16 @@ class UserSpace:
             products += part @ part.T
         return products
 
-    def _embedded(self, users: NDArray[np.intp]) -> Embedding:
-        return Embedding.of(self.gram(users), len(self.blocks))
+    @cached_property
+    def _rows(self) -> list[NDArray[np.bool_]]:
+        """For each block, what every user adds to an aggregate: (n_users, n_windows·n_cells)."""
+        shape = len(self.binary), self.shape[0] * self.shape[1]
+        return [self.binary[:, :, windows].transpose(0, 2, 1).reshape(shape) for windows in self.blocks]
 
     @cached_property
     def _everybody(self) -> NDArray[np.float64]:
-        return self._products(np.arange(len(self.binary)))
+        return self._gram(np.arange(len(self.binary)))
 
     @cached_property
     def _whole(self) -> Embedding:
-        return self._embedded(np.arange(len(self.binary)))
+        return Embedding.of(self._everybody, self.n_past)
