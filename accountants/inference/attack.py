@@ -73,16 +73,12 @@ def attack_success(
     active = active_sensors(sensors, prior.n_locations)
     n_steps = len(active)
     check_horizon(n_steps, tolerance)
-    if trajectories is None:
-        if n_trajectories < 1:
-            raise ParameterError("n_trajectories", n_trajectories, "at least 1")
+    if trajectories is not None:
+        paths = _checked_paths(trajectories, n_steps, prior.n_locations)
+    elif n_trajectories >= 1:
         paths = prior.sample(n_trajectories, n_steps, rng)
     else:
-        paths = np.asarray(trajectories, dtype=np.intp)
-        if paths.ndim != 2 or paths.shape[1] != n_steps or len(paths) == 0:
-            raise ParameterError("trajectories", f"shape {paths.shape}", f"of shape (n, {n_steps}), n at least 1")
-        if paths.min() < 0 or paths.max() >= prior.n_locations:
-            raise ParameterError("trajectories", int(paths.min()), f"locations from 0 to {prior.n_locations - 1}")
+        raise ParameterError("n_trajectories", n_trajectories, "at least 1")
     if kind == "constant":
         hits = np.stack([(paths == place).sum(axis=1) for place in range(prior.n_locations)])
         successes = int((hits >= n_steps - tolerance).sum(axis=1).max())
@@ -95,6 +91,16 @@ def attack_success(
         guesses = _informed_guesses(kind, prior, active, paths, noise, scales, rng)
     successes = int(((guesses != paths).sum(axis=1) <= tolerance).sum())
     return _interval(successes, len(paths), confidence, 1)
+
+
+def _checked_paths(trajectories: Any, n_steps: int, n_locations: int) -> IntArray:
+    paths: IntArray = np.asarray(trajectories, dtype=np.intp)
+    if paths.ndim != 2 or paths.shape[1] != n_steps or len(paths) == 0:
+        raise ParameterError("trajectories", f"shape {paths.shape}", f"of shape (n, {n_steps}), n at least 1")
+    for place in (int(paths.min()), int(paths.max())):
+        if not 0 <= place < n_locations:
+            raise ParameterError("trajectories", place, f"locations from 0 to {n_locations - 1}")
+    return paths
 
 
 def _informed_guesses(

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import logsumexp
 
 from accountants.inference.ball import log_binomial
 
+FloatArray = NDArray[np.float64]
 _SLACK = 1e-12
+_BISECTIONS = 60
 
 
 def largest_success(log_baseline: float, information: float) -> float:
@@ -28,6 +32,7 @@ def largest_success(log_baseline: float, information: float) -> float:
     baseline = math.exp(log_baseline)
 
     def divergence(log_success: float) -> float:
+        """The left side of the inequality, where 1 − p and p − B keep their digits."""
         gain = log_success - log_baseline
         success = math.exp(log_success)
         above = baseline * math.expm1(gain) if gain < 1 else success - baseline
@@ -40,6 +45,23 @@ def largest_success(log_baseline: float, information: float) -> float:
         return 0.0
     root = brentq(lambda log_success: divergence(log_success) - budget, log_baseline, top, xtol=1e-13, rtol=1e-14)
     return float(min(0.0, root + 1e-12))
+
+
+def largest_successes(log_baseline: FloatArray, information: FloatArray) -> FloatArray:
+    """`largest_success` for arrays, by bisection; the upper end is returned, so never too small."""
+    low, high = log_baseline.copy(), np.zeros(log_baseline.shape)
+    baseline = np.exp(log_baseline)
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        success = np.exp(middle)
+        gain = np.minimum(middle - log_baseline, 700.0)
+        above = np.where(gain < 1, baseline * np.expm1(gain), success - baseline)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            rest = np.where(middle < 0, np.expm1(middle) * np.log1p(-above / (1 - baseline)), 0.0)
+        fits = success * (middle - log_baseline) - rest <= information
+        low, high = np.where(fits, middle, low), np.where(fits, high, middle)
+    settled = (information <= 0) | (log_baseline >= 0)
+    return np.where(settled, log_baseline, np.where(information >= -log_baseline, 0.0, high))
 
 
 def log_loose(n_locations: int, n_steps: int, tolerance: int, entropy: float, information: float) -> float:

@@ -170,6 +170,7 @@ def upper_mean(values: FloatArray, confidence: float) -> float:
         return 1.0
 
     def excess(limit: float) -> float:
+        """KL divergence of the mean from the limit, above what the error probability allows."""
         rest = (1 - mean) * math.log((1 - mean) / (1 - limit))
         return (mean * math.log(mean / limit) if mean > 0 else 0.0) + rest - error / n
 

@@ -17,6 +17,7 @@ from scipy.special import entr, logsumexp, xlogy
 
 from accountants.inference.ball import check_horizon, log_binomial
 from accountants.inference.channel import cell_divergence, log_capacity
+from accountants.inference.fano import largest_successes
 from accountants.inference.observation import ADDITIVE, active_sensors, noise_scales
 from accountants.inference.targets import Targets
 
@@ -24,7 +25,6 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]
 _FLOOR = 1e-280
 _PAIRED_SENSORS = 8
-_BISECTIONS = 60
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,10 +96,7 @@ def horizon_bounds(
     n_steps = len(active)
     check_horizon(n_steps, tolerance)
     scales = noise_scales(noise, scale, n_steps, targets.n_locations)
-    marginals = np.empty((n_steps, *start.shape))
-    marginals[0] = start
-    for step in range(1, n_steps):
-        marginals[step] = targets.forward(marginals[step - 1][:, None, :])[:, 0]
+    marginals = _marginals(targets, start, n_steps)
     log_ball = _log_balls(targets, marginals, tolerance, ahead)
     places = [_places(targets, window) for window in active]
     information = _raw_information(targets, marginals, places)
@@ -116,6 +113,15 @@ def horizon_bounds(
     result = {name: np.exp(value) for name, value in values.items()}
     result["best"] = np.min(list(result.values()), axis=0)
     return result | {"ball": np.exp(log_ball), "information": information, "entropy": entropy}
+
+
+def _marginals(targets: Targets, start: FloatArray, n_steps: int) -> FloatArray:
+    """Beliefs about every coming window, (n_steps, n_targets, n_places), if nothing more were released."""
+    marginals = np.empty((n_steps, *start.shape))
+    marginals[0] = start
+    for step in range(1, n_steps):
+        marginals[step] = targets.forward(marginals[step - 1][:, None, :])[:, 0]
+    return marginals
 
 
 def _log_balls(targets: Targets, marginals: FloatArray, tolerance: int, ahead: GenieAhead | None) -> FloatArray:
@@ -229,20 +235,3 @@ def _loose(n_locations: int, n_steps: int, tolerance: int, entropy: FloatArray, 
     near = [log_binomial(n_steps, misses) + misses * math.log(n_locations - 1) for misses in range(tolerance + 1)]
     baseline = np.full(entropy.shape, min(0.0, float(logsumexp(near)) - log_all))
     return largest_successes(baseline, log_all - entropy + information)
-
-
-def largest_successes(log_baseline: FloatArray, information: FloatArray) -> FloatArray:
-    """`fano.largest_success` for arrays, by bisection; the upper end is returned, so never too small."""
-    low, high = log_baseline.copy(), np.zeros(log_baseline.shape)
-    baseline = np.exp(log_baseline)
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        success = np.exp(middle)
-        gain = np.minimum(middle - log_baseline, 700.0)
-        above = np.where(gain < 1, baseline * np.expm1(gain), success - baseline)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            rest = np.where(middle < 0, np.expm1(middle) * np.log1p(-above / (1 - baseline)), 0.0)
-        fits = success * (middle - log_baseline) - rest <= information
-        low, high = np.where(fits, middle, low), np.where(fits, high, middle)
-    settled = (information <= 0) | (log_baseline >= 0)
-    return np.where(settled, log_baseline, np.where(information >= -log_baseline, 0.0, high))

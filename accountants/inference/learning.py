@@ -134,21 +134,30 @@ def visit_trajectories(
         raise ParameterError("n_top" if n_top < 1 else "n_windows", min(n_top, n_windows), "at least 1")
     inside = (window >= 0) & (window < n_windows)
     user, window, place = user[inside], window[inside], place[inside]
+    top, ranks = _ranked(place, n_top)
+    kept = ranks < n_top
+    user, window, rank = _one_a_window(np.stack([user[kept], window[kept], ranks[kept]]))
+    people, n_seen = np.unique(user, return_counts=True)
+    people = people[n_seen >= min_windows]
+    chosen = np.isin(user, people)
+    trajectories = np.full((people.size, n_windows), n_top, dtype=np.intp)
+    trajectories[np.searchsorted(people, user[chosen]), window[chosen]] = rank[chosen]
+    return trajectories, people, top
+
+
+def _ranked(place: IntArray, n_top: int) -> tuple[IntArray, IntArray]:
+    """The most visited places in their order, and the rank of each visit's place: ``n_top`` for all others."""
     names, visits = np.unique(place, return_counts=True)
     top = names[np.argsort(-visits, kind="stable")[:n_top]]
     rank = np.full(names.size, n_top)
     rank[np.searchsorted(names, top)] = np.arange(top.size)
-    ranks = rank[np.searchsorted(names, place)]
-    kept = ranks < n_top
-    triples, counts = np.unique(np.stack([user[kept], window[kept], ranks[kept]]), axis=1, return_counts=True)
-    order = np.lexsort((triples[2], -counts, triples[1], triples[0]))
-    triples = triples[:, order]
-    first = np.ones(order.size, dtype=bool)
+    return top, rank[np.searchsorted(names, place)]
+
+
+def _one_a_window(visits: IntArray) -> IntArray:
+    """Of visits (user, window, rank), shape (3, n), the most frequent rank of each user and window."""
+    triples, counts = np.unique(visits, axis=1, return_counts=True)
+    triples = triples[:, np.lexsort((triples[2], -counts, triples[1], triples[0]))]
+    first = np.ones(counts.size, dtype=bool)
     first[1:] = (triples[:2, 1:] != triples[:2, :-1]).any(axis=0)
-    triples = triples[:, first]
-    people, n_seen = np.unique(triples[0], return_counts=True)
-    people = people[n_seen >= min_windows]
-    chosen = np.isin(triples[0], people)
-    trajectories = np.full((people.size, n_windows), n_top, dtype=np.intp)
-    trajectories[np.searchsorted(people, triples[0, chosen]), triples[1, chosen]] = triples[2, chosen]
-    return trajectories, people, top
+    return triples[:, first]
