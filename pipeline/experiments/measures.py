@@ -8,7 +8,8 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from accountants.core.accountant import ACCOUNTANTS, AccountRow
 from accountants.core.charges import pure_epsilon
 from evaluation.defenses import random_guess
-from evaluation.utility import METRICS
+from evaluation.utility import METRICS, Metric
 from mechanisms.core.budget_schedule import BudgetSchedule
 from mechanisms.core.errors import DataError, ParameterError
 from mechanisms.core.event import Block
@@ -86,50 +87,32 @@ class Measure:
     accountant: str | None = None
 
 
-def _utility(name: str) -> Measure:
-    metric = METRICS[name]
-
-    def compute(cell: CellRun) -> float:
-        return float(metric.function(cell.truth, cell.released))
-
-    return Measure(name, compute, metric.unit, metric.higher_is_better)
+def _worth(metric: Metric, cell: CellRun) -> float:
+    return float(metric.function(cell.truth, cell.released))
 
 
-def _guess(name: str) -> Measure:
+def _worth_of_guess(metric: Metric, cell: CellRun) -> float:
     """A metric of a release that knows nothing: what any mechanism must beat."""
-    metric = METRICS[name]
-
-    def compute(cell: CellRun) -> float:
-        guessed = random_guess(cell.truth, cell.seed, cell.n_people)
-        return float(metric.function(cell.truth, guessed))
-
-    return Measure(f"guess_{name}", compute, metric.unit, metric.higher_is_better)
+    return float(metric.function(cell.truth, random_guess(cell.truth, cell.seed, cell.n_people)))
 
 
-def _share(action: str) -> Measure:
-    def compute(cell: CellRun) -> float:
-        return float(np.mean([release.action == action for release in cell.releases]))
-
-    return Measure(f"share_{action}", compute)
+def _share(action: str, cell: CellRun) -> float:
+    return float(np.mean([release.action == action for release in cell.releases]))
 
 
 def _epsilon(cell: CellRun) -> float:
     return float(sum(pure_epsilon(release.charge) for release in cell.releases))
 
 
-def _epsilon_in(n_windows: int) -> Measure:
+def _epsilon_in(n_windows: int, cell: CellRun) -> float:
     """The most that any so many successive windows have spent: a realised w-event sum without an accountant."""
-
-    def compute(cell: CellRun) -> float:
-        if any(isinstance(event, Block) for release in cell.releases for event in release.charge):
-            raise DataError(f"measure {name}: charges of blocks have no place in single windows; use composition")
-        spent = np.zeros(cell.releases[-1].window)
-        for release in cell.releases:
-            spent[release.window - 1] = pure_epsilon(release.charge)
-        return float(np.convolve(spent, np.ones(min(n_windows, len(spent))), "valid").max())
-
-    name = f"epsilon_in_{n_windows}"
-    return Measure(name, compute, "nats", higher_is_better=False)
+    if any(isinstance(event, Block) for release in cell.releases for event in release.charge):
+        text = "charges of blocks have no place in single windows; use composition"
+        raise DataError(f"measure epsilon_in_{n_windows}: {text}")
+    spent = np.zeros(cell.releases[-1].window)
+    for release in cell.releases:
+        spent[release.window - 1] = pure_epsilon(release.charge)
+    return float(np.convolve(spent, np.ones(min(n_windows, len(spent))), "valid").max())
 
 
 def _epsilon_stated(cell: CellRun) -> float:
@@ -140,13 +123,38 @@ def _epsilon_stated(cell: CellRun) -> float:
     return float(schedules[0].epsilon)
 
 
+def _figure(accountant: str, name: str, summary: str | None, cell: CellRun) -> float:
+    """A figure of the books: a summary over all windows and subjects, or the largest of the last window."""
+    rows = [row for row in cell.accounts[accountant] if row.name == name]
+    if not rows:
+        known = ", ".join(sorted({row.name for row in cell.accounts[accountant]})) or "none"
+        text = f"{accountant}/{name}" + (f"/{summary}" if summary else "")
+        raise DataError(f"measure {text}: the accountant gave no such figure; it gave {known}")
+    if summary:
+        return SUMMARIES[summary](np.array([row.value for row in rows], np.float64))
+    last = max(math.inf if row.window is None else row.window for row in rows)
+    final = [row.value for row in rows if (math.inf if row.window is None else row.window) == last]
+    return float(max(final))
+
+
+def _called(function: Callable[[CellRun], Any], cell: CellRun) -> float:
+    return float(function(cell))
+
+
+def _of_metric(name: str, compute: Callable[[Metric, CellRun], float], metric: Metric) -> Measure:
+    return Measure(name, partial(compute, metric), metric.unit, metric.higher_is_better)
+
+
 #: Every measure that has a short name; further ones are entered here or named as ``module:function``.
 MEASURES: dict[str, Measure] = {
-    **{name: _utility(name) for name in METRICS},
-    **{one.name: one for one in map(_guess, METRICS)},
-    **{one.name: one for one in map(_share, ("published", "repeated", "suppressed"))},
-    "epsilon_stated": Measure("epsilon_stated", _epsilon_stated, "nats", higher_is_better=False),
-    "epsilon_sum": Measure("epsilon_sum", _epsilon, "nats", higher_is_better=False),
+    one.name: one
+    for one in (
+        *(_of_metric(name, _worth, metric) for name, metric in METRICS.items()),
+        *(_of_metric(f"guess_{name}", _worth_of_guess, metric) for name, metric in METRICS.items()),
+        *(Measure(f"share_{action}", partial(_share, action)) for action in ("published", "repeated", "suppressed")),
+        Measure("epsilon_stated", _epsilon_stated, "nats", higher_is_better=False),
+        Measure("epsilon_sum", _epsilon, "nats", higher_is_better=False),
+    )
 }
 
 _SPENT_IN = re.compile(r"epsilon_in_([1-9]\d{0,6})")
@@ -180,30 +188,26 @@ def measure(text: str) -> Measure:
     if text in MEASURES:
         return MEASURES[text]
     if spent_in := _SPENT_IN.fullmatch(text):
-        return _epsilon_in(int(spent_in[1]))
+        return Measure(text, partial(_epsilon_in, int(spent_in[1])), "nats", higher_is_better=False)
     if "/" in text:
         return _account(text)
     if _FUNCTION.fullmatch(text):
-        return Measure(text, _function(text))
+        return Measure(text, partial(_called, _function(text)))
     near = difflib.get_close_matches(text, MEASURES, n=1)
     hint = f" (did you mean {near[0]!r}?)" if near else ""
     right = f"one of {', '.join(MEASURES)}; or epsilon_in_24, accountant/name or module:function{hint}"
     raise ParameterError("measures", text, right)
 
 
-def _function(text: str) -> Callable[[CellRun], float]:
+def _function(text: str) -> Callable[[CellRun], Any]:
     module, _, name = text.partition(":")
     try:
-        found = getattr(importlib.import_module(module), name)
+        found: Callable[[CellRun], Any] = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise ParameterError("measures", text, f"a function that can be imported ({error})") from None
     if not callable(found):
         raise ParameterError("measures", text, "a function")
-
-    def compute(cell: CellRun) -> float:
-        return float(found(cell))
-
-    return compute
+    return found
 
 
 def _account(text: str) -> Measure:
@@ -213,18 +217,7 @@ def _account(text: str) -> Measure:
         raise ParameterError("measures", text, right)
     if not name or len(summary) > 1 or (summary and summary[0] not in SUMMARIES):
         raise ParameterError("measures", text, "accountant/name or accountant/name/max (or min, mean)")
-
-    def compute(cell: CellRun) -> float:
-        rows = [row for row in cell.accounts[accountant] if row.name == name]
-        if not rows:
-            known = sorted({row.name for row in cell.accounts[accountant]})
-            raise DataError(f"measure {text}: the accountant gave no such figure; it gave {', '.join(known) or 'none'}")
-        if summary:
-            return SUMMARIES[summary[0]](np.array([row.value for row in rows], np.float64))
-        last = max(math.inf if row.window is None else row.window for row in rows)
-        final = [row.value for row in rows if (math.inf if row.window is None else row.window) == last]
-        return float(max(final))
-
+    compute = partial(_figure, accountant, name, summary[0] if summary else None)
     return Measure(text, compute, None, accountant=accountant)
 
 
