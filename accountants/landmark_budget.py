@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -128,12 +129,9 @@ class LandmarkBudget(Accountant):
         epsilon = pure_epsilon(release.charge)
         landmarks, other = _spent_after(window, release.charge, state)
         loss = landmarks if _counts_as_landmark(window, release.charge) else landmarks + epsilon
-
-        def row(name: str, value: float, status: str = "provisional") -> AccountRow:
-            return AccountRow("everybody", window.index, name, value, adjacency=ADJACENCY, status=status)
-
+        row = partial(AccountRow, "everybody", window.index, adjacency=ADJACENCY, status="provisional")
         rows += [
-            row("epsilon", epsilon, "final"),
+            row("epsilon", epsilon, status="final"),
             row("landmark_loss", loss),
             row("budget_spent", landmarks + other),
         ]

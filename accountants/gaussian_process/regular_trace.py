@@ -93,6 +93,7 @@ def smallest_regular_sigma(
         raise ParameterError("kernel", "periodic", "one that fades, for a trace without an end")
 
     def excess(log_sigma: float) -> float:
+        """Nats above the goal."""
         return regular_trace_loss(math.exp(log_sigma), interval, n_points, secrets, axes, radius, order) - goal
 
     largest = max(len(indices) for indices in secrets)

@@ -200,6 +200,7 @@ class _AxisView:
             self.outside = self.outside + _squared(axis, tail, gain @ axis.envelope(times[-1] - times))
 
     def intervals(self) -> Array:
+        """Twice the standard deviation of each point of the block given all releases, at its smallest."""
         variances: Array = self.posterior.diagonal() - self.outside
         return 2.0 * np.sqrt(np.maximum(variances, 0.0))
 

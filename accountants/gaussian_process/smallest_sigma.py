@@ -93,6 +93,7 @@ def smallest_sigma(
 
 def _smallest_variance(goal: float, weight: float, response: Response, shape: Array) -> float:
     def excess(log_variance: float) -> float:
+        """Logarithm of the loss over the goal: it falls with the variance."""
         matrix = loss_matrix(response, math.exp(log_variance) * shape)
         return math.log(weight * largest_eigenvalue(matrix) / goal)
 

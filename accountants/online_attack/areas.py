@@ -62,6 +62,7 @@ def auc_interval(auc: float, n_positive: int, n_negative: int, confidence: float
     half = (n_positive + n_negative) / 2 - 1
 
     def excess(area: float) -> float:
+        """Distance of the area from the estimate, above the half-width of the interval around it."""
         spread = area * (1 - area) * (1 + half * ((1 - area) / (2 - area) + area / (1 + area)))
         return abs(auc - area) - float(quantile) * math.sqrt(spread / (n_positive * n_negative))
 

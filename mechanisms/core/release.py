@@ -57,6 +57,7 @@ class Release:
         """One replica's release, as a run without the others would have made it."""
 
         def own(value: Any) -> Any:
+            """The replica's entry, where replicas differ."""
             return value[number] if np.ndim(value) else value
 
         changes: dict[str, Any] = {"values": self.values[number], "action": str(own(self.action))}

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mechanisms.core.errors import DataError
 from pipeline.account_loop import AccountLoop, writable
 from pipeline.configuration.run import RunConfig, digest
-from pipeline.counting import count_block, count_group
+from pipeline.counting import Distinct, count_block, count_group
 from pipeline.experiments.counts import Counts
 from pipeline.experiments.measures import CellRun, measure, unit_of
 from pipeline.manifest import versions
@@ -43,7 +43,7 @@ def _sightings(plan: Plan) -> NDArray[np.int64]:
     """Where the targets of accountants are in each window; the source is read only if there are any."""
     if plan.targets.n_targets == 0:
         return nobody()
-    pieces: dict[tuple[int, int], list[bytes]] = {}
+    pieces: dict[tuple[int, int], list[Distinct]] = {}
     source = plan.config.source
     for block in (block for span in source.spans() for block in source.read(span)):
         for key, piece in count_block(block, plan)[1]:

@@ -22,6 +22,7 @@ def show_cells(n_cells: int, enabled: bool) -> Iterator[Listener]:
         task = bar.add_task("counting …", total=n_cells)
 
         def listener(done: int, failed: int, counts: int) -> None:
+            """Move the bar."""
             words = f"{counts} counted" + (f" · {failed} failed" if failed else "")
             bar.update(task, completed=done + failed, description=words)
 

@@ -101,6 +101,7 @@ def _number(claim: Expectation) -> str:
     """What the number is, in words."""
 
     def settings(where: dict[str, Any]) -> str:
+        """What the cells have in common."""
         return ", ".join(str(v) if k == "variant" else f"{k} {v}" for k, v in where.items()) or "all settings"
 
     ratio = "" if claim.over is None else f" ÷ {settings(claim.over)}"

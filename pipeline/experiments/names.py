@@ -13,6 +13,7 @@ def wrong_names(root: Mapping, config: ExperimentConfig, columns: tuple[str, ...
     problems: list[Problem] = []
 
     def hold(path: tuple[str | int, ...], name: str, known: tuple[str, ...], what: str) -> None:
+        """Note a name that is not among the known ones."""
         if name not in known:
             place, _ = locate(root, path)
             right = f"it must be {what} of this experiment: {', '.join(known) or 'there is none'}"

@@ -133,6 +133,7 @@ def _run_cells(experiment: Experiment, folder: Path, n_jobs: int, listener: List
     workers = Workers(min(n_jobs, max(1, sum(map(len, by_counts.values())))), plugins)
 
     def submit(counts: Path) -> None:
+        """Have every cell run that reads these counts."""
         for cell in by_counts[counts]:
             content = inputs.of(cell.config)
             task = (cell.config, counts, paths[cell.number], experiment.config.measures, content)

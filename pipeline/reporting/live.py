@@ -71,6 +71,7 @@ def watch(folder: Path, port: int = 0) -> Iterator[str]:
     page = LivePage(folder)
 
     def newest() -> Answer:
+        """The page as the run stands now."""
         try:
             return Answer(200, page.get())
         except (PenstockError, OSError):

@@ -18,7 +18,7 @@ def bernoulli(bits: Bits, n_per_row: int, probabilities: NDArray[np.float64]) ->
     def propose(
         fork: Bits, counts: NDArray[np.int64], where: NDArray[np.int64]
     ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-        # Compare 32 binary digits of the probability at a time; scaling by a power of two and the floor are exact.
+        """Compare 32 binary digits of the probability at a time; scaling by a power of two and the floor are exact."""
         scaled = rest[where] * 2.0**32
         digits = np.floor(scaled)
         rest[where] = scaled - digits
@@ -38,6 +38,7 @@ def integers(bits: Bits, n_per_row: int, n: int) -> NDArray[np.int64]:
     def propose(
         fork: Bits, counts: NDArray[np.int64], where: NDArray[np.int64]
     ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """A word modulo n, refused above the last whole multiple of n."""
         words = fork.words(0, counts).values
         accepted = words <= np.uint64(2**64 - 1 - excess)
         return (words % np.uint64(n)).astype(np.int64), accepted

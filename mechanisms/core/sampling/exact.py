@@ -85,6 +85,7 @@ def discrete_laplace(bits: Bits, n_per_row: Counts, scales: NDArray[np.float64])
     """
 
     def propose(fork: Bits, counts: Counts, where: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """A signed geometric variable, refused where it is "minus 0"."""
         groups = [(geometric_digits(scale), places) for scale, places in groups_of(of_all[where])]
         first = fork.words(0, counts, "<u4")
         signs, values = _signs(first), np.zeros(where.size, dtype=np.int64)
@@ -122,6 +123,7 @@ def tabled_gaussian(
     """
 
     def propose(fork: Bits, counts: Counts, where: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """A discrete Laplace variable of scale floor(sigma) + 1, kept by algorithm 3."""
         sigma = of_all[where]
         proposal = np.floor(sigma) + 1
         candidates = laplace(fork.fork(0), counts, proposal)
