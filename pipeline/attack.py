@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from evaluation.attacks.challenge import AttackResult
 from evaluation.attacks.game import ATTACKS, MembershipGame
 from evaluation.attacks.priors import CHALLENGES, PRIORS
 from evaluation.attacks.released import Defense
-from evaluation.attacks.targets import MOBILITY_GROUPS, mobility_groups, sample_targets
+from evaluation.attacks.targets import MOBILITY_GROUPS, draw_targets, mobility_groups
 from evaluation.defenses import mechanism_defense
 from mechanisms.core.errors import DataError, ParameterError
 from mechanisms.core.parameters import Checked, parameter
@@ -92,12 +91,15 @@ class Outcome:
         Figures by mobility group, and how the game was played.
     n_resumed
         Attacks that an earlier call had already made.
+    files
+        What was written.
     """
 
     folder: Path
     results: pl.DataFrame
     summary: dict[str, Any]
     n_resumed: int
+    files: tuple[Path, ...] = ()
 
 
 def attack(
@@ -135,14 +137,14 @@ def attack(
     aggregates. Memory as for `read_presence` and `MembershipGame`.
     """
     game = game or Game()
-    plan = _plan(config)
+    plan = counts_plan(config)
     observation, inference = game.periods(plan.calendar.n_windows or 0)
     presence = read_presence(plan, max(observation[1], inference[1]))
     folder = Path(folder or config.output.path)
     name = _name(config, game, presence)
     kept = _kept(folder, name)
     mobility = mobility_groups(presence.raw)
-    targets = _targets(presence, mobility, game, config.seed or 0)
+    targets = _targets(presence, game, config.seed or 0)
     total = 2 * len(targets)
     rows = kept.to_dicts()
     n_resumed = len(rows)
@@ -159,16 +161,17 @@ def attack(
     table = _write(folder, rows)
     played = {**asdict(game), "observation": observation, "inference": inference, "n_people": len(presence.users)}
     summary = {
-        "game": played | {"group_size": _group_size(game, presence)},
+        "game": played | {"group_size": _group_size(game, presence), "n_attacked": len(targets)},
         "mechanism": resolved(config)["mechanism"],
         "versions": versions(),
         **summarize(table),
     }
     parts.write_json(folder / "operator" / SUMMARY, summary)
-    return Outcome(folder, table, summary, n_resumed)
+    files = tuple(folder / "operator" / name for name in (SUMMARY, TABLE))
+    return Outcome(folder, table, summary, n_resumed, files)
 
 
-def _plan(config: RunConfig) -> Plan:
+def counts_plan(config: RunConfig) -> Plan:
     """A plan without accountants, which would read the source for what they learn."""
     if config.windows.per_event or any(step.on_points for step in config.mechanism):
         raise ParameterError("mechanism", "a release of traces", "one of counts: the game is about aggregates")
@@ -185,13 +188,11 @@ def _group_size(game: Game, presence: Presence) -> int:
     return max(1, min(100, n_pool // 2))
 
 
-def _targets(presence: Presence, mobility: NDArray[np.intp], game: Game, seed: int) -> list[int]:
-    smallest = min(int((mobility == group).sum()) for group in range(len(MOBILITY_GROUPS)))
-    if smallest == 0:
-        n_people = len(presence.users)
+def _targets(presence: Presence, game: Game, seed: int) -> list[int]:
+    n_people = len(presence.users)
+    if n_people < len(MOBILITY_GROUPS):
         raise DataError(f"{n_people} seen in these windows; an attack needs at least {len(MOBILITY_GROUPS)} people")
-    chosen = sample_targets(presence.raw, min(game.targets // len(MOBILITY_GROUPS), smallest), seed)
-    return [int(target) for target in chosen]
+    return [int(target) for target in draw_targets(presence.raw, min(game.targets, n_people), seed)]
 
 
 def _attacks(

@@ -59,14 +59,14 @@ def summarize(results: pl.DataFrame) -> dict[str, Any]:
                 "n_targets": int(chosen.sum()),
                 "raw": _area(raw.filter(chosen)),
                 "released": _area(released.filter(chosen)),
-                "privacy_gain": _figure(gain[chosen], 0.0),
+                "privacy_gain": mean_with_interval(gain[chosen], 0.0),
             }
     return {"confidence": CONFIDENCE, "groups": groups}
 
 
 def _area(results: pl.DataFrame) -> dict[str, float | None]:
     auc = results["auc"].to_numpy()
-    figure, n_challenges = _figure(auc, 0.0), int(results["n_challenges"].sum())
+    figure, n_challenges = mean_with_interval(auc, 0.0), int(results["n_challenges"].sum())
     low, high = auc_interval(float(auc.mean()), n_challenges // 2, n_challenges - n_challenges // 2, CONFIDENCE)
     return {
         "mean": figure["mean"],
@@ -75,7 +75,8 @@ def _area(results: pl.DataFrame) -> dict[str, float | None]:
     }
 
 
-def _figure(values: NDArray[np.float64], least: float) -> dict[str, float | None]:
+def mean_with_interval(values: NDArray[np.float64], least: float) -> dict[str, float | None]:
+    """Mean and its interval by Student's t, between ``least`` and 1; no interval of a single value."""
     mean = float(values.mean())
     if values.size < 2:
         return {"mean": mean, "low": None, "high": None}
@@ -93,12 +94,13 @@ def as_text(summary: Mapping[str, Any]) -> str:
         f"{'mobility':<10} {'targets':>7}  {'AUC of raw counts':<21}  {'AUC of the release':<21}  privacy gain",
     ]
     for name, found in summary["groups"].items():
-        cells = [_shown(found[figure]) for figure in ("raw", "released", "privacy_gain")]
+        cells = [shown(found[figure]) for figure in ("raw", "released", "privacy_gain")]
         lines.append(f"{name:<10} {found['n_targets']:>7}  {cells[0]:<21}  {cells[1]:<21}  {cells[2]}")
     return "\n".join(lines)
 
 
-def _shown(figure: Mapping[str, float | None]) -> str:
+def shown(figure: Mapping[str, float | None]) -> str:
+    """A mean and its interval as text."""
     if figure["low"] is None:
         return f"{figure['mean']:.3f}"
     return f"{figure['mean']:.3f} [{figure['low']:.3f}, {figure['high']:.3f}]"

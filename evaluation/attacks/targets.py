@@ -53,12 +53,43 @@ def sample_targets(binary: NDArray[Any], n_per_group: int, seed: int) -> NDArray
     >>> sample_targets(binary, 2, seed=0)
     array([0, 1, 2, 3, 4, 5])
     """
-    rng, groups = np.random.default_rng(seed), mobility_groups(binary)
-    smallest = min(np.count_nonzero(groups == group) for group in range(len(MOBILITY_GROUPS)))
+    smallest = np.count_nonzero(mobility_groups(binary) >= 0) // len(MOBILITY_GROUPS)
     if not 1 <= n_per_group <= smallest:
         raise ParameterError("n_per_group", n_per_group, f"1 to {smallest}, the users of the smallest group")
-    chosen = [rng.choice(np.flatnonzero(groups == g), n_per_group, replace=False) for g in range(len(MOBILITY_GROUPS))]
-    return np.sort(np.array(chosen), axis=1).ravel()
+    return draw_targets(binary, n_per_group * len(MOBILITY_GROUPS), seed)
+
+
+def draw_targets(binary: NDArray[Any], n_targets: int, seed: int) -> NDArray[np.intp]:
+    """Random targets, a third of each mobility group; what three do not divide goes to the less mobile ones.
+
+    Parameters
+    ----------
+    binary (n_users, n_cells, n_windows)
+        Whether a user was in a cell during a window.
+    n_targets
+        How many, at most the users with an event.
+    seed
+        Of the choice.
+
+    Returns
+    -------
+    targets (n_targets,)
+        User indices: barely, somewhat, then highly mobile ones.
+
+    Examples
+    --------
+    >>> binary = np.tril(np.ones((6, 6), dtype=bool))[:, None, :]
+    >>> draw_targets(binary, 5, seed=0)
+    array([0, 1, 2, 3, 4])
+    """
+    rng, groups = np.random.default_rng(seed), mobility_groups(binary)
+    n_users = np.count_nonzero(groups >= 0)
+    if not 1 <= n_targets <= n_users:
+        raise ParameterError("n_targets", n_targets, f"1 to {n_users}, the users who are seen")
+    share, rest = divmod(n_targets, len(MOBILITY_GROUPS))
+    sizes = [share + (group < rest) for group in range(len(MOBILITY_GROUPS))]
+    chosen = [rng.choice(np.flatnonzero(groups == group), size, replace=False) for group, size in enumerate(sizes)]
+    return np.concatenate([np.sort(own) for own in chosen])
 
 
 def extreme_targets(auc: NDArray[Any], share: float = 0.1) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

@@ -1,0 +1,206 @@
+"""``penstock attack``: retrace people's ways from a configured release, before anybody else does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from accountants.core.training import Training
+from accountants.inference.known import KnownTargets, known_targets
+from evaluation.attacks.retracing import Observed, observe, retrace, right
+from evaluation.attacks.targets import MOBILITY_GROUPS, draw_targets, mobility_groups
+from mechanisms.core.errors import DataError, ParameterError
+from mechanisms.core.run import step_through
+from pipeline import parts
+from pipeline.attack import Listener, Outcome, counts_plan
+from pipeline.attack_prospects import Prospects, refuse_unless_followed, shown_by
+from pipeline.attack_reconstruction_game import ReconstructionGame, Settings, settle
+from pipeline.attack_reconstruction_summary import KINDS, SCHEMA, rows_of, summarize_reconstruction
+from pipeline.configuration.run import RunConfig, resolved
+from pipeline.manifest import versions
+from pipeline.plan import Plan
+from pipeline.presence import Presence, read_presence
+
+TABLE, SUMMARY = "attack_reconstruction.parquet", "attack_reconstruction.json"
+#: Values of all releases together, of which a few copies of 8 bytes are held: 1 GB.
+MAX_VALUES = 40_000_000
+
+
+def prepare_reconstruction(config: RunConfig, game: ReconstructionGame) -> tuple[Plan, Settings]:
+    """Everything that is decided before people are looked at.
+
+    Raises
+    ------
+    ParameterError
+        The attack cannot be made on this configuration; the message says why.
+    """
+    plan = counts_plan(config)
+    refuse_unless_followed(plan)
+    if plan.calendar.n_windows is None:
+        raise DataError("an endless stream cannot be attacked as a whole; give the source an end (until)")
+    settings = settle(game, config, plan.calendar.n_windows, plan.n_cells)
+    n_values = game.releases * settings.n_stretches * settings.horizon * plan.n_cells
+    if n_values > MAX_VALUES:
+        most = max(1, game.releases * MAX_VALUES // n_values)
+        raise ParameterError("releases", game.releases, f"at most {most} over so many windows and cells")
+    return plan, settings
+
+
+def reconstruct(
+    config: RunConfig,
+    game: ReconstructionGame | None = None,
+    *,
+    folder: str | Path | None = None,
+    listener: Listener = lambda done, total: None,
+) -> Outcome:
+    """Retrace people's ways from releases of the configured mechanism, and bound what anybody could retrace.
+
+    Parameters
+    ----------
+    config
+        Of a simulation of counts over a finite source, one cell a person and window. Its seed decides targets and
+        noise; the first release is that of the run itself.
+    game
+        How it is played; None: as it is by default.
+    folder
+        Where to write; None: ``output.path``.
+    listener
+        Called with the number of people attacked and of all.
+
+    Returns
+    -------
+    outcome
+        One row for each target and figure, in the columns of ``operator/accounts.parquet``.
+
+    Raises
+    ------
+    ParameterError, UnsupportedEvent
+        The configuration's release cannot be followed window by window; the message says why.
+
+    Notes
+    -----
+    The adversary knows everybody else's counted cells, a Markov prior of the target, and all releases. She begins each
+    stretch from the prior's own start. Memory as for `read_presence` and `retrace`; O(n_targets n_stretches
+    n_releases horizon n_places²) time, and that of `success_upper_bound` for each target and schedule.
+    """
+    game = game or ReconstructionGame()
+    plan, settings = prepare_reconstruction(config, game)
+    presence = read_presence(plan, settings.n_windows)
+    ways = _ways(presence)
+    targets, mobility = _targets(presence, ways, settings, game, config.seed or 0)
+    known = _known(ways, targets, presence, settings, config.seed or 0)
+    observed = _observed(plan, ways, settings, game.releases)
+    prospects = Prospects(plan, known.places, settings, game, observed)
+    rows: list[dict[str, Any]] = []
+    listener(0, len(targets))
+    for number, found in enumerate(_found(known, observed, ways[targets, settings.training :], settings, prospects)):
+        user = " ".join(str(word) for word in presence.users[targets[number]])
+        own = {"target": int(targets[number]), "user": user, "mobility": MOBILITY_GROUPS[mobility[number]]}
+        rows += rows_of(own, found, known.assumption, settings)
+        listener(number + 1, len(targets))
+    folder = Path(folder or config.output.path)
+    table = pl.DataFrame(rows, schema=SCHEMA)
+    with parts.whole(folder / "operator" / TABLE) as temporary:
+        table.write_parquet(temporary)
+    played = {**asdict(game), "horizon": settings.horizon, "tolerance": settings.tolerance}
+    played |= {"stretches": settings.n_stretches, "training": settings.training, "n_people": len(presence.users)}
+    summary = {
+        "game": played | {"prior": known.assumption, "n_attacked": len(targets)},
+        "mechanism": resolved(config)["mechanism"],
+        "versions": versions(),
+        **summarize_reconstruction(table),
+    }
+    parts.write_json(folder / "operator" / SUMMARY, summary)
+    files = tuple(folder / "operator" / name for name in (SUMMARY, TABLE))
+    return Outcome(folder, table, summary, 0, files)
+
+
+def _ways(presence: Presence) -> NDArray[np.intp]:
+    """Cell in which each person counts in each window, n_cells where in none; (n_users, n_windows)."""
+    n_cells = presence.released.shape[1]
+    return np.asarray(np.where(presence.released.any(axis=1), presence.released.argmax(axis=1), n_cells))
+
+
+def _targets(
+    presence: Presence, ways: NDArray[np.intp], settings: Settings, game: ReconstructionGame, seed: int
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """People seen in enough training windows, equally many of each mobility group, and their groups."""
+    seen = (ways[:, : settings.training] < presence.released.shape[1]).sum(axis=1)
+    people = np.flatnonzero(seen >= settings.known.min_windows)
+    if len(people) < len(MOBILITY_GROUPS):
+        raise DataError(
+            f"{len(people)} people are seen in {settings.known.min_windows} or more of the {settings.training} "
+            f"training windows; an attack needs at least {len(MOBILITY_GROUPS)}"
+        )
+    raw = presence.raw[people]
+    chosen = draw_targets(raw, min(game.targets, len(people)), seed)
+    return people[chosen], mobility_groups(raw)[chosen]
+
+
+def _known(
+    ways: NDArray[np.intp], targets: NDArray[np.intp], presence: Presence, settings: Settings, seed: int
+) -> KnownTargets:
+    """Priors of the targets."""
+    n_cells = presence.released.shape[1]
+    training = Training(
+        trajectories=np.where(ways == n_cells, -1, ways)[:, : settings.training],
+        users=presence.users,
+        n_cells=n_cells,
+        named=tuple(targets.tolist()),
+    )
+    known = known_targets(settings.known, tuple(targets.tolist()), seed, training)
+    if known.places.n_cells != n_cells:
+        raise ParameterError("learned", f"{known.places.n_cells} cells", f"a prior over the {n_cells} cells of the run")
+    return known
+
+
+def _observed(plan: Plan, ways: NDArray[np.intp], settings: Settings, n_releases: int) -> Observed:
+    """Releases of the windows after the training; the first is the one that the run itself would make."""
+    counts = np.stack([np.bincount(column, minlength=plan.n_cells + 1)[:-1] for column in ways.T])
+    replicas = np.ascontiguousarray(np.broadcast_to(counts, (n_releases, *counts.shape)))
+    facts = replace(plan.facts(), n_replicas=n_releases)
+    windows = plan.windows(1, settings.n_windows)
+    steps = step_through(plan.mechanism, replicas, facts, windows, plan.noise())
+    releases = [release for made, _ in steps for release in made if release.window > settings.training]
+    return observe(releases, counts[settings.training :], shown_by(plan))
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was found out about one target.
+
+    Parameters
+    ----------
+    n_right
+        By estimator, windows of each stretch guessed right, (n_releases, n_stretches).
+    bound
+        On the success of anybody, people moving as the prior says; mean over the stretches.
+    simulated
+        By estimator, successes against made-up ways of the prior, and how many there were.
+    """
+
+    n_right: dict[str, NDArray[np.intp]]
+    bound: float
+    simulated: dict[str, tuple[int, int]]
+
+
+def _found(
+    known: KnownTargets, observed: Observed, ways: NDArray[np.intp], settings: Settings, prospects: Prospects
+) -> Iterator[Found]:
+    """The attack on each target, in their order; those with a prior in common are attacked together."""
+    values = ways.shape[1] * (known.places.n_cells + 2 * known.places.n_locations) * len(observed.residual)
+    size = 1 if len(known.priors) > 1 else max(1, math.floor(MAX_VALUES / values))
+    for first in range(0, len(ways), size):
+        part, prior = ways[first : first + size], known.priors[min(first, len(known.priors) - 1)]
+        guesses = retrace(KINDS, prior, observed, part, known.places, settings.horizon)
+        hits = {kind: right(guess, part, known.places) for kind, guess in guesses.items()}
+        for number, way in enumerate(part):
+            bound, simulated = prospects.of(prior, way, first + number)
+            yield Found({kind: n_right[number] for kind, n_right in hits.items()}, bound, simulated)

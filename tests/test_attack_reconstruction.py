@@ -1,0 +1,285 @@
+"""The reconstruction attack of the command line: it retraces what it must, and nothing that the release hides."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy.stats import beta, norm
+
+from accountants.inference.places import Places
+from accountants.reconstruction import MarkovPrior, estimate
+from evaluation.attacks.retracing import observe, retrace, right
+from mechanisms import Facts, get, run_mechanism
+from mechanisms.core.errors import DataError, ParameterError, UnsupportedEvent
+from mechanisms.core.event import Exact
+from mechanisms.core.release import Release
+from pipeline.attack_reconstruction import prepare_reconstruction, reconstruct
+from pipeline.attack_reconstruction_game import ReconstructionGame, settle
+from pipeline.attack_reconstruction_summary import SCHEMA, binomial_limits, reconstruction_text
+from pipeline.cli import main
+from pipeline.configuration.run import loads
+from pipeline.learn import learn_to_file
+from pipeline.run import run
+from pipeline.tables import ACCOUNTS
+
+CITY = """
+name: retrace
+seed: 3
+source: {type: synthetic, n_users: 60, days: 1, from: 2024-01-01T00:00:00Z, rows: 3, columns: 3, events_per_hour: 2.0}
+space: {type: grid, south: 37.74, north: 37.82, west: -122.47, east: -122.37, rows: 3, columns: 3}
+windows: {type: fixed, size: 1h}
+bounding: {max_cells: 1}
+output: {path: unused}
+"""
+SMALL = ReconstructionGame(targets=6, horizon=4, tolerance=1, stretches=3, releases=4, simulated=60, bound_samples=50)
+STAY = MarkovPrior([0.5, 0.5, 0.0], np.eye(3))
+
+
+def configuration(mechanism, *overrides):
+    return loads(CITY + f"mechanism: {mechanism}", overrides=overrides)
+
+
+def success(outcome, name):
+    return outcome.results.filter(pl.col("name") == name).sort("target")["value"].to_numpy()
+
+
+def releases_of(mechanism, counts, n_releases, seed=1):
+    counts = np.asarray(counts)
+    return run_mechanism(mechanism, np.tile(counts, (n_releases, 1, 1)), Facts(n_cells=counts.shape[1]), seed)
+
+
+def test_everybody_is_retraced_from_exact_counts(tmp_path):
+    outcome = reconstruct(configuration("{type: raw}"), SMALL, folder=tmp_path)
+    for kind in ("map", "posterior_marginals"):
+        assert (success(outcome, f"{kind}_success") == 1).all()
+        assert (success(outcome, f"{kind}_hits") == 1).all()
+        assert (success(outcome, f"{kind}_success_made_up") == 1).all()
+    assert (success(outcome, "success_upper_bound") == 1).all()
+    assert success(outcome, "prior_success").mean() < 0.9
+
+
+def test_nothing_is_retraced_from_nothing(tmp_path):
+    outcome = reconstruct(configuration("{type: suppress_small, threshold: 1000}"), SMALL, folder=tmp_path)
+    np.testing.assert_array_equal(success(outcome, "map_success"), success(outcome, "prior_success"))
+    np.testing.assert_array_equal(success(outcome, "map_hits"), success(outcome, "prior_hits"))
+    assert (success(outcome, "success_upper_bound") < 1).all()
+
+
+def test_a_gaussian_release_of_two_cells_is_read_as_often_as_it_can_be():
+    """Somebody is in one of two cells: the difference of the residuals is ±1 plus noise of deviation √2 σ."""
+    sigma, n = 0.8, 20_000
+    releases = releases_of(get("gaussian")(sigma=sigma), [[5, 7]], n)
+    way = np.array([[1]])
+    guesses = retrace(["map"], STAY, observe(releases, np.array([[5, 7]])), way, Places.of_cells(2), 1)
+    rate = right(guesses["map"], way, Places.of_cells(2)).mean()
+    expected = norm.cdf(1 / (np.sqrt(2) * sigma))
+    reach = 4.5 * np.sqrt(expected * (1 - expected) / n)
+    assert abs(rate - expected) < reach
+    # the check sees an adversary who forgets to subtract the others in one cell
+    wrong = retrace(["map"], STAY, observe(releases, np.array([[5, 6]])), way, Places.of_cells(2), 1)
+    assert abs(right(wrong["map"], way, Places.of_cells(2)).mean() - expected) > reach
+
+
+def test_guesses_are_those_of_the_public_estimator():
+    rng = np.random.default_rng(2)
+    prior = MarkovPrior(np.full(4, 0.25), rng.dirichlet(np.ones(4), size=4))
+    counts, ways = rng.integers(0, 9, (6, 3)), rng.integers(0, 4, (5, 6))
+    releases = releases_of(get("discrete_laplace")(epsilon=1.0), counts, 3)
+    for kind in ("map", "posterior_marginals", "prior", "constant"):
+        together = retrace([kind], prior, observe(releases, counts), ways, Places.of_cells(3), 3)[kind]
+        for person, way in enumerate(ways):
+            own = np.full((3, 6, 4), np.nan)
+            own[..., :3] = np.stack([release.values for release in releases], 1) - counts
+            own[..., :3] += way[:, None] == np.arange(3)
+            for stretch in range(2):
+                part = own[:, 3 * stretch : 3 * stretch + 3]
+                alone = estimate(kind, prior, [{0, 1, 2}] * 3, part, "discrete_laplace", 1.0)
+                np.testing.assert_array_equal(together[person, :, stretch], alone)
+
+
+def test_what_suppression_hides_is_not_seen():
+    counts, way = np.array([[1, 2, 3, 4]]), np.array([1])
+    mechanism = get("suppress_small")(threshold=3)
+    observed = observe(releases_of(mechanism, counts, 1), counts, mechanism.without_noise)
+    # of the others 1, 1, 3 and 4 are there: one more would show in the last two cells only
+    np.testing.assert_array_equal(observed.without_others(way), [[[np.nan, np.nan, 0, 0]]])
+    crowd = np.array([3])
+    np.testing.assert_array_equal(observed.without_others(crowd)[0, 0, 3], 1)
+
+
+def test_repeated_windows_tell_nothing():
+    counts = np.full((30, 3), 5)
+    releases = releases_of(get("w_event_bd")(epsilon=1.0, w=5), counts, 2)
+    observed = observe(releases, counts)
+    for row, release in enumerate(releases):
+        repeated = np.broadcast_to(np.asarray(release.action) != "published", 2)
+        np.testing.assert_array_equal(np.isnan(observed.residual[:, row]).all(axis=1), repeated)
+    assert np.isnan(observed.residual).any()
+    assert not np.isnan(observed.residual).all()
+
+
+def test_a_release_without_likelihood_is_refused():
+    odd = Release(window=4, values=np.zeros((1, 2)), noise="laplace", scale=1.0, charge=(Exact(),))
+    with pytest.raises(UnsupportedEvent, match=r"window 4 .*'laplace'"):
+        observe([odd], np.zeros((1, 2)))
+
+
+def test_places_of_several_cells_are_not_looked_at():
+    places = Places.most_visited(np.array([[2, 2, 0, -1]]), n_cells=3, n_top=1)
+    release = Release(window=1, values=np.array([[1.0, 0.0, 0.0]]), charge=(Exact(),))
+    prior = MarkovPrior([0.9, 0.1], np.eye(2))
+    guesses = retrace(["map"], prior, observe([release], np.array([[1, 0, 0]])), np.array([[0]]), places, 1)
+    assert guesses["map"].tolist() == [[[[1]]]]  # not in the popular cell, hence elsewhere
+
+
+def test_the_first_release_is_that_of_the_run(tmp_path, monkeypatch):
+    import pipeline.attack_reconstruction as module
+
+    seen = []
+    monkeypatch.setattr(module, "observe", lambda *a: seen.append(a) or observe(*a))
+    config = configuration("{type: discrete_laplace, epsilon: 1.0}")
+    reconstruct(config, SMALL, folder=tmp_path / "attack")
+    run(config, tmp_path / "run")
+    released = pl.read_parquet(tmp_path / "run" / "public" / "releases.parquet")
+    releases, counts, _ = seen[0]
+    attacked = released.filter(pl.col("window").is_between(releases[0].window, releases[-1].window))
+    own = np.stack([release.values[0] for release in releases])
+    np.testing.assert_array_equal(own.ravel(), attacked.sort("window", maintain_order=True)["value"].to_numpy())
+    assert (releases[0].values[1] != own[0]).any()
+    truth = pl.read_parquet(tmp_path / "run" / "operator" / "truth.parquet").sort("window", maintain_order=True)
+    first = releases[0].window
+    inside = truth.filter(pl.col("window").is_between(first, releases[-1].window))
+    np.testing.assert_array_equal(counts.ravel(), inside["bounded"].to_numpy())
+
+
+@pytest.mark.parametrize(
+    "mechanism", ["{type: discrete_laplace, epsilon: 1.0}", "{type: gaussian, sigma: 1.0}", "{type: raw}"]
+)
+def test_no_attack_on_made_up_ways_beats_the_bound(mechanism, tmp_path):
+    config = configuration(mechanism, "sensors.active=one_random")
+    outcome = reconstruct(config, SMALL, folder=tmp_path)
+    bound = success(outcome, "success_upper_bound")
+    made_up = outcome.results.filter(pl.col("name").str.ends_with("_made_up"))
+    assert (bound < 1).any()
+    for kind, rows in made_up.group_by("name"):
+        rows = rows.sort("target")
+        n, rate = rows["trials"].to_numpy(), rows["value"].to_numpy()
+        low = np.where(rate > 0, beta.ppf(0.00005, rate * n, n - rate * n + 1), 0.0)
+        assert (low <= bound).all(), kind
+    # an adversary who sees every cell without noise is far beyond it, and the same check says so
+    exact = reconstruct(configuration("{type: raw}"), SMALL, folder=tmp_path / "exact")
+    rate = success(exact, "map_success_made_up")
+    assert (beta.ppf(0.00005, rate * 60, 60 - rate * 60 + 1) > bound).any()
+
+
+@pytest.mark.parametrize("n_targets", [4, 5, 6])
+def test_as_many_are_attacked_as_asked_for(n_targets, tmp_path):
+    game = ReconstructionGame(targets=n_targets, horizon=2, stretches=1, releases=1, simulated=0, bound_samples=0)
+    outcome = reconstruct(configuration("{type: raw}"), game, folder=tmp_path)
+    assert outcome.results["target"].n_unique() == n_targets == outcome.summary["game"]["n_attacked"]
+    assert "made up" not in outcome.summary["groups"]
+
+
+def test_the_same_seed_finds_the_same(tmp_path):
+    config = configuration("{type: laplace, epsilon: 1.0}")
+    done = []
+    first = reconstruct(config, SMALL, folder=tmp_path / "a", listener=lambda *progress: done.append(progress))
+    assert done == [(number, 6) for number in range(7)]
+    assert reconstruct(config, SMALL, folder=tmp_path / "b").results.equals(first.results)
+    other = reconstruct(configuration("{type: laplace, epsilon: 1.0}", "seed=4"), SMALL, folder=tmp_path / "c")
+    assert not other.results.equals(first.results)
+
+
+def test_the_table_is_one_of_accounts(tmp_path):
+    outcome = reconstruct(configuration("{type: raw}"), SMALL, folder=tmp_path)
+    assert list(SCHEMA)[: len(ACCOUNTS.names)] == ACCOUNTS.names
+    assert pl.read_parquet(tmp_path / "operator" / "attack_reconstruction.parquet").equals(outcome.results)
+    kept = json.loads((tmp_path / "operator" / "attack_reconstruction.json").read_text())
+    assert kept["groups"] == outcome.summary["groups"]
+    assert sorted(path.name for path in tmp_path.rglob("*.*")) == sorted(path.name for path in outcome.files)
+
+
+def test_a_learned_prior_is_shared_by_all(tmp_path):
+    config = configuration("{type: discrete_laplace, epsilon: 2.0}")
+    learn_to_file(config, tmp_path / "moves.npz", n_windows=12, unseen=True)
+    game = ReconstructionGame(targets=6, horizon=4, stretches=2, releases=2, learned=str(tmp_path / "moves.npz"))
+    outcome = reconstruct(config, game, folder=tmp_path)
+    assert np.ptp(success(outcome, "success_upper_bound")) == 0
+    assert outcome.summary["game"]["prior"].startswith("as people in general move")
+    smaller = configuration("{type: raw}", "space.rows=2")
+    with pytest.raises(ParameterError, match="9 cells"):
+        reconstruct(smaller, game, folder=tmp_path)
+
+
+def test_what_is_left_open_comes_from_the_accountant():
+    config = configuration(
+        "{type: raw}",
+        "accountants=[{type: reconstruction, horizon: 3, tolerance: 1, prior: {estimate: first, windows: 9, top: 4}}]",
+    )
+    settings = settle(ReconstructionGame(), config, 24, 9)
+    assert (settings.horizon, settings.tolerance, settings.training, settings.n_stretches) == (3, 1, 9, 5)
+    assert settings.known.top == 4
+    settings = settle(ReconstructionGame(horizon=5, training=10), config, 24, 9)
+    assert (settings.horizon, settings.training, settings.n_stretches) == (5, 10, 2)
+    settings = settle(ReconstructionGame(), configuration("{type: raw}"), 24, 9)
+    assert (settings.horizon, settings.tolerance, settings.training, settings.n_stretches) == (10, 2, 12, 1)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "overrides", "game", "message"),
+    [
+        ("{type: raw}", ["bounding.max_cells=2"], {}, "max_cells: 2 .* no one way to retrace"),
+        ("{type: fpa, epsilon: 1.0, coefficients: 3, block: 4}", [], {}, r"\['fpa'\] .* `reconstruction` bounds"),
+        ("{type: perturb_small, threshold: 3, epsilon: 1.0}", [], {}, "perturb_small"),
+        ("[{type: sampling, rate: 0.5}, {type: raw}]", [], {}, "sampling"),
+        ("{type: raw}", [], {"horizon": 23}, "horizon: 23 .* at most 22"),
+        ("{type: raw}", [], {"horizon": 5, "training": 20}, "training: 20 .* 2 to 19"),
+        ("{type: raw}", [], {"horizon": 3, "tolerance": 3}, "every guess succeeds"),
+        ("{type: raw}", [], {"releases": 10**6}, "releases: 1000000 .* at most"),
+        ("{type: raw}", ["windows={type: sliding, size: 2h, period: 1h}"], {}, "overlap"),
+    ],
+)
+def test_what_cannot_be_retraced_is_refused_before_anything_is_read(mechanism, overrides, game, message):
+    with pytest.raises(ParameterError, match=message):
+        prepare_reconstruction(configuration(mechanism, *overrides), ReconstructionGame(**game))
+
+
+def test_too_few_people_in_the_training_part(tmp_path):
+    config = configuration("{type: raw}", "source.n_users=2")
+    with pytest.raises(DataError, match="at least 3"):
+        reconstruct(config, SMALL, folder=tmp_path)
+
+
+def test_limits_by_hand():
+    assert binomial_limits(1.0, 10) == (pytest.approx(0.025**0.1), 1.0)
+    low, high = binomial_limits(0.25, 2)  # between no success and one: the limits of both
+    assert (low, high) == (0.0, pytest.approx(binomial_limits(0.5, 2)[1]))
+
+
+def test_the_command_plays_both_or_says_why_not(tmp_path, capsys):
+    path = tmp_path / "attack.yaml"
+    path.write_text(CITY + "mechanism: {type: discrete_laplace, epsilon: 2.0}")
+    words = ["attack", str(path), "--targets", "3", "--samples", "40", "--known", "0.5", "--out", str(tmp_path / "out")]
+    words += ["--horizon", "3", "--simulated", "20", "--bound-samples", "20"]
+    assert main(words) == 0
+    shown = capsys.readouterr().out
+    assert "privacy gain" in shown
+    assert "made up" in shown
+    assert str(tmp_path / "out" / "operator" / "attack_reconstruction.parquet") in shown
+    assert main([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["left_out"] == {}
+    assert found["groups"]["everybody"]["raw"]["mean"] > 0
+    assert "everybody" in reconstruction_text(found["reconstruction"])
+    wide = [*words, "--json", "--set", "bounding.max_cells=2"]
+    assert main(wide) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert "max_cells" in found["left_out"]["reconstruction"]
+    assert main([*wide, "--attack", "both"]) == 2
+    assert main([*words, "--attack", "reconstruction", "--json"]) == 0
+    capsys.readouterr()
+    assert main([*words, "--attack", "pca"]) == 2
+    assert "--classifier" in capsys.readouterr().err
