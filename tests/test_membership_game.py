@@ -161,6 +161,22 @@ def test_constant_releases_reveal_nothing(binary):
             assert membership_auc(binary, 5, **GAME, defense=defense, attack=attack, seed=2) == 0.5
 
 
+@pytest.mark.parametrize("standardize", [True, False])
+def test_what_never_varies_in_training_changes_nothing(binary, standardize):
+    def a_few(counts, seed):
+        return counts * (np.arange(N_CELLS) < 2)
+
+    def a_few_and_constants(counts, seed):
+        # Two thirds of them, and the 60 challenges differ from the training samples there.
+        return np.where(np.arange(N_CELLS) < 2, counts, 9 if len(counts) == 60 else 7)
+
+    game = MembershipGame(binary, **GAME, standardize=standardize)
+    assert a_few(game.space.counts(game.samples(5), np.arange(3)), 0).any()
+    alone, beside = (game.attack(5, defense=one) for one in (a_few, a_few_and_constants))
+    assert 0.55 < alone.auc < 1
+    assert alone == beside
+
+
 def test_standardising_lets_noise_in_some_cells_hide_nothing_in_the_others(binary):
     def noise_in_one_cell(counts, seed):
         released = counts.astype(float)

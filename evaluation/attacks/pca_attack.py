@@ -51,7 +51,7 @@ class PrincipalComponents:
         values, vectors = np.linalg.eigh(centred @ centred.T if wide else centred.T @ centred)
         # Rounding leaves this much where the samples, of this size before centring, do not vary at all.
         eps = np.finfo(float).eps
-        negligible = values.size * eps * (values[-1] + eps * len(samples) * (mean @ mean))
+        negligible = values.size * eps * (values.max(initial=0.0) + eps * len(samples) * (mean @ mean))
         kept = np.flatnonzero(values > negligible)[::-1][:n_components]
         values, vectors = values[kept], vectors[:, kept]
         scale = np.sqrt(values)
