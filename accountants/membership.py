@@ -39,6 +39,7 @@ class Game:
     groups: tuple[Groups, ...]
     mechanism: Mechanism
     facts: Facts
+    warnings: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +51,8 @@ class Membership(Accountant):
     windows
         First windows of the run, those that are attacked; where people are in them is known from the training part.
     targets, samples
-        How many people are attacked, and groups for each, half with the target; four fifths are learned from.
+        How many people are attacked, and groups for each, half with the target; four fifths are learned from. Where
+        there are fewer people than asked for here or under ``known``, the manifest warns.
     known, group_size
         People whose cells the adversary of each target knows, and how many of them make a group; unset: half.
     people
@@ -113,7 +115,16 @@ class Membership(Accountant):
         if training is None:
             training = self._made_up()
         sizes = {"n_targets": self.targets, "n_known": self.known, "n_samples": self.samples}
-        return {"groups": draw_groups(training, **sizes, group_size=self.group_size, seed=self.seed)}
+        groups = draw_groups(training, **sizes, group_size=self.group_size, seed=self.seed)
+        found = {"targets": len(groups), "known": groups[0].members.shape[1]}
+        asked = {"targets": self.targets, "known": self.known}
+        warnings = [
+            f"{name}: {found[name]} in place of {asked[name]}, for there are no more people in the first "
+            f"{training.n_windows} windows"
+            for name in found
+            if found[name] < asked[name]
+        ]
+        return {"groups": groups, "warnings": tuple(warnings)}
 
     def _made_up(self) -> Training:
         if self.people is None:
@@ -125,22 +136,17 @@ class Membership(Accountant):
 
     def shards(self, prepared: Mapping[str, Any] | None) -> tuple[Mapping[str, Any] | None, ...]:
         """One target each: none depends on another."""
-        return tuple({"groups": (groups,)} for groups in (prepared or self.prepare(None))["groups"])
+        whole = prepared or self.prepare(None)
+        return tuple({**whole, "groups": (groups,)} for groups in whole["groups"])
 
     def start(self, facts: AccountingFacts) -> tuple[Game, State]:
         """Nothing learned yet."""
         if self.people is not None and self.people.n != facts.n_cells:
             raise ParameterError("people.n", self.people.n, f"{facts.n_cells}, the cells of the run")
-        groups = (facts.training or self.prepare(None))["groups"]
-        own = Facts(
-            n_cells=facts.n_cells,
-            max_cells=facts.max_cells,
-            max_windows=facts.max_windows,
-            max_block_cells=facts.max_block_cells,
-            n_windows=facts.n_windows,
-            n_replicas=self.samples,
-        )
-        game = Game(groups, _mechanism(facts), own)
+        prepared = facts.training or self.prepare(None)
+        groups = prepared["groups"]
+        own = facts.of_mechanism(self.samples)
+        game = Game(groups, _mechanism(facts), own, prepared["warnings"])
         state: State = {}
         for one in groups:
             state |= _named(one, "mechanism", game.mechanism.start(own))
@@ -190,9 +196,10 @@ class Membership(Accountant):
         return rows
 
     def summary(self, model: Game, state: State) -> dict[str, Any]:
-        """How well each target was told so far."""
+        """How well each target was told so far, and what is less than was asked for."""
         areas = {f"target {one.subject}": _area(one, _part(one, "evidence", state)["sum"]) for one in model.groups}
-        return {"membership_auc": areas, "samples": self.samples}
+        warnings = {"warnings": list(model.warnings)} if model.warnings else {}
+        return {"membership_auc": areas, "samples": self.samples, **warnings}
 
 
 def _mechanism(facts: AccountingFacts) -> Mechanism:

@@ -48,7 +48,6 @@ from accountants.inference.stationary import spectral_gap, stationary_distributi
 from accountants.inference.success_bounds import success_upper_bound
 from accountants.inference.targets import Targets
 from mechanisms.core.errors import ParameterError, UnsupportedEvent
-from mechanisms.core.facts import Facts
 from mechanisms.core.parameters import parameter
 from mechanisms.core.release import Release
 from mechanisms.core.state import State
@@ -182,15 +181,8 @@ class Reconstruction(Accountant):
         known: KnownTargets = (facts.training or self.prepare(None))["known"]
         _check(facts, known)
         watched = watch(known, self.horizon, Costly(self.tolerance, self.segment, self.n_samples, self.seed))
-        own = Facts(
-            n_cells=facts.n_cells,
-            max_cells=facts.max_cells,
-            max_windows=facts.max_windows,
-            max_block_cells=facts.max_block_cells,
-            n_windows=facts.n_windows,
-        )
         releasing = Releasing(facts.mechanism, facts.steps)
-        outlook = Outlook(known.places, self.horizon, releasing, own, facts.windows)
+        outlook = Outlook(known.places, self.horizon, releasing, facts.of_mechanism(), facts.windows)
         return (watched, outlook), watched.start() | {f"outlook.{name}": v for name, v in outlook.start().items()}
 
     def charge(

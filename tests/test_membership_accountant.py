@@ -192,6 +192,25 @@ def test_arguments_are_checked(training):
         Membership(windows=12, known=20, group_size=20).prepare(training)
 
 
+def test_fewer_people_than_asked_for_are_told_of(training):
+    enough = Membership(windows=12, targets=3, known=40).prepare(training)
+    assert enough["warnings"] == ()
+    few = Membership(windows=12, targets=50, known=100).prepare(training)
+    assert few["warnings"] == (
+        "targets: 40 in place of 50, for there are no more people in the first 12 windows",
+        "known: 40 in place of 100, for there are no more people in the first 12 windows",
+    )
+    assert len(few["groups"]) == 40
+
+
+def test_the_manifest_warns_of_fewer_people(tmp_path):
+    run(loads(CITY, overrides=["accountants[0].known=80"]), tmp_path)
+    (books,) = json.loads((tmp_path / "operator" / "manifest.json").read_text())["accounts"]
+    (warning,) = books["warnings"]
+    assert warning.startswith("known: ")
+    assert "in place of 80" in warning
+
+
 def test_a_run_keeps_the_books_for_the_operator_only(tmp_path):
     result = run(loads(CITY), tmp_path)
     assert result.exit_code == 0

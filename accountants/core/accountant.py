@@ -11,6 +11,7 @@ from accountants.core.trace_view import TraceView
 from accountants.core.training import Training
 from mechanisms.core.errors import StateVersionError, UnsupportedEvent
 from mechanisms.core.examples import examples_of
+from mechanisms.core.facts import Facts
 from mechanisms.core.mechanism import Mechanism
 from mechanisms.core.parameters import Checked
 from mechanisms.core.registry import Registry
@@ -96,6 +97,21 @@ class AccountingFacts:
     windows: Callable[[int, int], Sequence[Window]] | None = None
     landmarks: bool = False
     training: Mapping[str, Any] | None = None
+
+    def of_mechanism(self, n_replicas: int | None = None) -> Facts:
+        """What a mechanism starts from, for accountants that step one themselves.
+
+        >>> AccountingFacts(n_cells=4).of_mechanism(n_replicas=2).shape
+        (2,)
+        """
+        return Facts(
+            n_cells=self.n_cells,
+            max_cells=self.max_cells,
+            max_windows=self.max_windows,
+            max_block_cells=self.max_block_cells,
+            n_windows=self.n_windows,
+            n_replicas=n_replicas,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
