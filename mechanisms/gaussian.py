@@ -13,7 +13,7 @@ from mechanisms.core.errors import ParameterError
 from mechanisms.core.facts import Facts
 from mechanisms.core.mechanism import ADD_REMOVE, ONE_WINDOW, Guarantee, Mechanism
 from mechanisms.core.parameters import parameter
-from mechanisms.core.perturb import active_l1, only_active
+from mechanisms.core.perturb import active_l1
 from mechanisms.core.release import Release
 from mechanisms.core.state import State
 from mechanisms.core.window import Window
@@ -77,16 +77,8 @@ class Gaussian(Mechanism):
         """Publish one window."""
         sigma = self._sigma(window, state)
         draw = noise.discrete_gaussian if self.family == "discrete_gaussian" else noise.gaussian
-        release = Release(
-            window=window.index,
-            values=only_active(window, counts + draw(sigma, counts.shape)),
-            noise=self.family,
-            scale=sigma,
-            charge=self.worst_charge(window, state),
-            landmark=window.landmark,
-            active=window.active,
-        )
-        return [release], state
+        values, charge = counts + draw(sigma, counts.shape), self.worst_charge(window, state)
+        return [Release.of(window, values, charge, noise=self.family, scale=sigma)], state
 
     def worst_charge(self, window: Window, state: State) -> tuple[events.Event, ...]:
         """The same in every window."""

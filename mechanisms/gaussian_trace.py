@@ -93,15 +93,8 @@ class GaussianTrace(PointMechanism):
         self, time: Timestamp, points: Points, present: Mask, state: State, noise: Noise
     ) -> tuple[PointRelease, State]:
         """Move every point."""
-        n_users = len(points)
-        release = PointRelease(
-            values=on_the_map(moved(points, noise.gaussian(self.deviation, points.shape))),
-            action=np.full(n_users, "published"),
-            noise="gaussian",
-            scale=np.full(n_users, self.deviation),
-            epsilon=np.full(n_users, np.inf),
-            repeats=np.full(n_users, -1),
-        )
+        values = on_the_map(moved(points, noise.gaussian(self.deviation, points.shape)))
+        release = PointRelease.same_for_all(values, "gaussian", self.deviation, np.inf)
         return only_present(release, present, state, state)
 
     def worst_points(self, time: Timestamp, state: State) -> Budgets:

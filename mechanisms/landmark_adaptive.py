@@ -38,10 +38,8 @@ class LandmarkAdaptive(LandmarkSchedule):
     ----------
     epsilon
         Budget of one period, in nats.
-    noise
-        ``discrete_laplace`` (integers, the default) or ``laplace`` on counts; ``planar_laplace`` on traces.
-    radius
-        On traces: distance in metres at which ε holds.
+    noise, radius
+        As in `BudgetSchedule`.
     decrease, increase
         How far the sampling rate moves towards 0 or 1 after a publication, in [0, 1].
     sampler

@@ -28,10 +28,8 @@ class LandmarkSkip(LandmarkSchedule):
     ----------
     epsilon
         Budget of one period, in nats.
-    noise
-        ``discrete_laplace`` (integers, the default) or ``laplace`` on counts; ``planar_laplace`` on traces.
-    radius
-        On traces: distance in metres at which ε holds.
+    noise, radius
+        As in `BudgetSchedule`.
 
     **Privacy.** Landmarks cost nothing, so the sum of ε over the landmarks and any other window is ε. Unit: one user's
     bounded contributions in all landmark windows and any one other window of a budget period; neighbours add or

@@ -27,10 +27,8 @@ class LandmarkUniform(LandmarkSchedule):
     ----------
     epsilon
         Budget of one period, in nats.
-    noise
-        ``discrete_laplace`` (integers, the default) or ``laplace`` on counts; ``planar_laplace`` on traces.
-    radius
-        On traces: distance in metres at which ε holds.
+    noise, radius
+        As in `BudgetSchedule`.
 
     **Privacy.** For landmarks L, the sum of ε over L and any other window is ε: n = abs(L) + 1, or abs(L) where every
     window of the period is a landmark. Unit: one user's bounded contributions in all landmark windows and any one

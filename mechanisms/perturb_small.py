@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from mechanisms.core.event import Event, Exact
 from mechanisms.core.mechanism import Guarantee, Mechanism
 from mechanisms.core.parameters import parameter
-from mechanisms.core.perturb import PURE_FAMILIES, add_noise, only_active
+from mechanisms.core.perturb import PURE_FAMILIES, add_noise
 from mechanisms.core.release import Release
 from mechanisms.core.state import State
 from mechanisms.core.window import Window
@@ -66,17 +66,8 @@ class PerturbSmall(Mechanism):
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
         """Publish one window."""
         scale = 1 / self.epsilon
-        noisy = add_noise(noise, self.noise, counts, scale)
-        release = Release(
-            window=window.index,
-            values=only_active(window, np.where(counts < self.threshold, noisy, counts)),
-            noise=self.noise,
-            scale=scale,
-            charge=(Exact(),),
-            landmark=window.landmark,
-            active=window.active,
-        )
-        return [release], state
+        values = np.where(counts < self.threshold, add_noise(noise, self.noise, counts, scale), counts)
+        return [Release.of(window, values, (Exact(),), noise=self.noise, scale=scale)], state
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
         """Large counts are exact."""

@@ -69,15 +69,8 @@ class PlanarLaplace(PointMechanism):
         self, time: Timestamp, points: Points, present: Mask, state: State, noise: Noise
     ) -> tuple[PointRelease, State]:
         """Move every point."""
-        n_users = len(points)
-        release = PointRelease(
-            values=with_planar_laplace(noise, points, np.full(n_users, self.epsilon / self.metres)),
-            action=np.full(n_users, "published"),
-            noise=PLANAR,
-            scale=np.full(n_users, self.metres / self.epsilon),
-            epsilon=np.full(n_users, self.epsilon),
-            repeats=np.full(n_users, -1),
-        )
+        values = with_planar_laplace(noise, points, np.full(len(points), self.epsilon / self.metres))
+        release = PointRelease.same_for_all(values, PLANAR, self.metres / self.epsilon, self.epsilon)
         return only_present(release, present, state, state)
 
     def worst_points(self, time: Timestamp, state: State) -> Budgets:

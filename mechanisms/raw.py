@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from mechanisms.core.event import Event, Exact
 from mechanisms.core.mechanism import Mechanism
-from mechanisms.core.perturb import only_active
 from mechanisms.core.release import Release
 from mechanisms.core.state import State
 from mechanisms.core.window import Window
@@ -38,14 +37,7 @@ class Raw(Mechanism):
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
         """Release one window as it is."""
-        release = Release(
-            window=window.index,
-            values=only_active(window, counts.copy()),
-            charge=(Exact(),),
-            landmark=window.landmark,
-            active=window.active,
-        )
-        return [release], {}
+        return [Release.of(window, counts.copy(), (Exact(),))], {}
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
         """Always an exact release."""

@@ -20,15 +20,8 @@ class WEventBa(DissimilaritySchedule):
 
     Parameters
     ----------
-    epsilon
-        Budget of any w successive windows, in nats: half for asking whether to publish, half for publishing.
-    w
-        Length of the protected stretch, in windows.
-    noise
-        ``discrete_laplace`` (integers, the default) or ``laplace`` on counts, for questions and publications;
-        ``planar_laplace`` on traces, where w counts a user's points.
-    radius
-        On traces: distance in metres at which ε holds.
+    epsilon, w, noise, radius
+        As in `DissimilaritySchedule`.
 
     **Privacy.** w-event ε-differential privacy: any w successive questions cost ε/2; a publication that used k shares
     of ε/(2w) is followed by k − 1 windows without one, so that any w successive publications spend at most ε/2.

@@ -20,15 +20,8 @@ class WEventBd(DissimilaritySchedule):
 
     Parameters
     ----------
-    epsilon
-        Budget of any w successive windows, in nats: half for asking whether to publish, half for publishing.
-    w
-        Length of the protected stretch, in windows.
-    noise
-        ``discrete_laplace`` (integers, the default) or ``laplace`` on counts, for questions and publications;
-        ``planar_laplace`` on traces, where w counts a user's points.
-    radius
-        On traces: distance in metres at which ε holds.
+    epsilon, w, noise, radius
+        As in `DissimilaritySchedule`.
 
     **Privacy.** w-event ε-differential privacy: any w successive questions cost ε/2, any w successive publications at
     most ε/2. Deciding whether to publish reads the data and is paid for. Unit: all of one user's bounded contributions

@@ -26,14 +26,8 @@ class WEventUniform(WEventSchedule):
 
     Parameters
     ----------
-    epsilon
-        Budget of any w successive windows, in nats.
-    w
-        Length of the protected stretch, in windows.
-    noise
-        ``discrete_laplace`` (integers, the default) or ``laplace`` on counts; ``planar_laplace`` on traces.
-    radius
-        On traces: distance in metres at which ε holds.
+    epsilon, w, noise, radius
+        As in `WEventSchedule`.
 
     **Privacy.** w-event ε-differential privacy: any w successive releases spend ε. Unit: all of one user's bounded
     contributions within any w successive windows; neighbours add or remove it. Kellaris et al. 2014, theorem 3.

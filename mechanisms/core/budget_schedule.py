@@ -14,7 +14,7 @@ from mechanisms.core.examples import examples_of
 from mechanisms.core.facts import Facts
 from mechanisms.core.mechanism import Guarantee, Mechanism
 from mechanisms.core.parameters import parameter
-from mechanisms.core.perturb import PURE_FAMILIES, active_l1, add_noise, only_active, pure_event, pure_scale
+from mechanisms.core.perturb import PURE_FAMILIES, active_l1, add_noise, pure_event, pure_scale
 from mechanisms.core.point_mechanism import PLANAR
 from mechanisms.core.release import Release
 from mechanisms.core.state import State
@@ -34,7 +34,17 @@ LANDMARK_GUARANTEE = Guarantee(
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetSchedule(TraceSchedule):
-    """Base of mechanisms that decide *when to spend how much* and leave the noise to a pure family."""
+    """Base of mechanisms that decide *when to spend how much* and leave the noise to a pure family.
+
+    Parameters
+    ----------
+    epsilon
+        Budget that the schedule divides, in nats.
+    noise
+        ``discrete_laplace`` (integers, the default) or ``laplace`` on counts; ``planar_laplace`` on traces.
+    radius
+        On traces: distance in metres at which ε holds.
+    """
 
     epsilon: float = parameter(doc="budget that the schedule divides", above=0, unit="nats")
     noise: str = parameter(
@@ -77,14 +87,12 @@ class BudgetSchedule(TraceSchedule):
         """Publish the window with ``epsilon`` and remember what was published."""
         scale = pure_scale(epsilon, active_l1(window, state["max_cells"]))
         values = add_noise(noise, self.noise, counts, scale if np.ndim(scale) else float(scale))
-        release = Release(
-            window=window.index,
-            values=only_active(window, values),
+        release = Release.of(
+            window,
+            values,
+            self.charge_of(window, state, epsilon),
             noise=self.noise,
             scale=scale[..., None] if np.ndim(scale) else float(scale),
-            charge=self.charge_of(window, state, epsilon),
-            landmark=window.landmark,
-            active=window.active,
         )
         last = values if window.active is None else np.where(window.active, values, state["last"])
         remembered = {
@@ -142,12 +150,6 @@ class BudgetSchedule(TraceSchedule):
     def repeat(self, window: Window, state: State) -> Release:
         """Show the last published vector again; costs nothing."""
         last = state["last_window"]
-        return Release(
-            window=window.index,
-            values=only_active(window, state["last"].copy()),
-            action="repeated",
-            charge=(Repeated(int(last.max())),),
-            landmark=window.landmark,
-            repeats=last.astype(np.int64) if last.ndim else int(last),
-            active=window.active,
-        )
+        repeats = last.astype(np.int64) if last.ndim else int(last)
+        charge = (Repeated(int(last.max())),)
+        return Release.of(window, state["last"].copy(), charge, action="repeated", repeats=repeats)

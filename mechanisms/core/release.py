@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.core.event import Event, Repeated
+from mechanisms.core.perturb import only_active
+from mechanisms.core.window import Window
 
 ACTIONS = ("published", "repeated", "suppressed", "refused")
 
@@ -52,6 +54,24 @@ class Release:
     repeats: int | NDArray[np.int64] | None = None
     available_at: int | None = None
     active: NDArray[np.bool_] | None = None
+
+    @classmethod
+    def of(cls, window: Window, values: NDArray[Any], charge: tuple[Event, ...], **further: Any) -> Release:
+        """What is released of one window.
+
+        Parameters
+        ----------
+        window
+            Says which it is, whether it is a landmark, and which sensors are active.
+        values
+            Shape (..., n_cells), of all cells: only those of active sensors are kept.
+        charge, further
+            As the fields of a release.
+        """
+        public = only_active(window, values)
+        return cls(
+            window=window.index, values=public, charge=charge, landmark=window.landmark, active=window.active, **further
+        )
 
     def replica(self, number: int) -> Release:
         """One replica's release, as a run without the others would have made it."""

@@ -76,3 +76,16 @@ class PointRelease:
     scale: NDArray[np.float64]
     epsilon: NDArray[np.float64]
     repeats: Integers
+
+    @classmethod
+    def same_for_all(cls, values: NDArray[np.float64], noise: str, scale: float, epsilon: float) -> PointRelease:
+        """Every user's point published, with the same noise at the same cost."""
+        n_users = len(values)
+        return cls(
+            values=values,
+            action=np.full(n_users, "published"),
+            noise=noise,
+            scale=np.full(n_users, scale),
+            epsilon=np.full(n_users, epsilon),
+            repeats=np.full(n_users, -1),
+        )

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from mechanisms.core.event import Event, Exact
 from mechanisms.core.mechanism import Mechanism
-from mechanisms.core.perturb import only_active
 from mechanisms.core.release import Release
 from mechanisms.core.state import State
 from mechanisms.core.window import Window
@@ -44,14 +43,7 @@ class Transformation(Mechanism):
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
         """Transform the true counts of one window."""
         values, state = self.transform(np.asarray(counts, np.float64), state)
-        release = Release(
-            window=window.index,
-            values=only_active(window, values),
-            charge=(Exact(),),
-            landmark=window.landmark,
-            active=window.active,
-        )
-        return [release], state
+        return [Release.of(window, values, (Exact(),))], state
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
         """A function of true counts without noise: an exact release."""

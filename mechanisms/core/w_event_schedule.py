@@ -29,7 +29,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class WEventSchedule(BudgetSchedule):
-    """Base of w-event mechanisms."""
+    """Base of w-event mechanisms.
+
+    Parameters
+    ----------
+    epsilon
+        Budget of any w successive windows, in nats.
+    w
+        Length of the protected stretch, in windows; on traces, in points of a user.
+    noise, radius
+        As in `BudgetSchedule`.
+    """
 
     point_guarantee: ClassVar[Guarantee] = W_EVENT_TRACES
     w: int = parameter(doc="length of the protected stretch", at_least=1, unit="windows")
@@ -43,7 +53,17 @@ class WEventSchedule(BudgetSchedule):
 
 @dataclass(frozen=True, kw_only=True)
 class DissimilaritySchedule(WEventSchedule):
-    """Base of the two schedules that spend half their budget on asking whether a publication is worth it."""
+    """Base of the two schedules that spend half their budget on asking whether a publication is worth it.
+
+    Parameters
+    ----------
+    epsilon
+        Budget of any w successive windows, in nats: half for asking whether to publish, half for publishing.
+    noise
+        The same for questions and publications, of those that `BudgetSchedule` names.
+    w, radius
+        As in `WEventSchedule`.
+    """
 
     adaptive: ClassVar[bool] = True
     ideal: ClassVar[str] = "exact where it publishes; the last publication where it repeats"
