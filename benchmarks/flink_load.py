@@ -36,7 +36,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "integ
 from flink_cluster import ROOT, FlinkCluster, children, end
 from kafka_broker import Broker
 
-DISORDER, LATE = 500, 2000
+DISORDER, LATE = 500, 5000
 _SECONDS = 1800.0
 
 

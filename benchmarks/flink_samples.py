@@ -67,9 +67,8 @@ def take(cluster: FlinkCluster, driver: Sequence[int], folder: Path) -> Sample:
 
 def checkpoint(cluster: FlinkCluster) -> tuple[int, int] | None:
     """Bytes and milliseconds of the latest checkpoint of the job that runs."""
-    with contextlib.suppress(OSError, LookupError, StopIteration):
-        job = next(job["id"] for job in cluster.rest("/jobs")["jobs"] if job["status"] == "RUNNING")
-        latest = cluster.rest(f"/jobs/{job}/checkpoints")["latest"]["completed"]
+    with contextlib.suppress(OSError, LookupError):
+        latest = cluster.rest(f"/jobs/{cluster.jobs()[0]}/checkpoints")["latest"]["completed"]
         return latest and (int(latest["state_size"]), int(latest["end_to_end_duration"]))
     return None
 

@@ -13,6 +13,7 @@ from typing import Any
 from mechanisms.core.errors import DataError, PenstockError
 from pipeline import logs
 from pipeline.cluster.jars import FLINK
+from pipeline.cluster.jobs import cancel_jobs
 from pipeline.cluster.plans import checkpoints_folder, latest_checkpoint
 from pipeline.paths import parts_folder
 from pipeline.plan import Plan
@@ -122,10 +123,16 @@ def _submit(plan: Plan, endpoint: str, beam_options: Sequence[str]) -> bool:
     from pipeline.cluster.replay import read
 
     checkpoints_folder(plan).mkdir(parents=True, exist_ok=True)
+    master = _given(beam_options).get("flink_master", DEFAULTS["flink_master"])
+    if plan.resumed:
+        cancel_jobs(plan, master)  # it outlives its driver, and its latest checkpoint is needed
     options = PipelineOptions(options_of(plan, endpoint, beam_options), save_main_session=False)
     pipeline = beam.Pipeline(runner=PortableRunner(), options=options)
     build(pipeline, plan, read)
-    return _watch(plan, pipeline.run())
+    try:
+        return _watch(plan, pipeline.run())
+    finally:
+        cancel_jobs(plan, master)
 
 
 def _watch(plan: Plan, job: Any) -> bool:

@@ -114,10 +114,10 @@ class FlinkCluster:
         with urllib.request.urlopen(f"http://localhost:{self.rest_port}{path}", timeout=10) as answer:
             return json.load(answer)
 
-    def n_checkpoints(self) -> int:
-        """Completed checkpoints of the running jobs."""
-        jobs = [job["id"] for job in self.rest("/jobs")["jobs"] if job["status"] == "RUNNING"]
-        return sum(int(self.rest(f"/jobs/{job}/checkpoints")["counts"]["completed"]) for job in jobs)
+    def jobs(self) -> list[str]:
+        """Jobs that go on."""
+        over = ("CANCELED", "FINISHED", "FAILED")
+        return [job["id"] for job in self.rest("/jobs")["jobs"] if job["status"] not in over]
 
     def _configure(self) -> None:
         settings: dict[str, Any] = {

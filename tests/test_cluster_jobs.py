@@ -1,0 +1,67 @@
+"""Jobs that a run has on a cluster end with it, and no others do."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from types import SimpleNamespace
+
+import pytest
+
+from pipeline.cluster.jobs import cancel_jobs
+from pipeline.cluster.plans import checkpoints_folder
+
+OWN, ENDED, FORGOTTEN, FOREIGN = (letter * 32 for letter in "abcd")
+
+
+@pytest.fixture
+def service() -> Iterator[SimpleNamespace]:
+    """A job manager that needs two looks to cancel a job."""
+    states = {OWN: ["RUNNING", "CANCELLING", "CANCELED"], ENDED: ["FINISHED"], FOREIGN: ["RUNNING"]}
+    cancelled: list[str] = []
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            known = states.get(self.path.removeprefix("/jobs/"))
+            self.send_response(200 if known else 404)
+            self.end_headers()
+            if known:
+                self.wfile.write(json.dumps({"state": known.pop(0) if len(known) > 1 else known[0]}).encode())
+
+        def do_PATCH(self) -> None:
+            cancelled.append(self.path)
+            self.send_response(202)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Answer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield SimpleNamespace(master=f"127.0.0.1:{server.server_port}", states=states, cancelled=cancelled)
+        server.shutdown()
+
+
+def plan_with(tmp_path, *jobs):
+    plan = SimpleNamespace(folder=tmp_path)
+    for job in (*jobs, "job_server"):
+        (checkpoints_folder(plan) / job).mkdir(parents=True)
+    return plan
+
+
+def test_own_jobs_are_cancelled_and_waited_for(service, tmp_path):
+    assert cancel_jobs(plan_with(tmp_path, OWN, ENDED, FORGOTTEN), service.master)
+    assert service.cancelled == [f"/jobs/{OWN}?mode=cancel"]
+    assert service.states[OWN] == ["CANCELED"]
+
+
+def test_a_job_that_does_not_end_is_told_of(service, tmp_path, monkeypatch):
+    monkeypatch.setattr("pipeline.cluster.jobs._PATIENCE", 0.3)
+    service.states[OWN] = ["RUNNING"]
+    assert not cancel_jobs(plan_with(tmp_path, OWN), f"http://{service.master}")
+
+
+def test_a_cluster_out_of_reach_and_an_embedded_one(tmp_path):
+    plan = plan_with(tmp_path, OWN)
+    assert not cancel_jobs(plan, "127.0.0.1:1")
+    assert cancel_jobs(plan, "[local]")
