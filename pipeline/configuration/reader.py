@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from mechanisms.core.errors import ConfigError
 from pipeline.configuration.document import Mapping, Node, Path, Place, Problem, Scalar, Sequence, shown
 
 MAX_CHARACTERS = 1_000_000
@@ -53,6 +54,30 @@ def parse(text: str, name: str) -> tuple[Node | None, list[Problem]]:
     except (yaml.YAMLError, ValueError, OverflowError) as error:  # unprintable characters; escapes beyond Unicode
         return None, [*reader.problems, Problem(Place(name), (), f"not valid YAML: {str(error).splitlines()[0]}")]
     return root, reader.problems
+
+
+def parse_section(text: str, name: str, whose: str) -> tuple[Mapping, list[Problem]]:
+    """Parse a document whose top is a section.
+
+    Parameters
+    ----------
+    text, name
+        As in `parse`.
+    whose
+        What its keys are of, for instance ``a run``.
+
+    Raises
+    ------
+    ConfigError
+        If there is no section to look into.
+    """
+    root, problems = parse(text, name)
+    if isinstance(root, Mapping):
+        return root, problems
+    if not problems:
+        wrong = "is empty" if root is None else f"{shown(root)} is not allowed at the top"
+        problems = [Problem(Place(name), (), f"{wrong}; it must be a section with the keys of {whose}")]
+    raise ConfigError(tuple(map(str, problems)))
 
 
 class _Stop(Exception):

@@ -14,12 +14,12 @@ from mechanisms.core.parameters import Checked, parameter
 from pipeline.configuration import deployment_rules, rules, trace_rules
 from pipeline.configuration.build import FAILED, Builder
 from pipeline.configuration.canonical import digest, resolved
-from pipeline.configuration.document import Mapping, Place, Problem, shown
+from pipeline.configuration.document import Mapping, Problem
 from pipeline.configuration.fields import fields_of
 from pipeline.configuration.overrides import apply_override
 from pipeline.configuration.planned import plan_budgets
 from pipeline.configuration.plugins import UNIONS, add_folder
-from pipeline.configuration.reader import parse
+from pipeline.configuration.reader import parse_section
 from pipeline.configuration.rule import broken_rules
 from pipeline.configuration.sections import Bounding, Output
 from pipeline.landmarks import Landmarks
@@ -126,12 +126,7 @@ def loads(text: str, name: str = "<string>", folder: Path | None = None, overrid
     Traceback (most recent call last):
     mechanisms.core.errors.ConfigError: ...
     """
-    root, problems = parse(text, name)
-    if not isinstance(root, Mapping):
-        if not problems:
-            wrong = "is empty" if root is None else f"{shown(root)} is not allowed at the top"
-            problems = [Problem(Place(name), (), f"{wrong}; it must be a section with the keys of a run")]
-        raise ConfigError(tuple(map(str, problems)))
+    root, problems = parse_section(text, name, "a run")
     for override in overrides:
         problems += apply_override(root, override)
     return from_document(root, folder, problems)

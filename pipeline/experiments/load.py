@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.configuration.build import FAILED, Builder
-from pipeline.configuration.document import Mapping, Place, Problem, Scalar, plain, shown
+from pipeline.configuration.document import Mapping, Problem, Scalar, plain, shown
 from pipeline.configuration.files import find
 from pipeline.configuration.overrides import apply_override
-from pipeline.configuration.reader import parse
+from pipeline.configuration.reader import parse, parse_section
 from pipeline.configuration.run import read_text
 from pipeline.experiments.cells import BASE, Cell, raise_all, spell_out
 from pipeline.experiments.config import ExperimentConfig
@@ -106,13 +106,7 @@ def loads_experiment(
     Traceback (most recent call last):
     mechanisms.core.errors.ConfigError: ...
     """
-    root, problems = parse(text, name)
-    if not isinstance(root, Mapping):
-        if not problems:
-            wrong = "is empty" if root is None else f"{shown(root)} is not allowed at the top"
-            problems = [Problem(Place(name), (), f"{wrong}; it must be a section with the keys of an experiment")]
-        raise_all(problems)
-        raise AssertionError  # _raise never returns with a problem
+    root, problems = parse_section(text, name, "an experiment")
     base_folder = _include_base(root, folder, problems)
     if reduced:
         _reduce(root, problems)
