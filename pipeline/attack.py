@@ -13,68 +13,24 @@ import numpy as np
 import polars as pl
 
 from evaluation.attacks.challenge import AttackResult
-from evaluation.attacks.game import ATTACKS, MembershipGame
-from evaluation.attacks.priors import CHALLENGES, PRIORS
+from evaluation.attacks.game import MembershipGame
 from evaluation.attacks.released import Defense
 from evaluation.attacks.targets import MOBILITY_GROUPS, draw_targets, mobility_groups
 from evaluation.defenses import mechanism_defense
 from mechanisms.core.errors import DataError, ParameterError
-from mechanisms.core.parameters import Checked, parameter
 from pipeline import parts
+from pipeline.attack_game import Game
 from pipeline.attack_summary import SCHEMA, summarize
 from pipeline.configuration.run import RunConfig, digest, resolved
 from pipeline.manifest import versions
 from pipeline.plan import Plan, make_plan
 from pipeline.presence import Presence, read_presence
 
+__all__ = ["Game", "Listener", "Outcome", "attack", "counts_plan"]
+
 Listener = Callable[[int, int], None]
 
 TABLE, SUMMARY = "attack.parquet", "attack.json"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Game(Checked):
-    """How the game is played; what is not given fits the paper where the run is large enough.
-
-    Pyrgelis, Troncoso, De Cristofaro, POMACS 2020, section 3.1: 150 targets, groups of 100 or more, one-week windows.
-    """
-
-    targets: int = parameter(30, doc="people attacked, a third of each mobility group", at_least=3)
-    samples: int = parameter(1000, doc="labelled aggregates of each target", at_least=8)
-    prior: str = parameter("subset", doc="what the adversary knows", choices=PRIORS)
-    attack: str = parameter("pca", doc="how she decides", choices=ATTACKS)
-    known: float = parameter(0.2, doc="prior subset: share of the people whom she knows", above=0, at_most=1)
-    challenges: str = parameter(
-        "known",
-        doc="prior subset: whom challenges count beside the target, those she knows or others",
-        choices=CHALLENGES,
-    )
-    group_size: int | None = parameter(
-        None, doc="people in an aggregate; unset: half of those whom she can draw from, at most 100", at_least=1
-    )
-    inference: int | None = parameter(
-        None, doc="windows of a challenge; unset: 168, or what the run has room for", at_least=1
-    )
-    observation: int | None = parameter(
-        None, doc="windows to train on; unset: those of the challenge, or twice as many before it", at_least=1
-    )
-    components: int = parameter(600, doc="principal components at most", at_least=1)
-
-    def periods(self, n_windows: int) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Observation and inference as (start, stop), for a run of that many windows."""
-        if self.prior == "subset":
-            inference = self.inference or self.observation or min(168, n_windows)
-            observation = self.observation or inference
-            periods = (0, observation), (max(observation - inference, 0), observation)
-        else:
-            inference = self.inference or min(168, max(n_windows // 3, 1))
-            observation = self.observation or 2 * inference
-            periods = (0, observation), (observation, observation + inference)
-        if observation < inference:
-            raise ParameterError("observation", observation, f"at least the {inference} windows of a challenge")
-        if periods[1][1] > n_windows:
-            raise ParameterError("observation", self.observation, f"with the challenge within {n_windows} windows")
-        return periods
 
 
 @dataclass(frozen=True)
@@ -138,7 +94,10 @@ def attack(
     """
     game = game or Game()
     plan = counts_plan(config)
-    observation, inference = game.periods(plan.calendar.n_windows or 0)
+    n_windows = plan.calendar.n_windows or 0
+    observation, inference = game.periods(n_windows)
+    if mechanism_defense(plan.mechanism) is not None:  # before anything is read
+        game.check_room(n_windows, plan.n_cells)
     presence = read_presence(plan, max(observation[1], inference[1]))
     folder = Path(folder or config.output.path)
     name = _name(config, game, presence)
@@ -161,7 +120,7 @@ def attack(
     table = _write(folder, rows)
     played = {**asdict(game), "observation": observation, "inference": inference, "n_people": len(presence.users)}
     summary = {
-        "game": played | {"group_size": _group_size(game, presence), "n_attacked": len(targets)},
+        "game": played | {"group_size": game.people_in_a_group(len(presence.users)), "n_attacked": len(targets)},
         "mechanism": resolved(config)["mechanism"],
         "versions": versions(),
         **summarize(table),
@@ -178,16 +137,6 @@ def counts_plan(config: RunConfig) -> Plan:
     return make_plan(replace(config, accountants=()))
 
 
-def _group_size(game: Game, presence: Presence) -> int:
-    if game.group_size is not None:
-        return game.group_size
-    n_users = n_pool = len(presence.users)
-    if game.prior == "subset":
-        n_known = round(game.known * n_users)
-        n_pool = min(n_known, n_users - n_known) if game.challenges == "others" else n_known
-    return max(1, min(100, n_pool // 2))
-
-
 def _targets(presence: Presence, game: Game, seed: int) -> list[int]:
     n_people = len(presence.users)
     if n_people < len(MOBILITY_GROUPS):
@@ -202,7 +151,7 @@ def _attacks(
     own = MembershipGame(
         presence.released if released else presence.raw,
         prior=game.prior,
-        group_size=_group_size(game, presence),
+        group_size=game.people_in_a_group(len(presence.users)),
         known=game.known,
         challenges=game.challenges,
         observation=observation,

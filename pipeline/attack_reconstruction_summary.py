@@ -12,7 +12,7 @@ from scipy.stats import beta
 from accountants.inference.estimators import ESTIMATORS, Estimator
 from evaluation.attacks.targets import MOBILITY_GROUPS
 from pipeline.attack_reconstruction_game import Settings
-from pipeline.attack_summary import CONFIDENCE, EVERYBODY, mean_with_interval, shown
+from pipeline.attack_summary import CONFIDENCE, EVERYBODY, fewer_targets, mean_with_interval, shown
 from pipeline.plan import STREAM
 
 if TYPE_CHECKING:
@@ -177,4 +177,4 @@ def reconstruction_text(summary: Mapping[str, Any]) -> str:
         cells = [shown(found["success"][kind]) if kind in found["success"] else "" for kind in KINDS]
         row = "  ".join(f"{cell:<20}" for cell in cells)
         lines.append(f"{name:<10} {found['n_targets']:>7}  {row}  {found['bound']:.3f}")
-    return "\n".join(lines)
+    return "\n".join([*lines, *fewer_targets(game)])

@@ -96,7 +96,13 @@ def as_text(summary: Mapping[str, Any]) -> str:
     for name, found in summary["groups"].items():
         cells = [shown(found[figure]) for figure in ("raw", "released", "privacy_gain")]
         lines.append(f"{name:<10} {found['n_targets']:>7}  {cells[0]:<21}  {cells[1]:<21}  {cells[2]}")
-    return "\n".join(lines)
+    return "\n".join([*lines, *fewer_targets(game)])
+
+
+def fewer_targets(game: Mapping[str, Any]) -> list[str]:
+    """A line that says that fewer people were attacked than were asked for, where that is so."""
+    asked, attacked = game["targets"], game["n_attacked"]
+    return [f"{attacked} people are all that there are: fewer targets than the {asked} asked for"] * (attacked < asked)
 
 
 def shown(figure: Mapping[str, float | None]) -> str:

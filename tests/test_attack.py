@@ -161,6 +161,8 @@ def test_longer_windows_are_not_cut(tmp_path):
         ({"attack": "guess"}, "pca"),
         ({"known": 0.0}, "known"),
         ({"samples": 1}, "samples"),
+        ({"known": 1.0, "challenges": "others"}, "nobody left whom she does not know"),
+        ({"prior": "same_groups", "challenges": "others"}, "challenges: 'others' .* same_groups"),
     ],
 )
 def test_games_are_checked(game, message):
@@ -172,6 +174,28 @@ def test_games_are_checked(game, message):
 def test_periods_are_checked(periods, tmp_path):
     with pytest.raises(ParameterError, match="observation"):
         attack(configuration(), Game(**periods), folder=tmp_path)
+
+
+def test_released_aggregates_must_fit_before_anything_is_read(tmp_path, noisy, monkeypatch):
+    monkeypatch.setattr("pipeline.attack.read_presence", lambda *a: pytest.fail("the source was read"))
+    game = Game(targets=3, samples=3_000_000)  # of 24 windows and 9 cells
+    with pytest.raises(ParameterError, match=r"samples: 3000000 .* at most 2314814 .* 24 windows of 9 cells"):
+        attack(noisy, game, folder=tmp_path)
+
+
+@pytest.mark.parametrize("n_targets", [4, 5])
+def test_as_many_are_attacked_as_asked_for(n_targets, noisy, tmp_path):
+    game = Game(targets=n_targets, samples=20, known=0.5, group_size=5)
+    outcome = attack(noisy, game, folder=tmp_path)
+    assert outcome.results["target"].n_unique() == n_targets == outcome.summary["game"]["n_attacked"]
+
+
+def test_everybody_is_attacked_where_there_are_no_more(tmp_path):
+    config = configuration("mechanism: {type: raw}", "source.n_users=7")
+    outcome = attack(config, Game(targets=50, samples=20, known=1.0, group_size=3), folder=tmp_path)
+    n_people = outcome.summary["game"]["n_people"]
+    assert outcome.summary["groups"]["everybody"]["n_targets"] == n_people <= 7
+    assert f"{n_people} people are all that there are: fewer targets than the 50 asked for" in as_text(outcome.summary)
 
 
 def test_too_few_people_are_refused(tmp_path):
