@@ -26,6 +26,7 @@ from evaluation.membership_defenses import WEEK, paper_defenses
 from evaluation.membership_gain import SCHEMA, gain_table, measure_gains, trade_off_table
 from evaluation.membership_victims import (
     PAST,
+    PAST_PRIORS,
     SUBSET,
     activity_table,
     attack_areas,
@@ -55,11 +56,21 @@ def gain(binary: Binary, given: argparse.Namespace) -> Tables:
 
 
 def comparison(binary: Binary, given: argparse.Namespace) -> Tables:
-    """Figure 1(b): principal components against statistics of cells."""
+    """Figure 1(b): principal components against statistics of cells, and the same for past participation."""
     week = binary[:, :, :WEEK]
     targets = sample_targets(week, (given.targets or 30) // 3, given.seed)
-    game = MembershipGame(week, **SUBSET, seed=given.seed)
-    return {"comparison": comparison_table({name: attack_areas(game, targets, name) for name in ("pca", "statistics")})}
+    games = {"": MembershipGame(week, **SUBSET, seed=given.seed)} | {
+        f"{prior}: ": MembershipGame(binary, prior=prior, **PAST, seed=given.seed) for prior in PAST_PRIORS
+    }
+    return {
+        "comparison": comparison_table(
+            {
+                f"{prior}{attack}": attack_areas(game, targets, attack)
+                for prior, game in games.items()
+                for attack in ("pca", "statistics")
+            }
+        )
+    }
 
 
 def victims(binary: Binary, given: argparse.Namespace) -> Tables:
@@ -80,8 +91,7 @@ def victims(binary: Binary, given: argparse.Namespace) -> Tables:
 def past(binary: Binary, given: argparse.Namespace) -> Tables:
     """Figure 5(b) and table 3: the adversary knows past participation."""
     targets = sample_targets(binary, (given.targets or 150) // 3, given.seed)
-    priors = ("same_groups", "different_groups")
-    games = {prior: MembershipGame(binary, prior=prior, **PAST, seed=given.seed) for prior in priors}
+    games = {prior: MembershipGame(binary, prior=prior, **PAST, seed=given.seed) for prior in PAST_PRIORS}
     areas, loadings = study(games, targets, given.out / "past_targets")
     last = binary[:, :, -WEEK:]
     return {

@@ -97,15 +97,16 @@ def gain_table(attacks: pl.DataFrame) -> pl.DataFrame:
     Returns
     -------
     One row for each defense: ``n_targets``, mean of the ``auc``, and of the gain the ``mean``, its ``low`` and ``high``
-    (95 %, over targets) and the quartiles ``q25``, ``median`` and ``q75``.
+    (95 %, over targets) and the quartiles ``q25``, ``median`` and ``q75``; ``mirrored`` is the mean where an area below
+    ½ counts like the one above ½ that an adversary reaches by turning her answers round.
 
     Examples
     --------
     >>> keys = {"target": [1, 2, 1, 2], "mobility": ["highly"] * 4}
-    >>> areas = {"auc": [1.0, 1.0, 0.75, 0.5], "low": [0.5] * 4, "high": [1.0] * 4}
+    >>> areas = {"auc": [1.0, 1.0, 0.75, 0.4], "low": [0.5] * 4, "high": [1.0] * 4}
     >>> found = gain_table(pl.DataFrame({"defense": ["raw", "raw", "noise", "noise"], **keys, **areas}))
-    >>> found.select("defense", "n_targets", "auc", "mean").row(0)
-    ('noise', 2, 0.625, 0.75)
+    >>> found.select("defense", "n_targets", "mean", "mirrored").row(0)
+    ('noise', 2, 0.25, 0.65)
     """
     raw = attacks.filter(pl.col("defense") == RAW).select("target", raw="auc")
     rows = []
@@ -116,11 +117,11 @@ def gain_table(attacks: pl.DataFrame) -> pl.DataFrame:
         reach = 1.96 * gain.std(ddof=1) / np.sqrt(gain.size) if gain.size > 1 else np.nan
         q25, median, q75 = np.quantile(gain, (0.25, 0.5, 0.75)).tolist()
         mean = float(gain.mean())
+        areas = part["auc"].to_numpy()
+        turned = np.asarray(privacy_gain(part["raw"].to_numpy(), np.maximum(areas, 1 - areas)))
         own = {"mean": mean, "low": max(mean - reach, 0.0), "high": min(mean + reach, 1.0)}
-        auc = float(part["auc"].to_numpy().mean())
-        rows.append(
-            {"defense": name, "n_targets": gain.size, "auc": auc} | own | {"q25": q25, "median": median, "q75": q75}
-        )
+        own |= {"q25": q25, "median": median, "q75": q75, "mirrored": float(turned.mean())}
+        rows.append({"defense": name, "n_targets": gain.size, "auc": float(areas.mean())} | own)
     return pl.DataFrame(rows)
 
 

@@ -45,6 +45,7 @@ SUBSET: Mapping[str, Any] = {
     "n_samples": 2000,
     "n_components": 600,
 }
+PAST_PRIORS = ("same_groups", "different_groups")
 #: The games of section 3.3; the prior is added.
 PAST: Mapping[str, Any] = {
     "group_size": 500,
