@@ -11,6 +11,7 @@ from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateS
 
 from pipeline import parts
 from pipeline.account_loop import AccountLoop
+from pipeline.batch_format import BatchCoder
 from pipeline.kafka.write import publish_accounts
 from pipeline.paths import parts_folder
 from pipeline.plan import STREAM, Plan
@@ -21,8 +22,9 @@ from pipeline.tables import accounts_table
 class AccountInOrder(beam.DoFn):
     """Step one parallel part of one accountant through all releases in order."""
 
-    WAITING = BagStateSpec("waiting", beam.coders.PickleCoder())
+    WAITING = BagStateSpec("waiting", BatchCoder())
     LOOP = ReadModifyWriteStateSpec("loop", BytesCoder())
+    write = staticmethod(parts.write_part)
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -59,7 +61,7 @@ class AccountInOrder(beam.DoFn):
             if rows:
                 kind = "accounts_public" if account.accountant.public else "accounts"
                 table = accounts_table(rows, account.name, STREAM)
-                parts.write_part(parts_folder(self.plan, kind), f"{number:03d}-{first:012d}-{shard:06d}", table)
+                table = self.write(parts_folder(self.plan, kind), f"{number:03d}-{first:012d}-{shard:06d}", table)
                 if account.accountant.public:
                     publish_accounts(self.plan, table)
         loop.write(state)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,7 +29,7 @@ def discreet(deployment: bool) -> Iterator[None]:
     Raises
     ------
     UnforeseenError
-        In place of any error that is not of the project's own family or the operating system's.
+        In place of any error that is not of the project's own family.
 
     Examples
     --------
@@ -39,27 +41,53 @@ def discreet(deployment: bool) -> Iterator[None]:
     if not deployment:
         yield
         return
-    beam = logging.getLogger("apache_beam.runners")
-    level = beam.level
-    beam.setLevel(logging.CRITICAL + 1)  # it logs the words of every error in a step
-    try:
-        yield
-    except Exception as error:
-        if (told := without_words(error)) is error:
-            raise
-        raise told from None
-    finally:
-        beam.setLevel(level)
+    with _silence:
+        try:
+            yield
+        except Exception as error:
+            if (told := without_words(error)) is error:
+                raise
+            raise told from None
+
+
+class _Silence:
+    """No word of Beam's runners, which log those of every error in a step, while any of several runs goes on."""
+
+    def __init__(self) -> None:
+        self._lock, self._n_runs = threading.Lock(), 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._n_runs += 1
+            if self._n_runs == 1:
+                self._level = _beam.level
+                _beam.setLevel(logging.CRITICAL + 1)
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._n_runs -= 1
+            if not self._n_runs:
+                _beam.setLevel(self._level)
+
+
+_beam, _silence = logging.getLogger("apache_beam.runners"), _Silence()
 
 
 def without_words(error: Exception) -> Exception:
     """The error itself where its words are known to quote no row; otherwise one with its kind and place alone.
 
+    Of an error of the operating system it says what is wrong as well, without the file: it may be named after a person.
+
     >>> without_words(KeyError("ann"))
     UnforeseenError('KeyError at an unknown place; a deployment does not repeat its words, ...
+    >>> without_words(PermissionError(13, "Permission denied", "ann.csv"))
+    UnforeseenError('PermissionError at an unknown place: Permission denied; ... does not tell which file, ...
     """
-    if isinstance(error, (PenstockError, OSError)):
+    if isinstance(error, (PenstockError, BrokenPipeError)):
         return error
+    if isinstance(error, OSError) and error.errno:
+        what = f"{place_of(error)}: {os.strerror(error.errno)}"
+        return UnforeseenError(f"{what}; a deployment does not tell which file, since it may be named after a person")
     return UnforeseenError(
         f"{place_of(error)}; a deployment does not repeat its words, which may quote a row; try made-up data"
     )

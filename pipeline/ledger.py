@@ -13,6 +13,9 @@ from mechanisms.core.errors import DataError
 
 #: Charges of this process that are remembered.
 MAX_RECENT = 100_000
+#: Stream, start and end of a window, configuration: what is released once; and with the digest of its input.
+Span = tuple[str, int, int, str]
+Identity = tuple[str, int, int, str, str]
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class Charge:
     data: str
 
     @property
-    def identity(self) -> tuple[str, int, int, str, str]:
+    def identity(self) -> Identity:
         """What makes two charges the same one."""
         return (self.stream, self.window_start, self.window_end, self.configuration, self.data)
 
@@ -58,24 +61,35 @@ class Ledger:
     strict
         Whether a window that was charged before must be charged for the same input again: a run that is continued
         cannot release a window twice.
+    begun
+        Where in the file the run's own charges begin, in bytes: those before are another run's, which may have
+        released the same windows of other input.
     """
 
-    def __init__(self, path: Path, strict: bool = False) -> None:
-        self.path, self.strict = path, strict
-        self._known: set[tuple[str, int, int, str, str]] | None = None
-        self._recent: deque[tuple[str, int, int, str, str]] = deque()
+    def __init__(self, path: Path, strict: bool = False, begun: int = 0) -> None:
+        self.path, self.strict, self.begun = path, strict, begun
+        self._known: set[Identity] | None = None
+        self._charged: set[Span] = set()
+        self._recent: deque[Identity] = deque()
 
     def __iter__(self) -> Iterator[Charge]:
+        for _, charge in self._lines():
+            yield charge
+
+    def _lines(self) -> Iterator[tuple[int, Charge]]:
+        """Where each line begins, and what it says."""
         if not self.path.exists():
             return
-        with self.path.open(encoding="utf-8") as lines:
+        begins = 0
+        with self.path.open("rb") as lines:
             for number, line in enumerate(lines, 1):
-                if not line.endswith("\n"):
+                if not line.endswith(b"\n"):
                     return
                 try:
-                    yield Charge(**json.loads(line))
+                    yield begins, Charge(**json.loads(line))
                 except (ValueError, TypeError) as error:
                     raise DataError(f"{self.path}:{number}: not a ledger line ({error})") from None
+                begins += len(line)
 
     def append(self, charges: Iterable[Charge]) -> list[Charge]:
         """Make charges durable; those already there are retries and are skipped.
@@ -84,10 +98,8 @@ class Ledger:
         -------
         The charges that were new. One write and one sync, whatever their number.
         """
-        if self._known is None:
-            self._repair()
-            self._known = {charge.identity for charge in self}
-        new = [charge for charge in charges if charge.identity not in self._known]
+        known = self._known if self._known is not None else self._read()
+        new = [charge for charge in charges if charge.identity not in known]
         if self.strict:
             self._check(new)
         if new:
@@ -99,20 +111,32 @@ class Ledger:
             self._remember(new)
         return new
 
+    def _read(self) -> set[Identity]:
+        """Know what is in the file."""
+        self._repair()
+        self._known, self._charged = set(), set()
+        for begins, charge in self._lines():
+            self._known.add(charge.identity)
+            if begins >= self.begun:
+                self._charged.add(charge.identity[:4])
+        return self._known
+
     def _remember(self, charges: list[Charge]) -> None:
         """Know the latest charges of this process: a bundle is repeated soon or never, and a stream has no end."""
         if self._known is None:
             return
         for charge in charges:
             self._known.add(charge.identity)
+            self._charged.add(charge.identity[:4])
             self._recent.append(charge.identity)
         while len(self._recent) > MAX_RECENT:
-            self._known.discard(self._recent.popleft())
+            oldest = self._recent.popleft()
+            self._known.discard(oldest)
+            self._charged.discard(oldest[:4])
 
     def _check(self, new: list[Charge]) -> None:
-        charged = {identity[:4] for identity in self._known or ()}
         for charge in new:
-            if charge.identity[:4] in charged:
+            if charge.identity[:4] in self._charged:
                 raise DataError(
                     f"the input of window {charge.window} is not what it was when the window was released; "
                     "a run can only be continued with the input that it began with"

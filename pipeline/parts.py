@@ -66,12 +66,29 @@ def write_first(path: Path, data: bytes) -> None:
         os.close(folder)
 
 
-def write_part(folder: Path, name: str, table: pa.Table) -> None:
-    """Write one part; the first write of a name wins, so that a repeated bundle changes nothing."""
+def write_part(folder: Path, name: str, table: pa.Table) -> pa.Table:
+    """Write one part; the first write of a name wins, so that a repeated bundle changes nothing.
+
+    Returns
+    -------
+    What the part holds: the table, or what somebody has written before.
+    """
+    path = folder / f"{name}.parquet"
+    if path.exists():
+        return pq.read_table(path)
+    with whole(path) as temporary:
+        _write(table, temporary)
+    return table
+
+
+def write_shared_part(folder: Path, name: str, table: pa.Table) -> pa.Table:
+    """The same where several may write at once: of these one wins, and its part is what all are given."""
     path = folder / f"{name}.parquet"
     if not path.exists():
-        with whole(path) as temporary:
-            _write(table, temporary)
+        data = pa.BufferOutputStream()
+        _write(table, data)
+        write_first(path, data.getvalue().to_pybytes())
+    return pq.read_table(path)
 
 
 def stretch(first: int, last: int) -> str:
@@ -83,7 +100,7 @@ def stretch(first: int, last: int) -> str:
     return f"{first:012d}" if first == last else f"{first:012d}~{last:012d}"
 
 
-def _write(table: pa.Table, path: Path) -> None:
+def _write(table: pa.Table, path: Any) -> None:
     """Write a part, which nobody searches."""
     pq.write_table(table, path, compression="zstd", compression_level=1, write_statistics=False)
 

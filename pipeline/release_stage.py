@@ -22,6 +22,7 @@ from pipeline.plan import STREAM, Plan
 from pipeline.release_loop import Batch, ReleaseLoop
 from pipeline.tables import releases_table
 from pipeline.targets import Known, nobody
+from pipeline.waiting import leave
 
 
 class ReleaseInOrder(beam.DoFn):
@@ -72,9 +73,7 @@ class ReleaseInOrder(beam.DoFn):
         if last < first:
             return
         blocks, later = self._due(pending.read(), first, last)
-        pending.clear()
-        for data in later:
-            pending.add(data)
+        leave(pending, later)
         step = max(1, PART_ROWS // self.plan.n_cells)
         for start in range(first, last + 1, step):
             counts = self._window_counts(blocks, start, min(start + step - 1, last))
@@ -116,6 +115,8 @@ class ReleaseInOrder(beam.DoFn):
 class WriteReleases(beam.DoFn):
     """Write batches of releases as parts."""
 
+    write = staticmethod(parts.write_part)
+
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
 
@@ -130,8 +131,8 @@ class WriteReleases(beam.DoFn):
             table = releases_table(
                 batch.releases, windows, plan.space.cells, STREAM, plan.config.windows.allowed_lateness
             )
-            parts.write_part(parts_folder(plan, "releases"), parts.stretch(first, last), table)
-            publish_releases(plan, table)
+            # What a reader of the topic is told is what the file says, whoever wrote it first.
+            publish_releases(plan, self.write(parts_folder(plan, "releases"), parts.stretch(first, last), table))
             metrics.written(self.final_since(last))
         yield batch
 

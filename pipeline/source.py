@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,6 +75,11 @@ class Source(Checked, ABC):
     def read(self, span: Span) -> Iterator[EventBlock]:
         """Read one span as blocks; every input row is in exactly one block, parsed or rejected."""
 
+    def work(self, span: Span) -> Iterator[Callable[[], Iterable[EventBlock]]]:
+        """The blocks of `read` as calls that make them, in order; the calls may run side by side in threads."""
+        for block in self.read(span):
+            yield partial(iter, (block,))
+
     @abstractmethod
     def digests(self) -> dict[str, str]:
         """SHA-256 of every input file by name (or of the generating parameters)."""
@@ -102,6 +108,10 @@ class LiveSource(Source):
     def endless(self) -> bool:
         """Whether there is no end."""
         return self.until is None
+
+    def starts(self, plan: Plan) -> list[State]:
+        """Where the readers begin that share the source on a cluster, the same whenever a run goes on; here one."""
+        return [{}]
 
     @abstractmethod
     def slices(self, plan: Plan, folder: Path, start: State, number: int, latest: int) -> Iterator[Slice | None]:

@@ -23,10 +23,12 @@ from pipeline import outcome, parts
 from pipeline.block import EventBlock, Reject
 from pipeline.cluster.blocks import decode_block, encode_block, end_of_input
 from pipeline.cluster.count_stage import CountBlocks, CountOpen, group_deadline
+from pipeline.cluster.cursor import Cursor, CursorCoder, CursorTracker
 from pipeline.cluster.graph import build, has_ended
 from pipeline.cluster.ledger import SharedLedger
 from pipeline.cluster.plans import as_cluster_plan
-from pipeline.cluster.replay import Cursor, CursorCoder, CursorTracker, Reader, Replay
+from pipeline.cluster.reader import Reader
+from pipeline.cluster.replay import Replay
 from pipeline.configuration.run import loads
 from pipeline.discretion import UnforeseenError
 from pipeline.ledger import Ledger

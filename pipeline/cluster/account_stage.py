@@ -6,9 +6,7 @@ from typing import Any
 
 import apache_beam as beam
 
-from mechanisms.core.state import decode_state
-from pipeline import parts
-from pipeline.account_loop import VERSION
+from pipeline import account_loop, parts
 from pipeline.account_stage import AccountInOrder
 from pipeline.cluster.step import ClusterStep, discreetly
 from pipeline.paths import parts_folder
@@ -21,6 +19,8 @@ class AccountOnCluster(ClusterStep, AccountInOrder):
     Batches are cut alike whenever they are repeated, so a part of the accounts that is there already is the same.
     """
 
+    write = staticmethod(parts.write_shared_part)
+
     @discreetly
     def process(
         self,
@@ -31,5 +31,5 @@ class AccountOnCluster(ClusterStep, AccountInOrder):
         """Account what is next in order; note when nothing more is to come."""
         super().process(element, waiting, loop)
         number, shard = element[0]
-        if decode_state(loop.read(), "account_loop", VERSION)["finished"]:
+        if account_loop.FORMAT.decode(loop.read())["finished"]:
             parts.write_json(parts_folder(self.plan, "ended") / f"account-{number:03d}-{shard:06d}.json", True)

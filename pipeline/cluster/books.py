@@ -7,11 +7,13 @@ from dataclasses import asdict
 from typing import Any
 
 import apache_beam as beam
+import numpy as np
 from apache_beam.coders import BytesCoder
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec, TimerSpec, on_timer
 from apache_beam.utils.timestamp import Timestamp
 
+from mechanisms.core.state import StateFormat
 from pipeline import parts
 from pipeline.cluster.blocks import end_of_input
 from pipeline.cluster.step import ClusterStep, discreetly
@@ -25,6 +27,7 @@ ENTRIES = "entries"
 _BEFORE = 2000
 #: An entry: everything goes to the one book.
 Entry = tuple[int, bytes]
+FORMAT = StateFormat("books")
 
 
 def entry(fate: Fate | None = None, memberships: int = 0) -> Entry:
@@ -35,7 +38,7 @@ def entry(fate: Fate | None = None, memberships: int = 0) -> Entry:
     >>> entry(memberships=3)[0]
     0
     """
-    return 0, json.dumps({"fate": asdict(fate or Fate()), "memberships": memberships}).encode()
+    return 0, _encode(fate or Fate(), memberships)
 
 
 class KeepBooks(ClusterStep):
@@ -56,14 +59,13 @@ class KeepBooks(ClusterStep):
         end: Any = beam.DoFn.TimerParam(END),
     ) -> None:
         """Add an entry; ask to be woken when all input has been read."""
-        own = json.loads(books.read() or entry()[1])
-        new = json.loads(element[1])
-        total = Fate(**own["fate"])
-        total.add(Fate(**new["fate"]))
-        own = {"fate": asdict(total), "memberships": own["memberships"] + new["memberships"]}
-        books.write(json.dumps(own).encode())
-        parts.write_json(parts_folder(self.plan, "fates") / "cluster.json", own["fate"])
-        parts.write_json(parts_folder(self.plan, "memberships") / "cluster.json", own["memberships"])
+        total, memberships = _decode(books.read() or entry()[1])
+        fate, more = _decode(element[1])
+        total.add(fate)
+        memberships += more
+        books.write(_encode(total, memberships))
+        parts.write_json(parts_folder(self.plan, "fates") / "cluster.json", asdict(total))
+        parts.write_json(parts_folder(self.plan, "memberships") / "cluster.json", memberships)
         if (instant := end_of_input(self.plan)) is not None:
             end.set(Timestamp(micros=1000 * (instant - _BEFORE)))
 
@@ -71,8 +73,21 @@ class KeepBooks(ClusterStep):
     @discreetly
     def close(self, books: Any = beam.DoFn.StateParam(BOOKS)) -> None:
         """Note that there is no more input, and how many rows there were."""
-        rows = json.loads(books.read())["fate"]["rows"]
-        parts.write_json(parts_folder(self.plan, "ended") / "input.json", rows)
+        parts.write_json(parts_folder(self.plan, "ended") / "input.json", _decode(books.read())[0].rows)
+
+
+def _encode(fate: Fate, memberships: int) -> bytes:
+    numbers = {name: np.asarray(n) for name, n in asdict(fate).items() if name != "rejected"}
+    reasons = np.asarray(list(fate.rejected), np.str_ if fate.rejected else "U1")
+    rejected = np.asarray(list(fate.rejected.values()), np.int64)
+    return FORMAT.encode(numbers | {"memberships": np.asarray(memberships), "reasons": reasons, "rejected": rejected})
+
+
+def _decode(data: bytes) -> tuple[Fate, int]:
+    state = FORMAT.decode(data)
+    rejected = dict(zip(state.pop("reasons").tolist(), state.pop("rejected").tolist()))
+    memberships = int(state.pop("memberships"))
+    return Fate(rejected=rejected, **{name: int(n) for name, n in state.items()}), memberships
 
 
 def all_read(plan: Plan) -> bool:

@@ -13,7 +13,8 @@ from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
 from apache_beam.utils.timestamp import Timestamp
 
-from mechanisms.core.state import decode_state, encode_state
+from mechanisms.core.errors import StateVersionError
+from mechanisms.core.state import StateFormat
 from pipeline import metrics, parts
 from pipeline.cluster.blocks import decode_block
 from pipeline.cluster.books import ENTRIES, entry
@@ -22,13 +23,17 @@ from pipeline.count_spans import as_kept
 from pipeline.counting import Fate, GroupCounts, count_block, count_group, union
 from pipeline.paths import parts_folder
 from pipeline.plan import STREAM, Plan
+from pipeline.waiting import leave
 
 #: Groups of windows are dealt out to so many keys for each shard of users, so that the number of keys is bounded.
 LANES = 32
 #: Pieces of a lane that may wait before they are merged.
 MAX_PIECES = 64
-#: What a piece of memberships begins with: its group of windows, and how many rows it stands for.
-_HEAD = np.dtype([("group", "<i8"), ("n_rows", "<i8")])
+#: What a piece of memberships begins with: its layout, its group of windows, and how many rows it stands for.
+_HEAD = np.dtype([("layout", "S8"), ("group", "<i8"), ("n_rows", "<i8")])
+_LAYOUT = b"PIECE001"
+#: Counts of a group and shard, and how far a lane has been counted.
+COUNTS, LANE = StateFormat("group_counts"), StateFormat("lane")
 
 
 class CountBlocks(ClusterStep):
@@ -81,7 +86,7 @@ class CountOpen(ClusterStep):
         own["pieces"] += 1
         if own["pieces"] > own["merged"] + MAX_PIECES:
             own["pieces"] = own["merged"] = self._merge(pending)
-        lane.write(json.dumps(own).encode())
+        lane.write(_encoded(own))
         due.set(Timestamp(micros=1000 * group_deadline(self.plan, group)), dynamic_timer_tag=str(group))
 
     @on_timer(DUE)
@@ -97,26 +102,31 @@ class CountOpen(ClusterStep):
         if last <= own["counted"]:
             return
         waiting = _by_group(pending.read())
-        pending.clear()
         for group in sorted(group for group in waiting if group <= last):
             rows, pieces = waiting.pop(group)
             yield STREAM, encode_counts(count_group(group, pieces, self.plan)[0], rows, self.plan)
-        for group, (rows, pieces) in waiting.items():
-            pending.add(pack(group, rows, union(pieces, self.plan, group)))
-        lane.write(json.dumps({"counted": last, "pieces": len(waiting), "merged": len(waiting)}).encode())
+        self._leave(pending, waiting)
+        lane.write(_encoded({"counted": last, "pieces": len(waiting), "merged": len(waiting)}))
 
     def _merge(self, pending: Any) -> int:
         """Leave one piece for every group: a membership that is met again takes no room."""
         waiting = _by_group(pending.read())
-        pending.clear()
-        for group, (rows, pieces) in waiting.items():
-            pending.add(pack(group, rows, union(pieces, self.plan, group)))
+        self._leave(pending, waiting)
         return len(waiting)
+
+    def _leave(self, pending: Any, waiting: dict[int, tuple[int, list[bytes]]]) -> None:
+        leave(pending, [pack(group, n, union(pieces, self.plan, group)) for group, (n, pieces) in waiting.items()])
 
 
 def _lane(lane: Any) -> dict[str, int]:
-    own: dict[str, int] = json.loads(lane.read() or b'{"counted": -1, "pieces": 0, "merged": 0}')
-    return own
+    data = lane.read()
+    if data is None:
+        return {"counted": -1, "pieces": 0, "merged": 0}
+    return {name: int(value) for name, value in LANE.decode(data).items()}
+
+
+def _encoded(own: dict[str, int]) -> bytes:
+    return LANE.encode({name: np.asarray(value) for name, value in own.items()})
 
 
 def _by_group(entries: Iterable[bytes]) -> dict[int, tuple[int, list[bytes]]]:
@@ -137,11 +147,13 @@ def pack(group: int, n_rows: int, piece: bytes) -> bytes:
     >>> unpack(pack(3, 10, b"piece"))
     (3, 10, b'piece')
     """
-    return np.array([(group, n_rows)], _HEAD).tobytes() + piece
+    return np.array([(_LAYOUT, group, n_rows)], _HEAD).tobytes() + piece
 
 
 def unpack(data: bytes) -> tuple[int, int, bytes]:
-    """The inverse of `pack`."""
+    """The inverse of `pack`; raises `StateVersionError` for a piece in another layout."""
+    if not data.startswith(_LAYOUT):
+        raise StateVersionError("a piece of memberships has a layout that this code cannot read")
     head = np.frombuffer(data, _HEAD, 1)[0]
     return int(head["group"]), int(head["n_rows"]), data[_HEAD.itemsize :]
 
@@ -162,12 +174,12 @@ def encode_counts(counts: GroupCounts, n_rows: int, plan: Plan) -> bytes:
         "sightings": counts.sightings,
         "rows": np.asarray(n_rows),
     }
-    return encode_state("counts", 1, state)
+    return COUNTS.encode(state)
 
 
 def decode_counts(data: bytes) -> tuple[GroupCounts, int]:
     """The inverse of `encode_counts`."""
-    state = decode_state(data, "counts", 1)
+    state = COUNTS.decode(data)
     counts = GroupCounts(
         int(state["first"]), state["counts"], state["bounded"], int(state["memberships"]), state["sightings"]
     )

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from mechanisms.core.errors import DataError, PenstockError
+from mechanisms.core.errors import DataError
 from pipeline import logs
+from pipeline.cluster.failure import raise_failure
 from pipeline.cluster.jars import FLINK
 from pipeline.cluster.jobs import cancel_jobs
 from pipeline.cluster.plans import checkpoints_folder, latest_checkpoint
-from pipeline.paths import parts_folder
 from pipeline.plan import Plan
 from pipeline.streaming import stopping
 
@@ -54,7 +53,7 @@ def run_flink(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
 
     Returns
     -------
-    Whether the run came to its end; otherwise it was stopped by SIGINT or SIGTERM.
+    Whether the run came to its end; otherwise it was stopped: by SIGINT or SIGTERM, or in Flink, with a savepoint.
 
     Raises
     ------
@@ -64,13 +63,13 @@ def run_flink(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
     from pipeline.cluster.job_server import job_server
 
     given = _given(beam_options)
-    _quiet_workers()
-    if "job_endpoint" in given:
-        return _submit(plan, given["job_endpoint"], beam_options)
-    folder = checkpoints_folder(plan) / "job_server"
-    master, jar = given.get("flink_master", DEFAULTS["flink_master"]), given.get("flink_job_server_jar")
-    with job_server(master, folder, jar) as endpoint:
-        return _submit(plan, endpoint, beam_options)
+    with _quiet_workers():
+        if "job_endpoint" in given:
+            return _submit(plan, given["job_endpoint"], beam_options)
+        folder = checkpoints_folder(plan) / "job_server"
+        master, jar = given.get("flink_master", DEFAULTS["flink_master"]), given.get("flink_job_server_jar")
+        with job_server(master, folder, jar) as endpoint:
+            return _submit(plan, endpoint, beam_options)
 
 
 def options_of(plan: Plan, endpoint: str, beam_options: Sequence[str]) -> list[str]:
@@ -100,18 +99,25 @@ def _given(beam_options: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _quiet_workers() -> None:
+@contextlib.contextmanager
+def _quiet_workers() -> Iterator[None]:
     """Workers in this process lose their job when it is cancelled; a page of tracebacks about that helps nobody."""
     import grpc
 
-    logging.getLogger("apache_beam.runners.worker").setLevel(logging.CRITICAL)
-    usual = threading.excepthook
+    workers, usual = logging.getLogger("apache_beam.runners.worker"), threading.excepthook
+    level = workers.level
 
     def hook(failure: threading.ExceptHookArgs) -> None:
         if not issubclass(failure.exc_type, grpc.RpcError):
             usual(failure)
 
+    workers.setLevel(logging.CRITICAL)
     threading.excepthook = hook
+    try:
+        yield
+    finally:
+        workers.setLevel(level)
+        threading.excepthook = usual
 
 
 def _submit(plan: Plan, endpoint: str, beam_options: Sequence[str]) -> bool:
@@ -144,12 +150,13 @@ def _watch(plan: Plan, job: Any) -> bool:
     stopped = threading.Event()
     with stopping(stopped.set), _cancelling(job):
         while not stopped.is_set():
+            state = _state(job)
             if has_ended(plan):
                 return True
-            _raise_failure(plan)
-            if PipelineState.is_terminal(_state(job)):
-                if has_ended(plan):
-                    return True
+            raise_failure(plan.folder)
+            if state == PipelineState.DONE:
+                return False  # the job itself waits for ever: whoever stopped it in Flink has its savepoint
+            if PipelineState.is_terminal(state):
                 raise DataError(
                     "Flink has lost the job; its log says why, and --resume goes on from the last checkpoint"
                 )
@@ -162,13 +169,6 @@ def _state(job: Any) -> str:
         return str(job.state)
     except Exception as error:  # whatever the channel raises: the job server is gone
         raise DataError(f"the job server does not answer ({type(error).__name__}); --resume goes on") from None
-
-
-def _raise_failure(plan: Plan) -> None:
-    """Raise what a step could not go on with."""
-    path = parts_folder(plan, "failed") / "failed.json"
-    if path.exists():
-        raise PenstockError(str(json.loads(path.read_text(encoding="utf-8"))))
 
 
 @contextlib.contextmanager

@@ -49,6 +49,7 @@ def build(root: beam.Pipeline, plan: Plan, read: Read) -> None:
         | "CountsAndStart" >> beam.Flatten().with_output_types(tuple[str, bytes])
         | "Release" >> beam.ParDo(ReleaseOnCluster(plan)).with_outputs(ENTRIES, main="batches")
     )
+    released["batches"].element_type = Batch
     _ = (
         released["batches"]
         | "WriteReleases" >> beam.ParDo(WriteOnCluster(plan)).with_output_types(tuple[tuple[int, int], Batch])

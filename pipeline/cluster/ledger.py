@@ -5,7 +5,10 @@ from __future__ import annotations
 import fcntl
 from collections.abc import Iterable
 
+from pipeline import parts
 from pipeline.ledger import Charge, Ledger
+from pipeline.paths import ledger_path, parts_folder
+from pipeline.plan import Plan
 
 
 class SharedLedger(Ledger):
@@ -24,16 +27,32 @@ class SharedLedger(Ledger):
 
     _size = -1
 
+    @classmethod
+    def of(cls, plan: Plan) -> SharedLedger:
+        """The ledger of a run: no window is charged for two inputs, however often the engine or `--resume` goes back.
+
+        What others have charged in it before the run began does not count.
+        """
+        ledger = cls(ledger_path(plan), strict=True)
+        mark = parts_folder(plan, "ledger") / "begun"
+        if not mark.exists():
+            # A run that goes on has charges of its own, wherever they begin.
+            parts.write_first(mark, b"0" if plan.resumed else str(ledger.length).encode())
+        ledger.begun = int(mark.read_bytes())
+        return ledger
+
     def append(self, charges: Iterable[Charge]) -> list[Charge]:
         """Make charges durable, each once whoever wrote it."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.with_name(f".{self.path.name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if self._length() != self._size:
+            if self.length != self._size:
                 self._known = None
             new = super().append(charges)
-            self._size = self._length()
+            self._size = self.length
         return new
 
-    def _length(self) -> int:
+    @property
+    def length(self) -> int:
+        """Bytes of the file."""
         return self.path.stat().st_size if self.path.exists() else 0

@@ -71,7 +71,8 @@ def checkpoints_folder(plan: Plan) -> Path:
 
 
 def latest_checkpoint(plan: Plan) -> Path | None:
-    """The latest whole checkpoint that the engine has left, whichever attempt it is from."""
-    found = checkpoints_folder(plan).glob("*/chk-*/_metadata")
+    """The latest whole checkpoint or savepoint in the folder of the run, whichever attempt it is from."""
+    folder = checkpoints_folder(plan)
+    found = [*folder.glob("*/chk-*/_metadata"), *folder.glob("savepoint-*/_metadata")]
     latest = max(found, key=lambda path: path.stat().st_mtime_ns, default=None)
     return None if latest is None else latest.parent

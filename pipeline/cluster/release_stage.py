@@ -19,12 +19,13 @@ from pipeline.cluster.count_stage import decode_counts, encode_counts, group_dea
 from pipeline.cluster.ledger import SharedLedger
 from pipeline.cluster.step import ClusterStep, discreetly
 from pipeline.counting import GroupCounts, nothing
-from pipeline.paths import PART_ROWS, ledger_path, parts_folder
+from pipeline.paths import PART_ROWS, parts_folder
 from pipeline.plan import STREAM, Plan
 from pipeline.release_loop import Batch, ReleaseLoop
 from pipeline.release_stage import WriteReleases
 from pipeline.tables import truth_table
 from pipeline.targets import Known
+from pipeline.waiting import leave
 
 #: The element that starts the release, whether there are events or not.
 BEGIN = b""
@@ -46,10 +47,11 @@ class ReleaseOnCluster(ClusterStep):
     LOOP = ReadModifyWriteStateSpec("loop", BytesCoder())
     DUE = TimerSpec("due", TimeDomain.WATERMARK)
 
+    @discreetly
     def setup(self) -> None:
         """Make what is not shipped."""
         self.loop = ReleaseLoop(self.plan)
-        self.ledger = SharedLedger(ledger_path(self.plan))
+        self.ledger = SharedLedger.of(self.plan)
 
     @discreetly
     def process(
@@ -109,9 +111,7 @@ class ReleaseOnCluster(ClusterStep):
                 counts = counts + decode_counts(found)[0]
             else:
                 later.append(data)
-        pending.clear()
-        for data in later:
-            pending.add(data)
+        leave(pending, later)
         return self._settled(group, counts), counts.n_memberships
 
     def _settled(self, group: int, counts: GroupCounts) -> GroupCounts:
@@ -153,6 +153,8 @@ class ReleaseOnCluster(ClusterStep):
 
 class WriteOnCluster(ClusterStep, WriteReleases):
     """Write batches of releases and hand them to every part of every accountant."""
+
+    write = staticmethod(parts.write_shared_part)
 
     @discreetly
     def process(self, batch: Batch) -> Iterator[Any]:

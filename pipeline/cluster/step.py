@@ -8,7 +8,9 @@ from functools import wraps
 from typing import Any
 
 import apache_beam as beam
+from apache_beam.internal import pickler
 
+from pipeline.cluster.failure import is_lasting, note_failure
 from pipeline.discretion import without_words
 from pipeline.plan import Plan
 
@@ -25,9 +27,23 @@ class ClusterStep(beam.DoFn):  # type: ignore[misc]
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
 
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"folder": self.plan.folder, "plan": pickler.dumps(self.plan)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        folder = state.pop("folder")
+        try:
+            plan = pickler.loads(state["plan"])
+        except Exception as error:  # a key that is not there, or another; a plug-in that is not installed
+            note_failure(folder, error)
+            raise
+        self.__dict__.update(state | {"plan": plan})
+
 
 def discreetly(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method of a `ClusterStep` whose errors quote no row in a deployment: the engine writes them to its logs.
+    """A method of a `ClusterStep` whose errors end the run where they last, and quote no row in a deployment.
+
+    The engine tries a step that failed again and again, and writes what it said to its logs.
 
     Examples
     --------
@@ -43,7 +59,10 @@ def discreetly(method: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def said(step: Any, error: Exception) -> Exception:
-        return without_words(error) if step.plan.config.mode == "deployment" else error
+        told = without_words(error) if step.plan.config.mode == "deployment" else error
+        if is_lasting(error):
+            note_failure(step.plan.folder, told)
+        return told
 
     @wraps(method)
     def yielding(self: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:

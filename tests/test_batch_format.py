@@ -1,0 +1,78 @@
+"""Batches between workers and in state: every bit comes back, older layouts are migrated, others refused."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from mechanisms.core.errors import StateVersionError
+from mechanisms.core.event import Block, DiscreteLaplace, Event, Gaussian, Nothing, Repeated, Sampled
+from mechanisms.core.release import Release
+from mechanisms.core.state import StateFormat
+from pipeline import batch_format
+from pipeline.account_stage import AccountInOrder
+from pipeline.batch_format import BatchCoder, decode_batch, encode_batch
+from pipeline.ledger import Charge
+from pipeline.release_loop import Batch
+from pipeline.targets import Known
+
+CHARGE = Charge("main", 3, 0, 10, 0.1, 0.005, True, "configuration", "data")
+EVENTS: tuple[Event, ...] = (
+    DiscreteLaplace(np.int64(2), np.float64(1 / 3)),
+    Block(Sampled(Gaussian(1, np.array([0.1, np.inf])), 0.5), 3, 4),
+    Repeated(0),
+    Nothing(),
+)
+RELEASES = (
+    Release(window=3, values=np.array([1.5, np.nan, -0.0]), noise="gaussian", scale=np.float64(0.1), charge=EVENTS),
+    Release(window=4, values=np.array([1, 2, 3]), action="repeated", repeats=3, landmark=True, scale=1),
+    Release(window=5, values=np.array([5e-324, 2.0, 3.0]), active=np.array([True, False, True]), available_at=-5),
+    Release(window=6, values=np.zeros(3), scale=np.array([1.0, 2.0, 3.0]), repeats=0, charge=EVENTS),
+)
+
+
+def same(one: object, other: object) -> bool:
+    """Whether two values are of one type and have the same bits."""
+    if dataclasses.is_dataclass(one):
+        names = [field.name for field in dataclasses.fields(one)]
+        return type(one) is type(other) and all(same(getattr(one, name), getattr(other, name)) for name in names)
+    if isinstance(one, tuple):
+        return isinstance(other, tuple) and len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, (np.ndarray, np.generic)):
+        alike = type(one) is type(other) and one.dtype == other.dtype and one.shape == other.shape
+        return alike and one.tobytes() == other.tobytes()
+    return type(one) is type(other) and repr(one) == repr(other)
+
+
+KNOWN = Known(3, np.arange(12).reshape(4, 3), np.array([[3, 0, 1]]))
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        Batch((), ()),
+        Batch(RELEASES, (CHARGE,), budget_left=0.1 + 0.2),
+        Batch(RELEASES[:1], (), stopped="window 4: the budget, “used up”", known=KNOWN),
+        Batch((), (), budget_left=np.float64(np.inf), known=KNOWN),
+    ],
+)
+def test_every_bit_comes_back(batch):
+    assert same(decode_batch(encode_batch(batch)), batch)
+    assert BatchCoder().encode(BatchCoder().decode(encode_batch(batch))) == encode_batch(batch)
+
+
+def test_an_older_layout_is_migrated_and_others_are_refused(monkeypatch):
+    batch = Batch(RELEASES, (CHARGE,))
+    data = encode_batch(batch)
+    later = StateFormat("batch", 2, {1: lambda state: state})
+    monkeypatch.setattr(batch_format, "FORMAT", later)
+    assert same(decode_batch(data), batch)
+    newer = encode_batch(batch)
+    monkeypatch.undo()
+    for refused in (newer, b"", b"\x80\x04N.", data[:-1]):
+        with pytest.raises(StateVersionError):
+            decode_batch(refused)
+
+
+def test_what_waits_for_the_accountants_is_no_pickle():
+    assert isinstance(AccountInOrder.WAITING.coder, BatchCoder)
