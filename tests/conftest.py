@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from small_configuration import small_sections
 
 
 @pytest.fixture(scope="session")
@@ -32,37 +34,13 @@ def small_run(tmp_path: Path):
     from pipeline.run import run
 
     def go(events: list[tuple[Any, ...]] | str, out: str = "out", n_shards: int = 1, **changes: Any):
-        if isinstance(events, str):
-            path = Path(events)
-        else:
-            path = tmp_path / "events.csv"
-            lines = ["user,time,place", *(",".join(map(str, event)) for event in events)]
-            path.write_text("\n".join(lines) + "\n")
-        sections: dict[str, Any] = {
-            "name": "small",
-            "seed": 3,
-            "source": {
-                "type": "csv",
-                "path": str(path),
-                "from": "2024-01-01T00:00:00Z",
-                "until": "2024-01-01T06:00:00Z",
-                "columns": {"user": "user", "time": "time", "place": "place"},
-            },
-            "space": {"type": "places", "list": ["a", "b", "c"], "elsewhere": False},
-            "windows": {"type": "fixed", "size": "1h"},
-            "bounding": {"max_cells": 2},
-            "landmarks": {"windows": [2, 4]},
-            "mechanism": {"type": "landmark_uniform", "epsilon": 3.0},
-            "accountants": [{"type": "landmark_budget"}],
-            "output": {"path": str(tmp_path / out)},
-        }
+        sections = small_sections(tmp_path, events, accountants=[{"type": "landmark_budget"}])
+        sections["output"] = {"path": str(tmp_path / out)}
         for key, value in changes.items():
             if isinstance(value, dict) and isinstance(sections.get(key), dict) and "type" not in value:
                 sections[key] = sections[key] | value
             else:
                 sections[key] = value
-        import json
-
         return run(loads(json.dumps(sections)), n_shards=n_shards)
 
     return go

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 from plugin_checks import examples_of
+from small_configuration import small_sections
 
 import mechanisms
 from accountants.core.charges import concentrated_rho, pure_epsilon
@@ -31,31 +32,13 @@ CASES = [
 
 
 def configuration(tmp_path, name, example, **changes):
-    path = tmp_path / "events.csv"
-    path.write_text("\n".join(["user,time,place", *(",".join(event) for event in EVENTS)]) + "\n")
     parameters = {
         field.name: value
         for field in dataclasses.fields(example)
         if (value := getattr(example, field.name)) is not None
     }
-    sections = {
-        "name": "equal",
-        "seed": 3,
-        "source": {
-            "type": "csv",
-            "path": str(path),
-            "from": "2024-01-01T00:00:00Z",
-            "until": "2024-01-01T06:00:00Z",
-            "columns": {"user": "user", "time": "time", "place": "place"},
-        },
-        "space": {"type": "places", "list": ["a", "b", "c"], "elsewhere": False},
-        "windows": {"type": "fixed", "size": "1h"},
-        "bounding": {"max_cells": 2},
-        "landmarks": {"windows": [2, 5]},
-        "mechanism": {"type": name, **parameters},
-        "output": {"path": str(tmp_path / "out")},
-    }
-    return loads(json.dumps(sections | changes))
+    own = {"landmarks": {"windows": [2, 5]}, "mechanism": {"type": name, **parameters}}
+    return loads(json.dumps(small_sections(tmp_path, EVENTS, **(own | changes))))
 
 
 @pytest.mark.parametrize(("name", "example"), CASES)

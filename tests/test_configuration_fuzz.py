@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -11,39 +10,18 @@ import jsonschema
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from right_configuration import EVENTS, RIGHT, at, changed
 
 from mechanisms.core.errors import ConfigError
 from pipeline.configuration import json_schema, loads
-
-RIGHT: dict[str, Any] = {
-    "name": "example",
-    "mode": "simulation",
-    "seed": 7,
-    "source": {
-        "type": "csv",
-        "path": "events.csv",
-        "from": "2008-05-19T00:00:00Z",
-        "until": "2008-05-20T00:00:00Z",
-        "columns": {"user": "cab"},
-    },
-    "space": {"type": "grid", "south": 37.7, "north": 37.8, "west": -122.5, "east": -122.3, "rows": 4, "columns": 4},
-    "sensors": {"fixed": ["r00c00", "r01c01"]},
-    "windows": {"type": "fixed", "size": "1h", "allowed_lateness": 0},
-    "bounding": {"max_cells": 2, "keep": "first"},
-    "landmarks": {"windows": [8, 9], "times": ["2008-05-19T12:00:00Z"], "recurring": ["07:00-09:00"]},
-    "budget_period": "1d",
-    "mechanism": [{"type": "landmark_uniform", "epsilon": 1.0}],
-    "accountants": [{"type": "landmark_budget"}],
-    "utility": ["mae"],
-    "output": {"path": "runs/example"},
-}
 
 VALIDATOR = jsonschema.Draft202012Validator(json_schema())
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "events.csv").write_text("cab,time,latitude,longitude\n")
+    name, text = EVENTS
+    (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
 
 
@@ -58,15 +36,6 @@ def loads_well(text: str, overrides: tuple[str, ...] = ()) -> bool:
     assert problems
     assert all(problem.isprintable() for problem in problems)
     return False
-
-
-def changed(values: Any, path: tuple[str | int, ...], value: Any) -> Any:
-    values = copy.deepcopy(values)
-    place = values
-    for step in path[:-1]:
-        place = place[step]
-    place[path[-1]] = value
-    return values
 
 
 def paths(values: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
@@ -103,17 +72,11 @@ def test_changed_configurations_load_or_have_problems_and_the_schema_is_never_st
         path = data.draw(st.sampled_from(paths(values)))
         if data.draw(st.booleans()):
             path = (*path[:-1], data.draw(st.sampled_from(["type", "period", "top", "list", "noise", "origin", "x"])))
-        if isinstance(path[-1], str) and not isinstance(parent(values, path), dict):
+        if isinstance(path[-1], str) and not isinstance(at(values, path[:-1]), dict):
             continue
         values = changed(values, path, data.draw(SOME))
     if loads_well(json.dumps(values)):
         VALIDATOR.validate(values)
-
-
-def parent(values: Any, path: tuple[str | int, ...]) -> Any:
-    for step in path[:-1]:
-        values = values[step]
-    return values
 
 
 @settings(max_examples=400, deadline=None)

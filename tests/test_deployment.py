@@ -6,53 +6,22 @@ import json
 import logging
 from pathlib import Path
 
+import deployments
 import polars as pl
 import pytest
 
 from mechanisms.core.errors import ConfigError
-from mechanisms.core.noise import new_key_file
 from pipeline.configuration.run import loads
 from pipeline.run import run
 from pipeline.verify import verify
 
-PLANTED = ("planted-user-4711", "37.7654321", "-122.4654321")
+PLANTED = (deployments.USER, str(deployments.LATITUDE), str(deployments.LONGITUDE))
 
 
 @pytest.fixture
 def deployment(tmp_path: Path):
-    key = tmp_path / "noise.key"
-    new_key_file(key)
-    rows = [f"{PLANTED[0]},2024-01-01T0{hour}:10:00Z,{PLANTED[1]},{PLANTED[2]}" for hour in range(6)]
-    rows += [f"{PLANTED[0]},not a time,{PLANTED[1]},{PLANTED[2]}", f"{PLANTED[0]},2024-01-01T01:00:00Z,95.5,0"]
-    (tmp_path / "events.csv").write_text("\n".join(["user,time,latitude,longitude", *rows]) + "\n")
-    sections = {
-        "name": "deployed",
-        "mode": "deployment",
-        "noise_key": str(key),
-        "source": {
-            "type": "csv",
-            "path": str(tmp_path / "events.csv"),
-            "from": "2024-01-01T00:00:00Z",
-            "until": "2024-01-01T06:00:00Z",
-            "columns": {"user": "user", "time": "time", "latitude": "latitude", "longitude": "longitude"},
-        },
-        "space": {
-            "type": "grid",
-            "south": 37.7,
-            "north": 37.8,
-            "west": -122.5,
-            "east": -122.4,
-            "rows": 2,
-            "columns": 2,
-        },
-        "windows": {"type": "fixed", "size": "1h"},
-        "bounding": {"max_cells": 1},
-        "landmarks": {"windows": [2]},
-        "mechanism": {"type": "landmark_uniform", "epsilon": 1.0},
-        "accountants": [{"type": "landmark_budget"}],
-        "output": {"path": str(tmp_path / "out")},
-    }
-    return key, sections
+    """The noise key and the sections of a deployment."""
+    return tmp_path / "noise.key", deployments.sections(tmp_path)
 
 
 def test_planted_facts_are_in_no_file_and_no_log(deployment, caplog):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_configuration import small_sections
 
 from accountants.core.accountant import AccountingFacts
 from accountants.landmark_budget import LandmarkBudget, landmark_allocation, landmark_loss
@@ -133,24 +134,13 @@ def test_a_block_is_charged_once_in_every_period_it_touches():
 
 
 def plan_for(tmp_path, n_windows=8, **changes):
-    (tmp_path / "empty.csv").write_text("user,time,place\n")
-    sections = {
-        "name": "budget",
-        "source": {
-            "type": "csv",
-            "path": str(tmp_path / "empty.csv"),
-            "from": "2024-01-01T00:00:00Z",
-            "until": f"2024-01-01T{n_windows:02d}:00:00Z",
-            "columns": {"user": "user", "time": "time", "place": "place"},
-        },
+    own = {
         "space": {"type": "places", "list": ["a", "b"], "elsewhere": False},
-        "windows": {"type": "fixed", "size": "1h"},
-        "landmarks": {"windows": [2, 4]},
+        "bounding": {},
         "mechanism": {"type": "discrete_laplace", "epsilon": 1.0},
         "accountants": [{"type": "landmark_budget", "budget": 2.0}, {"type": "composition"}],
-        "output": {"path": str(tmp_path / "out")},
     }
-    return make_plan(loads(json.dumps(sections | changes)))
+    return make_plan(loads(json.dumps(small_sections(tmp_path, n_windows=n_windows, **(own | changes)))))
 
 
 def test_an_exhausted_budget_stops_the_run(tmp_path):

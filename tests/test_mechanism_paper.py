@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from small_configuration import grid
 from test_utility_paper import mean_scores, presence
 
 from mechanisms import get, run_mechanism
@@ -39,15 +40,7 @@ def generalized(tmp_path, step):
             "until": "2008-05-26T00:00:00Z",
             "columns": {"user": "user", "time": "time", "latitude": "latitude", "longitude": "longitude"},
         },
-        "space": {
-            "type": "grid",
-            "south": 37.74,
-            "north": 37.82,
-            "west": -122.47,
-            "east": -122.37,
-            "rows": 10,
-            "columns": 10,
-        },
+        "space": grid(10),
         "windows": {"type": "fixed", "size": "1h"},
         "mechanism": step,
         "output": {"path": str(tmp_path / "out")},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -24,11 +24,8 @@ DAYS = 20
 
 
 @pytest.fixture(scope="module")
-def trajectories() -> NDArray[np.intp]:
-    folder = os.environ.get("PENSTOCK_DATA")
-    file = Path(folder or ".") / "gowalla" / "gowalla_events.csv.gz"
-    if folder is None or not file.exists():
-        pytest.skip("PENSTOCK_DATA names no directory with gowalla/gowalla_events.csv.gz")
+def trajectories(data_folder: Callable[[str], Path]) -> NDArray[np.intp]:
+    file = data_folder("gowalla") / "gowalla_events.csv.gz"
     names = ["user", "time", "latitude", "longitude", "place"]
     events = pl.read_csv(file, separator="\t", has_header=False, new_columns=names).unique(maintain_order=True)
     time = events["time"].str.to_datetime("%Y-%m-%dT%H:%M:%SZ")

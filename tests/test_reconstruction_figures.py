@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 from pathlib import Path
 
 import numpy as np
@@ -102,10 +101,7 @@ def test_tables_of_people_hold_means_and_bins_only(tmp_path):
 
 @pytest.mark.data
 @pytest.mark.parametrize(("name", "expected"), [("gowalla", 42), ("foursquare", 183)])
-def test_how_many_people_the_filters_leave(name, expected):
-    root = os.environ.get("PENSTOCK_DATA")
-    if not root or not (Path(root) / name).is_dir():
-        pytest.skip(f"PENSTOCK_DATA names no folder with {name}")
-    known = people(Path(root), name, 0.01)
+def test_how_many_people_the_filters_leave(data_folder, name, expected):
+    known = people(data_folder(name).parent, name, 0.01)
     assert known.n_people == expected
     assert ((known.trajectories < 100).sum(axis=1) >= PREPARATIONS[name]).all()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_configuration import small_sections
 
 from mechanisms import Facts, get, run_mechanism
 from pipeline.configuration.run import loads
@@ -19,25 +20,8 @@ N_WINDOWS, N_CELLS = 8, 3
 
 
 def plan_for(tmp_path, mechanism=None, **changes):
-    (tmp_path / "empty.csv").write_text("user,time,place\n")
-    sections = {
-        "name": "loop",
-        "seed": 5,
-        "source": {
-            "type": "csv",
-            "path": str(tmp_path / "empty.csv"),
-            "from": "2024-01-01T00:00:00Z",
-            "until": f"2024-01-01T{N_WINDOWS:02d}:00:00Z",
-            "columns": {"user": "user", "time": "time", "place": "place"},
-        },
-        "space": {"type": "places", "list": ["a", "b", "c"], "elsewhere": False},
-        "windows": {"type": "fixed", "size": "1h"},
-        "bounding": {"max_cells": 2},
-        "landmarks": {"windows": [2, 4]},
-        "mechanism": mechanism or {"type": "landmark_uniform", "epsilon": 3.0},
-        "output": {"path": str(tmp_path / "out")},
-    }
-    return make_plan(loads(json.dumps(sections | changes)))
+    own = {"seed": 5} | ({"mechanism": mechanism} if mechanism else {}) | changes
+    return make_plan(loads(json.dumps(small_sections(tmp_path, n_windows=N_WINDOWS, **own))))
 
 
 @pytest.fixture

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
+from right_configuration import EVENTS, RIGHT, changed
 
 from mechanisms.core.errors import ConfigError
 from pipeline.configuration import json_schema, load, loads
@@ -23,36 +23,14 @@ from pipeline.configuration.values import DURATION_PATTERN
 ROOT = Path(__file__).parent.parent
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml")) + sorted((ROOT / "configs" / "datasets").glob("*.yaml"))
 
-RIGHT: dict[str, Any] = {
-    "name": "example",
-    "mode": "simulation",
-    "seed": 7,
-    "source": {
-        "type": "csv",
-        "path": "events.csv",
-        "from": "2008-05-19T00:00:00Z",
-        "until": "2008-05-20T00:00:00Z",
-        "columns": {"user": "cab"},
-    },
-    "space": {"type": "grid", "south": 37.7, "north": 37.8, "west": -122.5, "east": -122.3, "rows": 4, "columns": 4},
-    "sensors": {"fixed": ["r00c00", "r01c01"]},
-    "windows": {"type": "fixed", "size": "1h", "allowed_lateness": 0},
-    "bounding": {"max_cells": 2, "keep": "first"},
-    "landmarks": {"windows": [8, 9], "times": ["2008-05-19T12:00:00Z"], "recurring": ["07:00-09:00"]},
-    "budget_period": "1d",
-    "mechanism": [{"type": "landmark_uniform", "epsilon": 1.0}],
-    "accountants": [{"type": "landmark_budget"}],
-    "utility": ["mae"],
-    "output": {"path": "runs/example"},
-}
-
 SCHEMA = json_schema()
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "events.csv").write_text("cab,time,latitude,longitude\n")
+    name, text = EVENTS
+    (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -159,15 +137,6 @@ def test_what_it_allows(path: tuple[str | int, ...], value: Any) -> None:
     values = changed(RIGHT, path, value)
     VALIDATOR.validate(values)
     loads(json.dumps(values))
-
-
-def changed(values: Any, path: tuple[str | int, ...], value: Any) -> Any:
-    values = copy.deepcopy(values)
-    place = values
-    for step in path[:-1]:
-        place = place[step]
-    place[path[-1]] = value
-    return values
 
 
 def test_the_duration_pattern_is_one_that_editors_understand() -> None:

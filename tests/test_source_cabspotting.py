@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
@@ -92,11 +92,8 @@ def test_small_files_share_a_span(tmp_path: Path) -> None:
 
 
 @pytest.mark.data
-def test_the_real_cabs() -> None:
-    root = os.environ.get("PENSTOCK_DATA")
-    if not root or not (Path(root) / "cabspotting").is_dir():
-        pytest.skip("PENSTOCK_DATA does not point to the unpacked data sets")
-    source = Cabspotting(path=str(Path(root) / "cabspotting"))
+def test_the_real_cabs(data_folder: Callable[[str], Path]) -> None:
+    source = Cabspotting(path=str(data_folder("cabspotting")))
     blocks = read(source)
     frame = pl.concat(block.frame for block in blocks)
     assert sum(block.n_rows for block in blocks) == frame.height == 11_220_058

@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 import gzip
-import os
 import tarfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
 import pytest
+from source_rows import read
 
 from mechanisms.core.errors import DataError
-from pipeline.block import Reject
-from pipeline.source import Source
 from pipeline.sources.foursquare import Foursquare
 from pipeline.sources.gowalla import Gowalla
-
-
-def read(source: Source) -> tuple[pl.DataFrame, list[Reject]]:
-    blocks = [block for span in source.spans() for block in source.read(span)]
-    return pl.concat(block.frame for block in blocks), [reject for block in blocks for reject in block.rejects]
-
-
-def real(folder: str) -> str:
-    root = os.environ.get("PENSTOCK_DATA")
-    if not root or not (Path(root) / folder).is_dir():
-        pytest.skip("PENSTOCK_DATA does not point to the unpacked data sets")
-    return str(Path(root) / folder)
-
 
 GOWALLA = (
     "0\t2010-10-12T00:21:28Z\t40.5\t-73.75\t23261\n"
@@ -78,8 +64,8 @@ def test_gowalla_rejects(tmp_path: Path) -> None:
 
 
 @pytest.mark.data
-def test_the_real_gowalla() -> None:
-    frame, rejects = read(Gowalla(path=real("gowalla")))
+def test_the_real_gowalla(data_folder: Callable[[str], Path]) -> None:
+    frame, rejects = read(Gowalla(path=str(data_folder("gowalla"))))
     assert (frame.height, len(rejects), frame["user"].n_unique()) == (138_957, 0, 7115)
     assert frame.height - frame.unique().height == 6
     positions = frame.unique(["place", "latitude", "longitude"]).group_by("place").len()
@@ -137,8 +123,8 @@ def test_foursquare_without_a_column(tmp_path: Path) -> None:
 
 
 @pytest.mark.data
-def test_the_real_foursquare() -> None:
-    frame, rejects = read(Foursquare(path=real("foursquare")))
+def test_the_real_foursquare(data_folder: Callable[[str], Path]) -> None:
+    frame, rejects = read(Foursquare(path=str(data_folder("foursquare"))))
     assert frame.unique(["user", "place", "time"]).height == 27_634
     assert frame.height + len(rejects) == 21_987 + 10_944 + 10_462
     assert {reject.reason for reject in rejects} == {"same check-in as in an earlier file"}

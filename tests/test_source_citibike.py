@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import zipfile
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -155,11 +155,8 @@ def test_a_missing_column(tmp_path: Path) -> None:
 
 
 @pytest.mark.data
-def test_the_real_trips() -> None:
-    root = os.environ.get("PENSTOCK_DATA")
-    if not root or not (Path(root) / "citibike_jc").is_dir():
-        pytest.skip("PENSTOCK_DATA does not point to the unpacked data sets")
-    blocks = read(Citibike(path=str(Path(root) / "citibike_jc")))
+def test_the_real_trips(data_folder: Callable[[str], Path]) -> None:
+    blocks = read(Citibike(path=str(data_folder("citibike_jc"))))
     frame = pl.concat(block.frame for block in blocks)
     assert (frame.height, sum(len(block.rejects) for block in blocks)) == (2 * 59_956, 0)
     trips = frame.group_by("user").agg(start=pl.col("time").first(), end=pl.col("time").last(), n=pl.len())

@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
 import pytest
+from source_rows import read
 
-from pipeline.block import Reject
-from pipeline.source import Source
 from pipeline.sources.geolife import Geolife
 from pipeline.sources.tdrive import Tdrive
 
 HEADER = "Geolife trajectory\r\nWGS 84\r\nAltitude is in Feet\r\nReserved 3\r\n0,2,255,My Track,0,0,2,8421376\r\n0\r\n"
 POINT = "39.5,116.25,0,-777,39744.1201851852,2008-10-23,02:53:04"
 MOMENT = 1_224_730_384_000
-
-
-def read(source: Source) -> tuple[pl.DataFrame, list[Reject]]:
-    blocks = [block for span in source.spans() for block in source.read(span)]
-    assert all(block.n_rows == block.frame.height + len(block.rejects) for block in blocks)
-    return pl.concat(block.frame for block in blocks), [reject for block in blocks for reject in block.rejects]
-
-
-def real(folder: str) -> str:
-    root = os.environ.get("PENSTOCK_DATA")
-    if not root or not (Path(root) / folder).is_dir():
-        pytest.skip("PENSTOCK_DATA does not point to the unpacked data sets")
-    return str(Path(root) / folder)
 
 
 @pytest.fixture
@@ -79,8 +65,8 @@ def test_geolife_rejects_what_is_no_time(tmp_path: Path, clock: str) -> None:
 
 
 @pytest.mark.data
-def test_the_real_geolife() -> None:
-    frame, rejects = read(Geolife(path=real("geolife")))
+def test_the_real_geolife(data_folder: Callable[[str], Path]) -> None:
+    frame, rejects = read(Geolife(path=str(data_folder("geolife"))))
     assert (frame.height + len(rejects), len(rejects), frame["user"].n_unique()) == (2_079_779, 1, 53)
     assert frame.height - frame.unique().height == 720
     assert frame["longitude"].min() < -179 < 179 < frame["longitude"].max()  # type: ignore[operator]
@@ -101,8 +87,8 @@ def test_tdrive(tmp_path: Path, header: str) -> None:
 
 
 @pytest.mark.data
-def test_the_real_tdrive() -> None:
-    source = Tdrive(path=real("tdrive"))
+def test_the_real_tdrive(data_folder: Callable[[str], Path]) -> None:
+    source = Tdrive(path=str(data_folder("tdrive")))
     frame, rejects = read(source)
     assert frame.height + len(rejects) == 151_007
     assert (len(source.files()), len(rejects)) == (8643, 271)

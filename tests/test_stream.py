@@ -14,6 +14,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from small_configuration import grid
 
 from mechanisms.core.errors import ConfigError, DataError
 from pipeline import metrics
@@ -211,15 +212,7 @@ ENDLESS = {
         "of": {"type": "synthetic", "n_users": 100, "endless": True, "disorder": "10m"},
         "speed": "max",
     },
-    "space": {
-        "type": "grid",
-        "south": 37.74,
-        "north": 37.82,
-        "west": -122.47,
-        "east": -122.37,
-        "rows": 2,
-        "columns": 2,
-    },
+    "space": grid(2),
     "windows": {"type": "fixed", "size": "1h", "allowed_lateness": "15m"},
     "landmarks": {"recurring": ["07:00-09:00"], "max_per_period": 2},
     "budget_period": "1d",

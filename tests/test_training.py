@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import polars as pl
 import pytest
+from small_configuration import grid, small_sections
 
 from accountants.temporal import count_transitions, estimated_matrix
 from mechanisms.core.errors import DataError, ParameterError
@@ -33,25 +34,9 @@ def plan_of(tmp_path):
     """A plan over CSV files of events; users are written as they are."""
 
     def make(events, **changes):
-        lines = ["user,time,place"]
-        lines += [f"{u},{(START + timedelta(seconds=s)).isoformat()},{p}" for u, s, p in events]
-        path = tmp_path / "events.csv"
-        path.write_text("\n".join(lines) + "\n")
-        sections = {
-            "name": "training",
-            "source": {
-                "type": "csv",
-                "path": str(path),
-                "from": "2024-01-01T00:00:00Z",
-                "until": "2024-01-01T06:00:00Z",
-                "columns": {"user": "user", "time": "time", "place": "place"},
-            },
-            "space": {"type": "places", "list": ["a", "b", "c"], "elsewhere": False},
-            "windows": {"type": "fixed", "size": "1h"},
-            "mechanism": {"type": "raw"},
-            "output": {"path": str(tmp_path / "out")},
-        }
-        return make_plan(loads(json.dumps(sections | changes)))
+        rows = [(user, (START + timedelta(seconds=second)).isoformat(), place) for user, second, place in events]
+        own = {"bounding": {}, "landmarks": None, "mechanism": {"type": "raw"}} | changes
+        return make_plan(loads(json.dumps(small_sections(tmp_path, rows, **own))))
 
     return make
 
@@ -163,15 +148,7 @@ CITY = {
     "name": "city",
     "source": {"type": "synthetic", "mobility": "markov", "rows": 3, "columns": 3, "n_users": 3000, "days": 2}
     | {"min_events": 1, "events_per_hour": 2.0},
-    "space": {
-        "type": "grid",
-        "south": 37.74,
-        "north": 37.82,
-        "west": -122.47,
-        "east": -122.37,
-        "rows": 3,
-        "columns": 3,
-    },
+    "space": grid(3),
     "windows": {"type": "fixed", "size": "1h"},
     "bounding": {"max_cells": 1},
     "mechanism": {"type": "raw"},

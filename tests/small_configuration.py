@@ -1,0 +1,46 @@
+"""Small configurations that tests start from: hours of events at three places, and the middle of San Francisco."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+SAN_FRANCISCO = {"type": "grid", "south": 37.74, "north": 37.82, "west": -122.47, "east": -122.37}
+
+
+def grid(n: int) -> dict[str, Any]:
+    """n × n cells."""
+    return SAN_FRANCISCO | {"rows": n, "columns": n}
+
+
+def write_events(folder: Path, events: Iterable[tuple[Any, ...]]) -> Path:
+    """A CSV file of (user, time, place)."""
+    path = folder / "events.csv"
+    lines = ["user,time,place", *(",".join(map(str, event)) for event in events)]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def small_sections(
+    folder: Path, events: Iterable[tuple[Any, ...]] | str = (), n_windows: int = 6, **changes: Any
+) -> dict[str, Any]:
+    """Hourly counts at a, b and c of events, or of those in a file, in the first hours of 2024."""
+    path = events if isinstance(events, str) else write_events(folder, events)
+    return {
+        "name": "small",
+        "seed": 3,
+        "source": {
+            "type": "csv",
+            "path": str(path),
+            "from": "2024-01-01T00:00:00Z",
+            "until": f"2024-01-01T{n_windows:02d}:00:00Z",
+            "columns": {"user": "user", "time": "time", "place": "place"},
+        },
+        "space": {"type": "places", "list": ["a", "b", "c"], "elsewhere": False},
+        "windows": {"type": "fixed", "size": "1h"},
+        "bounding": {"max_cells": 2},
+        "landmarks": {"windows": [2, 4]},
+        "mechanism": {"type": "landmark_uniform", "epsilon": 3.0},
+        "output": {"path": str(folder / "out")},
+    } | changes

@@ -1,0 +1,15 @@
+"""Everything that a source reads."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from pipeline.block import Reject
+from pipeline.source import Source
+
+
+def read(source: Source) -> tuple[pl.DataFrame, list[Reject]]:
+    """All events and all rejected rows."""
+    blocks = [block for span in source.spans() for block in source.read(span)]
+    assert all(block.n_rows == block.frame.height + len(block.rejects) for block in blocks)
+    return pl.concat(block.frame for block in blocks), [reject for block in blocks for reject in block.rejects]
