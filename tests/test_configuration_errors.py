@@ -428,6 +428,11 @@ WRONG = {
         "[mae, persson]",
         [f"21: utility[1]: 'persson' is not allowed; it must be one of {METRICS} (did you mean 'pearson'?)"],
     ),
+    "metric with two letters turned round": (
+        "[mae]",
+        "[mea]",
+        [f"21: utility[0]: 'mea' is not allowed; it must be one of {METRICS} (did you mean 'mae'?)"],
+    ),
     "unknown metric like no other": (
         "[mae]",
         "[mae, 5]",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import typing
 from pathlib import Path
 from typing import Any, Literal
 
 from evaluation.utility import METRICS
+from mechanisms.core.near import nearest
 from mechanisms.core.parameters import Parameter
 from pipeline.configuration.document import Node, Scalar
 from pipeline.configuration.files import find
@@ -125,8 +125,8 @@ def _key(value: Any, folder: Path | None) -> str:
 
 def _metric(value: Any, folder: Path | None) -> str:
     if value not in METRICS:
-        near = difflib.get_close_matches(str(value), METRICS, n=1)
-        raise Wrong(f"one of {', '.join(METRICS)} (did you mean {near[0]!r}?)" if near else None)
+        near = nearest(str(value), METRICS)
+        raise Wrong(f"one of {', '.join(METRICS)} (did you mean {near!r}?)" if near else None)
     return _text(value)
 
 

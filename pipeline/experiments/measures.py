@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import math
 import re
@@ -21,6 +20,7 @@ from evaluation.utility import METRICS, Metric
 from mechanisms.core.budget_schedule import BudgetSchedule
 from mechanisms.core.errors import DataError, ParameterError
 from mechanisms.core.event import Block
+from mechanisms.core.near import nearest
 from mechanisms.core.release import Release
 
 if TYPE_CHECKING:
@@ -193,8 +193,8 @@ def measure(text: str) -> Measure:
         return _account(text)
     if _FUNCTION.fullmatch(text):
         return Measure(text, partial(_called, _function(text)))
-    near = difflib.get_close_matches(text, MEASURES, n=1)
-    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    near = nearest(text, MEASURES)
+    hint = f" (did you mean {near!r}?)" if near else ""
     right = f"one of {', '.join(MEASURES)}; or epsilon_in_24, accountant/name or module:function{hint}"
     raise ParameterError("measures", text, right)
 
