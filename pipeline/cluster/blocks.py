@@ -107,6 +107,20 @@ def earliest(block: EventBlock, calendar: Calendar, otherwise: int) -> int:
     return int(np.min(inside)) if len(inside) else otherwise
 
 
+def whole_second(instant: int) -> int:
+    """An instant in milliseconds, down to the whole second.
+
+    Flink rounds the watermarks of a splittable step so. Here they are so from the start, and deadlines are whole
+    seconds: counting is called a millisecond before one, its release at it, and both follow the same watermark.
+
+    Examples
+    --------
+    >>> whole_second(1999), whole_second(2000), -whole_second(-1001)
+    (1000, 2000, 2000)
+    """
+    return instant // 1000 * 1000
+
+
 def end_of_input(plan: Plan) -> int | None:
     """What the watermark shows when nothing more is to come, in milliseconds; None for a run without an end."""
     n_windows = plan.calendar.n_windows

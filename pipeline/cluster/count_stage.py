@@ -16,7 +16,7 @@ from apache_beam.utils.timestamp import Timestamp
 from mechanisms.core.errors import StateVersionError
 from mechanisms.core.state import StateFormat
 from pipeline import metrics, parts
-from pipeline.cluster.blocks import decode_block
+from pipeline.cluster.blocks import decode_block, whole_second
 from pipeline.cluster.books import ENTRIES, entry
 from pipeline.cluster.step import ClusterStep, discreetly
 from pipeline.count_spans import as_kept
@@ -87,7 +87,8 @@ class CountOpen(ClusterStep):
         if own["pieces"] > own["merged"] + MAX_PIECES:
             own["pieces"] = own["merged"] = self._merge(pending)
         lane.write(_encoded(own))
-        due.set(Timestamp(micros=1000 * group_deadline(self.plan, group)), dynamic_timer_tag=str(group))
+        # Before the release: a step that is called at an instant holds the watermark at it.
+        due.set(Timestamp(micros=1000 * group_deadline(self.plan, group) - 1000), dynamic_timer_tag=str(group))
 
     @on_timer(DUE)
     @discreetly
@@ -187,6 +188,6 @@ def decode_counts(data: bytes) -> tuple[GroupCounts, int]:
 
 
 def group_deadline(plan: Plan, group: int) -> int:
-    """When the last window of a group is final, in milliseconds since 1970."""
+    """When the last window of a group is final, in milliseconds since 1970, up to the `whole_second`."""
     last = group * plan.group + plan.group_windows(group)
-    return int(plan.calendar.end(last)) + plan.config.windows.allowed_lateness
+    return -whole_second(-int(plan.calendar.end(last)) - plan.config.windows.allowed_lateness)

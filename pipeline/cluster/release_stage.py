@@ -99,8 +99,7 @@ class ReleaseOnCluster(ClusterStep):
     def _wake(self, due: Any, group: int) -> None:
         n_windows = self.plan.calendar.n_windows
         if n_windows is None or group * self.plan.group < n_windows:
-            # After the counting: a step that is called at an instant holds the watermark at it, not before it.
-            due.set(Timestamp(micros=1000 * group_deadline(self.plan, group) + 1000), dynamic_timer_tag=str(group))
+            due.set(Timestamp(micros=1000 * group_deadline(self.plan, group)), dynamic_timer_tag=str(group))
 
     def _counted(self, group: int, pending: Any) -> tuple[GroupCounts, int]:
         """Counts of a group as they are released, and how many memberships this attempt has counted."""

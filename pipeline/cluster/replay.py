@@ -10,7 +10,7 @@ import apache_beam as beam
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration, Timestamp
 
-from pipeline.cluster.blocks import earliest, encode_block, end_of_input
+from pipeline.cluster.blocks import earliest, encode_block, end_of_input, whole_second
 from pipeline.cluster.cursor import Cursor, CursorCoder, FromTheStart, WatermarkByHand
 from pipeline.cluster.reader import Reader, keep_reader, live_source, take_reader
 from pipeline.cluster.step import ClusterStep, discreetly
@@ -83,8 +83,10 @@ class Replay(ClusterStep):
 
     def _reach(self, watermark: Any, reached: int) -> None:
         """Let the watermark move on; what is at the time reached may still come."""
-        instant = Timestamp(micros=1000 * (reached - live_source(self.plan).disorder)) if reached != NEVER else None
-        if instant is not None and instant > (watermark.current_watermark() or MIN_TIMESTAMP):
+        if reached == NEVER:
+            return
+        instant = Timestamp(micros=1000 * whole_second(reached - live_source(self.plan).disorder))
+        if instant > (watermark.current_watermark() or MIN_TIMESTAMP):
             watermark.set_watermark(instant)
 
 
