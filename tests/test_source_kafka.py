@@ -15,10 +15,10 @@ from mechanisms.core.errors import ConfigError, DataError, ParameterError
 from pipeline.configuration.run import loads, resolved
 from pipeline.kafka import arrow, client, write
 from pipeline.kafka.arrow import Malformed, read_block
+from pipeline.kafka.avro import avro_parser
 from pipeline.kafka.events import block_of, joined
 from pipeline.kafka.journal import Entry, Journal
 from pipeline.kafka.output import KafkaOutput
-from pipeline.kafka.payload import avro_parser
 from pipeline.kafka.progress import Progress
 from pipeline.slices import NEVER
 from pipeline.sources.kafka import Kafka
@@ -348,7 +348,7 @@ def test_secrets_are_named_and_never_written(tmp_path, monkeypatch):
     secret = tmp_path / "password"
     secret.write_text("hunter2\n")
     secret.chmod(0o644)
-    with pytest.raises(DataError, match="can be read by others"):
+    with pytest.raises(DataError, match="others may read this"):
         client.resolved_value("ssl.key.password", f"file:{secret}")
     secret.chmod(0o600)
     assert client.resolved_value("ssl.key.password", f"file:{secret}") == "hunter2"

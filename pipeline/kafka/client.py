@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import re
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from mechanisms.core.errors import DataError, ParameterError, PenstockError
+from mechanisms.core.secret_files import NoiseKeyError, read_private
 
 #: Seconds that a broker may take to answer.
 PATIENCE = 20.0
@@ -86,9 +86,9 @@ def resolved_value(name: str, value: str) -> str:
         return value
     path = Path(value.removeprefix("file:"))
     try:
-        if _SECRET.search(name) and stat.S_IMODE(path.stat().st_mode) & 0o077:
-            raise DataError(f"{name}: {path} can be read by others; run: chmod 600 {path}")
-        text = path.read_text(encoding="utf-8")
+        text = read_private(path) if _SECRET.search(name) else path.read_text(encoding="utf-8")
+    except NoiseKeyError as error:
+        raise DataError(f"{name}: {error}") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{name}: {path} cannot be read ({error})") from None
+        raise DataError(f"{name}: {path} cannot be read ({getattr(error, 'strerror', 'not text')})") from None
     return text if ".pem" in name else text.split("\n", 1)[0].rstrip("\r")
