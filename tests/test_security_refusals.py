@@ -52,6 +52,8 @@ REFUSED = [
             {"type": "suppress_unpopular", "fraction": 0.2, "block": 3},
             [{"type": "sampling", "rate": 0.5}],
             [{"type": "spatial_generalization", "rows": 1, "columns": 1}],
+            # One that has a guarantee, but not with these parameters.
+            {"type": "fpa", "epsilon": 1.0, "coefficients": 1, "block": 3, "calibration": "paper"},
         )
     ),
     # truth, labels, rejected rows

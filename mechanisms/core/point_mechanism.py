@@ -38,6 +38,11 @@ class PointMechanism(Mechanism):
     point_guarantee: ClassVar[Guarantee]
 
     @property
+    def stated_guarantee(self) -> Guarantee:
+        """That of points, where it works on them."""
+        return self.point_guarantee if self.on_points else super().stated_guarantee
+
+    @property
     def metres(self) -> float:
         """The radius, or its default."""
         return 1.0 if self.radius is None else self.radius

@@ -51,7 +51,7 @@ def deployed_mechanisms_have_a_guarantee(
     """
     on_counts = [i for i, one in enumerate(mechanism) if one.stages != ("events",)]
     for i in on_counts[:1] or range(len(mechanism))[-1:]:
-        if mode == "deployment" and not allow_no_guarantee and not mechanism[i].guarantee.exists:
+        if mode == "deployment" and not allow_no_guarantee and not mechanism[i].stated_guarantee.exists:
             right = "a mechanism with a guarantee in a deployment (or set allow_no_guarantee: true)"
             yield Finding(("mechanism", i, "type"), "", right)
 

@@ -122,7 +122,7 @@ def endless_landmarks_have_a_period(
 
 
 def _landmark_mechanisms(mechanism: tuple[Mechanism, ...]) -> Iterator[tuple[int, Mechanism]]:
-    return ((i, one) for i, one in enumerate(mechanism) if "landmark" in one.guarantee.unit)
+    return ((i, one) for i, one in enumerate(mechanism) if one.landmark_budget is not None)
 
 
 def landmarks_are_in_the_run(landmarks: Landmarks | None, source: Source, windows: Windows) -> Iterator[Finding]:
