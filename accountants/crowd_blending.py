@@ -13,15 +13,11 @@ from scipy.stats import binom
 from accountants.core.accountant import Accountant, AccountingFacts, AccountRow, Rows
 from accountants.core.charges import pure_epsilon
 from mechanisms.core.errors import ParameterError
-from mechanisms.core.mechanism import Mechanism
 from mechanisms.core.parameters import parameter
 from mechanisms.core.release import Release
 from mechanisms.core.state import State
 from mechanisms.core.window import Window
-from mechanisms.crowd_blending import CrowdBlending as Crowd
-from mechanisms.perturb_small import PerturbSmall
 from mechanisms.sampling import Sampling
-from mechanisms.suppress_small import SuppressSmall
 
 __all__ = ["CrowdBlending", "amplified_delta", "amplified_epsilon"]
 
@@ -146,7 +142,7 @@ class CrowdBlending(Accountant):
 
     def start(self, facts: AccountingFacts) -> tuple[Mapping[str, Any], State]:
         """Work out the figures of one window."""
-        crowd = _crowd(facts.mechanism)
+        crowd = facts.mechanism.crowd if facts.mechanism else None
         model: dict[str, Any] = {"crowd": crowd, "amplified": None}
         sampling = next((step for step in facts.steps if isinstance(step, Sampling)), None)
         n_counts = min(facts.max_cells, facts.n_cells) * facts.n_overlaps
@@ -194,12 +190,3 @@ def _rows(window: int | None, level: str, epsilon: float, delta: float) -> Rows:
 
 def _noted(unit: str, epsilon: float) -> str:
     return unit if epsilon < np.inf else f"{unit}; no differential privacy guarantee"
-
-
-def _crowd(mechanism: Mechanism | None) -> tuple[int, float] | None:
-    """k and ε′ of a mechanism on small counts."""
-    if isinstance(mechanism, Crowd):
-        mechanism = mechanism.form
-    if isinstance(mechanism, SuppressSmall):
-        return mechanism.threshold, 0.0
-    return (mechanism.threshold, mechanism.epsilon) if isinstance(mechanism, PerturbSmall) else None

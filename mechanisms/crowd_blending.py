@@ -70,6 +70,11 @@ class CrowdBlending(Mechanism):
             return SuppressSmall(threshold=self.threshold)
         return PerturbSmall(threshold=self.threshold, epsilon=self.epsilon, noise=self.noise)
 
+    @property
+    def crowd(self) -> tuple[int, float]:
+        """What the other name says."""
+        return self.form.crowd
+
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
         """Publish one window."""
         return self.form.step(window, counts, state, noise)

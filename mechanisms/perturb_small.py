@@ -63,6 +63,11 @@ class PerturbSmall(Mechanism):
         """One instance a noise family, with a threshold that many counts are below."""
         return tuple(cls(threshold=5_000, epsilon=1.0, noise=family) for family in PURE_FAMILIES)
 
+    @property
+    def crowd(self) -> tuple[int, float]:
+        """What does not come from a whole crowd is hidden by noise."""
+        return self.threshold, self.epsilon
+
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
         """Publish one window."""
         scale = 1 / self.epsilon

@@ -49,6 +49,11 @@ class SuppressSmall(Transformation):
         unit=CROWD_UNIT, neighbours=CROWD_NEIGHBOURS, statement="none", theorem=CROWD_THEOREM
     )
 
+    @property
+    def crowd(self) -> tuple[int, float]:
+        """What is shown comes from a whole crowd; the rest is not shown."""
+        return self.threshold, 0.0
+
     def transform(self, values: NDArray[np.float64], state: State) -> tuple[NDArray[np.float64], State]:
         """Zeros for what is below the threshold."""
         return np.where(values < self.threshold, 0.0, values), state

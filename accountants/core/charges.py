@@ -139,12 +139,23 @@ def concentrated_rho(charge: Iterable[events.Event]) -> float:
     return float(sum(_rho(event) for event in charge))
 
 
+@singledispatch
 def _rho(event: events.Event) -> float:
-    if isinstance(event, events.Block):
-        return _rho(event.inner)
-    if isinstance(event, events.Sampled):
-        # No amplification is known for ρ; a pure figure that was amplified can still be the smaller one.
-        return min(_rho(event.inner), _pure(event) ** 2 / 2)
-    if isinstance(event, events.Gaussian | events.DiscreteGaussian):
-        return _ratio(event.l2, event.sigma) ** 2 / 2
     return _pure(event) ** 2 / 2
+
+
+@_rho.register(events.Gaussian)
+@_rho.register(events.DiscreteGaussian)
+def _(event: events.Gaussian | events.DiscreteGaussian) -> float:
+    return _ratio(event.l2, event.sigma) ** 2 / 2
+
+
+@_rho.register
+def _(event: events.Block) -> float:
+    return _rho(event.inner)
+
+
+@_rho.register
+def _(event: events.Sampled) -> float:
+    # No amplification is known for ρ; a pure figure that was amplified can still be the smaller one.
+    return min(_rho(event.inner), _pure(event) ** 2 / 2)

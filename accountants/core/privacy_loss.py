@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -98,21 +99,31 @@ def _interval(table: NDArray[np.float64]) -> float:
     return max(FINEST, float((noisy[:, 4] * noisy[:, 1] / noisy[:, 2]).sum()) / N_PARTS)
 
 
+@singledispatch
 def _key(event: events.Event) -> tuple[list[float] | None, int]:
     """What makes two events equal, and how many it stands for; None where the library has no distribution."""
-    if isinstance(event, events.Block):
-        return _key(event.inner)
-    if isinstance(event, events.Sampled):
-        return _sampled_key(event)
-    if isinstance(event, events.Gaussian):
-        return [GAUSSIAN, float(event.l2), float(event.sigma), 1.0], 1
-    if isinstance(event, events.Laplace | events.DiscreteLaplace):
-        return [KINDS.index(type(event)), float(event.l1), float(event.scale), 1.0], 1
     return None, 1
 
 
-def _sampled_key(event: events.Sampled) -> tuple[list[float] | None, int]:
-    """Each part that is sampled by itself is an event of its own share of the sensitivity."""
+@_key.register
+def _(event: events.Gaussian) -> tuple[list[float] | None, int]:
+    return [GAUSSIAN, float(event.l2), float(event.sigma), 1.0], 1
+
+
+@_key.register(events.Laplace)
+@_key.register(events.DiscreteLaplace)
+def _(event: events.Laplace | events.DiscreteLaplace) -> tuple[list[float] | None, int]:
+    return [KINDS.index(type(event)), float(event.l1), float(event.scale), 1.0], 1
+
+
+@_key.register
+def _(event: events.Block) -> tuple[list[float] | None, int]:
+    return _key(event.inner)
+
+
+@_key.register
+def _(event: events.Sampled) -> tuple[list[float] | None, int]:
+    # Each part that is sampled by itself is an event of its own share of the sensitivity.
     key, _ = _key(event.inner)
     n_parts = parts_sampled(event)
     if key is None or n_parts == 0 or not isinstance(event.inner, events.Gaussian | events.Laplace):

@@ -100,16 +100,5 @@ class Nothing(Event):
     """Nothing that depends on data was observed."""
 
 
-EVENTS: tuple[type[Event], ...] = (
-    Laplace,
-    DiscreteLaplace,
-    Gaussian,
-    DiscreteGaussian,
-    PlanarLaplace,
-    PureDP,
-    Sampled,
-    Block,
-    Repeated,
-    Exact,
-    Nothing,
-)
+#: The whole family, in the order above.
+EVENTS: tuple[type[Event], ...] = tuple(Event.__subclasses__())

@@ -165,6 +165,11 @@ class Mechanism(Checked, ABC):
         """ε that all landmarks of a budget period and any one other window cost together; None: no such promise."""
         return None
 
+    @property
+    def crowd(self) -> tuple[int, float] | None:
+        """k and ε of the crowd that a user in one count blends with (Gehrke et al. 2012); None: no such promise."""
+        return None
+
     @classmethod
     def examples(cls) -> tuple[Mechanism, ...]:
         """Typical instances; the base makes them from the declared parameters."""
