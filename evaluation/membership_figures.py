@@ -78,11 +78,11 @@ def victims(binary: Binary, given: argparse.Namespace) -> Tables:
     week = binary[:, :, :WEEK]
     targets = sample_targets(week, (given.targets or 150) // 3, given.seed)
     game = MembershipGame(week, **SUBSET, seed=given.seed)
-    areas, loadings = study({"subset": game}, targets, given.out / "victims_targets")
-    most, least = extremes(targets, areas["subset"])
+    found = study({"subset": game}, targets, given.out / "victims_targets")
+    most, least = extremes(targets, found.areas["subset"], found.margins["subset"])
     return {
-        "exposed": comparison_table(areas),
-        "loadings": loadings_table(loadings, week, {"all": targets, "most": most, "least": least}),
+        "exposed": comparison_table(found.areas),
+        "loadings": loadings_table(found.loadings, week, {"all": targets, "most": most, "least": least}),
         "activity": activity_table(week, most, least),
         "importance": importance_table(week, most, least, "random_forest"),
     }
@@ -92,14 +92,14 @@ def past(binary: Binary, given: argparse.Namespace) -> Tables:
     """Figure 5(b) and table 3: the adversary knows past participation."""
     targets = sample_targets(binary, (given.targets or 150) // 3, given.seed)
     games = {prior: MembershipGame(binary, prior=prior, **PAST, seed=given.seed) for prior in PAST_PRIORS}
-    areas, loadings = study(games, targets, given.out / "past_targets")
+    found = study(games, targets, given.out / "past_targets")
+    name = "different_groups"
+    most, least = extremes(targets, found.areas[name], found.margins[name])
     last = binary[:, :, -WEEK:]
     return {
-        "past_comparison": comparison_table(areas),
-        "past_loadings": loadings_table(loadings, last, {"all": targets}),
-        "past_importance": importance_table(
-            binary, *extremes(targets, areas["different_groups"]), "logistic_regression"
-        ),
+        "past_comparison": comparison_table(found.areas),
+        "past_loadings": loadings_table(found.loadings, last, {"all": targets}),
+        "past_importance": importance_table(binary, most, least, "logistic_regression"),
     }
 
 

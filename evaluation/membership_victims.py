@@ -4,6 +4,7 @@ Pyrgelis, Troncoso and De Cristofaro (2020)."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from evaluation.attacks.adversary import Adversary
 from evaluation.attacks.features import mobility_features
 from evaluation.attacks.game import MembershipGame
 from evaluation.attacks.importance import feature_importance
 from evaluation.attacks.loadings import component_loadings, sort_by_popularity
+from evaluation.attacks.scores import area_under_curve
 from evaluation.attacks.targets import activity_profile, extreme_targets
 from evaluation.membership_defenses import WEEK
 
@@ -64,10 +67,28 @@ def attack_areas(game: MembershipGame, targets: Targets, attack: str = "pca") ->
     return np.array([game.attack(int(target), attack=attack).auc for target in targets])
 
 
-def study(
-    games: Mapping[str, MembershipGame], targets: Iterable[int], folder: Path
-) -> tuple[dict[str, NDArray[np.float64]], dict[int, NDArray[np.float64]]]:
-    """How exposed targets are in games that differ in their challenges only, and by what: one training for each.
+@dataclass(frozen=True)
+class Exposure:
+    """How exposed targets are, and by what.
+
+    Attributes
+    ----------
+    areas
+        Under the curve, by game, in the order of the targets.
+    margins
+        By game: how far the scores of challenges with and without the target lie apart, in deviations. It tells apart
+        whom the area cannot, as it is 1 for all who are always found.
+    loadings
+        By target, (n_cells, n_windows): of the five most important components.
+    """
+
+    areas: dict[str, NDArray[np.float64]]
+    margins: dict[str, NDArray[np.float64]]
+    loadings: dict[int, NDArray[np.float64]]
+
+
+def study(games: Mapping[str, MembershipGame], targets: Iterable[int], folder: Path) -> Exposure:
+    """Attack targets in games that differ in their challenges only, with one training for each.
 
     Parameters
     ----------
@@ -78,33 +99,33 @@ def study(
     folder
         One file for each target is kept there, and read instead of another attack. It stays with whoever holds the
         data.
-
-    Returns
-    -------
-    areas
-        Under the curve, by game, in the order of the targets.
-    loadings
-        By target, (n_cells, n_windows): of the five most important components.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    areas: dict[str, list[float]] = {name: [] for name in games}
+    found = []
     loadings: dict[int, NDArray[np.float64]] = {}
     first = next(iter(games.values()))
     for target in map(int, targets):
         path = folder / f"{target}.npz"
         if not path.exists():
             adversary = first.adversary(target)
-            own = np.array([game.challenge(target, adversary).auc for game in games.values()])
+            own = [(game.challenge(target, adversary).auc, _margin(game, target, adversary)) for game in games.values()]
             parts = component_loadings(first, target, TOP_COMPONENTS, adversary=adversary)
             partial = path.with_suffix(".part")
             with partial.open("wb") as file:
-                np.savez(file, areas=own, loadings=parts)
+                np.savez(file, found=np.array(own), loadings=parts)
             partial.replace(path)
         with np.load(path) as kept:
             loadings[target] = kept["loadings"]
-            for name, area in zip(games, kept["areas"].tolist(), strict=True):
-                areas[name].append(area)
-    return {name: np.array(found) for name, found in areas.items()}, loadings
+            found.append(kept["found"])
+    areas, margins = (dict(zip(games, rows)) for rows in np.array(found).transpose(2, 1, 0))
+    return Exposure(areas, margins, loadings)
+
+
+def _margin(game: MembershipGame, target: int, adversary: Adversary) -> float:
+    samples = game.samples(target)
+    scores, inside = adversary.scores(samples), samples.labels[samples.n_train :]
+    deviation = np.sqrt((scores[inside].var() + scores[~inside].var()) / 2)
+    return float((scores[inside].mean() - scores[~inside].mean()) / deviation) if deviation > 0 else 0.0
 
 
 def comparison_table(areas: Mapping[str, NDArray[np.float64]]) -> pl.DataFrame:
@@ -170,12 +191,15 @@ def importance_table(binary: Binary, most: Targets, least: Targets, method: str)
 
     Returns
     -------
-    ``feature``, ``weight``, the ``paper``'s, and the feature's mean among the ``most`` and the ``least`` exposed.
+    ``feature``, ``weight``, the ``paper``'s, the feature's mean among the ``most`` and the ``least`` exposed, and the
+    area under the curve of the feature ``alone``: features that say the same share their weight by chance.
     """
     weekend = np.arange(binary.shape[2]) // 24 % 7 >= 5
     features = mobility_features(binary, weekend)
     weights = feature_importance(features, most, least, method=method)
     column = 0 if method == "random_forest" else 1
+    both = np.concatenate([most, least])
+    is_most = np.arange(both.size) < most.size
     return pl.DataFrame(
         [
             {
@@ -184,13 +208,23 @@ def importance_table(binary: Binary, most: Targets, least: Targets, method: str)
                 "paper": PAPER[name][column],
                 "most": float(features[name][most].mean()),
                 "least": float(features[name][least].mean()),
+                "alone": area_under_curve(is_most, features[name][both]),
             }
             for name, weight in weights.items()
         ]
     )
 
 
-def extremes(targets: Targets, areas: NDArray[np.float64]) -> tuple[Targets, Targets]:
-    """The most and the least exposed tenth of the targets."""
-    most, least = extreme_targets(areas)
+def extremes(targets: Targets, areas: NDArray[np.float64], margins: NDArray[np.float64]) -> tuple[Targets, Targets]:
+    """The most and the least exposed tenth of the targets, by area and where that is equal by margin.
+
+    Examples
+    --------
+    >>> areas = np.array([0.5, 1.0, 1.0, 0.7])
+    >>> extremes(np.arange(4), areas, np.array([0.0, 4.0, 6.0, 1.0]))
+    (array([2]), array([0]))
+    """
+    ranks = np.empty(len(targets))
+    ranks[np.lexsort((margins, areas))] = np.arange(len(targets))
+    most, least = extreme_targets(ranks)
     return targets[most], targets[least]

@@ -82,8 +82,8 @@ def test_gains_meet_the_tables_of_utility(tmp_path):
 def test_loadings_and_importance(binary, tmp_path):
     day = binary[:, :10, :24]
     game = MembershipGame(day, group_size=12, observation=24, inference=24, n_samples=60, seed=1)
-    _, loadings = study({"subset": game}, [0, 1], tmp_path)
-    table_of_loadings = loadings_table(loadings, day, {"all": np.array([0, 1]), "one": np.array([1])})
+    found = study({"subset": game}, [0, 1], tmp_path)
+    table_of_loadings = loadings_table(found.loadings, day, {"all": np.array([0, 1]), "one": np.array([1])})
     assert len(table_of_loadings) == 200
     assert table_of_loadings.group_by("targets").agg(pl.col("loading").max())["loading"].to_list() == [1.0, 1.0]
     events = day.sum(axis=(1, 2))
@@ -91,6 +91,7 @@ def test_loadings_and_importance(binary, tmp_path):
     table = importance_table(day, order[:5], order[-5:], "random_forest")
     assert table["weight"].sum() == pytest.approx(1.0)
     assert table.filter(feature="events")["most"].item() > table.filter(feature="events")["least"].item()
+    assert table.filter(feature="events")["alone"].item() == 1.0
 
 
 def test_one_training_serves_both_past_priors_and_is_kept(binary, tmp_path, monkeypatch):
@@ -98,11 +99,22 @@ def test_one_training_serves_both_past_priors_and_is_kept(binary, tmp_path, monk
     options = {"group_size": 12, "observation": (0, 24), "inference": (24, 36), "groups": 60, "n_samples": 180}
     priors = ("same_groups", "different_groups")
     games = {prior: MembershipGame(day, prior=prior, **options, seed=1) for prior in priors}
-    areas, loadings = study(games, [3, 5], tmp_path)
+    found = study(games, [3, 5], tmp_path)
     for prior in priors:
-        assert areas[prior].tolist() == [games[prior].attack(target).auc for target in (3, 5)]
-    assert (areas["same_groups"] != areas["different_groups"]).any()
-    np.testing.assert_array_equal(loadings[5], component_loadings(games["different_groups"], 5))
+        assert found.areas[prior].tolist() == [games[prior].attack(target).auc for target in (3, 5)]
+    assert (found.areas["same_groups"] != found.areas["different_groups"]).any()
+    np.testing.assert_array_equal(found.loadings[5], component_loadings(games["different_groups"], 5))
     monkeypatch.setattr(MembershipGame, "adversary", None)  # nothing is trained again
-    again, _ = study(games, [3, 5], tmp_path)
-    assert all((again[prior] == areas[prior]).all() for prior in priors)
+    again = study(games, [3, 5], tmp_path)
+    assert all((again.areas[prior] == found.areas[prior]).all() for prior in priors)
+    assert all((again.margins[prior] == found.margins[prior]).all() for prior in priors)
+
+
+def test_margins_order_whom_the_area_cannot(binary, tmp_path):
+    day = binary[:, :10, :24].copy()
+    day[:3] = False
+    day[1, :2, :6] = day[2] = True  # the second is always everywhere, the first in few places, the other never
+    game = MembershipGame(day, group_size=12, observation=24, inference=24, n_samples=200, seed=1)
+    found = study({"subset": game}, [0, 1, 2], tmp_path)
+    assert found.areas["subset"][1:].tolist() == [1.0, 1.0]
+    assert found.margins["subset"][0] < 1 < found.margins["subset"][1] < found.margins["subset"][2]
