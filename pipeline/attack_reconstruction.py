@@ -46,7 +46,7 @@ def prepare_reconstruction(config: RunConfig, game: ReconstructionGame) -> tuple
     if plan.calendar.n_windows is None:
         raise DataError("an endless stream cannot be attacked as a whole; give the source an end (until)")
     settings = settle(game, config, plan.calendar.n_windows, plan.n_cells)
-    n_values = game.releases * settings.n_stretches * settings.horizon * plan.n_cells
+    n_values = game.releases * settings.n_windows * plan.n_cells
     if n_values > MAX_VALUES:
         most = max(1, game.releases * MAX_VALUES // n_values)
         raise ParameterError("releases", game.releases, f"at most {most} over so many windows and cells")

@@ -214,6 +214,14 @@ def test_a_learned_prior_is_shared_by_all(tmp_path):
         reconstruct(smaller, game, folder=tmp_path)
 
 
+def test_a_model_of_the_accountant_is_the_prior_of_all(tmp_path):
+    books = "accountants=[{type: reconstruction, horizon: 4, targets: 3, prior: {chain: {n: 9, tau: 0.2}, windows: 8}}]"
+    outcome = reconstruct(configuration("{type: raw}", books), SMALL, folder=tmp_path)
+    assert outcome.summary["game"]["prior"] == "walk on a line of 9 cells, tau = 0.2"
+    assert outcome.summary["game"]["training"] == 8
+    assert (success(outcome, "map_success") == 1).all()
+
+
 def test_what_is_left_open_comes_from_the_accountant():
     config = configuration(
         "{type: raw}",
