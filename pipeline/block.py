@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,3 +64,18 @@ class EventBlock:
             raise ValueError(
                 f"{self.n_rows} rows read, but {self.frame.height} parsed and {len(self.rejects)} rejected"
             )
+
+    def pieces(self, n_rows: int) -> Iterator[EventBlock]:
+        """The block in pieces of up to ``n_rows`` sound rows, which share its memory; rejects come with the first.
+
+        >>> block = EventBlock(pl.DataFrame({"time": [1, 2, 3], "user": [1, 1, 2]}), 3)
+        >>> [piece.n_rows for piece in block.pieces(2)]
+        [2, 1]
+        """
+        if self.frame.height <= n_rows:
+            yield self
+            return
+        rejects = self.rejects
+        for frame in self.frame.iter_slices(n_rows):
+            yield EventBlock(frame, frame.height + len(rejects), rejects)
+            rejects = ()

@@ -1,37 +1,55 @@
-"""From spans of input to distinct memberships: all of counting that can begin before the runner is there."""
+"""From spans of input to counts of groups of windows: all of counting that can begin before the runner is there."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
-from itertools import chain, groupby
-from operator import itemgetter
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import groupby
 from typing import Any
 
 from pipeline import parts
 from pipeline.block import EventBlock, Reject
-from pipeline.counting import Fate, count_block
+from pipeline.counting import Distinct, Fate, GroupCounts, count_group, memberships_of, nothing
 from pipeline.ingestion import kept_reject
 from pipeline.paths import parts_folder
 from pipeline.plan import Plan
-from pipeline.prefetch import prefetch
+from pipeline.prefetch import in_threads, prefetch
 from pipeline.source import Span
+from pipeline.visits import Visits
 
-#: The fate of the rows of one block, or ((group, shard), encoded memberships).
-Piece = Fate | tuple[tuple[int, int], bytes]
+#: The fate of the rows of one piece of input, or memberships of a group of windows and a shard of users.
+Piece = Fate | tuple[tuple[int, int], Distinct]
+#: What makes some blocks.
+Work = Callable[[], Iterable[EventBlock]]
 
-_begun: dict[str, prefetch[Piece]] = {}
+#: Rows that are counted together: what is worked out on the way stays in the processor's cache.
+_PIECE_ROWS = 1 << 18
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Counts of one group of windows, and the visits of its users by shard where a summary is asked for."""
+
+    group: int
+    counts: GroupCounts
+    visits: dict[int, Visits]
+
+
+_begun: dict[str, prefetch[Fate | Counted]] = {}
 
 
 @contextmanager
-def counting_ahead(plan: Plan, spans: Iterable[Span]) -> Iterator[None]:
+def counting_ahead(plan: Plan, spans: Iterable[Span], then: Callable[[], None]) -> Iterator[None]:
     """Count in threads of their own from now on: importing and starting Beam takes as long as millions of rows.
 
-    What is found waits for `counting_of` in the same process. It takes the room that it would take there.
+    What is found waits for `counting_of` in the same process. It takes the room that it would take there. ``then`` is
+    called when everything is counted: from there on one thread has all the work.
     """
-    with prefetch(span_memberships(spans, plan), n_ahead=0) as found:
+    with prefetch(_followed(counted(spans, plan), then), n_ahead=0) as found:
         _begun[str(plan.folder)] = found
         try:
             yield
@@ -39,31 +57,76 @@ def counting_ahead(plan: Plan, spans: Iterable[Span]) -> Iterator[None]:
             _begun.pop(str(plan.folder), None)
 
 
-def counting_of(spans: Iterable[Span], plan: Plan) -> prefetch[Piece]:
+def _followed(found: Iterator[Fate | Counted], then: Callable[[], None]) -> Iterator[Fate | Counted]:
+    yield from found
+    then()
+
+
+def counting_of(spans: Iterable[Span], plan: Plan) -> prefetch[Fate | Counted]:
     """What `counting_ahead` finds, or else the same from now on."""
-    return _begun.pop(str(plan.folder), None) or prefetch(span_memberships(spans, plan))
+    return _begun.pop(str(plan.folder), None) or prefetch(counted(spans, plan))
+
+
+def counted(spans: Iterable[Span], plan: Plan) -> Iterator[Fate | Counted]:
+    """Fates of all rows as they are read, then the counts of every group of windows in order."""
+    pieces: dict[int, dict[int, list[Distinct]]] = defaultdict(lambda: defaultdict(list))
+    for piece in span_memberships(spans, plan):
+        if isinstance(piece, Fate):
+            yield piece
+        else:
+            (group, shard), found = piece
+            pieces[group][shard].append(found)
+    # Each group's pieces are let go when its turn comes.
+    groups = ((group, pieces.pop(group, {})) for group in range(plan.n_groups))
+    yield from in_threads(partial(_count, plan), groups)
+
+
+def _count(plan: Plan, work: tuple[int, dict[int, list[Distinct]]]) -> Counted:
+    group, shards = work
+    total, visits = nothing(group, plan), {}
+    for shard in sorted(shards):
+        counts, seen = count_group(group, shards.pop(shard), plan)
+        total = total + counts
+        if seen is not None:
+            visits[shard] = seen
+    return Counted(group, total, visits)
 
 
 def span_memberships(spans: Iterable[Span], plan: Plan) -> Iterator[Piece]:
     """Fate and distinct memberships of every block; fates and rejects of each span are left as parts too."""
-    source = plan.source
-    with prefetch((span.index, block) for span in spans for block in chain(source.read(span), [None])) as pieces:
-        for index, blocks in groupby(pieces, key=itemgetter(0)):
-            yield from _of_span(index, (block for _, block in blocks if block is not None), plan)
+    with prefetch(_work(spans, plan)) as work:
+        for index, pieces in groupby(in_threads(partial(_reduced, plan), work), key=lambda found: found[0]):
+            yield from _of_span(index, (piece for _, its in pieces for piece in its), plan)
 
 
-def _of_span(index: int, blocks: Iterable[EventBlock], plan: Plan) -> Iterator[Piece]:
-    fate, name = Fate(), f"{index:09d}"
+def _work(spans: Iterable[Span], plan: Plan) -> Iterator[tuple[int, Work]]:
+    for span in spans:
+        yield span.index, tuple  # a span without a row has a fate as well
+        for call in plan.source.work(span):
+            yield span.index, call
+
+
+def _reduced(plan: Plan, work: tuple[int, Work]) -> tuple[int, list[tuple[Fate, tuple[Reject, ...], list[Any]]]]:
+    """Fate, rejects and memberships of some blocks, piece by piece."""
+    index, call = work
+    found = []
+    for piece in (piece for block in call() for piece in block.pieces(_PIECE_ROWS)):
+        fate, memberships = memberships_of(piece, plan)
+        found.append((fate, piece.rejects, list(memberships)))
+    return index, found
+
+
+def _of_span(index: int, pieces: Iterable[tuple[Fate, tuple[Reject, ...], list[Any]]], plan: Plan) -> Iterator[Piece]:
+    total, name = Fate(), f"{index:09d}"
     path = parts_folder(plan, "rejects") / f"{name}.jsonl"
-    with parts.whole(path) as temporary, temporary.open("w", encoding="utf-8") as rejects:
-        for block in blocks:
-            block_fate, memberships = count_block(block, plan)
-            yield block_fate
+    with parts.whole(path) as temporary, temporary.open("w", encoding="utf-8") as kept:
+        for fate, rejects, memberships in pieces:
+            yield fate
             yield from memberships
-            fate.add(block_fate)
-            for reject in block.rejects:
-                rejects.write(json.dumps(as_kept(reject, plan), ensure_ascii=False) + "\n")
-    parts.write_json(parts_folder(plan, "fates") / f"{name}.json", asdict(fate))
+            total.add(fate)
+            for reject in rejects:
+                kept.write(json.dumps(as_kept(reject, plan), ensure_ascii=False) + "\n")
+    parts.write_json(parts_folder(plan, "fates") / f"{name}.json", asdict(total))
 
 
 def as_kept(reject: Reject, plan: Plan) -> dict[str, Any]:

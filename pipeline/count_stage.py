@@ -11,8 +11,8 @@ import numpy as np
 
 from mechanisms.core.state import encode_state
 from pipeline import metrics, parts
-from pipeline.count_spans import Piece, counting_of, span_memberships
-from pipeline.counting import Fate, GroupCounts, count_group, nothing
+from pipeline.count_spans import counting_of, span_memberships
+from pipeline.counting import Fate, GroupCounts, count_group, encoded
 from pipeline.paths import PART_ROWS, parts_folder
 from pipeline.plan import STREAM, Plan
 from pipeline.source import Span
@@ -28,16 +28,11 @@ class CountSpans(beam.DoFn):
 
     def process(self, span: Span) -> Iterator[tuple[tuple[int, int], bytes]]:
         """Emit ((group, shard), memberships)."""
-        return _memberships(span_memberships([span], self.plan))
-
-
-def _memberships(pieces: Iterable[Piece]) -> Iterator[tuple[tuple[int, int], bytes]]:
-    """The memberships among the pieces; what became of the rows is told to whoever watches."""
-    for piece in pieces:
-        if isinstance(piece, Fate):
-            metrics.read_rows(piece)
-        else:
-            yield piece
+        for piece in span_memberships([span], self.plan):
+            if isinstance(piece, Fate):
+                metrics.read_rows(piece)
+            else:
+                yield piece[0], encoded(piece[1])
 
 
 class CountHere(beam.DoFn):
@@ -48,20 +43,15 @@ class CountHere(beam.DoFn):
 
     def process(self, spans: tuple[Span, ...]) -> Iterator[tuple[int, GroupCounts]]:
         """Emit (group, counts) of every group in order; users are summarised by the way."""
-        pieces: dict[tuple[int, int], list[bytes]] = defaultdict(list)
-        with counting_of(spans, self.plan) as found:
-            for key, data in _memberships(found):
-                pieces[key].append(data)
         seen: dict[int, list[Visits]] = defaultdict(list)
-        for group in range(self.plan.n_groups):
-            total = nothing(group, self.plan)
-            for shard in range(self.plan.n_shards):
-                if waiting := pieces.pop((group, shard), None):
-                    counts, visits = count_group(group, waiting, self.plan)
-                    total = total + counts
-                    if visits is not None:
-                        seen[shard].append(visits)
-            yield group, total
+        with counting_of(spans, self.plan) as found:
+            for piece in found:
+                if isinstance(piece, Fate):
+                    metrics.read_rows(piece)
+                    continue
+                for shard, visits in piece.visits.items():
+                    seen[shard].append(visits)
+                yield piece.group, piece.counts
         for shard, visits_of in seen.items():
             write_users(shard, visits_of, self.plan)
 

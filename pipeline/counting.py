@@ -25,6 +25,9 @@ from pipeline.visits import Visits, packed_visits, visits
 
 Integers = NDArray[np.int64]
 
+#: Distinct memberships of one group of windows: packed keys (see `pipeline.packed`), or the general form.
+Distinct = Integers | Memberships
+
 
 @dataclass
 class Fate:
@@ -57,6 +60,14 @@ class Fate:
 def count_block(
     block: EventBlock, plan: Plan, closed: Integers | None = None, used_by_group: dict[int, int] | None = None
 ) -> tuple[Fate, Iterator[tuple[tuple[int, int], bytes]]]:
+    """What `memberships_of` finds, as bytes for the shuffle and for state."""
+    fate, found = memberships_of(block, plan, closed, used_by_group)
+    return fate, ((key, encoded(piece)) for key, piece in found)
+
+
+def memberships_of(
+    block: EventBlock, plan: Plan, closed: Integers | None = None, used_by_group: dict[int, int] | None = None
+) -> tuple[Fate, Iterator[tuple[tuple[int, int], Distinct]]]:
     """Distinct memberships of one block, split by window group and user shard.
 
     Parameters
@@ -72,7 +83,7 @@ def count_block(
 
     Returns
     -------
-    The fate of the block's rows, and ((group, shard), encoded memberships) pairs.
+    The fate of the block's rows, and ((group, shard), memberships) pairs.
 
     Notes
     -----
@@ -107,7 +118,7 @@ def count_block(
 
 def _split_hops(
     frame: Any, window: Integers, cell: Integers, first: Integers, plan: Plan
-) -> Iterator[tuple[tuple[int, int], bytes]]:
+) -> Iterator[tuple[tuple[int, int], Distinct]]:
     """Every row in its latest window and in those before it, down to the first that is open."""
     for hop in range(plan.calendar.n_hops):
         here = window - hop >= first
@@ -115,7 +126,7 @@ def _split_hops(
             yield from _split(frame.filter(here), window[here] - hop, cell[here], plan)
 
 
-def _split(frame: Any, window: Integers, cell: Integers, plan: Plan) -> Iterator[tuple[tuple[int, int], bytes]]:
+def _split(frame: Any, window: Integers, cell: Integers, plan: Plan) -> Iterator[tuple[tuple[int, int], Distinct]]:
     if len(window) == 0:
         return
     group = (window - 1) // plan.group
@@ -134,17 +145,17 @@ def _split(frame: Any, window: Integers, cell: Integers, plan: Plan) -> Iterator
     for first, last in pairwise([*np.flatnonzero(starts_of([group])).tolist(), len(group)]):
         piece = memberships.take(slice(first, last))
         for number, rows in _shards(piece.user.T, plan):
-            yield (int(group[first]), number), (piece if rows is None else piece.take(rows)).encode()
+            yield (int(group[first]), number), (piece if rows is None else piece.take(rows))
 
 
 def _split_packed(
     user: Integers, window: Integers, cell: Integers, group: Integers, plan: Plan
-) -> Iterator[tuple[tuple[int, int], bytes]]:
+) -> Iterator[tuple[tuple[int, int], Distinct]]:
     keys = plan.layout.pack(user, window, cell)
     for number, piece in split_groups(keys, group):
         piece = distinct_keys(piece)
         for shard, rows in _shards([piece >> plan.layout.place_bits], plan):
-            yield (number, shard), encode_keys(piece if rows is None else piece[rows])
+            yield (number, shard), (piece if rows is None else piece[rows])
 
 
 def _shards(identity: Iterable[Integers], plan: Plan) -> Iterator[tuple[int, NDArray[np.bool_] | None]]:
@@ -196,30 +207,45 @@ def nothing(group: int, plan: Plan) -> GroupCounts:
     return GroupCounts(group * plan.group + 1, zeros, zeros, 0)
 
 
+def encoded(piece: Distinct) -> bytes:
+    """Memberships as bytes, for the shuffle and for state."""
+    return piece.encode() if isinstance(piece, Memberships) else encode_keys(piece)
+
+
+def _decoded(data: bytes) -> Distinct:
+    keys = decode_keys(data)
+    return Memberships.decode(data) if keys is None else keys
+
+
 def union(pieces: list[bytes], plan: Plan, group: int) -> bytes:
     """Encoded memberships of one group in one piece, each once."""
     if len(pieces) == 1:
         return pieces[0]
-    keys = [decode_keys(piece) for piece in pieces]
-    packed = [key for key in keys if key is not None]
-    if len(packed) == len(keys):
-        return encode_keys(distinct_keys(np.concatenate(packed)))
-    first = group * plan.group + 1
-    blocks = [Memberships.decode(p) if k is None else general(k, plan.layout, first) for p, k in zip(pieces, keys)]
-    return merge([block.widened() for block in blocks], plan.config.bounding.keep).encode()
+    whole = _joined([_decoded(piece) for piece in pieces], plan, group)
+    return encoded(whole if isinstance(whole, Memberships) else distinct_keys(whole))
 
 
-def count_group(group: int, parts: Iterable[bytes], plan: Plan) -> tuple[GroupCounts, Visits | None]:
+def _joined(pieces: list[Distinct], plan: Plan, group: int) -> Distinct:
+    """All pieces in one: keys (not yet distinct) where all of them are, or else merged."""
+    packed = [piece for piece in pieces if not isinstance(piece, Memberships)]
+    if len(packed) == len(pieces):
+        return np.concatenate(packed)
+    return merge([in_general(piece, plan, group).widened() for piece in pieces], plan.config.bounding.keep)
+
+
+def in_general(piece: Distinct, plan: Plan, group: int) -> Memberships:
+    """Memberships of a group of windows in the general form."""
+    return piece if isinstance(piece, Memberships) else general(piece, plan.layout, group * plan.group + 1)
+
+
+def count_group(group: int, pieces: Iterable[Distinct | bytes], plan: Plan) -> tuple[GroupCounts, Visits | None]:
     """Exact distinct users of one group of windows and one shard of users, bounded; visits where a summary is asked."""
-    parts = list(parts)
     first = group * plan.group + 1
     n_windows = plan.group_windows(group)
-    keys = [decode_keys(part) for part in parts]
-    if all(part is not None for part in keys):
-        return _count_keys(first, n_windows, np.concatenate([k for k in keys if k is not None]), plan)
-    keep = plan.config.bounding.keep
-    blocks = [Memberships.decode(p) if k is None else general(k, plan.layout, first) for p, k in zip(parts, keys)]
-    memberships = merge([block.widened() for block in blocks], keep)
+    opened = [_decoded(piece) if isinstance(piece, bytes) else piece for piece in pieces]
+    memberships = _joined(opened, plan, group)
+    if not isinstance(memberships, Memberships):
+        return _count_keys(first, n_windows, memberships, plan)
     place = (memberships.window - first) * plan.n_cells + memberships.cell
     counts = np.bincount(place, minlength=n_windows * plan.n_cells).reshape(n_windows, plan.n_cells)
     bounded = released_counts(memberships, first, n_windows, plan)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -31,7 +31,13 @@ def check_runner(config: RunConfig, runner: str) -> None:
         raise ConfigError(("source.type: traces are released from a finite source (what is under 'of')",))
 
 
-def execute(plan: Plan, spans: list[Span], runner: str = "direct", beam_options: Sequence[str] = ()) -> bool:
+def execute(
+    plan: Plan,
+    spans: list[Span],
+    runner: str = "direct",
+    beam_options: Sequence[str] = (),
+    then: Callable[[], None] = lambda: None,
+) -> bool:
     """Run the graph; parts of the output files are left to be merged.
 
     Parameters
@@ -44,6 +50,8 @@ def execute(plan: Plan, spans: list[Span], runner: str = "direct", beam_options:
         ``direct``: Beam's in-process runner, pinned; ``flink``: as a streaming job of Flink; others by Beam's name.
     beam_options
         Passed on to Beam.
+    then
+        Called when this process has counted everything: what needs a core, but not the releases, can be done beside.
 
     Returns
     -------
@@ -56,7 +64,7 @@ def execute(plan: Plan, spans: list[Span], runner: str = "direct", beam_options:
     """
     counts_here = runner == "direct" and not plan.streaming and not plan.on_points
     try:
-        with HEALTH.watched(), counting_ahead(plan, spans) if counts_here else nullcontext():
+        with HEALTH.watched(), counting_ahead(plan, spans, then) if counts_here else nullcontext():
             _quiet_beam()
             if runner == FLINK:
                 from pipeline.cluster.flink import run_flink

@@ -1,13 +1,19 @@
-"""Reading ahead: the next block is parsed while the last one is counted."""
+"""Work in threads: the next block is parsed while the last one is counted, and two are counted at once."""
 
 from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Generator, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Generic, Self, TypeVar
 
+S = TypeVar("S")
 T = TypeVar("T")
+
+#: Calls that run side by side: each holds a piece of the input, so that more would take more memory.
+N_THREADS = 2
 
 
 class prefetch(Iterator[T], Generic[T]):
@@ -81,3 +87,48 @@ class prefetch(Iterator[T], Generic[T]):
             except queue.Full:
                 continue
         return False
+
+
+def in_threads(call: Callable[[S], T], items: Iterable[S], n_threads: int = N_THREADS) -> Iterator[T]:
+    """The results of a call on every item, in order of the items; up to ``n_threads`` calls run side by side.
+
+    >>> list(in_threads(abs, [-1, 2, -3]))
+    [1, 2, 3]
+    """
+    running: deque[Future[T]] = deque()
+    pool = ThreadPoolExecutor(n_threads, "penstock-thread")
+    try:
+        for item in items:
+            running.append(pool.submit(call, item))
+            if len(running) > n_threads:
+                yield running.popleft().result()
+        while running:
+            yield running.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+class Deferred(Generic[T]):
+    """The result of a call that is not needed yet: made when it is asked for, unless somebody has begun it before.
+
+    Examples
+    --------
+    >>> sum_of = Deferred(lambda: sum(range(4)))
+    >>> sum_of.begin()
+    >>> sum_of.result()
+    6
+    """
+
+    def __init__(self, call: Callable[[], T]) -> None:
+        self._call = call
+        self._begun: Future[T] | None = None
+
+    def begin(self) -> None:
+        """Begin in a thread of its own."""
+        with ThreadPoolExecutor(1, "penstock-deferred") as pool:
+            self._begun = pool.submit(self._call)
+            pool.shutdown(wait=False)
+
+    def result(self) -> T:
+        """Wait for it, or do it now; raises what the call raised."""
+        return self._call() if self._begun is None else self._begun.result()

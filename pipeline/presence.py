@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.core.errors import DataError, ParameterError
-from pipeline.counting import count_block
+from pipeline.counting import in_general, memberships_of
 from pipeline.event_steps import released_memberships
 from pipeline.membership import Memberships, merge
-from pipeline.packed import decode_keys, general
 from pipeline.plan import Plan
 
 Binary = NDArray[np.bool_]
@@ -96,18 +95,12 @@ def read_memberships(plan: Plan, n_windows: int) -> Memberships:
     if not 1 <= n_windows <= calendar.n_windows:
         raise ParameterError("observation", n_windows, f"1 to {calendar.n_windows} windows, as many as the run has")
     source = replace(plan.config.source, until=min(calendar.end(n_windows), calendar.until_ms or 0))
-    groups: dict[int, list[bytes]] = defaultdict(list)
+    groups: dict[int, list[Memberships]] = defaultdict(list)
     for span in source.spans():
         for block in source.read(span):
-            for (group, _), part in count_block(block, plan)[1]:
-                groups[group].append(part)
-    pieces = []
-    for group, parts in sorted(groups.items()):
-        first = group * plan.group + 1
-        for part in parts:
-            keys = decode_keys(part)
-            piece = Memberships.decode(part) if keys is None else general(keys, plan.layout, first)
-            pieces.append(piece.widened())
+            for (group, _), piece in memberships_of(block, plan)[1]:
+                groups[group].append(in_general(piece, plan, group).widened())
+    pieces = [piece for _, its in sorted(groups.items()) for piece in its]
     if not pieces:
         raise DataError(f"nobody is seen in the first {n_windows} windows, so there is nobody to attack")
     whole = merge(pieces, plan.config.bounding.keep)

@@ -19,6 +19,7 @@ from pipeline.exit_codes import DONE, INTERRUPTED, STOPPED
 from pipeline.health import HEALTH
 from pipeline.manifest import input_digests, operator_manifest, public_manifest
 from pipeline.plan import Plan, make_plan
+from pipeline.prefetch import Deferred
 from pipeline.trace_run import run_traces
 
 #: What a run leaves in its folder, and so what the next run into it replaces.
@@ -101,9 +102,10 @@ def _run(
     spans = [] if plan.streaming else config.source.spans()
     clock.lap("prepare")
     logs.event("run begun", name=config.name, mode=config.mode, runner=runner, resumed=resume, folder=str(plan.folder))
-    ended = execute(plan, spans, runner, beam_options)
+    digests = Deferred(lambda: input_digests(plan.config))
+    ended = execute(plan, spans, runner, beam_options, digests.begin)
     clock.lap("pipeline")
-    return _finish(plan, ended, clock)
+    return _finish(plan, ended, digests, clock)
 
 
 class Stopwatch:
@@ -137,7 +139,7 @@ def _make_ready(plan: Plan, how: Any) -> dict[str, Any] | None:
     return None
 
 
-def _finish(plan: Plan, ended: bool, clock: Stopwatch) -> Result:
+def _finish(plan: Plan, ended: bool, digests: Deferred[dict[str, str]], clock: Stopwatch) -> Result:
     """Merge the parts, balance the books and write the manifests."""
     outcome.merge_outputs(plan)
     equation = outcome.row_equation(plan)
@@ -149,7 +151,7 @@ def _finish(plan: Plan, ended: bool, clock: Stopwatch) -> Result:
         users=outcome.user_summaries(plan),
         windows={"planned": plan.calendar.n_windows, **outcome.actions(plan.folder)},
         accounts=accounts,
-        inputs=input_digests(plan.config),
+        inputs=digests.result(),
         exit={"code": code, "reason": reason},
     )
     if plan.config.mode == "simulation" and plan.config.utility:

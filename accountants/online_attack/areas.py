@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
-from scipy.stats import norm, rankdata
 
 from mechanisms.core.errors import ParameterError
 
@@ -25,6 +23,8 @@ def area_under_curve(labels: NDArray[np.bool_], scores: NDArray[Any]) -> float:
     n_positive, n_negative = int(labels.sum()), int((~labels).sum())
     if n_positive == 0 or n_negative == 0:
         raise ParameterError("labels", (n_positive, n_negative), "samples with and without the target")
+    from scipy.stats import rankdata  # not for those who only read configurations: it takes longer than all of ours
+
     above = rankdata(scores)[labels].sum() - n_positive * (n_positive + 1) / 2
     return float(above / (n_positive * n_negative))
 
@@ -58,6 +58,9 @@ def auc_interval(auc: float, n_positive: int, n_negative: int, confidence: float
         raise ParameterError("auc", auc, "0 to 1")
     if not 0 < confidence < 1:
         raise ParameterError("confidence", confidence, "between 0 and 1")
+    from scipy.optimize import brentq
+    from scipy.stats import norm
+
     quantile = norm.ppf((1 + confidence) / 2)
     half = (n_positive + n_negative) / 2 - 1
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mechanisms.core.errors import DataError
 from pipeline.account_loop import AccountLoop, writable
 from pipeline.configuration.run import RunConfig, digest
-from pipeline.counting import Distinct, count_block, count_group
+from pipeline.counting import Distinct, count_group, memberships_of
 from pipeline.experiments.counts import Counts
 from pipeline.experiments.measures import CellRun, measure, unit_of
 from pipeline.manifest import versions
@@ -46,7 +46,7 @@ def _sightings(plan: Plan) -> NDArray[np.int64]:
     pieces: dict[tuple[int, int], list[Distinct]] = {}
     source = plan.config.source
     for block in (block for span in source.spans() for block in source.read(span)):
-        for key, piece in count_block(block, plan)[1]:
+        for key, piece in memberships_of(block, plan)[1]:
             pieces.setdefault(key, []).append(piece)
     return np.concatenate(
         [nobody(), *(count_group(group, parts, plan)[0].sightings for (group, _), parts in pieces.items())]

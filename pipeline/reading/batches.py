@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.core.errors import DataError
-from pipeline.reading.records import Records, split
+from pipeline.reading.records import Records, count_byte, split
 
 #: A line longer than this is not a row of a table.
 MAX_LINE_BYTES = 16 << 20
 
 _HEAD_BYTES = 64 << 10
+_NEWLINE = 10
 _MAX_BATCH_BYTES = 256 << 20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -133,7 +134,7 @@ def _parts(name: str, stream: IO[bytes], prologue: Callable[[str, bytes], Prolog
         records, n_whole = _whole(data, start, is_final)
         if n_whole:
             whole = data if n_whole == len(data) else data[:n_whole]
-            n_lines = whole.count(b"\n")
+            n_lines = count_byte(whole, _NEWLINE)
             if start.encoding != "utf-8":
                 whole = whole.decode(start.encoding).encode()
             yield Batch(start, whole, (Segment(name, line, n_lines),), records)

@@ -15,7 +15,7 @@ from pipeline.block import EventBlock, Reject
 from pipeline.reading.batches import Batch, Prologue
 from pipeline.reading.checks import reasons, sound_rows
 from pipeline.reading.columns import EVENT_COLUMNS
-from pipeline.reading.records import Records, is_regular, split
+from pipeline.reading.records import Records, count_byte, is_regular, split
 
 #: A rejected row is kept up to this many characters.
 MAX_RAW_CHARACTERS = 1000
@@ -59,9 +59,10 @@ class Rows:
 def parse(batch: Batch, wanted: Mapping[str, type[pl.DataType]]) -> Rows:
     """Parse some columns of a batch; the other columns count for the structure only."""
     data, n_fields, separator = batch.data, len(batch.format.columns), batch.format.separator
-    if batch.records is None and _is_utf8(data) and is_regular(data, separator, n_fields):
-        n_rows = sum(segment.n_lines for segment in batch.segments)
-        return Rows(_read_columns(data, n_rows, batch.format, wanted), None, None, {})
+    if batch.records is None and _is_utf8(data):
+        raw = _regular(batch, wanted)
+        if raw is not None:
+            return Rows(raw, None, None, {})
     records = batch.records or split(data, separator, quote="")[0]
     problems = _structural_problems(data, records, n_fields)
     is_row = records.n_fields != 0
@@ -70,6 +71,24 @@ def parse(batch: Batch, wanted: Mapping[str, type[pl.DataType]]) -> Rows:
     kept = data if len(row_records) == len(is_row) else _join_records(data, records, row_records)
     raw = _read_columns(kept, len(row_records), batch.format, wanted)
     return Rows(raw, records, row_records, problems)
+
+
+def _regular(batch: Batch, wanted: Mapping[str, type[pl.DataType]]) -> pl.DataFrame | None:
+    """The columns of a batch without quotes if every line of it has as many fields as there should be, or else None."""
+    format, n_rows = batch.format, sum(segment.n_lines for segment in batch.segments)
+    n_fields = len(format.columns)
+    if count_byte(batch.data, ord(format.separator)) != n_rows * (n_fields - 1):
+        return None
+    last = format.columns[-1]
+    if last not in wanted:
+        regular = is_regular(batch.data, format.separator, n_fields)
+        return _read_columns(batch.data, n_rows, format, wanted) if regular else None
+    # No line has too few fields where the last one is there in each; then none has too many, or the sum were larger.
+    try:
+        raw = _read_columns(batch.data, n_rows, format, wanted)
+    except (RowEquationError, pl.exceptions.ComputeError):
+        return None
+    return raw if not raw[last].null_count() or is_regular(batch.data, format.separator, n_fields) else None
 
 
 def to_blocks(

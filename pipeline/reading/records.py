@@ -43,6 +43,19 @@ class Records:
     n_fields: Positions
 
 
+def count_byte(data: bytes, byte: int) -> int:
+    r"""How often a byte occurs, many times faster than `bytes.count`.
+
+    >>> count_byte(b"1,2\n3,4\n", 10)
+    2
+    """
+    values = np.frombuffer(data, np.uint8)
+    return sum(
+        int(np.count_nonzero(values[start : start + _CACHED_BYTES] == byte))
+        for start in range(0, len(values), _CACHED_BYTES)
+    )
+
+
 def is_regular(data: bytes, separator: str, n_fields: int) -> bool:
     r"""Whether every line of an unquoted text has exactly ``n_fields`` fields, in one pass over the bytes.
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import polars as pl
@@ -16,6 +17,9 @@ from pipeline.reading.batches import Batch, Prologue, batches
 from pipeline.reading.files import list_files, sha256, share_out
 from pipeline.reading.parsing import Rows, parse, to_blocks
 from pipeline.source import Source, Span
+
+#: Rows that are parsed together at most: several batches are in memory at a time.
+_BATCH_ROWS = 1 << 18
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,13 +64,30 @@ class TextSource(Source):
 
     def read(self, span: Span) -> Iterator[EventBlock]:
         """Read the files of a span."""
-        for batch, rows in self.parsed(span):
-            yield from to_blocks(batch, rows, self.events(rows, batch), self.explain, self.block_rows)
+        for call in self.work(span):
+            yield from call()
+
+    def work(self, span: Span) -> Iterator[Callable[[], Iterable[EventBlock]]]:
+        """Cut the text of a span into batches; parsing them is what can be done side by side."""
+        for batch in self._batches(span):
+            yield partial(self.blocks, batch)
+
+    def blocks(self, batch: Batch) -> list[EventBlock]:
+        """Parse a batch; overridden where a row is more than one event."""
+        rows = self.parse(batch)
+        return list(to_blocks(batch, rows, self.events(rows, batch), self.explain, self.block_rows))
+
+    def parse(self, batch: Batch) -> Rows:
+        """The wanted columns of a batch."""
+        return parse(batch, self.wanted(batch.format.columns, batch.segments[0].file))
 
     def parsed(self, span: Span) -> Iterator[tuple[Batch, Rows]]:
-        """Batches of a span with their wanted columns parsed."""
-        for batch in batches(open_inputs(span.files, self.patterns), self.prologue, self.block_rows):
-            yield batch, parse(batch, self.wanted(batch.format.columns, batch.segments[0].file))
+        """Batches of a span with their wanted columns parsed, one after the other."""
+        for batch in self._batches(span):
+            yield batch, self.parse(batch)
+
+    def _batches(self, span: Span) -> Iterator[Batch]:
+        return batches(open_inputs(span.files, self.patterns), self.prologue, min(self.block_rows, _BATCH_ROWS))
 
     def digests(self) -> dict[str, str]:
         """SHA-256 of every input file, by its path below ``path``."""

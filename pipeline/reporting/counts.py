@@ -108,14 +108,14 @@ def counts(files: RunFiles) -> Counts | None:
         totals = totals.with_columns(pl.col("cell").cast(pl.String))
         chosen = totals.sort("value", descending=True)["cell"].head(n_cells)
         busiest = cells.filter(cells.is_in(chosen.implode()))
-    reach = _looked_up(released["noise"], MIDDLE_95, math.nan)
-    released = released.with_columns((released["scale"] * reach).alias("margin"))
+    margin = released["scale"] * _looked_up(released["noise"], MIDDLE_95, math.nan)
+    place = _Places(released, shown["window"], busiest)
     return Counts(
         windows=shown,
         cells=tuple(busiest.to_list()),
-        released=_matrix(released, "value", shown["window"], busiest),
-        truth=None if truth is None else _matrix(truth, "count", shown["window"], busiest),
-        margin=_matrix(released, "margin", shown["window"], busiest),
+        released=place.matrix(released["value"]),
+        truth=None if truth is None else _Places(truth, shown["window"], busiest).matrix(truth["count"]),
+        margin=place.matrix(margin),
         n_all_windows=len(windows),
         n_all_cells=len(cells),
     )
@@ -142,19 +142,38 @@ def _windows(released: pl.DataFrame) -> pl.DataFrame:
     return per_stream.group_by("window").agg(totals).sort("window").with_columns(name)
 
 
-def _matrix(frame: pl.DataFrame, column: str, windows: pl.Series, cells: pl.Series) -> NDArray[np.float64]:
-    """Values of shape (n_windows, n_cells), NaN where there is none."""
-    known = {cell: position for position, cell in enumerate(cells.to_list())}
-    columns = _looked_up(frame["cell"], known, -1).to_numpy()
-    window, numbers = frame["window"].to_numpy(), windows.to_numpy()
-    shown = (columns >= 0) & (window >= numbers[0]) & (window <= numbers[-1])
-    matrix = np.full((len(windows), len(cells)), np.nan)
-    matrix[np.searchsorted(numbers, window[shown]), columns[shown]] = frame[column].to_numpy()[shown]
-    return matrix
+class _Places:
+    """Where the rows of a table, each of a window and a cell, stand in a matrix of windows and cells."""
+
+    def __init__(self, frame: pl.DataFrame, windows: pl.Series, cells: pl.Series) -> None:
+        self.shape = len(windows), len(cells)
+        known = {cell: position for position, cell in enumerate(cells.to_list())}
+        column = _looked_up(frame["cell"], known, -1).to_numpy()
+        window, numbers = frame["window"].to_numpy(), windows.to_numpy()
+        # Mostly every window has a row for every cell, always in the same order.
+        self.is_whole = len(column) == len(windows) * len(cells) and all(
+            (axis.reshape(self.shape) == same).all()
+            for axis, same in ((window, numbers[:, None]), (column, np.arange(len(cells))))
+        )
+        if not self.is_whole:
+            self.shown = (column >= 0) & (window >= numbers[0]) & (window <= numbers[-1])
+            self.at = np.searchsorted(numbers, window[self.shown]), column[self.shown]
+
+    def matrix(self, values: pl.Series) -> NDArray[np.float64]:
+        """Values of shape (n_windows, n_cells), NaN where there is none."""
+        numbers = values.to_numpy().astype(np.float64)
+        if self.is_whole:
+            return numbers.reshape(self.shape)
+        matrix = np.full(self.shape, np.nan)
+        matrix[self.at] = numbers[self.shown]
+        return matrix
 
 
 def _looked_up(texts: pl.Series, known: Mapping[str, float], unknown: float) -> pl.Series:
     """The number of every text, by way of the few different texts."""
-    different = texts.unique().cast(pl.String)
-    numbers = pl.Series(texts.name, [known.get(text, unknown) for text in different.to_list()])
-    return numbers[texts.cast(pl.Enum(different)).to_physical()]
+    texts = texts if texts.dtype == pl.Categorical else texts.cast(pl.Categorical)
+    different = texts.unique()
+    codes = different.to_physical().to_numpy()
+    numbers = np.full(int(codes.max(initial=0)) + 1, unknown)
+    numbers[codes] = [known.get(text, unknown) for text in different.cast(pl.String).to_list()]
+    return pl.Series(texts.name, numbers[texts.to_physical().to_numpy()])

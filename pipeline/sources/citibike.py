@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Literal
@@ -19,7 +19,6 @@ from pipeline.reading.checks import without_position
 from pipeline.reading.parsing import Rows, to_blocks
 from pipeline.reading.text_source import TextSource
 from pipeline.reading.times import TimeFormat
-from pipeline.source import Span
 
 ZONE = "America/New_York"
 
@@ -90,17 +89,19 @@ class Citibike(TextSource):
         is_number = {name: name == "duration" or name.endswith("itude") for name in present}
         return {name: pl.Float64 if is_number[name] else pl.String for name in present}
 
-    def read(self, span: Span) -> Iterator[EventBlock]:
-        """Read the files of a span; of each batch first the starts, then the ends."""
+    def blocks(self, batch: Batch) -> list[EventBlock]:
+        """First the starts of a batch's trips, then their ends."""
         ends = ("start", "end") if self.events_of == "both" else (self.events_of,)
-        for batch, rows in self.parsed(span):
-            both = self.events(rows, batch)
-            for end in ends:
-                events = both.select("user", pl.col(f"^{end}_.*$").name.map(lambda name: name.split("_")[1]))
-                events = events.with_columns(without_position().alias("problem"))
-                yield from to_blocks(batch, rows, events, self.explain, self.block_rows)
-                # A row that is no trip at all is rejected once.
-                rows = replace(rows, problems={})
+        rows = self.parse(batch)
+        both = self.events(rows, batch)
+        blocks: list[EventBlock] = []
+        for end in ends:
+            events = both.select("user", pl.col(f"^{end}_.*$").name.map(lambda name: name.split("_")[1]))
+            events = events.with_columns(without_position().alias("problem"))
+            blocks += to_blocks(batch, rows, events, self.explain, self.block_rows)
+            # A row that is no trip at all is rejected once.
+            rows = replace(rows, problems={})
+        return blocks
 
     def events(self, rows: Rows, batch: Batch) -> pl.DataFrame:
         """Trips: ``user``, and the other columns of an `EventBlock` for both ends, such as ``start_time``."""

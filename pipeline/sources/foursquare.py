@@ -13,7 +13,7 @@ from pipeline.reading.batches import Batch, Prologue
 from pipeline.reading.parsing import Rows, to_blocks
 from pipeline.reading.text_source import TextSource
 from pipeline.reading.times import TimeFormat
-from pipeline.source import Span
+from pipeline.source import Source, Span
 
 #: Columns of the publisher's files, which have no header; the later ones name theirs likewise.
 _PUBLISHED = ("user_id", "POI_id", "POI_catid", "POI_catname", "latitude", "longitude", "timezone", "UTC_time")
@@ -83,6 +83,8 @@ class Foursquare(TextSource):
             weekday_first = TimeFormat("%a %b %d %H:%M:%S %z %Y").milliseconds(text)
             time = pl.select(pl.coalesce(time, weekday_first).alias("time")).to_series()
         return rows.raw.select("latitude", "longitude", user="user_id", time=time, place="POI_id")
+
+    work = Source.work  # what repeats an earlier file is known only in order
 
     def read(self, span: Span) -> Iterator[EventBlock]:
         """Read the files of a span; what an earlier file had is rejected in the later ones."""

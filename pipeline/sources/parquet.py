@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import polars as pl
@@ -19,6 +20,10 @@ from pipeline.reading.files import list_files, sha256
 from pipeline.reading.parsing import MAX_RAW_CHARACTERS, cut
 from pipeline.reading.times import TimeFormat
 from pipeline.source import Source, Span
+
+#: Rows that are checked together at most: several batches are in memory at a time.
+_BATCH_ROWS = 1 << 18
+_NO_ROWS = np.zeros(0, np.int64)
 
 #: What the library raises for files that are damaged or none.
 _DAMAGE = (OSError, ValueError, OverflowError, MemoryError, NotImplementedError, pa.ArrowException)
@@ -72,24 +77,30 @@ class Parquet(MappedColumns, Source):
 
     def read(self, span: Span) -> Iterator[EventBlock]:
         """Read row groups of one file, or some whole files; a reject's line is its 1-based row."""
+        for call in self.work(span):
+            yield from call()
+
+    def work(self, span: Span) -> Iterator[Callable[[], Iterable[EventBlock]]]:
+        """Decode the columns of a span, some rows after the other; checking them is what can be done side by side."""
+        n_rows = min(self.block_rows, _BATCH_ROWS)
         for file in span.files:
             with _open(file) as parquet:
                 found = self.find_columns(parquet.schema_arrow.names, file)
                 ends = np.cumsum([parquet.metadata.row_group(i).num_rows for i in range(parquet.num_row_groups)])
                 stop = span.stop if span.stop is not None else parquet.metadata.num_rows
                 groups = np.flatnonzero((ends > span.start) & (ends <= stop)).tolist()
-                names = sorted(set(found.values()))
                 row = span.start
-                for batch in _batches(parquet, file, self.block_rows, groups, names):
-                    raw = pl.DataFrame(pa.table(batch.columns, batch.schema.names))
-                    yield from self._blocks(raw, found, file, row)
-                    row += raw.height
+                for batch in _batches(parquet, file, n_rows, groups, sorted(set(found.values()))):
+                    yield partial(self._blocks, batch, found, file, row)
+                    row += batch.num_rows
 
     def digests(self) -> dict[str, str]:
         """SHA-256 of every input file, by its path below ``path``."""
         return sha256(self.files(), self.path)
 
-    def _blocks(self, raw: pl.DataFrame, found: dict[str, str], file: str, first_row: int) -> Iterator[EventBlock]:
+    def _blocks(self, batch: pa.RecordBatch, found: dict[str, str], file: str, first_row: int) -> list[EventBlock]:
+        _validate(batch, file)
+        raw = pl.DataFrame(pa.table(batch.columns, batch.schema.names))
         time = TimeFormat(self.time_format, self.time_zone)
         events = raw.select(pl.col(name).alias(part) for part, name in found.items())
         events = events.with_columns(
@@ -99,13 +110,13 @@ class Parquet(MappedColumns, Source):
             *(pl.col(name).cast(pl.String) for name in ("place",) if name in found),
         )
         is_sound = sound_rows(events)
-        bad = (~is_sound).arg_true().to_numpy()
-        rejects = []
+        bad = _NO_ROWS if is_sound.all() else (~is_sound).arg_true().to_numpy()
+        position, rejects = _NO_ROWS, []
         if len(bad):
             for row, reason, values in zip(bad.tolist(), reasons(events[bad]), raw[bad].iter_rows(named=True)):
                 rejects.append(Reject(file, first_row + row + 1, reason, str(values)[:MAX_RAW_CHARACTERS]))
-            events = events.filter(is_sound)
-        yield from cut(events, is_sound.arg_true().to_numpy(), rejects, bad, self.block_rows)
+            events, position = events.filter(is_sound), is_sound.arg_true().to_numpy()
+        return list(cut(events, position, rejects, bad, self.block_rows))
 
     def _user_type(self, schema: pa.Schema, file: str) -> type[pl.DataType]:
         column = self.find_columns(schema.names, file)["user"]
@@ -157,11 +168,17 @@ def _open(file: str) -> pq.ParquetFile:
 def _batches(
     parquet: pq.ParquetFile, file: str, n_rows: int, groups: list[int], names: list[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Batches whose contents are what they claim to be: text that is no UTF-8 must not reach what trusts it."""
+    """Batches of some row groups, their contents not validated yet."""
     try:
-        for batch in parquet.iter_batches(n_rows, groups, names, use_threads=True):
-            batch.validate(full=True)
-            yield batch
+        yield from parquet.iter_batches(n_rows, groups, names, use_threads=True)
+    except _DAMAGE as error:
+        raise _damaged(file, error) from error
+
+
+def _validate(batch: pa.RecordBatch, file: str) -> None:
+    """Raise `DataError` unless the contents are what they claim to be: text must be UTF-8 for what trusts it."""
+    try:
+        batch.validate(full=True)
     except _DAMAGE as error:
         raise _damaged(file, error) from error
 
