@@ -40,8 +40,12 @@ def refuse_unless_followed(plan: Plan) -> None:
     Raises
     ------
     ParameterError
-        A person counts in several cells, windows overlap, or the release has no known likelihood.
+        There are no people, one counts in several cells, windows overlap, or a release has no known likelihood.
     """
+    source = plan.config.source
+    if not source.has_people:
+        right = "one that tells people apart: here every trip is somebody new, and nobody has a way to retrace"
+        raise ParameterError("source", type(source).__name__.lower(), right)
     if plan.max_cells != 1:
         raise ParameterError(
             "bounding.max_cells",

@@ -255,6 +255,13 @@ def test_what_cannot_be_retraced_is_refused_before_anything_is_read(mechanism, o
         prepare_reconstruction(configuration(mechanism, *overrides), ReconstructionGame(**game))
 
 
+def test_a_source_without_people_is_refused(monkeypatch):
+    config = configuration("{type: raw}")
+    monkeypatch.setattr(type(config.source), "has_people", False)
+    with pytest.raises(ParameterError, match=r"source: 'synthetic' .* every trip is somebody new"):
+        prepare_reconstruction(config, SMALL)
+
+
 def test_too_few_people_in_the_training_part(tmp_path):
     config = configuration("{type: raw}", "source.n_users=2")
     with pytest.raises(DataError, match="at least 3"):
