@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -36,8 +36,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "integ
 from flink_cluster import ROOT, FlinkCluster, children, end
 from kafka_broker import Broker
 
-DISORDER, LATE = 500, 5000
-_SECONDS = 1800.0
+#: Milliseconds: how far the watermark stays behind, and what a prompt release is not later than.
+DISORDER, PROMPT = 500, 5000
+#: Seconds that the start of a job may take, and a whole run.
+START_SECONDS, _SECONDS = 60.0, 1800.0
 
 
 class Job:
@@ -77,10 +79,10 @@ class Job:
                 [*command, *words, *options], cwd=ROOT, stdout=log, stderr=log, start_new_session=True
             )
 
-    def watch(self, until: float = float("inf")) -> None:
-        """Take samples until a time of the day, or the end of the driver."""
-        deadline = min(until, time.time() + _SECONDS)
-        while self._driver.poll() is None and time.time() < deadline:
+    def watch(self, seconds: float = _SECONDS, enough: Callable[[Sample], bool] = lambda sample: False) -> None:
+        """Take samples for so many seconds, until one is enough, or to the end of the driver."""
+        deadline = time.time() + seconds
+        while self._driver.poll() is None and time.time() < deadline and not any(map(enough, self.samples[-1:])):
             driver = [self._driver.pid, *children(self._driver.pid)]
             self.samples.append(take(self.cluster, driver, self.folder / "out"))
             time.sleep(0.5)
@@ -111,7 +113,7 @@ def backlog(cluster: FlinkCluster, brokers: str, format: str, n_events: int, opt
             manifest = job.finish()
         assert manifest["rows"]["used"] == n_events
         return {"what": "backlog", "format": format, "events": n_events} | {
-            "events per second": round(events_per_second(job.samples)),
+            **events_per_second(job.samples),
             "whole run (s)": round(job.samples[-1].at - job.begun, 1),
             **most(job.samples),
             "processor (s)": processor_seconds(job.samples),
@@ -121,55 +123,49 @@ def backlog(cluster: FlinkCluster, brokers: str, format: str, n_events: int, opt
 def live(
     cluster: FlinkCluster, brokers: str, format: str, rate: float, seconds: float, pause: float, options: list[str]
 ) -> dict[str, Any]:
+    whole = pause + 2 * (seconds + START_SECONDS)
     with topic_of(brokers, f"live-{format}-{time.time_ns()}") as (topic, folder):
         first = (int(time.time()) + 2) * 1000
-        until = first + int(seconds) * 1000
+        until = first + int(whole) * 1000
         value = configuration(brokers, topic, format, folder, first, until, "1s", disorder=f"{DISORDER}ms")
         with (
-            generating(brokers, topic, format, rate, seconds + 5, first, until) as sent,
+            generating(brokers, topic, format, rate, whole + 5, first, until) as sent,
             Job(cluster, value, folder, options) as job,
         ):
-            job.watch(time.time() + seconds / 2)
-            job.drain()
+            job.watch(enough=lambda sample: sample.released > sample.at - first / 1000 - PROMPT / 1000)
+            settled = time.time()
+            job.watch(seconds)
             drained = time.time()
-            time.sleep(max(0.0, pause))
+            job.drain()
+            time.sleep(pause)
             resumed = time.time()
             job.start("--resume")
             manifest = job.finish()
             assert manifest["rows"]["used"] == sent.result()
-        found = arrivals(brokers, topic)
+        ends, arrived = arrivals(brokers, topic).T / 1000
+        delays = arrived - ends - DISORDER / 1000
         return {"what": f"live, {rate:,.0f}/s", "format": format, "events": manifest["rows"]["used"]} | {
             "late": manifest["rows"]["late"],
-            **steady(found, 1000 * drained),
-            **recovery(found, 1000 * drained, 1000 * resumed),
+            **steady(delays[(arrived > settled) & (arrived < drained)]),
+            **recovery(arrived - resumed, delays),
             **most(job.samples),
             "processor (s)": processor_seconds(job.samples),
         }
 
 
-def steady(found: np.ndarray, drained: float) -> dict[str, Any]:
-    """Delays from the instant at which the job had caught up with what came before it ran, until it was cancelled."""
-    before = found[found[:, 1] < drained - 1000]
-    delays = before[:, 1] - before[:, 0] - DISORDER
-    settled = int(np.argmax(delays < LATE)) + 5
-    thirds = [round(float(np.median(third))) for third in np.array_split(delays[settled:], 3)]
-    return {
-        "windows": len(delays) - settled,
-        **percentiles(delays[settled:]),
-        "p50 by thirds (ms)": thirds,
-        "started with a backlog of (s)": round((before[settled, 1] - before[0, 0]) / 1000, 1),
-    }
+def steady(delays: np.ndarray) -> dict[str, Any]:
+    """Delays (seconds) from when what came before the job ran had been caught up with, until it was cancelled."""
+    thirds = [round(float(np.median(third)), 2) for third in np.array_split(delays, 3)]
+    return {"windows": len(delays), **percentiles(1000 * delays), "p50 by thirds (s)": thirds}
 
 
-def recovery(found: np.ndarray, drained: float, resumed: float) -> dict[str, Any]:
-    """How soon after ``--resume`` releases went on, and how soon they were as prompt as before."""
-    after = found[found[:, 1] > resumed]
-    prompt = after[after[:, 1] - after[:, 0] - DISORDER < LATE]
+def recovery(after: np.ndarray, delays: np.ndarray) -> dict[str, Any]:
+    """How soon after ``--resume`` releases went on, and how soon they were prompt again (seconds)."""
+    prompt = (after > 0) & (delays < PROMPT / 1000)
     return {
-        "paused (s)": round((resumed - drained) / 1000, 1),
-        "first release after (s)": round((after[0, 1] - resumed) / 1000, 1),
-        "caught up after (s)": round((prompt[0, 1] - resumed) / 1000, 1),
-        "p50 after that (ms)": round(float(np.median(prompt[:, 1] - prompt[:, 0] - DISORDER))),
+        "released again after (s)": round(float(after[after > 0].min()), 1),
+        "caught up after (s)": round(float(after[prompt].min()), 1),
+        "p50 after that (s)": round(float(np.median(delays[after > after[prompt].min()])), 2),
     }
 
 
@@ -206,7 +202,7 @@ def main() -> int:
     parser.add_argument("--format", choices=("json", "arrow"))
     parser.add_argument("--events", type=int, default=4_000_000, help="of a backlog; a quarter of it for json")
     parser.add_argument("--rate", type=float, default=50_000, help="events a second, live; a fifth of it for json")
-    parser.add_argument("--seconds", type=float, default=180, help="how long they come, at most 1,800")
+    parser.add_argument("--seconds", type=float, default=60, help="how long, before the pause and after, at most 600")
     parser.add_argument("--pause", type=float, default=20, help="seconds without the job in the middle of them")
     parser.add_argument("--windows", type=int, default=10_000)
     parser.add_argument("--checkpoints", type=int, default=5000, help="milliseconds between two")
@@ -214,7 +210,7 @@ def main() -> int:
     parser.add_argument("options", nargs="*", help="after --: further options of Beam and its Flink runner")
     given = parser.parse_args()
     options = [f"--checkpointing_interval={given.checkpoints}", *given.options]
-    seconds, found = min(given.seconds, 1800.0), []
+    seconds, found = min(given.seconds, 600.0), []
     with components(given.task_managers, given.brokers) as (cluster, brokers):
         for format, part in (("arrow", 1), ("json", 5)):
             if given.format in (None, format) and given.only in (None, "backlog"):

@@ -35,7 +35,7 @@ class Sample:
     rows
         That the run has counted.
     released
-        Bytes of the ledger: a line a window.
+        Windows in the ledger.
     checkpoint
         Bytes and milliseconds of the latest one of Flink's; None before the first.
     """
@@ -54,13 +54,15 @@ def take(cluster: FlinkCluster, driver: Sequence[int], folder: Path) -> Sample:
     operator, rows = folder / "operator", 0
     with contextlib.suppress(OSError, ValueError):
         rows = json.loads((operator / "parts" / "fates" / "cluster.json").read_text())["used"]
-    ledger = operator / "ledger"
+    released = 0
+    with contextlib.suppress(OSError):
+        released = (operator / "ledger").read_bytes().count(b"\n")
     return Sample(
         time(),
         {kind: sum(map(resident, pids)) for kind, pids in processes.items()},
         {(kind, pid): processor(pid) for kind, pids in processes.items() for pid in pids},
         rows,
-        ledger.stat().st_size if ledger.exists() else 0,
+        released,
         checkpoint(cluster),
     )
 
@@ -81,11 +83,15 @@ def processor(pid: int) -> float:
     return 0.0
 
 
-def events_per_second(samples: Sequence[Sample]) -> float:
-    """Events that were counted between the first and the last tenth of them."""
+def events_per_second(samples: Sequence[Sample]) -> dict[str, int]:
+    """Events that were counted between the first tenth and the last, and all until their last window was released."""
     rows = np.maximum.accumulate([sample.rows for sample in samples])  # a run that has ended removes its parts
-    first, last = (int(np.argmax(rows >= part * rows[-1])) for part in (0.1, 0.9))
-    return float((rows[last] - rows[first]) / max(1e-9, samples[last].at - samples[first].at))
+    at = np.asarray([sample.at for sample in samples])
+    first, tenth, most = (int(np.argmax(rows >= part * rows[-1])) for part in (1e-9, 0.1, 0.9))
+    done = next(i for i, sample in enumerate(samples) if sample.released == samples[-1].released)
+    counted = (rows[most] - rows[tenth]) / max(at[most] - at[tenth], 0.5)
+    released = (rows[-1] - rows[first]) / max(at[done] - at[first], 0.5)
+    return {"events per second, counted": round(counted), "and released": round(released)}
 
 
 def processor_seconds(samples: Sequence[Sample]) -> dict[str, float]:

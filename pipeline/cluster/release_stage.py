@@ -41,9 +41,13 @@ class ReleaseOnCluster(ClusterStep):
     A chain of timers, one just after the deadline of every group, releases what has been counted until then. The
     counts of a group are written down before they are noised, and what is there counts: if the engine goes back behind
     a release and another set of rows is in time then, neither the release nor its charge becomes another one.
+
+    State: counts of the groups that are not released yet. Those of the stretch of `_AHEAD` groups at hand are read and
+    written with every release, those further on once in a stretch: there may be thousands while much is caught up with.
     """
 
     PENDING = BagStateSpec("pending", BytesCoder())
+    FURTHER = BagStateSpec("further", BytesCoder())
     LOOP = ReadModifyWriteStateSpec("loop", BytesCoder())
     DUE = TimerSpec("due", TimeDomain.WATERMARK)
 
@@ -58,6 +62,7 @@ class ReleaseOnCluster(ClusterStep):
         self,
         element: tuple[str, bytes],
         pending: Any = beam.DoFn.StateParam(PENDING),
+        further: Any = beam.DoFn.StateParam(FURTHER),
         loop: Any = beam.DoFn.StateParam(LOOP),
         due: Any = beam.DoFn.TimerParam(DUE),
     ) -> Iterator[Any]:
@@ -67,10 +72,13 @@ class ReleaseOnCluster(ClusterStep):
                 self._wake(due, group)
             return
         counts, n_rows = decode_counts(element[1])
-        if counts.first <= self.loop.released(loop.read() or self.loop.start()):
+        released = self.loop.released(loop.read() or self.loop.start())
+        if counts.first <= released:
             yield beam.pvalue.TaggedOutput(ENTRIES, late(n_rows))
         else:
-            pending.add(pack((counts.first - 1) // self.plan.group, n_rows, element[1]))
+            group = (counts.first - 1) // self.plan.group
+            is_near = group // _AHEAD <= released // self.plan.group // _AHEAD
+            (pending if is_near else further).add(pack(group, n_rows, element[1]))
 
     @on_timer(DUE)
     @discreetly
@@ -78,6 +86,7 @@ class ReleaseOnCluster(ClusterStep):
         self,
         tag: Any = beam.DoFn.DynamicTimerTagParam,
         pending: Any = beam.DoFn.StateParam(PENDING),
+        further: Any = beam.DoFn.StateParam(FURTHER),
         loop: Any = beam.DoFn.StateParam(LOOP),
         due: Any = beam.DoFn.TimerParam(DUE),
     ) -> Iterator[Any]:
@@ -86,6 +95,8 @@ class ReleaseOnCluster(ClusterStep):
         state = loop.read() or self.loop.start()
         if self.loop.released(state) != group * self.plan.group:
             return
+        if group % _AHEAD == 0:
+            _begin_stretch(group, pending, further)
         counts, memberships = self._counted(group, pending)
         stopped = False
         for batch, after in self._release(state, counts):
@@ -148,6 +159,17 @@ class ReleaseOnCluster(ClusterStep):
             windows = plan.windows(first, first + len(counts) - 1)
             table = truth_table(counts, bounded, windows, plan.space.cells, STREAM)
             parts.write_part(parts_folder(plan, "truth"), f"{first:012d}", table)
+
+
+def _begin_stretch(group: int, pending: Any, further: Any) -> None:
+    """Move the counts of a stretch of groups that begins to where every release looks for them."""
+    far = []
+    for data in further.read():
+        if unpack(data)[0] < group + _AHEAD:
+            pending.add(data)
+        else:
+            far.append(data)
+    leave(further, far)
 
 
 class WriteOnCluster(ClusterStep, WriteReleases):

@@ -170,7 +170,7 @@ def wait_until(happened: Callable[[], bool], seconds: float) -> bool:
 def goes_on(folder: Path, driver: subprocess.Popen[bytes]) -> bool:
     """Whether the run releases something more."""
     seen = n_releases(folder)
-    return wait_until(lambda: n_releases(folder) > seen or driver.poll() is not None, 120) and driver.poll() is None
+    return wait_until(lambda: n_releases(folder) > seen or driver.poll() is not None, 240) and driver.poll() is None
 
 
 def kill(number: int, cluster: FlinkCluster, driver: subprocess.Popen[bytes], again: tuple) -> subprocess.Popen[bytes]:

@@ -1,0 +1,66 @@
+"""Counts that wait for their release: what is far ahead is not read and written with every one."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_cluster_graph import plan_in
+
+from pipeline.cluster.count_stage import decode_counts, encode_counts
+from pipeline.cluster.release_stage import ReleaseOnCluster
+from pipeline.counting import nothing
+from pipeline.ledger import Ledger
+from pipeline.paths import ledger_path, parts_folder
+from pipeline.plan import STREAM
+
+
+class Bag(list[bytes]):
+    """State of a step, and how much has been read from it."""
+
+    n_read = 0
+
+    def read(self) -> list[bytes]:
+        self.n_read += len(self)
+        return list(self)
+
+    def add(self, entry: bytes) -> None:
+        self.append(entry)
+
+
+class Cell:
+    value: bytes | None = None
+
+    def read(self) -> bytes | None:
+        return self.value
+
+    def write(self, value: bytes) -> None:
+        self.value = value
+
+
+class Due:
+    def set(self, *_: Any, **__: Any) -> None: ...
+
+
+def test_each_group_is_released_with_its_counts_however_far_ahead_they_came(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.cluster.release_stage._AHEAD", 4)
+    plan = plan_in(tmp_path)
+    step = ReleaseOnCluster(plan)
+    step.setup()
+    pending, further, loop, due = Bag(), Bag(), Cell(), Due()
+    for group in np.random.default_rng(1).permutation(12).tolist():
+        empty = nothing(group, plan)
+        counts = replace(empty, counts=empty.counts + group, bounded=empty.bounded + group)
+        assert list(step.process((STREAM, encode_counts(counts, 1, plan)), pending, further, loop, due)) == []
+    assert (len(pending), len(further)) == (4, 8)
+    for group in range(12):
+        list(step.fire(str(group), pending, further, loop, due))
+        found = decode_counts((parts_folder(plan, "counted") / f"{group:012d}").read_bytes())[0]
+        assert np.all(found.bounded == group)
+    assert (len(pending), len(further)) == (0, 0)
+    assert [charge.window for charge in Ledger(ledger_path(plan))] == list(range(1, 13))
+    assert pending.n_read == 3 * (4 + 3 + 2 + 1)
+    assert further.n_read == 8 + 8 + 4
