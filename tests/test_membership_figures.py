@@ -69,7 +69,7 @@ def test_an_interrupted_measurement_goes_on(binary, tmp_path, monkeypatch):
 
 
 def test_gains_meet_the_tables_of_utility(tmp_path):
-    gains = pl.DataFrame({"defense": ["SSC k = 2", "FPA ε = 1"], "mean": [0.25, 0.5]})
+    gains = pl.DataFrame({"defense": ["SSC k = 2", "FPA ε = 1"], "mirrored": [0.25, 0.5]})
     rows = {"variant": ["k = 2", "k = 2", "k = 5"], "measure": ["mre", "pearson", "mre"], "mean": [0.1, 0.8, 0.3]}
     pl.DataFrame(rows).write_csv(tmp_path / "sfc_suppress_small.csv")
     found = trade_off_table(gains, tmp_path)
