@@ -14,7 +14,7 @@ from experiment_cases import BASE, GRID, experiment_in, values
 
 from mechanisms.core.errors import ConfigError, DataError
 from pipeline.configuration.run import digest, load
-from pipeline.experiments import runner
+from pipeline.experiments import cell_runs
 from pipeline.experiments.cell import cell_record
 from pipeline.experiments.config import Expectation
 from pipeline.experiments.expected import per_seed
@@ -144,7 +144,7 @@ def test_a_setting_with_a_failed_seed_is_not_up_for_choice(experiment, tmp_path:
             raise DataError("no such luck")
         return cell_record(config, *arguments)
 
-    monkeypatch.setattr(runner, "cell_record", unlucky)
+    monkeypatch.setattr(cell_runs, "cell_record", unlucky)
     text = GRID.replace("[mae", "[epsilon_stated, mae") + CHOOSE
     outcome = run_experiment(experiment(text), tmp_path / "out", n_jobs=1)
     assert len(outcome.manifest["failed"]) == 1
@@ -215,7 +215,7 @@ def _broken(*arguments):
 
 def test_an_experiment_of_which_nothing_came_out_is_saved_too(experiment, tmp_path: Path, monkeypatch):
     made = experiment(GRID)
-    monkeypatch.setattr(runner, "cell_record", _broken)
+    monkeypatch.setattr(cell_runs, "cell_record", _broken)
     outcome = run_experiment(made, tmp_path / "out", n_jobs=1)
     assert (outcome.exit_code, len(outcome.manifest["failed"])) == (1, 8)
     save(outcome.folder, tmp_path / "results")

@@ -13,7 +13,7 @@ from experiment_cases import GRID, experiment_in, values
 
 from mechanisms.core.errors import ConfigError, DataError
 from pipeline import parts
-from pipeline.experiments import groups, runner
+from pipeline.experiments import cell_runs, groups
 from pipeline.experiments.cell import release, run_cell
 from pipeline.experiments.counts import counting_config, read_counts, write_counts
 from pipeline.experiments.measures import measure
@@ -117,7 +117,7 @@ def test_an_interrupted_experiment_goes_on_and_ends_with_the_same_bytes(experime
     broken = next((tmp_path / "resumed" / "cells").glob("*.json"))
     broken.write_text(broken.read_text()[:20])  # as a crashed disk might leave it
     ran = []
-    monkeypatch.setattr(runner, "cell_record", lambda *a, own=runner.cell_record: ran.append(a) or own(*a))
+    monkeypatch.setattr(cell_runs, "cell_record", lambda *a, own=cell_runs.cell_record: ran.append(a) or own(*a))
     outcome = run_experiment(experiment(), tmp_path / "resumed", n_jobs=1)
     assert (outcome.manifest["resumed"], len(ran)) == (2, 6)
     for name in ("results.parquet", "summary.parquet", "summary.csv"):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pipeline.experiments.runner import Listener, Outcome
+from pipeline.experiments.cell_runs import Listener
+from pipeline.experiments.runner import Outcome
 
 
 @contextmanager
