@@ -176,7 +176,7 @@ def _headline(figure: Figure, run: RunData) -> Headline:
     if figure.high is not None and figure.high > figure.value:
         value += f" to {number(figure.high)}"
     label = treatment(figure.accountant).label(figure.name) + worst
-    provisional = "" if figure.final else " Provisional: later releases can still change it."
+    provisional = "" if figure.final else " Provisional: releases after a window can still raise its figure."
     many = f" The worst of {figure.n_subjects:,}." if figure.n_subjects > 1 else ""
     return Headline(label[0].upper() + label[1:], value, figure.unit, against + many + provisional)
 
