@@ -23,8 +23,9 @@ lint: $(VENV)/.dev
 types: $(VENV)/.dev
 	$(VENV)/bin/mypy pipeline mechanisms accountants evaluation
 
-bench: $(VENV)/.bench
-	$(VENV)/bin/python -m benchmarks
+# The other engines have an environment of their own, so that penstock is measured as it is installed.
+bench: $(VENV)/.core $(VENV)-peers/.bench
+	PENSTOCK_PEERS=$(VENV)-peers/bin/python $(VENV)/bin/python -m benchmarks
 
 docs: $(VENV)/.core
 	$(VENV)/bin/python docs/generate.py
@@ -35,7 +36,7 @@ experiments: $(VENV)/.plot
 	$(VENV)/bin/python -m pipeline.experiments configs/experiments --reduced --out runs/experiments/reduced
 
 clean:
-	rm -rf $(VENV) build *.egg-info
+	rm -rf $(VENV) $(VENV)-peers build *.egg-info
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "penstock needs Python 3.11 or later: make PYTHON=python3.11 …"; exit 1; }
@@ -53,9 +54,10 @@ $(VENV)/.dev: setup.py constraints.txt | $(VENV)/bin/python
 	$(PIP) install -q $(CONSTRAINTS) -e '.[dev]'
 	@touch $@ $(VENV)/.core
 
-$(VENV)/.bench: setup.py constraints.txt | $(VENV)/bin/python
-	$(PIP) install -q $(CONSTRAINTS) -e '.[bench]'
-	@touch $@ $(VENV)/.core
+$(VENV)-peers/.bench: setup.py constraints.txt
+	$(PYTHON) -m venv $(VENV)-peers
+	$(VENV)-peers/bin/pip --disable-pip-version-check install -q $(CONSTRAINTS) '.[bench]'
+	@touch $@
 
 $(VENV)/.plot: setup.py constraints.txt | $(VENV)/bin/python
 	$(PIP) install -q $(CONSTRAINTS) -e '.[plot]'

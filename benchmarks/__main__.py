@@ -9,13 +9,14 @@ import argparse
 import json
 import os
 import platform
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
-from importlib import import_module, metadata
+from importlib import import_module
 from pathlib import Path
 
-from benchmarks.measure import Row, Settings
+from benchmarks.measure import PEERS, Row, Settings, python
 
 AREAS = (
     "commands",
@@ -137,14 +138,18 @@ def machine() -> str:
 
 
 def versions() -> str:
-    """What the figures were taken with."""
-    known = []
-    for package in PACKAGES:
-        try:
-            known.append(f"{package} {metadata.version(package)}")
-        except metadata.PackageNotFoundError:
-            continue
-    return f"Versions: Python {platform.python_version()}, {', '.join(known)}."
+    """What the figures were taken with; peers may be installed apart from penstock."""
+    known = subprocess.run(
+        python(_VERSIONS.format(packages=PACKAGES), PEERS), capture_output=True, text=True, check=True
+    )
+    return f"Versions: Python {platform.python_version()}, {known.stdout.strip()}."
+
+
+_VERSIONS = """
+from importlib import metadata
+there = {{d.metadata["Name"].lower().replace("_", "-") for d in metadata.distributions()}}
+print(", ".join(f"{{name}} {{metadata.version(name)}}" for name in {packages} if name in there))
+"""
 
 
 if __name__ == "__main__":

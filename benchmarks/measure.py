@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+#: The Python that has the peers: penstock is measured as it is installed, without packages that it does not need.
+PEERS = os.environ.get("PENSTOCK_PEERS", sys.executable)
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -136,9 +139,9 @@ def penstock(*words: str) -> list[str]:
     return [sys.executable, "-m", "pipeline.cli", *words]
 
 
-def python(code: str) -> list[str]:
+def python(code: str, interpreter: str = sys.executable) -> list[str]:
     """A program of a few lines in a process of its own."""
-    return [sys.executable, "-c", code]
+    return [interpreter, "-c", code]
 
 
 def net_of_start(config: Path, peers: Mapping[str, tuple[str, str]], n_runs: int) -> dict[str, tuple[Sample, Sample]]:
@@ -148,7 +151,7 @@ def net_of_start(config: Path, peers: Mapping[str, tuple[str, str]], n_runs: int
     """
     commands = {"penstock": penstock("run", str(config), "--quiet"), "start": penstock("validate", str(config))}
     for name, (code, imports) in peers.items():
-        commands |= {name: python(code), f"{name} start": python(imports)}
+        commands |= {name: python(code, PEERS), f"{name} start": python(imports, PEERS)}
     found = alternating(commands, n_runs)
     net = {"penstock": (found["penstock"] - found["start"], found["penstock"])}
     return net | {name: (found[name] - found[f"{name} start"], found[name]) for name in peers}

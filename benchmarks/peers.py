@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
+
+from benchmarks.measure import PEERS, python
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class Engine:
     @property
     def installed(self) -> bool:
         """Whether it is there."""
-        return find_spec(self.module) is not None
+        return subprocess.run(python(self.imports, PEERS), capture_output=True, check=False).returncode == 0
 
 
 _POLARS = """
