@@ -1,0 +1,54 @@
+"""What the benchmark of load on Flink works out from its samples."""
+
+import importlib
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture
+def load(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(Path(__file__).parent.parent / "benchmarks")
+    return importlib.import_module("flink_load")
+
+
+def sample(load: ModuleType, at: float, rows: int, released: int, **memory: float) -> Any:
+    processor = {("worker", 1 + (at > 2)): 10.0 + at}
+    return load.Sample(at, {"worker": at, **memory}, processor, rows, released, (1000 * released, 5))
+
+
+def test_throughput_leaves_out_the_start_and_what_is_gone_at_the_end(load: ModuleType) -> None:
+    rows = [0, 0, 100, 300, 500, 700, 900, 1000, 1000, 0]
+    samples = [sample(load, at, n, 5 * (at > 7)) for at, n in enumerate(rows)]
+    # 800 were counted from the third sample to the seventh, 900 after the third one and released within six seconds.
+    assert load.events_per_second(samples) == {"events per second, counted": 200, "and released": 150}
+
+
+def test_processor_time_is_that_of_processes_which_have_ended_too(load: ModuleType) -> None:
+    samples = [sample(load, at, 0, 0) for at in range(5)]
+    assert load.processor_seconds(samples) == {"worker": 2.0 + 14.0}
+
+
+def test_fifths_are_those_of_the_windows(load: ModuleType) -> None:
+    samples = [sample(load, at, 0, released) for at, released in enumerate([0, 0, 2, 4, 5, 6, 8, 10])]
+    found = load.by_fifths(samples)
+    assert found["memory by fifths (MB)"] == {"worker": [2, 3, 5, 6, 7]}
+    assert found["seconds by fifths"] == [0, 1, 3, 4, 5]
+
+
+def test_delays_before_the_pause_and_after_it(load: ModuleType) -> None:
+    assert load.steady(np.array([1.0, 1.0, 2.0, 2.0, 3.0, 3.0])) == {
+        "windows": 6,
+        "p50 (ms)": 2000,
+        "p99 (ms)": 3000,
+        "p50 by thirds (s)": [1.0, 2.0, 3.0],
+    }
+    after, delays = np.array([-1.0, 20.0, 21.0, 22.0, 23.0]), np.array([1.0, 40.0, 30.0, 4.0, 2.0])
+    assert load.recovery(after, delays) == {
+        "released again after (s)": 20.0,
+        "caught up after (s)": 22.0,
+        "p50 after that (s)": 2.0,
+    }
