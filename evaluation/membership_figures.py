@@ -34,6 +34,7 @@ from evaluation.membership_victims import (
     extremes,
     importance_table,
     loadings_table,
+    places_table,
     study,
 )
 
@@ -83,6 +84,7 @@ def victims(binary: Binary, given: argparse.Namespace) -> Tables:
     return {
         "exposed": comparison_table(found.areas),
         "loadings": loadings_table(found.loadings, week, {"all": targets, "most": most, "least": least}),
+        "places": places_table(found.loadings),
         "activity": activity_table(week, most, least),
         "importance": importance_table(week, most, least, "random_forest"),
     }
@@ -99,6 +101,7 @@ def past(binary: Binary, given: argparse.Namespace) -> Tables:
     return {
         "past_comparison": comparison_table(found.areas),
         "past_loadings": loadings_table(found.loadings, last, {"all": targets}),
+        "past_places": places_table(found.loadings),
         "past_importance": importance_table(binary, most, least, "logistic_regression"),
     }
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import polars as pl
 
+from evaluation.cabs import COLUMNS, ROWS
+
 
 def draw(tables: dict[str, pl.DataFrame], folder: Path) -> list[Path]:
     """Draw every table that is a figure."""
@@ -23,6 +25,8 @@ def draw(tables: dict[str, pl.DataFrame], folder: Path) -> list[Path]:
         "activity": _activity,
         "loadings": _loadings,
         "past_loadings": _loadings,
+        "places": _places,
+        "past_places": _places,
     }
     drawn = []
     for name in tables.keys() & drawings.keys():
@@ -91,4 +95,15 @@ def _loadings(plt: Any, table: pl.DataFrame) -> Any:
         image = panel["loading"].to_numpy().reshape(size, -1)
         axis.imshow(image, origin="lower", cmap="Reds", vmin=0, vmax=1, extent=(0.5, 10.5, 0.5, 10.5), aspect="auto")
         axis.set(title=name, xlabel="hours by popularity (tenths)", ylabel="cells by popularity (tenths)")
+    return figure
+
+
+def _places(plt: Any, table: pl.DataFrame) -> Any:
+    figure, axes = plt.subplots(1, 2, figsize=(10, 3.4), width_ratios=(1, 2))
+    cells = table.filter(axis="cell").sort("index")["loading"].to_numpy().reshape(ROWS, COLUMNS)
+    axes[0].imshow(cells, origin="lower", cmap="Reds", vmin=0, vmax=1)
+    axes[0].set(title="cells, north up", xticks=[], yticks=[])
+    windows = table.filter(axis="window").sort("index")
+    axes[1].plot(windows["index"], windows["loading"])
+    axes[1].set(xlabel="hour of the week (UTC)", ylabel="loading", ylim=(0, 1.05))
     return figure

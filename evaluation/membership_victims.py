@@ -173,6 +173,22 @@ def loadings_table(
     return pl.DataFrame(rows)
 
 
+def places_table(loadings: Mapping[int, NDArray[np.float64]]) -> pl.DataFrame:
+    """Figures 3(a) and 5, before sorting: the mean loading of every cell and of every window, relative to the largest.
+
+    Examples
+    --------
+    >>> places_table({0: np.array([[1.0, 3.0]])}).rows()
+    [('cell', 0, 1.0), ('window', 0, 0.3333333333333333), ('window', 1, 1.0)]
+    """
+    total = np.sum(list(loadings.values()), axis=0)
+    parts = [
+        pl.DataFrame({"axis": axis, "index": np.arange(means.size), "loading": means / means.max()})
+        for axis, means in (("cell", total.mean(axis=1)), ("window", total.mean(axis=0)))
+    ]
+    return pl.concat(parts)
+
+
 def activity_table(binary: Binary, most: Targets, least: Targets) -> pl.DataFrame:
     """Figure 4(b): when the most and the least exposed tenth are seen, relative to their busiest hour.
 
