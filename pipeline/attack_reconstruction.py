@@ -23,6 +23,7 @@ from pipeline.attack import Listener, Outcome, counts_plan
 from pipeline.attack_prospects import Prospects, refuse_unless_followed, shown_by
 from pipeline.attack_reconstruction_game import ReconstructionGame, Settings, settle
 from pipeline.attack_reconstruction_summary import KINDS, SCHEMA, rows_of, summarize_reconstruction
+from pipeline.attack_tuning import tuned
 from pipeline.configuration.run import RunConfig, resolved
 from pipeline.manifest import versions
 from pipeline.plan import Plan
@@ -155,7 +156,8 @@ def _known(
         n_cells=n_cells,
         named=tuple(targets.tolist()),
     )
-    known = known_targets(settings.known, tuple(targets.tolist()), seed, training)
+    prior = tuned(settings.known, training) if settings.tunes else settings.known
+    known = known_targets(prior, tuple(targets.tolist()), seed, training)
     if known.places.n_cells != n_cells:
         raise ParameterError("learned", f"{known.places.n_cells} cells", f"a prior over the {n_cells} cells of the run")
     return known

@@ -36,12 +36,13 @@ class ReconstructionGame(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """A game with nothing left open."""
+    """A game with nothing left open but how an estimated prior is smoothed, where the adversary ``tunes`` it."""
 
     horizon: int
     tolerance: int
     n_stretches: int
     known: KnownPrior
+    tunes: bool
 
     @property
     def training(self) -> int:
@@ -83,4 +84,5 @@ def settle(game: ReconstructionGame, config: RunConfig, n_windows: int, n_cells:
     else:
         known = KnownPrior(estimate="first", windows=training, top=PLACES if n_cells > PLACES else None)
     n_stretches = min(game.stretches, (n_windows - training) // horizon)
-    return Settings(horizon=horizon, tolerance=given, n_stretches=n_stretches, known=known)
+    tunes = own is None and not game.learned
+    return Settings(horizon=horizon, tolerance=given, n_stretches=n_stretches, known=known, tunes=tunes)

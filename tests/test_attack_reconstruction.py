@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
 import pytest
 from scipy.stats import beta, norm
 
+from accountants.core.training import Training
 from accountants.inference.places import Places
+from accountants.inference.sections import KnownPrior
 from accountants.reconstruction import MarkovPrior, estimate
 from evaluation.attacks.retracing import observe, retrace, right
 from mechanisms import Facts, get, run_mechanism
@@ -19,6 +22,7 @@ from mechanisms.core.release import Release
 from pipeline.attack_reconstruction import prepare_reconstruction, reconstruct
 from pipeline.attack_reconstruction_game import ReconstructionGame, settle
 from pipeline.attack_reconstruction_summary import SCHEMA, binomial_limits, reconstruction_text
+from pipeline.attack_tuning import tuned
 from pipeline.cli import main
 from pipeline.configuration.run import loads
 from pipeline.learn import learn_to_file
@@ -200,6 +204,21 @@ def test_the_table_is_one_of_accounts(tmp_path):
     kept = json.loads((tmp_path / "operator" / "attack_reconstruction.json").read_text())
     assert kept["groups"] == outcome.summary["groups"]
     assert sorted(path.name for path in tmp_path.rglob("*.*")) == sorted(path.name for path in outcome.files)
+
+
+def test_smoothing_is_chosen_by_what_comes_next():
+    rng = np.random.default_rng(0)
+    own = np.tile([0, 1, 2, 3], (4, 10))  # everybody goes the same round for ever
+    known = KnownPrior(estimate="first", windows=40)
+    regular = tuned(known, Training(trajectories=own, users=np.arange(4)[:, None], n_cells=6, named=(0, 1)))
+    assert regular.smoothing == 0.1
+    wild = rng.integers(0, 6, (4, 40))  # nobody's past tells anything
+    astray = tuned(known, Training(trajectories=wild, users=np.arange(4)[:, None], n_cells=6, named=(0, 1)))
+    assert (astray.smoothing, astray.windows) == (100, 40)
+    assert (
+        tuned(replace(known, windows=2), Training(trajectories=own[:, :2], users=own[:, :1], n_cells=6)).smoothing
+        == 0.1
+    )
 
 
 def test_a_learned_prior_is_shared_by_all(tmp_path):
