@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from flink_samples import Sample, by_fifths, events_per_second, most, processor_seconds, take
+from flink_samples import Sample, by_fifths, cores, events_per_second, most, processor_seconds, take
 from load import START, arrivals, configuration, generating, percentiles, preload, topic_of
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "integration"))
@@ -147,6 +147,7 @@ def live(
         return {"what": f"live, {rate:,.0f}/s", "format": format, "events": manifest["rows"]["used"]} | {
             "late": manifest["rows"]["late"],
             **steady(delays[(arrived > settled) & (arrived < drained)]),
+            "processors meanwhile": cores([sample for sample in job.samples if settled < sample.at < drained]),
             **recovery(arrived - resumed, delays),
             **most(job.samples),
             "processor (s)": processor_seconds(job.samples),

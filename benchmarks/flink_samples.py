@@ -105,6 +105,12 @@ def processor_seconds(samples: Sequence[Sample]) -> dict[str, float]:
     return {kind: round(seconds, 1) for kind, seconds in found.items()}
 
 
+def cores(samples: Sequence[Sample]) -> dict[str, float]:
+    """Processors that each kind of process kept busy."""
+    seconds = samples[-1].at - samples[0].at
+    return {kind: round(used / seconds, 3) for kind, used in processor_seconds(samples).items()}
+
+
 def most(samples: Sequence[Sample]) -> dict[str, Any]:
     """The most that each kind of process took, and checkpoints at their largest and longest."""
     kinds = samples[-1].memory

@@ -30,6 +30,7 @@ def test_throughput_leaves_out_the_start_and_what_is_gone_at_the_end(load: Modul
 def test_processor_time_is_that_of_processes_which_have_ended_too(load: ModuleType) -> None:
     samples = [sample(load, at, 0, 0) for at in range(5)]
     assert load.processor_seconds(samples) == {"worker": 2.0 + 14.0}
+    assert load.cores(samples) == {"worker": 4.0}
 
 
 def test_fifths_are_those_of_the_windows(load: ModuleType) -> None:
