@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,16 @@ class GenieAhead:
 
     values: FloatArray
     log_scale: FloatArray
+
+
+class _Coming(NamedTuple):
+    """The coming windows: what is believed of each, its active sensors among all and among each target's places."""
+
+    marginals: FloatArray
+    active: tuple[IntArray, ...]
+    places: list[tuple[IntArray, NDArray[np.bool_]]]
+    noise: str | None
+    scales: FloatArray
 
 
 def genie_ahead(targets: Targets, n_steps: int, tolerance: int) -> GenieAhead:
@@ -98,17 +108,15 @@ def horizon_bounds(
     scales = noise_scales(noise, scale, n_steps, targets.n_locations)
     marginals = _marginals(targets, start, n_steps)
     log_ball = _log_balls(targets, marginals, tolerance, ahead)
-    places = [_places(targets, window) for window in active]
-    information = _raw_information(targets, marginals, places)
-    information = np.minimum(information, _noisy_information(marginals, active, places, noise, scales))
+    coming = _Coming(marginals, active, [_places(targets, window) for window in active], noise, scales)
+    information = np.minimum(_raw_information(targets, coming), _noisy_information(coming))
     moves = [(marginal * targets.move_entropy).sum(axis=1) for marginal in marginals[:-1]]
     entropy: FloatArray = sum(moves, start=entr(start).sum(axis=1))
     information = np.minimum(information, entropy)
-    log_leakage = _log_leakage(marginals, active, places, noise, scales)
     values = {
         "loose": _loose(targets.n_locations, n_steps, tolerance, entropy, information),
         "tight": largest_successes(log_ball, information),
-        "leakage": np.minimum(0.0, log_ball + log_leakage),
+        "leakage": np.minimum(0.0, log_ball + _log_leakage(coming)),
     }
     result = {name: np.exp(value) for name, value in values.items()}
     result["best"] = np.min(list(result.values()), axis=0)
@@ -153,12 +161,11 @@ def _seen(marginal: FloatArray, place: tuple[IntArray, NDArray[np.bool_]]) -> Fl
     return np.where(place[1], np.take_along_axis(marginal, place[0], axis=1), 0.0)
 
 
-def _raw_information(
-    targets: Targets, marginals: FloatArray, places: list[tuple[IntArray, NDArray[np.bool_]]]
-) -> FloatArray:
+def _raw_information(targets: Targets, coming: _Coming) -> FloatArray:
     """Σ_t H(Y_t given Y_{t−1}), or Σ_t H(Y_t) where many sensors would make that slow."""
     total = np.zeros(targets.n_targets)
     owner = np.arange(targets.n_targets) if len(targets.transition) > 1 else np.zeros(targets.n_targets, dtype=np.intp)
+    marginals, places = coming.marginals, coming.places
     for step, place in enumerate(places):
         seen = _seen(marginals[step], place)
         hidden = np.maximum(1.0 - seen.sum(axis=1), 0.0)
@@ -179,15 +186,9 @@ def _raw_information(
     return total
 
 
-def _noisy_information(
-    marginals: FloatArray,
-    active: tuple[IntArray, ...],
-    places: list[tuple[IntArray, NDArray[np.bool_]]],
-    noise: str | None,
-    scales: FloatArray,
-) -> FloatArray:
+def _noisy_information(coming: _Coming) -> FloatArray:
     """Information bound from the noise alone; infinite for raw counts."""
-    n_targets = marginals.shape[1]
+    n_targets, noise, scales = coming.marginals.shape[1], coming.noise, coming.scales
     if noise is None:
         return np.full(n_targets, np.inf)
     charge = scales.max(axis=1)
@@ -196,7 +197,7 @@ def _noisy_information(
     if noise == "pure_dp":
         return np.full(n_targets, np.sum(charge * np.tanh(charge / 2)))
     total = np.zeros(n_targets)
-    for marginal, window, place, scale in zip(marginals, active, places, scales):
+    for marginal, window, place, scale in zip(coming.marginals, coming.active, coming.places, scales):
         if window.size:
             seen = _seen(marginal, place)
             hidden = np.maximum(1.0 - seen.sum(axis=1, keepdims=True), 0.0)
@@ -208,22 +209,17 @@ def _noisy_information(
     return total
 
 
-def _log_leakage(
-    marginals: FloatArray,
-    active: tuple[IntArray, ...],
-    places: list[tuple[IntArray, NDArray[np.bool_]]],
-    noise: str | None,
-    scales: FloatArray,
-) -> FloatArray:
+def _log_leakage(coming: _Coming) -> FloatArray:
     """ln of the product of the windows' Bayes capacities."""
+    marginals, noise, scales = coming.marginals, coming.noise, coming.scales
     raw = np.zeros(marginals.shape[:2])
-    for step, place in enumerate(places):
+    for step, place in enumerate(coming.places):
         n_seen = np.count_nonzero(_seen(marginals[step], place), axis=1)
         raw[step] = np.log(n_seen + (n_seen < np.count_nonzero(marginals[step], axis=1)))
     if noise == "pure_dp":
         return np.asarray(np.minimum(sum(raw), scales.max(axis=1).sum()))
     if noise in ADDITIVE:
-        noisy = [log_capacity(str(noise), scale[window]) for scale, window in zip(scales, active)]
+        noisy = [log_capacity(str(noise), scale[window]) for scale, window in zip(scales, coming.active)]
         raw = np.minimum(raw, np.array(noisy)[:, None])
     return np.asarray(sum(raw))
 
