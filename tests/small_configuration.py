@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+START = datetime(2024, 1, 1, tzinfo=UTC)
 SAN_FRANCISCO = {"type": "grid", "south": 37.74, "north": 37.82, "west": -122.47, "east": -122.37}
 
 
 def grid(n: int) -> dict[str, Any]:
     """n × n cells."""
     return SAN_FRANCISCO | {"rows": n, "columns": n}
+
+
+def made_up_events(n: int, seed: int = 0, n_users: int = 40) -> list[tuple[str, str, str]]:
+    """Events at the three places and one unknown place, some before and after the six hours."""
+    rng = random.Random(seed)
+    return [
+        (
+            f"user{rng.randrange(n_users)}",
+            (START + timedelta(seconds=rng.randrange(-1800, 7 * 3600))).isoformat(),
+            rng.choice("abcz"),
+        )
+        for _ in range(n)
+    ]
 
 
 def write_events(folder: Path, events: Iterable[tuple[Any, ...]]) -> Path:

@@ -4,26 +4,12 @@ from __future__ import annotations
 
 import json
 import random
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import polars as pl
 import pytest
-
-START = datetime(2024, 1, 1, tzinfo=UTC)
-
-
-def made_up_events(n: int, seed: int = 0) -> list[tuple[str, str, str]]:
-    """Events of 40 users at three places and one unknown place, some before and after the run."""
-    rng = random.Random(seed)
-    return [
-        (
-            f"user{rng.randrange(40)}",
-            (START + timedelta(seconds=rng.randrange(-1800, 7 * 3600))).isoformat(),
-            rng.choice("abcz"),
-        )
-        for _ in range(n)
-    ]
+from small_configuration import START, made_up_events
 
 
 def releases(result) -> pl.DataFrame:

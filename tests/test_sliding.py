@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import random
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import polars as pl
 import pytest
+from small_configuration import START, made_up_events
 
 from mechanisms.core.errors import ConfigError
 
-START = datetime(2024, 1, 1, tzinfo=UTC)
 SLIDING = {"type": "sliding", "size": "1h", "period": "20m"}
 HOPS = 3
 SECTIONS = {
@@ -20,18 +19,6 @@ SECTIONS = {
     "mechanism": {"type": "raw"},
     "accountants": [],
 }
-
-
-def made_up_events(n: int, seed: int = 0, users: int = 30) -> list[tuple[str, str, str]]:
-    rng = random.Random(seed)
-    return [
-        (
-            f"user{rng.randrange(users)}",
-            (START + timedelta(seconds=rng.randrange(-1800, 7 * 3600))).isoformat(),
-            rng.choice("abcz"),
-        )
-        for _ in range(n)
-    ]
 
 
 def brute_force(events, n_windows=18):
@@ -73,7 +60,7 @@ def test_the_first_and_the_last_windows_reach_beyond_the_run(small_run):
 
 @pytest.mark.parametrize("keep", ["hash", "first", "last", "most_frequent"])
 def test_bounding_holds_in_every_window(small_run, keep):
-    events = made_up_events(1500, users=8)
+    events = made_up_events(1500, n_users=8)
     result = small_run(events, **SECTIONS, bounding={"max_cells": 1, "keep": keep})
     everybody = brute_force([(user, time, "a") for user, time, place in events if place in "abc"])
     bounded = counts(result, "bounded")
