@@ -113,6 +113,9 @@ class LiveSource(Source):
         """Where the readers begin that share the source on a cluster, the same whenever a run goes on; here one."""
         return [{}]
 
+    def taken(self, plan: Plan, position: State) -> None:
+        """The engine of a cluster keeps everything that comes before a position."""
+
     @abstractmethod
     def slices(self, plan: Plan, folder: Path, start: State, number: int, latest: int) -> Iterator[Slice | None]:
         """Events from a position on, one slice after the other; None where there is nothing to read at the moment.

@@ -16,7 +16,7 @@ from mechanisms.core.state import State, StateFormat
 from pipeline.slices import NEVER, Slice
 
 FORMAT = StateFormat("cursor")
-_POSITION = "position."
+_NUMBERS, _POSITION = ("number", "latest", "ended", "reader"), "position."
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,17 +31,19 @@ class Cursor:
         Number of the next slice, and the time that was reached before it.
     ended
         Whether nothing is left for this reader: the rest was left to another.
+    reader
+        Number of the reader among those that share the source.
     """
 
     position: State = field(default_factory=dict)
     number: int = 0
     latest: int = NEVER
     ended: bool = False
+    reader: int = 0
 
-    @classmethod
-    def after(cls, piece: Slice) -> Cursor:
-        """The cursor behind a slice."""
-        return cls(piece.end, piece.number + 1, piece.after)
+    def after(self, piece: Slice) -> Cursor:
+        """The same reader's cursor behind a slice."""
+        return Cursor(piece.end, piece.number + 1, piece.after, reader=self.reader)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Cursor) and CursorCoder().encode(self) == CursorCoder().encode(other)
@@ -55,14 +57,15 @@ class CursorCoder(Coder):  # type: ignore[misc]
 
     def encode(self, value: Cursor) -> bytes:
         """Its numbers beside the position of the source."""
-        own = {name: np.asarray(getattr(value, name)) for name in ("number", "latest", "ended")}
+        own = {name: np.asarray(getattr(value, name)) for name in _NUMBERS}
         return FORMAT.encode(own | {_POSITION + name: array for name, array in value.position.items()})
 
     def decode(self, encoded: bytes) -> Cursor:
         """The inverse of `encode`; raises `StateVersionError` for a version that this code cannot read."""
         state = FORMAT.decode(encoded)
-        number, latest, ended = int(state.pop("number")), int(state.pop("latest")), bool(state.pop("ended"))
-        return Cursor({name.removeprefix(_POSITION): array for name, array in state.items()}, number, latest, ended)
+        number, latest, ended, reader = (state.pop(name).item() for name in _NUMBERS)
+        position = {name.removeprefix(_POSITION): array for name, array in state.items()}
+        return Cursor(position, number, latest, ended, reader)
 
     def is_deterministic(self) -> bool:
         """Equal cursors have equal bytes."""

@@ -31,7 +31,7 @@ class Reader:
     def advance(self) -> None:
         """Leave the slice at hand behind, and look at the next one."""
         if self.piece is not None:
-            self.cursor = Cursor.after(self.piece)
+            self.cursor = self.cursor.after(self.piece)
         try:
             self.piece = next(self._pieces)
         except StopIteration:
@@ -57,31 +57,22 @@ class Reader:
         return max(self.cursor.latest, min(now, int(times[0]))) if len(times) else self.cursor.latest
 
 
-#: Readers between two turns, by the folder of their run and where they began.
-_readers: dict[tuple[str, bytes], Reader] = {}
+#: Readers between two turns, by the folder of their run and their number.
+_readers: dict[tuple[str, int], Reader] = {}
 
 
-def take_reader(plan: Plan, start: bytes, cursor: Cursor) -> Reader:
+def take_reader(plan: Plan, cursor: Cursor) -> Reader:
     """The reader that its latest turn left in this process if it stands at the cursor, otherwise a new one.
 
     It is the caller's alone: a turn that the engine has given up may still go on in another thread.
-
-    Parameters
-    ----------
-    plan
-        The run.
-    start
-        Where the reader once began, which tells it from the others of the run.
-    cursor
-        Where it has to stand.
     """
-    known = _readers.pop((str(plan.folder), start), None)
+    known = _readers.pop((str(plan.folder), cursor.reader), None)
     return known if known is not None and known.cursor == cursor else Reader(plan, cursor)
 
 
-def keep_reader(plan: Plan, start: bytes, reader: Reader) -> None:
+def keep_reader(reader: Reader) -> None:
     """Keep a reader for its next turn in this process."""
-    _readers[str(plan.folder), start] = reader
+    _readers[str(reader.plan.folder), reader.cursor.reader] = reader
 
 
 def live_source(plan: Plan) -> LiveSource:

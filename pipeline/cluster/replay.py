@@ -32,8 +32,8 @@ class Readers(ClusterStep):
     @discreetly
     def process(self, _: bytes) -> Iterator[bytes]:
         """Emit a cursor for each."""
-        for position in live_source(self.plan).starts(self.plan):
-            yield CursorCoder().encode(Cursor(position))
+        for reader, position in enumerate(live_source(self.plan).starts(self.plan)):
+            yield CursorCoder().encode(Cursor(position, reader=reader))
 
 
 class Replay(ClusterStep):
@@ -48,10 +48,12 @@ class Replay(ClusterStep):
         watermark: Any = beam.DoFn.WatermarkEstimatorParam(WatermarkByHand()),
     ) -> Iterator[Any]:
         """Emit what is due; leave the rest for the next turn."""
-        reader = take_reader(self.plan, element, tracker.current_restriction())
+        cursor = tracker.current_restriction()
+        live_source(self.plan).taken(self.plan, cursor.position)
+        reader = take_reader(self.plan, cursor)
         yield from self._turn(reader, tracker, watermark)
         # Not where the turn failed or was given up: the rest of its reader would look like the end of the input.
-        keep_reader(self.plan, element, reader)
+        keep_reader(reader)
 
     def _turn(self, reader: Reader, tracker: Any, watermark: Any) -> Iterator[Any]:
         turn_ends = time.monotonic() + TURN
@@ -65,19 +67,19 @@ class Replay(ClusterStep):
                 self._reach(watermark, reader.time)
                 tracker.defer_remainder(Duration(max(0.0, wait)))
                 return
-            if not tracker.try_claim(Cursor.after(piece)):
+            if not tracker.try_claim(reader.cursor.after(piece)):
                 return
             reader.advance()
-            yield self._block(piece)
+            yield self._block(piece, reader.cursor.reader)
             self._reach(watermark, piece.after)
         # Never at the end of time: Flink clears state then that timers have not been called for yet.
         if (end := end_of_input(self.plan)) is not None:
             self._reach(watermark, end + live_source(self.plan).disorder)
         tracker.defer_remainder(Duration(REST))
 
-    def _block(self, piece: Slice) -> Any:
+    def _block(self, piece: Slice, reader: int) -> Any:
         closed = closed_before(piece, self.plan)
-        data = encode_block(f"{piece.number:012d}", piece.block, closed if closed.any() else None)
+        data = encode_block(f"{reader:03d}/{piece.number:012d}", piece.block, closed if closed.any() else None)
         otherwise = piece.before if piece.before != NEVER else self.plan.calendar.from_ms
         return TimestampedValue(data, Timestamp(micros=1000 * earliest(piece.block, self.plan.calendar, otherwise)))
 

@@ -1,4 +1,4 @@
-"""Reads a topic by partition and offset, without a consumer group: positions are kept in the run's own checkpoints."""
+"""Reads a topic by partition and offset, whatever a consumer group says: positions are in the run's own checkpoints."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Consumer:
         self.at_once = _FEW
         defaults = {"queued.max.messages.kbytes": 32 << 10, "fetch.message.max.bytes": 1 << 20}
         ours = {
-            "group.id": "penstock",  # the client wants one; nothing is ever committed to it
+            "group.id": source.group or "penstock",  # the client wants one
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "enable.partition.eof": True,
@@ -59,6 +59,8 @@ class Consumer:
             "error_cb": self._note,
             "logger": silent(),
         }
+        #: What the client raises.
+        self.refused: type[Exception] = self._kafka.KafkaException
         self._client = self._kafka.Consumer(defaults | resolved_options(source.brokers, source.options) | ours)
         self._refreshed = time.monotonic()
 
@@ -109,6 +111,11 @@ class Consumer:
         self._assigned |= offsets
         self._waiting |= {partition: deque() for partition in offsets}
         self._client.incremental_assign(places)
+
+    def commit(self, offsets: Mapping[int, int]) -> None:
+        """Tell the group which offsets are to be read next; does not wait for an answer."""
+        places = [self._kafka.TopicPartition(self.topic, *place) for place in offsets.items()]
+        self._client.commit(offsets=places, asynchronous=True)
 
     def hold(self, partitions: set[int]) -> None:
         """Read these partitions no further for the moment."""

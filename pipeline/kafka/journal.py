@@ -26,25 +26,28 @@ class Entry:
         Partitions that do not hold time back after the slice.
     clock
         Time that is reached by the clock, where all partitions are idle and time goes on; otherwise None.
+    elsewhere
+        Time that readers of other partitions have reached, where all of this reader's are idle and not all of theirs.
     """
 
     number: int
     ranges: Mapping[int, tuple[int, int]]
     idle: frozenset[int]
     clock: int | None = None
+    elsewhere: int | None = None
 
     def encode(self) -> str:
         """One line."""
         ranges = {str(partition): list(ends) for partition, ends in sorted(self.ranges.items())}
         entry = {"number": self.number, "ranges": ranges, "idle": sorted(self.idle), "clock": self.clock}
-        return json.dumps(entry) + "\n"
+        return json.dumps(entry | {"elsewhere": self.elsewhere}) + "\n"
 
     @classmethod
     def decode(cls, line: str) -> Entry:
         """Inverse of `encode`."""
         entry = json.loads(line)
         ranges = {int(partition): (ends[0], ends[1]) for partition, ends in entry["ranges"].items()}
-        return cls(entry["number"], ranges, frozenset(entry["idle"]), entry["clock"])
+        return cls(entry["number"], ranges, frozenset(entry["idle"]), entry["clock"], entry["elsewhere"])
 
 
 class Journal:

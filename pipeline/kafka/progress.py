@@ -56,7 +56,11 @@ class Progress:
         self.times[partition] = NEVER
 
     def read(
-        self, rows: Mapping[int, tuple[int, Integers]], idle: frozenset[int], clock: int | None = None
+        self,
+        rows: Mapping[int, tuple[int, Integers]],
+        idle: frozenset[int],
+        clock: int | None = None,
+        elsewhere: int | None = None,
     ) -> list[Integers]:
         """Move on.
 
@@ -68,6 +72,8 @@ class Progress:
             Partitions that are idle from now on.
         clock
             Time that is reached by the clock, if all are idle.
+        elsewhere
+            Time that partitions of other readers have reached, if all of these are idle; None where those are too.
 
         Returns
         -------
@@ -83,9 +89,15 @@ class Progress:
             self.offsets[partition], self.times[partition] = offset, int(latest[-1])
         self.idle = idle
         active = [time for partition, time in self.times.items() if partition not in idle]
-        latest_of_all = max(self.times.values(), default=NEVER)
-        self.reached = max(self.reached, min(active) if active else max(latest_of_all, clock or NEVER))
+        if not active:
+            active = [max(self.latest, clock or NEVER) if elsewhere is None else elsewhere]
+        self.reached = max(self.reached, min(active))
         return found
+
+    @property
+    def latest(self) -> int:
+        """Latest time of an event of any partition."""
+        return max(self.times.values(), default=NEVER)
 
     def as_state(self) -> State:
         """The same as arrays."""
@@ -98,8 +110,8 @@ class Progress:
         }
 
     def restore(self, state: State) -> None:
-        """Go on from what `as_state` gave; nothing for an empty state."""
-        if not state:
+        """Go on from what `as_state` gave; nothing for a state without partitions."""
+        if "partition" not in state:
             return
         partitions = state["partition"].tolist()
         self.offsets = dict(zip(partitions, state["offset"].tolist()))

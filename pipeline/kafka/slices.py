@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mechanisms.core.state import State
-from pipeline import checkpoint
+from pipeline import checkpoint, parts
 from pipeline.checkpoint import Checkpoints
 from pipeline.ingestion import ingested
+from pipeline.kafka.commits import Commits
 from pipeline.kafka.consumer import Consumer, Messages
 from pipeline.kafka.dead_letters import DeadLetters
 from pipeline.kafka.events import block_of, joined
 from pipeline.kafka.journal import Entry, Journal
 from pipeline.kafka.progress import Progress
+from pipeline.kafka.shares import MOST, Board, Share, Standing
 from pipeline.paths import parts_folder
 from pipeline.plan import Plan
 from pipeline.slices import NEVER, Slice
@@ -42,7 +44,8 @@ def slices(source: Kafka, plan: Plan, folder: Path, start: State, number: int, l
     """
     with closing(Consumer(source)) as consumer, closing(DeadLetters(source)) as letters:
         reader = _Reader(source, plan, consumer, letters, start, latest)
-        journal = Journal(parts_folder(plan, "spool"), number)
+        journal = Journal(_journal_folder(plan, reader.share), number)
+        commits = Commits(source, plan, consumer, reader.share)
         for entry in journal.entries:
             reader.add({partition: first for partition, (first, _) in entry.ranges.items()})
             yield reader.slice(entry, consumer.take(entry.ranges))
@@ -51,16 +54,17 @@ def slices(source: Kafka, plan: Plan, folder: Path, start: State, number: int, l
         while not reader.finished:
             messages = consumer.poll()
             idle = consumer.idle(source.idle_after) - messages.keys()
-            clock = reader.clock(idle)
-            if messages or new or idle != reader.progress.idle or clock is not None:
+            clock, elsewhere = reader.quiet_time(idle)
+            if messages or new or idle != reader.progress.idle or reader.passes(clock, elsewhere):
                 ranges = {partition: (first, first) for partition, first in new.items()}
                 ranges |= {partition: (own[0].offset(), own[-1].offset() + 1) for partition, own in messages.items()}
-                entry = Entry(number, ranges, idle, clock)
+                entry = Entry(number, ranges, idle, clock, elsewhere)
                 journal.append(entry, partial(_needed, plan, number))
                 yield reader.slice(entry, messages)
                 number += 1
             else:
                 yield None
+            commits.go_on()
             new = reader.look_around()
 
 
@@ -71,6 +75,8 @@ class _Reader:
         self, source: Kafka, plan: Plan, consumer: Consumer, letters: DeadLetters, start: State, latest: int
     ) -> None:
         self.source, self.plan, self.consumer, self.letters = source, plan, consumer, letters
+        self.share = Share.of(start)
+        self.board = Board(parts_folder(plan, "spool"), self.share)
         #: Middle of the times that each partition has shown last.
         self.typical: dict[int, float] = {}
         self.end: int | None = None
@@ -79,13 +85,14 @@ class _Reader:
             self.end = last + plan.config.windows.allowed_lateness + source.disorder
         self.progress = Progress(reached=latest, first=plan.calendar.from_ms, limit=self.end)
         self.progress.restore(start)
-        if start:
+        if self.progress.offsets:
             consumer.assign(self.progress.offsets)
 
     def begin(self) -> dict[int, int]:
         """Read the partitions that are not known yet; gives where."""
         is_first = not self.progress.offsets
-        unknown = [partition for partition in self.consumer.partitions() if partition not in self.progress.offsets]
+        own = filter(self.share.owns, self.consumer.partitions())
+        unknown = [partition for partition in own if partition not in self.progress.offsets]
         return self._find(unknown, from_start=not is_first)
 
     @property
@@ -93,22 +100,36 @@ class _Reader:
         """Whether every window of the run is final."""
         return self.end is not None and self.progress.reached >= self.end
 
-    def clock(self, idle: frozenset[int]) -> int | None:
-        """Where time goes on without events and a window has become final by that, the time; otherwise None."""
-        if not self.source.clock or len(idle) < len(self.progress.times):
-            return None
-        now = int(clock_time() * 1000) - self.source.idle_after
-        step = self.plan.calendar.step
-        return now if now // step > self.progress.reached // step else None
+    def quiet_time(self, idle: frozenset[int]) -> tuple[int | None, int | None]:
+        """What time it is where nothing comes, if all own partitions are idle: (by the clock, by other readers)."""
+        if len(idle) < len(self.progress.times):
+            return None, None
+        others = self.board.others()
+        if not all(other.idle for other in others):
+            return None, min(other.reached for other in others if not other.idle)
+        known = [other.latest for other in others]
+        if self.source.clock:
+            known.append(int(clock_time() * 1000) - self.source.idle_after)
+        return (max(known), None) if known else (None, None)
+
+    def passes(self, *times: int | None) -> bool:
+        """Whether a window, or the run, is over at one of these times and was not before."""
+        step, reached = self.plan.calendar.step, self.progress.reached
+        latest = max((time for time in times if time is not None), default=reached)
+        is_over = self.end is not None and reached < self.end <= latest
+        return is_over or latest // step > reached // step
 
     def look_around(self) -> dict[int, int]:
         """Hold partitions that are far ahead of one that has more to be read; read new ones, and give where."""
         partitions = self.progress.offsets
         # One that has shown nothing yet may have everything before it: the others wait until it has been heard of.
         behind = [self.typical.get(partition, NEVER) for partition in partitions if not self.consumer.at_end(partition)]
+        progress, is_idle = self.progress, len(self.progress.idle) == len(partitions)
+        self.board.tell(Standing(progress.reached, progress.latest, is_idle, min(behind, default=None)))
+        behind += [other.behind for other in self.board.others() if other.behind is not None and not other.idle]
         longest = _WINDOWS_AHEAD * self.plan.calendar.step
         self.consumer.hold({p for p, time in self.typical.items() if behind and time > min(behind) + longest})
-        return self._find(self.consumer.more(), from_start=True)
+        return self._find(list(filter(self.share.owns, self.consumer.more())), from_start=True)
 
     def slice(self, entry: Entry, messages: Messages) -> Slice:
         """The events of some messages, and what time it was when they arrived."""
@@ -121,13 +142,13 @@ class _Reader:
             rows[partition] = (entry.ranges[partition][1], block.frame["time"].to_numpy())
         self._adapt(rows)
         self.letters.send([reject for block in blocks for reject in block.rejects], messages)
-        reached = self.progress.read(rows, entry.idle, entry.clock)
+        reached = self.progress.read(rows, entry.idle, entry.clock, entry.elsewhere)
         return Slice(
             number=entry.number,
             block=ingested(joined(blocks, self.source), self.plan),
             before=before,
             after=self.progress.reached,
-            end=self.progress.as_state(),
+            end=self.progress.as_state() | self.share.as_state(),
             reached=np.concatenate([np.zeros(0, np.int64), *reached]),
         )
 
@@ -157,6 +178,21 @@ class _Reader:
             self.progress.add(partition, offset)
         if new:
             self.consumer.assign(new)
+
+
+def starts(source: Kafka, plan: Plan) -> list[State]:
+    """See `LiveSource.starts`: a reader for each partition that the topic had at first, up to `shares.MOST`."""
+    path = parts_folder(plan, "spool") / "readers"
+    if not path.exists():
+        with closing(Consumer(source)) as consumer:
+            parts.write_first(path, str(min(MOST, len(consumer.partitions()))).encode())
+    n_readers = int(path.read_bytes())
+    return [Share(reader, n_readers).as_state() for reader in range(n_readers)]
+
+
+def _journal_folder(plan: Plan, share: Share) -> Path:
+    folder = parts_folder(plan, "spool")
+    return folder / f"reader-{share.reader:03d}" if share.n_readers > 1 else folder
 
 
 def _needed(plan: Plan, number: int) -> int:

@@ -83,6 +83,9 @@ class Kafka(MappedColumns, LiveSource):
         unit="ms",
         doc="how far an event may be ahead of its message's timestamp; one that is further is rejected",
     )
+    group: str | None = parameter(
+        None, doc="consumer group that is told how far the run has come, for watching its lag; never read"
+    )
     dead_letters: str | None = parameter(None, doc="topic that is told of every message with rows that were rejected")
     dead_letter_content: bool = parameter(
         False, choices=(True, False), doc="whether dead letters hold the message itself, which tells of people"
@@ -123,13 +126,26 @@ class Kafka(MappedColumns, LiveSource):
     @property
     def recorded(self) -> Kafka:
         """The topic alone, whatever the way it is read."""
-        return replace(self, disorder=0, checkpoint=0, options={}, dead_letters=None, dead_letter_content=False)
+        plain = replace(self, disorder=0, checkpoint=0, options={}, group=None)
+        return replace(plain, dead_letters=None, dead_letter_content=False)
 
     def slices(self, plan: Plan, folder: Path, start: State, number: int, latest: int) -> Iterator[Slice | None]:
         """Messages as they arrive; ``folder`` keeps what was decided since the latest checkpoint."""
         from pipeline.kafka.slices import slices  # it needs plans, and these need sources
 
         return slices(self, plan, folder, start, number, latest)
+
+    def starts(self, plan: Plan) -> list[State]:
+        """One for each partition."""
+        from pipeline.kafka.slices import starts
+
+        return starts(self, plan)
+
+    def taken(self, plan: Plan, position: State) -> None:
+        """The consumer group is told, if there is one."""
+        from pipeline.kafka.commits import taken
+
+        taken(plan, position)
 
     def spans(self) -> list[Span]:
         """None: raises `DataError`, since a topic is read once, as it comes."""

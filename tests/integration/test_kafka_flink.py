@@ -1,4 +1,4 @@
-"""A topic that is read on Flink releases what one process releases."""
+"""A topic that is read on Flink, a reader for each partition, releases what one process releases."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("confluent_kafka", reason="the extra 'kafka' is not installed")
 
+from confluent_kafka import Consumer, TopicPartition
 from test_kafka import broker, check_topics, configured, events_of, outputs, producer, sections, topic, topics
 from test_kafka import undisturbed as undisturbed
 
@@ -18,20 +19,44 @@ pytestmark = pytest.mark.integration
 __all__ = ["broker", "topics", "undisturbed"]
 
 
-def test_flink_reads_a_topic_and_writes_one(broker, topics, tmp_path, undisturbed):
+@pytest.fixture(autouse=True)
+def flink():
     try:
         class_path()
     except ConfigError as error:
         pytest.skip(str(error))
+
+
+def check(result, folder, undisturbed) -> None:
+    """The run came to its end with the fates and releases of a finite run."""
+    assert result.exit_code == 0
+    fates = ("used", "duplicates", "late")
+    assert [result.manifest["rows"][fate] for fate in fates] == [undisturbed[1][fate] for fate in fates]
+    assert outputs(folder)["public/releases.parquet"] == undisturbed[0]["public/releases.parquet"]
+
+
+def committed(broker, group: str, name: str) -> list[int]:
+    """Offsets of the three partitions that a consumer group holds."""
+    client = Consumer({"bootstrap.servers": broker.address, "group.id": group, "enable.auto.commit": False})
+    found = client.committed([TopicPartition(name, partition) for partition in range(3)], timeout=20)
+    client.close()
+    return [place.offset for place in found]
+
+
+def test_flink_reads_a_topic_and_writes_one(broker, topics, tmp_path, undisturbed):
     play(events_of(), producer(broker), topics["events"], 3, end=True)
     output = {"path": str(tmp_path / "out"), "report": False}
     output |= {"kafka": {"brokers": broker.address, "releases": topics["releases"], "accounts": topics["accounts"]}}
-    value = sections(tmp_path, topic(broker, topics), output=output)
-    result = run(configured(value), runner="flink")
-    assert result.exit_code == 0
-    rows = result.manifest["rows"]
-    assert {fate: rows[fate] for fate in ("used", "duplicates", "late")} == {
-        fate: undisturbed[1][fate] for fate in ("used", "duplicates", "late")
-    }
-    assert outputs(tmp_path / "out")["public/releases.parquet"] == undisturbed[0]["public/releases.parquet"]
+    result = run(configured(sections(tmp_path, topic(broker, topics, group="watched"), output=output)), runner="flink")
+    check(result, tmp_path / "out", undisturbed)
     check_topics(broker, topics, tmp_path / "out")
+    offsets = committed(broker, "watched", topics["events"])
+    assert min(offsets) > 0, offsets
+    assert sum(offsets) <= result.manifest["rows"]["rows"]
+
+
+def test_an_idle_partition_holds_no_window_back_on_flink(broker, topics, tmp_path, undisturbed):
+    """The third partition has a reader and never an event; time is what it is at the others."""
+    play(events_of(), producer(broker), topics["events"], 2, end=True)
+    result = run(configured(sections(tmp_path / "out", topic(broker, topics, idle_after="2s"))), runner="flink")
+    check(result, tmp_path / "out", undisturbed)

@@ -1,0 +1,245 @@
+"""What a step of a cluster cannot go on with ends the run; what was written or charged first stays what it is."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from apache_beam.internal import pickler
+from apache_beam.runners.runner import PipelineState
+
+from mechanisms.core.errors import ConfigError, DataError, ParameterError, PenstockError, StateVersionError
+from mechanisms.core.noise import new_key_file
+from pipeline import account_stage, parts, release_stage
+from pipeline.cluster import flink
+from pipeline.cluster.failure import note_failure, raise_failure
+from pipeline.cluster.ledger import SharedLedger
+from pipeline.cluster.plans import as_cluster_plan, latest_checkpoint
+from pipeline.cluster.release_stage import ReleaseOnCluster, WriteOnCluster
+from pipeline.cluster.step import ClusterStep, discreetly
+from pipeline.configuration.run import loads
+from pipeline.discretion import UnforeseenError, discreet
+from pipeline.ledger import Charge, Ledger
+from pipeline.plan import Plan, make_plan
+from pipeline.release_loop import Batch, ReleaseLoop
+
+CONFIG = """
+name: failures
+seed: 7
+source: {type: synthetic, seed: 1, n_users: 10, from: 2024-01-01T00:00:00Z, until: 2024-01-01T06:00:00Z}
+space: {type: grid, south: 37.74, north: 37.82, west: -122.47, east: -122.37, rows: 2, columns: 2}
+windows: {type: fixed, size: 1h}
+mechanism: {type: discrete_laplace, epsilon: 0.5}
+accountants: [{type: composition}]
+output: {path: PATH, report: false, kafka: {brokers: "localhost:1", releases: footfall}}
+"""
+
+
+def plan_in(folder: Path, text: str = CONFIG, **changes: object) -> Plan:
+    """A cluster's plan whose folder is there."""
+    (folder / "operator").mkdir(parents=True, exist_ok=True)
+    return as_cluster_plan(make_plan(loads(text.replace("PATH", str(folder))), folder, **changes))
+
+
+class Failing(ClusterStep):
+    """A step that fails."""
+
+    def __init__(self, plan: Plan, error: Exception) -> None:
+        super().__init__(plan)
+        self.error = error
+
+    @discreetly
+    def process(self, _: object) -> None:
+        """Fail."""
+        raise self.error
+
+
+LASTING = [
+    (DataError("the ledger is damaged"), DataError, "the ledger is damaged"),
+    (StateVersionError("version 9"), StateVersionError, "version 9"),
+    (ConfigError(("one", "two")), ConfigError, "one\ntwo"),
+    (ParameterError("schema", 1, "a file"), ConfigError, "schema: 1 is not allowed"),
+    (PermissionError(errno.EACCES, "Permission denied", "/ledger"), PenstockError, "Permission denied"),
+    (OSError(errno.ENOSPC, "No space left on device"), PenstockError, "No space left"),
+    (ModuleNotFoundError("no module named 'confluent_kafka'"), PenstockError, "confluent_kafka"),
+]
+
+
+@pytest.mark.parametrize(("error", "kind", "words"), LASTING)
+def test_what_lasts_ends_the_run_as_what_it_was(tmp_path, error, kind, words):
+    plan = plan_in(tmp_path)
+    raise_failure(plan.folder)
+    with pytest.raises(type(error)):
+        Failing(plan, error).process(None)
+    with pytest.raises(kind, match="(?s)" + words.replace("(", "[(]")):
+        raise_failure(plan.folder)
+
+
+@pytest.mark.parametrize("error", [ConnectionError("reset"), RuntimeError("the engine is gone"), KeyError("x")])
+def test_what_may_pass_is_the_engines_to_repeat(tmp_path, error):
+    plan = plan_in(tmp_path)
+    with pytest.raises(type(error)):
+        Failing(plan, error).process(None)
+    raise_failure(plan.folder)
+
+
+def test_the_first_failure_counts_and_a_folder_that_is_gone_stays_so(tmp_path):
+    plan = plan_in(tmp_path / "run")
+    for words in ("cause", "consequence"):
+        note_failure(plan.folder, DataError(words))
+    with pytest.raises(DataError, match="cause"):
+        raise_failure(plan.folder)
+    note_failure(tmp_path / "elsewhere", DataError("nobody reads this"))
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_deployment_tells_no_file_that_may_be_named_after_somebody(tmp_path):
+    plan = plan_in(tmp_path)
+    plan = replace(plan, config=replace(plan.config, mode="deployment"))
+    with pytest.raises(UnforeseenError):
+        Failing(plan, PermissionError(errno.EACCES, "Permission denied", "ann.csv")).process(None)
+    with pytest.raises(PenstockError, match="Permission denied") as caught:
+        raise_failure(plan.folder)
+    assert "ann" not in str(caught.value)
+    with pytest.raises(UnforeseenError, match="No such file") as told, discreet(deployment=True):
+        (tmp_path / "ann.csv").read_bytes()
+    assert "ann" not in str(told.value)
+
+
+def test_a_worker_without_the_key_ends_the_run(tmp_path):
+    key = tmp_path / "noise.key"
+    new_key_file(key)
+    text = CONFIG.replace("seed: 7", f"mode: deployment\nnoise_key: {key}")
+    sent = pickler.dumps(Failing(plan_in(tmp_path / "run", text), KeyError()))
+    assert key.read_bytes()[-32:] not in sent
+    assert pickler.loads(sent).plan.folder == tmp_path / "run"
+    key.unlink()
+    with pytest.raises(PenstockError):
+        pickler.loads(sent)
+    with pytest.raises(PenstockError, match=r"noise\.key"):
+        raise_failure(tmp_path / "run")
+
+
+class Job:
+    """A job in some state."""
+
+    def __init__(self, state: str) -> None:
+        self.state = state
+
+    def cancel(self) -> None:
+        """Nothing goes on."""
+
+
+def test_the_driver_says_why_and_a_job_that_was_stopped_in_flink_can_go_on(tmp_path):
+    plan = plan_in(tmp_path)
+    assert flink._watch(plan, Job(PipelineState.DONE)) is False
+    with pytest.raises(DataError, match="lost the job"):
+        flink._watch(plan, Job(PipelineState.FAILED))
+    note_failure(plan.folder, StateVersionError("version 9"))
+    with pytest.raises(StateVersionError, match="version 9"):
+        flink._watch(plan, Job(PipelineState.RUNNING))
+
+
+def test_a_savepoint_in_the_folder_is_gone_on_from(tmp_path):
+    plan = plan_in(tmp_path)
+    folder = tmp_path / "operator" / "checkpoint" / "flink"
+    for seconds, name in enumerate(("4f/chk-3", "savepoint-4f-1")):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "_metadata").write_bytes(b"")
+        os.utime(folder / name / "_metadata", (seconds, seconds))
+    assert latest_checkpoint(plan) == folder / "savepoint-4f-1"
+
+
+def charge(window: int, data: str, configuration: str = "configuration") -> Charge:
+    return Charge("main", window, 10 * window, 10 * window + 10, 0.5, 0.125, False, configuration, data)
+
+
+def test_a_run_never_charges_a_window_for_two_inputs(tmp_path):
+    plan = plan_in(tmp_path)
+    path = tmp_path / "operator" / "ledger"
+    Ledger(path).append([charge(1, "of an earlier run"), charge(2, "of an earlier run")])
+    first, later = SharedLedger.of(plan), SharedLedger.of(plan)
+    assert len(first.append([charge(1, "a")])) == 1
+    assert later.append([charge(1, "a"), charge(1, "of an earlier run")]) == []
+    for ledger in (first, later, SharedLedger.of(replace(plan, resumed=True))):
+        with pytest.raises(DataError, match="the input of window 1 is not what it was"):
+            ledger.append([charge(1, "b")])
+        assert ledger.append([charge(1, "a")]) == []
+    assert len(later.append([charge(1, "b", "another configuration")])) == 1
+    assert [line["data"] for line in map(json.loads, path.read_text().splitlines())][2:] == ["a", "b"]
+
+
+def test_a_run_that_goes_on_without_its_mark_counts_all_charges_as_its_own(tmp_path):
+    Ledger(tmp_path / "operator" / "ledger").append([charge(1, "a")])
+    plan = plan_in(tmp_path, resumed=True)
+    with pytest.raises(DataError, match="the input of window 1"):
+        SharedLedger.of(plan).append([charge(1, "b")])
+
+
+def test_a_step_that_would_charge_twice_ends_the_run(tmp_path):
+    plan = plan_in(tmp_path)
+    step = ReleaseOnCluster(plan)
+    step.setup()
+    loop = ReleaseLoop(plan)
+    batch = loop.advance(loop.start(), 1, np.array([[1, 2, 3, 4]]))[0]
+    step.ledger.append([replace(batch.charges[0], data="other input")])
+    cell = SimpleNamespace(read=lambda: None, write=lambda _: None)
+    bag = SimpleNamespace(read=lambda: [], clear=lambda: None, add=lambda _: None)
+    with pytest.raises(DataError):
+        list(step.fire(tag="0", pending=bag, further=bag, loop=cell, due=None))
+    with pytest.raises(DataError, match="window 1"):
+        raise_failure(plan.folder)
+
+
+@pytest.mark.parametrize("kind", [release_stage.WriteReleases, WriteOnCluster])
+def test_a_topic_is_told_what_the_file_says(tmp_path, monkeypatch, kind):
+    plan = plan_in(tmp_path)
+    told: list[pa.Table] = []
+    monkeypatch.setattr(release_stage, "publish_releases", lambda _, table: told.append(table))
+    loop = ReleaseLoop(plan)
+    for counts in ([5, 5, 5, 5], [0, 0, 0, 0]):  # the second attempt would say something else
+        batch, _ = loop.advance(loop.start(), 1, np.array([counts]))
+        list(kind(plan).process(Batch(batch.releases, batch.charges)))
+    written = parts.settle(tmp_path / "public" / "parts" / "releases")
+    assert len(written) == 1
+    values = [table.column("value").to_pylist() for table in told]
+    assert values[0] == values[1]
+    assert told[0].schema == told[1].schema
+
+
+def test_of_several_writers_of_a_part_one_wins_and_all_know_it(tmp_path):
+    tables = [pa.table({"value": [number]}) for number in range(3)]
+    for write in (parts.write_part, parts.write_shared_part):
+        found = [write(tmp_path / write.__name__, "7", table).column("value").to_pylist() for table in tables]
+        assert found == [[0]] * 3
+    assert account_stage.AccountInOrder.write is parts.write_part
+
+
+def test_runs_side_by_side_leave_the_log_as_it_was():
+    beam = logging.getLogger("apache_beam.runners")
+    before = beam.level
+    one, other = discreet(True), discreet(True)
+    one.__enter__()
+    other.__enter__()
+    one.__exit__(None, None, None)
+    assert beam.level > logging.CRITICAL
+    other.__exit__(None, None, None)
+    assert beam.level == before
+
+
+def test_what_is_quiet_about_workers_ends_with_the_run():
+    import threading
+
+    usual, workers = threading.excepthook, logging.getLogger("apache_beam.runners.worker")
+    level = workers.level
+    with flink._quiet_workers():
+        assert threading.excepthook is not usual
+    assert (threading.excepthook, workers.level) == (usual, level)

@@ -1,0 +1,172 @@
+"""Readers that share a topic: who has which partitions, and what time it is where nothing comes."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from pipeline.configuration.run import loads
+from pipeline.kafka import commits, shares, slices
+from pipeline.kafka.progress import Progress
+from pipeline.kafka.shares import Board, Share, Standing
+from pipeline.plan import make_plan
+from pipeline.slices import NEVER
+
+CONFIG = """
+name: shares
+seed: 1
+source: {type: kafka, brokers: "localhost:1", topic: events, from: 2024-01-01T00:00:00Z, GROUP}
+space: {type: grid, south: 37.74, north: 37.82, west: -122.47, east: -122.37, rows: 2, columns: 2}
+windows: {type: fixed, size: 10s}
+mechanism: {type: discrete_laplace, epsilon: 0.5}
+output: {path: PATH, report: false}
+"""
+
+
+class Broker:
+    """A consumer without a broker."""
+
+    refused = ConnectionError
+
+    def __init__(self, n_partitions: int = 0) -> None:
+        self.n_partitions = n_partitions
+        self.committed: list[dict[int, int]] = []
+        self.held: set[int] = set()
+        self.new: list[int] = []
+
+    def __call__(self, _: object) -> Broker:
+        return self
+
+    def partitions(self):
+        return list(range(self.n_partitions))
+
+    def bounds(self, _: int):
+        return 0, 100
+
+    def assign(self, _: object):
+        pass
+
+    def at_end(self, _: int):
+        return False
+
+    def more(self):
+        return self.new
+
+    def hold(self, partitions: set[int]):
+        self.held = partitions
+
+    def commit(self, offsets: dict[int, int]):
+        self.committed.append(offsets)
+
+    def close(self):
+        pass
+
+
+def plan_in(folder, more: str = ""):
+    text = CONFIG.replace("PATH", str(folder)).replace(", GROUP", more and f", {more}")
+    return make_plan(loads(text), folder)
+
+
+def reader_of(plan, share: Share, consumer: Broker):
+    return slices._Reader(plan.config.source, plan, consumer, SimpleNamespace(), share.as_state(), NEVER)
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch):
+    monkeypatch.setattr(shares, "_FRESH", -1.0)
+
+
+def test_every_partition_has_one_reader_whenever_a_run_goes_on(tmp_path, monkeypatch):
+    plan = plan_in(tmp_path)
+    for n_partitions in (5, 9):  # the topic has grown before the run goes on
+        monkeypatch.setattr(slices, "Consumer", Broker(n_partitions))
+        found = [Share.of(position) for position in plan.config.source.starts(plan)]
+        assert found == [Share(number, 5) for number in range(5)]
+    assert all(sum(share.owns(partition) for share in found) == 1 for partition in range(9))
+    readers = [reader_of(plan, share, Broker(9)) for share in found]
+    assert [list(reader.begin()) for reader in readers] == [[0, 5], [1, 6], [2, 7], [3, 8], [4]]
+
+
+def test_a_topic_of_many_partitions_has_a_bounded_number_of_readers(tmp_path, monkeypatch):
+    monkeypatch.setattr(slices, "Consumer", Broker(1000))
+    plan = plan_in(tmp_path)
+    assert len(plan.config.source.starts(plan)) == shares.MOST
+
+
+def test_time_is_what_the_readers_with_events_say(tmp_path):
+    plan = plan_in(tmp_path)
+    quiet = reader_of(plan, Share(0, 3), Broker())
+    quiet.progress = Progress({0: 5}, {0: 70_000}, frozenset({0}), reached=20_000)
+    assert quiet.quiet_time(frozenset()) == (None, None)
+    boards = [Board(quiet.board.folder, Share(number, 3)) for number in (1, 2)]
+    assert quiet.quiet_time(frozenset({0})) == (None, NEVER)  # nobody has been heard of
+    boards[0].tell(Standing(reached=50_000, latest=55_000))
+    boards[1].tell(Standing(reached=40_000, latest=45_000))
+    assert quiet.quiet_time(frozenset({0})) == (None, 40_000)
+    boards[1].tell(Standing(reached=50_000, latest=45_000, idle=True))
+    assert quiet.quiet_time(frozenset({0})) == (None, 50_000)
+    boards[0].tell(Standing(reached=50_000, latest=95_000, idle=True))
+    assert quiet.quiet_time(frozenset({0})) == (95_000, None)
+
+
+@pytest.mark.parametrize(("times", "passes"), [((None, 29_999), False), ((None, 30_000), True), ((None, None), False)])
+def test_only_a_window_that_is_over_is_worth_a_slice(tmp_path, times, passes):
+    reader = reader_of(plan_in(tmp_path), Share(0, 2), Broker())
+    reader.progress.reached = 20_001
+    assert reader.passes(*times) is passes
+
+
+def test_idle_partitions_take_the_time_from_elsewhere_and_never_go_back():
+    progress = Progress({0: 0, 3: 0}, {0: 70, 3: 90}, reached=20)
+    progress.read({}, frozenset({0, 3}), elsewhere=50)
+    assert progress.reached == 50  # not 90: what comes for 0 and 3 is held against the others
+    assert progress.read({0: (1, np.array([55, 40]))}, frozenset({3}))[0].tolist() == [70, 70]
+    progress.read({}, frozenset({0, 3}), elsewhere=10)
+    assert progress.reached == 70
+    progress.read({}, frozenset({0, 3}), clock=100)
+    assert progress.reached == 100
+
+
+def test_a_reader_that_is_far_ahead_of_another_waits_for_it(tmp_path):
+    consumer = Broker()
+    reader = reader_of(plan_in(tmp_path), Share(0, 2), consumer)
+    reader.progress = Progress({0: 5}, {0: 2_000_000})
+    reader.typical = {0: 2_000_000}
+    other = Board(reader.board.folder, Share(1, 2))
+    for standing, held in (
+        (None, {0}),
+        (Standing(behind=1_000_000), {0}),
+        (Standing(behind=1_900_000), set()),
+        (Standing(behind=1_000_000, idle=True), set()),
+        (Standing(behind=None), set()),
+    ):
+        if standing:
+            other.tell(standing)
+        assert reader.look_around() == {}
+        assert consumer.held == held
+    consumer.new = [6, 7]
+    assert reader.look_around() == {6: 0}
+
+
+def test_offsets_are_committed_once_the_engine_has_taken_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(commits, "EVERY", -1.0)
+    plan, consumer = plan_in(tmp_path, "group: watched"), Broker()
+    own = commits.Commits(plan.config.source, plan, consumer, Share(1, 2))
+    own.go_on()
+    assert consumer.committed == []
+    for number in (4, 4, 9):
+        position = Progress({1: number}, {1: NEVER}).as_state() | Share(1, 2).as_state()
+        plan.config.source.taken(plan, position)
+        own.go_on()
+    assert consumer.committed == [{1: 4}, {1: 9}]
+
+
+def test_without_a_group_nothing_is_committed(tmp_path, monkeypatch):
+    monkeypatch.setattr(commits, "EVERY", -1.0)
+    plan, consumer = plan_in(tmp_path), Broker()
+    position = Progress({0: 4}, {0: NEVER}).as_state()
+    plan.config.source.taken(plan, position)
+    commits.Commits(plan.config.source, plan, consumer, Share()).go_on()
+    assert consumer.committed == []
