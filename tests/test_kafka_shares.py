@@ -7,6 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from pipeline import checkpoint
+from pipeline.checkpoint import Checkpoints, encode_position
 from pipeline.configuration.run import loads
 from pipeline.kafka import commits, shares, slices
 from pipeline.kafka.progress import Progress
@@ -161,6 +163,17 @@ def test_offsets_are_committed_once_the_engine_has_taken_them(tmp_path, monkeypa
         plan.config.source.taken(plan, position)
         own.go_on()
     assert consumer.committed == [{1: 4}, {1: 9}]
+
+
+def test_a_run_on_one_machine_commits_what_its_checkpoint_holds(tmp_path, monkeypatch):
+    monkeypatch.setattr(commits, "EVERY", -1.0)
+    plan, consumer = plan_in(tmp_path, "group: watched"), Broker()
+    position = encode_position(Progress({0: 4, 1: 7}, {0: NEVER, 1: 5}).as_state(), number=1, latest=5, checkpoint=1)
+    Checkpoints(checkpoint.folder(plan), ("feed",)).write(1, "feed", position)
+    own = commits.Commits(plan.config.source, plan, consumer, Share())
+    own.go_on()
+    own.go_on()
+    assert consumer.committed == [{0: 4, 1: 7}]
 
 
 def test_without_a_group_nothing_is_committed(tmp_path, monkeypatch):

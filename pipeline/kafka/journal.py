@@ -47,7 +47,7 @@ class Entry:
         """Inverse of `encode`."""
         entry = json.loads(line)
         ranges = {int(partition): (ends[0], ends[1]) for partition, ends in entry["ranges"].items()}
-        return cls(entry["number"], ranges, frozenset(entry["idle"]), entry["clock"], entry["elsewhere"])
+        return cls(entry["number"], ranges, frozenset(entry["idle"]), entry["clock"], entry.get("elsewhere"))
 
 
 class Journal:
