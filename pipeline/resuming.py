@@ -31,11 +31,8 @@ def prepare(plan: Plan) -> dict[str, Any] | None:
     checkpoint.check_same(plan)
     for temporary in plan.folder.rglob(".*.tmp"):
         temporary.unlink()
-    manifest = plan.folder / "operator" / "manifest.json"
-    if manifest.exists():
-        found: dict[str, Any] = json.loads(manifest.read_text(encoding="utf-8"))
-        if found["exit"]["code"] in _FINISHED:
-            return found
+    if (found := finished(plan)) is not None:
+        return found
     if plan.streaming:
         go_back(plan)
     else:
@@ -44,6 +41,15 @@ def prepare(plan: Plan) -> dict[str, Any] | None:
                 if kind.name != "releases":
                     shutil.rmtree(kind)
     return None
+
+
+def finished(plan: Plan) -> dict[str, Any] | None:
+    """The operator's manifest of a run that has come to its end; None where there is something to do."""
+    manifest = plan.folder / "operator" / "manifest.json"
+    if not manifest.exists():
+        return None
+    found: dict[str, Any] = json.loads(manifest.read_text(encoding="utf-8"))
+    return found if found["exit"]["code"] in _FINISHED else None
 
 
 def go_back(plan: Plan) -> None:

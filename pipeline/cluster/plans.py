@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -12,12 +11,12 @@ from mechanisms.core.errors import ConfigError
 from pipeline import checkpoint
 from pipeline.paths import parts_folder
 from pipeline.plan import Plan
+from pipeline.resuming import finished
 from pipeline.source import LiveSource
 from pipeline.sources.stream import Stream
 
 #: Rows of a block on a cluster: small enough for any channel, large enough to amortise a call.
 BLOCK_ROWS = 100_000
-_FINISHED = (0, 3)
 
 
 def as_cluster_plan(plan: Plan, n_shards: int = 1) -> Plan:
@@ -56,11 +55,8 @@ def prepare(plan: Plan) -> dict[str, Any] | None:
     The operator's manifest if the run had finished already; None where there is something to do.
     """
     checkpoint.check_same(plan)
-    manifest = plan.folder / "operator" / "manifest.json"
-    if manifest.exists():
-        found: dict[str, Any] = json.loads(manifest.read_text(encoding="utf-8"))
-        if found["exit"]["code"] in _FINISHED:
-            return found
+    if (found := finished(plan)) is not None:
+        return found
     shutil.rmtree(parts_folder(plan, "failed"), ignore_errors=True)
     return None
 
