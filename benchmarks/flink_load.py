@@ -38,8 +38,8 @@ from kafka_broker import Broker
 
 #: Milliseconds: how far the watermark stays behind, and what a prompt release is not later than.
 DISORDER, PROMPT = 500, 5000
-#: Seconds that the start of a job may take, and a whole run.
-START_SECONDS, _SECONDS = 60.0, 1800.0
+#: Seconds of a whole run at most.
+_SECONDS = 1800.0
 
 
 class Job:
@@ -121,9 +121,9 @@ def backlog(cluster: FlinkCluster, brokers: str, format: str, n_events: int, opt
 
 
 def live(
-    cluster: FlinkCluster, brokers: str, format: str, rate: float, seconds: float, pause: float, options: list[str]
+    cluster: FlinkCluster, brokers: str, format: str, rate: float, given: argparse.Namespace, options: list[str]
 ) -> dict[str, Any]:
-    whole = pause + 2 * (seconds + START_SECONDS)
+    whole = given.pause + 2 * (min(given.seconds, 600.0) + given.start)
     with topic_of(brokers, f"live-{format}-{time.time_ns()}") as (topic, folder):
         first = (int(time.time()) + 2) * 1000
         until = first + int(whole) * 1000
@@ -134,10 +134,10 @@ def live(
         ):
             job.watch(enough=lambda sample: sample.released > sample.at - first / 1000 - PROMPT / 1000)
             settled = time.time()
-            job.watch(seconds)
+            job.watch(given.seconds)
             drained = time.time()
             job.drain()
-            time.sleep(pause)
+            time.sleep(given.pause)
             resumed = time.time()
             job.start("--resume")
             manifest = job.finish()
@@ -162,11 +162,11 @@ def steady(delays: np.ndarray) -> dict[str, Any]:
 
 def recovery(after: np.ndarray, delays: np.ndarray) -> dict[str, Any]:
     """How soon after ``--resume`` releases went on, and how soon they were prompt again (seconds)."""
-    prompt = (after > 0) & (delays < PROMPT / 1000)
+    caught_up = float(after[(after > 0) & (delays < PROMPT / 1000)].min(initial=np.inf))
     return {
         "released again after (s)": round(float(after[after > 0].min()), 1),
-        "caught up after (s)": round(float(after[prompt].min()), 1),
-        "p50 after that (s)": round(float(np.median(delays[after > after[prompt].min()])), 2),
+        "caught up after (s)": round(caught_up, 1) if caught_up < np.inf else None,
+        "p50 after that (s)": round(float(np.median(delays[after >= caught_up])), 2) if caught_up < np.inf else None,
     }
 
 
@@ -204,6 +204,7 @@ def main() -> int:
     parser.add_argument("--events", type=int, default=4_000_000, help="of a backlog; a quarter of it for json")
     parser.add_argument("--rate", type=float, default=50_000, help="events a second, live; a fifth of it for json")
     parser.add_argument("--seconds", type=float, default=60, help="how long, before the pause and after, at most 600")
+    parser.add_argument("--start", type=float, default=60, help="seconds that the start of a job may take")
     parser.add_argument("--pause", type=float, default=20, help="seconds without the job in the middle of them")
     parser.add_argument("--windows", type=int, default=10_000)
     parser.add_argument("--checkpoints", type=int, default=5000, help="milliseconds between two")
@@ -211,14 +212,14 @@ def main() -> int:
     parser.add_argument("options", nargs="*", help="after --: further options of Beam and its Flink runner")
     given = parser.parse_args()
     options = [f"--checkpointing_interval={given.checkpoints}", *given.options]
-    seconds, found = min(given.seconds, 600.0), []
+    found = []
     with components(given.task_managers, given.brokers) as (cluster, brokers):
         for format, part in (("arrow", 1), ("json", 5)):
             if given.format in (None, format) and given.only in (None, "backlog"):
                 found.append(backlog(cluster, brokers, format, given.events // part, options))
                 print(json.dumps(found[-1]), flush=True)
             if given.format in (None, format) and given.only in (None, "live"):
-                found.append(live(cluster, brokers, format, given.rate / part, seconds, given.pause, options))
+                found.append(live(cluster, brokers, format, given.rate / part, given, options))
                 print(json.dumps(found[-1]), flush=True)
         if given.only in (None, "windows"):
             found.append(windows(cluster, brokers, given.windows, options))
