@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 
@@ -148,7 +149,8 @@ def test_a_deployment_leaves_no_trace_of_people_or_keys(broker, tmp_path, killed
     )
     if killed:
         parts = tmp_path / "out" / "operator" / "checkpoint" / "current.json"
-        kafka_broker.wait_for(parts.exists)
+        told = partial(content, server, topics["dead"])
+        kafka_broker.wait_for(lambda: parts.exists() and told().count(b"latitude out of range") == 5)
         running.kill()
     printed = running.communicate(timeout=60)[0]
     assert killed or running.returncode == 0, printed
