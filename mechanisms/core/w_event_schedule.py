@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mechanisms.core.budget_schedule import BudgetSchedule
 from mechanisms.core.event import Event
 from mechanisms.core.mechanism import ADD_REMOVE, Guarantee
-from mechanisms.core.noise import LARGEST_SCALE
+from mechanisms.core.noise_draws import LARGEST_SCALE
 from mechanisms.core.parameters import parameter
 from mechanisms.core.perturb import active_l1, add_noise, pure_event, pure_scale
 from mechanisms.core.point_mechanism import shown

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.core.errors import PenstockError
-from mechanisms.core.noise import Noise
+from mechanisms.core.noise_draws import Noise
 from mechanisms.core.sampling.exact import groups_of
 
 _FAMILIES = {"laplace": "make_laplace", "gaussian": "make_gaussian"}
