@@ -156,6 +156,8 @@ def live(
 
 def steady(delays: np.ndarray) -> dict[str, Any]:
     """Delays (seconds) from when what came before the job ran had been caught up with, until it was cancelled."""
+    if not len(delays):
+        return {"windows": 0}  # it never caught up: --start was too short for this machine
     thirds = [round(float(np.median(third)), 2) for third in np.array_split(delays, 3)]
     return {"windows": len(delays), **percentiles(1000 * delays), "p50 by thirds (s)": thirds}
 
