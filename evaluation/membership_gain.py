@@ -64,8 +64,8 @@ def measure_gains(
     Notes
     -----
     Targets are taken in turns from the mobility groups, and each is attacked behind every defense before the next: a
-    run that is stopped leaves fewer targets, not fewer defenses. About 5 s and 1.1 GiB for each attack on defended
-    counts, noise a second or two more; half a second where only memberships change.
+    run that is stopped leaves fewer targets, not fewer defenses. An attack on defended counts takes 2 s (rounded or
+    suppressed ones) to 10 s (blocks) and 1.1 GiB, a quarter of a second where only memberships change.
     """
     week = binary[:, :, :WEEK]
     targets = sample_targets(week, n_targets // len(MOBILITY_GROUPS), seed).reshape(len(MOBILITY_GROUPS), -1)
