@@ -132,7 +132,7 @@ def live(
             generating(brokers, topic, format, rate, whole + 5, first, until) as sent,
             Job(cluster, value, folder, options) as job,
         ):
-            job.watch(enough=lambda sample: sample.released > sample.at - first / 1000 - PROMPT / 1000)
+            job.watch(enough=lambda sample: sample.released > max(0, sample.at - (first + PROMPT) / 1000))
             settled = time.time()
             job.watch(given.seconds)
             drained = time.time()
