@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -19,7 +20,7 @@ from pipeline.paths import parts_folder
 from pipeline.plan import Plan
 from pipeline.prefetch import in_threads, prefetch
 from pipeline.source import Span
-from pipeline.visits import Visits
+from pipeline.visits import Visits, summarise_users
 
 #: The fate of the rows of one piece of input, or memberships of a group of windows and a shard of users.
 Piece = Fate | tuple[tuple[int, int], Distinct]
@@ -30,45 +31,47 @@ Work = Callable[[], Iterable[EventBlock]]
 _PIECE_ROWS = 1 << 18
 
 
-@dataclass(frozen=True)
-class Counted:
-    """Counts of one group of windows, and the visits of its users by shard where a summary is asked for."""
+#: Runs a call now or later.
+Aside = Callable[[Callable[[], object]], object]
 
-    group: int
-    counts: GroupCounts
-    visits: dict[int, Visits]
-
-
-_begun: dict[str, prefetch[Fate | Counted]] = {}
+_begun: dict[str, prefetch[Fate | GroupCounts]] = {}
 
 
 @contextmanager
-def counting_ahead(plan: Plan, spans: Iterable[Span], then: Callable[[], None]) -> Iterator[None]:
+def counting_ahead(plan: Plan, spans: Iterable[Span], *asides: Callable[[], object]) -> Iterator[None]:
     """Count in threads of their own from now on: importing and starting Beam takes as long as millions of rows.
 
-    What is found waits for `counting_of` in the same process. It takes the room that it would take there. ``then`` is
-    called when everything is counted: from there on one thread has all the work.
+    What is found waits for `counting_of` in the same process. It takes the room that it would take there. ``asides``
+    are called when everything is counted, beside the releases, of which one thread has all the work.
     """
-    with prefetch(_followed(counted(spans, plan), then), n_ahead=0) as found:
-        _begun[str(plan.folder)] = found
-        try:
-            yield
-        finally:
-            _begun.pop(str(plan.folder), None)
+    with ThreadPoolExecutor(1, "penstock-aside") as pool:
+        waiting: list[Future[object]] = []
+
+        def counting() -> Iterator[Fate | GroupCounts]:
+            """Everything that is counted, and what is to be done after it."""
+            yield from counted(spans, plan, lambda call: waiting.append(pool.submit(call)))
+            waiting.extend(pool.submit(call) for call in asides)
+
+        with prefetch(counting(), n_ahead=0) as found:
+            _begun[str(plan.folder)] = found
+            try:
+                yield
+            finally:
+                _begun.pop(str(plan.folder), None)
+        for done in waiting:
+            done.result()
 
 
-def _followed(found: Iterator[Fate | Counted], then: Callable[[], None]) -> Iterator[Fate | Counted]:
-    yield from found
-    then()
-
-
-def counting_of(spans: Iterable[Span], plan: Plan) -> prefetch[Fate | Counted]:
+def counting_of(spans: Iterable[Span], plan: Plan) -> prefetch[Fate | GroupCounts]:
     """What `counting_ahead` finds, or else the same from now on."""
     return _begun.pop(str(plan.folder), None) or prefetch(counted(spans, plan))
 
 
-def counted(spans: Iterable[Span], plan: Plan) -> Iterator[Fate | Counted]:
-    """Fates of all rows as they are read, then the counts of every group of windows in order."""
+def counted(spans: Iterable[Span], plan: Plan, aside: Aside = lambda call: call()) -> Iterator[Fate | GroupCounts]:
+    """Fates of all rows as they are read, then the counts of every group of windows in order.
+
+    Users are summarised too, which nobody waits for: by a call that is given to ``aside``.
+    """
     pieces: dict[int, dict[int, list[Distinct]]] = defaultdict(lambda: defaultdict(list))
     for piece in span_memberships(spans, plan):
         if isinstance(piece, Fate):
@@ -76,12 +79,18 @@ def counted(spans: Iterable[Span], plan: Plan) -> Iterator[Fate | Counted]:
         else:
             (group, shard), found = piece
             pieces[group][shard].append(found)
+    seen: dict[int, list[Visits]] = defaultdict(list)
     # Each group's pieces are let go when its turn comes.
     groups = ((group, pieces.pop(group, {})) for group in range(plan.n_groups))
-    yield from in_threads(partial(_count, plan), groups)
+    for counts, visits in in_threads(partial(_count, plan), groups):
+        yield counts
+        for shard, its in visits.items():
+            seen[shard].append(its)
+    for shard, parts_of in seen.items():
+        aside(partial(write_users, shard, parts_of, plan))
 
 
-def _count(plan: Plan, work: tuple[int, dict[int, list[Distinct]]]) -> Counted:
+def _count(plan: Plan, work: tuple[int, dict[int, list[Distinct]]]) -> tuple[GroupCounts, dict[int, Visits]]:
     group, shards = work
     total, visits = nothing(group, plan), {}
     for shard in sorted(shards):
@@ -89,7 +98,12 @@ def _count(plan: Plan, work: tuple[int, dict[int, list[Distinct]]]) -> Counted:
         total = total + counts
         if seen is not None:
             visits[shard] = seen
-    return Counted(group, total, visits)
+    return total, visits
+
+
+def write_users(shard: int, seen: Iterable[Visits], plan: Plan) -> None:
+    """Keep the numbers of cells and windows of the users of one shard; no identity."""
+    parts.write_json(parts_folder(plan, "users") / f"{shard:06d}.json", summarise_users(seen))
 
 
 def span_memberships(spans: Iterable[Span], plan: Plan) -> Iterator[Piece]:

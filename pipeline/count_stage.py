@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -11,13 +10,12 @@ import numpy as np
 
 from mechanisms.core.state import encode_state
 from pipeline import metrics, parts
-from pipeline.count_spans import counting_of, span_memberships
+from pipeline.count_spans import counting_of, span_memberships, write_users
 from pipeline.counting import Fate, GroupCounts, count_group, encoded
 from pipeline.paths import PART_ROWS, parts_folder
 from pipeline.plan import STREAM, Plan
 from pipeline.source import Span
 from pipeline.tables import truth_table
-from pipeline.visits import Visits, summarise_users
 
 
 class CountSpans(beam.DoFn):
@@ -42,18 +40,13 @@ class CountHere(beam.DoFn):
         self.plan = plan
 
     def process(self, spans: tuple[Span, ...]) -> Iterator[tuple[int, GroupCounts]]:
-        """Emit (group, counts) of every group in order; users are summarised by the way."""
-        seen: dict[int, list[Visits]] = defaultdict(list)
+        """Emit (group, counts) of every group in order."""
         with counting_of(spans, self.plan) as found:
             for piece in found:
                 if isinstance(piece, Fate):
                     metrics.read_rows(piece)
-                    continue
-                for shard, visits in piece.visits.items():
-                    seen[shard].append(visits)
-                yield piece.group, piece.counts
-        for shard, visits_of in seen.items():
-            write_users(shard, visits_of, self.plan)
+                else:
+                    yield (piece.first - 1) // self.plan.group, piece
 
 
 class CountGroup(beam.DoFn):
@@ -82,11 +75,6 @@ class WriteUsers(beam.DoFn):
     def process(self, element: tuple[int, Iterable[Any]]) -> None:
         """Write per-user numbers of cells and windows; no identity."""
         write_users(*element, self.plan)
-
-
-def write_users(shard: int, seen: Iterable[Visits], plan: Plan) -> None:
-    """Keep the numbers of cells and windows of the users of one shard."""
-    parts.write_json(parts_folder(plan, "users") / f"{shard:06d}.json", summarise_users(seen))
 
 
 class WriteTruth(beam.DoFn):

@@ -36,7 +36,7 @@ def execute(
     spans: list[Span],
     runner: str = "direct",
     beam_options: Sequence[str] = (),
-    then: Callable[[], None] = lambda: None,
+    asides: Sequence[Callable[[], object]] = (),
 ) -> bool:
     """Run the graph; parts of the output files are left to be merged.
 
@@ -50,8 +50,8 @@ def execute(
         ``direct``: Beam's in-process runner, pinned; ``flink``: as a streaming job of Flink; others by Beam's name.
     beam_options
         Passed on to Beam.
-    then
-        Called when this process has counted everything: what needs a core, but not the releases, can be done beside.
+    asides
+        Called when this process has counted everything, beside the releases; not called where others count.
 
     Returns
     -------
@@ -64,7 +64,7 @@ def execute(
     """
     counts_here = runner == "direct" and not plan.streaming and not plan.on_points
     try:
-        with HEALTH.watched(), counting_ahead(plan, spans, then) if counts_here else nullcontext():
+        with HEALTH.watched(), counting_ahead(plan, spans, *asides) if counts_here else nullcontext():
             _quiet_beam()
             if runner == FLINK:
                 from pipeline.cluster.flink import run_flink

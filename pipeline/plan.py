@@ -31,6 +31,8 @@ __all__ = ["STREAM", "Plan", "make_plan"]
 
 #: Counts of this many cells travel as one matrix: small enough for any worker, large enough to amortise a call.
 GROUP_CELLS = 1_000_000
+#: Groups of windows in a finite run at least, so that some can be counted side by side.
+GROUPS = 4
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,8 @@ class Plan(KeyedRun):
     def group(self) -> int:
         """Windows whose counts travel together: whole blocks, and a single one on a stream."""
         unit = self.chain.unit_windows
-        return unit if self.streaming else max(1, min(GROUP_CELLS // self.n_cells, self.n_windows) // unit) * unit
+        most = min(GROUP_CELLS // self.n_cells, -(-self.n_windows // GROUPS)) if not self.streaming else 1
+        return max(1, most // unit) * unit
 
     def group_windows(self, group: int) -> int:
         """Windows in one group: the last one may be shorter."""

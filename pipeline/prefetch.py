@@ -106,29 +106,3 @@ def in_threads(call: Callable[[S], T], items: Iterable[S], n_threads: int = N_TH
             yield running.popleft().result()
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-class Deferred(Generic[T]):
-    """The result of a call that is not needed yet: made when it is asked for, unless somebody has begun it before.
-
-    Examples
-    --------
-    >>> sum_of = Deferred(lambda: sum(range(4)))
-    >>> sum_of.begin()
-    >>> sum_of.result()
-    6
-    """
-
-    def __init__(self, call: Callable[[], T]) -> None:
-        self._call = call
-        self._begun: Future[T] | None = None
-
-    def begin(self) -> None:
-        """Begin in a thread of its own."""
-        with ThreadPoolExecutor(1, "penstock-deferred") as pool:
-            self._begun = pool.submit(self._call)
-            pool.shutdown(wait=False)
-
-    def result(self) -> T:
-        """Wait for it, or do it now; raises what the call raised."""
-        return self._call() if self._begun is None else self._begun.result()

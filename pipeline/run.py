@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ from pipeline.exit_codes import DONE, INTERRUPTED, STOPPED
 from pipeline.health import HEALTH
 from pipeline.manifest import input_digests, operator_manifest, public_manifest
 from pipeline.plan import Plan, make_plan
-from pipeline.prefetch import Deferred
 from pipeline.trace_run import run_traces
 
 #: What a run leaves in its folder, and so what the next run into it replaces.
@@ -102,8 +102,8 @@ def _run(
     spans = [] if plan.streaming else config.source.spans()
     clock.lap("prepare")
     logs.event("run begun", name=config.name, mode=config.mode, runner=runner, resumed=resume, folder=str(plan.folder))
-    digests = Deferred(lambda: input_digests(plan.config))
-    ended = execute(plan, spans, runner, beam_options, digests.begin)
+    digests = cache(partial(input_digests, plan.config))
+    ended = execute(plan, spans, runner, beam_options, [digests])
     clock.lap("pipeline")
     return _finish(plan, ended, digests, clock)
 
@@ -139,7 +139,7 @@ def _make_ready(plan: Plan, how: Any) -> dict[str, Any] | None:
     return None
 
 
-def _finish(plan: Plan, ended: bool, digests: Deferred[dict[str, str]], clock: Stopwatch) -> Result:
+def _finish(plan: Plan, ended: bool, digests: Callable[[], dict[str, str]], clock: Stopwatch) -> Result:
     """Merge the parts, balance the books and write the manifests."""
     outcome.merge_outputs(plan)
     equation = outcome.row_equation(plan)
@@ -151,7 +151,7 @@ def _finish(plan: Plan, ended: bool, digests: Deferred[dict[str, str]], clock: S
         users=outcome.user_summaries(plan),
         windows={"planned": plan.calendar.n_windows, **outcome.actions(plan.folder)},
         accounts=accounts,
-        inputs=digests.result(),
+        inputs=digests(),
         exit={"code": code, "reason": reason},
     )
     if plan.config.mode == "simulation" and plan.config.utility:

@@ -123,7 +123,7 @@ def check_killed_often(folder: Path, value: dict, n_kills: int, seed: int) -> No
     """Kill a run and those that continue it at random writes; then let one finish, again and again."""
     alone = run(configured(value), folder / "alone")
     rng, out = random.Random(seed), folder / "out"
-    kills, most = 0, 240 if value["source"]["type"] == "stream" else 20  # about as many writes as there are
+    kills, most = 0, 240 if value["source"]["type"] == "stream" else 45  # about as many writes as there are
     while kills < n_kills:
         resume = (out / "operator" / "run.json").exists()
         code = start(value, folder, resume=resume, fatal=rng.randint(1, most), after=rng.random() < 0.5)
@@ -227,7 +227,7 @@ def test_changed_input_is_noticed_before_anything_is_charged(folder, stream):
     if stream:
         value["source"] |= {"checkpoint": "1h"}
     out = folder / "out"
-    assert start(value, folder, resume=False, fatal=60 if stream else 9) != 0
+    assert start(value, folder, resume=False, fatal=60 if stream else 20) != 0
     charges = list(Ledger(out / "operator" / "ledger"))
     assert charges
     write_events(folder / "events.csv", seed=1)

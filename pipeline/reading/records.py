@@ -18,6 +18,7 @@ MAX_QUOTED_BYTES = 64 << 10
 
 _NEWLINE, _RETURN, _SPACE = 10, 13, 32
 _CACHED_BYTES = 64 << 10
+_COUNTED_BYTES = 256 << 10
 
 Bytes = NDArray[np.uint8]
 Positions = NDArray[np.int64]
@@ -50,10 +51,8 @@ def count_byte(data: bytes, byte: int) -> int:
     2
     """
     values = np.frombuffer(data, np.uint8)
-    return sum(
-        int(np.count_nonzero(values[start : start + _CACHED_BYTES] == byte))
-        for start in range(0, len(values), _CACHED_BYTES)
-    )
+    pieces = (values[start : start + _COUNTED_BYTES] for start in range(0, len(values), _COUNTED_BYTES))
+    return sum(int(np.count_nonzero(piece == byte)) for piece in pieces)
 
 
 def is_regular(data: bytes, separator: str, n_fields: int) -> bool:
