@@ -11,7 +11,8 @@ import numpy as np
 from mechanisms.core.state import encode_state
 from pipeline import metrics, parts
 from pipeline.count_spans import counting_of, span_memberships, write_users
-from pipeline.counting import Fate, GroupCounts, count_group, encoded
+from pipeline.counting import GroupCounts, count_group, encoded
+from pipeline.fate import Fate
 from pipeline.paths import PART_ROWS, parts_folder
 from pipeline.plan import STREAM, Plan
 from pipeline.source import Span

@@ -14,6 +14,7 @@ from mechanisms.core.noise import keyed_hash
 from pipeline.block import EventBlock
 from pipeline.bounding import bound
 from pipeline.event_steps import released_counts
+from pipeline.fate import Fate
 from pipeline.identity import user_codes
 from pipeline.ingestion import cells_of
 from pipeline.membership import Memberships, distinct, merge
@@ -27,34 +28,6 @@ Integers = NDArray[np.int64]
 
 #: Distinct memberships of one group of windows: packed keys (see `pipeline.packed`), or the general form.
 Distinct = Integers | Memberships
-
-
-@dataclass
-class Fate:
-    """What became of the rows of some input: every row has exactly one fate.
-
-    ``overlaps`` are the further windows that used rows count in, where windows overlap; they are no fate.
-    """
-
-    rows: int = 0
-    used: int = 0
-    overlaps: int = 0
-    late: int = 0
-    out_of_area: int = 0
-    out_of_time: int = 0
-    rejected: dict[str, int] = field(default_factory=dict)
-
-    def add(self, other: Fate) -> None:
-        """Add the rows of another piece."""
-        for name in ("rows", "used", "overlaps", "late", "out_of_area", "out_of_time"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        for reason, n in other.rejected.items():
-            self.rejected[reason] = self.rejected.get(reason, 0) + n
-
-    @property
-    def balanced(self) -> bool:
-        """The row equation."""
-        return self.rows == self.used + self.late + self.out_of_area + self.out_of_time + sum(self.rejected.values())
 
 
 def count_block(

@@ -29,7 +29,7 @@ from pipeline.measures import (
 )
 
 if TYPE_CHECKING:
-    from pipeline.counting import Fate
+    from pipeline.fate import Fate
     from pipeline.release_loop import Batch
 
 

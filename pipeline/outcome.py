@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from mechanisms.core.errors import RowEquationError
 from pipeline import parts, tables
-from pipeline.counting import Fate
+from pipeline.fate import Fate
 from pipeline.paths import parts_folder
 from pipeline.plan import Plan
 

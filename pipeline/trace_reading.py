@@ -12,7 +12,7 @@ from mechanisms.core.sphere import Points
 from mechanisms.core.state import decode_state, encode_state
 from mechanisms.core.traces import Traces
 from pipeline.block import EventBlock
-from pipeline.counting import Fate
+from pipeline.fate import Fate
 from pipeline.identity import user_codes
 from pipeline.packing import starts_of
 from pipeline.plan import Plan

@@ -11,7 +11,7 @@ import numpy as np
 
 from mechanisms.core.traces import Traces
 from pipeline import metrics, parts
-from pipeline.counting import Fate
+from pipeline.fate import Fate
 from pipeline.ingestion import kept_reject
 from pipeline.ledger import Ledger
 from pipeline.paths import ledger_path, parts_folder

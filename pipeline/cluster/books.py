@@ -17,7 +17,7 @@ from mechanisms.core.state import StateFormat
 from pipeline import parts
 from pipeline.cluster.blocks import end_of_input
 from pipeline.cluster.step import ClusterStep, discreetly
-from pipeline.counting import Fate
+from pipeline.fate import Fate
 from pipeline.paths import parts_folder
 from pipeline.plan import Plan
 
