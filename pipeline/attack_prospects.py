@@ -1,4 +1,4 @@
-"""What any attack on the windows to come could achieve, and whether a release can be followed at all."""
+"""What any attack on a stretch by itself could achieve, and whether a release can be followed at all."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def refuse_unless_followed(plan: Plan) -> None:
 
 
 class Prospects:
-    """Bounds on every attack, and attacks on people who move exactly as a prior says.
+    """Bounds on every attack on a stretch by itself, and attacks on people who move exactly as a prior says.
 
     Parameters
     ----------
@@ -79,7 +79,8 @@ class Prospects:
 
     Notes
     -----
-    A bound is worked out once for each prior and schedule.
+    A bound is worked out once for each prior and schedule. It begins from the prior: releases before the stretch tell
+    where somebody was just then, which it does not count.
     """
 
     def __init__(
@@ -119,7 +120,7 @@ class Prospects:
     def _bound(self, prior: MarkovPrior, coming: Coming) -> float:
         if coming.noise is None and all(len(window) >= prior.n_locations - 1 for window in coming.sensors):
             return 1.0  # exact counts of all places but one tell the whole way
-        key = (id(prior), coming.sensors, None if coming.scale is None else coming.scale.tobytes())
+        key = (id(prior), coming.sensors, coming.noise, None if coming.scale is None else coming.scale.tobytes())
         if key not in self._bounds:
             n_samples = self.game.bound_samples if self.game.bound_samples >= 2 else 0
             names = ("best",) if coming.noise is None else ("tight", "leakage", "first_moment")[: 3 if n_samples else 2]

@@ -61,7 +61,7 @@ def reconstruct(
     folder: str | Path | None = None,
     listener: Listener = lambda done, total: None,
 ) -> Outcome:
-    """Retrace people's ways from releases of the configured mechanism, and bound what anybody could retrace.
+    """Retrace people's ways from releases of the configured mechanism, and bound what a stretch of them tells anybody.
 
     Parameters
     ----------
@@ -87,8 +87,9 @@ def reconstruct(
 
     Notes
     -----
-    The adversary knows everybody else's counted cells, a Markov prior of the target, and all releases. She begins each
-    stretch from the prior's own start. Memory as for `read_presence` and `retrace`; O(n_targets n_stretches
+    The adversary knows everybody else's counted cells, a Markov prior of the target, and a stretch's releases. She
+    begins each stretch from the prior's own start, and so does the bound: with what earlier windows told, an attack can
+    do better than either. Memory as for `read_presence` and `retrace`; O(n_targets n_stretches
     n_releases horizon n_places²) time, and that of `success_upper_bound` for each target and schedule.
     """
     game = game or ReconstructionGame()
@@ -183,7 +184,7 @@ class Found:
     n_right
         By estimator, windows of each stretch guessed right, (n_releases, n_stretches).
     bound
-        On the success of anybody, people moving as the prior says; mean over the stretches.
+        On the success of anybody who reads a stretch by itself, people moving as the prior says; mean over stretches.
     simulated
         By estimator, successes against made-up ways of the prior, and how many there were.
     """

@@ -65,7 +65,8 @@ def rows_of(own: Mapping[str, Any], found: Found, assumption: str, settings: Set
     and Pearson) take stretches and made-up ways as independent trials; releases of the same stretch are none.
     """
     text = (
-        f"{settings.horizon} windows, at most {settings.tolerance} of them wrong; everybody else's cells known, "
+        f"{settings.horizon} windows and their releases alone, at most {settings.tolerance} of the windows wrong; "
+        f"everybody else's cells known, "
         f"{assumption}"
     )
     fixed: dict[str, Any] = {
@@ -171,6 +172,7 @@ def reconstruction_text(summary: Mapping[str, Any]) -> str:
         f"{game['stretches']} stretches after {game['training']} training windows, {game['releases']} releases each; "
         f"prior: {game['prior']}",
         "share of ways retraced, in brackets 95 % intervals; the bound is for ways as the prior makes them (made up)",
+        "each stretch by itself: somebody who also reads the releases before it may do better, and pass the bound",
         f"{'mobility':<10} {'targets':>7}  " + "  ".join(f"{kind.replace('_', ' '):<20}" for kind in KINDS) + "  bound",
     ]
     for name, found in summary["groups"].items():

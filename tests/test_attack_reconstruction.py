@@ -317,3 +317,5 @@ def test_the_command_plays_both_or_says_why_not(tmp_path, capsys):
     capsys.readouterr()
     assert main([*words, "--attack", "pca"]) == 2
     assert "--classifier" in capsys.readouterr().err
+    assert main([*words, "--classifier", "membership"]) == 2
+    assert "--classifier: 'membership' is not allowed; it must be one of pca, statistics" in capsys.readouterr().err

@@ -49,6 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Play the games and show who is at risk."""
+    from evaluation.attacks.game import ATTACKS as CLASSIFIERS
     from mechanisms.core.errors import ParameterError
     from pipeline.attack_reconstruction_summary import reconstruction_text
     from pipeline.attack_summary import as_text, show_attacks
@@ -59,6 +60,8 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.attack not in (None, *ATTACKS):
         right = f"one of {', '.join(ATTACKS)} (how membership is decided is --classifier)"
         raise ParameterError("--attack", arguments.attack, right)
+    if arguments.classifier not in (None, *CLASSIFIERS):
+        raise ParameterError("--classifier", arguments.classifier, f"one of {', '.join(CLASSIFIERS)}")
     config = load(arguments.config, arguments.set)
     quiet = arguments.quiet or arguments.json
     with show_attacks(enabled=not quiet and sys.stderr.isatty()) as listener:
