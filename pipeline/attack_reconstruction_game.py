@@ -63,6 +63,8 @@ def settle(game: ReconstructionGame, config: RunConfig, n_windows: int, n_cells:
     ParameterError
         The run is too short, or every guess would be a success.
     """
+    if n_windows < 3:
+        raise ParameterError("windows", n_windows, "3 or more in a run: two to learn from, one to attack")
     own = next((each for each in config.accountants if isinstance(each, Reconstruction)), None)
     horizon = game.horizon or (own.horizon if own else min(10, max(n_windows // 2, 1)))
     if horizon > n_windows - 2:

@@ -46,7 +46,7 @@ def summarize(results: pl.DataFrame) -> dict[str, Any]:
     figures
         ``groups`` by name: ``n_targets``, and ``raw``, ``released``, ``privacy_gain``, each with ``mean``, ``low`` and
         ``high``. The interval (95 %) covers the choice of targets, by Student's t, and of challenges, whichever is
-        wider; that of a gain covers the targets only and is null for a single one.
+        wider; that of a gain covers the targets only and is null for a single one, and for equal ones.
     """
     raw = results.filter(~pl.col("released")).sort("target")
     released = results.filter("released").sort("target")
@@ -76,9 +76,9 @@ def _area(results: pl.DataFrame) -> dict[str, float | None]:
 
 
 def mean_with_interval(values: NDArray[np.float64], least: float) -> dict[str, float | None]:
-    """Mean and its interval by Student's t, between ``least`` and 1; no interval of a single value."""
+    """Mean and its interval by Student's t, between ``least`` and 1; no interval where values do not differ."""
     mean = float(values.mean())
-    if values.size < 2:
+    if values.size < 2 or np.ptp(values) == 0:  # equal values say nothing of how far off they are
         return {"mean": mean, "low": None, "high": None}
     reach = float(stats.t.ppf((1 + CONFIDENCE) / 2, values.size - 1) * values.std(ddof=1) / np.sqrt(values.size))
     return {"mean": mean, "low": max(mean - reach, least), "high": min(mean + reach, 1.0)}

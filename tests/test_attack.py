@@ -234,8 +234,9 @@ def test_a_summary_by_hand():
 
 def test_equal_areas_still_have_an_interval():
     table = pl.DataFrame([*results(1.0, 1.0), *results(1.0, 1.0, released=True)], schema=SCHEMA)
-    raw = summarize(table)["groups"]["barely"]["raw"]
-    assert raw["low"] < 1 == raw["high"]
+    alike = summarize(table)["groups"]["barely"]
+    assert alike["raw"]["low"] < 1 == alike["raw"]["high"]
+    assert alike["privacy_gain"] == {"mean": 0.0, "low": None, "high": None}  # [0, 0] would be sure of two people
     one = pl.DataFrame([*results(0.8), *results(0.8, released=True)], schema=SCHEMA)
     figures = summarize(one)["groups"]["barely"]
     assert figures["raw"]["low"] < 0.8 < figures["raw"]["high"]

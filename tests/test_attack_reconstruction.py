@@ -263,6 +263,7 @@ def test_what_is_left_open_comes_from_the_accountant():
         ("{type: perturb_small, threshold: 3, epsilon: 1.0}", [], {}, "perturb_small"),
         ("[{type: sampling, rate: 0.5}, {type: raw}]", [], {}, "sampling"),
         ("{type: raw}", [], {"horizon": 23}, "horizon: 23 .* at most 22"),
+        ("{type: raw}", ["windows.size=12h"], {}, "windows: 2 .* 3 or more"),
         ("{type: raw}", [], {"horizon": 5, "training": 20}, "training: 20 .* 2 to 19"),
         ("{type: raw}", [], {"horizon": 3, "tolerance": 3}, "every guess succeeds"),
         ("{type: raw}", [], {"releases": 10**6}, "releases: 1000000 .* at most"),
