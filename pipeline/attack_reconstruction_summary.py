@@ -169,8 +169,8 @@ def reconstruction_text(summary: Mapping[str, Any]) -> str:
     lines = [
         f"reconstruction: {game['n_attacked']} of {game['n_people']} people, {game['horizon']} windows at a time, at "
         f"most {game['tolerance']} guessed wrong",
-        f"{game['stretches']} stretches after {game['training']} training windows, {game['releases']} releases each; "
-        f"prior: {game['prior']}",
+        f"stretches: {game['stretches']}, after {game['training']} training windows; releases of each: "
+        f"{game['releases']}; prior: {game['prior']}",
         "share of ways retraced, in brackets 95 % intervals; the bound is for ways as the prior makes them (made up)",
         "each stretch by itself: somebody who also reads the releases before it may do better, and pass the bound",
         f"{'mobility':<10} {'targets':>7}  " + "  ".join(f"{kind.replace('_', ' '):<20}" for kind in KINDS) + "  bound",

@@ -34,7 +34,7 @@ def tuned(known: KnownPrior, training: Training) -> KnownPrior:
     Returns
     -------
     Of `TOWARDS` and `SMOOTHING` those with the largest mean log-likelihood of the targets' moves in the last quarter of
-    the windows, learned from the others; unchanged where there are fewer than four windows. O(8·n_targets·n_places²).
+    the windows, learned from the others; unchanged where there are fewer than three windows. O(8·n_targets·n_places²).
 
     Examples
     --------
