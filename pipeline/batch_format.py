@@ -12,6 +12,7 @@ from apache_beam.coders import Coder
 from apache_beam.coders.typecoders import registry
 from numpy.typing import NDArray
 
+from mechanisms.core.errors import StateVersionError
 from mechanisms.core.event import EVENTS, Event
 from mechanisms.core.release import Release
 from mechanisms.core.state import State, StateFormat
@@ -87,8 +88,15 @@ def encode_batch(batch: Batch) -> bytes:
 
 
 def decode_batch(data: bytes) -> Batch:
-    """The inverse of `encode_batch`; raises `StateVersionError` for bytes of a version that this code cannot read."""
+    """The inverse of `encode_batch`; raises `StateVersionError` for bytes that this code cannot read."""
     state = FORMAT.decode(data)
+    try:
+        return _decode(state)
+    except (LookupError, TypeError, ValueError) as error:  # an event, or a charge, that this code does not know
+        raise StateVersionError(f"a batch of releases is damaged or later than this code: {error!r}") from error
+
+
+def _decode(state: State) -> Batch:
     head = json.loads(state["head"].tobytes())
     events = [tuple(map(_decode_event, charge)) for charge in head["events"]]
     columns = [state[name].tolist() for name in ("window", "action", "noise", "events", "landmark")]

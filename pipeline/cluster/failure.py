@@ -42,6 +42,11 @@ def note_failure(folder: Path, error: BaseException) -> None:
     parts.write_first(_path(folder), json.dumps({"error": kind, "words": words}).encode())
 
 
+def forget_failure(folder: Path) -> None:
+    """Leave behind what an earlier attempt has failed with."""
+    _path(folder).unlink(missing_ok=True)
+
+
 def raise_failure(folder: Path) -> None:
     """Raise what a step has failed with, if one has."""
     if not _path(folder).exists():

@@ -11,7 +11,7 @@ from typing import Any
 
 from mechanisms.core.errors import DataError
 from pipeline import logs
-from pipeline.cluster.failure import raise_failure
+from pipeline.cluster.failure import forget_failure, raise_failure
 from pipeline.cluster.jars import FLINK
 from pipeline.cluster.jobs import cancel_jobs
 from pipeline.cluster.plans import checkpoints_folder, latest_checkpoint
@@ -132,6 +132,7 @@ def _submit(plan: Plan, endpoint: str, beam_options: Sequence[str]) -> bool:
     master = _given(beam_options).get("flink_master", DEFAULTS["flink_master"])
     if plan.resumed:
         cancel_jobs(plan, master)  # it outlives its driver, and its latest checkpoint is needed
+        forget_failure(plan.folder)  # only now: a job that still tries would tell of it again
     options = PipelineOptions(options_of(plan, endpoint, beam_options), save_main_session=False)
     pipeline = beam.Pipeline(runner=PortableRunner(), options=options)
     build(pipeline, plan, read)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from mechanisms.core.errors import ConfigError
 from pipeline import checkpoint
-from pipeline.paths import parts_folder
 from pipeline.plan import Plan
 from pipeline.resuming import finished
 from pipeline.source import LiveSource
@@ -55,10 +53,7 @@ def prepare(plan: Plan) -> dict[str, Any] | None:
     The operator's manifest if the run had finished already; None where there is something to do.
     """
     checkpoint.check_same(plan)
-    if (found := finished(plan)) is not None:
-        return found
-    shutil.rmtree(parts_folder(plan, "failed"), ignore_errors=True)
-    return None
+    return finished(plan)
 
 
 def checkpoints_folder(plan: Plan) -> Path:

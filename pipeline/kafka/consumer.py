@@ -183,6 +183,8 @@ class Consumer:
                 n_bytes, n_read = n_bytes + len(message), n_read + 1
             elif error.code() == self._kafka.KafkaError._PARTITION_EOF:
                 self._ended.setdefault(message.partition(), time.monotonic())
+            elif error.code() == self._kafka.KafkaError.GROUP_AUTHORIZATION_FAILED:
+                continue  # the client asks for its group, and nothing here needs one
             elif not error.retriable():
                 raise DataError(f"topic {self.topic}, partition {message.partition()}: {error.str()}")
         if n_read:

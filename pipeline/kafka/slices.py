@@ -66,6 +66,7 @@ def slices(source: Kafka, plan: Plan, folder: Path, start: State, number: int, l
                 yield None
             commits.go_on()
             new = reader.look_around()
+        reader.tell(None)
 
 
 class _Reader:
@@ -124,12 +125,17 @@ class _Reader:
         partitions = self.progress.offsets
         # One that has shown nothing yet may have everything before it: the others wait until it has been heard of.
         behind = [self.typical.get(partition, NEVER) for partition in partitions if not self.consumer.at_end(partition)]
-        progress, is_idle = self.progress, len(self.progress.idle) == len(partitions)
-        self.board.tell(Standing(progress.reached, progress.latest, is_idle, min(behind, default=None)))
+        self.tell(min(behind, default=None))
         behind += [other.behind for other in self.board.others() if other.behind is not None and not other.idle]
         longest = _WINDOWS_AHEAD * self.plan.calendar.step
         self.consumer.hold({p for p, time in self.typical.items() if behind and time > min(behind) + longest})
         return self._find(list(filter(self.share.owns, self.consumer.more())), from_start=True)
+
+    def tell(self, behind: float | None) -> None:
+        """Tell the other readers how far this one has come; one that has finished keeps none of them waiting."""
+        progress = self.progress
+        is_idle = len(progress.idle) == len(progress.offsets)
+        self.board.tell(Standing(progress.reached, progress.latest, is_idle, behind))
 
     def slice(self, entry: Entry, messages: Messages) -> Slice:
         """The events of some messages, and what time it was when they arrived."""
