@@ -124,6 +124,7 @@ class Consumer:
             self._client.pause([places(self.topic, partition) for partition in begins])
         if ends := self._paused - partitions:
             self._client.resume([places(self.topic, partition) for partition in ends])
+            self._ended |= dict.fromkeys(ends & self._ended.keys(), time.monotonic())
         self._paused = set(partitions)
 
     def poll(self) -> Messages:
@@ -168,9 +169,9 @@ class Consumer:
         return partition in self._ended
 
     def idle(self, after: int) -> frozenset[int]:
-        """Partitions that have been at their end for so many milliseconds."""
+        """Partitions that have been at their end for so many milliseconds; of those that are held nobody knows."""
         since = time.monotonic() - after / 1000
-        return frozenset(partition for partition, ended in self._ended.items() if ended <= since)
+        return frozenset(p for p, ended in self._ended.items() if ended <= since and p not in self._paused)
 
     def _fill(self) -> None:
         n_messages = max(1, min(self.at_once, int(_BYTES / self._size)))
