@@ -61,7 +61,7 @@ def reconstruct(
     folder: str | Path | None = None,
     listener: Listener = lambda done, total: None,
 ) -> Outcome:
-    """Retrace people's ways from releases of the configured mechanism, and bound what a stretch of them tells anybody.
+    """Retrace people's ways from releases of the configured mechanism, and bound what they tell anybody.
 
     Parameters
     ----------
@@ -87,10 +87,10 @@ def reconstruct(
 
     Notes
     -----
-    The adversary knows everybody else's counted cells, a Markov prior of the target, and a stretch's releases. She
-    begins each stretch from the prior's own start, and so does the bound: with what earlier windows told, an attack can
-    do better than either. Memory as for `read_presence` and `retrace`; O(n_targets n_stretches
-    n_releases horizon n_places²) time, and that of `success_upper_bound` for each target and schedule.
+    The adversary knows everybody else's counted cells, a Markov prior of the target, and all releases from the run's
+    first window to the end of a stretch. The bound is on whoever knows that much (`Prospects`). Memory as for
+    `read_presence` and `retrace`; O(n_targets n_windows n_releases n_places²) time, and that of `success_upper_bound`
+    for each target and schedule, where a prior does not start in its long-run distribution for each stretch too.
     """
     game = game or ReconstructionGame()
     plan, settings = prepare_reconstruction(config, game)
@@ -102,7 +102,7 @@ def reconstruct(
     prospects = Prospects(plan, known.places, settings, game, observed)
     rows: list[dict[str, Any]] = []
     listener(0, len(targets))
-    for number, found in enumerate(_found(known, observed, ways[targets, settings.training :], settings, prospects)):
+    for number, found in enumerate(_found(known, observed, ways[targets], settings, prospects)):
         user = " ".join(str(word) for word in presence.users[targets[number]])
         own = {"target": int(targets[number]), "user": user, "mobility": MOBILITY_GROUPS[mobility[number]]}
         rows += rows_of(own, found, known.assumption, settings)
@@ -165,14 +165,14 @@ def _known(
 
 
 def _observed(plan: Plan, ways: NDArray[np.intp], settings: Settings, n_releases: int) -> Observed:
-    """Releases of the windows after the training; the first is the one that the run itself would make."""
+    """Releases of all windows up to the last stretch's; the first is the one that the run itself would make."""
     counts = np.stack([np.bincount(column, minlength=plan.n_cells + 1)[:-1] for column in ways.T])
     replicas = np.ascontiguousarray(np.broadcast_to(counts, (n_releases, *counts.shape)))
     facts = replace(plan.facts(), n_replicas=n_releases)
     windows = plan.windows(1, settings.n_windows)
     steps = step_through(plan.mechanism, replicas, facts, windows, plan.noise())
-    releases = [release for made, _ in steps for release in made if release.window > settings.training]
-    return observe(releases, counts[settings.training :], shown_by(plan))
+    releases = [release for made, _ in steps for release in made]
+    return observe(releases, counts, shown_by(plan))
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ class Found:
     n_right
         By estimator, windows of each stretch guessed right, (n_releases, n_stretches).
     bound
-        On the success of anybody who reads a stretch by itself, people moving as the prior says; mean over stretches.
+        On the success of anybody who reads the releases, people moving as the prior says; mean over stretches.
     simulated
         By estimator, successes against made-up ways of the prior, and how many there were.
     """
@@ -198,12 +198,13 @@ def _found(
     known: KnownTargets, observed: Observed, ways: NDArray[np.intp], settings: Settings, prospects: Prospects
 ) -> Iterator[Found]:
     """The attack on each target, in their order; those with a prior in common are attacked together."""
-    values = ways.shape[1] * (known.places.n_cells + 2 * known.places.n_locations) * len(observed.residual)
+    values = ways.shape[1] * (known.places.n_cells + 4 * known.places.n_locations) * len(observed.residual)
     size = 1 if len(known.priors) > 1 else max(1, math.floor(MAX_VALUES / values))
     for first in range(0, len(ways), size):
         part, prior = ways[first : first + size], known.priors[min(first, len(known.priors) - 1)]
-        guesses = retrace(KINDS, prior, observed, part, known.places, settings.horizon)
-        hits = {kind: right(guess, part, known.places) for kind, guess in guesses.items()}
+        guesses = retrace(KINDS, prior, observed, part, known.places, settings.horizon, settings.training)
+        guessed = part[:, settings.training :]
+        hits = {kind: right(guess, guessed, known.places) for kind, guess in guesses.items()}
         for number, way in enumerate(part):
             bound, simulated = prospects.of(prior, way, first + number)
             yield Found({kind: n_right[number] for kind, n_right in hits.items()}, bound, simulated)

@@ -61,13 +61,13 @@ def rows_of(own: Mapping[str, Any], found: Found, assumption: str, settings: Set
     Returns
     -------
     ``<estimator>_success`` and ``<estimator>_hits`` (share of the windows guessed right) on its real ways,
-    ``<estimator>_success_made_up`` on ways drawn from its prior, and ``success_upper_bound``. Intervals (95 %, Clopper
-    and Pearson) take stretches and made-up ways as independent trials; releases of the same stretch are none.
+    ``<estimator>_success_made_up`` on ways drawn from its prior, by somebody told where it was just before, and
+    ``success_upper_bound``. Intervals (95 %, Clopper and Pearson) take stretches and made-up ways as independent
+    trials; releases of the same stretch are none.
     """
     text = (
-        f"{settings.horizon} windows and their releases alone, at most {settings.tolerance} of the windows wrong; "
-        f"everybody else's cells known, "
-        f"{assumption}"
+        f"{settings.horizon} windows, given their releases and all before, at most {settings.tolerance} of the windows "
+        f"wrong; everybody else's cells known, {assumption}"
     )
     fixed: dict[str, Any] = {
         "stream": STREAM,
@@ -172,7 +172,7 @@ def reconstruction_text(summary: Mapping[str, Any]) -> str:
         f"stretches: {game['stretches']}, after {game['training']} training windows; releases of each: "
         f"{game['releases']}; prior: {game['prior']}",
         "share of ways retraced, in brackets 95 % intervals; the bound is for ways as the prior makes them (made up)",
-        "each stretch by itself: somebody who also reads the releases before it may do better, and pass the bound",
+        "each stretch from all releases up to its end; made-up ways by somebody told where they were just before it",
         f"{'mobility':<10} {'targets':>7}  " + "  ".join(f"{kind.replace('_', ' '):<20}" for kind in KINDS) + "  bound",
     ]
     for name, found in summary["groups"].items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import polars as pl
@@ -11,14 +12,16 @@ import pytest
 from scipy.stats import beta, norm
 
 from accountants.core.training import Training
+from accountants.inference.outlook import Coming
 from accountants.inference.places import Places
 from accountants.inference.sections import KnownPrior
-from accountants.reconstruction import MarkovPrior, estimate
-from evaluation.attacks.retracing import observe, retrace, right
+from accountants.reconstruction import MarkovPrior, chain_prior, estimate, success_upper_bound
+from evaluation.attacks.retracing import Observed, observe, retrace, right
 from mechanisms import Facts, get, run_mechanism
 from mechanisms.core.errors import DataError, ParameterError, UnsupportedEvent
 from mechanisms.core.event import Exact
 from mechanisms.core.release import Release
+from pipeline.attack_prospects import Prospects, told_before
 from pipeline.attack_reconstruction import prepare_reconstruction, reconstruct
 from pipeline.attack_reconstruction_game import ReconstructionGame, settle
 from pipeline.attack_reconstruction_summary import SCHEMA, binomial_limits, reconstruction_text
@@ -87,21 +90,102 @@ def test_a_gaussian_release_of_two_cells_is_read_as_often_as_it_can_be():
     assert abs(right(wrong["map"], way, Places.of_cells(2)).mean() - expected) > reach
 
 
-def test_guesses_are_those_of_the_public_estimator():
+def best_guesses(log_likelihood, prior, n_before):
+    """Most likely way after the first windows, and its likeliest place in each, over all ways; by enumeration."""
+    n_steps, n_places = log_likelihood.shape
+    ways = np.array(list(product(range(n_places), repeat=n_steps)))
+    chance = prior.initial[ways[:, 0]] * prior.transition[ways[:, :-1], ways[:, 1:]].prod(axis=1)
+    chance = chance * np.exp(log_likelihood[np.arange(n_steps), ways].sum(axis=1))
+    after, number = np.unique(ways[:, n_before:], axis=0, return_inverse=True)
+    chance = np.bincount(number.ravel(), chance)
+    marginals = np.stack([np.bincount(column, chance, n_places) for column in after.T])
+    return after[chance.argmax()], marginals.argmax(axis=1)
+
+
+def test_guesses_are_the_best_of_all_ways_given_all_releases_so_far():
     rng = np.random.default_rng(2)
-    prior = MarkovPrior(np.full(4, 0.25), rng.dirichlet(np.ones(4), size=4))
+    prior = MarkovPrior(rng.dirichlet(np.ones(4)), rng.dirichlet(np.ones(4), size=4))
     counts, ways = rng.integers(0, 9, (6, 3)), rng.integers(0, 4, (5, 6))
     releases = releases_of(get("discrete_laplace")(epsilon=1.0), counts, 3)
-    for kind in ("map", "posterior_marginals", "prior", "constant"):
-        together = retrace([kind], prior, observe(releases, counts), ways, Places.of_cells(3), 3)[kind]
-        for person, way in enumerate(ways):
-            own = np.full((3, 6, 4), np.nan)
-            own[..., :3] = np.stack([release.values for release in releases], 1) - counts
-            own[..., :3] += way[:, None] == np.arange(3)
+    observed, places = observe(releases, counts), Places.of_cells(3)
+    kinds = ("map", "posterior_marginals", "prior", "constant")
+    guesses = retrace(kinds, prior, observed, ways, places, 2, 2)
+    from_the_first = retrace(kinds, prior, observed, ways, places, 2)
+    for person, way in enumerate(ways):
+        own = np.full((3, 6, 4), np.nan)
+        own[..., :3] = np.stack([release.values for release in releases], 1) - counts
+        own[..., :3] += way[:, None] == np.arange(3)
+        log_likelihood = -np.abs(own[:, :, None, :3] - (np.arange(4)[:, None] == np.arange(3))).sum(axis=-1)
+        for release in range(3):
             for stretch in range(2):
-                part = own[:, 3 * stretch : 3 * stretch + 3]
-                alone = estimate(kind, prior, [{0, 1, 2}] * 3, part, "discrete_laplace", 1.0)
-                np.testing.assert_array_equal(together[person, :, stretch], alone)
+                first = 2 + 2 * stretch
+                likely = best_guesses(log_likelihood[release, : first + 2], prior, first)
+                for kind, right_guess in zip(kinds, likely):
+                    np.testing.assert_array_equal(guesses[kind][person, release, stretch], right_guess)
+        for kind in kinds:
+            np.testing.assert_array_equal(guesses[kind][person], from_the_first[kind][person, :, 1:])
+            alone = estimate(kind, prior, [{0, 1, 2}] * 2, own[:, :2], "discrete_laplace", 1.0)
+            np.testing.assert_array_equal(from_the_first[kind][person, :, 0], alone)
+
+
+def test_what_earlier_releases_told_beats_a_stretch_by_itself_and_stays_below_the_bound():
+    """A slow walk on a line of 20 places, one random sensor: guess ten windows after twenty others."""
+    prior, rng, n = chain_prior(20, 0.01), np.random.default_rng(0), 400
+    sensors = rng.integers(0, 19, 30)
+    residual = np.where(np.arange(19) == sensors[:, None], 0.0, np.nan)[None]
+    counts, ways = np.zeros((30, 19), int), prior.sample(n, 30, rng)
+    rates = {}
+    for begin in (0, 20):
+        seen = Observed(counts[begin:], residual[:, begin:], np.zeros((1, 30 - begin, 19)))
+        guesses = retrace(["map"], prior, seen, ways[:, begin:], Places.of_cells(19), 10, 20 - begin)["map"]
+        rates[begin] = (right(guesses, ways[:, 20:], Places.of_cells(19)) >= 8).mean()
+    coming = Coming(tuple(frozenset({int(sensor)}) for sensor in sensors[20:]))
+    alone = success_upper_bound(prior, coming.sensors, 2, n_samples=200)
+    told = success_upper_bound(prior, told_before(coming, 20).sensors, 2, n_samples=200)
+    reach = 4.5 * np.sqrt(0.25 / n)
+    assert rates[20] < alone + reach
+    assert alone + reach < rates[0] < told  # an adversary who begins from the prior would be too weak, and that bound
+    assert rates[0] + reach < told
+
+
+@pytest.mark.parametrize("start", [(0.98, 0.01, 0.01), None])
+def test_the_bound_covers_the_best_attack_from_all_releases(start):
+    """By enumeration of all ways, readings and guesses; from a start that the walk leaves, and from its long run."""
+    overrides = ("sensors.active=one_random", "space.rows=1", "space.columns=2")
+    game = ReconstructionGame(horizon=3, tolerance=1, training=3, stretches=1, simulated=0, bound_samples=0)
+    plan, settings = prepare_reconstruction(configuration("{type: raw}", *overrides), game)
+    prior = MarkovPrior.stationary(np.array([[0.9, 0.05, 0.05], [0.02, 0.93, 0.05], [0.04, 0.05, 0.91]]))
+    prior = MarkovPrior(prior.initial if start is None else start, prior.transition)
+    nothing = Observed(np.zeros((6, 2), int), np.zeros((1, 6, 2)), np.zeros((1, 6, 2)))
+    prospects = Prospects(plan, Places.of_cells(2), settings, game, nothing)
+    bound, _ = prospects.of(prior, np.zeros(6, int), 0)
+    ways = np.array(list(product(range(3), repeat=6)))
+    chance = prior.initial[ways[:, 0]] * prior.transition[ways[:, :-1], ways[:, 1:]].prod(axis=1)
+    active = np.column_stack([[window.active for window in plan.windows(1, 6)], np.zeros((6, 1), bool)])
+    readings = np.where(active[np.arange(6), ways], ways, -1)
+    guesses = np.array(list(product(range(3), repeat=3)))
+    hit = (ways[:, None, 3:] != guesses).sum(axis=-1) <= 1
+
+    def best(known):
+        _, number = np.unique(known, axis=0, return_inverse=True)
+        weighted = chance[:, None] * hit
+        return sum(weighted[number.ravel() == each].sum(axis=0).max() for each in range(number.max() + 1))
+
+    carried, told = best(readings), best(np.column_stack([ways[:, 2], readings[:, 3:]]))
+    assert carried <= told + 1e-12
+    assert told <= bound + 1e-12
+    assert best(readings[:, 3:]) < carried
+
+
+@pytest.mark.parametrize("n_locations", [1, 2, 3, 10, 1000])
+def test_a_guarantee_in_front_is_worth_the_place(n_locations):
+    sensors = (frozenset({0}),)
+    epsilon = told_before(Coming(sensors, "pure_dp", np.array([0.5])), n_locations).scale
+    assert epsilon[0] * np.tanh(epsilon[0] / 2) >= np.log(n_locations)
+    assert np.exp(epsilon[0]) >= n_locations
+    rho = told_before(Coming(sensors, "zcdp", np.array([0.5])), n_locations).scale
+    assert rho.tolist() == [np.log(n_locations), 0.5]
+    assert told_before(Coming(sensors), n_locations).sensors == (frozenset(range(n_locations)), *sensors)
 
 
 def test_what_suppression_hides_is_not_seen():

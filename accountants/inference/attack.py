@@ -127,7 +127,8 @@ def _informed_guesses(
         shape = (len(part), *scales.shape)
         observed = np.zeros(shape) if noise is None else sample_noise(noise, np.broadcast_to(scales, shape), rng)
         observed[np.arange(len(part))[:, None], steps, part] += 1
-        guesses[first : first + _CHUNK] = guess(kind, prior, kernel, log_likelihoods(observed, active, noise, scales))
+        likelihood = log_likelihoods(observed, active, noise, scales)
+        guesses[first : first + _CHUNK] = guess(kind, prior.initial, kernel, likelihood)
     return guesses[back]
 
 

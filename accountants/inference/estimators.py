@@ -75,7 +75,7 @@ def estimate(
     guesses: IntArray = np.empty(flat.shape[:2], dtype=np.intp)
     for first in range(0, len(flat), _CHUNK):
         part = slice(first, first + _CHUNK)
-        guesses[part] = guess(kind, prior, kernel, log_likelihoods(flat[part], active, noise, scales))
+        guesses[part] = guess(kind, prior.initial, kernel, log_likelihoods(flat[part], active, noise, scales))
     return np.asarray(guesses.reshape(values.shape[:-1]))
 
 
@@ -83,22 +83,26 @@ def blind_guess(kind: Estimator, prior: MarkovPrior, n_steps: int) -> IntArray:
     """The guess of an estimator that looks at no release, (n_steps,)."""
     if kind == "constant":
         return np.full(n_steps, prior.marginals(n_steps).sum(axis=0).argmax())
-    return np.asarray(viterbi(prior, Kernel(prior.transition), np.zeros((1, n_steps, prior.n_locations)))[0])
+    nothing = np.zeros((1, n_steps, prior.n_locations))
+    return np.asarray(viterbi(prior.initial, Kernel(prior.transition), nothing)[0])
 
 
-def guess(kind: Estimator, prior: MarkovPrior, kernel: Kernel, log_likelihood: FloatArray) -> IntArray:
-    """Guesses (n, n_steps) of map or posterior_marginals from log-likelihoods (n, n_steps, M)."""
+def guess(kind: Estimator, initial: FloatArray, kernel: Kernel, log_likelihood: FloatArray) -> IntArray:
+    """Guesses (n, n_steps) of map or posterior_marginals from log-likelihoods (n, n_steps, M).
+
+    ``initial``, where they begin: (M,), or (n, M) with a start of each.
+    """
     if kind == "map":
-        return viterbi(prior, kernel, log_likelihood)
+        return viterbi(initial, kernel, log_likelihood)
     likelihood = scaled(log_likelihood)
-    return np.asarray(smoothed(prior.initial, kernel, likelihood, _LEAK).argmax(axis=-1))
+    return np.asarray(smoothed(initial, kernel, likelihood, _LEAK).argmax(axis=-1))
 
 
-def viterbi(prior: MarkovPrior, kernel: Kernel, log_likelihood: FloatArray) -> IntArray:
+def viterbi(initial: FloatArray, kernel: Kernel, log_likelihood: FloatArray) -> IntArray:
     """Most probable trajectories (n, n_steps); an impossible move costs e^−700 instead of everything."""
     n, n_steps, _ = log_likelihood.shape
     with np.errstate(divide="ignore"):
-        start = np.maximum(np.log(prior.initial), _IMPOSSIBLE)
+        start = np.maximum(np.log(initial), _IMPOSSIBLE)
     scores = np.empty(log_likelihood.shape)
     scores[:, 0] = start + log_likelihood[:, 0]
     for step in range(1, n_steps):

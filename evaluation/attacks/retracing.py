@@ -6,15 +6,18 @@ a mechanism has really released of real people's counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from accountants.inference.estimators import Estimator, estimate
+from accountants.inference.channel import log_ratio
+from accountants.inference.estimators import Estimator, blind_guess, guess
+from accountants.inference.kernel import Kernel
 from accountants.inference.places import Places
+from accountants.inference.posterior import forward, scaled
 from accountants.inference.prior import MarkovPrior
 from accountants.inference.releasing import FAMILIES, tells_nothing
 from mechanisms.core.errors import UnsupportedEvent
@@ -26,6 +29,8 @@ IntArray = NDArray[np.intp]
 Shown = Callable[[NDArray[Any]], NDArray[Any]]
 
 _EXACT = "none"
+#: Chance of any move, so that a way which the prior excludes is followed on.
+_LEAK = 1e-150
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,15 +151,16 @@ def retrace(
     ways: NDArray[Any],
     places: Places,
     n_steps: int,
+    n_before: int = 0,
 ) -> dict[Estimator, IntArray]:
-    """Guess where people were, a stretch of windows at a time.
+    """Guess where people were, a stretch of windows at a time, each from what all releases up to its end told.
 
     Parameters
     ----------
     kinds
         Estimators of `accountants.reconstruction.estimate`.
     prior
-        What the adversary knows of how each of these people moves.
+        What the adversary knows of how each of these people moves, from the first window on.
     observed
         The releases.
     ways
@@ -163,47 +169,63 @@ def retrace(
         Cells as places of the prior. A place of several cells is not looked at: people are elsewhere if nothing
         else fits.
     n_steps
-        Windows guessed together; they divide the windows into stretches.
+        Windows guessed together; they divide the windows after the first ``n_before`` into stretches.
+    n_before
+        Windows that are listened to and not guessed.
 
     Returns
     -------
-    Places guessed by each estimator, (n_people, n_releases, n_stretches, n_steps). Vectorised over everything that
-    shares its active sensors and scales; 8·n_people·n_releases·n_windows·(n_cells + 2·n_places) bytes.
+    Places guessed by each estimator, (n_people, n_releases, n_stretches, n_steps). O(n_windows n_places²) time for a
+    release of a person, vectorised over both; 8·n_people·n_releases·n_windows·(n_cells + 4·n_places) bytes.
+
+    Notes
+    -----
+    A forward filter runs through all windows (`accountants.inference.posterior.forward`); a stretch begins from its
+    prediction. Releases after a stretch are not used for it. A reading that the prior excludes is explained by an
+    impossible move.
 
     Examples
     --------
-    >>> release = Release(window=1, values=np.array([[2.0, 3.0]]), charge=(Exact(),))
+    Somebody who never moves was seen in the window before:
+
     >>> stay = MarkovPrior([0.2, 0.3, 0.5], np.eye(3))
-    >>> seen = observe([release], np.array([[2, 3]]))
-    >>> retrace(["map", "prior"], stay, seen, np.array([[1]]), Places.of_cells(2), 1)
+    >>> told = Release(window=1, values=np.array([[2.0, 3.0]]), charge=(Exact(),))
+    >>> silent = Release(window=2, values=np.full((1, 2), np.nan), charge=(Exact(),))
+    >>> seen = observe([told, silent], np.array([[2, 3], [0, 0]]))
+    >>> retrace(["map", "prior"], stay, seen, np.array([[1, 1]]), Places.of_cells(2), 1, n_before=1)
     {'map': array([[[[1]]]]), 'prior': array([[[[2]]]])}
     """
-    left = np.stack([observed.without_others(way) for way in ways])
-    n_people, n_releases, n_windows, n_cells = left.shape
-    single = np.flatnonzero(np.bincount(places.location)[places.location[:-1]] == 1)
-    trials = (-1, n_steps, n_cells)
-    values = np.full((n_people * n_releases * n_windows // n_steps, n_steps, prior.n_locations), np.nan)
-    scale = np.ones(values.shape)
-    values[..., places.location[single]] = left.reshape(trials)[..., single]
-    scales = np.broadcast_to(observed.scale, left.shape).reshape(trials)
-    scale[..., places.location[single]] = scales[..., single]
-    guesses = {kind: np.empty(values.shape[:2], np.intp) for kind in kinds}
-    for rows, sensors in _schedules(values, scale):
-        own = None if observed.noise is None else np.where(np.isnan(values[rows[0]]), 1.0, scale[rows[0]])
+    likelihood = np.concatenate([_log_likelihoods(observed, way, places) for way in ways])
+    kernel = Kernel(prior.transition)
+    beliefs = forward(prior.initial, kernel, scaled(likelihood), _LEAK)
+    begins = range(n_before, likelihood.shape[1], n_steps)
+    guesses = {kind: np.empty((len(likelihood), len(begins), n_steps), np.intp) for kind in kinds}
+    for number, first in enumerate(begins):
+        initial = kernel.forward(beliefs[:, first - 1]) if first else prior.initial
+        part = likelihood[:, first : first + n_steps]
         for kind in kinds:
-            guesses[kind][rows] = estimate(kind, prior, sensors, values[rows], observed.noise, own)
-    shape = (n_people, n_releases, n_windows // n_steps, n_steps)
-    return {kind: guess.reshape(shape) for kind, guess in guesses.items()}
+            looks = kind not in ("prior", "constant")
+            guesses[kind][:, number] = (
+                guess(kind, initial, kernel, part) if looks else blind_guess(kind, prior, n_steps)
+            )
+    return {kind: guessed.reshape(len(ways), -1, len(begins), n_steps) for kind, guessed in guesses.items()}
 
 
-def _schedules(values: FloatArray, scale: FloatArray) -> Iterator[tuple[list[int], list[set[int]]]]:
-    """Trials with the same active sensors and scales, and the sensors of each window."""
-    groups: dict[bytes, list[int]] = {}
+def _log_likelihoods(observed: Observed, way: NDArray[Any], places: Places) -> FloatArray:
+    """ln Pr(release given each place) of one person up to a constant, (n_releases, n_windows, n_places)."""
+    left = observed.without_others(way)
+    single = np.flatnonzero(np.bincount(places.location)[places.location[:-1]] == 1)
+    values = np.full((*left.shape[:2], places.n_locations), np.nan)
+    values[..., places.location[single]] = left[..., single]
     hidden = np.isnan(values)
-    for row in range(len(values)):
-        groups.setdefault(np.where(hidden[row], -1.0, scale[row]).tobytes(), []).append(row)
-    for rows in groups.values():
-        yield rows, [set(np.flatnonzero(~window).tolist()) for window in hidden[rows[0]]]
+    if observed.noise is None:
+        at = values == 1
+        if not (at | hidden | (values == 0)).all():
+            raise UnsupportedEvent("reconstruction: counts are said to be exact and are not")
+        return np.where(at | (hidden & ~at.any(axis=-1, keepdims=True)), 0.0, -np.inf)
+    scale = np.ones(values.shape)
+    scale[..., places.location[single]] = observed.scale[..., single]
+    return np.where(hidden, 0.0, log_ratio(observed.noise, values, np.where(hidden, 1.0, scale)))
 
 
 def right(guesses: IntArray, ways: NDArray[Any], places: Places) -> IntArray:
