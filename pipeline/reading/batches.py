@@ -17,7 +17,7 @@ MAX_LINE_BYTES = 16 << 20
 
 _HEAD_BYTES = 64 << 10
 _NEWLINE = 10
-_MAX_BATCH_BYTES = 256 << 20
+_MAX_BATCH_BYTES = 9 << 20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 

@@ -19,7 +19,7 @@ from pipeline.reading.parsing import Rows, parse, to_blocks
 from pipeline.source import Source, Span
 
 #: Rows that are parsed together at most: several batches are in memory at a time.
-_BATCH_ROWS = 1 << 17
+_BATCH_ROWS = 1 << 18
 
 
 @dataclass(frozen=True, kw_only=True)
