@@ -36,8 +36,9 @@ INTRODUCTION = """# Performance
 Written by `make bench` (`python -m benchmarks`). Times are wall times, medians of {repeats} runs; peers run in turn
 with penstock, so that whatever else the machine does meets both. For whole runs the figure is *net*: `penstock run`
 less `penstock validate` of the same file, and for a peer its program less the import of its library; the whole process
-and the processor time (user and system, net) stand beside it. Memory is the peak of the whole process. A ratio is
-penstock's figure over the peer's: below 1, penstock is faster.
+and the processor time (user and system, net) stand beside it. Peers have an environment of their own, so that penstock
+runs as it is installed. Memory is the peak of the whole process. A ratio is penstock's figure over the peer's: below 1,
+penstock is faster.
 
 Other engines count distinct users and nothing else. `penstock run` does that too, bounds contributions, runs the
 mechanism, keeps the budget's books, writes true counts and releases as Parquet, and makes the report.
