@@ -13,6 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from accountants.core.training import Training
+from accountants.correlation.learned import Learned
 from accountants.inference.known import KnownTargets, known_targets
 from evaluation.attacks.retracing import Observed, observe, retrace, right
 from evaluation.attacks.targets import MOBILITY_GROUPS, draw_targets, mobility_groups
@@ -47,6 +48,12 @@ def prepare_reconstruction(config: RunConfig, game: ReconstructionGame) -> tuple
     if plan.calendar.n_windows is None:
         raise DataError("an endless stream cannot be attacked as a whole; give the source an end (until)")
     settings = settle(game, config, plan.calendar.n_windows, plan.n_cells)
+    if settings.known.learned:
+        try:
+            Learned.read(settings.known.learned)
+        except DataError as error:
+            right = f"a file that `penstock learn` wrote ({error})"
+            raise ParameterError("learned", settings.known.learned, right) from error
     n_values = game.releases * settings.n_windows * plan.n_cells
     if n_values > MAX_VALUES:
         most = max(1, game.releases * MAX_VALUES // n_values)

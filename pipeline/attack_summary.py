@@ -90,6 +90,7 @@ def as_text(summary: Mapping[str, Any]) -> str:
     lines = [
         f"{game['attack']} attack, prior {game['prior']}: {game['n_people']} people in groups of {game['group_size']}, "
         f"{game['samples']} samples a target",
+        *counted_people(game),
         "AUC: 1 is always right, 0.5 is guessing; in brackets 95 % intervals",
         f"{'mobility':<10} {'targets':>7}  {'AUC of raw counts':<21}  {'AUC of the release':<21}  privacy gain",
     ]
@@ -97,6 +98,15 @@ def as_text(summary: Mapping[str, Any]) -> str:
         cells = [shown(found[figure]) for figure in ("raw", "released", "privacy_gain")]
         lines.append(f"{name:<10} {found['n_targets']:>7}  {cells[0]:<21}  {cells[1]:<21}  {cells[2]}")
     return "\n".join([*lines, *fewer_targets(game)])
+
+
+def counted_people(game: Mapping[str, Any]) -> list[str]:
+    """A line that says whom challenges count beside the target, where the adversary knows some of the people."""
+    if game["prior"] != "subset":
+        return []
+    whom = {"known": "people whom she knows", "others": "people whom she does not know"}[game["challenges"]]
+    share = f"{100 * game['known']:g} %"
+    return [f"she knows {share} of the people; challenges count {whom} beside the target ({game['challenges']})"]
 
 
 def fewer_targets(game: Mapping[str, Any]) -> list[str]:

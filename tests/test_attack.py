@@ -10,7 +10,7 @@ import pytest
 
 from mechanisms.core.errors import DataError, ParameterError
 from pipeline.attack import Game, attack
-from pipeline.attack_summary import SCHEMA, as_text, summarize
+from pipeline.attack_summary import SCHEMA, as_text, counted_people, summarize
 from pipeline.cli import main
 from pipeline.configuration.run import loads
 from pipeline.plan import make_plan
@@ -267,3 +267,10 @@ def test_challenges_of_others(tmp_path):
     assert outcome.summary["game"]["challenges"] == "others"
     played = attack(configuration(), Game(targets=3, samples=80, known=0.6), folder=tmp_path)
     assert played.n_resumed == 0  # another game
+
+
+def test_the_table_says_whom_challenges_count():
+    game = {"prior": "subset", "known": 0.07, "challenges": "others"}
+    assert "7 % of the people; challenges count people whom she does not know" in counted_people(game)[0]
+    assert "count people whom she knows" in counted_people(game | {"challenges": "known"})[0]
+    assert counted_people(game | {"prior": "same_groups"}) == []

@@ -382,7 +382,7 @@ def test_the_command_plays_both_or_says_why_not(tmp_path, capsys):
     path = tmp_path / "attack.yaml"
     path.write_text(CITY + "mechanism: {type: discrete_laplace, epsilon: 2.0}")
     words = ["attack", str(path), "--targets", "3", "--samples", "40", "--known", "0.5", "--out", str(tmp_path / "out")]
-    words += ["--horizon", "3", "--simulated", "20", "--bound-samples", "20"]
+    membership, words = words, [*words, "--horizon", "3", "--simulated", "20", "--bound-samples", "20"]
     assert main(words) == 0
     shown = capsys.readouterr().out
     assert "privacy gain" in shown
@@ -394,12 +394,21 @@ def test_the_command_plays_both_or_says_why_not(tmp_path, capsys):
     assert found["groups"]["everybody"]["raw"]["mean"] > 0
     assert "everybody" in reconstruction_text(found["reconstruction"])
     wide = [*words, "--json", "--set", "bounding.max_cells=2"]
-    assert main(wide) == 0
+    assert main(wide) == 2  # flags of reconstruction were given: it is wanted
+    assert "max_cells" in capsys.readouterr().err
+    assert main([*membership, "--json", "--set", "bounding.max_cells=2"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert "max_cells" in found["left_out"]["reconstruction"]
     assert main([*wide, "--attack", "both"]) == 2
-    assert main([*words, "--attack", "reconstruction", "--json"]) == 0
+    ways = ["attack", str(path), "--targets", "3", "--out", str(tmp_path / "out"), "--horizon", "3", "--json"]
+    assert main([*ways, "--attack", "reconstruction"]) == 0
     capsys.readouterr()
+    assert main([*ways, "--attack", "membership"]) == 2
+    assert "--horizon: 3 is not allowed; it must be left out" in capsys.readouterr().err
+    assert main([*membership, "--attack", "reconstruction"]) == 2
+    assert "--samples: 40 is not allowed; it must be left out" in capsys.readouterr().err
+    assert main([*ways, "--learned", str(tmp_path / "nowhere.npz")]) == 2
+    assert "`penstock learn`" in capsys.readouterr().err
     assert main([*words, "--attack", "pca"]) == 2
     assert "--classifier" in capsys.readouterr().err
     assert main([*words, "--classifier", "membership"]) == 2

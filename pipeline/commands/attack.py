@@ -64,6 +64,7 @@ def execute(arguments: argparse.Namespace) -> int:
         raise ParameterError("--classifier", arguments.classifier, f"one of {', '.join(CLASSIFIERS)}")
     config = load(arguments.config, arguments.set)
     quiet = arguments.quiet or arguments.json
+    _refuse_useless(arguments)
     with show_attacks(enabled=not quiet and sys.stderr.isatty()) as listener:
         outcomes, left_out = _play(config, arguments, listener)
     if arguments.json:
@@ -79,7 +80,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _play(config: RunConfig, arguments: argparse.Namespace, listener: Any) -> tuple[dict[str, Outcome], dict[str, str]]:
-    """Outcomes by attack, and why one of them was left out where none was asked for by name."""
+    """Outcomes by attack, and why one of them was left out where nothing of it was asked for."""
     from mechanisms.core.errors import PenstockError
     from pipeline.attack import Game, attack
     from pipeline.attack_reconstruction import prepare_reconstruction, reconstruct
@@ -92,7 +93,7 @@ def _play(config: RunConfig, arguments: argparse.Namespace, listener: Any) -> tu
         try:
             prepare_reconstruction(config, own)
         except PenstockError as error:
-            if arguments.attack is not None:
+            if arguments.attack is not None or _given(ReconstructionGame, arguments):
                 raise
             playable, left_out["reconstruction"] = False, str(error)
     where = {"folder": arguments.out, "listener": listener}
@@ -101,6 +102,27 @@ def _play(config: RunConfig, arguments: argparse.Namespace, listener: Any) -> tu
     if playable:
         outcomes["reconstruction"] = reconstruct(config, own, **where)
     return outcomes, left_out
+
+
+def _refuse_useless(arguments: argparse.Namespace) -> None:
+    """Refuse what is given for an attack that is not made."""
+    from mechanisms.core.errors import ParameterError
+    from pipeline.attack import Game
+    from pipeline.attack_reconstruction_game import ReconstructionGame
+
+    others = {"membership": ReconstructionGame, "reconstruction": Game}
+    useless = _given(others[arguments.attack], arguments) if arguments.attack in others else {}
+    for flag, value in useless.items():
+        raise ParameterError(flag, value, f"left out: --attack {arguments.attack} has no use for it")
+
+
+def _given(kind: Any, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Flags of one game alone that are on the command line, with their values."""
+    from dataclasses import fields
+
+    names = [field.name if field.name != "attack" else "classifier" for field in fields(kind)]
+    own = {name: getattr(arguments, name) for name in names if name != "targets"}
+    return {f"--{name.replace('_', '-')}": value for name, value in own.items() if value is not None}
 
 
 def _game(kind: Any, arguments: argparse.Namespace, renamed: dict[str, Any]) -> Any:
