@@ -29,7 +29,8 @@ class SpatialGeneralization(Generalization):
         ``copy``: each cell shows its group's count. ``even``: an equal share of it.
 
     With none of ``rows``, ``columns`` and ``group_size`` the groups are those that the space names itself (the column
-    ``group`` of a file of stations).
+    ``group`` of a file of stations). Otherwise a cell that does not say where it is, such as one for all other places,
+    is a group of its own.
 
     **Privacy.** None by itself: no guarantee, coarse counts are exact. People are bounded and counted again at the
     coarse level, so noise that follows is calibrated to coarse cells, of which a user is in at most ``max_cells``.
@@ -66,7 +67,7 @@ class SpatialGeneralization(Generalization):
         ----------
         geometry
             For each cell a mapping with ``polygon`` (a ring) or ``point`` as [longitude, latitude] in degrees, or
-            with ``group``. Public.
+            with ``group``; with neither it is no neighbour of any other. Public.
 
         Raises
         ------
@@ -78,15 +79,22 @@ class SpatialGeneralization(Generalization):
             if any(not name for name in names):
                 raise ParameterError("rows", None, "given with columns, or group_size: the space names no groups")
             return _numbered(np.asarray(names))
-        if any("polygon" not in cell and "point" not in cell for cell in geometry):
+        placed = np.array(["polygon" in cell or "point" in cell for cell in geometry])
+        if not placed.any():
             raise ParameterError("rows", self.rows, "used with a space that says where its cells are")
+        group = -1 - np.arange(len(geometry))
+        group[placed] = self._neighbours([cell for cell, known in zip(geometry, placed) if known])
+        return _numbered(group)
+
+    def _neighbours(self, geometry: Sequence[Mapping[str, Any]]) -> NDArray[np.int64]:
+        """Group of every cell, where all say where they are."""
         if self.group_size is not None:
-            return _numbered(_halved(_centres(geometry), self.group_size))
+            return _halved(_centres(geometry), self.group_size)
         corners = np.concatenate([np.reshape(cell.get("polygon", cell.get("point")), (-1, 2)) for cell in geometry])
         low, size = corners.min(axis=0), np.ptp(corners, axis=0)
-        n = np.array([self.columns, self.rows])
+        n = np.array([self.columns, self.rows], np.int64)
         place = np.clip(((_centres(geometry) - low) / np.where(size == 0, 1, size) * n).astype(int), 0, n - 1)
-        return _numbered(place[:, 1] * n[0] + place[:, 0])
+        return np.asarray(place[:, 1] * n[0] + place[:, 0])
 
 
 def _centres(geometry: Sequence[Mapping[str, Any]]) -> NDArray[np.float64]:

@@ -264,6 +264,9 @@ def test_stations_are_grouped_by_neighbourhood_or_by_name():
     assert sizes.max() <= 5
     assert sizes.min() >= 2
     assert get("spatial_generalization")().groups(stations).tolist() == [i % 2 for i in range(37)]
+    nowhere = [stations[0], {"cell": "elsewhere"}, *stations[1:4]]
+    assert get("spatial_generalization")(group_size=9).groups(nowhere).tolist() == [0, 1, 0, 0, 0]
+    assert get("spatial_generalization")(rows=1, columns=1).groups(nowhere).tolist() == [0, 1, 0, 0, 0]
     with pytest.raises(ParameterError, match="rows"):
         get("spatial_generalization")(rows=1, columns=1).groups([{"cell": "a"}])
 

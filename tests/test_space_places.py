@@ -69,6 +69,30 @@ def test_the_busiest_places_of_the_run_ties_by_name():
     assert Places(top=9, elsewhere=True).resolve(SOURCE).cells == ("b", "c", "a", "elsewhere")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Placed(Listed):
+    """The same with positions: each event of a place a little east of the one before."""
+
+    def read(self, span: Span) -> Iterator[EventBlock]:
+        for block in super().read(span):
+            time = pl.col("time").cast(pl.Float64)
+            frame = block.frame.with_columns(latitude=40 + time / 1000, longitude=time / 100)
+            yield replace(block, frame=frame)
+
+
+def test_the_busiest_places_are_where_their_events_are():
+    source = Placed(from_=10, until=100, blocks=SOURCE.blocks)
+    space = Places(top=2, elsewhere=True).resolve(source)
+    assert [cell.get("point") for cell in space.geometry()] == [
+        pytest.approx([0.22, 40.022]),
+        pytest.approx([0.92, 40.092]),
+        None,
+    ]
+    assert Places(top=2, elsewhere=True).resolve(replace(source, blocks=SOURCE.blocks[::-1])) == space
+    assert Places(top=2).resolve(SOURCE).geometry() == [{"cell": "b"}, {"cell": "c"}]
+    assert Places(top=2).resolve(replace(source, blocks=())).geometry() == []
+
+
 def test_what_the_data_decides_stays_marked_as_such():
     assert Places(top=2).derived_from_data
     assert Places(top=2).resolve(SOURCE).derived_from_data

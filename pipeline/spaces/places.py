@@ -64,6 +64,7 @@ class Places(Space):
     top: int | None = parameter(None, at_least=1, doc="so many places with the most events in the data")
     elsewhere: bool = parameter(False, doc="count all other places in a cell of their own")
     found: tuple[str, ...] | None = field(default=None, repr=False)
+    found_at: tuple[tuple[float, float], ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -102,19 +103,27 @@ class Places(Space):
         return read_table(self.file, required=("place",), coordinates="optional")
 
     def resolve(self, source: Source) -> Places:
-        """Find the busiest places by counting the events of each in the time range of the source."""
+        """Find the busiest places by counting the events of each in the time range of the source.
+
+        Where events have positions, a place is in the middle of the extent of its own.
+        """
         if self.top is None:
             return self
-        n_events = pl.DataFrame(schema={"place": pl.String, "n": pl.UInt64})
+        seen: list[pl.DataFrame] = []
         for span in source.spans():
             for block in source.read(span):
                 in_time = block.frame.filter(_in_time(source))
-                counted = in_time.group_by("place").agg(pl.len().cast(pl.UInt64).alias("n"))
-                n_events = pl.concat([n_events, counted]).group_by("place").agg(pl.col("n").sum())
+                counted = in_time.group_by("place").agg(pl.len().cast(pl.UInt64).alias("n"), *_extent(in_time))
+                seen = [_merged([*seen, counted])]
+        places = _merged(seen) if seen else pl.DataFrame(schema={"place": pl.String, "n": pl.UInt64})
         if self.elsewhere:
-            n_events = n_events.filter(pl.col("place") != ELSEWHERE)
-        busiest = n_events.sort(["n", "place"], descending=[True, False]).head(self.top)
-        return replace(self, found=tuple(busiest["place"]))
+            places = places.filter(pl.col("place") != ELSEWHERE)
+        busiest = places.sort(["n", "place"], descending=[True, False]).head(self.top)
+        found_at: tuple[tuple[float, float], ...] = ()
+        if "west" in busiest.columns and busiest["west"].null_count() == 0:
+            middle = busiest.select((pl.col("west") + pl.col("east")) / 2, (pl.col("south") + pl.col("north")) / 2)
+            found_at = tuple(middle.rows())
+        return replace(self, found=tuple(busiest["place"]), found_at=found_at)
 
     def place(self, frame: pl.DataFrame) -> NDArray[np.int64]:
         """Cell index of every row, shape (n_rows,); −1 for an unknown place, unless there is ``elsewhere``."""
@@ -128,11 +137,36 @@ class Places(Space):
         return pl.DataFrame({"place": names, "position": np.arange(len(names))})
 
     def geometry(self) -> list[dict[str, Any]]:
-        """The point of every place whose coordinates are in the file."""
+        """The point of every place whose coordinates are in the file, or were found with the place."""
+        if self.found_at:
+            placed: list[dict[str, Any]] = [
+                {"cell": cell, "point": list(point)} for cell, point in zip(self._names, self.found_at)
+            ]
+            return placed + [{"cell": cell} for cell in self.cells[len(placed) :]]
         if self.file is None or "latitude" not in self._table.columns:
             return super().geometry()
         points = dict(zip(self._table["place"], self._table.select("longitude", "latitude").rows()))
         return [{"cell": cell} | ({"point": list(points[cell])} if cell in points else {}) for cell in self.cells]
+
+
+def _extent(frame: pl.DataFrame) -> list[pl.Expr]:
+    """The box around the events of each place, where they have positions."""
+    if not {"latitude", "longitude"} <= set(frame.columns):
+        return []
+    longitude, latitude = pl.col("longitude"), pl.col("latitude")
+    lowest = [longitude.min().alias("west"), latitude.min().alias("south")]
+    return [*lowest, longitude.max().alias("east"), latitude.max().alias("north")]
+
+
+def _merged(counted: list[pl.DataFrame]) -> pl.DataFrame:
+    """Events and extents of places of several blocks together."""
+    together = pl.concat(counted, how="diagonal")
+    extent = [
+        pl.col(side).min() if side in ("west", "south") else pl.col(side).max()
+        for side in ("west", "south", "east", "north")
+        if side in together.columns
+    ]
+    return together.group_by("place").agg(pl.col("n").sum(), *extent)
 
 
 def _in_time(source: Source) -> pl.Expr:
