@@ -74,5 +74,12 @@ def test_an_older_layout_is_migrated_and_others_are_refused(monkeypatch):
             decode_batch(refused)
 
 
+def test_an_event_that_this_code_does_not_know_is_of_another_version(monkeypatch):
+    data = encode_batch(Batch(RELEASES, ()))
+    monkeypatch.delitem(batch_format._EVENTS, "Block")
+    with pytest.raises(StateVersionError, match="Block"):
+        decode_batch(data)
+
+
 def test_what_waits_for_the_accountants_is_no_pickle():
     assert isinstance(AccountInOrder.WAITING.coder, BatchCoder)

@@ -19,7 +19,7 @@ from apache_beam.runners.runner import PipelineState
 from mechanisms.core.errors import ConfigError, DataError, ParameterError, PenstockError, StateVersionError
 from mechanisms.core.noise import new_key_file
 from pipeline import account_stage, parts, release_stage
-from pipeline.cluster import flink
+from pipeline.cluster import flink, graph
 from pipeline.cluster.failure import note_failure, raise_failure
 from pipeline.cluster.ledger import SharedLedger
 from pipeline.cluster.plans import as_cluster_plan, latest_checkpoint
@@ -145,6 +145,15 @@ def test_the_driver_says_why_and_a_job_that_was_stopped_in_flink_can_go_on(tmp_p
     note_failure(plan.folder, StateVersionError("version 9"))
     with pytest.raises(StateVersionError, match="version 9"):
         flink._watch(plan, Job(PipelineState.RUNNING))
+
+
+def test_what_an_old_job_failed_with_is_forgotten_once_it_is_gone(tmp_path, monkeypatch):
+    plan = plan_in(tmp_path, resumed=True)
+    monkeypatch.setattr(flink, "cancel_jobs", lambda plan, _: note_failure(plan.folder, DataError("of the old job")))
+    monkeypatch.setattr(flink, "_watch", lambda plan, _: raise_failure(plan.folder))
+    monkeypatch.setattr(graph, "build", lambda *_: None)
+    monkeypatch.setattr("apache_beam.Pipeline", lambda **_: SimpleNamespace(run=lambda: None))
+    flink._submit(plan, "localhost:1", [])
 
 
 def test_a_savepoint_in_the_folder_is_gone_on_from(tmp_path):

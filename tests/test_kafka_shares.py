@@ -7,10 +7,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from mechanisms.core.errors import DataError
 from pipeline import checkpoint
 from pipeline.checkpoint import Checkpoints, encode_position
 from pipeline.configuration.run import loads
 from pipeline.kafka import commits, shares, slices
+from pipeline.kafka.consumer import Consumer
 from pipeline.kafka.progress import Progress
 from pipeline.kafka.shares import Board, Share, Standing
 from pipeline.plan import make_plan
@@ -150,6 +152,64 @@ def test_a_reader_that_is_far_ahead_of_another_waits_for_it(tmp_path):
         assert consumer.held == held
     consumer.new = [6, 7]
     assert reader.look_around() == {6: 0}
+
+
+def test_a_reader_that_has_finished_keeps_none_waiting(tmp_path, monkeypatch):
+    monkeypatch.setattr(slices, "Consumer", Broker(2))
+    plan = plan_in(tmp_path, "until: 2024-01-01T01:00:00Z")
+    late = plan.calendar.end(plan.calendar.n_windows) + 10**9
+    position = Progress({0: 9}, {0: late}).as_state() | Share(0, 2).as_state()
+    other = reader_of(plan, Share(1, 2), Broker())
+    Board(other.board.folder, Share(0, 2)).tell(Standing(behind=5))  # of an attempt before
+    assert list(slices.slices(plan.config.source, plan, tmp_path, position, 4, late)) == []
+    assert [(one.reached, one.behind) for one in other.board.others()] == [(late, None)]
+
+
+class Client:
+    """A client that is told one thing without a message."""
+
+    code, partition = 0, 0
+
+    def consume(self, *_, **__):
+        error = SimpleNamespace(code=lambda: self.code, retriable=lambda: False, str=lambda: "refused")
+        return [SimpleNamespace(error=lambda: error, partition=lambda: self.partition)]
+
+    def pause(self, _: object):
+        pass
+
+    resume = pause
+
+
+@pytest.fixture
+def client(monkeypatch):
+    codes = SimpleNamespace(_PARTITION_EOF=-191, GROUP_AUTHORIZATION_FAILED=30)
+    found = Client()
+    library = SimpleNamespace(
+        Consumer=lambda _: found, KafkaException=OSError, KafkaError=codes, TopicPartition=lambda *place: place
+    )
+    monkeypatch.setattr("pipeline.kafka.consumer.library", lambda: library)
+    return found
+
+
+def test_a_partition_that_is_held_is_not_idle(tmp_path, client):
+    """What comes for it meanwhile is not read, and would be late."""
+    client.code = -191
+    reading = Consumer(plan_in(tmp_path).config.source)
+    assert reading.poll() == {}
+    assert reading.idle(0) == {0}
+    reading.hold({0})
+    assert (reading.idle(0), reading.at_end(0)) == (frozenset(), True)
+    reading.hold(set())
+    assert (reading.idle(60_000), reading.idle(0)) == (frozenset(), {0})
+
+
+def test_a_group_that_is_refused_is_not_needed(tmp_path, client):
+    client.code, client.partition = 30, -1
+    reading = Consumer(plan_in(tmp_path).config.source)
+    assert reading.poll() == {}
+    client.code = 29
+    with pytest.raises(DataError, match="refused"):
+        reading.poll()
 
 
 def test_offsets_are_committed_once_the_engine_has_taken_them(tmp_path, monkeypatch):
