@@ -21,7 +21,7 @@ from mechanisms import Facts, get, run_mechanism
 from mechanisms.core.errors import DataError, ParameterError, UnsupportedEvent
 from mechanisms.core.event import Exact
 from mechanisms.core.release import Release
-from pipeline.attack_prospects import Prospects, told_before
+from pipeline.attack_prospects import Prospects, from_each_place, told_before
 from pipeline.attack_reconstruction import prepare_reconstruction, reconstruct
 from pipeline.attack_reconstruction_game import ReconstructionGame, settle
 from pipeline.attack_reconstruction_summary import SCHEMA, binomial_limits, reconstruction_text
@@ -174,6 +174,11 @@ def test_the_bound_covers_the_best_attack_from_all_releases(start):
     carried, told = best(readings), best(np.column_stack([ways[:, 2], readings[:, 3:]]))
     assert carried <= told + 1e-12
     assert told <= bound + 1e-12
+    coming = Coming(tuple(frozenset(np.flatnonzero(window).tolist()) for window in active[3:]))
+    before = MarkovPrior(prior.marginals(3)[-1], prior.transition)
+    assert told <= from_each_place(before, coming, 1) + 1e-12
+    silent = from_each_place(before, Coming(coming.sensors, "pure_dp", np.zeros(3)), 1)
+    assert best(ways[:, [2]]) <= silent + 1e-12 < bound
     assert best(readings[:, 3:]) < carried
 
 
