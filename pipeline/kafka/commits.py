@@ -48,8 +48,9 @@ class Commits:
         """Commit once a second where there is something new; a broker that refuses is not worth a run."""
         if self.source.group is None or time.monotonic() - self._since < EVERY:
             return
-        self._since = time.monotonic()
         position = self._position()
+        if position:
+            self._since = time.monotonic()
         offsets = dict(zip(position["partition"].tolist(), position["offset"].tolist())) if position else {}
         if offsets != self._last:
             with suppress(self.consumer.refused):

@@ -59,8 +59,8 @@ def test_flink_reads_a_topic_and_writes_one(broker, topics, tmp_path, undisturbe
     check(result, tmp_path / "out", undisturbed)
     check_topics(broker, topics, tmp_path / "out")
     offsets = committed(broker, "watched", topics["events"])
-    assert min(offsets) > 0, offsets
-    assert sum(offsets) <= result.manifest["rows"]["rows"]
+    told = [offset for offset in offsets if offset >= 0]  # a reader that ends within its first turn tells nothing
+    assert 0 < sum(told) <= result.manifest["rows"]["rows"], offsets
 
 
 def test_an_idle_partition_holds_no_window_back_on_flink(broker, topics, tmp_path, undisturbed):
