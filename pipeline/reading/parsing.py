@@ -86,7 +86,7 @@ def _regular(batch: Batch, wanted: Mapping[str, type[pl.DataType]]) -> pl.DataFr
     # No line has too few fields where the last one is there in each; then none has too many, or the sum were larger.
     try:
         raw = _read_columns(batch.data, n_rows, format, wanted)
-    except (RowEquationError, pl.exceptions.ComputeError):
+    except (RowEquationError, pl.exceptions.PolarsError):
         return None
     return raw if not raw[last].null_count() or is_regular(batch.data, format.separator, n_fields) else None
 
