@@ -1,5 +1,6 @@
 """What is submitted to Flink, and what is said where something is missing; without Flink."""
 
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,19 @@ def test_external_workers_have_an_address(plan: Plan) -> None:
     assert "--environment_config=localhost:50000" in options_of(plan, "e", given)
     given.append("--environment_config=host:1")
     assert "--environment_config=localhost:50000" not in options_of(plan, "e", given)
+
+
+def test_the_runner_keeps_what_readers_leave_under_one_name(tmp_path: Path) -> None:
+    path, code = tmp_path / f"beam-runners-java-fn-execution-{jars.RUNNER}.jar", b"before" + jars._NEW_NAME + b"after"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as jar:
+        jar.writestr(jars._HANDLER, code)
+        jar.writestr("Other.class", code)
+    for _ in range(2):  # twice changes nothing
+        jars.keep_one_name(tmp_path)
+        with zipfile.ZipFile(path) as jar:
+            found = [jar.read(name) for name in (jars._HANDLER, "Other.class")]
+        assert found == [b"before" + jars._ONE_NAME + b"after", code]
+        assert len(jars._ONE_NAME) == len(jars._NEW_NAME)
 
 
 def test_a_resumed_run_goes_on_from_the_latest_whole_checkpoint(tmp_path: Path, plan: Plan) -> None:
