@@ -17,6 +17,8 @@ import pyarrow.parquet as pq
 
 #: Rows of a row group of a merged file, whatever parts it was made from.
 ROW_GROUP = 500_000
+#: Parts of so many rows are not joined with others any more.
+ROLLED = 100_000
 #: Columns that grow from row group to row group.
 SEARCHED = ("window", "window_start", "window_end", "time")
 
@@ -108,12 +110,12 @@ def _write(table: pa.Table, path: Any) -> None:
 def roll(folder: Path, at_least: int = 64) -> None:
     """Join the small parts of a folder, once there are many, into one named ``first~last`` that stands for all of them.
 
-    Names with a dash are joined only with those that begin alike (those of one accountant). Parts of `ROW_GROUP` rows
-    and more are left alone, so that every row is written again only a few times.
+    Names with a dash are joined only with those that begin alike (those of one accountant). Parts of `ROLLED` rows
+    and more are left alone, so that every row is written again only a few times, and joining takes little memory.
     """
     kinds: dict[str, list[Path]] = {}
     for part in settle(folder):
-        if pq.read_metadata(part).num_rows < ROW_GROUP:
+        if pq.read_metadata(part).num_rows < ROLLED:
             kinds.setdefault(part.stem.partition("-")[0] if "-" in part.stem else "", []).append(part)
     for small in kinds.values():
         if len(small) < at_least:
