@@ -16,6 +16,8 @@ from mechanisms.core.state import State, StateFormat
 from pipeline import parts
 from pipeline.configuration.run import resolved
 from pipeline.key_epochs import why_not_the_same_key
+from pipeline.ledger import Ledger
+from pipeline.paths import ledger_path
 from pipeline.plan import Plan
 from pipeline.slices import NEVER
 
@@ -91,17 +93,21 @@ def run_digest(plan: Plan) -> str:
 
 
 def begin(plan: Plan) -> None:
-    """Note in the folder which run it is."""
-    mark = {"run": run_digest(plan), "key": list(plan.key.fingerprints)}
-    parts.write_json(plan.folder / "operator" / "run.json", mark)
+    """Note in the folder which run it is, and where its charges begin in a ledger that others may have written to."""
+    mark = {"run": run_digest(plan), "key": list(plan.key.fingerprints), "ledger": Ledger(ledger_path(plan)).end}
+    parts.write_json(_mark(plan), mark)
+
+
+def charges_begin(plan: Plan) -> int:
+    """Where the charges of the run in the folder begin in its ledger; without a mark all count as its own."""
+    return int(json.loads(_mark(plan).read_text(encoding="utf-8")).get("ledger", 0)) if _mark(plan).exists() else 0
 
 
 def check_same(plan: Plan) -> None:
     """Raise `ConfigError` unless the folder holds an unfinished or finished run of this very configuration."""
-    path = plan.folder / "operator" / "run.json"
-    if not path.exists():
+    if not _mark(plan).exists():
         raise ConfigError((f"--resume: {plan.folder} holds no run to continue; leave --resume out to start one",))
-    found = json.loads(path.read_text(encoding="utf-8"))
+    found = json.loads(_mark(plan).read_text(encoding="utf-8"))
     if found["run"] != run_digest(plan):
         raise ConfigError(
             (f"--resume: the run in {plan.folder} has another configuration; continue it with the one it began with",)
@@ -109,7 +115,11 @@ def check_same(plan: Plan) -> None:
     if reason := why_not_the_same_key(plan, found["key"]):
         raise ConfigError((f"--resume: the run in {plan.folder} {reason}",))
     if list(plan.key.fingerprints) != found["key"]:
-        begin(plan)
+        parts.write_json(_mark(plan), found | {"key": list(plan.key.fingerprints)})
+
+
+def _mark(plan: Plan) -> Path:
+    return plan.folder / "operator" / "run.json"
 
 
 def encode_position(position: State, **numbers: int) -> State:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,10 +64,14 @@ class Ledger:
     begun
         Where in the file the run's own charges begin, in bytes: those before are another run's, which may have
         released the same windows of other input.
+    released
+        Windows that the run has released: it may have done so under a charge of another run for the same input.
     """
 
-    def __init__(self, path: Path, strict: bool = False, begun: int = 0) -> None:
-        self.path, self.strict, self.begun = path, strict, begun
+    def __init__(
+        self, path: Path, strict: bool = False, begun: int = 0, released: Collection[int] = frozenset()
+    ) -> None:
+        self.path, self.strict, self.begun, self.released = path, strict, begun, released
         self._known: set[Identity] | None = None
         self._charged: set[Span] = set()
         self._recent: deque[Identity] = deque()
@@ -75,6 +79,14 @@ class Ledger:
     def __iter__(self) -> Iterator[Charge]:
         for _, charge in self._lines():
             yield charge
+
+    @property
+    def end(self) -> int:
+        """Bytes of its whole lines: where the next charge goes."""
+        if not self.path.exists():
+            return 0
+        with self.path.open("rb") as lines:
+            return sum(len(line) for line in lines if line.endswith(b"\n"))
 
     def _lines(self) -> Iterator[tuple[int, Charge]]:
         """Where each line begins, and what it says."""
@@ -117,7 +129,7 @@ class Ledger:
         self._known, self._charged = set(), set()
         for begins, charge in self._lines():
             self._known.add(charge.identity)
-            if begins >= self.begun:
+            if begins >= self.begun or charge.window in self.released:
                 self._charged.add(charge.identity[:4])
         return self._known
 

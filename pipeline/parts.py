@@ -102,6 +102,16 @@ def stretch(first: int, last: int) -> str:
     return f"{first:012d}" if first == last else f"{first:012d}~{last:012d}"
 
 
+def windows_of(stem: str) -> range:
+    """Windows that a part holds, by its name.
+
+    >>> windows_of(stretch(3, 3)), windows_of(stretch(3, 12))
+    (range(3, 4), range(3, 13))
+    """
+    first, _, last = stem.partition("~")
+    return range(int(first), int(last or first) + 1)
+
+
 def _write(table: pa.Table, path: Any) -> None:
     """Write a part, which nobody searches."""
     pq.write_table(table, path, compression="zstd", compression_level=1, write_statistics=False)

@@ -17,9 +17,10 @@ from mechanisms.core.state import decode_state
 from pipeline import metrics, parts
 from pipeline.kafka.write import publish_releases
 from pipeline.ledger import Ledger
-from pipeline.paths import PART_ROWS, ledger_path, parts_folder
+from pipeline.paths import PART_ROWS, parts_folder
 from pipeline.plan import STREAM, Plan
 from pipeline.release_loop import Batch, ReleaseLoop
+from pipeline.run_ledger import open_ledger
 from pipeline.tables import releases_table
 from pipeline.targets import Known, nobody
 from pipeline.waiting import leave
@@ -42,7 +43,7 @@ class ReleaseInOrder(beam.DoFn):
     def setup(self) -> None:
         """Make what is not shipped."""
         self.loop = ReleaseLoop(self.plan)
-        self.ledger = Ledger(ledger_path(self.plan), strict=self.plan.resumed)
+        self.ledger = open_ledger(self.plan, Ledger, strict=self.plan.resumed)
 
     def process(
         self,

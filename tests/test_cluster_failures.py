@@ -18,7 +18,7 @@ from apache_beam.runners.runner import PipelineState
 
 from mechanisms.core.errors import ConfigError, DataError, ParameterError, PenstockError, StateVersionError
 from mechanisms.core.noise import new_key_file
-from pipeline import account_stage, parts, release_stage
+from pipeline import account_stage, checkpoint, parts, release_stage
 from pipeline.cluster import flink, graph
 from pipeline.cluster.failure import note_failure, raise_failure
 from pipeline.cluster.ledger import SharedLedger
@@ -174,6 +174,7 @@ def test_a_run_never_charges_a_window_for_two_inputs(tmp_path):
     plan = plan_in(tmp_path)
     path = tmp_path / "operator" / "ledger"
     Ledger(path).append([charge(1, "of an earlier run"), charge(2, "of an earlier run")])
+    checkpoint.begin(plan)
     first, later = SharedLedger.of(plan), SharedLedger.of(plan)
     assert len(first.append([charge(1, "a")])) == 1
     assert later.append([charge(1, "a"), charge(1, "of an earlier run")]) == []

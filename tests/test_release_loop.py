@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from small_configuration import small_sections
 
 from mechanisms import Facts, get, run_mechanism
+from mechanisms.core.errors import DataError
 from pipeline.configuration.run import loads
 from pipeline.ledger import Charge, Ledger
 from pipeline.plan import make_plan
@@ -111,5 +112,10 @@ def test_a_torn_line_is_cut_off(tmp_path):
     with ledger.path.open("a") as file:
         file.write('{"stream": "main", "win')
     assert list(ledger) == [charge()]
+    begun = ledger.end
     Ledger(ledger.path).append([charge(2)])
     assert list(Ledger(ledger.path)) == [charge(), charge(2)]
+    strict = Ledger(ledger.path, strict=True, begun=begun)
+    assert strict.append([charge(data="e")]) == [charge(data="e")]  # another run's, before this one began
+    with pytest.raises(DataError, match="window 2"):
+        strict.append([charge(2, data="e")])

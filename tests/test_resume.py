@@ -109,11 +109,11 @@ sys.exit(run(load(config), folder, resume=resume).exit_code)
 """
 
 
-def start(value: dict, folder: Path, *, resume: bool, fatal: int = 0, after: bool = False) -> int:
+def start(value: dict, folder: Path, *, resume: bool, fatal: int = 0, after: bool = False, out: str = "out") -> int:
     """Exit code of a run in a process of its own, which is killed at a write if ``fatal`` says which."""
     config = folder / "run.yaml"
     config.write_text(json.dumps(value))
-    words = json.dumps([str(config), str(folder / "out"), resume, fatal, after])
+    words = json.dumps([str(config), str(folder / out), resume, fatal, after])
     done = subprocess.run([sys.executable, "-c", KILLED, words], capture_output=True, text=True, timeout=300)
     assert done.returncode in (0, -signal.SIGKILL), done.stderr
     return done.returncode
@@ -234,6 +234,34 @@ def test_changed_input_is_noticed_before_anything_is_charged(folder, stream):
     with pytest.raises(DataError, match="is not what it was when the window was released"):
         run(configured(value), resume=True)
     assert list(Ledger(out / "operator" / "ledger")) == charges
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "finite"])
+def test_what_a_shared_ledger_has_from_before_binds_only_what_the_run_itself_has_released(folder, stream):
+    value = sections(folder, stream)
+    value["output"] |= {"ledger": str(folder / "ledger")}
+    if stream:
+        value["source"] |= {"checkpoint": "1h"}
+    fatal, out = 60 if stream else 20, folder / "out"
+    run(configured(value), folder / "before")
+    before = list(Ledger(folder / "ledger"))
+    # The same input again is charged already, and what was released of it binds the run as a charge of its own would.
+    assert start(value, folder, resume=False, fatal=fatal) != 0
+    assert list((out / "public" / "parts" / "releases").glob("*.parquet"))
+    assert list(Ledger(folder / "ledger")) == before
+    write_events(folder / "events.csv", seed=1)
+    with pytest.raises(DataError, match="is not what it was when the window was released"):
+        run(configured(value), resume=True)
+    assert list(Ledger(folder / "ledger")) == before
+    # Corrected input is charged anew, and a run of it can go on.
+    with (folder / "ledger").open("a") as ledger:
+        ledger.write('{"stream": "main", "win')  # somebody else was killed just now
+    assert start(value, folder, resume=False, fatal=fatal, out="corrected") != 0
+    assert len(list(Ledger(folder / "ledger"))) > len(before)
+    assert run(configured(value), folder / "corrected", resume=True).exit_code == 0
+    charges = list(Ledger(folder / "ledger"))
+    assert charges[: len(before)] == before
+    assert [charge.window for charge in charges[len(before) :]] == list(range(1, N_WINDOWS + 1))
 
 
 def interrupt_at(slice_number: int, monkeypatch) -> list[int]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import fcntl
 from collections.abc import Iterable
 
-from pipeline import parts
 from pipeline.ledger import Charge, Ledger
-from pipeline.paths import ledger_path, parts_folder
 from pipeline.plan import Plan
+from pipeline.run_ledger import open_ledger
 
 
 class SharedLedger(Ledger):
@@ -33,13 +32,7 @@ class SharedLedger(Ledger):
 
         What others have charged in it before the run began does not count.
         """
-        ledger = cls(ledger_path(plan), strict=True)
-        mark = parts_folder(plan, "ledger") / "begun"
-        if not mark.exists():
-            # A run that goes on has charges of its own, wherever they begin.
-            parts.write_first(mark, b"0" if plan.resumed else str(ledger.length).encode())
-        ledger.begun = int(mark.read_bytes())
-        return ledger
+        return open_ledger(plan, cls, strict=True)
 
     def append(self, charges: Iterable[Charge]) -> list[Charge]:
         """Make charges durable, each once whoever wrote it."""
