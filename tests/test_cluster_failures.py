@@ -18,12 +18,15 @@ from apache_beam.runners.runner import PipelineState
 
 from mechanisms.core.errors import ConfigError, DataError, ParameterError, PenstockError, StateVersionError
 from mechanisms.core.noise import new_key_file
+from mechanisms.core.state import StateFormat
 from pipeline import account_stage, checkpoint, parts, release_stage
-from pipeline.cluster import flink, graph
+from pipeline.cluster import cursor, flink, graph
+from pipeline.cluster.cursor import Cursor, CursorCoder, FromTheStart
 from pipeline.cluster.failure import note_failure, raise_failure
 from pipeline.cluster.ledger import SharedLedger
 from pipeline.cluster.plans import as_cluster_plan, latest_checkpoint
 from pipeline.cluster.release_stage import ReleaseOnCluster, WriteOnCluster
+from pipeline.cluster.replay import Replay
 from pipeline.cluster.step import ClusterStep, discreetly
 from pipeline.configuration.run import loads
 from pipeline.discretion import UnforeseenError, discreet
@@ -154,6 +157,21 @@ def test_what_an_old_job_failed_with_is_forgotten_once_it_is_gone(tmp_path, monk
     monkeypatch.setattr(graph, "build", lambda *_: None)
     monkeypatch.setattr("apache_beam.Pipeline", lambda **_: SimpleNamespace(run=lambda: None))
     flink._submit(plan, "localhost:1", [])
+
+
+def test_a_position_of_a_later_version_ends_the_run(tmp_path, monkeypatch):
+    """Coders work outside of steps: Flink would try for ever what none of them tells."""
+    plan = plan_in(tmp_path)
+    with monkeypatch.context() as later:
+        later.setattr(cursor, "FORMAT", StateFormat("cursor", 2, {1: lambda state: state}))
+        data = CursorCoder().encode(Cursor(number=3))
+    tracker = FromTheStart().create_tracker(CursorCoder().decode(data))
+    for _ in range(2):
+        with pytest.raises(StateVersionError, match="version 2"):
+            list(Replay(plan).process(b"", tracker, None))
+    with pytest.raises(StateVersionError, match="state of 'cursor' has version 2; this code reads version 1"):
+        raise_failure(plan.folder)
+    assert CursorCoder().encode(tracker.try_split(0)[1]) == data
 
 
 def test_a_savepoint_in_the_folder_is_gone_on_from(tmp_path):

@@ -12,6 +12,7 @@ from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 from apache_beam.transforms.core import RestrictionProvider, WatermarkEstimatorProvider
 from apache_beam.utils.timestamp import Timestamp
 
+from mechanisms.core.errors import StateVersionError
 from mechanisms.core.state import State, StateFormat
 from pipeline.slices import NEVER, Slice
 
@@ -52,17 +53,48 @@ class Cursor:
         return hash((self.number, self.latest, self.ended))
 
 
+@dataclass(frozen=True, eq=False)
+class UnreadableCursor(Cursor):
+    """A cursor that this code cannot read.
+
+    Coders work outside of steps, where an error would tell nobody but the engine: the step that gets it refuses it.
+
+    Parameters
+    ----------
+    data
+        Its bytes, which stay what they are.
+    reason
+        Why they cannot be read.
+    """
+
+    data: bytes = b""
+    reason: str = ""
+
+
 class CursorCoder(Coder):  # type: ignore[misc]
-    """Cursors as bytes."""
+    """Cursors as bytes.
+
+    Examples
+    --------
+    >>> CursorCoder().decode(CursorCoder().encode(Cursor(number=3))).number
+    3
+    >>> CursorCoder().decode(b"of another time").reason
+    'these bytes are not an encoded penstock state'
+    """
 
     def encode(self, value: Cursor) -> bytes:
         """Its numbers beside the position of the source."""
+        if isinstance(value, UnreadableCursor):
+            return value.data
         own = {name: np.asarray(getattr(value, name)) for name in _NUMBERS}
         return FORMAT.encode(own | {_POSITION + name: array for name, array in value.position.items()})
 
     def decode(self, encoded: bytes) -> Cursor:
-        """The inverse of `encode`; raises `StateVersionError` for a version that this code cannot read."""
-        state = FORMAT.decode(encoded)
+        """The inverse of `encode`; an `UnreadableCursor` of a version that this code cannot read."""
+        try:
+            state = FORMAT.decode(encoded)
+        except StateVersionError as error:
+            return UnreadableCursor(data=encoded, reason=str(error))
         number, latest, ended, reader = (state.pop(name).item() for name in _NUMBERS)
         position = {name.removeprefix(_POSITION): array for name, array in state.items()}
         return Cursor(position, number, latest, ended, reader)

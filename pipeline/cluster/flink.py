@@ -31,8 +31,6 @@ DEFAULTS = {
     "checkpointing_interval": "5000",
     "max_bundle_time_mills": "200",
     "state_backend": "filesystem",
-    "number_of_execution_retries": "1000",
-    "execution_retry_delay": "1000",
     # Otherwise Flink keeps what a bundle puts out at a checkpoint until the next bundle, but not the watermark.
     "finish_bundle_before_checkpointing": "",
     "externalized_checkpoints_enabled": "",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 import subprocess
 import sys
@@ -28,6 +29,15 @@ JAVA_OPTIONS = (
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSSXXX",
 )
+#: How a job is tried again: ever more slowly, for about six minutes, after which it is lost; three minutes without a
+#: failure make it young again, so that what is killed now and then recovers for ever.
+RESTARTS = """restart-strategy.type: exponential-delay
+restart-strategy.exponential-delay.initial-backoff: 1 s
+restart-strategy.exponential-delay.backoff-multiplier: 2.0
+restart-strategy.exponential-delay.max-backoff: 30 s
+restart-strategy.exponential-delay.attempts-before-reset-backoff: 15
+restart-strategy.exponential-delay.reset-backoff-threshold: 3 min
+"""
 _MAIN = "org.apache.beam.runners.flink.FlinkJobServerDriver"
 _SECONDS = 120.0
 _PR_SET_PDEATHSIG = 1
@@ -59,11 +69,14 @@ def job_server(master: str, folder: Path, jar: str | None = None) -> Iterator[st
     command += ["--job-port", str(port), "--artifact-port", str(artifact_port), "--expansion-port", str(expansion_port)]
     command += ["--artifacts-dir", str(folder / "artifacts"), "--clean-artifacts-per-job"]
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.yaml").write_text(RESTARTS)
+    environment = {"FLINK_CONF_DIR": str(folder)} | os.environ  # whoever has a configuration says it all there
     log = folder / "job_server.log"
     with log.open("ab") as output:
         process = subprocess.Popen(
-            command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, preexec_fn=_end_with_this_process
-        )
+            command, env=environment, stdout=output, stderr=output, stdin=subprocess.DEVNULL,
+            preexec_fn=_end_with_this_process,
+        )  # fmt: skip
     try:
         _wait(process, f"localhost:{port}", log)
         yield f"localhost:{port}"

@@ -10,8 +10,9 @@ import apache_beam as beam
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration, Timestamp
 
+from mechanisms.core.errors import StateVersionError
 from pipeline.cluster.blocks import earliest, encode_block, end_of_input, whole_second
-from pipeline.cluster.cursor import Cursor, CursorCoder, FromTheStart, WatermarkByHand
+from pipeline.cluster.cursor import Cursor, CursorCoder, FromTheStart, UnreadableCursor, WatermarkByHand
 from pipeline.cluster.reader import Reader, keep_reader, live_source, take_reader
 from pipeline.cluster.step import ClusterStep, discreetly
 from pipeline.lateness import closed_before
@@ -49,6 +50,8 @@ class Replay(ClusterStep):
     ) -> Iterator[Any]:
         """Emit what is due; leave the rest for the next turn."""
         cursor = tracker.current_restriction()
+        if isinstance(cursor, UnreadableCursor):
+            raise StateVersionError(cursor.reason)
         live_source(self.plan).taken(self.plan, cursor.position)
         reader = take_reader(self.plan, cursor)
         yield from self._turn(reader, tracker, watermark)
