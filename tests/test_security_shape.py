@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import polars as pl
 import pytest
 from deployments import configured, sections
 
+from pipeline import parts, stream_stage
+from pipeline.feed import Feed
 from pipeline.run import run
 
 NOBODY = "user,time,latitude,longitude\nx,2024-01-01T00:10:00Z,0.5,0.5\n"
@@ -50,6 +53,47 @@ def test_rows_files_and_books_are_the_same_for_a_crowd_and_for_nobody(tmp_path, 
     assert books[0].equals(books[1])
     manifests = [(folder / "manifest.json").read_text() for folder in (crowd, nobody)]
     assert json.loads(manifests[0]) == json.loads(manifests[1])
+
+
+def departures(tmp_path: Path, name: str, n_people: int, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, float]]:
+    """Parts of a live stream's releases and when each leaves, in seconds after the first event is due.
+
+    One person, or as many as are asked for, in the same minutes: when events come is the same, how many is not.
+    """
+    lines = [f"u{i},2024-01-01T0{n // 6}:{n % 6}5:00Z,37.75,-122.45" for n in range(36) for i in range(n_people)]
+    (tmp_path / "events.csv").write_text("\n".join(["user,time,latitude,longitude", *lines]) + "\n")
+    value = sections(tmp_path)
+    value["source"] = {"type": "stream", "of": value["source"], "speed": "7200x"}  # a window in half a second
+    left: list[tuple[str, float]] = []
+    begun = 0.0
+
+    def write(folder: Path, stem: str, table: object) -> object:
+        left.append((stem, time.monotonic() - begun))
+        return parts.write_part(folder, stem, table)  # type: ignore[arg-type]
+
+    def begin(feed: Feed) -> Feed:
+        nonlocal begun
+        begun = feed._begun
+        return entered(feed)
+
+    with monkeypatch.context() as patched:
+        entered = Feed.__enter__
+        patched.setattr(Feed, "__enter__", begin)
+        patched.setattr(stream_stage.WriteStreamReleases, "write", staticmethod(write))
+        run(configured(value), tmp_path / name)
+    return left
+
+
+def test_a_live_stream_releases_on_the_same_schedule_for_a_crowd_and_for_one(tmp_path, monkeypatch):
+    """Every window once, in order, none before it is final; how long counting takes is not hidden."""
+    late = []
+    for name, n_people in (("crowd", 3000), ("one", 1)):
+        left = departures(tmp_path, name, n_people, monkeypatch)
+        windows = [(window, at) for stem, at in left for window in parts.windows_of(stem)]
+        assert [window for window, _ in windows] == list(range(1, 7))
+        late.append([round(at - 0.5 * window, 3) for window, at in windows])
+        assert min(late[-1][:-1]) >= 0  # the last one leaves with the end of the file
+    print("late by, in seconds:", *late)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda m: (m[0] if isinstance(m, list) else m)["type"])
