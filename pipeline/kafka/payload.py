@@ -16,9 +16,6 @@ from pipeline.kafka.arrow import Malformed, read_block
 from pipeline.kafka.avro import avro_parser
 from pipeline.reading.times import TimeFormat
 
-#: What of an event is a number; the rest is text, but for the user and the time.
-_NUMBERS = ("latitude", "longitude")
-
 
 @dataclass(frozen=True)
 class Rows:

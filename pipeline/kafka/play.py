@@ -19,8 +19,6 @@ from pipeline.kafka.client import library
 from pipeline.kafka.producer import Producer
 from pipeline.source import Source
 
-#: How events of `play` look to a source of type kafka, whatever the format.
-TIME_FORMAT = "unix_ms"
 #: How far behind the end of the run the event that ends it is, in milliseconds.
 _BEYOND = 366 * 86_400_000
 
@@ -36,6 +34,8 @@ def play(
     end: bool = False,
 ) -> int:
     """Send the events of a source to the partitions of a topic, those of one user to the same one.
+
+    To a source of type kafka their times are ``unix_ms``, whatever the format.
 
     Parameters
     ----------
