@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -10,14 +11,24 @@ from numpy.typing import NDArray
 
 from mechanisms.core.errors import DataError
 
-SOUTH, NORTH, WEST, EAST = 37.74, 37.82, -122.47, -122.37
+
+class Box(NamedTuple):
+    """An area, by its edges in degrees."""
+
+    south: float
+    north: float
+    west: float
+    east: float
+
+
+CITY = Box(37.74, 37.82, -122.47, -122.37)
 ROWS = COLUMNS = 10
 #: Monday, 19 May 2008, 00:00 UTC.
 BEGIN = 1_211_155_200
 HOURS = 504
 
 
-def cab_presence(folder: Path) -> NDArray[np.bool_]:
+def cab_presence(folder: Path, box: Box = CITY) -> NDArray[np.bool_]:
     """Presence of every cab seen in the box within the three weeks, shape (n_cabs, 100, 504).
 
     Parameters
@@ -25,6 +36,8 @@ def cab_presence(folder: Path) -> NDArray[np.bool_]:
     folder
         The unpacked CRAWDAD data set epfl/mobility: one file ``new_*.txt`` a cab, rows of latitude, longitude,
         occupied and seconds.
+    box
+        The area that the cells divide.
 
     Raises
     ------
@@ -41,7 +54,7 @@ def cab_presence(folder: Path) -> NDArray[np.bool_]:
     if not paths:
         raise DataError(f"{folder}: no file new_*.txt of the data set epfl/mobility")
     cabs = []
-    for rows in pl.collect_all([_cells(path) for path in paths]):
+    for rows in pl.collect_all([_cells(path, box) for path in paths]):
         cell, window = rows.to_numpy().T
         presence = np.zeros((ROWS * COLUMNS, HOURS), dtype=bool)
         presence[cell, window] = True
@@ -50,11 +63,11 @@ def cab_presence(folder: Path) -> NDArray[np.bool_]:
     return everybody[everybody.any(axis=(1, 2))]
 
 
-def _cells(path: Path) -> pl.LazyFrame:
+def _cells(path: Path, box: Box) -> pl.LazyFrame:
     """Distinct (cell, hour) of one cab."""
     scan = pl.scan_csv(path, separator=" ", has_header=False, new_columns=["latitude", "longitude", "occupied", "time"])
-    row = ((pl.col("latitude") - SOUTH) / (NORTH - SOUTH) * ROWS).floor().cast(pl.Int64)
-    column = ((pl.col("longitude") - WEST) / (EAST - WEST) * COLUMNS).floor().cast(pl.Int64)
+    row = ((pl.col("latitude") - box.south) / (box.north - box.south) * ROWS).floor().cast(pl.Int64)
+    column = ((pl.col("longitude") - box.west) / (box.east - box.west) * COLUMNS).floor().cast(pl.Int64)
     placed = scan.select(row=row, column=column, window=(pl.col("time") - BEGIN) // 3600)
     inside = pl.col("row").is_between(0, ROWS - 1) & pl.col("column").is_between(0, COLUMNS - 1)
     within = pl.col("window").is_between(0, HOURS - 1)

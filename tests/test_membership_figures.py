@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from evaluation import membership_gain
-from evaluation.cabs import BEGIN, cab_presence
+from evaluation.cabs import BEGIN, Box, cab_presence
 from evaluation.membership import MembershipGame, component_loadings, privacy_gain
 from evaluation.membership_defenses import paper_defenses
 from evaluation.membership_gain import RAW, SCHEMA, gain_table, measure_gains, trade_off_table
@@ -32,6 +32,8 @@ def test_cabs_are_placed_in_cells_and_hours(tmp_path):
     presence = cab_presence(tmp_path)
     assert presence.shape == (1, 100, 504)
     assert np.argwhere(presence[0]).tolist() == [[0, 0], [99, 1]]
+    elsewhere = cab_presence(tmp_path, Box(37.81, 37.83, -122.38, -122.36))
+    assert np.argwhere(elsewhere[0]).tolist() == [[44, 1]]
     with pytest.raises(DataError, match=r"no file new_\*\.txt"):
         cab_presence(tmp_path / "nowhere")
 

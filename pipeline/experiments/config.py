@@ -146,6 +146,21 @@ class Published(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Difference(Checked):
+    """Why figures are not the published ones, or what was tried to find out, for the documentation."""
+
+    measures: tuple[str, ...] = parameter(doc="what the figures are of")
+    why: str = parameter(doc="the cause, or what was tried, with figures")
+    settings: tuple[str, ...] = parameter((), doc="of what varies first; unset: all whose published figure is not near")
+    paper: str | None = parameter(None, doc="what the paper says, where there is no published table; needs settings")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.paper is not None and not self.settings:
+            raise ParameterError("settings", self.settings, "given with paper")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Choose(Checked):
     """What a setting must keep to be chosen, and which of those that do is best."""
 
@@ -196,6 +211,7 @@ class ExperimentConfig(Checked):
     figures: tuple[Figure, ...] = parameter((), doc="pictures of the results; they need the extra penstock[plot]")
     expected: tuple[Expectation, ...] = parameter((), doc="what is expected, and by whom")
     published: Published | None = parameter(None, doc="table that the documentation shows beside what came out")
+    differences: tuple[Difference, ...] = parameter((), doc="why figures are not the published ones")
     tables: tuple[str, ...] = parameter((), doc="measures that the documentation shows; unset: the first")
     conclusion: str | None = parameter(None, doc="what a full run has shown, in words, for the documentation")
     choose: Choose | None = parameter(None, doc="advice: limits, and what is best within them")

@@ -40,6 +40,9 @@ def wrong_names(root: Mapping, config: ExperimentConfig, columns: tuple[str, ...
                 hold(("expected", i, side), name, columns, "something that varies")
     for i, name in enumerate(config.published.measures if config.published else ()):
         hold(("published", "measures", i), name, measured, "a measure")
+    for i, difference in enumerate(config.differences):
+        for name in difference.measures:
+            hold(("differences", i, "measures"), name, measured, "a measure")
     for limits in ("at_least", "at_most"):
         for name in getattr(config.choose, limits, ()):
             hold(("choose", limits), name, measured, "a measure")

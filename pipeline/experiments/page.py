@@ -14,6 +14,7 @@ from pipeline import parts
 from pipeline.configuration.document import plain
 from pipeline.configuration.reader import parse
 from pipeline.configuration.run import read_text
+from pipeline.experiments.differences import differences_table
 from pipeline.experiments.papers import papers_section
 
 HEADER = """\
@@ -101,6 +102,7 @@ def _section(experiment: dict[str, Any], path: Path, results: Path) -> str:
     claims = results / f"{name}-expected.csv"
     if claims.exists():
         lines += [*_claims(pl.read_csv(claims)), ""]
+    lines += differences_table(summary, experiment)
     lines += [_provenance(summary, json.loads((results / f"{name}.json").read_text(encoding="utf-8"))), ""]
     return "\n".join(lines)
 

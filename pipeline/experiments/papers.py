@@ -11,11 +11,10 @@ import polars as pl
 from pipeline.configuration.document import plain
 from pipeline.configuration.reader import parse
 from pipeline.configuration.run import read_text
+from pipeline.experiments.differences import NEAR, NEAR_SHARE, far_figures, measured, published_figures
 
 HEAD = "| Figure | What it shows | Here | As in the paper? |"
 NOT_RUN = "not run in full yet"
-#: A figure is that of a published table if it is as near: so much, or this share of it.
-NEAR, NEAR_SHARE = 0.02, 0.1
 #: Shares of a table's figures that are near, from which on it agrees, or agrees in part.
 MOST, MANY = 0.9, 0.4
 PLAIN = ("agrees", "no data", "no numbers", NOT_RUN)
@@ -86,13 +85,5 @@ def compare(summary: pl.DataFrame, published: dict[str, Any]) -> tuple[int, int]
     >>> compare(ours, {"measures": ["mae"], "rows": {"a": [1.0], "b": [2.0], "c": [1.0]}})
     (1, 3)
     """
-    down = summary.columns[0]
-    ours = {(str(row[down]), row["measure"]): row["mean"] for row in summary.iter_rows(named=True)}
-    near = n = 0
-    for setting, figures in published["rows"].items():
-        for measure, figure in zip(published["measures"], figures):
-            if figure is None:
-                continue
-            found, n = ours.get((str(setting), measure)), n + 1
-            near += found is not None and abs(found - figure) <= max(NEAR, NEAR_SHARE * abs(figure))
-    return near, n
+    n = sum(1 for _ in published_figures(published))
+    return n - len(far_figures(measured(summary), published)), n
