@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -44,6 +44,8 @@ class Composition(Accountant):
 
     A block counts in every stretch that touches it. Time and state O(n_orders · w) a window.
     """
+
+    overlapping: ClassVar[bool] = True
 
     delta: float = parameter(1e-6, doc="δ of the (ε, δ) figures", above=0, below=1)
     w: int | None = parameter(None, doc="length of the protected stretch", at_least=1, unit="windows")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.stats import binom
@@ -135,6 +135,8 @@ class CrowdBlending(Accountant):
     and of crowds ``crowd_size`` and ``crowd_epsilon``, the (k, ε)-crowd-blending of a user who is in a single count.
     Gehrke, Hay, Lui, Pass 2012. O(1) a window.
     """
+
+    overlapping: ClassVar[bool] = True
 
     epsilon: float | None = parameter(
         None, doc="ε of one count at which δ is stated after sampling; unset: the paper's", above=0, unit="nats"

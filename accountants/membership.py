@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -85,6 +85,8 @@ class Membership(Accountant):
     >>> [row.name for row in rows]
     ['window_auc', 'membership_auc']
     """
+
+    simulation_only: ClassVar[bool] = True
 
     windows: int = parameter(168, doc="first windows of the run that are attacked", at_least=1)
     targets: int = parameter(10, doc="people attacked", at_least=1)

@@ -6,6 +6,7 @@ Figures are medians; peers run in turn with us. The table goes to ``docs/perform
 from __future__ import annotations
 
 import argparse
+import compileall
 import json
 import os
 import platform
@@ -62,6 +63,9 @@ def main() -> None:
     unknown = set(options.areas) - set(AREAS)
     if unknown:
         parser.error(f"no such area: {', '.join(sorted(unknown))} (there are {', '.join(AREAS)})")
+    # An installed package has its bytecode; a checkout has none where nothing may write it (PYTHONDONTWRITEBYTECODE).
+    for package in ("pipeline", "mechanisms", "accountants", "evaluation"):
+        compileall.compile_dir(package, quiet=1)
     found: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
         data = None if options.data is None else Path(options.data).resolve()

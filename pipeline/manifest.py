@@ -11,7 +11,6 @@ from typing import Any
 
 from accountants.core.accountant import Accountant
 from mechanisms.core.mechanism import Mechanism
-from mechanisms.core.point_mechanism import PointMechanism
 from pipeline.configuration.run import RunConfig, digest, resolved
 from pipeline.key_epochs import key_epochs
 from pipeline.plan import Plan
@@ -34,8 +33,6 @@ def versions() -> dict[str, str]:
 def guarantee_in_words(mechanism: Mechanism) -> dict[str, str]:
     """What one mechanism promises, for people."""
     guarantee = mechanism.stated_guarantee
-    if isinstance(mechanism, PointMechanism) and mechanism.on_points:
-        guarantee = mechanism.point_guarantee
     return {
         "mechanism": type(mechanism).__module__.rpartition(".")[2],
         "guarantee": guarantee.statement if guarantee.exists else "none: the mechanism has no privacy guarantee",

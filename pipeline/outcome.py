@@ -15,22 +15,33 @@ import pyarrow as pa
 from mechanisms.core.errors import RowEquationError
 from pipeline import parts, tables
 from pipeline.fate import Fate
+from pipeline.merging import Merging, Target
 from pipeline.paths import parts_folder
 from pipeline.plan import Plan
 
 
-def merge_outputs(plan: Plan) -> None:
-    """Merge the parts of every table, each window once; the tables side by side."""
+def merging(plan: Plan, ahead: bool) -> Merging:
+    """The tables of a run, each window once, to be made from their parts; ``ahead``: beginning now."""
     public, operator = plan.folder / "public", plan.folder / "operator"
+
+    def target(kind: str, path: Path, schema: pa.Schema, once: str | None = None) -> Target:
+        return Target(parts_folder(plan, kind), path, schema, once)
+
     wanted = {
-        "releases": (public / "releases.parquet", tables.RELEASES, "window"),
-        "accounts_public": (public / "accounts.parquet", tables.ACCOUNTS, None),
-        "accounts": (operator / "accounts.parquet", tables.ACCOUNTS, None),
+        "releases": target("releases", public / "releases.parquet", tables.RELEASES, "window"),
+        "accounts_public": target("accounts_public", public / "accounts.parquet", tables.ACCOUNTS),
+        "accounts": target("accounts", operator / "accounts.parquet", tables.ACCOUNTS),
     }
     if plan.config.mode == "simulation" and plan.config.output.truth:
-        wanted["truth"] = (operator / "truth.parquet", tables.TRUTH, "window")
+        wanted["truth"] = target("truth", operator / "truth.parquet", tables.TRUTH, "window")
+    return Merging(wanted, ahead)
+
+
+def merge_outputs(plan: Plan, merging: Merging) -> None:
+    """Merge the parts of every table, two side by side, and the rejected rows."""
+    merging.stop()
     with ThreadPoolExecutor(2) as pool:
-        merged = [pool.submit(parts.merge_parts, parts_folder(plan, kind), *its) for kind, its in wanted.items()]
+        merged = [pool.submit(merging.end, kind) for kind in merging]
         merge_rejects(plan)
         for each in merged:
             each.result()

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and parts that are merged when a run ends."""
+"""Files that appear whole or not at all, and parts of files."""
 
 from __future__ import annotations
 
@@ -11,16 +11,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-#: Rows of a row group of a merged file, whatever parts it was made from.
-ROW_GROUP = 500_000
 #: Parts of so many rows are not joined with others any more.
 ROLLED = 100_000
-#: Columns that grow from row group to row group.
-SEARCHED = ("window", "window_start", "window_end", "time")
 
 
 @contextmanager
@@ -161,63 +156,3 @@ def remove_from(folder: Path, is_later: Callable[[str], bool]) -> None:
     for part in settle(folder):
         if is_later(part.stem):
             part.unlink()
-
-
-def merge_parts(folder: Path, target: Path, schema: pa.Schema, once: str | None = None) -> int:
-    """Merge parts in order of their names into one file, whose bytes do not depend on how the parts were cut.
-
-    Parameters
-    ----------
-    folder
-        Where the parts are; they stay there.
-    target
-        The file to write; with the schema alone if there are no parts.
-    once
-        Column that only ever grows from part to part (``window``): rows of a later part that do not go beyond the
-        earlier ones were written twice and are left out.
-
-    Returns
-    -------
-    Number of rows.
-    """
-    n_rows, n_waiting, seen = 0, 0, -1
-    waiting: list[pa.Table] = []
-    # Least and largest values are worth their time only where they tell which rows can be skipped.
-    options = {"compression": "zstd", "write_statistics": [name for name in schema.names if name in SEARCHED]}
-    with whole(target) as temporary, pq.ParquetWriter(temporary, schema, **options) as writer:
-        for part in settle(folder):
-            table = pq.read_table(part).cast(schema)
-            if once is not None and len(table):
-                keys = table.column(once).to_numpy()
-                table = table if keys[0] > seen else table.filter(pa.array(keys > seen))
-                seen = max(seen, int(np.max(keys)))
-            waiting.append(table)
-            n_rows, n_waiting = n_rows + len(table), n_waiting + len(table)
-            while n_waiting >= ROW_GROUP:
-                joined = pa.concat_tables(waiting)
-                writer.write_table(canonical(joined[:ROW_GROUP]))
-                waiting, n_waiting = [joined[ROW_GROUP:]], n_waiting - ROW_GROUP
-        if n_waiting:
-            writer.write_table(canonical(pa.concat_tables(waiting)))
-    return n_rows
-
-
-def canonical(table: pa.Table) -> pa.Table:
-    """The same rows in one chunk, every dictionary with just the values that occur, in order of first appearance."""
-    table = table.combine_chunks()
-    for index, field in enumerate(table.schema):
-        column = table.column(index)
-        if pa.types.is_dictionary(field.type) and column.num_chunks:
-            table = table.set_column(index, field, _canonical(column.unify_dictionaries().combine_chunks()))
-    return table
-
-
-def _canonical(column: Any) -> pa.Array:
-    column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
-    codes = column.indices.to_numpy(zero_copy_only=False)
-    first = np.full(len(column.dictionary), len(codes))
-    np.minimum.at(first, codes, np.arange(len(codes)))
-    order = np.argsort(first, kind="stable")[: int((first < len(codes)).sum())]
-    renamed = np.zeros(len(first), np.int32)
-    renamed[order] = np.arange(len(order))
-    return pa.DictionaryArray.from_arrays(pa.array(renamed[codes]), column.dictionary.take(pa.array(order)))

@@ -103,8 +103,10 @@ def _run(
     clock.lap("prepare")
     logs.event("run begun", name=config.name, mode=config.mode, runner=runner, resumed=resume, folder=str(plan.folder))
     digests = cache(partial(input_digests, plan.config))
-    ended = execute(plan, spans, runner, beam_options, [digests])
-    clock.lap("pipeline")
+    with outcome.merging(plan, ahead=runner == "direct" and not plan.streaming) as merging:
+        ended = execute(plan, spans, runner, beam_options, [digests])
+        clock.lap("pipeline")
+        outcome.merge_outputs(plan, merging)
     return _finish(plan, ended, digests, clock)
 
 
@@ -140,8 +142,7 @@ def _make_ready(plan: Plan, how: Any) -> dict[str, Any] | None:
 
 
 def _finish(plan: Plan, ended: bool, digests: Callable[[], dict[str, str]], clock: Stopwatch) -> Result:
-    """Merge the parts, balance the books and write the manifests."""
-    outcome.merge_outputs(plan)
+    """Balance the books and write the manifests."""
     equation = outcome.row_equation(plan)
     code, reason = _ending(plan, ended)
     accounts = outcome.account_summaries(plan)

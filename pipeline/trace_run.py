@@ -11,6 +11,7 @@ import polars as pl
 
 from pipeline import outcome, parts, tables
 from pipeline.manifest import input_digests, operator_manifest, public_manifest
+from pipeline.merging import Target, merge
 from pipeline.paths import parts_folder
 from pipeline.plan import Plan
 from pipeline.source import Span
@@ -71,11 +72,11 @@ def _public_manifest(plan: Plan) -> dict[str, Any]:
 
 def _merge(plan: Plan) -> None:
     public, operator = plan.folder / "public", plan.folder / "operator"
-    parts.merge_parts(parts_folder(plan, "traces"), public / "traces.parquet", TRACES)
-    parts.merge_parts(parts_folder(plan, "accounts_public"), public / "accounts.parquet", tables.ACCOUNTS)
-    parts.merge_parts(parts_folder(plan, "accounts"), operator / "accounts.parquet", tables.ACCOUNTS)
+    merge(Target(parts_folder(plan, "traces"), public / "traces.parquet", TRACES))
+    merge(Target(parts_folder(plan, "accounts_public"), public / "accounts.parquet", tables.ACCOUNTS))
+    merge(Target(parts_folder(plan, "accounts"), operator / "accounts.parquet", tables.ACCOUNTS))
     if plan.config.mode == "simulation" and plan.config.output.truth:
-        parts.merge_parts(parts_folder(plan, "truth"), operator / "truth.parquet", TRUE_TRACES)
+        merge(Target(parts_folder(plan, "truth"), operator / "truth.parquet", TRUE_TRACES))
     outcome.merge_rejects(plan)
 
 

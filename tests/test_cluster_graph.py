@@ -87,7 +87,7 @@ def feed(plan: Plan, blocks: list[tuple[str, EventBlock | None, int | None]]) ->
 
 def released(plan: Plan) -> bytes:
     """What would leave."""
-    outcome.merge_outputs(plan)
+    outcome.merge_outputs(plan, outcome.merging(plan, ahead=False))
     return (plan.folder / "public" / "releases.parquet").read_bytes()
 
 
@@ -150,7 +150,7 @@ def test_rows_behind_the_watermark_are_late_row_by_row(tmp_path: Path) -> None:
     feed(plan, moved)
     found = outcome.row_equation(plan)
     assert found["late"] == blocks[2][1].n_rows - found_outside(plan, blocks[2][1]) > 0
-    outcome.merge_outputs(plan)
+    outcome.merge_outputs(plan, outcome.merging(plan, ahead=False))
     truth = pl.read_parquet(tmp_path / "operator" / "truth.parquet")
     assert truth.filter(pl.col("window") == 3)["count"].sum() == 0
 
@@ -163,7 +163,7 @@ def found_outside(plan: Plan, block: EventBlock) -> int:
 def test_windows_without_events_are_released_too(tmp_path: Path) -> None:
     plan = plan_in(tmp_path)
     feed(plan, in_time(plan)[:1])
-    outcome.merge_outputs(plan)
+    outcome.merge_outputs(plan, outcome.merging(plan, ahead=False))
     releases = pl.read_parquet(tmp_path / "public" / "releases.parquet")
     assert releases["window"].unique().sort().to_list() == list(range(1, 13))
 

@@ -128,6 +128,10 @@ class Accountant(Checked, ABC):
     #: Names of operator-only facts of a window that `charge` needs in ``private``: ``counts`` (n_cells,), as bounded;
     #: ``target_cells`` (n_targets,), the cell of each person under "targets" in what was prepared, -1 where not seen.
     needs: ClassVar[tuple[str, ...]] = ()
+    #: Whether its theorem holds where windows overlap, so that an event is in more than one.
+    overlapping: ClassVar[bool] = False
+    #: Whether it needs to know more than a deployment does, such as who is in a group.
+    simulation_only: ClassVar[bool] = False
 
     @property
     def public(self) -> bool:

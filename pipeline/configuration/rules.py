@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 
-from accountants.core.accountant import ACCOUNTANTS, Accountant
+from accountants.core.accountant import Accountant
 from mechanisms.core.errors import DataError, ParameterError
 from mechanisms.core.mechanism import MECHANISMS, Mechanism
 from pipeline.configuration import chain_rules
@@ -25,9 +25,6 @@ from pipeline.window import Calendar, Windows
 MAX_WINDOWS = 10_000_000
 MAX_CELLS = 10_000_000
 _FIRST_ROWS = 1_000
-
-#: Accountants without a theorem for an event that is in more than one window.
-_NO_OVERLAP = ("landmark_budget", "temporal", "reconstruction", "membership")
 
 
 def _calendar(source: Source, windows: Windows) -> Calendar | None:
@@ -186,7 +183,7 @@ def metrics_are_different(utility: tuple[str, ...]) -> Iterator[Finding]:
 def overlapping_windows_are_accounted(accountants: tuple[Accountant, ...], windows: Windows) -> Iterator[Finding]:
     """Some theorems hold only where an event is in one window."""
     for i, one in enumerate(accountants):
-        if windows.step < windows.size and ACCOUNTANTS.name_of(type(one)) in _NO_OVERLAP:
+        if windows.step < windows.size and not one.overlapping:
             yield Finding(("accountants", i, "type"), "", "an accountant for overlapping windows, such as composition")
 
 

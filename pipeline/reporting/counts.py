@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,6 +76,8 @@ class Counts:
         """Windows and matrices for the page's script."""
         windows = self.windows
         per_window = self.margin[:, :1] if (self.margin == self.margin[:, :1]).all() else self.margin
+        with ThreadPoolExecutor(2) as pool:  # compressing holds no lock of Python
+            released, truth, margin = pool.map(_packed, (self.released, self.truth, per_window))
         return {
             "window": pack(windows["window"]),
             "start": pack(windows["start"], exact=True),
@@ -84,10 +87,14 @@ class Counts:
             "actions": ACTIONS,
             "epsilon": pack(windows["epsilon"]),
             "cells": self.cells,
-            "released": pack(self.released),
-            "truth": None if self.truth is None else pack(self.truth),
-            "margin": pack(per_window),
+            "released": released,
+            "truth": truth,
+            "margin": margin,
         }
+
+
+def _packed(matrix: NDArray[np.float64] | None) -> dict[str, Any] | None:
+    return None if matrix is None else pack(matrix)
 
 
 def counts(files: RunFiles) -> Counts | None:

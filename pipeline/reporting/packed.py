@@ -33,11 +33,12 @@ def pack(values: ArrayLike, exact: bool = False) -> dict[str, Any]:
 
 
 def _smallest(array: NDArray[Any]) -> NDArray[Any]:
-    numbers = array.astype(np.float64)
-    if np.isfinite(numbers).all() and (numbers == np.round(numbers)).all():
-        largest = np.abs(numbers).max(initial=0)
-        for dtype, limit in (("i1", 2**7), ("<i2", 2**15), ("<i4", 2**31)):
-            if largest < limit:
-                return numbers.astype(dtype)
+    numbers = array.astype(np.float64, copy=False)
+    least, largest = (numbers.min(), numbers.max()) if numbers.size else (0.0, 0.0)
+    if least > -(2.0**31) and largest < 2.0**31:  # false where one is not a number
+        whole = numbers.astype(np.int32)
+        if (whole == numbers).all():
+            bits = max(-least, largest)
+            return whole.astype("i1" if bits < 2**7 else "<i2" if bits < 2**15 else "<i4", copy=False)
     with np.errstate(over="ignore"):
         return numbers.astype("<f4")

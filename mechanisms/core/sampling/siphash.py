@@ -9,8 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.core.errors import ParameterError
 
-#: Rows hashed at a time: the four lanes and a scratch column stay in the cache.
-ROWS = 4096
+#: Rows hashed at a time: the four lanes and a scratch column stay in the cache, and other threads, each of which may
+#: keep Python's lock for a while whenever a step lets it go, are asked seldom.
+ROWS = 16_384
 
 
 def keyed_hash(key: bytes, *columns: ArrayLike) -> NDArray[np.uint64]:

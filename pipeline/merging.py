@@ -1,0 +1,199 @@
+"""Parts become one file: at the end of a run, or beside it as they are written."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.parts import settle, whole
+
+#: Rows of a row group of a merged file, whatever parts it was made from.
+ROW_GROUP = 500_000
+#: Columns that grow from row group to row group.
+SEARCHED = ("window", "window_start", "window_end", "time")
+#: Seconds between two looks for new parts.
+_PAUSE = 0.02
+
+
+class Target(NamedTuple):
+    """A file to be made from parts.
+
+    Parameters
+    ----------
+    folder
+        Where the parts are; they stay there.
+    path
+        The file to write; with the schema alone if there are no parts.
+    schema
+        Of the file.
+    once
+        Column that only ever grows from part to part (``window``): rows of a later part that do not go beyond the
+        earlier ones were written twice and are left out.
+    """
+
+    folder: Path
+    path: Path
+    schema: pa.Schema
+    once: str | None = None
+
+
+class Merged:
+    """One file that parts are added to in order of their names; its bytes do not depend on how they were cut."""
+
+    def __init__(self, target: Target, path: Path) -> None:
+        self.target = target
+        self.path = path
+        self.added: list[Path] = []
+        # Least and largest values are worth their time only where they tell which rows can be skipped.
+        searched = [name for name in target.schema.names if name in SEARCHED]
+        self._writer = pq.ParquetWriter(path, target.schema, compression="zstd", write_statistics=searched)
+        self._waiting: list[pa.Table] = []
+        self._n_waiting, self._seen, self._n_rows = 0, -1, 0
+
+    def add(self, part: Path) -> None:
+        """Add the rows of one part."""
+        table = pq.read_table(part).cast(self.target.schema)
+        if self.target.once is not None and len(table):
+            keys = table.column(self.target.once).to_numpy()
+            table = table if keys[0] > self._seen else table.filter(pa.array(keys > self._seen))
+            self._seen = max(self._seen, int(np.max(keys)))
+        self.added.append(part)
+        self._waiting.append(table)
+        self._n_rows, self._n_waiting = self._n_rows + len(table), self._n_waiting + len(table)
+        while self._n_waiting >= ROW_GROUP:
+            joined = pa.concat_tables(self._waiting)
+            self._writer.write_table(canonical(joined[:ROW_GROUP]))
+            self._waiting, self._n_waiting = [joined[ROW_GROUP:]], self._n_waiting - ROW_GROUP
+
+    def end(self) -> int:
+        """Add what is still missing, close the file and return its number of rows."""
+        for part in self.missing():
+            self.add(part)
+        if self._n_waiting:
+            self._writer.write_table(canonical(pa.concat_tables(self._waiting)))
+        self.close()
+        return self._n_rows
+
+    def missing(self) -> list[Path]:
+        """Parts that were not added yet; raises `OutOfOrder` if one of them should have come earlier."""
+        parts = settle(self.target.folder)
+        if parts[: len(self.added)] != self.added:
+            raise OutOfOrder(str(self.target.folder))
+        return parts[len(self.added) :]
+
+    def close(self) -> None:
+        """Close the file as it is."""
+        self._writer.close()
+
+
+class OutOfOrder(Exception):
+    """A part came after one that it goes before: what was merged so far is of no use."""
+
+
+def merge(target: Target) -> int:
+    """Merge all parts of a folder; returns the number of rows."""
+    with whole(target.path) as temporary:
+        merged = Merged(target, temporary)
+        try:
+            return merged.end()
+        finally:
+            merged.close()
+
+
+class Merging:
+    """Files made from parts, begun in a thread while a run still writes these: encoding needs no lock of Python.
+
+    Parameters
+    ----------
+    targets
+        What to make, by name.
+    ahead
+        Whether to begin now. What is begun lies beside the parts, and goes with them if the run is killed.
+    """
+
+    def __init__(self, targets: Mapping[str, Target], ahead: bool) -> None:
+        self._targets = targets
+        self._begun: dict[str, Merged] = {}
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="penstock-merging", daemon=True)
+        if ahead:
+            self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        for merged in self._begun.values():
+            merged.close()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._targets)
+
+    def stop(self) -> None:
+        """Begin nothing any more."""
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def end(self, name: str) -> int:
+        """Make one file whole once all its parts are there; returns its number of rows."""
+        self.stop()
+        target, merged = self._targets[name], self._begun.pop(name, None)
+        if merged is not None:
+            try:
+                n_rows = merged.end()
+                os.replace(merged.path, target.path)
+                return n_rows
+            except OutOfOrder:
+                merged.close()
+        return merge(target)
+
+    def _work(self) -> None:
+        targets = dict(self._targets)
+        while not self._over.wait(_PAUSE):
+            for name, target in list(targets.items()):
+                try:
+                    self._go_on(name, target)
+                except (OutOfOrder, OSError, pa.ArrowException):
+                    # It is merged anew at the end, where an error that lasts is told.
+                    del targets[name]
+                    if name in self._begun:
+                        self._begun.pop(name).close()
+
+    def _go_on(self, name: str, target: Target) -> None:
+        """Add the next part, if there is one."""
+        if name not in self._begun:
+            if not settle(target.folder):
+                return
+            self._begun[name] = Merged(target, target.folder / ".merged.tmp")
+        for part in self._begun[name].missing()[:1]:
+            self._begun[name].add(part)
+
+
+def canonical(table: pa.Table) -> pa.Table:
+    """The same rows in one chunk, every dictionary with just the values that occur, in order of first appearance."""
+    table = table.combine_chunks()
+    for index, field in enumerate(table.schema):
+        column = table.column(index)
+        if pa.types.is_dictionary(field.type) and column.num_chunks:
+            table = table.set_column(index, field, _canonical(column.unify_dictionaries().combine_chunks()))
+    return table
+
+
+def _canonical(column: Any) -> pa.Array:
+    column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
+    occurring = column.indices.unique()
+    if occurring.equals(pa.array(range(len(occurring)), occurring.type)):
+        return pa.DictionaryArray.from_arrays(column.indices, column.dictionary[: len(occurring)])
+    renamed = np.zeros(len(column.dictionary), np.int32)
+    renamed[occurring.to_numpy()] = np.arange(len(occurring))
+    codes = pa.array(renamed[column.indices.to_numpy(zero_copy_only=False)])
+    return pa.DictionaryArray.from_arrays(codes, column.dictionary.take(occurring))

@@ -1,0 +1,106 @@
+"""Parts become one file with the same bytes, however they were cut and whenever merging began."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.merging import Merging, Target, merge
+from pipeline.parts import stretch, write_part
+
+SCHEMA = pa.schema([("window", pa.int64()), ("cell", pa.dictionary(pa.int32(), pa.string())), ("value", pa.float64())])
+
+
+def table(first: int, last: int) -> pa.Table:
+    """Two rows a window; later windows name other cells, in another order."""
+    rows = [(window, row) for window in range(first, last + 1) for row in range(2)]
+    cells = pa.array([f"cell {(window * 7 + row) % 5}" for window, row in rows]).dictionary_encode()
+    return pa.table([[window for window, _ in rows], cells, [float(row) for _, row in rows]], schema=SCHEMA)
+
+
+def renumbered(table: pa.Table) -> pa.Table:
+    """The same rows, with a dictionary in another order that holds more than occurs."""
+    names = pa.array(["nowhere", *reversed(table["cell"].unique().to_pylist())])
+    codes = [names.to_pylist().index(cell) for cell in table["cell"].to_pylist()]
+    column = pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), names)
+    return table.set_column(1, SCHEMA.field("cell"), column)
+
+
+def cut(folder: Path, *borders: int) -> Target:
+    """Windows 1 to 12 in parts that end at the borders."""
+    first = 1
+    for last in (*borders, 12):
+        write_part(folder, stretch(first, last), table(first, last))
+        first = last + 1
+    return Target(folder, folder.parent / f"{folder.name}.parquet", SCHEMA, "window")
+
+
+def ended(merging: Merging, target: Target) -> bytes:
+    """The bytes of the whole file."""
+    with merging:
+        assert merging.end("releases") == 24
+    return target.path.read_bytes()
+
+
+def test_the_bytes_do_not_depend_on_how_parts_were_cut(tmp_path: Path) -> None:
+    """One part, four, and parts that were merged while they were written."""
+    one, four = cut(tmp_path / "one"), cut(tmp_path / "four", 1, 5, 6)
+    assert merge(one) == merge(four) == 24
+    assert one.path.read_bytes() == four.path.read_bytes()
+    assert pq.read_table(four.path)["window"].to_pylist() == table(1, 12)["window"].to_pylist()
+
+    ahead = Target(tmp_path / "ahead", tmp_path / "ahead.parquet", SCHEMA, "window")
+    merging = Merging({"releases": ahead}, ahead=True)
+    for last in range(1, 13):
+        write_part(ahead.folder, stretch(last, last), table(last, last))
+        time.sleep(0.01)
+    assert ended(merging, ahead) == one.path.read_bytes()
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_a_part_that_comes_too_late_is_merged_in_its_place(tmp_path: Path) -> None:
+    """What was begun is of no use then, and nothing of it stays in the file."""
+    wanted = cut(tmp_path / "wanted", 6)
+    merge(wanted)
+    target = Target(tmp_path / "late", tmp_path / "late.parquet", SCHEMA, "window")
+    merging = Merging({"releases": target}, ahead=True)
+    write_part(target.folder, stretch(7, 12), table(7, 12))
+    waited_for = time.monotonic() + 10
+    while not (target.folder / ".merged.tmp").exists() and time.monotonic() < waited_for:
+        time.sleep(0.01)
+    write_part(target.folder, stretch(1, 6), table(1, 6))
+    assert ended(merging, target) == wanted.path.read_bytes()
+
+
+def test_the_bytes_do_not_depend_on_dictionaries(tmp_path: Path) -> None:
+    """Values are numbered in order of appearance, and only those that appear."""
+    one = cut(tmp_path / "one")
+    merge(one)
+    other = Target(tmp_path / "other", tmp_path / "other.parquet", SCHEMA, "window")
+    write_part(other.folder, stretch(1, 12), renumbered(table(1, 12)))
+    merge(other)
+    assert other.path.read_bytes() == one.path.read_bytes()
+
+
+def test_rows_that_were_written_twice_count_once(tmp_path: Path) -> None:
+    """Two parts of a resumed run overlap: windows up to those seen are left out."""
+    target = Target(tmp_path / "twice", tmp_path / "twice.parquet", SCHEMA, "window")
+    write_part(target.folder, stretch(1, 8), table(1, 8))
+    write_part(target.folder, stretch(5, 12), table(5, 12))
+    assert merge(target) == 24
+
+
+def test_a_damaged_part_is_told_at_the_end(tmp_path: Path) -> None:
+    """Merging ahead leaves an error to the end, where it is not swallowed."""
+    target = Target(tmp_path / "damaged", tmp_path / "damaged.parquet", SCHEMA, "window")
+    target.folder.mkdir()
+    (target.folder / f"{stretch(1, 2)}.parquet").write_bytes(b"no Parquet")
+    with Merging({"releases": target}, ahead=True) as merging:
+        time.sleep(0.1)
+        with pytest.raises(pa.ArrowException):
+            merging.end("releases")
+    assert not target.path.exists()
