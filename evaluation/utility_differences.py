@@ -48,7 +48,10 @@ def differences(
         week = presence_in(box)[:, :, :WEEK]
         for reading in same:
             people = _people(week, reading.most_active)
-            found = [_metrics(reading, week, people, group_size, seed) for seed in range(1, n_groups + 1)]
+            found = [
+                _metrics(reading, week, people, reading.group_size or group_size, seed)
+                for seed in range(1, n_groups + 1)
+            ]
             rows.append(
                 {"defense": reading.defense, "reading": reading.name} | dict(zip(SHOWN, np.mean(found, axis=0)))
             )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,8 +34,10 @@ BY_BOX = (
     *("SSC k = 40", "SSC k = 80", "SMP w = 0.2", "SMP w = 0.4", "SMP w = 0.6", "SMP w = 0.8", "random guess"),
 )
 STRETCHES = {"TG 4 hours": 4, "TG 8 hours": 8, "TG 1 day": 24}
-#: Hours that begin a stretch at midnight in the city, and their number without a release in one reading.
-MIDNIGHT, UNRELEASED = 7, 12
+#: Midnight in the city, and two hours before: hours of UTC at which stretches may begin.
+MIDNIGHT, EVENING = 7, 5
+#: Hours without a release in one reading; people of the smaller groups that the paper attacks elsewhere.
+UNRELEASED, FEW = 12, 100
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,8 @@ class Reading:
         Area that the cells divide.
     most_active
         Groups are drawn among so many cabs, those seen in most hours; None: among all seen.
+    group_size
+        People of a group; None: as many as in all other readings.
     """
 
     defense: str
@@ -60,6 +65,7 @@ class Reading:
     compared: Callable[[Presence, int], Pair]
     box: Box = CITY
     most_active: int | None = None
+    group_size: int | None = None
 
 
 def readings() -> Iterator[Reading]:
@@ -172,12 +178,15 @@ def _coarse_time(defense: str, hours: int, own: Callable[[Presence, int], Pair])
 
         yield Reading(defense, name, in_time)
 
-    def later(presence: Presence, seed: int) -> Pair:
-        truth, released = own(np.roll(presence, -MIDNIGHT, axis=2), seed)
-        return truth, released
-
-    yield Reading(defense, f"stretches begin {MIDNIGHT} hours later, the last goes round", later)
+    late, evening = (partial(_later, own, begin) for begin in (MIDNIGHT, EVENING))
+    yield Reading(defense, f"stretches begin {MIDNIGHT} hours later, the last goes round", late)
+    yield Reading(defense, f"groups of {FEW}", own, group_size=FEW)
+    yield Reading(defense, f"groups of {FEW}, stretches begin {EVENING} hours later", evening, group_size=FEW)
     yield Reading(defense, "the 320 most active cabs", own, most_active=320)
+
+
+def _later(own: Callable[[Presence, int], Pair], begin: int, presence: Presence, seed: int) -> Pair:
+    return own(np.roll(presence, -begin, axis=2), seed)
 
 
 def _cut_short(hours: int) -> Callable[[Counts], Counts]:

@@ -17,7 +17,7 @@ from pipeline.configuration.reader import parse
 from pipeline.experiments.differences import differences_table, explained, far_figures, measured
 
 ROOT = Path(__file__).parent.parent
-PEOPLE, GROUP = 130, 100
+PEOPLE, GROUP = 130, 90
 EXPERIMENTS = sorted(path.stem for path in (ROOT / "configs" / "experiments").glob("sfc_*.yaml"))
 
 
@@ -77,6 +77,11 @@ def test_groups_are_drawn_among_the_most_active(presence):
     found, alone = differences(lambda box: seen, [among], 12, 1), differences(lambda box: seen[:12], [own], 12, 1)
     assert found["mre"][0] == pytest.approx(alone["mre"][0])
     assert found["mre"][0] != pytest.approx(differences(lambda box: seen, [own], 12, 1)["mre"][0])
+
+
+def test_smaller_groups_differ_more(table):
+    few = row(table, "TG 1 day", "groups of 100")  # here the larger ones
+    assert few["js_distance"] < row(table, "TG 1 day")["js_distance"]
 
 
 def test_the_command_needs_data(capsys, monkeypatch):
