@@ -161,7 +161,7 @@ def _with_published(line: str, figures: list[float | None]) -> str:
 def _cell(row: dict[str, Any] | None) -> str:
     if row is None or row["mean"] is None:
         return ""
-    mean = f"{row['mean']:,.0f}" if abs(row["mean"]) >= 1000 else f"{row['mean']:.3g}"
+    mean = f"{row['mean']:,.0f}" if abs(row["mean"]) >= 1000 else f"{round(row['mean'], 12):.3g}"
     half = None if row["low"] is None else row["mean"] - row["low"]
     return f"{mean} ± {half:.2g}" if half and math.isfinite(half) else mean
 
