@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from evaluation.attacks.challenge import AttackResult
@@ -20,8 +17,9 @@ from evaluation.defenses import mechanism_defense
 from mechanisms.core.errors import DataError, ParameterError
 from pipeline import parts
 from pipeline.attack_game import Game
+from pipeline.attack_store import Store, game_name
 from pipeline.attack_summary import SCHEMA, summarize
-from pipeline.configuration.run import RunConfig, digest, resolved
+from pipeline.configuration.run import RunConfig, resolved
 from pipeline.manifest import versions
 from pipeline.plan import Plan, make_plan
 from pipeline.presence import Presence, read_presence
@@ -100,12 +98,13 @@ def attack(
         game.check_room(n_windows, plan.n_cells)
     presence = read_presence(plan, max(observation[1], inference[1]))
     folder = Path(folder or config.output.path)
-    name = _name(config, game, presence)
-    kept = _kept(folder, name)
+    store = Store(
+        folder / "operator" / TABLE, SCHEMA, game_name(config, asdict(game), presence), ("released", "target")
+    )
     mobility = mobility_groups(presence.raw)
     targets = _targets(presence, game, config.seed or 0)
     total = 2 * len(targets)
-    rows = kept.to_dicts()
+    rows = store.kept()
     n_resumed = len(rows)
     listener(n_resumed, total)
     for released in (False, True):
@@ -113,11 +112,11 @@ def attack(
         waiting = [target for target in targets if target not in done]
         for result in _attacks(plan, presence, game, released, waiting, n_jobs):
             user = " ".join(str(word) for word in presence.users[result.target])
-            own = {"game": name, "user": user, "mobility": MOBILITY_GROUPS[mobility[result.target]]}
+            own = {"user": user, "mobility": MOBILITY_GROUPS[mobility[result.target]]}
             rows.append({**own, "released": released, **asdict(result)})
-            _write(folder, rows)
+            store.write(rows)
             listener(len(rows), total)
-    table = _write(folder, rows)
+    table = store.write(rows)
     played = {**asdict(game), "observation": observation, "inference": inference, "n_people": len(presence.users)}
     summary = {
         "game": played | {"group_size": game.people_in_a_group(len(presence.users)), "n_attacked": len(targets)},
@@ -171,29 +170,3 @@ def _defense(plan: Plan, game: MembershipGame) -> Defense | None:
         raise ParameterError("observation", int(begins[-1]), f"cut at multiples of {together}, the longer windows")
     windows = plan.windows(1, game.space.shape[0])
     return mechanism_defense(plan.mechanism, facts=plan.facts(), windows=windows)
-
-
-def _name(config: RunConfig, game: Game, presence: Presence) -> str:
-    """Digest of everything that decides the results, people's movements among it."""
-    own = hashlib.sha256(digest(config))
-    own.update(json.dumps([asdict(game), versions()], sort_keys=True).encode())
-    for binary in (presence.raw, presence.released):
-        own.update(str(binary.shape).encode())
-        for person in binary:
-            own.update(np.packbits(person).tobytes())
-    return own.hexdigest()[:32]
-
-
-def _kept(folder: Path, name: str) -> pl.DataFrame:
-    """Results of the same game that are on disk already."""
-    path = folder / "operator" / TABLE
-    if not path.exists():
-        return pl.DataFrame(schema=SCHEMA)
-    return pl.read_parquet(path).filter(pl.col("game") == name)
-
-
-def _write(folder: Path, rows: list[dict[str, Any]]) -> pl.DataFrame:
-    table = pl.DataFrame(rows, schema=SCHEMA).sort("released", "target")
-    with parts.whole(folder / "operator" / TABLE) as temporary:
-        table.write_parquet(temporary)
-    return table

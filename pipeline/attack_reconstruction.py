@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from accountants.core.training import Training
@@ -21,10 +18,13 @@ from mechanisms.core.errors import DataError, ParameterError
 from mechanisms.core.run import step_through
 from pipeline import parts
 from pipeline.attack import Listener, Outcome, counts_plan
-from pipeline.attack_prospects import Prospects, refuse_unless_followed, shown_by
+from pipeline.attack_followed import refuse_unless_followed, shown_by
+from pipeline.attack_prospects import Prospects
 from pipeline.attack_reconstruction_game import ReconstructionGame, Settings, settle
 from pipeline.attack_reconstruction_summary import KINDS, SCHEMA, rows_of, summarize_reconstruction
+from pipeline.attack_store import Store, game_name, in_threads
 from pipeline.attack_tuning import tuned
+from pipeline.configuration.canonical import content_digest
 from pipeline.configuration.run import RunConfig, resolved
 from pipeline.manifest import versions
 from pipeline.plan import Plan
@@ -66,6 +66,7 @@ def reconstruct(
     game: ReconstructionGame | None = None,
     *,
     folder: str | Path | None = None,
+    n_jobs: int = 1,
     listener: Listener = lambda done, total: None,
 ) -> Outcome:
     """Retrace people's ways from releases of the configured mechanism, and bound what they tell anybody.
@@ -79,13 +80,16 @@ def reconstruct(
         How it is played; None: as it is by default.
     folder
         Where to write; None: ``output.path``.
+    n_jobs
+        Targets attacked at a time, in threads; memory grows with it.
     listener
         Called with the number of people attacked and of all.
 
     Returns
     -------
     outcome
-        One row for each target and figure, in the columns of ``operator/accounts.parquet``.
+        One row for each target and figure, in the columns of ``operator/accounts.parquet``; the same whatever `n_jobs`,
+        and whether it was interrupted: targets on disk from the same game are kept.
 
     Raises
     ------
@@ -107,17 +111,20 @@ def reconstruct(
     known = _known(ways, targets, presence, settings, config.seed or 0)
     observed = _observed(plan, ways, settings, game.releases)
     prospects = Prospects(plan, known.places, settings, game, observed)
-    rows: list[dict[str, Any]] = []
-    listener(0, len(targets))
-    for number, found in enumerate(_found(known, observed, ways[targets], settings, prospects)):
+    folder = Path(folder or config.output.path)
+    store = Store(folder / "operator" / TABLE, SCHEMA, _name(config, game, settings, presence), ("target",))
+    rows = store.kept()
+    done = {row["target"] for row in rows}
+    waiting = [number for number, target in enumerate(targets) if target not in done]
+    listener(len(done), len(targets))
+    attack = partial(_attack, known, observed, ways[targets], settings, prospects)
+    for n_made, (number, found) in enumerate(in_threads(attack, waiting, n_jobs), len(done) + 1):
         user = " ".join(str(word) for word in presence.users[targets[number]])
         own = {"target": int(targets[number]), "user": user, "mobility": MOBILITY_GROUPS[mobility[number]]}
         rows += rows_of(own, found, known.assumption, settings)
-        listener(number + 1, len(targets))
-    folder = Path(folder or config.output.path)
-    table = pl.DataFrame(rows, schema=SCHEMA)
-    with parts.whole(folder / "operator" / TABLE) as temporary:
-        table.write_parquet(temporary)
+        store.write(rows)
+        listener(n_made, len(targets))
+    table = store.write(rows)
     played = {**asdict(game), "horizon": settings.horizon, "tolerance": settings.tolerance}
     played |= {"stretches": settings.n_stretches, "training": settings.training, "n_people": len(presence.users)}
     summary = {
@@ -128,7 +135,13 @@ def reconstruct(
     }
     parts.write_json(folder / "operator" / SUMMARY, summary)
     files = tuple(folder / "operator" / name for name in (SUMMARY, TABLE))
-    return Outcome(folder, table, summary, 0, files)
+    return Outcome(folder, table, summary, len(done), files)
+
+
+def _name(config: RunConfig, game: ReconstructionGame, settings: Settings, presence: Presence) -> str:
+    """Of the game, with what it takes from accountants and from files."""
+    learned = content_digest(settings.known.learned) if settings.known.learned else None
+    return game_name(config, [asdict(game), asdict(settings), learned], presence)
 
 
 def _ways(presence: Presence) -> NDArray[np.intp]:
@@ -201,17 +214,17 @@ class Found:
     simulated: dict[str, tuple[int, int]]
 
 
-def _found(
-    known: KnownTargets, observed: Observed, ways: NDArray[np.intp], settings: Settings, prospects: Prospects
-) -> Iterator[Found]:
-    """The attack on each target, in their order; those with a prior in common are attacked together."""
-    values = ways.shape[1] * (known.places.n_cells + 4 * known.places.n_locations) * len(observed.residual)
-    size = 1 if len(known.priors) > 1 else max(1, math.floor(MAX_VALUES / values))
-    for first in range(0, len(ways), size):
-        part, prior = ways[first : first + size], known.priors[min(first, len(known.priors) - 1)]
-        guesses = retrace(KINDS, prior, observed, part, known.places, settings.horizon, settings.training)
-        guessed = part[:, settings.training :]
-        hits = {kind: right(guess, guessed, known.places) for kind, guess in guesses.items()}
-        for number, way in enumerate(part):
-            bound, simulated = prospects.of(prior, way, first + number)
-            yield Found({kind: n_right[number] for kind, n_right in hits.items()}, bound, simulated)
+def _attack(
+    known: KnownTargets,
+    observed: Observed,
+    ways: NDArray[np.intp],
+    settings: Settings,
+    prospects: Prospects,
+    number: int,
+) -> tuple[int, Found]:
+    """The attack on one target, by its number: alone, so that nothing depends on who is attacked beside it."""
+    way, prior = ways[number : number + 1], known.priors[min(number, len(known.priors) - 1)]
+    guesses = retrace(KINDS, prior, observed, way, known.places, settings.horizon, settings.training)
+    guessed = way[:, settings.training :]
+    hits = {str(kind): right(guess, guessed, known.places)[0] for kind, guess in guesses.items()}
+    return number, Found(hits, *prospects.of(prior, way[0], number))

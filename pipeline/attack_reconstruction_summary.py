@@ -23,7 +23,7 @@ MADE_UP = "made up"
 BOUND = "success_upper_bound"
 ACCOUNTANT = "attack_reconstruction"
 
-#: Columns of ``operator/accounts.parquet``, then whom a row is about and how many trials are behind it.
+#: Columns of ``operator/accounts.parquet``, then whom a row is about, how many trials are behind it, and the game.
 SCHEMA: dict[str, Any] = {
     "stream": pl.String,
     "accountant": pl.String,
@@ -41,6 +41,7 @@ SCHEMA: dict[str, Any] = {
     "mobility": pl.String,
     "trials": pl.Int64,
     "stretches": pl.Int64,
+    "game": pl.String,
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -129,6 +130,7 @@ def test_another_game_starts_afresh(noisy, whole, tmp_path):
     assert attack(noisy, SMALL, folder=tmp_path).n_resumed == 12
     other = Game(targets=3, samples=40, known=0.5, group_size=15)
     assert attack(noisy, other, folder=tmp_path).n_resumed == 0
+    assert attack(replace(noisy, seed=4), other, folder=tmp_path).n_resumed == 0
 
 
 def test_only_figures_are_written(whole):
@@ -204,8 +206,6 @@ def test_too_few_people_are_refused(tmp_path):
 
 
 def test_deployments_and_traces_are_refused(tmp_path, noisy):
-    from dataclasses import replace
-
     from mechanisms import get
 
     with pytest.raises(ParameterError, match="deployment"):

@@ -286,6 +286,61 @@ def test_the_same_seed_finds_the_same(tmp_path):
     assert not other.results.equals(first.results)
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    config = configuration("{type: laplace, epsilon: 1.0}")
+    return reconstruct(config, SMALL, folder=tmp_path_factory.mktemp("whole"))
+
+
+def test_the_number_of_jobs_changes_nothing(whole, tmp_path):
+    config = configuration("{type: laplace, epsilon: 1.0}")
+    outcome = reconstruct(config, SMALL, folder=tmp_path, n_jobs=2)
+    assert outcome.results.equals(whole.results)
+    assert outcome.summary == whole.summary
+
+
+@pytest.mark.parametrize(("stop", "n_jobs"), [(1, 1), (4, 2)])
+def test_an_interrupted_attack_goes_on(whole, tmp_path, monkeypatch, stop, n_jobs):
+    config = configuration("{type: laplace, epsilon: 1.0}")
+
+    def interrupt(done, total):
+        if done == stop:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        reconstruct(config, SMALL, folder=tmp_path, n_jobs=n_jobs, listener=interrupt)
+    made, attacked = [], []
+    monkeypatch.setattr("pipeline.attack_reconstruction.retrace", lambda *a: attacked.append(a) or retrace(*a))
+    outcome = reconstruct(config, SMALL, folder=tmp_path, listener=lambda *progress: made.append(progress))
+    assert (outcome.n_resumed, len(attacked)) == (stop, 6 - stop)
+    assert made == [(number, 6) for number in range(stop, 7)]
+    assert outcome.results.equals(whole.results)
+    assert outcome.summary == whole.summary
+    assert pl.read_parquet(tmp_path / "operator" / "attack_reconstruction.parquet").equals(whole.results)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "seed=4",
+        "mechanism.epsilon=2",
+        "accountants=[{type: reconstruction, targets: 3, prior: {estimate: first, windows: 12, smoothing: 3}}]",
+    ],
+)
+def test_another_attack_starts_afresh(whole, tmp_path, change):
+    (tmp_path / "operator").mkdir()
+    whole.results.write_parquet(tmp_path / "operator" / "attack_reconstruction.parquet")
+    assert reconstruct(configuration("{type: laplace, epsilon: 1.0}"), SMALL, folder=tmp_path).n_resumed == 6
+    other = configuration("{type: laplace, epsilon: 1.0}", change)
+    assert reconstruct(other, SMALL, folder=tmp_path).n_resumed == 0
+
+
+def test_a_table_of_an_earlier_version_is_not_gone_on_with(whole, tmp_path):
+    (tmp_path / "operator").mkdir()
+    whole.results.drop("trials").write_parquet(tmp_path / "operator" / "attack_reconstruction.parquet")
+    assert reconstruct(configuration("{type: laplace, epsilon: 1.0}"), SMALL, folder=tmp_path).n_resumed == 0
+
+
 def test_the_table_is_one_of_accounts(tmp_path):
     outcome = reconstruct(configuration("{type: raw}"), SMALL, folder=tmp_path)
     assert list(SCHEMA)[: len(ACCOUNTS.names)] == ACCOUNTS.names
@@ -406,8 +461,13 @@ def test_the_command_plays_both_or_says_why_not(tmp_path, capsys):
     assert "max_cells" in found["left_out"]["reconstruction"]
     assert main([*wide, "--attack", "both"]) == 2
     ways = ["attack", str(path), "--targets", "3", "--out", str(tmp_path / "out"), "--horizon", "3", "--json"]
-    assert main([*ways, "--attack", "reconstruction"]) == 0
     capsys.readouterr()
+    assert main([*ways, "--attack", "reconstruction"]) == 0
+    played = json.loads(capsys.readouterr().out)["reconstruction"]
+    assert main([*ways, "--attack", "reconstruction", "--jobs", "2"]) == 0
+    again = json.loads(capsys.readouterr().out)["reconstruction"]
+    assert (played.pop("resumed"), again.pop("resumed")) == (0, 3)
+    assert again == played
     assert main([*ways, "--attack", "membership"]) == 2
     assert "--horizon: 3 is not allowed; it must be left out" in capsys.readouterr().err
     assert main([*membership, "--attack", "reconstruction"]) == 2

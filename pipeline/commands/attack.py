@@ -24,7 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--attack", help=f"{', '.join(ATTACKS)}; unset: whatever the configuration allows")
     add("--targets", type=int, metavar="N", help="people attacked, a third of each mobility group (30)")
     add("--out", metavar="DIR", help="write here instead of output.path")
-    add("--jobs", type=int, default=1, metavar="N", help="membership: targets at a time; memory grows with it (1)")
+    add("--jobs", type=int, default=1, metavar="N", help="targets attacked at a time; memory grows with it (1)")
     add("--quiet", action="store_true", help="no progress and no table")
     add = parser.add_argument_group("membership: is a person in the counts?").add_argument
     add("--samples", type=int, metavar="N", help="labelled aggregates of each target (1000)")
@@ -96,11 +96,11 @@ def _play(config: RunConfig, arguments: argparse.Namespace, listener: Any) -> tu
             if arguments.attack is not None or _given(ReconstructionGame, arguments):
                 raise
             playable, left_out["reconstruction"] = False, str(error)
-    where = {"folder": arguments.out, "listener": listener}
+    how = {"folder": arguments.out, "n_jobs": arguments.jobs, "listener": listener}
     if arguments.attack != "reconstruction":
-        outcomes["membership"] = attack(config, game, n_jobs=arguments.jobs, **where)
+        outcomes["membership"] = attack(config, game, **how)
     if playable:
-        outcomes["reconstruction"] = reconstruct(config, own, **where)
+        outcomes["reconstruction"] = reconstruct(config, own, **how)
     return outcomes, left_out
 
 
