@@ -63,6 +63,17 @@ def cab_presence(folder: Path, box: Box = CITY) -> NDArray[np.bool_]:
     return everybody[everybody.any(axis=(1, 2))]
 
 
+def made_up_presence(n_people: int, seed: int) -> NDArray[np.bool_]:
+    """Presence of people who are nobody, in that shape: some busier than others, in cells some busier than others.
+
+    >>> made_up_presence(3, seed=1).shape
+    (3, 100, 504)
+    """
+    rng = np.random.default_rng(seed)
+    busy = rng.gamma(1.0, 0.1, (n_people, 1, 1)) * rng.gamma(0.5, 1.0, (1, ROWS * COLUMNS, 1))
+    return rng.random((n_people, ROWS * COLUMNS, HOURS)) < np.clip(busy, 0.001, 0.9)
+
+
 def _cells(path: Path, box: Box) -> pl.LazyFrame:
     """Distinct (cell, hour) of one cab."""
     scan = pl.scan_csv(path, separator=" ", has_header=False, new_columns=["latitude", "longitude", "occupied", "time"])

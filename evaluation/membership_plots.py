@@ -1,7 +1,8 @@
-"""The figures of `evaluation.membership_figures` as SVG; needs matplotlib (the extra ``plot``)."""
+"""The tables of `evaluation.studies` as figures; needs matplotlib (the extra ``plot``)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,31 +11,21 @@ import polars as pl
 from evaluation.cabs import COLUMNS, ROWS
 
 
-def draw(tables: dict[str, pl.DataFrame], folder: Path) -> list[Path]:
-    """Draw every table that is a figure."""
+def draw(tables: dict[str, pl.DataFrame], folder: Path) -> dict[str, str]:
+    """Draw every table that is a figure as ``<its name>.svg``; gives the title of each."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    drawings = {
-        "gain": _gains,
-        "trade_off": _trade_offs,
-        "comparison": _deciles,
-        "past_comparison": _deciles,
-        "activity": _activity,
-        "loadings": _loadings,
-        "past_loadings": _loadings,
-        "places": _places,
-        "past_places": _places,
-    }
-    drawn = []
-    for name in tables.keys() & drawings.keys():
-        figure = drawings[name](plt, tables[name])
-        figure.tight_layout()
-        drawn.append(folder / f"membership_{name}.svg")
-        figure.savefig(drawn[-1])
-        plt.close(figure)
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn = {name: DRAWINGS[name][1] for name in tables if name in DRAWINGS}
+    with matplotlib.rc_context({"svg.hashsalt": "penstock"}):  # the same tables give the same files
+        for name in drawn:
+            figure = DRAWINGS[name][0](plt, tables[name])
+            figure.tight_layout()
+            figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
+            plt.close(figure)
     return drawn
 
 
@@ -107,3 +98,19 @@ def _places(plt: Any, table: pl.DataFrame) -> Any:
     axes[1].plot(windows["index"], windows["loading"])
     axes[1].set(xlabel="hour of the week (UTC)", ylabel="loading", ylim=(0, 1.05))
     return figure
+
+
+#: What draws a table, and what it shows.
+DRAWINGS: dict[str, tuple[Callable[[Any, pl.DataFrame], Any], str]] = {
+    "membership_gain": (_gains, "Privacy gain of every defense"),
+    "membership_trade_off": (_trade_offs, "Privacy gain against the loss of utility"),
+    "membership_comparison": (_deciles, "Areas under the curve of both attacks, locations known"),
+    "membership_past_attacks": (_deciles, "Areas under the curve of both attacks, past participation known"),
+    "membership_exposed": (_deciles, "Areas under the curve, locations known"),
+    "membership_past_comparison": (_deciles, "Areas under the curve, past participation known"),
+    "membership_activity": (_activity, "When the most and the least exposed tenth are seen"),
+    "membership_loadings": (_loadings, "Loadings by popularity of cells and hours"),
+    "membership_past_loadings": (_loadings, "Loadings by popularity of cells and hours"),
+    "membership_places": (_places, "Where and when the components load"),
+    "membership_past_places": (_places, "Where and when the components load"),
+}

@@ -3,9 +3,8 @@ Pyrgelis, Troncoso and De Cristofaro (2020)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,9 +19,7 @@ from evaluation.attacks.loadings import component_loadings, sort_by_popularity
 from evaluation.attacks.scores import area_under_curve
 from evaluation.attacks.targets import activity_profile, extreme_targets
 from evaluation.membership_defenses import WEEK
-
-Binary = NDArray[np.bool_]
-Targets = NDArray[np.intp]
+from evaluation.study import Binary, Piece, Targets
 
 #: Tables 2 and 3: importance in a random forest, and coefficients of a regression (negative: more exposed).
 PAPER = {
@@ -38,33 +35,20 @@ PAPER = {
     "temporal_entropy": (0.01, -0.06),
     "unicity": (0.17, -0.68),
 }
-#: The game of section 3.2 for the taxi data.
-SUBSET: Mapping[str, Any] = {
-    "group_size": 100,
-    "known": 0.2,
-    "challenges": "others",
-    "observation": WEEK,
-    "inference": WEEK,
-    "n_samples": 2000,
-    "n_components": 600,
-}
 PAST_PRIORS = ("same_groups", "different_groups")
-#: The games of section 3.3; the prior is added.
-PAST: Mapping[str, Any] = {
-    "group_size": 500,
-    "groups": 800,
-    "observation": (0, 2 * WEEK),
-    "inference": (2 * WEEK, 3 * WEEK),
-    "n_samples": 2400,
-    "n_components": 600,
-}
 TOP_COMPONENTS = 5
 N_BANDS = 10
 
 
-def attack_areas(game: MembershipGame, targets: Targets, attack: str = "pca") -> NDArray[np.float64]:
-    """Area under the curve for every target, in their order."""
-    return np.array([game.attack(int(target), attack=attack).auc for target in targets])
+def subset_game(presence: Binary, **sizes: Any) -> MembershipGame:
+    """The game of section 3.2 over the first week: the adversary knows where some people are."""
+    return MembershipGame(presence[:, :, :WEEK], challenges="others", observation=WEEK, inference=WEEK, **sizes)
+
+
+def past_game(presence: Binary, prior: str, *, groups: int, **sizes: Any) -> MembershipGame:
+    """A game of section 3.3: the adversary knows two weeks of groups, and is challenged with the third."""
+    periods: dict[str, Any] = {"observation": (0, 2 * WEEK), "inference": (2 * WEEK, 3 * WEEK)}
+    return MembershipGame(presence, prior=prior, groups=groups, n_samples=3 * groups, **periods, **sizes)
 
 
 @dataclass(frozen=True)
@@ -73,6 +57,8 @@ class Exposure:
 
     Attributes
     ----------
+    targets
+        Indices of users.
     areas
         Under the curve, by game, in the order of the targets.
     margins
@@ -82,43 +68,42 @@ class Exposure:
         By target, (n_cells, n_windows): of the five most important components.
     """
 
+    targets: Targets
     areas: dict[str, NDArray[np.float64]]
     margins: dict[str, NDArray[np.float64]]
     loadings: dict[int, NDArray[np.float64]]
 
 
-def study(games: Mapping[str, MembershipGame], targets: Iterable[int], folder: Path) -> Exposure:
-    """Attack targets in games that differ in their challenges only, with one training for each.
+def study(games: Mapping[str, MembershipGame], target: int) -> dict[str, NDArray[np.float64]]:
+    """Attack a target in games that differ in their challenges only, with one training.
 
     Parameters
     ----------
     games
-        By name; each target's adversary is trained in the first one.
-    targets
-        Indices of users.
-    folder
-        One file for each target is kept there, and read instead of another attack. It stays with whoever holds the
-        data.
+        By name; the adversary is trained in the first one.
+    target
+        Index of a user.
+
+    Returns
+    -------
+    ``areas`` and ``margins`` in the order of the games, and ``loadings``, as `Exposure` has them.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    found = []
-    loadings: dict[int, NDArray[np.float64]] = {}
     first = next(iter(games.values()))
-    for target in map(int, targets):
-        path = folder / f"{target}.npz"
-        if not path.exists():
-            adversary = first.adversary(target)
-            own = [(game.challenge(target, adversary).auc, _margin(game, target, adversary)) for game in games.values()]
-            parts = component_loadings(first, target, TOP_COMPONENTS, adversary=adversary)
-            partial = path.with_suffix(".part")
-            with partial.open("wb") as file:
-                np.savez(file, found=np.array(own), loadings=parts)
-            partial.replace(path)
-        with np.load(path) as kept:
-            loadings[target] = kept["loadings"]
-            found.append(kept["found"])
-    areas, margins = (dict(zip(games, rows)) for rows in np.array(found).transpose(2, 1, 0))
-    return Exposure(areas, margins, loadings)
+    adversary = first.adversary(target)
+    return {
+        "areas": np.array([game.challenge(target, adversary).auc for game in games.values()]),
+        "margins": np.array([_margin(game, target, adversary) for game in games.values()]),
+        "loadings": component_loadings(first, target, TOP_COMPONENTS, adversary=adversary),
+    }
+
+
+def exposure_of(found: Mapping[Piece, Mapping[str, NDArray[np.float64]]], names: Sequence[str]) -> Exposure:
+    """What `study` found of every target, together; ``names``: of the games, in their order."""
+    areas, margins = (
+        dict(zip(names, np.array([own[key] for own in found.values()]).T)) for key in ("areas", "margins")
+    )
+    loadings = {piece.target: own["loadings"] for piece, own in found.items()}
+    return Exposure(np.array(list(loadings)), areas, margins, loadings)
 
 
 def _margin(game: MembershipGame, target: int, adversary: Adversary) -> float:

@@ -10,7 +10,7 @@ from mechanisms.core.errors import ConfigError, ParameterError
 from pipeline.configuration.reader import parse
 from pipeline.experiments.config import Choose, Figure, Range
 from pipeline.experiments.grid import Grid
-from pipeline.experiments.load import load_experiment, loads_experiment
+from pipeline.experiments.load import loads_experiment
 from pipeline.experiments.measures import measure
 
 BASE = """\
@@ -206,12 +206,3 @@ def test_what_figures_and_limits_need():
 def test_a_function_can_be_a_measure():
     one = measure("math:isfinite")
     assert (one.name, one.unit, one.accountant) == ("math:isfinite", "", None)
-
-
-@pytest.mark.parametrize(
-    "path",
-    sorted((Path(__file__).parent.parent / "configs" / "experiments").glob("*.yaml")),
-    ids=lambda path: path.stem,
-)
-def test_every_experiment_of_the_project_loads_at_its_reduced_size(path: Path):
-    assert load_experiment(path, reduced=True).cells

@@ -9,7 +9,7 @@ import pytest
 from experiment_cases import BASE, GRID
 
 from pipeline.experiments import __main__ as every
-from pipeline.experiments.load import input_path
+from pipeline.experiments.load import input_of
 from pipeline.experiments.papers import compare, papers_section
 
 SMALL = GRID.replace("[1, 9]", "[1]") + "reduced: {seeds: 1}\n"
@@ -66,11 +66,11 @@ def test_data_sets_are_found_by_their_names(folder, capsys, monkeypatch):
 
 def test_what_an_experiment_reads(folder):
     needs = write(folder, "cabs", NEEDS_DATA + "reduced: {set: {source: {type: synthetic, seed: 1}}}\n")
-    assert input_path(needs) == ("data/cabspotting", False)
-    assert input_path(needs, reduced=True) == (None, False)
+    assert input_of(needs) == ("base.source.path", "data/cabspotting", False)
+    assert input_of(needs, reduced=True) is None
     (folder / "files" / "data" / "cabspotting").mkdir(parents=True)
-    assert input_path(needs) == ("data/cabspotting", True)
-    assert input_path(write(folder, "small", SMALL)) == (None, False)
+    assert input_of(needs) == ("base.source.path", "data/cabspotting", True)
+    assert input_of(write(folder, "small", SMALL)) is None
 
 
 INDEX = """\

@@ -1,4 +1,4 @@
-"""The paper's membership figures, on made-up cabs: what is there is not attacked again, and tables add up."""
+"""The tables of the paper's membership figures, on made-up cabs: they add up."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from evaluation import membership_gain
 from evaluation.cabs import BEGIN, Box, cab_presence
 from evaluation.membership import MembershipGame, component_loadings, privacy_gain
 from evaluation.membership_defenses import paper_defenses
-from evaluation.membership_gain import RAW, SCHEMA, gain_table, measure_gains, trade_off_table
-from evaluation.membership_victims import importance_table, loadings_table, study
+from evaluation.membership_gain import RAW, gain_table, trade_off_table
+from evaluation.membership_victims import exposure_of, importance_table, loadings_table, study
+from evaluation.study import Piece
 from mechanisms.core.errors import DataError
-
-GAME = {"group_size": 12, "known": 0.5, "observation": 24, "inference": 24, "n_samples": 60, "n_components": 20}
 
 
 @pytest.fixture(scope="module")
@@ -53,21 +52,13 @@ def test_every_defense_of_the_paper_releases_something_of_the_right_shape(binary
     assert {one.family for one in paper_defenses()} == set(membership_gain.EXPERIMENTS)
 
 
-def test_an_interrupted_measurement_goes_on(binary, tmp_path, monkeypatch):
-    monkeypatch.setattr(membership_gain, "GAME", GAME)
-    chosen = [one for one in paper_defenses() if one.name in ("SPG 1x1", "SSC k = 10")]
-    whole = list(measure_gains(binary, chosen, tmp_path / "whole.csv", n_targets=3))
-    assert whole[-1] == (9, 9)
-    for done, _ in measure_gains(binary, chosen, tmp_path / "part.csv", n_targets=3):
-        if done == 4:
-            break
-    assert len(list(measure_gains(binary, chosen, tmp_path / "part.csv", n_targets=3))) == 5
-    assert (tmp_path / "part.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
-    attacks = pl.read_csv(tmp_path / "whole.csv", schema=SCHEMA)
-    table = gain_table(attacks)
-    assert table["defense"].to_list() == ["SPG 1x1", "SSC k = 10"]
-    areas = {name: attacks.filter(defense=name)["auc"].to_numpy() for name in (RAW, "SPG 1x1")}
-    assert table["mean"][0] == pytest.approx(privacy_gain(areas[RAW], areas["SPG 1x1"]).mean())
+def test_gains_are_those_of_the_areas():
+    raw, defended = np.array([1.0, 0.9, 0.8]), np.array([0.75, 0.45, 0.8])
+    areas = {RAW: dict(enumerate(raw)), "SPG 1x1": dict(enumerate(defended))}
+    table = gain_table(areas)
+    assert table["defense"].to_list() == ["SPG 1x1"]
+    assert table["mean"][0] == pytest.approx(privacy_gain(raw, defended).mean())
+    assert table["mirrored"][0] == pytest.approx(privacy_gain(raw, [0.75, 0.55, 0.8]).mean())
 
 
 def test_gains_meet_the_tables_of_utility(tmp_path):
@@ -81,10 +72,10 @@ def test_gains_meet_the_tables_of_utility(tmp_path):
     ]
 
 
-def test_loadings_and_importance(binary, tmp_path):
+def test_loadings_and_importance(binary):
     day = binary[:, :10, :24]
     game = MembershipGame(day, group_size=12, observation=24, inference=24, n_samples=60, seed=1)
-    found = study({"subset": game}, [0, 1], tmp_path)
+    found = exposure_of({Piece(target, "a"): study({"subset": game}, target) for target in (0, 1)}, ("subset",))
     table_of_loadings = loadings_table(found.loadings, day, {"all": np.array([0, 1]), "one": np.array([1])})
     assert len(table_of_loadings) == 200
     assert table_of_loadings.group_by("targets").agg(pl.col("loading").max())["loading"].to_list() == [1.0, 1.0]
@@ -96,27 +87,36 @@ def test_loadings_and_importance(binary, tmp_path):
     assert table.filter(feature="events")["alone"].item() == 1.0
 
 
-def test_one_training_serves_both_past_priors_and_is_kept(binary, tmp_path, monkeypatch):
+def test_one_training_serves_both_past_priors(binary, monkeypatch):
     day = binary[:, :10, :36]
     options = {"group_size": 12, "observation": (0, 24), "inference": (24, 36), "groups": 60, "n_samples": 180}
     priors = ("same_groups", "different_groups")
     games = {prior: MembershipGame(day, prior=prior, **options, seed=1) for prior in priors}
-    found = study(games, [3, 5], tmp_path)
+    trained = []
+    train = MembershipGame.adversary
+    monkeypatch.setattr(MembershipGame, "adversary", lambda *a: trained.append(a) or train(*a))
+    found = exposure_of({Piece(target, "past"): study(games, target) for target in (3, 5)}, priors)
+    assert len(trained) == 2
+    assert found.targets.tolist() == [3, 5]
     for prior in priors:
         assert found.areas[prior].tolist() == [games[prior].attack(target).auc for target in (3, 5)]
     assert (found.areas["same_groups"] != found.areas["different_groups"]).any()
     np.testing.assert_array_equal(found.loadings[5], component_loadings(games["different_groups"], 5))
-    monkeypatch.setattr(MembershipGame, "adversary", None)  # nothing is trained again
-    again = study(games, [3, 5], tmp_path)
-    assert all((again.areas[prior] == found.areas[prior]).all() for prior in priors)
-    assert all((again.margins[prior] == found.margins[prior]).all() for prior in priors)
 
 
-def test_margins_order_whom_the_area_cannot(binary, tmp_path):
+def test_margins_order_whom_the_area_cannot(binary):
     day = binary[:, :10, :24].copy()
     day[:3] = False
     day[1, :2, :6] = day[2] = True  # the second is always everywhere, the first in few places, the other never
     game = MembershipGame(day, group_size=12, observation=24, inference=24, n_samples=200, seed=1)
-    found = study({"subset": game}, [0, 1, 2], tmp_path)
-    assert found.areas["subset"][1:].tolist() == [1.0, 1.0]
-    assert found.margins["subset"][0] < 1 < found.margins["subset"][1] < found.margins["subset"][2]
+    found = [study({"subset": game}, target) for target in range(3)]
+    assert [own["areas"].item() for own in found[1:]] == [1.0, 1.0]
+    margins = [own["margins"].item() for own in found]
+    assert margins[0] < 1 < margins[1] < margins[2]
+
+
+def test_where_no_count_ever_varies_nobody_is_told_from_anybody(binary):
+    everywhere = np.ones_like(binary[:, :5, :6])
+    for attack in ("pca", "statistics"):
+        game = MembershipGame(everywhere, group_size=12, observation=6, inference=6, n_samples=60, seed=1)
+        assert game.attack(0, attack=attack).auc == 0.5

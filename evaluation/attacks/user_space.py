@@ -60,7 +60,7 @@ class Embedding:
         values, vectors = np.linalg.eigh(gram)
         kept = values > values[-1] * values.size * np.finfo(float).eps
         scale = np.sqrt(values[kept])
-        factor = (vectors[:, kept] * scale).reshape(n_blocks, -1, scale.size)
+        factor = (vectors[:, kept] * scale).reshape(n_blocks, len(gram) // n_blocks, scale.size)
         return cls(factor, (vectors[:, kept] / scale).T)
 
     def coordinates(self, samples: Samples) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""``penstock experiment``: a sweep from one YAML file."""
+"""``penstock experiment``: a sweep, or a study of an attack, from one YAML file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pipeline.commands.common import add_configuration, print_json
 
-HELP = "run a sweep: grid × seeds to one table, figures and advice"
+HELP = "run a sweep (grid × seeds to one table, figures and advice) or a study of an attack"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -22,19 +22,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Run every cell of the sweep."""
+    """Run every cell of a sweep, or every piece of a study."""
     from mechanisms.core.errors import ParameterError
     from pipeline.experiments.display import show_cells, summary
-    from pipeline.experiments.load import load_experiment
+    from pipeline.experiments.kinds import ready
     from pipeline.experiments.page import save
-    from pipeline.experiments.runner import run_experiment
 
     if arguments.jobs is not None and arguments.jobs < 1:
         raise ParameterError("--jobs", arguments.jobs, "a number at least 1")
-    experiment = load_experiment(arguments.config, arguments.set, arguments.reduced)
+    experiment = ready(arguments.config, arguments.set, arguments.reduced)
     quiet = arguments.quiet or arguments.json
-    with show_cells(len(experiment.cells), enabled=not quiet and sys.stderr.isatty()) as listener:
-        outcome = run_experiment(experiment, arguments.out, arguments.jobs, listener)
+    with show_cells(experiment.n_steps, enabled=not quiet and sys.stderr.isatty()) as listener:
+        outcome = experiment.run(arguments.out, arguments.jobs, listener)
     if arguments.save:
         save(outcome.folder, Path(arguments.save))
     if arguments.json:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from mechanisms.core.errors import PenstockError
 from pipeline.experiments.display import summary
-from pipeline.experiments.load import input_path, load_experiment
+from pipeline.experiments.kinds import ready
+from pipeline.experiments.load import input_of
 from pipeline.experiments.page import save
-from pipeline.experiments.runner import run_experiment
 
 #: Folder of the unpacked data sets, by their names, where they are not under ``data``.
 DATA = "PENSTOCK_DATA"
@@ -49,15 +49,15 @@ def _run(path: Path, asked: argparse.Namespace) -> str:
     print(f"== {path.stem}", flush=True)
     try:
         overrides = []
-        data, there = input_path(path, asked.reduced)
-        if data and not there:
-            elsewhere = Path(os.environ.get(DATA, "data")) / Path(data).name
+        data = input_of(path, asked.reduced)
+        if data and not data.there:
+            elsewhere = Path(os.environ.get(DATA, "data")) / Path(data.path).name
             if not elsewhere.exists():
-                print(f"its data set is not here: {data}; unpack it there, or name the folder above it in {DATA}")
+                print(f"its data set is not here: {data.path}; unpack it there, or name the folder above it in {DATA}")
                 return "skipped"
-            overrides = [f"base.source.path={elsewhere}"]
-        experiment = load_experiment(path, overrides, asked.reduced)
-        outcome = run_experiment(experiment, asked.out / experiment.config.name, asked.jobs)
+            overrides = [f"{data.key}={elsewhere}"]
+        experiment = ready(path, overrides, asked.reduced)
+        outcome = experiment.run(asked.out / experiment.name, asked.jobs, lambda done, failed, counts: None)
         if asked.save:
             save(outcome.folder, asked.save)
     except PenstockError as error:

@@ -192,14 +192,22 @@ class Choose(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExperimentConfig(Checked):
-    """Everything about an experiment but its base configuration and what varies."""
+class Heading(Checked):
+    """What every kind of experiment has."""
 
     name: str = parameter(doc="what the experiment is called; its results are saved under this name")
     question: str = parameter(doc="what it shall answer, in a sentence or two")
     setting: str | None = parameter(
         None, doc="under which conditions, in words: data, guarantee, what is not comparable"
     )
+    conclusion: str | None = parameter(None, doc="what a full run has shown, in words, for the documentation")
+    output: str | None = parameter(None, kind="output", doc="folder to write; unset: runs/experiments/<name>")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExperimentConfig(Heading):
+    """Everything about a sweep but its base configuration and what varies."""
+
     seeds: int | tuple[int, ...] | Range = parameter(
         1, doc="how many seeds (1, 2, …), or a list or range of them; every setting runs with every seed"
     )
@@ -213,10 +221,8 @@ class ExperimentConfig(Checked):
     published: Published | None = parameter(None, doc="table that the documentation shows beside what came out")
     differences: tuple[Difference, ...] = parameter((), doc="why figures are not the published ones")
     tables: tuple[str, ...] = parameter((), doc="measures that the documentation shows; unset: the first")
-    conclusion: str | None = parameter(None, doc="what a full run has shown, in words, for the documentation")
     choose: Choose | None = parameter(None, doc="advice: limits, and what is best within them")
     confidence: float = parameter(0.95, above=0, below=1, doc="level of intervals over seeds")
-    output: str | None = parameter(None, kind="output", doc="folder to write; unset: runs/experiments/<name>")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -20,12 +20,12 @@ def show_cells(n_cells: int, enabled: bool) -> Iterator[Listener]:
 
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("cells · {task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("counting …", total=n_cells)
+        task = bar.add_task("begun", total=n_cells)
 
         def listener(done: int, failed: int, counts: int) -> None:
             """Move the bar."""
-            words = f"{counts} counted" + (f" · {failed} failed" if failed else "")
-            bar.update(task, completed=done + failed, description=words)
+            words = [f"{number} {what}" for number, what in ((counts, "counted"), (failed, "failed")) if number]
+            bar.update(task, completed=done + failed, description=" · ".join(words))
 
         yield listener
 
@@ -36,7 +36,7 @@ def summary(outcome: Outcome) -> str:
     n_failed = len(manifest["failed"])
     lines = [
         f"cells     {manifest['cells']:,}: {manifest['cells'] - n_failed:,} done ({manifest['resumed']:,} of them "
-        f"before), {n_failed:,} failed; {manifest['counted']:,} counts made",
+        f"before), {n_failed:,} failed" + (f"; {manifest['counted']:,} counts made" if "counted" in manifest else ""),
     ]
     for failure in manifest["failed"]:
         values = ", ".join(f"{name}={value}" for name, value in failure["values"].items())
@@ -54,6 +54,7 @@ def summary(outcome: Outcome) -> str:
         "expected.csv",
         "frontier.csv",
         "best.yaml",
+        *manifest.get("tables", ()),
         "figures/*",
     ):
         lines += [f"  {path}" for path in sorted(outcome.folder.glob(pattern))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pipeline.configuration.build import FAILED, Builder
 from pipeline.configuration.document import Mapping, Problem, Scalar, plain, shown
@@ -19,6 +19,8 @@ from pipeline.experiments.grid import SECTIONS, Grid
 from pipeline.experiments.names import wrong_names
 
 REDUCED = "reduced"
+#: Keys of what is read, to be overridden, and where it stands.
+READ_FROM = (("base.source.path", "set", "source"), ("base.source.path", BASE, "source"), ("study.path", "study"))
 A_BASE = "a section as in a run's configuration, or the file of one"
 
 
@@ -67,8 +69,16 @@ def load_experiment(path: str | Path, overrides: Iterable[str] = (), reduced: bo
     return loads_experiment(read_text(path), str(path), Path(path).parent, overrides, reduced)
 
 
-def input_path(path: str | Path, reduced: bool = False) -> tuple[str | None, bool]:
-    """The file or folder that an experiment's base reads, and whether it is there; None where it reads none.
+class Input(NamedTuple):
+    """What an experiment reads: the key that names it, the file or folder, and whether that is there."""
+
+    key: str
+    path: str
+    there: bool
+
+
+def input_of(path: str | Path, reduced: bool = False) -> Input | None:
+    """What an experiment of any kind reads; None where it reads nothing.
 
     Parameters
     ----------
@@ -77,18 +87,22 @@ def input_path(path: str | Path, reduced: bool = False) -> tuple[str | None, boo
     """
     root, problems = parse(read_text(path), str(path))
     if not isinstance(root, Mapping):
-        return None, False
+        return None
     folder = _include_base(root, Path(path).parent, problems)
     if reduced:
-        _reduce(root, problems)
-    for name in ("set", BASE):
-        section = root.items.get(name)
-        values = plain(section) if isinstance(section, Mapping) else {}
-        source = values.get("source")
-        if isinstance(source, dict):
-            found = source.get("path")
-            return (found, find(found, folder) is not None) if isinstance(found, str) else (None, False)
-    return None, False
+        reduce(root, problems)
+    for key, *steps in (
+        ("base.source.path", "set", "source"),
+        ("base.source.path", BASE, "source"),
+        ("study.path", "study"),
+    ):
+        section: Any = plain(root)
+        for step in steps:
+            section = section.get(step) if isinstance(section, dict) else None
+        if isinstance(section, dict):
+            found = section.get("path")
+            return Input(key, found, find(found, folder) is not None) if isinstance(found, str) else None
+    return None
 
 
 def loads_experiment(
@@ -109,7 +123,7 @@ def loads_experiment(
     root, problems = parse_section(text, name, "an experiment")
     base_folder = _include_base(root, folder, problems)
     if reduced:
-        _reduce(root, problems)
+        reduce(root, problems)
     for override in overrides:
         problems += apply_override(root, override)
     written = plain(root)
@@ -147,7 +161,7 @@ def _include_base(root: Mapping, folder: Path | None, problems: list[Problem]) -
     return Path(found).parent
 
 
-def _reduce(root: Mapping, problems: list[Problem]) -> None:
+def reduce(root: Mapping, problems: list[Problem]) -> None:
     """Let the keys under ``reduced`` replace those of the experiment; sections are replaced key by key."""
     changes = root.items.get(REDUCED)
     if not isinstance(changes, Mapping):

@@ -41,20 +41,29 @@ def save(folder: Path, results: Path) -> None:
         Where ``<name>.csv``, ``<name>-expected.csv`` and ``<name>.json`` go.
     """
     manifest = json.loads((folder / "experiment.json").read_text(encoding="utf-8"))
-    name, shown = manifest["name"], _shown(manifest["configuration"])
+    name = manifest["name"]
+    if "tables" in manifest:
+        copied = {table: table for table in manifest["tables"]}
+    else:
+        _save_summary(folder, results / f"{name}.csv", _shown(manifest["configuration"]))
+        copied = {"expected.csv": f"{name}-expected.csv"} if (folder / "expected.csv").exists() else {}
+    for found, saved in copied.items():
+        with parts.whole(results / saved) as temporary:
+            temporary.write_bytes((folder / found).read_bytes())
+    kept = {key: manifest[key] for key in ("inputs", "versions", "cells", "confidence", "tables") if key in manifest}
+    parts.write_json(results / f"{name}.json", kept | {"failed": len(manifest["failed"])})
+
+
+def _save_summary(folder: Path, path: Path, shown: list[str]) -> None:
+    """Means of the measures that are shown, without what nobody reads there."""
     summary = pl.read_parquet(folder / "summary.parquet").filter(pl.col("measure").is_in(shown))
     figures = [column for column, dtype in summary.schema.items() if dtype == pl.Float64 and column in OWN]
     summary = summary.drop("versions", "inputs", "standard_deviation", "minimum", "maximum").with_columns(
         pl.col("configuration").str.slice(0, SHORT),
         *(pl.col(column).round_sig_figs(6) for column in figures if column in ("mean", "low", "high")),
     )
-    with parts.whole(results / f"{name}.csv") as temporary:
+    with parts.whole(path) as temporary:
         summary.write_csv(temporary)
-    if (claims := folder / "expected.csv").exists():
-        with parts.whole(results / f"{name}-expected.csv") as temporary:
-            temporary.write_bytes(claims.read_bytes())
-    kept = {key: manifest[key] for key in ("inputs", "versions", "cells", "confidence")}
-    parts.write_json(results / f"{name}.json", kept | {"failed": len(manifest["failed"])})
 
 
 def _shown(experiment: dict[str, Any]) -> list[str]:
@@ -92,6 +101,8 @@ def _section(experiment: dict[str, Any], path: Path, results: Path) -> str:
     if experiment.get("conclusion"):
         lines += [_text(f"**What came out.** {experiment['conclusion']}"), ""]
     lines += [f"File: [`{path.name}`](../configs/experiments/{path.name}).", ""]
+    if "study" in experiment:
+        return "\n".join([*lines, *_study(results, name)])
     table = results / f"{name}.csv"
     if not table.exists():
         return "\n".join([*lines, "No full run is saved.", ""])
@@ -105,6 +116,16 @@ def _section(experiment: dict[str, Any], path: Path, results: Path) -> str:
     lines += differences_table(summary, experiment)
     lines += [_provenance(summary, json.loads((results / f"{name}.json").read_text(encoding="utf-8"))), ""]
     return "\n".join(lines)
+
+
+def _study(results: Path, name: str) -> list[str]:
+    """Which tables a full run of a study has left, and of what; nothing where none was saved."""
+    path = results / f"{name}.json"
+    if not path.exists():
+        return []
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    links = ", ".join(f"[{table}](results/{table})" for table in kept["tables"])
+    return [_text(f"Tables: {links}."), "", _text(f"{kept['cells']:,} pieces; {_origin(kept)}."), ""]
 
 
 def _text(value: Any) -> str:
@@ -181,11 +202,14 @@ def _claims(claims: pl.DataFrame) -> list[str]:
 
 
 def _provenance(summary: pl.DataFrame, kept: dict[str, Any]) -> str:
-    inputs = ", ".join(f"`{text[:SHORT]}`" for text in kept["inputs"])
-    versions = ", ".join(f"{name} {version}" for name, version in kept["versions"].items())
     failed = f", of which {kept['failed']:,} failed" if kept["failed"] else ""
     seeds = int(summary["n"].to_numpy().max())
     return (
-        f"{kept['cells']:,} runs{failed}, {seeds} seeds, intervals at {kept['confidence']:.0%}; input digest {inputs}; "
-        f"{versions}. Every row of the CSV names its configuration's digest."
+        f"{kept['cells']:,} runs{failed}, {seeds} seeds, intervals at {kept['confidence']:.0%}; {_origin(kept)}. "
+        "Every row of the CSV names its configuration's digest."
     )
+
+
+def _origin(kept: dict[str, Any]) -> str:
+    inputs = ", ".join(f"`{text[:SHORT]}`" for text in kept["inputs"])
+    return f"input digest {inputs}; " + ", ".join(f"{name} {version}" for name, version in kept["versions"].items())

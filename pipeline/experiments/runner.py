@@ -5,15 +5,32 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from mechanisms.core.errors import ConfigError
 from pipeline import parts
 from pipeline.experiments import choose, expected, figures, table
 from pipeline.experiments.cell_runs import Listener, Progress, run_cells
+from pipeline.experiments.config import Heading
 from pipeline.experiments.load import Experiment
 from pipeline.manifest import UNFIT, versions
 from pipeline.reporting import write_report
+
+
+class Asked(Protocol):
+    """An experiment of any kind, as it is asked for."""
+
+    @property
+    def config(self) -> Heading:
+        """What is shown, and how."""
+
+    @property
+    def written(self) -> dict[str, Any]:
+        """The whole file as plain values after all changes, for provenance."""
+
+    @property
+    def reduced(self) -> bool:
+        """Whether it runs at its reduced size."""
 
 
 @dataclass(frozen=True)
@@ -62,15 +79,38 @@ def run_experiment(
         The input cannot be read at all.
     """
     config = experiment.config
-    if config.figures or config.choose:
+    target = begin(config, folder, draws=bool(config.figures or config.choose))
+    progress = run_cells(experiment, target, n_jobs or os.cpu_count() or 1, listener)
+    return finish(target, _write(experiment, target, progress))
+
+
+def begin(config: Heading, folder: str | Path | None, draws: bool) -> Path:
+    """The folder that an experiment of any kind writes, there; ``draws``: whether it needs the plotting library."""
+    if draws:
         figures.check_installed()
     target = Path(folder or config.output or Path("runs") / "experiments" / config.name)
     _check_folder(target)
-    target.mkdir(parents=True, exist_ok=True)
-    progress = run_cells(experiment, target, n_jobs or os.cpu_count() or 1, listener)
-    manifest = _write(experiment, target, progress)
-    write_report(target)
-    return Outcome(1 if progress.failed else 0, target, manifest)
+    (target / "cells").mkdir(parents=True, exist_ok=True)
+    return target
+
+
+def heading(experiment: Asked) -> dict[str, Any]:
+    """What the manifest of every kind of experiment begins with."""
+    return {
+        "name": experiment.config.name,
+        "question": experiment.config.question,
+        "notice": UNFIT,
+        "configuration": experiment.written,
+        "reduced": experiment.reduced,
+        "versions": versions(),
+    }
+
+
+def finish(folder: Path, manifest: dict[str, Any]) -> Outcome:
+    """Write the manifest and the page that shows everything."""
+    parts.write_json(folder / "experiment.json", manifest)
+    write_report(folder)
+    return Outcome(1 if manifest["failed"] else 0, folder, manifest)
 
 
 def _check_folder(folder: Path) -> None:
@@ -82,16 +122,10 @@ def _write(experiment: Experiment, folder: Path, progress: Progress) -> dict[str
     """Tables, figures, claims, advice and the manifest of the cells that have ended well."""
     config = experiment.config
     results, summary = table.write_tables(experiment, progress.records, folder)
-    manifest: dict[str, Any] = {
-        "name": config.name,
-        "question": config.question,
-        "notice": UNFIT,
-        "configuration": experiment.written,
-        "reduced": experiment.reduced,
+    manifest: dict[str, Any] = heading(experiment) | {
         "varied": list(experiment.columns),
         "measures": list(config.measures),
         "confidence": config.confidence,
-        "versions": versions(),
         "inputs": sorted({record["inputs"] for record in progress.records.values()}),
         "cells": progress.n_cells,
         "resumed": progress.n_resumed,
@@ -107,5 +141,4 @@ def _write(experiment: Experiment, folder: Path, progress: Progress) -> dict[str
         manifest["expected"] = expected.write_expected(config, results, experiment.columns, folder)
         if config.choose:
             manifest["choice"] = choose.write_choice(experiment, summary, folder)
-    parts.write_json(folder / "experiment.json", manifest)
     return manifest

@@ -83,16 +83,18 @@ class Experiment:
     def verdict(self) -> Html:
         """The question, what a full run has shown, and how far this one is complete."""
         manifest = self.manifest
-        n_failed, n_cells = len(manifest.get("failed", [])), manifest["cells"]
-        settings = self.summary.select(manifest["varied"]).n_unique() if manifest["varied"] else 1
-        ran = f"{n_cells - n_failed:,} of {plural(n_cells, 'run')} ended well: {plural(settings, 'setting')}"
-        varied = f", by {', '.join(map(self.label, manifest['varied']))}" if manifest["varied"] else ""
         told = manifest["configuration"].get("setting")
         return join(
             element("p", " ".join(str(manifest["question"]).split()), class_="standfirst"),
             element("p", " ".join(str(told).split())) if told else None,
-            element("p", f"{ran}{varied}."),
+            element("p", self._ran()),
         )
+
+    def _ran(self) -> str:
+        n_failed, n_cells, names = len(self.manifest.get("failed", [])), self.manifest["cells"], self.manifest["varied"]
+        settings = self.summary.select(names).n_unique() if names else 1
+        varied = f", by {', '.join(map(self.label, names))}" if names else ""
+        return f"{n_cells - n_failed:,} of {plural(n_cells, 'run')} ended well: {plural(settings, 'setting')}{varied}."
 
     def warnings(self) -> list[Notice]:
         """Failed runs, a reduced size, and that nothing here may be published as data."""
@@ -158,7 +160,7 @@ class Experiment:
         heads = ["Expected", "By whom", "Number", "Allowed", "Found", "Interval", "Verdict"]
         return table(heads, rows, "Claims, and what came out")
 
-    def results(self) -> Html:
+    def results(self) -> Html | None:
         """Means of all measures, one row a setting, and the whole summary."""
         varied = self.manifest["varied"]
         settings: dict[tuple[Any, ...], dict[str, Cell]] = {}
@@ -186,6 +188,26 @@ class Experiment:
             element("h3", "Inputs and versions"),
             definitions(inputs | manifest["versions"]),
         )
+
+
+@dataclass(frozen=True)
+class Study(Experiment):
+    """One study: an experiment whose results are tables of its own."""
+
+    def _ran(self) -> str:
+        n_failed, n_pieces = len(self.manifest["failed"]), self.manifest["cells"]
+        return f"{n_pieces - n_failed:,} of {plural(n_pieces, 'piece')} ended well."
+
+    def results(self) -> Html | None:
+        """Every table."""
+        tables = {name: pl.read_csv(self.folder / name) for name in self.manifest["tables"]}
+        return join(*(frame_table(table, name) for name, table in tables.items())) or None
+
+
+def experiment_in(folder: Path) -> Experiment:
+    """The experiment that wrote a folder, of whatever kind."""
+    found = Experiment(folder)
+    return Study(folder) if "tables" in found.manifest else found
 
 
 def _text(value: Any) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from pipeline import parts
 from pipeline.reporting.choice import choice_section, frontier
-from pipeline.reporting.experiment import Experiment, is_experiment
+from pipeline.reporting.experiment import experiment_in, is_experiment
 from pipeline.reporting.markup import Html, element, join
 from pipeline.reporting.provenance import figures_table, provenance, row_equation
 from pipeline.reporting.run_data import RunData
@@ -84,7 +84,7 @@ def run_page(run: RunData, live: bool = False) -> str:
 
 def experiment_page(folder: Path) -> str:
     """The page of an experiment."""
-    experiment = Experiment(folder)
+    experiment = experiment_in(folder)
     name = str(experiment.manifest["name"])
     content = [
         element(
