@@ -128,7 +128,7 @@ def test_a_piece_that_fails_takes_no_other_with_it(write, tmp_path, capsys):
     words = ["experiment", str(write()), "--jobs", "1", "--out", str(tmp_path / "out")]
     assert main([*words, "--set", "study.group_size=20"]) == 1  # more than she knows
     assert "3 failed" in capsys.readouterr().out
-    assert main([*words, "--set", "study.group_size=8"]) == 0
+    assert main([*words, "--set", "study.group_size=5"]) == 0
     assert "3 done (0 of them before), 0 failed" in capsys.readouterr().out
     assert main([*words, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
