@@ -16,25 +16,35 @@ Everything ends by itself: events and seconds are bounded, and nothing leaves th
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from flink_samples import Sample, by_fifths, cores, events_per_second, most, processor_seconds, take
-from load import START, arrivals, configuration, generating, percentiles, preload, topic_of
+from load import (
+    START,
+    Figures,
+    arrivals,
+    broker,
+    command,
+    configuration,
+    formats,
+    generating,
+    percentiles,
+    preload,
+    topic_of,
+)
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "integration"))
 
 from flink_cluster import ROOT, FlinkCluster, children, end
-from kafka_broker import Broker
 
 #: Milliseconds: how far the watermark stays behind, and what a prompt release is not later than.
 DISORDER, PROMPT = 500, 5000
@@ -104,11 +114,13 @@ class Job:
             raise SystemExit(f"the run ended with {found}:\n{(self.folder / 'driver.log').read_text()[-4000:]}")
 
 
-def backlog(cluster: FlinkCluster, brokers: str, format: str, n_events: int, options: list[str]) -> dict[str, Any]:
+def backlog(
+    cluster: FlinkCluster, brokers: str, format: str, n_events: int, mode: str, options: list[str]
+) -> dict[str, Any]:
     until = START + 3_600_000
     with topic_of(brokers, f"backlog-{format}-{time.time_ns()}") as (topic, folder):
         preload(brokers, topic, format, n_events, until)
-        value = configuration(brokers, topic, format, folder, START, until, "10s")
+        value = configuration(brokers, topic, format, folder, START, until, "10s", mode)
         with Job(cluster, value, folder, options) as job:
             manifest = job.finish()
         assert manifest["rows"]["used"] == n_events
@@ -127,7 +139,7 @@ def live(
     with topic_of(brokers, f"live-{format}-{time.time_ns()}") as (topic, folder):
         first = (int(time.time()) + 2) * 1000
         until = first + int(whole) * 1000
-        value = configuration(brokers, topic, format, folder, first, until, "1s", disorder=f"{DISORDER}ms")
+        value = configuration(brokers, topic, format, folder, first, until, "1s", given.mode, disorder=f"{DISORDER}ms")
         with (
             generating(brokers, topic, format, rate, whole + 5, first, until) as sent,
             Job(cluster, value, folder, options) as job,
@@ -172,11 +184,11 @@ def recovery(after: np.ndarray, delays: np.ndarray) -> dict[str, Any]:
     }
 
 
-def windows(cluster: FlinkCluster, brokers: str, n_windows: int, options: list[str]) -> dict[str, Any]:
+def windows(cluster: FlinkCluster, brokers: str, n_windows: int, mode: str, options: list[str]) -> dict[str, Any]:
     per_window, until = 200, START + 1000 * n_windows
     with topic_of(brokers, f"windows-{time.time_ns()}") as (topic, folder):
         preload(brokers, topic, "arrow", n_windows * per_window, until, rows=20 * per_window)
-        value = configuration(brokers, topic, "arrow", folder, START, until, "1s")
+        value = configuration(brokers, topic, "arrow", folder, START, until, "1s", mode)
         with Job(cluster, value, folder, options) as job:
             manifest = job.finish()
         assert manifest["rows"]["used"] == n_windows * per_window
@@ -187,47 +199,26 @@ def windows(cluster: FlinkCluster, brokers: str, n_windows: int, options: list[s
         }
 
 
-@contextlib.contextmanager
-def components(n_task_managers: int, brokers: str | None) -> Iterator[tuple[FlinkCluster, str]]:
-    """A cluster, and a broker unless one is given."""
-    with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        if brokers is None:
-            brokers = stack.enter_context(Broker(folder / "broker")).address
-        yield stack.enter_context(FlinkCluster(folder / "flink", n_task_managers)), brokers
-
-
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--brokers", help="host:port; a broker is started where it is left out")
+    parser = command(__doc__, ("backlog", "live", "windows"), 4_000_000)
     parser.add_argument("--task-managers", type=int, default=2, help="with two slots and one Python worker each")
-    parser.add_argument("--only", choices=("backlog", "live", "windows"))
-    parser.add_argument("--format", choices=("json", "arrow"))
-    parser.add_argument("--events", type=int, default=4_000_000, help="of a backlog; a quarter of it for json")
-    parser.add_argument("--rate", type=float, default=50_000, help="events a second, live; a fifth of it for json")
-    parser.add_argument("--seconds", type=float, default=60, help="how long, before the pause and after, at most 600")
     parser.add_argument("--start", type=float, default=60, help="seconds that the start of a job may take")
-    parser.add_argument("--pause", type=float, default=20, help="seconds without the job in the middle of them")
-    parser.add_argument("--windows", type=int, default=10_000)
+    parser.add_argument("--pause", type=float, default=20, help="seconds without the job in the middle of a live run")
     parser.add_argument("--checkpoints", type=int, default=5000, help="milliseconds between two")
-    parser.add_argument("--out", type=Path, help="write the figures there, as JSON")
     parser.add_argument("options", nargs="*", help="after --: further options of Beam and its Flink runner")
     given = parser.parse_args()
     options = [f"--checkpointing_interval={given.checkpoints}", *given.options]
-    found = []
-    with components(given.task_managers, given.brokers) as (cluster, brokers):
-        for format, part in (("arrow", 1), ("json", 5)):
-            if given.format in (None, format) and given.only in (None, "backlog"):
-                found.append(backlog(cluster, brokers, format, given.events // part, options))
-                print(json.dumps(found[-1]), flush=True)
-            if given.format in (None, format) and given.only in (None, "live"):
-                found.append(live(cluster, brokers, format, given.rate / part, given, options))
-                print(json.dumps(found[-1]), flush=True)
-        if given.only in (None, "windows"):
-            found.append(windows(cluster, brokers, given.windows, options))
-            print(json.dumps(found[-1]), flush=True)
-    if given.out:
-        given.out.write_text(json.dumps(found, indent=2) + "\n")
+    figures = Figures(given)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        broker(given) as brokers,
+        FlinkCluster(Path(folder) / "flink", given.task_managers) as cluster,
+    ):
+        for format, n_events, rate in formats(given):
+            figures.take("backlog", backlog, cluster, brokers, format, n_events, given.mode, options)
+            figures.take("live", live, cluster, brokers, format, rate, given, options)
+        figures.take("windows", windows, cluster, brokers, given.windows, given.mode, options)
+    figures.write()
     return 0
 
 

@@ -11,22 +11,28 @@
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from load import START, arrivals, configuration, generating, percentiles, preload, resident, topic_of
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "integration"))
-
-from kafka_broker import Broker
+from load import (
+    START,
+    Figures,
+    arrivals,
+    broker,
+    command,
+    configuration,
+    formats,
+    generating,
+    percentiles,
+    preload,
+    resident,
+    topic_of,
+)
 
 
 def run(value: dict[str, Any], folder: Path) -> tuple[dict[str, Any], list[tuple[float, int]], float]:
@@ -46,11 +52,11 @@ def run(value: dict[str, Any], folder: Path) -> tuple[dict[str, Any], list[tuple
     return json.loads((folder / "out" / "operator" / "manifest.json").read_text()), memory, used
 
 
-def backlog(brokers: str, format: str, n_events: int) -> dict[str, Any]:
+def backlog(brokers: str, format: str, n_events: int, mode: str) -> dict[str, Any]:
     until = START + 3_600_000
     with topic_of(brokers, f"backlog-{format}-{time.time_ns()}") as (topic, folder):
         preload(brokers, topic, format, n_events, until)
-        value = configuration(brokers, topic, format, folder, START, until, "1m")
+        value = configuration(brokers, topic, format, folder, START, until, "1m", mode)
         manifest, memory, used = run(value, folder)
         seconds = manifest["seconds"]["pipeline"]
         assert manifest["rows"]["used"] == n_events
@@ -65,13 +71,15 @@ def backlog(brokers: str, format: str, n_events: int) -> dict[str, Any]:
         }
 
 
-def live(brokers: str, format: str, rate: float, seconds: float) -> dict[str, Any]:
+def live(brokers: str, format: str, rate: float, seconds: float, mode: str) -> dict[str, Any]:
     disorder = 500
     with topic_of(brokers, f"live-{format}-{time.time_ns()}") as (topic, folder):
         first = (int(time.time()) + 2) * 1000
         until = first + int(seconds + 10) * 1000
         with generating(brokers, topic, format, rate, seconds + 15, first, until) as sent:
-            value = configuration(brokers, topic, format, folder, first, until, "1s", disorder="500ms", checkpoint="5s")
+            value = configuration(
+                brokers, topic, format, folder, first, until, "1s", mode, disorder="500ms", checkpoint="5s"
+            )
             manifest, memory, used = run(value, folder)
         assert manifest["rows"]["used"] == sent.result()
         ends, arrived = arrivals(brokers, topic)[10:-2].T  # the first windows wait for the program to start
@@ -87,11 +95,11 @@ def live(brokers: str, format: str, rate: float, seconds: float) -> dict[str, An
         }
 
 
-def windows(brokers: str, n_windows: int, per_window: int = 200) -> dict[str, Any]:
+def windows(brokers: str, n_windows: int, mode: str, per_window: int = 200) -> dict[str, Any]:
     until = START + 1000 * n_windows
     with topic_of(brokers, f"windows-{time.time_ns()}") as (topic, folder):
         preload(brokers, topic, "arrow", n_windows * per_window, until, rows=20 * per_window)
-        value = configuration(brokers, topic, "arrow", folder, START, until, "1s", checkpoint="2s")
+        value = configuration(brokers, topic, "arrow", folder, START, until, "1s", mode, checkpoint="2s")
         manifest, memory, used = run(value, folder)
         whole = memory[-1][1]
         fifths = [next(mb for mb, size in memory if size >= part * whole / 5) for part in range(1, 6)]
@@ -107,35 +115,14 @@ def windows(brokers: str, n_windows: int, per_window: int = 200) -> dict[str, An
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--brokers", help="host:port; a broker is started where it is left out")
-    parser.add_argument("--events", type=int, default=2_000_000, help="events of a backlog")
-    parser.add_argument("--rate", type=float, default=50_000, help="events a second, live")
-    parser.add_argument("--seconds", type=float, default=60, help="how long they come")
-    parser.add_argument("--windows", type=int, default=10_000)
-    parser.add_argument("--only", choices=("backlog", "live", "windows"))
-    parser.add_argument("--format", choices=("json", "arrow"))
-    parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
-    found = []
-    with contextlib.ExitStack() as stack:
-        brokers = given.brokers
-        if brokers is None:
-            folder = stack.enter_context(tempfile.TemporaryDirectory())
-            brokers = stack.enter_context(Broker(Path(folder))).address
-        formats = [given.format] if given.format else ["arrow", "json"]
-        for format in formats:
-            if given.only in (None, "backlog"):
-                found.append(backlog(brokers, format, given.events if format == "arrow" else given.events // 4))
-                print(json.dumps(found[-1]), flush=True)
-            if given.only in (None, "live"):
-                found.append(live(brokers, format, given.rate if format == "arrow" else given.rate / 5, given.seconds))
-                print(json.dumps(found[-1]), flush=True)
-        if given.only in (None, "windows"):
-            found.append(windows(brokers, given.windows))
-            print(json.dumps(found[-1]), flush=True)
-    if given.out:
-        given.out.write_text(json.dumps(found, indent=2) + "\n")
+    given = command(__doc__, ("backlog", "live", "windows"), 2_000_000).parse_args()
+    figures = Figures(given)
+    with broker(given) as brokers:
+        for format, n_events, rate in formats(given):
+            figures.take("backlog", backlog, brokers, format, n_events, given.mode)
+            figures.take("live", live, brokers, format, rate, given.seconds, given.mode)
+        figures.take("windows", windows, brokers, given.windows, given.mode)
+    figures.write()
     return 0
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import multiprocessing
+import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,9 +18,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from mechanisms.core.noise import new_key_file
 from pipeline.kafka.client import library
 from pipeline.kafka.play import _messages, make_topics
 from pipeline.kafka.producer import Producer
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "integration"))
+
+from kafka_broker import Broker
 
 N_PARTITIONS, N_USERS = 4, 100_000
 SPACE = {"type": "grid", "south": 37.7, "north": 37.8, "west": -122.5, "east": -122.4, "rows": 10, "columns": 10}
@@ -75,13 +82,66 @@ def generating(*arguments: Any) -> Iterator[Future[int]]:
         yield pool.submit(generate, *arguments)
 
 
+def command(description: str | None, what: tuple[str, ...], n_events: int) -> argparse.ArgumentParser:
+    """What can be asked of either benchmark."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--brokers", help="host:port; a broker is started where it is left out")
+    parser.add_argument("--mode", choices=("simulation", "deployment"), default="simulation", help="of the runs")
+    parser.add_argument("--only", choices=what)
+    parser.add_argument("--format", choices=("json", "arrow"))
+    parser.add_argument("--events", type=int, default=n_events, help="of a backlog; a quarter of it for json")
+    parser.add_argument("--rate", type=float, default=50_000, help="events a second, live; a fifth of it for json")
+    parser.add_argument("--seconds", type=float, default=60, help="how long they come")
+    parser.add_argument("--windows", type=int, default=10_000)
+    parser.add_argument("--out", type=Path, help="write the figures there, as JSON")
+    return parser
+
+
+def formats(given: argparse.Namespace) -> list[tuple[str, int, float]]:
+    """Each format that is asked for, with the events of its backlog and its rate."""
+    whole = {"arrow": (given.events, given.rate), "json": (given.events // 4, given.rate / 5)}
+    return [(format, *whole[format]) for format in whole if given.format in (None, format)]
+
+
+@contextlib.contextmanager
+def broker(given: argparse.Namespace) -> Iterator[str]:
+    """Address of the broker that is given, or of one that is started."""
+    if given.brokers is not None:
+        yield given.brokers
+        return
+    with tempfile.TemporaryDirectory() as folder, Broker(Path(folder)) as started:
+        yield started.address
+
+
+class Figures:
+    """What is measured, printed as it comes and written at the end."""
+
+    def __init__(self, given: argparse.Namespace) -> None:
+        self.given, self.found = given, list[dict[str, Any]]()
+
+    def take(self, what: str, measure: Callable[..., dict[str, Any]], *arguments: Any) -> None:
+        """Measure something if it is asked for."""
+        if self.given.only in (None, what):
+            self.found.append({"mode": self.given.mode, **measure(*arguments)})
+            print(json.dumps(self.found[-1]), flush=True)
+
+    def write(self) -> None:
+        """Write the figures where they are asked for."""
+        if self.given.out:
+            self.given.out.write_text(json.dumps(self.found, indent=2) + "\n")
+
+
 def configuration(
-    brokers: str, topic: str, format: str, folder: Path, first: int, until: int, size: str, **source: Any
+    brokers: str, topic: str, format: str, folder: Path, first: int, until: int, size: str, mode: str, **source: Any
 ) -> dict[str, Any]:
+    secret: dict[str, Any] = {"seed": 1}
+    if mode == "deployment":
+        new_key_file(folder / "noise.key")
+        secret = {"mode": mode, "noise_key": str(folder / "noise.key")}
     moments = [datetime.fromtimestamp(at / 1000, UTC).isoformat().replace("+00:00", "Z") for at in (first, until)]
     return {
         "name": "load",
-        "seed": 1,
+        **secret,
         "source": {
             "type": "kafka",
             "brokers": brokers,
