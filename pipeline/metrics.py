@@ -63,10 +63,10 @@ class Registry:
             key = (measure.name, value)
             self._values[key] = self._values.get(key, 0.0) + amount
 
-    def set(self, measure: Measure, level: float) -> None:
-        """Set a gauge."""
+    def set(self, measure: Measure, level: float, value: str = "") -> None:
+        """Set a gauge, or what somebody else has counted."""
         with self._lock:
-            self._values[measure.name, ""] = float(level)
+            self._values[measure.name, value] = float(level)
 
     def observe(self, measure: Measure, amount: float) -> None:
         """Add to a histogram."""

@@ -153,7 +153,7 @@ def test_the_driver_says_why_and_a_job_that_was_stopped_in_flink_can_go_on(tmp_p
 def test_what_an_old_job_failed_with_is_forgotten_once_it_is_gone(tmp_path, monkeypatch):
     plan = plan_in(tmp_path, resumed=True)
     monkeypatch.setattr(flink, "cancel_jobs", lambda plan, _: note_failure(plan.folder, DataError("of the old job")))
-    monkeypatch.setattr(flink, "_watch", lambda plan, _: raise_failure(plan.folder))
+    monkeypatch.setattr(flink, "_watch", lambda plan, *_: raise_failure(plan.folder))
     monkeypatch.setattr(graph, "build", lambda *_: None)
     monkeypatch.setattr("apache_beam.Pipeline", lambda **_: SimpleNamespace(run=lambda: None))
     flink._submit(plan, "localhost:1", [])

@@ -6,12 +6,13 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from mechanisms.core.errors import DataError
 from pipeline import logs
 from pipeline.cluster.failure import forget_failure, raise_failure
+from pipeline.cluster.flink_metrics import FlinkMeasures
 from pipeline.cluster.jars import FLINK
 from pipeline.cluster.jobs import cancel_jobs
 from pipeline.cluster.plans import checkpoints_folder, latest_checkpoint
@@ -127,7 +128,8 @@ def _submit(plan: Plan, endpoint: str, beam_options: Sequence[str]) -> bool:
     from pipeline.cluster.replay import read
 
     checkpoints_folder(plan).mkdir(parents=True, exist_ok=True)
-    master = _given(beam_options).get("flink_master", DEFAULTS["flink_master"])
+    given = DEFAULTS | _given(beam_options)
+    master, elsewhere = given["flink_master"], given["environment_type"] != "LOOPBACK"
     if plan.resumed:
         cancel_jobs(plan, master)  # it outlives its driver, and its latest checkpoint is needed
         forget_failure(plan.folder)  # only now: a job that still tries would tell of it again
@@ -135,13 +137,16 @@ def _submit(plan: Plan, endpoint: str, beam_options: Sequence[str]) -> bool:
     pipeline = beam.Pipeline(runner=PortableRunner(), options=options)
     build(pipeline, plan, read)
     try:
-        return _watch(plan, pipeline.run())
+        return _watch(plan, pipeline.run(), FlinkMeasures(plan, master).look if elsewhere else None)
     finally:
         cancel_jobs(plan, master)
 
 
-def _watch(plan: Plan, job: Any) -> bool:
-    """Wait until everything is done, then cancel the job, which would otherwise wait for more input."""
+def _watch(plan: Plan, job: Any, look: Callable[[], None] | None = None) -> bool:
+    """Wait until everything is done, then cancel the job, which would otherwise wait for more input.
+
+    ``look`` takes over what workers elsewhere have measured.
+    """
     from apache_beam.runners.runner import PipelineState
 
     from pipeline.cluster.graph import has_ended
@@ -159,6 +164,8 @@ def _watch(plan: Plan, job: Any) -> bool:
                 raise DataError(
                     "Flink has lost the job; its log says why, and --resume goes on from the last checkpoint"
                 )
+            if look is not None:
+                look()
             time.sleep(_PATIENCE)
     return False
 

@@ -22,8 +22,7 @@ _PATIENCE, _PAUSE, _ANSWER = 60.0, 0.2, 10.0
 def cancel_jobs(plan: Plan, master: str) -> bool:
     """Cancel what a run still has on a cluster, and wait until it writes nothing more; checkpoints stay.
 
-    Flink names the folders of checkpoints after its jobs: those in the folder of the run are its own, and no others
-    are touched.
+    Those in the folder of the run are its own, and no others are touched.
 
     Parameters
     ----------
@@ -36,15 +35,14 @@ def cancel_jobs(plan: Plan, master: str) -> bool:
     -------
     Whether none is left as far as the cluster can tell; otherwise a line of the log says so.
     """
-    if master.startswith("["):
+    service = service_of(master)
+    if service is None:
         return True
-    service = master if "://" in master else f"http://{master}"
-    jobs = [path.name for path in checkpoints_folder(plan).glob("*") if _JOB.fullmatch(path.name)]
     deadline = time.monotonic() + _PATIENCE
     try:
-        left = [job for job in jobs if _state(service, job) not in _OVER]
+        left = [job for job in own_jobs(plan) if _state(service, job) not in _OVER]
         for job in left:
-            _ask(f"{service}/jobs/{job}?mode=cancel", "PATCH")
+            ask(f"{service}/jobs/{job}?mode=cancel", "PATCH")
         while left and time.monotonic() < deadline:
             time.sleep(_PAUSE)
             left = [job for job in left if _state(service, job) not in _OVER]
@@ -56,18 +54,33 @@ def cancel_jobs(plan: Plan, master: str) -> bool:
     return not left
 
 
-def _state(service: str, job: str) -> str:
-    """What a job does; one that the cluster does not know is over."""
-    return str(_ask(f"{service}/jobs/{job}").get("state", "CANCELED"))
+def own_jobs(plan: Plan) -> list[str]:
+    """Jobs that a run has or had: Flink names the folders of checkpoints after them."""
+    return [path.name for path in checkpoints_folder(plan).glob("*") if _JOB.fullmatch(path.name)]
 
 
-def _ask(address: str, method: str = "GET") -> dict[str, Any]:
+def service_of(master: str) -> str | None:
+    """Address of a job manager's REST service; an embedded Flink has none.
+
+    >>> service_of("localhost:8081"), service_of("https://flink"), service_of("[local]")
+    ('http://localhost:8081', 'https://flink', None)
+    """
+    if master.startswith("["):
+        return None
+    return master if "://" in master else f"http://{master}"
+
+
+def ask(address: str, method: str = "GET", seconds: float = _ANSWER) -> Any:
     """What the service says; nothing where it knows no such job, or has ended it meanwhile."""
     try:
-        with urllib.request.urlopen(urllib.request.Request(address, method=method), timeout=_ANSWER) as answer:
-            found: dict[str, Any] = json.loads(answer.read() or b"{}")
-            return found
+        with urllib.request.urlopen(urllib.request.Request(address, method=method), timeout=seconds) as answer:
+            return json.loads(answer.read() or b"{}")
     except urllib.error.HTTPError as error:
         if error.code in (404, 409):
             return {}
         raise
+
+
+def _state(service: str, job: str) -> str:
+    """What a job does; one that the cluster does not know is over."""
+    return str(ask(f"{service}/jobs/{job}").get("state", "CANCELED"))

@@ -1,0 +1,92 @@
+"""What workers elsewhere have measured is served by the driver, as Flink tells it."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from types import SimpleNamespace
+from urllib.parse import unquote
+
+import pytest
+
+from pipeline import metrics
+from pipeline.cluster import flink_metrics
+from pipeline.cluster.flink_metrics import FlinkMeasures
+from pipeline.cluster.plans import checkpoints_folder
+from pipeline.measures import EPSILON, LAST_WINDOW, ROWS, WINDOWS
+
+JOB = "a" * 32
+#: By vertex: name, sum and largest value.
+REPORTED = {
+    "count": {"[3]{CountBlocks}.penstock_rows_used": (70, 40), "numRecordsIn": (9, 9)},
+    "more": {"[3]{Other}.penstock_rows_used": (5, 5), "[3]{Other}.penstock_unheard_of": (1, 1)},
+    "release": {
+        "[3]{Release}.penstock_windows_published": (4, 4),
+        "[3]{Release}.penstock_epsilon_millionths": (2_000_000, 2_000_000),
+        "[3]{Release}.penstock_last_window": (8, 4),
+    },
+}
+
+
+@pytest.fixture
+def service() -> Iterator[SimpleNamespace]:
+    """A job manager with one job, which tells what has been reported."""
+    state = SimpleNamespace(state="RUNNING", asked=0)
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            path, _, wanted = unquote(self.path).partition("?get=")
+            state.asked += 1
+            if path == f"/jobs/{JOB}":
+                said: object = {"state": state.state, "vertices": [{"id": name} for name in REPORTED]}
+            else:
+                own = REPORTED[path.split("/")[4]]
+                said = [{"id": name} for name in own]
+                if wanted:
+                    said = [{"id": name, "sum": own[name][0], "max": own[name][1]} for name in wanted.split(",")]
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps(said).encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Answer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        state.master = f"127.0.0.1:{server.server_port}"
+        yield state
+        server.shutdown()
+
+
+@pytest.fixture
+def plan(tmp_path) -> SimpleNamespace:
+    plan = SimpleNamespace(folder=tmp_path)
+    (checkpoints_folder(plan) / JOB).mkdir(parents=True)
+    metrics.begin()
+    return plan
+
+
+def test_counters_are_summed_and_of_gauges_the_largest_counts(service, plan):
+    FlinkMeasures(plan, service.master).look()
+    assert metrics.REGISTRY.value(ROWS, "used") == 75
+    assert metrics.REGISTRY.value(WINDOWS, "published") == 4
+    assert metrics.REGISTRY.value(EPSILON) == 2.0
+    assert metrics.REGISTRY.value(LAST_WINDOW) == 4
+
+
+def test_flink_is_not_asked_too_often(service, plan, monkeypatch):
+    measures = FlinkMeasures(plan, service.master)
+    measures.look()
+    asked = service.asked
+    measures.look()
+    assert service.asked == asked
+    monkeypatch.setattr(flink_metrics.time, "monotonic", lambda: 1e12)
+    measures.look()
+    assert service.asked > asked
+
+
+def test_who_has_nothing_to_tell_is_no_failure(service, plan):
+    service.state = "CANCELED"
+    for master in (service.master, "127.0.0.1:1", "[local]"):
+        FlinkMeasures(plan, master).look()
+    assert metrics.REGISTRY.value(ROWS, "used") == 0
