@@ -1,5 +1,7 @@
 """The ``penstock`` command as a later release could be: every layout of state is one version on, with a migration.
 
+With ``--earlier`` in front it is an earlier release instead, which cannot read how far a reader has come.
+
 The mechanism keeps whole numbers in half the width, the accountant calls its sums by another name, and each layout of
 the pipeline itself has a step from version 1 to 2. What is migrated is printed, once.
 """
@@ -90,6 +92,9 @@ def upgrade_accountant(kind: Any) -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[1] == "--earlier":
+        cursor.FORMAT = StateFormat("cursor", 0)
+        sys.exit(main(sys.argv[2:]))
     upgrade_layouts()
     upgrade_mechanism(DiscreteLaplace)
     upgrade_accountant(Composition)

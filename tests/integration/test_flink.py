@@ -5,24 +5,21 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
+import flink_runs
 import pytest
-from flink_cluster import ROOT, FlinkCluster, end
+from flink_cluster import FlinkCluster, end
+from flink_runs import goes_on, n_releases, needs_flink, wait_until, words_of
 
-from pipeline.cluster.jars import jars_folder
 from pipeline.configuration.run import load
 from pipeline.ledger import Ledger
 from pipeline.run import run
 from pipeline.verify import verify
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(not jars_folder().exists(), reason="no Flink: python -m pipeline.cluster.jars fetches it"),
-]
+pytestmark = [pytest.mark.integration, needs_flink]
 
 #: How often something is killed.
 N_KILLS = int(os.environ.get("PENSTOCK_KILLS", "3"))
@@ -80,10 +77,8 @@ def ended() -> Iterator[None]:
 
 
 def start(config: Path, folder: Path, *words: str) -> subprocess.Popen[bytes]:
-    """Start ``penstock run`` on Flink."""
-    command = [sys.executable, "-m", "pipeline.cli", "run", str(config), "--out", str(folder), "--runner", "flink"]
-    with (folder.parent / f"{folder.name}.log").open("ab") as log:
-        driver = subprocess.Popen([*command, *words], cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
+    """Start a run that ends with its test at the latest."""
+    driver = flink_runs.start(config, folder, *words)
     _started.append(driver)
     return driver
 
@@ -97,11 +92,6 @@ def check(folder: Path, local: Path) -> None:
     windows = [charge.window for charge in Ledger(folder / "operator" / "ledger")]
     assert windows == list(range(1, 61))
     assert [str(one) for one in verify(folder) if not one.passed] == []
-
-
-def words_of(folder: Path) -> str:
-    """What a run has said last."""
-    return (folder.parent / f"{folder.name}.log").read_text()[-3000:]
 
 
 def test_an_embedded_flink_with_workers_in_the_driver(config: Path, local: Path, tmp_path: Path) -> None:
@@ -150,27 +140,9 @@ def test_kills(config: Path, local: Path, tmp_path: Path, cluster: FlinkCluster)
         time.sleep(chance.uniform(0.0, 1.5))
         driver = kill(number, cluster, driver, (config, folder, *options))
     assert driver.wait(300) == 0, words_of(folder)
+    assert "attemptsBeforeResetBackoff=15," in (cluster.folder / "job-manager.log").read_text()
     check(folder, local)
     assert cluster.jobs() == []
-
-
-def n_releases(folder: Path) -> int:
-    """Windows on disk."""
-    return len(list((folder / "public" / "parts" / "releases").glob("*.parquet")))
-
-
-def wait_until(happened: Callable[[], bool], seconds: float) -> bool:
-    """Whether something happens in time."""
-    deadline = time.monotonic() + seconds
-    while not happened() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return bool(happened())
-
-
-def goes_on(folder: Path, driver: subprocess.Popen[bytes]) -> bool:
-    """Whether the run releases something more."""
-    seen = n_releases(folder)
-    return wait_until(lambda: n_releases(folder) > seen or driver.poll() is not None, 240) and driver.poll() is None
 
 
 def kill(number: int, cluster: FlinkCluster, driver: subprocess.Popen[bytes], again: tuple) -> subprocess.Popen[bytes]:

@@ -1,28 +1,21 @@
 """A deployment on Flink: no user, no coordinate and no key in any file, log, job or checkpoint that it leaves."""
 
-import os
 import random
 import re
 import struct
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from flink_cluster import ROOT, FlinkCluster
+from flink_cluster import FlinkCluster
+from flink_runs import contents, needs_flink, running, words_of
 
 from mechanisms.core.noise import new_key_file
-from pipeline.cluster.jars import jars_folder
 from pipeline.verify import verify
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(not jars_folder().exists(), reason="no Flink: python -m pipeline.cluster.jars fetches it"),
-]
+pytestmark = [pytest.mark.integration, needs_flink]
 
 CONFIG = """
 name: secrets
@@ -73,32 +66,16 @@ def planted(folder: Path) -> list[bytes]:
 def test_nothing_shows(tmp_path: Path, cluster: FlinkCluster) -> None:
     secrets = planted(tmp_path)
     (tmp_path / "config.yaml").write_text(CONFIG.replace("FOLDER", str(tmp_path)))
-    command = [sys.executable, "-m", "pipeline.cli", "run", str(tmp_path / "config.yaml"), "--runner", "flink", "--"]
-    command += [*cluster.options, "--parallelism=1", "--checkpointing_interval=500"]
-    kept: dict[Path, bytes] = {}
-    with (tmp_path / "run.log").open("wb") as log:
-        driver = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+    folder, kept = tmp_path / "run", dict[Path, bytes]()
+    options = ["--", *cluster.options, "--parallelism=1", "--checkpointing_interval=500"]
+    with running(tmp_path / "config.yaml", folder, *options) as driver:
         deadline = time.monotonic() + 240
-        try:
-            while driver.poll() is None and time.monotonic() < deadline:
-                kept |= contents(tmp_path / "run")  # checkpoints are removed at the end
-                time.sleep(0.2)
-        finally:
-            driver.kill()
-    assert driver.wait() == 0, (tmp_path / "run.log").read_text()[-2000:]
-    assert [str(one) for one in verify(tmp_path / "run") if not one.passed] == []
+        while driver.poll() is None and time.monotonic() < deadline:
+            kept |= contents(folder)  # checkpoints are removed at the end
+            time.sleep(0.2)
+        assert driver.poll() == 0, words_of(folder)
+    assert [str(one) for one in verify(folder) if not one.passed] == []
     assert any("chk-" in path.parent.name and path.name == "_metadata" for path in kept)
-    kept |= contents(tmp_path / "run") | contents(tmp_path / "cluster") | contents(tmp_path / "run.log")
+    kept |= contents(folder) | contents(tmp_path / "cluster") | contents(tmp_path / "run.log")
     for path, data in kept.items():
         assert not any(secret in data for secret in secrets), path
-
-
-def contents(path: Path) -> dict[Path, bytes]:
-    """All files of a folder, but jars; those that go away meanwhile are left out."""
-    found = {}
-    files = [path] if path.is_file() else [Path(where) / name for where, _, names in os.walk(path) for name in names]
-    for file in files:
-        with suppress(OSError):
-            if file.suffix != ".jar":
-                found[file] = file.read_bytes()
-    return found

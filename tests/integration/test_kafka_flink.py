@@ -3,25 +3,40 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
 import time
+from contextlib import contextmanager
+from functools import partial
+from types import SimpleNamespace
 
+import polars as pl
 import pytest
 
 pytest.importorskip("confluent_kafka", reason="the extra 'kafka' is not installed")
 
 from confluent_kafka import Consumer, TopicPartition
-from flink_cluster import ROOT, FlinkCluster, end
-from kafka_broker import wait_for
-from test_kafka import broker, check_topics, configured, events_of, outputs, producer, sections, topic, topics
+from flink_cluster import FlinkCluster
+from flink_runs import MIGRATED, goes_on, running, upgrade, words_of
+from test_kafka import (
+    broker,
+    check_same,
+    check_topics,
+    configured,
+    events_of,
+    outputs,
+    producer,
+    sections,
+    topic,
+    topics,
+)
 from test_kafka import undisturbed as undisturbed
 
 from mechanisms.core.errors import ConfigError
+from pipeline.block import EventBlock
 from pipeline.cluster.jars import class_path
 from pipeline.kafka.play import play
 from pipeline.run import run
+from pipeline.verify import verify
 
 pytestmark = pytest.mark.integration
 __all__ = ["broker", "topics", "undisturbed"]
@@ -74,24 +89,51 @@ def test_readers_that_are_killed_count_nothing_twice(broker, topics, tmp_path, u
     """Python workers are killed while events come: every reader goes on where the last checkpoint left it."""
     output = {"path": str(tmp_path / "out"), "report": False}
     output |= {"kafka": {"brokers": broker.address, "releases": topics["releases"], "accounts": topics["accounts"]}}
-    (tmp_path / "config.json").write_text(json.dumps(sections(tmp_path, topic(broker, topics), output=output)))
-    sending = {"rows": 50, "rate": 800, "end": True}
+    config, folder = tmp_path / "config.json", tmp_path / "out"
+    config.write_text(json.dumps(sections(tmp_path, topic(broker, topics), output=output)))
+    with (
+        FlinkCluster(tmp_path / "cluster", n_task_managers=1) as cluster,
+        coming(broker, topics, rate=800),
+        running(config, folder, "--", *cluster.options, "--checkpointing_interval=1000") as driver,
+    ):
+        for number in range(2):
+            assert goes_on(folder, driver), words_of(folder)
+            time.sleep(0.7 * number)
+            assert cluster.kill_worker()
+        assert driver.wait(240) == 0, words_of(folder)
+    assert outputs(folder) == undisturbed[0]
+    check_topics(broker, topics, folder)
+
+
+def test_an_upgrade_changes_no_release(broker, topics, tmp_path, undisturbed):
+    """A run is stopped with a savepoint at noon, and a later version goes on with what has come meanwhile."""
+    config, folder = tmp_path / "config.json", tmp_path / "out"
+    config.write_text(json.dumps(sections(folder, topic(broker, topics))))
+    play(half_of(events_of(), 0), producer(broker), topics["events"], 3)
+    rest = partial(play, half_of(events_of(), 1), producer(broker), topics["events"], 3, end=True)
+    with FlinkCluster(tmp_path / "cluster", n_task_managers=1) as cluster:
+        assert upgrade(cluster, config, folder, rest) >= MIGRATED
+    check_same(folder, undisturbed, out_of_time=3)  # the events that end it
+    assert [str(one) for one in verify(folder) if not one.passed] == []
+
+
+def half_of(source, number: int):
+    """A source of a day with the events before noon alone (0), or those after it (1)."""
+
+    def read(span):
+        for block in source.read(span):
+            later = pl.col("time") >= (source.from_ + source.until) // 2
+            half = block.frame.filter(later if number else ~later)
+            yield EventBlock(half, half.height)
+
+    return SimpleNamespace(spans_from=source.spans_from, read=read, until=source.until)
+
+
+@contextmanager
+def coming(broker, topics, rate: float):
+    """Events that come at a rate while something else is done."""
+    sending = {"rows": 50, "rate": rate, "end": True}
     feeding = threading.Thread(target=play, args=(events_of(), producer(broker), topics["events"], 3), kwargs=sending)
-    released = tmp_path / "out" / "public" / "parts" / "releases"
-    with FlinkCluster(tmp_path / "cluster", n_task_managers=1) as cluster, (tmp_path / "log").open("ab") as log:
-        command = [sys.executable, "-m", "pipeline.cli", "run", str(tmp_path / "config.json"), "--runner", "flink"]
-        command += ["--", *cluster.options, "--checkpointing_interval=1000"]
-        running = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
-        try:
-            feeding.start()
-            for number in range(2):
-                seen = len(list(released.glob("*.parquet")))
-                wait_for(lambda seen=seen: len(list(released.glob("*.parquet"))) > seen, running, 180)
-                time.sleep(0.7 * number)
-                assert cluster.kill_worker()
-            assert running.wait(240) == 0, (tmp_path / "log").read_text()[-3000:]
-        finally:
-            end(running)
+    feeding.start()
+    yield
     feeding.join()
-    assert outputs(tmp_path / "out") == undisturbed[0]
-    check_topics(broker, topics, tmp_path / "out")

@@ -90,7 +90,8 @@ def sections(folder, topics, brokers: str, options: dict | None = None) -> dict:
     }
 
 
-def make(broker: Broker, stem: str, tmp_path) -> dict:
+def make(broker: Broker, stem: str, tmp_path, end: bool = True) -> dict:
+    """Topics and a key; events and what is none are sent, and the event that ends the run where it is wanted."""
     topics = {kind: f"{stem}-{kind}" for kind in ("events", "dead", "releases", "accounts")}
     make_topics(broker.address, dict.fromkeys(topics.values(), 1))
     new_key_file(tmp_path / "key")
@@ -101,9 +102,17 @@ def make(broker: Broker, stem: str, tmp_path) -> dict:
         if number % 20 == 0:
             producer.send(topics["events"], event["user"], json.dumps(event)[:-1])
             producer.send(topics["events"], event["user"], json.dumps(event | {"latitude": 3e7 + LATITUDE}))
-    producer.send(topics["events"], "", json.dumps(rows[0] | {"time": NOON + 10**9}))
     producer.flush()
+    if end:
+        send_end(broker, topics)
     return topics
+
+
+def send_end(broker: Broker, topics: dict) -> None:
+    """An event long after the run, so that it ends."""
+    producer = Producer(broker.address, {})
+    producer.send(topics["events"], "", json.dumps(events()[0] | {"time": NOON + 10**9}))
+    producer.flush()
 
 
 def content(broker: Broker, topic: str) -> bytes:

@@ -1,0 +1,155 @@
+"""Runs of ``penstock`` on Flink as processes of their own, and what the tests do with them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from flink_cluster import ROOT, FlinkCluster, end
+
+from pipeline.cluster.jars import jars_folder
+
+needs_flink = pytest.mark.skipif(
+    not jars_folder().exists(), reason="no Flink: python -m pipeline.cluster.jars fetches it"
+)
+PENSTOCK = ("-m", "pipeline.cli")
+NEXT = Path(__file__).with_name("next_version.py")
+#: State that a job has at any time: that of its steps, and that of what they call.
+MIGRATED = {"account_loop", "accountant", "books", "cursor", "lane", "mechanism", "release_loop"}
+
+
+def start(config: Path, folder: Path, *words: str, program: Sequence[str] = PENSTOCK) -> subprocess.Popen[bytes]:
+    """Start ``penstock run`` on Flink; what it says goes to a log beside its folder.
+
+    Parameters
+    ----------
+    config, folder
+        The configuration, and where to write.
+    words
+        Further ones of the command line; those after ``--`` are for Beam.
+    program
+        What Python runs.
+    """
+    command = [sys.executable, *program, "run", str(config), "--out", str(folder), "--runner", "flink", *words]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    with _log(folder).open("ab") as log:
+        return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True)
+
+
+@contextmanager
+def running(*given: object, **options: object) -> Iterator[subprocess.Popen[bytes]]:
+    """`start`, ended with the block."""
+    driver = start(*given, **options)  # type: ignore[arg-type]
+    try:
+        yield driver
+    finally:
+        end(driver)
+
+
+def words_of(folder: Path) -> str:
+    """What a run has said last."""
+    return _log(folder).read_text()[-3000:]
+
+
+def _log(folder: Path) -> Path:
+    return folder.parent / f"{folder.name}.log"
+
+
+def n_releases(folder: Path) -> int:
+    """Windows on disk."""
+    return len(list((folder / "public" / "parts" / "releases").glob("*.parquet")))
+
+
+def wait_until(happened: Callable[[], bool], seconds: float) -> bool:
+    """Whether something happens in time."""
+    deadline = time.monotonic() + seconds
+    while not happened() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return bool(happened())
+
+
+def goes_on(folder: Path, driver: subprocess.Popen[bytes], n_more: int = 1) -> bool:
+    """Whether the run releases something more."""
+    enough = n_releases(folder) + n_more
+    return wait_until(lambda: n_releases(folder) >= enough or driver.poll() is not None, 240) and driver.poll() is None
+
+
+def savepoint(cluster: FlinkCluster, folder: Path, *, stop: bool = False) -> Path:
+    """A savepoint of the only job that goes on, in the folder of its run, as an operator would take one."""
+    (job,) = cluster.jobs()
+    target = (folder / "operator" / "checkpoint" / "flink").as_uri()
+    if stop:
+        request = _post(cluster, f"/jobs/{job}/stop", {"targetDirectory": target, "drain": False})
+    else:
+        request = _post(cluster, f"/jobs/{job}/savepoints", {"target-directory": target, "cancel-job": False})
+    found: list[str] = []
+
+    def is_there() -> bool:
+        said = cluster.rest(f"/jobs/{job}/savepoints/{request['request-id']}")
+        if said["status"]["id"] == "COMPLETED":
+            found.append(said["operation"]["location"].removeprefix("file:"))
+        return bool(found)
+
+    assert wait_until(is_there, 120), "no savepoint"
+    return Path(found[0])
+
+
+def upgrade(
+    cluster: FlinkCluster, config: Path, folder: Path, meanwhile: Callable[[], object] = lambda: None
+) -> set[str]:
+    """Stop a run with a savepoint and let the next version end it; which layouts of state that has migrated.
+
+    A version that cannot read how far a reader has come is asked to go on in between, and refuses at once. Python
+    workers are inside the drivers, so that each has its version.
+
+    Parameters
+    ----------
+    cluster, config, folder
+        Where it runs, what, and where it writes.
+    meanwhile
+        What is done while no version runs.
+    """
+    options = ["--", f"--flink_master=localhost:{cluster.rest_port}", "--parallelism=1"]
+    options += [option for option in cluster.options if option.startswith("--files_to_stage")]
+    with running(config, folder, *options) as driver:
+        assert goes_on(folder, driver, 5), words_of(folder)
+        print(savepoint(cluster, folder, stop=True).name, "after", n_releases(folder), "windows")
+        assert driver.wait(60) == 4, words_of(folder)
+    assert "migrated" not in words_of(folder)
+    meanwhile()
+    n_before = n_releases(folder)
+    with running(config, folder, "--resume", *options, program=[str(NEXT), "--earlier"]) as driver:
+        assert driver.wait(120) == 1, words_of(folder)
+    assert "state of 'cursor' has version 1; this code reads version 0" in words_of(folder)
+    assert n_releases(folder) == n_before
+    assert not cluster.jobs()
+    with running(config, folder, "--resume", *options, program=[str(NEXT)]) as driver:
+        assert driver.wait(240) == 0, words_of(folder)
+    lines = _log(folder).read_text().splitlines()
+    return {line.split()[1] for line in lines if line.startswith("migrated ")}
+
+
+def _post(cluster: FlinkCluster, path: str, body: dict[str, object]) -> dict[str, str]:
+    address = f"http://localhost:{cluster.rest_port}{path}"
+    request = urllib.request.Request(address, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return dict(json.load(answer))
+
+
+def contents(path: Path) -> dict[Path, bytes]:
+    """All files of a folder, but jars; those that go away meanwhile are left out."""
+    found = {}
+    files = [path] if path.is_file() else [Path(where) / name for where, _, names in os.walk(path) for name in names]
+    for file in files:
+        with suppress(OSError):
+            if file.suffix != ".jar":
+                found[file] = file.read_bytes()
+    return found
