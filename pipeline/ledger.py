@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from mechanisms.core.errors import DataError
 
@@ -115,9 +118,8 @@ class Ledger:
         if self.strict:
             self._check(new)
         if new:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write("".join(json.dumps(vars(charge)) + "\n" for charge in new))
+            with self._held() as file:
+                file.write("".join(json.dumps(vars(charge)) + "\n" for charge in new).encode())
                 file.flush()
                 os.fsync(file.fileno())
             self._remember(new)
@@ -125,7 +127,9 @@ class Ledger:
 
     def _read(self) -> set[Identity]:
         """Know what is in the file."""
-        self._repair()
+        if self.path.exists():
+            with self._held():
+                pass
         self._known, self._charged = set(), set()
         for begins, charge in self._lines():
             self._known.add(charge.identity)
@@ -154,10 +158,18 @@ class Ledger:
                     "a run can only be continued with the input that it began with"
                 )
 
-    def _repair(self) -> None:
-        if not self.path.exists():
-            return
-        with self.path.open("rb+") as file:
-            data = file.read()
-            if data and not data.endswith(b"\n"):
-                file.truncate(data.rfind(b"\n") + 1)
+    @contextmanager
+    def _held(self) -> Iterator[BinaryIO]:
+        """The file, for this process alone and ending with a whole line, so that what is added begins one.
+
+        Without the lock a torn line might be one that another run is writing.
+        """
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("ab+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if file.tell():
+                file.seek(-1, os.SEEK_END)
+                if file.read(1) != b"\n":
+                    file.seek(0)
+                    file.truncate(file.read().rfind(b"\n") + 1)
+            yield file

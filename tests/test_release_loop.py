@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -119,3 +121,30 @@ def test_a_torn_line_is_cut_off(tmp_path):
     assert strict.append([charge(data="e")]) == [charge(data="e")]  # another run's, before this one began
     with pytest.raises(DataError, match="window 2"):
         strict.append([charge(2, data="e")])
+
+
+def test_a_line_that_another_run_left_torn_meanwhile_spoils_none(tmp_path):
+    one, other = Ledger(tmp_path / "ledger"), Ledger(tmp_path / "ledger")
+    one.append([charge()])
+    other.append([charge(2)])
+    with one.path.open("a") as file:
+        file.write('{"stream": "main", "win')  # one was killed here
+    other.append([charge(3)])
+    assert list(other) == [charge(), charge(2), charge(3)]
+
+
+def test_a_line_that_another_run_is_writing_is_not_cut(tmp_path):
+    ledger = Ledger(tmp_path / "ledger")
+    ledger.append([charge()])
+    line = json.dumps(vars(charge(2))) + "\n"
+    with ThreadPoolExecutor(1) as pool:
+        with ledger.path.open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.write(line[:20])
+            file.flush()
+            appended = pool.submit(Ledger(ledger.path).append, [charge(3)])
+            with pytest.raises(TimeoutError):
+                appended.result(0.2)
+            file.write(line[20:])
+        appended.result(10)
+    assert list(ledger) == [charge(), charge(2), charge(3)]
