@@ -35,7 +35,7 @@ class Study(Checked, ABC):
     """Attacks on cabs, and the tables that they make.
 
     Pieces are independent of each other, of their order and of how many targets there are, so that they can be made in
-    parallel, and kept when more are asked for.
+    parallel, and kept when more are asked for: of those who are drawn then, too (`sample_targets`).
     """
 
     #: Parameters without a part in the figures of a piece.

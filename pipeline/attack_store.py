@@ -15,6 +15,7 @@ import polars as pl
 
 from evaluation.attacks.game import BLAS
 from pipeline import parts
+from pipeline.configuration.canonical import content_digest
 from pipeline.configuration.run import RunConfig, digest
 from pipeline.manifest import versions
 from pipeline.presence import Presence
@@ -61,7 +62,7 @@ class Store:
 
 
 def game_name(config: RunConfig, played: Any, presence: Presence) -> str:
-    """Digest of everything that decides an attack's results, people's movements among it.
+    """Digest of everything that decides an attack's results, people's movements and plug-ins' code among it.
 
     Parameters
     ----------
@@ -73,7 +74,8 @@ def game_name(config: RunConfig, played: Any, presence: Presence) -> str:
         Of the people.
     """
     own = hashlib.sha256(digest(config))
-    own.update(json.dumps([config.seed, played, versions()], sort_keys=True).encode())
+    plugins = [content_digest(folder) for folder in config.plugins]
+    own.update(json.dumps([config.seed, played, versions(), plugins], sort_keys=True).encode())
     for binary in (presence.raw, presence.released):
         own.update(str(binary.shape).encode())
         for person in binary:

@@ -133,6 +133,16 @@ def test_another_game_starts_afresh(noisy, whole, tmp_path):
     assert attack(replace(noisy, seed=4), other, folder=tmp_path).n_resumed == 0
 
 
+def test_other_code_of_a_plug_in_starts_afresh(noisy, tmp_path):
+    file = tmp_path / "extra" / "mechanisms" / "own.py"
+    file.parent.mkdir(parents=True)
+    config, resumed = replace(noisy, plugins=(str(tmp_path / "extra"),)), []
+    for text in ("SCALE = 1", "SCALE = 1", "SCALE = 2"):
+        file.write_text(text)
+        resumed.append(attack(config, Game(targets=3, samples=40, known=0.5), folder=tmp_path / "out").n_resumed)
+    assert resumed == [0, 6, 0]
+
+
 def test_only_figures_are_written(whole):
     files = sorted(path.relative_to(whole.folder).as_posix() for path in whole.folder.rglob("*") if path.is_file())
     assert files == ["operator/attack.json", "operator/attack.parquet"]

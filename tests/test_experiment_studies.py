@@ -124,6 +124,31 @@ def test_more_targets_add_to_what_is_there_and_another_game_does_not(write, whol
         assert ready(write(), [change]).run(folder, 1, QUIET).manifest["resumed"] == 0, change
 
 
+def test_who_is_drawn_again_is_not_attacked_again(write, whole, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "draw", lambda tables, folder: {})
+    folder = shutil.copytree(whole.folder, tmp_path / "out")
+    few, more = (
+        {piece.target for piece in module.StudyRun(module.load_study(write(), [f"study.targets={n}"])).pieces}
+        for n in (3, 6)
+    )
+    again = ready(write(), ["study.targets=6"]).run(folder, 1, QUIET)
+    assert again.manifest["resumed"] == len(few & more) < 6
+
+
+def test_data_that_have_changed_are_read_again_by_the_same_process(write, tmp_path):
+    cabs = tmp_path / "cabs"
+    cabs.mkdir()
+    path = write(STUDY.replace("type: exposure", f"type: exposure, path: {cabs}"))
+    n_hours = []
+    for rows in (3, 5):
+        for cab in "abc":
+            lines = [f"37.741 -122.469 0 {1211155201 + 3600 * hour}" for hour in range(rows)]
+            (cabs / f"new_{cab}.txt").write_text("\n".join(lines))
+        study = module.StudyRun(module.load_study(path))
+        n_hours.append(int(module._presence(study.study, study.inputs).sum()))
+    assert n_hours == [9, 15]
+
+
 def test_a_piece_that_fails_takes_no_other_with_it(write, tmp_path, capsys):
     words = ["experiment", str(write()), "--jobs", "1", "--out", str(tmp_path / "out")]
     assert main([*words, "--set", "study.group_size=20"]) == 1  # more than she knows

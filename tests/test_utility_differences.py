@@ -116,11 +116,11 @@ def test_a_table_of_differences():
         "published": {"measures": ["mae"], "rows": {"a": [1.05], "b": [2.0]}},
         "differences": [
             {"measures": ["mae"], "why": "nobody\nknows"},
-            {"measures": ["mae"], "settings": ["a"], "paper": "about 9", "why": "text"},
+            {"measures": ["mae"], "settings": ["a"], "paper": "about 9", "why": "|Y| of it"},
         ],
     }
     assert differences_table(summary, experiment)[4:6] == [
         "| error: b | 2 | 3.14 | nobody knows |",
-        "| error: a | about 9 | 1 | text |",
+        "| error: a | about 9 | 1 | \\|Y\\| of it |",
     ]
     assert differences_table(summary, {}) == []

@@ -80,7 +80,7 @@ def differences_table(summary: pl.DataFrame, experiment: Mapping[str, Any]) -> l
         ]
         figure = "; ".join(f"{name}: {', '.join(setting for setting, _ in pairs)}" for name, pairs in names if pairs)
         paper = difference.get("paper") or _listed(names, far)
-        why = " ".join(str(difference["why"]).split())
+        why = " ".join(str(difference["why"]).split()).replace("|", "\\|")  # else it would end the table's cell
         rows.append(f"| {figure} | {paper} | {_listed(names, ours)} | {why} |")
     return ["Where it differs:", "", *HEAD, *rows, ""] if rows else []
 

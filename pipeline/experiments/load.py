@@ -91,11 +91,7 @@ def input_of(path: str | Path, reduced: bool = False) -> Input | None:
     folder = _include_base(root, Path(path).parent, problems)
     if reduced:
         reduce(root, problems)
-    for key, *steps in (
-        ("base.source.path", "set", "source"),
-        ("base.source.path", BASE, "source"),
-        ("study.path", "study"),
-    ):
+    for key, *steps in READ_FROM:
         section: Any = plain(root)
         for step in steps:
             section = section.get(step) if isinstance(section, dict) else None

@@ -88,8 +88,8 @@ class StudyRun:
 
     def __init__(self, experiment: StudyExperiment) -> None:
         self.experiment, self.study = experiment, experiment.config.study
-        self.pieces = self.study.pieces(_presence(self.study))
-        self.inputs = [content_digest(self.study.path)] if self.study.path else []
+        self.inputs = (content_digest(self.study.path),) if self.study.path else ()
+        self.pieces = self.study.pieces(_presence(self.study, self.inputs))
 
     def run(self, folder: str | Path | None, n_jobs: int | None, listener: Listener) -> Outcome:
         """Make every piece that is not there yet; then tables and figures, unless one has failed.
@@ -102,7 +102,7 @@ class StudyRun:
         n_done = n_resumed = len(kept) - len(waiting)
         workers = Workers(min(n_jobs or os.cpu_count() or 1, max(1, len(waiting))))
         for number, piece in waiting.items():
-            workers.submit(number, (work, (self.study, piece, kept[piece])))
+            workers.submit(number, (work, (self.study, self.inputs, piece, kept[piece])))
         failed = []
         listener(n_done, 0, 0)
         for number, problem in workers.results():
@@ -111,7 +111,7 @@ class StudyRun:
             else:
                 failed.append({"values": waiting[number]._asdict(), "seed": self.study.seed, "problem": problem})
             listener(n_done, len(failed), 0)
-        own = {"inputs": self.inputs, "cells": len(kept), "resumed": n_resumed, "failed": failed, "varied": []}
+        own = {"inputs": list(self.inputs), "cells": len(kept), "resumed": n_resumed, "failed": failed, "varied": []}
         own |= {"tables": [], "figures": []} if failed else self._write(target, kept)
         return finish(target, heading(self.experiment) | own)
 
@@ -122,7 +122,9 @@ class StudyRun:
 
     def _write(self, folder: Path, kept: dict[Piece, Path]) -> dict[str, Any]:
         """Tables and figures; gives their files for the manifest."""
-        tables = self.study.tables(_presence(self.study), {piece: _read(path) for piece, path in kept.items()})
+        tables = self.study.tables(
+            _presence(self.study, self.inputs), {piece: _read(path) for piece, path in kept.items()}
+        )
         for name, table in tables.items():
             with parts.whole(folder / f"{name}.csv") as temporary:
                 table.with_columns(cs.float().round_sig_figs(DIGITS)).write_csv(temporary)
@@ -133,16 +135,17 @@ class StudyRun:
         return {"tables": [f"{name}.csv" for name in tables], "figures": figures}
 
 
-def work(study: Study, piece: Piece, path: Path) -> None:
-    """Make one piece and keep its figures, whole."""
+def work(study: Study, inputs: tuple[str, ...], piece: Piece, path: Path) -> None:
+    """Make one piece and keep its figures, whole; ``inputs``: digests of what it reads."""
     with threadpool_limits(1):  # so that they depend on no number of processors
-        found = study.measure(_presence(study), piece)
+        found = study.measure(_presence(study, inputs), piece)
     with parts.whole(path) as temporary, temporary.open("wb") as file:
         np.savez(file, allow_pickle=False, **found)
 
 
 @lru_cache(maxsize=1)
-def _presence(study: Study) -> Binary:
+def _presence(study: Study, inputs: tuple[str, ...]) -> Binary:
+    """Read once for all pieces, and again where the ``inputs`` are others by now."""
     return study.presence()
 
 
