@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from evaluation.attacks.targets import MOBILITY_GROUPS, sample_targets
 from evaluation.cabs import cab_presence, made_up_presence
+from mechanisms.core.errors import ParameterError
 from mechanisms.core.parameters import Checked, parameter
 from mechanisms.core.registry import Registry
 
@@ -55,6 +56,10 @@ class Study(Checked, ABC):
 
     def chosen(self, presence: Binary) -> Targets:
         """Whom to attack: equally many of each mobility group, the barely mobile ones first."""
+        n_groups, n_seen = len(MOBILITY_GROUPS), np.count_nonzero(presence.any(axis=(1, 2)))
+        if n_seen // n_groups < self.targets // n_groups:
+            most = n_seen - n_seen % n_groups
+            raise ParameterError("study.targets", self.targets, f"at most {most}, as {n_seen} people are seen")
         return sample_targets(presence, self.targets // len(MOBILITY_GROUPS), self.seed)
 
     @property
