@@ -162,7 +162,7 @@ class Merging:
             for name, target in list(targets.items()):
                 try:
                     self._go_on(name, target)
-                except (OutOfOrder, OSError, pa.ArrowException):
+                except Exception:  # whatever it is, a part may be half added
                     # It is merged anew at the end, where an error that lasts is told.
                     del targets[name]
                     if name in self._begun:

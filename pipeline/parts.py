@@ -113,20 +113,24 @@ def _write(table: pa.Table, path: Any) -> None:
 
 
 def roll(folder: Path, at_least: int = 64) -> None:
-    """Join the small parts of a folder, once there are many, into one named ``first~last`` that stands for all of them.
+    """Join small parts that follow each other, once there are many, into one named ``first~last`` that stands for all.
 
     Names with a dash are joined only with those that begin alike (those of one accountant). Parts of `ROLLED` rows
     and more are left alone, so that every row is written again only a few times, and joining takes little memory.
     """
-    kinds: dict[str, list[Path]] = {}
+    growing: dict[str, list[Path]] = {}
+    ended: list[list[Path]] = []
     for part in settle(folder):
-        if pq.read_metadata(part).num_rows < ROLLED:
-            kinds.setdefault(part.stem.partition("-")[0] if "-" in part.stem else "", []).append(part)
-    for small in kinds.values():
-        if len(small) < at_least:
-            continue
-        first, last = small[0].stem.partition("~")[0], small[-1].stem.rpartition("~")[2]
-        with whole(folder / f"{first}~{last}.parquet") as temporary:
+        kind = part.stem.partition("-")[0] if "-" in part.stem else ""
+        is_small = pq.read_metadata(part).num_rows < ROLLED
+        # Nothing is joined across a large part, which would be covered, nor with one that has some of the same windows.
+        if kind in growing and not (is_small and _first(part) > _last(growing[kind][-1])):
+            ended.append(growing.pop(kind))
+        if is_small:
+            growing.setdefault(kind, []).append(part)
+    many = [small for small in growing.values() if len(small) >= at_least]
+    for small in many + [small for small in ended if len(small) > 1]:
+        with whole(folder / f"{_first(small[0])}~{_last(small[-1])}.parquet") as temporary:
             _write(pa.concat_tables([pq.read_table(part) for part in small]), temporary)
         settle(folder)
 
@@ -136,7 +140,7 @@ def settle(folder: Path) -> list[Path]:
     kept: list[Path] = []
     covered = ""
     for part in sorted(folder.glob("*.parquet"), key=_stretch):
-        last = part.stem.rpartition("~")[2]
+        last = _last(part)
         if kept and last <= covered:
             part.unlink()
         else:
@@ -145,10 +149,19 @@ def settle(folder: Path) -> list[Path]:
     return kept
 
 
+def _first(part: Path) -> str:
+    """First name that a part stands for."""
+    return part.stem.partition("~")[0]
+
+
+def _last(part: Path) -> str:
+    """Last name that a part stands for."""
+    return part.stem.rpartition("~")[2]
+
+
 def _stretch(part: Path) -> tuple[str, str]:
     """First name that a part stands for, and the last one downwards: the widest part of a beginning comes first."""
-    first, _, last = part.stem.partition("~")
-    return first, "".join(chr(0x10FFFF - ord(letter)) for letter in last or first)
+    return _first(part), "".join(chr(0x10FFFF - ord(letter)) for letter in _last(part))
 
 
 def remove_from(folder: Path, is_later: Callable[[str], bool]) -> None:

@@ -9,8 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline import merging as merging_module
+from pipeline import parts
 from pipeline.merging import Merging, Target, merge
-from pipeline.parts import stretch, write_part
+from pipeline.parts import roll, stretch, write_part
 
 SCHEMA = pa.schema([("window", pa.int64()), ("cell", pa.dictionary(pa.int32(), pa.string())), ("value", pa.float64())])
 
@@ -104,3 +106,46 @@ def test_a_damaged_part_is_told_at_the_end(tmp_path: Path) -> None:
         with pytest.raises(pa.ArrowException):
             merging.end("releases")
     assert not target.path.exists()
+
+
+def test_whatever_goes_wrong_ahead_is_begun_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also what is no error of files: a part that was half added must not stay so."""
+    monkeypatch.setattr(merging_module, "ROW_GROUP", 4)
+    wanted, target = cut(tmp_path / "wanted", 6), cut(tmp_path / "failing", 6)
+    merge(wanted)
+    calls: list[int] = []
+    write = pq.ParquetWriter.write_table
+
+    def fails_once(writer: pq.ParquetWriter, rows: pa.Table) -> None:
+        calls.append(len(rows))
+        write(writer, rows)
+        if len(calls) == 1:
+            raise MemoryError
+
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", fails_once)
+    merging = Merging({"releases": target}, ahead=True)
+    waited_for = time.monotonic() + 10
+    while not calls and time.monotonic() < waited_for:
+        time.sleep(0.01)
+    assert ended(merging, target) == wanted.path.read_bytes()
+
+
+def test_a_large_part_among_small_ones_is_not_lost_when_these_are_joined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a silence many windows leave in one part."""
+    monkeypatch.setattr(parts, "ROLLED", 12)
+    wanted, target = cut(tmp_path / "wanted"), cut(tmp_path / "rolled", 1, 2, 8, 9, 10, 11)
+    roll(target.folder, at_least=4)
+    assert [part.stem for part in parts.settle(target.folder)] == [stretch(1, 2), stretch(3, 8), stretch(9, 12)]
+    assert merge(target) == merge(wanted) == 24
+    assert target.path.read_bytes() == wanted.path.read_bytes()
+
+
+def test_parts_that_overlap_are_not_joined(tmp_path: Path) -> None:
+    """A run that goes on may share out windows otherwise: in one part nobody would tell which rows are there twice."""
+    wanted, target = cut(tmp_path / "wanted"), cut(tmp_path / "rolled", 1, 2, 3, 4, 8, 9, 10)
+    write_part(target.folder, stretch(7, 9), table(7, 9))
+    roll(target.folder, at_least=2)
+    assert merge(target) == merge(wanted) == 24
+    assert target.path.read_bytes() == wanted.path.read_bytes()
