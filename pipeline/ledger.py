@@ -167,7 +167,8 @@ class Ledger:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("ab+") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            if file.tell():
+            # Not where it ended when it was opened: another may have added to it before the lock was ours.
+            if file.seek(0, os.SEEK_END):
                 file.seek(-1, os.SEEK_END)
                 if file.read(1) != b"\n":
                     file.seek(0)

@@ -12,6 +12,7 @@ import pytest
 from pipeline import metrics
 from pipeline.cluster import flink_metrics
 from pipeline.cluster.flink_metrics import FlinkMeasures
+from pipeline.cluster.jobs import cancel_jobs
 from pipeline.cluster.plans import checkpoints_folder
 from pipeline.measures import EPSILON, LAST_WINDOW, ROWS, WINDOWS
 
@@ -31,7 +32,7 @@ REPORTED = {
 @pytest.fixture
 def service() -> Iterator[SimpleNamespace]:
     """A job manager with one job, which tells what has been reported."""
-    state = SimpleNamespace(state="RUNNING", asked=0)
+    state = SimpleNamespace(state="RUNNING", asked=0, breaks_off=False)
 
     class Answer(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -45,6 +46,8 @@ def service() -> Iterator[SimpleNamespace]:
                 if wanted:
                     said = [{"id": name, "sum": own[name][0], "max": own[name][1]} for name in wanted.split(",")]
             self.send_response(200)
+            if state.breaks_off:
+                self.send_header("Content-Length", "100000")
             self.end_headers()
             self.wfile.write(json.dumps(said).encode())
 
@@ -89,4 +92,12 @@ def test_who_has_nothing_to_tell_is_no_failure(service, plan):
     service.state = "CANCELED"
     for master in (service.master, "127.0.0.1:1", "[local]"):
         FlinkMeasures(plan, master).look()
+    assert metrics.REGISTRY.value(ROWS, "used") == 0
+
+
+def test_a_service_that_breaks_off_is_no_failure(service, plan):
+    service.breaks_off = True
+    FlinkMeasures(plan, service.master).look()
+    assert service.asked == 1
+    assert not cancel_jobs(plan, service.master)
     assert metrics.REGISTRY.value(ROWS, "used") == 0

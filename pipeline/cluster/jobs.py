@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import re
 import time
@@ -71,7 +72,7 @@ def service_of(master: str) -> str | None:
 
 
 def ask(address: str, method: str = "GET", seconds: float = _ANSWER) -> Any:
-    """What the service says; nothing where it knows no such job, or has ended it meanwhile."""
+    """What the service says; nothing where it knows no such job, or has ended it meanwhile; else an `OSError`."""
     try:
         with urllib.request.urlopen(urllib.request.Request(address, method=method), timeout=seconds) as answer:
             return json.loads(answer.read() or b"{}")
@@ -79,6 +80,8 @@ def ask(address: str, method: str = "GET", seconds: float = _ANSWER) -> Any:
         if error.code in (404, 409):
             return {}
         raise
+    except http.client.HTTPException as error:
+        raise OSError(f"{type(error).__name__}: the service broke off") from None
 
 
 def _state(service: str, job: str) -> str:
