@@ -84,7 +84,7 @@ def departures(tmp_path: Path, name: str, n_people: int, monkeypatch: pytest.Mon
     return left
 
 
-def test_a_live_stream_releases_on_the_same_schedule_for_a_crowd_and_for_one(tmp_path, monkeypatch):
+def test_a_live_stream_releases_no_window_before_its_time_for_a_crowd_or_for_one(tmp_path, monkeypatch):
     """Every window once, in order, none before it is final; how long counting takes is not hidden."""
     late = []
     for name, n_people in (("crowd", 3000), ("one", 1)):

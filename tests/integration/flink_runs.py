@@ -122,13 +122,13 @@ def upgrade(
     with running(config, folder, *options) as driver:
         assert goes_on(folder, driver, 5), words_of(folder)
         print(savepoint(cluster, folder, stop=True).name, "after", n_releases(folder), "windows")
-        assert driver.wait(60) == 4, words_of(folder)
-    assert "migrated" not in words_of(folder)
+        assert driver.wait(120) == 4, words_of(folder)
+    assert "migrated" not in _log(folder).read_text()
     meanwhile()
     n_before = n_releases(folder)
     with running(config, folder, "--resume", *options, program=[str(NEXT), "--earlier"]) as driver:
-        assert driver.wait(120) == 1, words_of(folder)
-    assert "state of 'cursor' has version 1; this code reads version 0" in words_of(folder)
+        assert driver.wait(240) == 1, words_of(folder)
+    assert "state of 'cursor' has version 1; this code reads version 0" in _log(folder).read_text()
     assert n_releases(folder) == n_before
     assert not cluster.jobs()
     with running(config, folder, "--resume", *options, program=[str(NEXT)]) as driver:
