@@ -137,6 +137,33 @@ def actions(folder: Path) -> dict[str, int]:
     return dict(sorted(counted.iter_rows()))
 
 
+def check_windows(plan: Plan, complete: bool) -> None:
+    """Raise `RowEquationError` if the releases lack a window, or have one twice.
+
+    Parameters
+    ----------
+    plan
+        The run, its parts merged.
+    complete
+        Whether it came to its last window; otherwise only those before the last one released are due.
+    """
+    releases = plan.folder / "public" / "releases.parquet"
+    another = (pl.col("window") != pl.col("window").shift()).fill_null(True)
+    present = pl.scan_parquet(releases).select("window").filter(another).collect()["window"].to_numpy()
+    n_due = plan.calendar.n_windows if complete else None
+    if n_due is None:
+        n_due = int(present[-1]) if len(present) else 0
+    if np.array_equal(present, np.arange(1, n_due + 1)):
+        return
+    absent = np.setdiff1d(np.arange(1, n_due + 1), present).tolist()
+    # A window in which no sensor is active has no row.
+    missing = [w for w in absent if (active := plan.windows(w, w)[0].active) is None or active.any()]
+    if missing or (np.diff(present) <= 0).any():
+        named = ", ".join(map(str, missing[:5])) + (", …" if len(missing) > 5 else "")
+        what = f"{len(missing)} of {n_due} are missing ({named})" if missing else "some are there twice"
+        raise RowEquationError(f"{releases}: of the windows that are due {what}")
+
+
 def clear_parts(plan: Plan) -> None:
     """Remove what is no longer needed."""
     for folder in ("public/parts", "operator/parts", "operator/checkpoint"):

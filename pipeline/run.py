@@ -145,6 +145,7 @@ def _finish(plan: Plan, ended: bool, digests: Callable[[], dict[str, str]], cloc
     """Balance the books and write the manifests."""
     equation = outcome.row_equation(plan)
     code, reason = _ending(plan, ended)
+    outcome.check_windows(plan, complete=code == DONE)
     accounts = outcome.account_summaries(plan)
     manifest = operator_manifest(
         plan,

@@ -67,7 +67,7 @@ class DataError(PenstockError):
 
 
 class RowEquationError(PenstockError):
-    """Rows read and rows accounted for differ: something was lost or counted twice."""
+    """Rows read and rows accounted for differ, or windows due and released: something was lost or is there twice."""
 
 
 class BudgetExceeded(PenstockError):

@@ -1,0 +1,73 @@
+"""A run whose releases lack a window, or have one twice, does not end as if all were well."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from small_configuration import small_sections
+
+from mechanisms.core.errors import RowEquationError
+from pipeline import outcome
+from pipeline.configuration.run import loads
+from pipeline.plan import Plan, make_plan
+
+N_WINDOWS = 6
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    """Of six windows, nothing released yet."""
+    return replace(make_plan(loads(json.dumps(small_sections(tmp_path, n_windows=N_WINDOWS)))), folder=tmp_path / "run")
+
+
+def release(plan: Plan, *windows: int) -> None:
+    """Two rows for each of these."""
+    (plan.folder / "public").mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"window": np.repeat(windows, 2)}), plan.folder / "public" / "releases.parquet")
+
+
+def test_all_windows_that_are_due_are_there(plan: Plan) -> None:
+    release(plan, *range(1, N_WINDOWS + 1))
+    outcome.check_windows(plan, complete=True)
+    release(plan, 1, 2, 3)
+    outcome.check_windows(plan, complete=False)  # interrupted after the third
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_a_window_that_is_missing_is_named(plan: Plan, complete: bool) -> None:
+    release(plan, 1, 2, 4, 6)
+    with pytest.raises(RowEquationError, match=r"2 of 6 are missing \(3, 5\)"):
+        outcome.check_windows(plan, complete)
+
+
+def test_the_last_windows_are_due_at_the_end(plan: Plan) -> None:
+    release(plan, 1, 2)
+    with pytest.raises(RowEquationError, match=r"4 of 6 are missing \(3, 4, 5, 6\)"):
+        outcome.check_windows(plan, complete=True)
+
+
+def test_a_window_that_is_there_twice_is_told(plan: Plan) -> None:
+    release(plan, 1, 2, 3, 2, 3, 4, 5, 6)
+    with pytest.raises(RowEquationError, match="twice"):
+        outcome.check_windows(plan, complete=True)
+
+
+def test_a_window_without_an_active_sensor_has_no_row(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    awake = np.ones(plan.n_cells, bool)
+    own = Plan.windows
+
+    def windows(self: Plan, first: int, last: int) -> list:
+        return [replace(window, active=awake & (window.index != 3)) for window in own(self, first, last)]
+
+    monkeypatch.setattr(Plan, "windows", windows)
+    release(plan, 1, 2, 4, 5, 6)
+    outcome.check_windows(plan, complete=True)
+    release(plan, 1, 2, 4, 6)
+    with pytest.raises(RowEquationError, match=r"1 of 6 are missing \(5\)"):
+        outcome.check_windows(plan, complete=True)
