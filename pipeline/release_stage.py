@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -114,9 +115,10 @@ class ReleaseInOrder(beam.DoFn):
 
 
 class WriteReleases(beam.DoFn):
-    """Write batches of releases as parts."""
+    """Write batches of releases as parts, a stream's not before ``output.delay`` has passed."""
 
     write = staticmethod(parts.write_part)
+    sleep = staticmethod(time.sleep)
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -132,10 +134,22 @@ class WriteReleases(beam.DoFn):
             table = releases_table(
                 batch.releases, windows, plan.space.cells, STREAM, plan.config.windows.allowed_lateness
             )
+            final = self.final_since(last)
+            self.wait(final)
             # What a reader of the topic is told is what the file says, whoever wrote it first.
             publish_releases(plan, self.write(parts_folder(plan, "releases"), parts.stretch(first, last), table))
-            metrics.written(self.final_since(last))
+            metrics.written(final)
         yield batch
+
+    def wait(self, final: float | None) -> None:
+        """Let a release leave a fixed time after its window was final, whatever there was to count.
+
+        What is caught up with is late already and leaves at once.
+        """
+        delay = self.plan.config.output.delay / 1000
+        left = 0.0 if final is None else final + delay - time.time()
+        if 0 < left <= delay:
+            self.sleep(left)
 
     def final_since(self, window: int) -> float | None:
         """When a window became final, in seconds since 1970; None where that was not while the run went on."""

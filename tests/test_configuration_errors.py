@@ -54,6 +54,11 @@ WRONG = {
         "utilty: [mae]",
         [f"21: utilty: unknown key; did you mean 'utility'? (known: {ROOT_KEYS})"],
     ),
+    "a delay without a stream": (
+        "  path: runs/example\n",
+        "  path: runs/example\n  delay: 2s\n",
+        ["24: output.delay: '2s' is not allowed; it must be left out where the source is no stream"],
+    ),
     "unknown key without a near one": (
         "seed: 7",
         "zzz: 7",
@@ -88,7 +93,7 @@ WRONG = {
         "",
         [
             "1: output: missing; it must be a section with keys out of: path, truth, user_summaries, report, rejects, "
-            "rejects_key, ledger, kafka"
+            "rejects_key, ledger, delay, kafka"
         ],
     ),
     "missing key of a plug-in": (

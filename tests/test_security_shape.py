@@ -10,8 +10,11 @@ import polars as pl
 import pytest
 from deployments import configured, sections
 
-from pipeline import parts, stream_stage
+from mechanisms.core.errors import ConfigError
+from pipeline import parts, release_stage, stream_stage
 from pipeline.feed import Feed
+from pipeline.plan import make_plan
+from pipeline.release_stage import WriteReleases
 from pipeline.run import run
 
 NOBODY = "user,time,latitude,longitude\nx,2024-01-01T00:10:00Z,0.5,0.5\n"
@@ -55,7 +58,9 @@ def test_rows_files_and_books_are_the_same_for_a_crowd_and_for_nobody(tmp_path, 
     assert json.loads(manifests[0]) == json.loads(manifests[1])
 
 
-def departures(tmp_path: Path, name: str, n_people: int, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, float]]:
+def departures(
+    tmp_path: Path, name: str, n_people: int, monkeypatch: pytest.MonkeyPatch, delay: str = "0s"
+) -> list[tuple[str, float]]:
     """Parts of a live stream's releases and when each leaves, in seconds after the first event is due.
 
     One person, or as many as are asked for, in the same minutes: when events come is the same, how many is not.
@@ -64,6 +69,7 @@ def departures(tmp_path: Path, name: str, n_people: int, monkeypatch: pytest.Mon
     (tmp_path / "events.csv").write_text("\n".join(["user,time,latitude,longitude", *lines]) + "\n")
     value = sections(tmp_path)
     value["source"] = {"type": "stream", "of": value["source"], "speed": "7200x"}  # a window in half a second
+    value["output"] = {"path": str(tmp_path / name), "delay": delay}
     left: list[tuple[str, float]] = []
     begun = 0.0
 
@@ -94,6 +100,47 @@ def test_a_live_stream_releases_no_window_before_its_time_for_a_crowd_or_for_one
         late.append([round(at - 0.5 * window, 3) for window, at in windows])
         assert min(late[-1][:-1]) >= 0  # the last one leaves with the end of the file
     print("late by, in seconds:", *late)
+
+
+def test_a_delayed_release_leaves_when_its_time_has_come_however_long_it_took(tmp_path, monkeypatch):
+    """To make a crowd's takes 0.7 s and one person's 0.1 s: both leave a second after their window was final."""
+    value = sections(tmp_path) | {"output": {"path": str(tmp_path / "out"), "delay": "1s"}}
+    value["source"] = {"type": "stream", "of": value["source"], "speed": "60x"}
+    (tmp_path / "events.csv").write_text(NOBODY)
+    step = WriteReleases(make_plan(configured(value)))
+    now = 0.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    monkeypatch.setattr(release_stage.time, "time", lambda: now)
+    monkeypatch.setattr(WriteReleases, "sleep", staticmethod(sleep))
+    left = []
+    for taken in (0.7, 0.1, 0.0, 1.5):
+        now = 100.0 + taken
+        step.wait(100.0)
+        left.append(now)
+    assert left == pytest.approx([101.0, 101.0, 101.0, 101.5])  # the last one took longer than the delay
+    step.wait(None)
+    assert now == 101.5
+
+
+def test_a_delay_is_shorter_than_from_one_window_to_the_next(tmp_path):
+    """An hour of the events passes in a minute."""
+    value = sections(tmp_path)
+    value["source"] = {"type": "stream", "of": value["source"], "speed": "60x"}
+    assert configured(value | {"output": {"path": "out", "delay": "59s"}}).output.delay == 59_000
+    with pytest.raises(ConfigError, match=r"output.delay: '60s' .* must be shorter than from one window to the next"):
+        configured(value | {"output": {"path": "out", "delay": "60s"}})
+
+
+def test_a_delayed_stream_releases_the_same_not_before_its_time(tmp_path, monkeypatch):
+    """A window in half a second; all but the last one, which leaves with the end of the file, wait 0.3 s."""
+    left = departures(tmp_path, "one", 1, monkeypatch, delay="300ms")
+    windows = [(window, at) for stem, at in left for window in parts.windows_of(stem)]
+    assert [window for window, _ in windows] == list(range(1, 7))
+    assert min(at - 0.5 * window for window, at in windows[:-1]) >= 0.3
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda m: (m[0] if isinstance(m, list) else m)["type"])

@@ -17,7 +17,7 @@ from pipeline.configuration.sections import Output
 from pipeline.configuration.values import A_DURATION, A_TIME, format_duration, format_time
 from pipeline.landmarks import Landmarks
 from pipeline.sensors import Sensors
-from pipeline.source import Source
+from pipeline.source import LiveSource, Source
 from pipeline.space import Space
 from pipeline.window import Calendar, Windows
 
@@ -196,6 +196,17 @@ def output_is_not_an_input(output: Output, source: Source, space: Space, sensors
         yield Finding(("output", "path"), output.path, "a folder, not an existing file")
 
 
+def delayed_releases_leave_before_the_next(output: Output, source: Source, windows: Windows) -> Iterator[Finding]:
+    """Whoever waits with one release makes no other meanwhile; and what is read from files leaves when it is made."""
+    if not output.delay:
+        return
+    if not isinstance(source, LiveSource):
+        yield Finding(("output", "delay"), format_duration(output.delay), "left out where the source is no stream")
+    elif output.delay >= windows.step / (source.factor or 1):
+        right = "shorter than from one window to the next, in the time that passes while the stream runs"
+        yield Finding(("output", "delay"), format_duration(output.delay), right)
+
+
 RULES: tuple[Rule, ...] = (
     source_has_a_start,
     source_has_an_end,
@@ -213,4 +224,5 @@ RULES: tuple[Rule, ...] = (
     metrics_are_different,
     overlapping_windows_are_accounted,
     output_is_not_an_input,
+    delayed_releases_leave_before_the_next,
 )

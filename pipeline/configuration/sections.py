@@ -62,6 +62,14 @@ class Output(Checked):
     ledger: str | None = parameter(
         None, kind="output", doc="ledger file shared by all configurations over the same events; unset: inside path"
     )
+    delay: int = parameter(
+        0,
+        kind="duration",
+        at_least=0,
+        unit="ms",
+        doc="how long after its window is final a release of a stream leaves, however long it took to make: more than "
+        "it takes, or when it leaves tells how much there was to count",
+    )
     kafka: KafkaOutput | None = parameter(None, doc="topics that releases and public accounts are sent to as well")
 
     def __post_init__(self) -> None:
