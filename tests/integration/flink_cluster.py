@@ -83,9 +83,13 @@ class FlinkCluster:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
+    def workers(self) -> list[int]:
+        """The Python workers of the pool."""
+        return children(self._processes["pool"].pid)
+
     def kill_worker(self) -> bool:
         """Kill a Python worker of the pool; False where there is none."""
-        workers = children(self._processes["pool"].pid)
+        workers = self.workers()
         if workers:
             os.kill(workers[-1], signal.SIGKILL)
         return bool(workers)

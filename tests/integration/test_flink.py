@@ -151,7 +151,8 @@ def kill(number: int, cluster: FlinkCluster, driver: subprocess.Popen[bytes], ag
     print("kill", ("worker", "task manager", "job manager")[number % 3], "after", n_releases(folder), "windows")
     if number % 3 == 0:
         # What was released last may be the last word of a job that is gone: its successor has no workers yet.
-        assert wait_until(cluster.kill_worker, 120)
+        assert wait_until(lambda: bool(cluster.workers()), 120)
+        assert cluster.kill_worker()
     elif number % 3 == 1:
         cluster.kill(f"task-manager-{number // 3 % 2}")
         cluster.start_task_manager(number // 3 % 2)

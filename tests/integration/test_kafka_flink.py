@@ -93,15 +93,18 @@ def test_readers_that_are_killed_count_nothing_twice(broker, topics, tmp_path, u
     config.write_text(json.dumps(sections(tmp_path, topic(broker, topics), output=output)))
     with (
         FlinkCluster(tmp_path / "cluster", n_task_managers=1) as cluster,
-        coming(broker, topics, rate=800),
         running(config, folder, "--", *cluster.options, "--checkpointing_interval=1000") as driver,
     ):
-        for number in range(2):
-            assert goes_on(folder, driver), words_of(folder)
-            time.sleep(0.7 * number)
-            # What was released last may be the last word of workers that are gone.
-            assert wait_until(cluster.kill_worker, 120)
-        assert driver.wait(240) == 0, words_of(folder)
+        assert wait_until(lambda: bool(cluster.workers()), 240), words_of(folder)
+        # For a minute from here on, so that the run does not end before it has lost two workers.
+        with coming(broker, topics, rate=250):
+            for number in range(2):
+                assert goes_on(folder, driver), words_of(folder)
+                time.sleep(0.7 * number)
+                # What was released last may be the last word of workers that are gone.
+                assert wait_until(lambda: bool(cluster.workers()), 120)
+                assert cluster.kill_worker()
+            assert driver.wait(240) == 0, words_of(folder)
     assert outputs(folder) == undisturbed[0]
     check_topics(broker, topics, folder)
 
