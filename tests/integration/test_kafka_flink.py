@@ -96,8 +96,8 @@ def test_readers_that_are_killed_count_nothing_twice(broker, topics, tmp_path, u
         running(config, folder, "--", *cluster.options, "--checkpointing_interval=1000") as driver,
     ):
         assert wait_until(lambda: bool(cluster.workers()), 240), words_of(folder)
-        # For a minute from here on, so that the run does not end before it has lost two workers.
-        with coming(broker, topics, rate=250):
+        # For 40 seconds from here on, so that the run does not end before it has lost two workers.
+        with coming(broker, topics, rate=400):
             for number in range(2):
                 assert goes_on(folder, driver), words_of(folder)
                 time.sleep(0.7 * number)
@@ -109,6 +109,7 @@ def test_readers_that_are_killed_count_nothing_twice(broker, topics, tmp_path, u
     check_topics(broker, topics, folder)
 
 
+@pytest.mark.slow  # test_flink_upgrade.py is the same without a topic, and always runs
 def test_an_upgrade_changes_no_release(broker, topics, tmp_path, undisturbed):
     """A run is stopped with a savepoint at noon, and a later version goes on with what has come meanwhile."""
     config, folder = tmp_path / "config.json", tmp_path / "out"
