@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Any
 
 from mechanisms.core.errors import ConfigError, DataError, PenstockError
+from pipeline.beam_start import import_beam, local_runner
 from pipeline.configuration.run import RunConfig
 from pipeline.count_spans import counting_ahead
 from pipeline.health import HEALTH
@@ -65,7 +64,7 @@ def execute(
     counts_here = runner == "direct" and not plan.streaming and not plan.on_points
     try:
         with HEALTH.watched(), counting_ahead(plan, spans, *asides) if counts_here else nullcontext():
-            _quiet_beam()
+            import_beam(alone=runner == "direct")
             if runner == FLINK:
                 from pipeline.cluster.flink import run_flink
 
@@ -95,7 +94,7 @@ def _run_graph(plan: Plan, spans: list[Span], runner: str, beam_options: Sequenc
 
     options = PipelineOptions(list(beam_options), save_main_session=False)
     try:
-        root = beam.Pipeline(runner=_runner(runner), options=options)
+        root = beam.Pipeline(runner=local_runner() if runner == "direct" else runner, options=options)
     except ValueError as error:
         raise ConfigError((f"--runner {runner}: {error}",)) from None
     build(root, plan, spans, alone=runner == "direct")
@@ -116,23 +115,3 @@ def _check_shared(plan: Plan, spans: list[Span], runner: str) -> None:
             f"{plan.folder}: {missing} of {len(spans)} pieces of the input are missing after {runner} has run them; "
             "the folder must be one that the driver shares with all workers"
         )
-
-
-def _runner(name: str) -> Any:
-    if name != "direct":
-        return name
-    # Pinned: the name "DirectRunner" may pick another engine from one release of Beam to the next.
-    from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
-
-    return FnApiRunner()
-
-
-def _quiet_beam() -> None:
-    """Beam warns at import of clients that are not installed and not needed; errors still show."""
-    logging.getLogger("apache_beam").setLevel(logging.ERROR)
-    root = logging.getLogger()
-    level = root.level
-    root.setLevel(logging.ERROR)
-    import apache_beam  # noqa: F401
-
-    root.setLevel(level)

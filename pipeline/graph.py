@@ -23,7 +23,7 @@ def build(root: beam.Pipeline, plan: Plan, spans: list[Span], alone: bool = True
     released = (
         (_count_here(root, plan, spans) if alone else _count_everywhere(root, plan, spans))
         | "WriteTruth" >> beam.ParDo(WriteTruth(plan)).with_output_types(tuple[str, bytes])
-        | "Release" >> beam.ParDo(ReleaseInOrder(plan))
+        | "Release" >> beam.ParDo(ReleaseInOrder(plan)).with_output_types(Batch)
         | "WriteReleases" >> beam.ParDo(WriteReleases(plan))
     )
     accounted = [(number, shard) for number, own in enumerate(plan.shards) for shard in range(len(own))]

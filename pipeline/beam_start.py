@@ -1,0 +1,75 @@
+"""Beam as a run on one machine needs it: imported without what it would only carry along, and ended without a wait."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
+from typing import Any
+
+#: Clients that Beam's connectors to MongoDB and Google's services import where they are installed: a third of the
+#: time that importing Beam takes.
+CLIENTS = ("bson", "gridfs", "pymongo", "requests")
+#: Milliseconds after which Beam looks again what its steps are doing. It ends a bundle only after such a look, and its
+#: own 200 were a twentieth of a short run.
+SAMPLING_PERIOD = 5
+
+
+def import_beam(alone: bool) -> None:
+    """Import Beam quietly: it warns of clients that are not installed and not needed; errors still show.
+
+    Parameters
+    ----------
+    alone
+        Whether everything is run in this process, where no step of ours talks to a service through Beam.
+    """
+    logging.getLogger("apache_beam").setLevel(logging.ERROR)
+    root = logging.getLogger()
+    level = root.level
+    root.setLevel(logging.ERROR)
+    with _without(CLIENTS if alone else ()):
+        import apache_beam  # noqa: F401
+    root.setLevel(level)
+
+
+def local_runner() -> Any:
+    """Beam's in-process runner."""
+    # Pinned: the name "DirectRunner" may pick another engine from one release of Beam to the next.
+    from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+    from apache_beam.runners.worker.statesampler import StateSampler
+
+    StateSampler.__init__.__defaults__ = (SAMPLING_PERIOD,)
+    return FnApiRunner()
+
+
+@contextmanager
+def _without(names: tuple[str, ...]) -> Iterator[None]:
+    """Let this thread's imports of modules that are not loaded yet fail meanwhile, as if they were not installed.
+
+    >>> with _without(("colorsys",)):
+    ...     import colorsys
+    Traceback (most recent call last):
+    ModuleNotFoundError: No module named 'colorsys'
+    >>> import colorsys
+    """
+    finder = _Missing(names, threading.get_ident())
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+
+
+class _Missing(MetaPathFinder):
+    """Says that some modules are not to be had in one thread; others may be reading input by a plug-in's own means."""
+
+    def __init__(self, names: tuple[str, ...], thread: int) -> None:
+        self.names, self.thread = names, thread
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+        """Refuse, or leave it to the finders after this one."""
+        if fullname in self.names and threading.get_ident() == self.thread:
+            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)

@@ -1,0 +1,54 @@
+"""What importing Beam for a local run leaves out, and what it does not touch."""
+
+import inspect
+import subprocess
+import sys
+import threading
+
+from pipeline.beam_start import SAMPLING_PERIOD, _without, local_runner
+
+PROGRAM = """
+import sys
+from pipeline.beam_start import CLIENTS, import_beam
+
+import_beam(alone={alone})
+print(sorted(set(CLIENTS) & set(sys.modules)))
+import requests
+"""
+
+
+def loaded(alone: bool) -> str:
+    """What a fresh process says that it has loaded."""
+    program = PROGRAM.replace("{alone}", str(alone))
+    return subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def test_a_local_run_does_not_import_clients_of_services() -> None:
+    assert loaded(alone=True) == "[]"
+
+
+def test_other_runners_get_the_whole_of_beam() -> None:
+    assert "pymongo" in loaded(alone=False)
+
+
+def test_another_thread_may_import_what_is_hidden_from_this_one() -> None:
+    found: list[str] = []
+
+    def work() -> None:
+        import colorsys
+
+        found.append(colorsys.__name__)
+
+    sys.modules.pop("colorsys", None)
+    with _without(("colorsys",)):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    assert found == ["colorsys"]
+
+
+def test_a_bundle_ends_without_a_long_wait() -> None:
+    from apache_beam.runners.worker.statesampler import StateSampler
+
+    local_runner()
+    assert inspect.signature(StateSampler).parameters["sampling_period_ms"].default == SAMPLING_PERIOD
