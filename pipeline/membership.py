@@ -55,9 +55,7 @@ class Memberships:
 
     def widened(self) -> Memberships:
         """The same with identities of two columns, so that integers and digests can be merged."""
-        if self.user.shape[1] == 2:
-            return self
-        return Memberships(np.column_stack([self.user, np.zeros_like(self.user)]), self.window, self.cell, self.mark)
+        return Memberships(widened(self.user, 2), self.window, self.cell, self.mark)
 
     def take(self, rows: NDArray[np.bool_] | Integers | slice) -> Memberships:
         """Some of the rows."""
@@ -101,7 +99,7 @@ def merge(parts: Iterable[Memberships], keep: str = "hash") -> Memberships:
     user = np.concatenate([part.user for part in parts])
     window = np.concatenate([part.window for part in parts])
     cell = np.concatenate([part.cell for part in parts])
-    table, code = _factorize(user)
+    table, code = factorize(user)
     marks = [part.mark for part in parts if part.mark is not None]
     if not marks:
         code, window, cell = distinct_rows([code, window, cell])
@@ -114,7 +112,7 @@ def merge(parts: Iterable[Memberships], keep: str = "hash") -> Memberships:
     return Memberships(table[code], window, cell, mark)
 
 
-def _factorize(user: Integers) -> tuple[Integers, Integers]:
+def factorize(user: Integers) -> tuple[Integers, Integers]:
     """Distinct identities, ascending, and the position of each row's in them."""
     if user.shape[1] == 1:
         low, high = int(user.min()), int(user.max())
@@ -130,6 +128,16 @@ def _factorize(user: Integers) -> tuple[Integers, Integers]:
         return user[first], code
     table, code = np.unique(user, axis=0, return_inverse=True)
     return table, code
+
+
+def widened(user: Integers, width: int) -> Integers:
+    """Identities of so many columns: a plain integer is followed by zeros.
+
+    >>> widened(np.array([[7]]), 2).tolist()
+    [[7, 0]]
+    """
+    missing = width - user.shape[1]
+    return np.pad(user, ((0, 0), (0, missing))) if missing else user
 
 
 def _narrow(column: Integers) -> NDArray[np.generic]:

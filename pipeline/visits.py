@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.membership import Memberships
+from pipeline.membership import Memberships, factorize, widened
 from pipeline.packed import CHUNK, Layout, distinct_keys
 from pipeline.packing import distinct_rows, starts_of
 
@@ -49,24 +49,24 @@ def packed_visits(keys: Integers, layout: Layout) -> Visits:
 
 
 def summarise_users(parts: Iterable[Visits]) -> dict[str, list[int]]:
-    """Per user: distinct cells and active windows over the whole run, from the visits of every group."""
-    identities, active, pair_user, pair_cell = [], [], [], []
-    for user, n_windows, member, cell in parts:
-        wide = user if user.shape[1] == 2 else np.column_stack([user, np.zeros(len(user), np.int64)])
-        identities.append(wide)
-        active.append(n_windows)
-        pair_user.append(wide[member])
-        pair_cell.append(cell)
-    if len(identities) == 1:
-        n_cells = np.bincount(member, minlength=len(user))
-        return {"cells": n_cells.tolist(), "windows": active[0].tolist()}
-    everyone = np.concatenate(pair_user)
-    columns = distinct_rows([*everyone.T, np.concatenate(pair_cell)])
-    n_cells = run_lengths(columns[:-1])
-    people = np.concatenate(identities)
-    table, code = np.unique(people, axis=0, return_inverse=True)
-    windows = np.bincount(code.ravel(), weights=np.concatenate(active), minlength=len(table))
-    return {"cells": n_cells.tolist(), "windows": windows.astype(int).tolist()}
+    """Per user: distinct cells and active windows over the whole run, from the visits of every group.
+
+    >>> week = (np.array([[3], [8]]), np.array([5, 2]), np.array([0, 0, 1]), np.array([6, 7, 6]))
+    >>> summarise_users([week, week])
+    {'cells': [2, 1], 'windows': [10, 4]}
+    """
+    users, active, members, cells = zip(*parts)
+    width = max(user.shape[1] for user in users)
+    _, code = factorize(np.concatenate([widened(user, width) for user in users]))
+    windows = np.bincount(code, weights=np.concatenate(active))
+    every_cell = np.concatenate(cells)
+    # Where a group's own users begin among those of all groups.
+    begins = np.cumsum([0, *map(len, users)])[:-1].tolist()
+    visitor = np.concatenate([code[begin : begin + len(user)][m] for begin, user, m in zip(begins, users, members)])
+    bits = int(every_cell.max(initial=0)).bit_length()
+    pairs = distinct_keys(visitor << bits | every_cell)
+    # Codes may leave out numbers; every user was somewhere.
+    return {"cells": run_lengths([pairs >> bits]).tolist(), "windows": windows[windows > 0].astype(int).tolist()}
 
 
 def run_lengths(columns: list[Integers]) -> Integers:

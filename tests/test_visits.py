@@ -1,0 +1,41 @@
+"""The summary of users against sets of Python."""
+
+from collections import defaultdict
+
+import numpy as np
+import pytest
+
+from pipeline.membership import Memberships, merge
+from pipeline.packed import Layout, distinct_keys
+from pipeline.visits import Visits, packed_visits, summarise_users, visits
+
+N_CELLS, GROUP = 9, 4
+
+
+@pytest.mark.parametrize("kinds", [("small",), ("small",) * 3, ("sparse",) * 2, ("digests",) * 3, ("small", "digests")])
+def test_cells_and_windows_of_every_user(kinds: tuple[str, ...]) -> None:
+    random = np.random.default_rng(4)
+    cells: dict[tuple[int, ...], set[int]] = defaultdict(set)
+    windows: dict[tuple[int, ...], set[int]] = defaultdict(set)
+    found: list[Visits] = []
+    for group, kind in enumerate(kinds):
+        user = random.integers(0, 40, 300)
+        window, cell = random.integers(0, GROUP, 300), random.integers(0, N_CELLS, 300)
+        identity = user[:, None]
+        if kind == "sparse":
+            identity = user[:, None] * 10**15 - 7
+        if kind == "digests":
+            identity = np.column_stack([user * 10**17 - 9, user % 3])
+        for who, when, where in zip(np.pad(identity, ((0, 0), (0, 2 - identity.shape[1]))).tolist(), window, cell):
+            cells[tuple(who)].add(int(where))
+            windows[tuple(who)].add(group * GROUP + int(when))
+        if kind == "small":
+            layout = Layout(GROUP, N_CELLS)
+            found.append(packed_visits(distinct_keys(layout.pack(user, window, cell)), layout))
+        else:
+            found.append(visits(merge([Memberships(identity, window, cell)])))
+    summary = summarise_users(found)
+    assert summary == {
+        "cells": [len(cells[who]) for who in sorted(cells)],
+        "windows": [len(windows[who]) for who in sorted(cells)],
+    }
