@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 from dataclasses import dataclass, replace
 from typing import Any
@@ -60,6 +59,7 @@ class ReleaseLoop:
         self.mechanism = plan.mechanism
         self.noise = plan.noise()
         self.configuration = digest(plan.config)
+        self.ledger_key = plan.key.subkey("ledger")
         self.name = MECHANISMS.name_of(type(self.mechanism))
         guards = [a for a in plan.accountants if isinstance(a, LandmarkBudget)]
         if not guards and self.mechanism.landmark_budget is not None and not plan.calendar.overlapping:
@@ -169,7 +169,7 @@ class ReleaseLoop:
         # other data in an earlier window means other noise, hence another charge.
         message = f"{window.start} {end} ".encode() + np.ascontiguousarray(vector, "<i8").tobytes()
         message += encode_state(self.name, self.mechanism.version, state)
-        data = hmac.new(self.plan.key.subkey("ledger"), message, hashlib.sha256).hexdigest()[:32]
+        data = hmac.digest(self.ledger_key, message, "sha256").hex()[:32]
         return Charge(
             stream=STREAM,
             window=release.window,

@@ -45,7 +45,7 @@ class LandmarkSchedule(BudgetSchedule):
 
     def begin_period(self, window: Window, state: State) -> State:
         """State as the window finds it: a new budget period starts afresh."""
-        if int(state["period"].max()) == window.period:
+        if _latest(state["period"]) == window.period:
             return state
         fresh = {
             "period": np.full_like(state["period"], window.period),
@@ -57,8 +57,9 @@ class LandmarkSchedule(BudgetSchedule):
         """Whether the window is a landmark beyond the declared maximum of its period."""
         if window.n_landmarks is None:
             raise ParameterError("landmarks", None, "listed, or bounded by max_per_period with a budget_period")
-        seen = int(self.begin_period(window, state)["landmarks_seen"].max())
-        return window.landmark and seen >= window.n_landmarks
+        if not window.landmark:
+            return False
+        return _latest(self.begin_period(window, state)["landmarks_seen"]) >= window.n_landmarks
 
     def share(self, window: Window) -> float:
         """ε/n, n the landmarks of the period and one more window, if there are that many."""
@@ -107,3 +108,8 @@ class LandmarkSchedule(BudgetSchedule):
     @abstractmethod
     def worst(self, window: Window, state: State) -> tuple[Event, ...]:
         """The most that `release` can charge."""
+
+
+def _latest(number: NDArray[Any]) -> int:
+    """The largest of the replicas' numbers, or the only one."""
+    return int(number.max() if number.ndim else number)

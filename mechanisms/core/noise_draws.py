@@ -106,13 +106,15 @@ class Noise:
     def _integer(self, name: str, scale: ArrayLike, shape: Any, sampler: Any) -> NDArray[np.int64]:
         bits, shape, n = self._call(shape)
         scales = _scales(name, scale, shape)
-        if not n or not (positive := scales > 0).any():
+        least, largest = _ends(scales)
+        if not n or largest == 0:
             return np.zeros(shape, dtype=np.int64)
-        if scales.max() > LARGEST_SCALE:
+        if largest > LARGEST_SCALE:
             raise ParameterError(name, scale, "at most 2**40")
-        if positive.all():
+        if least > 0:
             return np.asarray(sampler(bits, n, scales)).reshape(shape)
         # Cells without noise draw too, so that a replica's draws never depend on another's scale.
+        positive = scales > 0
         return np.where(positive, sampler(bits, n, np.where(positive, scales, 1.0)), 0).reshape(shape)
 
     def _real(
@@ -150,7 +152,18 @@ def _flat(name: str, value: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.flo
 
 
 def _scales(name: str, scale: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    if isinstance(scale, float):
+        if not 0 <= scale < np.inf:
+            raise ParameterError(name, scale, "finite and not negative")
+        return np.array([scale])
     flat = _flat(name, scale, shape)
     if not ((flat >= 0) & (flat < np.inf)).all():
         raise ParameterError(name, scale, "finite and not negative")
     return flat
+
+
+def _ends(scales: NDArray[np.float64]) -> tuple[float, float]:
+    """The least and the largest; most often there is only one, and a reduction takes a few times its look-up."""
+    if len(scales) == 1:
+        return scales[0], scales[0]
+    return scales.min(initial=np.inf), scales.max(initial=0.0)

@@ -20,12 +20,15 @@ PURE_FAMILIES = ("discrete_laplace", "laplace")
 
 def active_l1(window: Window, max_cells: NDArray[Any]) -> NDArray[np.float64]:
     """L1 sensitivity of the active part of the vector: no user adds to more cells than publish."""
-    n_active = np.inf if window.active is None else float(np.count_nonzero(window.active))
-    return np.minimum(np.asarray(max_cells, np.float64), n_active)
+    if window.active is None:
+        return np.asarray(max_cells, np.float64)
+    return np.minimum(np.asarray(max_cells, np.float64), float(np.count_nonzero(window.active)))
 
 
-def pure_scale(epsilon: Any, l1: Any) -> NDArray[np.float64]:
+def pure_scale(epsilon: Any, l1: Any) -> Any:
     """Scale l1/ε: 0 for ε = ∞, ∞ for ε = 0."""
+    if not getattr(l1, "ndim", 0) and not getattr(epsilon, "ndim", 0) and epsilon > 0:
+        return np.float64(l1) / np.float64(epsilon)  # what most windows ask, without the arrays' overhead
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(np.asarray(l1) == 0, 0.0, np.asarray(l1, np.float64) / np.asarray(epsilon, np.float64))
 

@@ -98,7 +98,7 @@ class Bits:
             ``"<u8"`` or ``"<u4"``.
         """
         label = b"w" + block.to_bytes(8, "little")
-        sizes = np.broadcast_to(np.asarray(counts, dtype=np.int64), (len(self.seeds),))
+        sizes = np.full(len(self.seeds), counts, dtype=np.int64)
         width = int(dtype[2:])
         raw = b"".join([self.expand(row, label, width * n) for row, n in enumerate(sizes.tolist()) if n])
         return Words(np.frombuffer(raw, dtype=dtype), self, label, sizes)

@@ -63,9 +63,8 @@ def laplace_magnitude(words: Words, scales: NDArray[np.float64]) -> NDArray[np.i
     doubt = 2 * scales / midpoints + draws * TRUST
     values: NDArray[np.int64] = draws.astype(np.int64)
     undecided = np.flatnonzero((np.abs(draws - change) <= doubt) | (midpoints < 1.0))
-    scale_of = np.broadcast_to(scales, draws.shape)
     for index in undecided.tolist():
-        values[index] = _decided_magnitude(words, index, float(scale_of[index]))
+        values[index] = _decided_magnitude(words, index, float(scales[index if len(scales) > 1 else 0]))
     return values
 
 
