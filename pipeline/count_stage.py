@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -37,12 +37,12 @@ class CountSpans(beam.DoFn):
 class CountHere(beam.DoFn):
     """Read and count everything in this process: where there are no other workers a shuffle would only copy."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
+    def __init__(self, plan: Plan, spans: Sequence[Span]) -> None:
+        self.plan, self.spans = plan, spans
 
-    def process(self, spans: tuple[Span, ...]) -> Iterator[tuple[int, GroupCounts]]:
+    def process(self, impulse: bytes) -> Iterator[tuple[int, GroupCounts]]:
         """Emit (group, counts) of every group in order."""
-        with counting_of(spans, self.plan) as found:
+        with counting_of(self.spans, self.plan) as found:
             for piece in found:
                 if isinstance(piece, Fate):
                     metrics.read_rows(piece)

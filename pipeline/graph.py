@@ -38,8 +38,7 @@ def build(root: beam.Pipeline, plan: Plan, spans: list[Span], alone: bool = True
 
 
 def _count_here(root: beam.Pipeline, plan: Plan, spans: list[Span]) -> Any:
-    work = beam.Create([tuple(spans)], reshuffle=False)
-    return root | "Spans" >> work | "CountHere" >> beam.ParDo(CountHere(plan))
+    return root | "Begin" >> beam.Impulse() | "CountHere" >> beam.ParDo(CountHere(plan, spans))
 
 
 def _count_everywhere(root: beam.Pipeline, plan: Plan, spans: list[Span]) -> Any:

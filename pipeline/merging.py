@@ -19,7 +19,7 @@ ROW_GROUP = 500_000
 #: Columns that grow from row group to row group.
 SEARCHED = ("window", "window_start", "window_end", "time")
 #: Seconds between two looks for new parts.
-_PAUSE = 0.02
+_PAUSE = 0.05
 
 
 class Target(NamedTuple):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from accountants.core.accountant import AccountRow
 from accountants.core.charges import concentrated_rho, pure_epsilon
@@ -81,23 +81,23 @@ def releases_table(
         Allowed lateness in milliseconds: a release is available that long after its window ends, unless it says when.
     """
     n_cells = len(cells)
-    active = np.concatenate([np.ones(n_cells, bool) if r.active is None else r.active for r in releases])
+    active = np.array([np.ones(n_cells, bool) if r.active is None else r.active for r in releases])
+    rows = _Rows(n_active=active.sum(axis=1), chosen=slice(None) if active.all() else active.ravel())
     names, codes = np.unique([r.noise for r in releases], return_inverse=True)
     actions, action_codes = np.unique([str(r.action) for r in releases], return_inverse=True)
-    repeats = [-1 if r.repeats is None else int(r.repeats) for r in releases]
+    repeats = rows.spread([-1 if r.repeats is None else int(r.repeats) for r in releases])
     available = [w.end + lateness if r.available_at is None else r.available_at for r, w in zip(releases, windows)]
-    repeat = np.repeat(repeats, n_cells)[active]
     charges = _charges(releases)
-    columns = _window_columns(windows, cells, stream, active) | {
-        "value": np.concatenate([np.asarray(r.values, np.float64) for r in releases])[active],
-        "epsilon": np.repeat([pure_epsilon(charge) for charge in charges], n_cells)[active],
-        "rho": np.repeat([concentrated_rho(charge) for charge in charges], n_cells)[active],
-        "noise": _dictionary(np.repeat(codes, n_cells)[active], names),
-        "scale": np.concatenate([np.broadcast_to(r.scale, n_cells) for r in releases])[active],
-        "landmark": np.repeat([r.landmark for r in releases], n_cells)[active],
-        "action": _dictionary(np.repeat(action_codes, n_cells)[active], actions),
-        "repeats": pa.array(repeat, mask=repeat < 0),
-        "available_at": _times(np.repeat(available, n_cells)[active]),
+    columns = _window_columns(windows, cells, stream, rows) | {
+        "value": np.concatenate([np.asarray(r.values, np.float64) for r in releases])[rows.chosen],
+        "epsilon": rows.spread([pure_epsilon(charge) for charge in charges]),
+        "rho": rows.spread([concentrated_rho(charge) for charge in charges]),
+        "noise": _dictionary(rows.spread(codes, np.int32), names),
+        "scale": np.concatenate([np.full(n_cells, r.scale, np.float64) for r in releases])[rows.chosen],
+        "landmark": rows.spread([r.landmark for r in releases]),
+        "action": _dictionary(rows.spread(action_codes, np.int32), actions),
+        "repeats": pa.array(repeats, mask=repeats < 0),
+        "available_at": _times(rows.spread(available)),
     }
     return pa.table([columns[name] for name in RELEASES.names], schema=RELEASES)
 
@@ -119,8 +119,8 @@ def truth_table(
     counts: NDArray[Any], bounded: NDArray[Any], windows: Sequence[Window], cells: Sequence[str], stream: str
 ) -> pa.Table:
     """One row per cell and window: distinct users before and after bounding, arrays of shape (n_windows, n_cells)."""
-    everything = np.ones(counts.size, bool)
-    columns = _window_columns(windows, cells, stream, everything)
+    rows = _Rows(n_active=np.full(len(windows), len(cells)), chosen=slice(None))
+    columns = _window_columns(windows, cells, stream, rows)
     columns |= {"count": counts.ravel(), "bounded": bounded.ravel()}
     return pa.table([pa.array(columns[f.name]).cast(f.type) for f in TRUTH], schema=TRUTH)
 
@@ -132,25 +132,30 @@ def accounts_table(rows: Sequence[AccountRow], accountant: str, stream: str) -> 
     return pa.table(whose | figures, schema=ACCOUNTS)
 
 
-def _window_columns(
-    windows: Sequence[Window], cells: Sequence[str], stream: str, active: NDArray[np.bool_]
-) -> dict[str, Any]:
-    n_windows, n_cells = len(windows), len(cells)
+class _Rows(NamedTuple):
+    """Which cells of which windows have a row: how many of each window, and those among all cells of all windows."""
 
-    def spread(values: list[int]) -> NDArray[np.int64]:
-        return np.repeat(np.asarray(values, np.int64), n_cells)[active]
+    n_active: NDArray[np.int64]
+    chosen: slice | NDArray[np.bool_]
 
+    def spread(self, values: ArrayLike, kind: DTypeLike | None = None) -> NDArray[Any]:
+        """A value of each window in all its rows."""
+        return np.repeat(np.asarray(values, kind), self.n_active)
+
+
+def _window_columns(windows: Sequence[Window], cells: Sequence[str], stream: str, rows: _Rows) -> dict[str, Any]:
+    cell = np.tile(np.arange(len(cells), dtype=np.int32), len(windows))[rows.chosen]
     return {
-        "stream": _dictionary(np.zeros(int(active.sum()), np.int32), [stream]),
-        "window": spread([w.index for w in windows]),
-        "window_start": _times(spread([w.start for w in windows])),
-        "window_end": _times(spread([w.end for w in windows])),
-        "cell": _dictionary(np.tile(np.arange(n_cells, dtype=np.int32), n_windows)[active], cells),
+        "stream": _dictionary(np.zeros(len(cell), np.int32), [stream]),
+        "window": rows.spread([w.index for w in windows], np.int64),
+        "window_start": _times(rows.spread([w.start for w in windows])),
+        "window_end": _times(rows.spread([w.end for w in windows])),
+        "cell": _dictionary(cell, cells),
     }
 
 
 def _dictionary(codes: NDArray[Any], values: Iterable[Any]) -> pa.DictionaryArray:
-    return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), pa.array(list(map(str, values))))
+    return pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(list(map(str, values))))
 
 
 def _times(values: NDArray[Any]) -> pa.Array:
