@@ -132,6 +132,8 @@ class Accountant(Checked, ABC):
     overlapping: ClassVar[bool] = False
     #: Whether it needs to know more than a deployment does, such as who is in a group.
     simulation_only: ClassVar[bool] = False
+    #: Whether it sends made-up users through the mechanism window by window, which blocks and steps on events break.
+    follows_groups: ClassVar[bool] = False
 
     @property
     def public(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.sparse.csgraph import connected_components
 
 from accountants.correlation.hull import Array
 from accountants.correlation.matrices import ROW_SUM_TOLERANCE, transition_matrix
@@ -26,6 +25,8 @@ def stationary_distribution(matrix: ArrayLike) -> Array:
     >>> stationary_distribution([[0.8, 0.2], [0.1, 0.9]]).round(6)
     array([0.333333, 0.666667])
     """
+    from scipy.sparse.csgraph import connected_components  # takes longer than all that only reads a configuration
+
     transitions = transition_matrix(matrix)
     n_classes, label = connected_components(transitions > 0, connection="strong")
     leaving = np.zeros(n_classes, dtype=bool)

@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.sparse import csgraph
-from scipy.sparse import linalg as sparse_linalg
 
 from mechanisms.core.errors import ParameterError
 
@@ -38,6 +36,8 @@ def stationary_distribution(transition: Any, start: FloatArray | None = None) ->
 
     Source: Grassmann, Taksar, Heyman (1985): elimination without subtraction, so tiny probabilities keep their digits.
     """
+    from scipy.sparse import csgraph  # with the solvers below a fifth of what starting a command takes
+
     matrix = sparse.csr_array(transition)
     n_locations = matrix.shape[0]
     start = np.full(n_locations, 1 / n_locations) if start is None else np.asarray(start, dtype=float)
@@ -57,6 +57,8 @@ def stationary_distribution(transition: Any, start: FloatArray | None = None) ->
 
 def _absorbed(matrix: Any, start: FloatArray, label: NDArray[Any], is_open: NDArray[np.bool_]) -> FloatArray:
     """Probability of ending in each class, from the expected visits to the transient locations."""
+    from scipy.sparse import linalg as sparse_linalg
+
     transient = np.flatnonzero(is_open[label])
     landing = start.copy()
     if transient.size:
@@ -71,6 +73,8 @@ def _irreducible(matrix: Any) -> FloatArray:
     """Stationary distribution of one closed class."""
     n_locations = matrix.shape[0]
     if n_locations > _DENSE_LIMIT:
+        from scipy.sparse import linalg as sparse_linalg
+
         balance = (sparse.eye_array(n_locations, format="csr") - matrix).T.tolil()
         balance[-1, :] = 1.0
         solution = sparse_linalg.spsolve(balance.tocsc(), np.eye(1, n_locations, n_locations - 1)[0])
@@ -110,6 +114,8 @@ def spectral_gap(transition: Any) -> float:
     if n_locations == 1:
         return 1.0
     if sparse.issparse(transition) and n_locations > _DENSE_LIMIT:
+        from scipy.sparse import linalg as sparse_linalg
+
         moduli = np.abs(sparse_linalg.eigs(transition.astype(float), k=2, which="LM", return_eigenvectors=False))
     else:
         dense = transition.toarray() if sparse.issparse(transition) else np.asarray(transition, dtype=float)

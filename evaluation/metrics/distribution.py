@@ -6,7 +6,6 @@ Pyrgelis, Troncoso, De Cristofaro, *Measuring Membership Privacy on Aggregate Lo
 from __future__ import annotations
 
 import numpy as np
-from scipy import special
 
 from evaluation.metrics.arrays import Array
 
@@ -22,9 +21,11 @@ def js_divergences(truth: Array, released: Array) -> Array:
     >>> js_divergences(truth, released).round(4)
     array([0.6931, 0.    , 0.3466])
     """
+    from scipy.special import rel_entr  # not for those who only read which metrics there are
+
     first, second = _shares(truth), _shares(np.maximum(released, 0.0))
     middle = 0.5 * (first + second)
-    terms = special.rel_entr(first, middle) + special.rel_entr(second, middle)
+    terms = rel_entr(first, middle) + rel_entr(second, middle)
     divergences: Array = np.maximum(0.5 * terms.sum(axis=0), 0.0)
     return divergences
 

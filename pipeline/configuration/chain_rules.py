@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accountants.core.accountant import Accountant
-from accountants.membership import Membership
 from mechanisms.core.chain import Chain
 from mechanisms.core.chain_order import misplaced
 from mechanisms.core.errors import DataError, ParameterError
@@ -72,7 +71,7 @@ def attacks_can_follow(mechanism: tuple[Mechanism, ...], accountants: tuple[Acco
         return
     chain = Chain.of(mechanism)
     for i, one in enumerate(accountants):
-        if isinstance(one, Membership) and (chain.reshapes or chain.unit_windows > 1):
+        if one.follows_groups and (chain.reshapes or chain.unit_windows > 1):
             right = "left to penstock attack: it follows neither steps on events nor blocks of windows"
             yield Finding(("accountants", i, "type"), "", right)
 

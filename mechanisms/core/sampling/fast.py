@@ -11,7 +11,6 @@ from decimal import ROUND_FLOOR, Context, Decimal, localcontext
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from mechanisms.core.sampling.bits import EXTENSION_BITS, Bits, Counts, Words
 from mechanisms.core.sampling.exact import gaussian_exponent, is_below_exponential, tabled_gaussian
@@ -38,6 +37,8 @@ def exponential(words: Words) -> NDArray[np.float64]:
 
 def gaussian(words: Words) -> NDArray[np.float64]:
     """Standard normal variables by inversion."""
+    from scipy.special import ndtri  # a tenth of a second that integer noise does without
+
     # 52 bits keep the midpoints exact, so that none rounds to 1 and becomes infinite.
     draws: NDArray[np.float64] = ndtri((_leading_bits(words, 52) + 0.5) * 2.0**-52)
     return draws
