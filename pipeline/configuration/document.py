@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,6 +97,19 @@ def plain(node: Node) -> Any:
     if isinstance(node, Sequence):
         return [plain(item) for item in node.items]
     return {key: plain(item) for key, item in node.items.items()}
+
+
+def nodes(value: Any, place: Place) -> Node:
+    """Ordinary Python values, such as JSON has, as a node that stands all in one place.
+
+    >>> plain(nodes({"radius": 50, "file": "a.csv", "list": ["x"]}, Place("manifest.json")))
+    {'radius': 50, 'file': 'a.csv', 'list': ['x']}
+    """
+    if isinstance(value, dict):
+        return Mapping(place, {key: nodes(item, place) for key, item in value.items()}, dict.fromkeys(value, place))
+    if isinstance(value, list):
+        return Sequence(place, [nodes(item, place) for item in value])
+    return Scalar(place, value, value if isinstance(value, str) else json.dumps(value))
 
 
 def locate(node: Node, path: Path) -> tuple[Place, Node | None]:

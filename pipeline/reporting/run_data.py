@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +18,7 @@ from pipeline.reporting.packed import pack
 from pipeline.reporting.traces import traces
 from pipeline.reporting.treatment import metric_words
 from pipeline.reporting.words import phrase
+from pipeline.space import Space
 
 
 @dataclass(frozen=True)
@@ -121,12 +121,11 @@ class RunData:
 
 
 def geometry(configuration: dict[str, Any], cells: tuple[str, ...]) -> list[dict[str, Any]] | None:
-    """Polygon or point of every cell shown; None where the configuration does not say, or its files are gone."""
-    from pipeline.configuration.run import loads
+    """Polygon or point of every cell shown; None where the configuration does not say, or the space's file is gone."""
+    from pipeline.configuration.single import read_plugin
 
     try:
-        # JSON is YAML, so the manifest's configuration loads as it stands.
-        places = loads(json.dumps(_with_source(configuration)), name="manifest.json").space.geometry()
+        places = read_plugin(Space, configuration, "space").geometry()
     except (PenstockError, OSError):
         return None
     known = {place["cell"]: place for place in places}
@@ -134,10 +133,3 @@ def geometry(configuration: dict[str, Any], cells: tuple[str, ...]) -> list[dict
     if not any("polygon" in place or "point" in place for place in shown):
         return None
     return [{key: place[key] for key in ("polygon", "point") if key in place} for place in shown]
-
-
-def _with_source(configuration: dict[str, Any]) -> dict[str, Any]:
-    """The public manifest of a deployment keeps its source to itself; for the geometry any will do."""
-    return {"source": {"type": "synthetic"}, "accountants": []} | {
-        key: value for key, value in configuration.items() if key != "accountants"
-    }
