@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import polars as pl
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline.reporting.files import RunFiles
 from pipeline.reporting.packed import pack
+from pipeline.reporting.rows import Piece, Places, cells_in_order, numbers, piece_of, text
 
 #: Counts that a page holds at most; beyond, it shows the busiest cells and the latest windows, and says so.
 MOST_COUNTS = 1_000_000
@@ -48,13 +48,49 @@ MIDDLE_95 = {
 
 
 @dataclass(frozen=True)
+class Windows:
+    """What is known of each window, in their order.
+
+    Parameters
+    ----------
+    index, start, end
+        Number, and times in milliseconds.
+    landmark
+        Whether it is one.
+    action
+        What was done, as a position in `ACTIONS`.
+    epsilon
+        Its charge, added over streams.
+    """
+
+    index: NDArray[np.int64]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    landmark: NDArray[np.bool_]
+    action: NDArray[np.int64]
+    epsilon: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def latest(self, n: int) -> Windows:
+        """The last n windows."""
+        return Windows(**{name: column[-n:] for name, column in vars(self).items()})
+
+    def done(self) -> list[tuple[str, int]]:
+        """What was done, and to how many windows; the most first."""
+        counted = zip(ACTIONS, np.bincount(self.action, minlength=len(ACTIONS)).tolist())
+        return sorted(((action, n) for action, n in counted if n), key=lambda pair: -pair[1])
+
+
+@dataclass(frozen=True)
 class Counts:
     """Everything the page shows about counts.
 
     Parameters
     ----------
     windows
-        One row a window: window, start and end (milliseconds), landmark, action, epsilon.
+        The windows shown.
     cells
         Names of the cells shown.
     released, truth, margin
@@ -64,7 +100,7 @@ class Counts:
         How many there are, shown or not.
     """
 
-    windows: pl.DataFrame
+    windows: Windows
     cells: tuple[str, ...]
     released: NDArray[np.float64]
     truth: NDArray[np.float64] | None
@@ -79,13 +115,13 @@ class Counts:
         with ThreadPoolExecutor(2) as pool:  # compressing holds no lock of Python
             released, truth, margin = pool.map(_packed, (self.released, self.truth, per_window))
         return {
-            "window": pack(windows["window"]),
-            "start": pack(windows["start"], exact=True),
-            "end": pack(windows["end"], exact=True),
-            "landmark": pack(windows["landmark"]),
-            "action": pack([ACTIONS.index(action) for action in windows["action"]]),
+            "window": pack(windows.index),
+            "start": pack(windows.start, exact=True),
+            "end": pack(windows.end, exact=True),
+            "landmark": pack(windows.landmark),
+            "action": pack(windows.action),
             "actions": ACTIONS,
-            "epsilon": pack(windows["epsilon"]),
+            "epsilon": pack(windows.epsilon),
             "cells": self.cells,
             "released": released,
             "truth": truth,
@@ -99,88 +135,71 @@ def _packed(matrix: NDArray[np.float64] | None) -> dict[str, Any] | None:
 
 def counts(files: RunFiles) -> Counts | None:
     """Read releases and truth; None before the first release."""
-    released = files.table("public/releases", RELEASED)
-    if released is None or released.is_empty():
+    read = files.each("public/releases", RELEASED, _released)
+    if not read or not any(len(piece.cell) for piece, _ in read):
         return None
-    windows = _windows(released)
-    released = released.select("window", "cell", "value", "noise", "scale")
-    truth = files.table("operator/truth", ("window", "cell", "count"))
-    shown = windows.tail(MOST_WINDOWS)
+    pieces = [piece for piece, _ in read]
+    windows = _windows([runs for _, runs in read])
+    truth = files.each("operator/truth", ("window", "cell", "count"), _truth)
+    shown = windows.latest(MOST_WINDOWS)
     n_cells = min(MOST_CELLS, max(1, MOST_COUNTS // len(shown)))
-    released = released.filter(pl.col("window") >= shown["window"][0])
-    cells = released["cell"].unique(maintain_order=True).cast(pl.String)
-    busiest = cells
+    cells = cells_in_order(pieces, int(shown.index[0]))
+    places = Places(pieces, shown.index, cells)
+    chosen = np.arange(len(cells))
     if len(cells) > n_cells:
-        totals = released.group_by("cell", maintain_order=True).agg(pl.col("value").sum())
-        totals = totals.with_columns(pl.col("cell").cast(pl.String))
-        chosen = totals.sort("value", descending=True)["cell"].head(n_cells)
-        busiest = cells.filter(cells.is_in(chosen.implode()))
-    margin = released["scale"] * _looked_up(released["noise"], MIDDLE_95, math.nan)
-    place = _Places(released, shown["window"], busiest)
+        chosen = np.sort(np.argsort(-places.totals(), kind="stable")[:n_cells])
     return Counts(
         windows=shown,
-        cells=tuple(busiest.to_list()),
-        released=place.matrix(released["value"]),
-        truth=None if truth is None else _Places(truth, shown["window"], busiest).matrix(truth["count"]),
-        margin=place.matrix(margin),
+        cells=tuple(cells[i] for i in chosen),
+        released=places.matrix(chosen),
+        truth=None if truth is None else Places(truth, shown.index, cells).matrix(chosen),
+        margin=places.matrix(chosen, 1),
         n_all_windows=len(windows),
         n_all_cells=len(cells),
     )
 
 
-def _windows(released: pl.DataFrame) -> pl.DataFrame:
-    order = pl.col("action").cast(pl.Enum(ACTIONS)).to_physical().cast(pl.Int64)
-    # All rows of a release say the same of it, and follow each other.
-    other = (pl.col("window") != pl.col("window").shift()) | (pl.col("stream") != pl.col("stream").shift())
-    per_stream = (
-        released.filter(other.fill_null(True))
-        .group_by("stream", "window")
-        .agg(
-            pl.col("window_start").first().dt.epoch("ms").alias("start"),
-            pl.col("window_end").first().dt.epoch("ms").alias("end"),
-            pl.col("landmark").any(),
-            order.max().alias("action"),
-            pl.col("epsilon").first(),
-        )
+def _released(rows: pa.RecordBatch) -> tuple[Piece, dict[str, NDArray[Any]]]:
+    """Values and margins of some rows; and of each run of rows of one window and stream what they have in common."""
+    noise = text(rows, "noise")
+    farthest = np.array([MIDDLE_95.get(name, math.nan) for name in noise.dictionary.to_pylist()])
+    margin = numbers(rows["scale"]) * farthest[numbers(noise.indices)]
+    piece = piece_of(rows, numbers(rows["value"]), margin)
+    stream, action = text(rows, "stream"), text(rows, "action")
+    actions = np.array([ACTIONS.index(name) for name in action.dictionary.to_pylist()])
+    columns = {
+        "window": piece.window,
+        "stream": np.array(stream.dictionary.to_pylist())[numbers(stream.indices)[piece.begin]],
+        "start": _milliseconds(rows["window_start"])[piece.begin],
+        "end": _milliseconds(rows["window_end"])[piece.begin],
+        "landmark": numbers(rows["landmark"].cast(pa.int8()))[piece.begin] > 0,
+        "action": actions[numbers(action.indices)[piece.begin]],
+        "epsilon": numbers(rows["epsilon"])[piece.begin],
+    }
+    return piece, columns
+
+
+def _truth(rows: pa.RecordBatch) -> Piece:
+    return piece_of(rows, numbers(rows["count"]))
+
+
+def _milliseconds(times: pa.Array) -> NDArray[np.int64]:
+    return numbers(times.cast(pa.timestamp("ms", "UTC")).cast(pa.int64()))
+
+
+def _windows(pieces: list[dict[str, NDArray[Any]]]) -> Windows:
+    """All windows, of the runs of all pieces."""
+    runs = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
+    order = np.lexsort((runs["stream"], runs["window"]))
+    window, stream, start, end, landmark, action, epsilon = (column[order] for column in runs.values())
+    other_window = np.concatenate([[True], window[1:] != window[:-1]])
+    other_release = other_window | np.concatenate([[True], stream[1:] != stream[:-1]])
+    first, release = np.flatnonzero(other_window), np.flatnonzero(other_release)
+    return Windows(
+        index=window[first],
+        start=start[first],
+        end=end[first],
+        landmark=np.logical_or.reduceat(landmark, first),
+        action=np.maximum.reduceat(action, first),
+        epsilon=np.add.reduceat(epsilon[release], np.searchsorted(release, first)),  # budgets add over streams
     )
-    # Budgets add over streams.
-    totals = [pl.col("start", "end").first(), pl.col("landmark").any(), pl.col("action").max(), pl.col("epsilon").sum()]
-    name = pl.col("action").replace_strict(dict(enumerate(ACTIONS)), return_dtype=pl.String)
-    return per_stream.group_by("window").agg(totals).sort("window").with_columns(name)
-
-
-class _Places:
-    """Where the rows of a table, each of a window and a cell, stand in a matrix of windows and cells."""
-
-    def __init__(self, frame: pl.DataFrame, windows: pl.Series, cells: pl.Series) -> None:
-        self.shape = len(windows), len(cells)
-        known = {cell: position for position, cell in enumerate(cells.to_list())}
-        column = _looked_up(frame["cell"], known, -1).to_numpy()
-        window, numbers = frame["window"].to_numpy(), windows.to_numpy()
-        # Mostly every window has a row for every cell, always in the same order.
-        self.is_whole = len(column) == len(windows) * len(cells) and all(
-            (axis.reshape(self.shape) == same).all()
-            for axis, same in ((window, numbers[:, None]), (column, np.arange(len(cells))))
-        )
-        if not self.is_whole:
-            self.shown = (column >= 0) & (window >= numbers[0]) & (window <= numbers[-1])
-            self.at = np.searchsorted(numbers, window[self.shown]), column[self.shown]
-
-    def matrix(self, values: pl.Series) -> NDArray[np.float64]:
-        """Values of shape (n_windows, n_cells), NaN where there is none."""
-        numbers = values.to_numpy().astype(np.float64)
-        if self.is_whole:
-            return numbers.reshape(self.shape)
-        matrix = np.full(self.shape, np.nan)
-        matrix[self.at] = numbers[self.shown]
-        return matrix
-
-
-def _looked_up(texts: pl.Series, known: Mapping[str, float], unknown: float) -> pl.Series:
-    """The number of every text, by way of the few different texts."""
-    texts = texts if texts.dtype == pl.Categorical else texts.cast(pl.Categorical)
-    different = texts.unique()
-    codes = different.to_physical().to_numpy()
-    numbers = np.full(int(codes.max(initial=0)) + 1, unknown)
-    numbers[codes] = [known.get(text, unknown) for text in different.cast(pl.String).to_list()]
-    return pl.Series(texts.name, numbers[texts.to_physical().to_numpy()])

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from mechanisms.core.errors import DataError
+
+T = TypeVar("T")
+
+#: Rows of a long table that are read at once: their columns stay in the processor's cache.
+PIECE = 1 << 15
 
 #: Where the parts of each table are before they are merged.
 PARTS = {
@@ -56,19 +63,34 @@ class RunFiles:
         configuration: dict[str, Any] = manifest["configuration"]
         return configuration
 
-    def table(self, name: str, columns: Sequence[str] | None = None) -> pl.DataFrame | None:
-        """A table such as ``public/releases``, text columns as strings; None if nothing of it is there.
+    def table(self, name: str) -> pl.DataFrame | None:
+        """A table such as ``public/accounts``, text columns as strings; None if nothing of it is there."""
+        read = self._read(name, lambda paths: [_read(path) for path in paths])
+        return pl.concat(read) if read else None
 
-        Only the ``columns`` asked for, and then text as it is stored: a long table takes a few times the room as
-        strings.
+    def each(self, name: str, columns: Sequence[str], take: Callable[[pa.RecordBatch], T]) -> list[T] | None:
+        """What a function makes of each piece of a long table, one after the other; None if nothing of it is there.
+
+        Parameters
+        ----------
+        name
+            As in `table`.
+        columns
+            Those that the function needs; text comes as codes into the few different texts.
+        take
+            Called with some rows after the other, so that memory for columns it does not keep is used again.
         """
+        return self._read(name, lambda paths: [take(piece) for path in paths for piece in _pieces(path, columns)])
+
+    def _read(self, name: str, read: Callable[[list[Path]], list[T]]) -> list[T] | None:
+        """What is read from the merged file, or the parts so far; None if there is neither."""
         path = self.folder / f"{name}.parquet"
         try:
             if path.is_file():
-                return _read(path, columns)
+                return read([path])
             parts = sorted((self.folder / PARTS[name]).glob("*.parquet")) if name in PARTS else []
-            return pl.concat([_read(part, columns) for part in parts]) if parts else None
-        except (FileNotFoundError, pl.exceptions.PolarsError) as error:
+            return read(parts) if parts else None
+        except (FileNotFoundError, pl.exceptions.PolarsError, pa.ArrowException) as error:
             if self.operator is None:
                 return None  # merged while we looked, or still being written
             raise DataError(f"{path}: cannot be read ({error})") from error
@@ -90,7 +112,13 @@ def _read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def _read(path: Path, columns: Sequence[str] | None) -> pl.DataFrame:
-    if columns is not None:
-        return pl.read_parquet(path, columns=list(columns))
+def _read(path: Path) -> pl.DataFrame:
     return pl.read_parquet(path).with_columns(pl.col(pl.Categorical, pl.Enum).cast(pl.String))
+
+
+def _pieces(path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    with pq.ParquetFile(path) as file:
+        missing = [name for name in columns if name not in file.schema_arrow.names]
+        if missing:
+            raise pa.ArrowInvalid(f"no column {missing[0]}")
+        yield from file.iter_batches(PIECE, columns=list(columns), use_threads=False)

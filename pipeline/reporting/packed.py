@@ -28,7 +28,7 @@ def pack(values: ArrayLike, exact: bool = False) -> dict[str, Any]:
     """
     array = np.asarray(values)
     array = array.astype("<f8") if exact else _smallest(array)
-    data = zlib.compress(np.ascontiguousarray(array).tobytes(), 1)  # a higher level saves 1 % of noise
+    data = zlib.compress(np.ascontiguousarray(array).data, 1)  # a higher level saves 1 % of noise
     return {"type": array.dtype.str[1:], "packed": base64.b64encode(data).decode("ascii")}
 
 

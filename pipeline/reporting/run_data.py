@@ -86,7 +86,7 @@ class RunData:
         return shared | {
             "counts": self.counts.as_json(),
             "geometry": geometry(self.configuration, self.counts.cells),
-            "accounts": charts(self.accounts, self.counts.windows["window"]),
+            "accounts": charts(self.accounts, pl.Series(self.counts.windows.index)),
             "utility": self._utility_charts(self.counts),
             "cell_metrics": self._cell_metrics(self.counts),
         }
@@ -97,7 +97,7 @@ class RunData:
             return []
         made = []
         rows = self.utility.filter(pl.col("scope") == "window")
-        windows = known.windows["window"].to_numpy()
+        windows = known.windows.index
         for (metric,), group in rows.group_by("metric", maintain_order=True):
             inside = group.filter(pl.col("window").is_between(windows[0], windows[-1]))
             values = np.full(len(windows), np.nan)

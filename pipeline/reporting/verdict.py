@@ -63,10 +63,9 @@ def _released(run: RunData) -> str:
     if counts is None:
         return _traces(run) or "Nothing has been released yet."
     planned = public.get("windows")
-    actions = counts.windows["action"].value_counts(sort=True).rows()
-    done = ", ".join(f"{n:,} {action}" for action, n in actions)
+    done = ", ".join(f"{n:,} {action}" for action, n in counts.windows.done())
     people = "people" if public.get("distinct_people", True) else "trips"
-    begin, end = (moment(counts.windows[c][i], run.time_zone) for c, i in (("start", 0), ("end", -1)))
+    begin, end = (moment(int(at), run.time_zone) for at in (counts.windows.start[0], counts.windows.end[-1]))
     shown = "" if counts.n_all_windows == len(counts.windows) else f" (the latest {len(counts.windows):,} are shown)"
     of_planned = f" of {planned:,}" if planned else ""
     return (

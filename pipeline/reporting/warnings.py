@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import polars as pl
 
+from pipeline.reporting.counts import ACTIONS
 from pipeline.reporting.markup import Html, element
 from pipeline.reporting.run_data import RunData
 from pipeline.reporting.verdict import promises, with_values
@@ -88,7 +89,8 @@ def _progress(run: RunData) -> list[Notice]:
 def _windows(run: RunData) -> list[Notice]:
     if run.counts is None:
         return []
-    refused = run.counts.windows.filter(pl.col("action") == "refused")["window"].to_list()
+    windows = run.counts.windows
+    refused = windows.index[windows.action == ACTIONS.index("refused")].tolist()
     if not refused:
         return []
     which = ", ".join(map(str, refused[:8])) + (" …" if len(refused) > 8 else "")
