@@ -113,21 +113,30 @@ class LandmarkBudget(Accountant):
 
     def check(self, window: Window, charge: tuple[Event, ...], model: float, state: State) -> None:
         """Raise `BudgetExceeded` if ``charge`` in this window would overspend the period; changes nothing."""
+        self._spend(window, charge, model, state)
+
+    def _spend(
+        self, window: Window, charge: tuple[Event, ...], model: float, state: State
+    ) -> tuple[float, float, float]:
+        """ε of a charge, and of the landmarks and the costliest other window after it."""
         epsilon = pure_epsilon(charge)
-        before = sum(_spent_before(window, state))
-        after = sum(_spent_after(window, charge, state))
-        if epsilon > 0 and after > model * (1 + ROUNDING):
-            raise BudgetExceeded(window.index, before, epsilon, model)
+        before = _spent_before(window, state)
+        landmarks, other = before
+        if _counts_as_landmark(window, charge):
+            landmarks += epsilon
+        else:
+            other = max(other, epsilon)
+        if epsilon > 0 and landmarks + other > model * (1 + ROUNDING):
+            raise BudgetExceeded(window.index, sum(before), epsilon, model)
+        return epsilon, landmarks, other
 
     def charge(
         self, release: Release, window: Window, private: Mapping[str, Any], model: float, state: State
     ) -> tuple[Rows, State]:
         """Add one release to the books of its period."""
-        self.check(window, release.charge, model, state)
+        epsilon, landmarks, other = self._spend(window, release.charge, model, state)
         over = int(state["period"]) not in (-1, window.period)
         rows = self.finish(model, state) if over else []
-        epsilon = pure_epsilon(release.charge)
-        landmarks, other = _spent_after(window, release.charge, state)
         loss = landmarks if _counts_as_landmark(window, release.charge) else landmarks + epsilon
         row = partial(AccountRow, "everybody", window.index, adjacency=ADJACENCY, status="provisional")
         rows += [
@@ -188,11 +197,3 @@ def _spent_before(window: Window, state: State) -> tuple[float, float]:
         return float(state["landmarks"]), float(state["other"])
     inherited = float(state["block_epsilon"]) if window.index <= int(state["block_last"]) else 0.0
     return (0.0, inherited) if window.n_landmarks == 0 else (inherited, 0.0)
-
-
-def _spent_after(window: Window, charge: tuple[Event, ...], state: State) -> tuple[float, float]:
-    epsilon = pure_epsilon(charge)
-    landmarks, other = _spent_before(window, state)
-    if _counts_as_landmark(window, charge):
-        return landmarks + epsilon, other
-    return landmarks, max(other, epsilon)
