@@ -73,14 +73,17 @@ def figures(rows: pl.DataFrame) -> list[Figure]:
     """One figure for each accountant and name, in the order in which the accountant writes them."""
     found = []
     for (side, accountant, name), group in rows.group_by("side", "accountant", "name", maintain_order=True):
-        whole = group.filter(pl.col("window").is_null())
-        among = group if whole.is_empty() else whole
-        known = among.filter(pl.col("value").is_not_nan() & pl.col("value").is_not_null())
-        if known.is_empty():
+        windows, values = (group[column].to_numpy() for column in ("window", "value"))  # NaN where there is none
+        whole = np.isnan(windows)
+        among = whole if whole.any() else ~whole
+        known = np.flatnonzero(among & ~np.isnan(values))
+        if not len(known):
             continue
         smallest_is_worst = treatment(str(accountant)).smallest_is_worst(str(name))
-        worst = known.sort("value", descending=not smallest_is_worst, maintain_order=True).row(0, named=True)
-        ends = known["high"].cast(pl.Float64).drop_nulls().drop_nans()
+        at = int(known[np.argmin(values[known]) if smallest_is_worst else np.argmax(values[known])])
+        worst = group.row(at, named=True)
+        ends = group["high"].cast(pl.Float64).to_numpy()[known]
+        ends = ends[~np.isnan(ends)]
         found.append(
             Figure(
                 accountant=str(accountant),
@@ -89,10 +92,10 @@ def figures(rows: pl.DataFrame) -> list[Figure]:
                 adjacency=worst["adjacency"],
                 value=worst["value"],
                 window=worst["window"],
-                n_subjects=among.select("stream", "subject").n_unique(),
-                final=bool(among["is_final"].all()),
+                n_subjects=1 if among.sum() == 1 else group.filter(among).select("stream", "subject").n_unique(),
+                final=bool(group["is_final"].to_numpy()[among].all()),
                 low=worst["low"],
-                high=worst["high"] if smallest_is_worst else max(ends, default=None),
+                high=worst["high"] if smallest_is_worst else max(ends.tolist(), default=None),
                 side=str(side),
             )
         )
@@ -159,8 +162,8 @@ def _chart(
 def _lines(known: Treatment, name: str, named: pl.DataFrame, windows: pl.Series) -> list[dict[str, Any]]:
     """A line for each stream and subject, or bands of quantiles over many subjects."""
     base = {"name": name, "hidden": name in known.hidden, "stacked": name in known.stacked}
-    several = named["stream"].n_unique() > 1
-    subjects = named.select("stream", "subject").unique(maintain_order=True).rows()
+    subjects = _subjects(named)
+    several = len({stream for stream, _ in subjects}) > 1
     if len(subjects) > MOST_LINES:
         found = named.group_by("window").agg(
             [pl.col("value").quantile(q, "linear").alias(f"q{i}") for i, q in enumerate(QUANTILES)]
@@ -170,20 +173,30 @@ def _lines(known: Treatment, name: str, named: pl.DataFrame, windows: pl.Series)
         return [base | {"label": label, "value": columns["q2"], "quantiles": columns}]
     lines = []
     for stream, subject in subjects:
-        own = named.filter((pl.col("stream") == stream) & (pl.col("subject") == subject))
+        own = named
+        if len(subjects) > 1:
+            own = named.filter((pl.col("stream") == stream) & (pl.col("subject") == subject))
         words = [known.label(name), *([stream] if several else []), *([subject] if len(subjects) > 1 else [])]
         line = base | {"label": " · ".join(words), "value": _along(own, "value", windows)}
-        if own["high"].is_not_null().any():
+        if own["high"].null_count() < len(own):
             line |= {side: _along(own, side, windows) for side in ("low", "high")}
         lines.append(line)
     return lines
+
+
+def _subjects(named: pl.DataFrame) -> list[tuple[str, str]]:
+    """Stream and subject of all lines, mostly one."""
+    whose = named.select("stream", "subject")
+    if all(column.n_unique() == 1 for column in whose):
+        return [whose.row(0)]  # type: ignore[list-item]
+    return whose.unique(maintain_order=True).rows()  # type: ignore[return-value]
 
 
 def _along(frame: pl.DataFrame, column: str, windows: pl.Series) -> dict[str, Any]:
     """One number a window, NaN where there is none."""
     values = np.full(len(windows), np.nan)
     at = np.searchsorted(windows.to_numpy(), frame["window"].to_numpy())
-    values[at] = frame[column].cast(pl.Float64).fill_null(math.nan).to_numpy()
+    values[at] = frame[column].cast(pl.Float64).to_numpy()
     # Sums of shares leave a budget of −1e-16 where 0 is meant.
     values[np.abs(values) < 1e-12] = 0
     return pack(values)

@@ -68,7 +68,7 @@ class RunData:
         """What its books say in the end."""
         return [] if self.accounts.is_empty() else figures(self.accounts)
 
-    @property
+    @cached_property
     def releases_traces(self) -> bool:
         """Whether points are released instead of counts."""
         return self.files.table("public/traces") is not None
