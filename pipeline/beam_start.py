@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
 from typing import Any
@@ -32,6 +32,8 @@ def import_beam(alone: bool) -> None:
     root.setLevel(logging.ERROR)
     with _without(CLIENTS if alone else ()):
         import apache_beam  # noqa: F401
+    if alone:
+        _remember_specs()
     root.setLevel(level)
 
 
@@ -43,6 +45,28 @@ def local_runner() -> Any:
 
     StateSampler.__init__.__defaults__ = (SAMPLING_PERIOD,)
     return FnApiRunner()
+
+
+def _remember_specs() -> None:
+    """Let Beam inspect each of our steps once: otherwise it goes through all methods at every bundle of a stream."""
+    from apache_beam.transforms import userstate
+
+    inspect: Callable[[Any], Any] = userstate.get_dofn_specs
+    if hasattr(inspect, "known"):
+        return
+    known: dict[type, Any] = {}
+
+    def get_dofn_specs(dofn: Any) -> Any:
+        kind = type(dofn)
+        # Ours say all in their class; Beam's own wrap functions that differ.
+        if not kind.__module__.startswith("pipeline."):
+            return inspect(dofn)
+        if kind not in known:
+            known[kind] = inspect(dofn)
+        return known[kind]
+
+    get_dofn_specs.known = known  # type: ignore[attr-defined]
+    userstate.get_dofn_specs = get_dofn_specs
 
 
 @contextmanager

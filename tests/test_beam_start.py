@@ -5,7 +5,7 @@ import subprocess
 import sys
 import threading
 
-from pipeline.beam_start import SAMPLING_PERIOD, _without, local_runner
+from pipeline.beam_start import SAMPLING_PERIOD, _without, import_beam, local_runner
 
 PROGRAM = """
 import sys
@@ -52,3 +52,25 @@ def test_a_bundle_ends_without_a_long_wait() -> None:
 
     local_runner()
     assert inspect.signature(StateSampler).parameters["sampling_period_ms"].default == SAMPLING_PERIOD
+
+
+def test_steps_are_inspected_once() -> None:
+    import apache_beam as beam
+    from apache_beam.coders import BytesCoder
+    from apache_beam.transforms import userstate
+    from apache_beam.transforms.userstate import BagStateSpec
+
+    import_beam(alone=True)
+    import_beam(alone=True)
+
+    class Step(beam.DoFn):
+        bag = BagStateSpec("bag", BytesCoder())
+
+        def process(self, element: bytes, state: object = beam.DoFn.StateParam(bag)) -> None:
+            """Nothing."""
+
+    foreign = userstate.get_dofn_specs(Step())
+    Step.__module__ = "pipeline.step"
+    first, again = userstate.get_dofn_specs(Step()), userstate.get_dofn_specs(Step())
+    assert foreign == first == ({Step.bag}, set())
+    assert again is first
