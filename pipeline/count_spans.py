@@ -14,10 +14,11 @@ from typing import Any
 
 from pipeline import parts
 from pipeline.block import EventBlock, Reject
-from pipeline.counting import Distinct, GroupCounts, count_group, memberships_of, nothing
+from pipeline.counting import GroupCounts, count_group, memberships_of, nothing
 from pipeline.fate import Fate
 from pipeline.ingestion import kept_reject
 from pipeline.paths import parts_folder
+from pipeline.pieces import Distinct
 from pipeline.plan import Plan
 from pipeline.prefetch import in_threads, prefetch
 from pipeline.source import Span

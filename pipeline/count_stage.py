@@ -11,9 +11,10 @@ import numpy as np
 from mechanisms.core.state import encode_state
 from pipeline import metrics, parts
 from pipeline.count_spans import counting_of, span_memberships, write_users
-from pipeline.counting import GroupCounts, count_group, encoded
+from pipeline.counting import GroupCounts, count_group
 from pipeline.fate import Fate
 from pipeline.paths import PART_ROWS, parts_folder
+from pipeline.pieces import encoded
 from pipeline.plan import STREAM, Plan
 from pipeline.source import Span
 from pipeline.tables import truth_table
@@ -31,7 +32,8 @@ class CountSpans(beam.DoFn):
             if isinstance(piece, Fate):
                 metrics.read_rows(piece)
             else:
-                yield piece[0], encoded(piece[1])
+                key, found = piece
+                yield key, encoded(found, self.plan, key[0])
 
 
 class CountHere(beam.DoFn):

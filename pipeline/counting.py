@@ -13,21 +13,20 @@ from numpy.typing import NDArray
 from mechanisms.core.noise import keyed_hash
 from pipeline.block import EventBlock
 from pipeline.bounding import bound
+from pipeline.coded import Coded
 from pipeline.event_steps import released_counts
 from pipeline.fate import Fate
 from pipeline.identity import user_codes
 from pipeline.ingestion import cells_of
-from pipeline.membership import Memberships, distinct, merge
-from pipeline.packed import crowded, decode_keys, distinct_keys, encode_keys, general, split_groups
+from pipeline.membership import Memberships, distinct
+from pipeline.packed import crowded, distinct_keys, general, split_groups
 from pipeline.packing import starts_of
+from pipeline.pieces import Distinct, decoded, encoded, joined
 from pipeline.plan import Plan
 from pipeline.targets import nobody, sightings
 from pipeline.visits import Visits, packed_visits, visits
 
 Integers = NDArray[np.int64]
-
-#: Distinct memberships of one group of windows: packed keys (see `pipeline.packed`), or the general form.
-Distinct = Integers | Memberships
 
 
 def count_block(
@@ -35,7 +34,7 @@ def count_block(
 ) -> tuple[Fate, Iterator[tuple[tuple[int, int], bytes]]]:
     """What `memberships_of` finds, as bytes for the shuffle and for state."""
     fate, found = memberships_of(block, plan, closed, used_by_group)
-    return fate, ((key, encoded(piece)) for key, piece in found)
+    return fate, ((key, encoded(piece, plan, key[0])) for key, piece in found)
 
 
 def memberships_of(
@@ -102,15 +101,16 @@ def _split_hops(
 def _split(frame: Any, window: Integers, cell: Integers, plan: Plan) -> Iterator[tuple[tuple[int, int], Distinct]]:
     if len(window) == 0:
         return
-    group = (window - 1) // plan.group
-    users = frame["user"]
-    if plan.config.bounding.keep == "hash" and plan.digest_key is None and users.dtype.is_integer():
+    users, keep = frame["user"], plan.config.bounding.keep
+    if keep == "hash" and plan.digest_key is None and users.dtype.is_integer():
         user = users.to_numpy()
         if plan.layout.holds(user):
-            yield from _split_packed(user, (window - 1) - group * plan.group, cell, group, plan)
+            yield from _split_packed(user, window, cell, plan)
             return
     codes, table = user_codes(users, plan.digest_key)
-    keep = plan.config.bounding.keep
+    if keep == "hash" and plan.layout.holds(codes):
+        yield from _split_coded(codes, table, window, cell, plan)
+        return
     mark = {"hash": None, "most_frequent": np.ones(len(window), np.int64)}.get(keep, frame["time"].to_numpy())
     window, codes, cell, *marks = distinct(codes, window, cell, mark, keep)
     memberships = Memberships(table[codes], window, cell, marks[0] if marks else None)
@@ -122,13 +122,32 @@ def _split(frame: Any, window: Integers, cell: Integers, plan: Plan) -> Iterator
 
 
 def _split_packed(
-    user: Integers, window: Integers, cell: Integers, group: Integers, plan: Plan
+    user: Integers, window: Integers, cell: Integers, plan: Plan
 ) -> Iterator[tuple[tuple[int, int], Distinct]]:
-    keys = plan.layout.pack(user, window, cell)
-    for number, piece in split_groups(keys, group):
-        piece = distinct_keys(piece)
+    for number, piece in _grouped(user, window, cell, plan):
         for shard, rows in _shards([piece >> plan.layout.place_bits], plan):
             yield (number, shard), (piece if rows is None else piece[rows])
+
+
+def _split_coded(
+    codes: Integers, table: Integers, window: Integers, cell: Integers, plan: Plan
+) -> Iterator[tuple[tuple[int, int], Distinct]]:
+    # Whoever reports often is in one cell for many rows in a row: their first one says it all.
+    start = starts_of([cell, window, codes])
+    shards = list(_shards(table.T, plan))
+    for number, keys in _grouped(codes[start], window[start], cell[start], plan):
+        for shard, users in shards:
+            piece = keys if users is None else keys[users[keys >> plan.layout.place_bits]]
+            if len(piece):
+                yield (number, shard), Coded(piece, table)
+
+
+def _grouped(user: Integers, window: Integers, cell: Integers, plan: Plan) -> Iterator[tuple[int, Integers]]:
+    """Sorted distinct keys of every group of windows."""
+    group = (window - 1) // plan.group
+    keys = plan.layout.pack(user, (window - 1) - group * plan.group, cell)
+    for number, piece in split_groups(keys, group):
+        yield number, distinct_keys(piece)
 
 
 def _shards(identity: Iterable[Integers], plan: Plan) -> Iterator[tuple[int, NDArray[np.bool_] | None]]:
@@ -180,45 +199,16 @@ def nothing(group: int, plan: Plan) -> GroupCounts:
     return GroupCounts(group * plan.group + 1, zeros, zeros, 0)
 
 
-def encoded(piece: Distinct) -> bytes:
-    """Memberships as bytes, for the shuffle and for state."""
-    return piece.encode() if isinstance(piece, Memberships) else encode_keys(piece)
-
-
-def _decoded(data: bytes) -> Distinct:
-    keys = decode_keys(data)
-    return Memberships.decode(data) if keys is None else keys
-
-
-def union(pieces: list[bytes], plan: Plan, group: int) -> bytes:
-    """Encoded memberships of one group in one piece, each once."""
-    if len(pieces) == 1:
-        return pieces[0]
-    whole = _joined([_decoded(piece) for piece in pieces], plan, group)
-    return encoded(whole if isinstance(whole, Memberships) else distinct_keys(whole))
-
-
-def _joined(pieces: list[Distinct], plan: Plan, group: int) -> Distinct:
-    """All pieces in one: keys (not yet distinct) where all of them are, or else merged."""
-    packed = [piece for piece in pieces if not isinstance(piece, Memberships)]
-    if len(packed) == len(pieces):
-        return np.concatenate(packed)
-    return merge([in_general(piece, plan, group).widened() for piece in pieces], plan.config.bounding.keep)
-
-
-def in_general(piece: Distinct, plan: Plan, group: int) -> Memberships:
-    """Memberships of a group of windows in the general form."""
-    return piece if isinstance(piece, Memberships) else general(piece, plan.layout, group * plan.group + 1)
-
-
 def count_group(group: int, pieces: Iterable[Distinct | bytes], plan: Plan) -> tuple[GroupCounts, Visits | None]:
     """Exact distinct users of one group of windows and one shard of users, bounded; visits where a summary is asked."""
     first = group * plan.group + 1
     n_windows = plan.group_windows(group)
-    opened = [_decoded(piece) if isinstance(piece, bytes) else piece for piece in pieces]
-    memberships = _joined(opened, plan, group)
+    opened = [decoded(piece) if isinstance(piece, bytes) else piece for piece in pieces]
+    memberships = joined(opened, plan, group)
+    if isinstance(memberships, Coded):
+        return _count_keys(first, n_windows, memberships.keys, memberships.table, plan)
     if not isinstance(memberships, Memberships):
-        return _count_keys(first, n_windows, memberships, plan)
+        return _count_keys(first, n_windows, memberships, None, plan)
     place = (memberships.window - first) * plan.n_cells + memberships.cell
     counts = np.bincount(place, minlength=n_windows * plan.n_cells).reshape(n_windows, plan.n_cells)
     bounded = released_counts(memberships, first, n_windows, plan)
@@ -227,17 +217,26 @@ def count_group(group: int, pieces: Iterable[Distinct | bytes], plan: Plan) -> t
     return GroupCounts(first, counts, bounded, len(memberships), found), seen
 
 
-def _count_keys(first: int, n_windows: int, keys: Integers, plan: Plan) -> tuple[GroupCounts, Visits | None]:
+def _count_keys(
+    first: int, n_windows: int, keys: Integers, table: Integers | None, plan: Plan
+) -> tuple[GroupCounts, Visits | None]:
     layout = plan.layout
+
+    def in_general(some: Integers) -> Memberships:
+        return general(some, layout, first) if table is None else Coded(some, table).in_general(layout, first)
+
     keys = distinct_keys(keys)
     counts = layout.count(keys)[:n_windows]
     over = crowded(keys, layout, plan.max_cells)
     bounded = counts
     if plan.block_bounds is not None or plan.chain.reshapes:
-        bounded = released_counts(general(keys, layout, first), first, n_windows, plan)
+        bounded = released_counts(in_general(keys), first, n_windows, plan)
     elif len(over):
-        kept = bound(general(over, layout, first), plan.max_cells, "hash", plan.hash_key)
+        kept = bound(in_general(over), plan.max_cells, "hash", plan.hash_key)
         bounded = counts - layout.count(over[~kept])[:n_windows]
-    seen = packed_visits(keys, layout) if plan.summarises_users else None
-    found = sightings(plan.targets.among_keys(keys, layout, first), plan)
-    return GroupCounts(first, counts, bounded, len(keys), found), seen
+    seen = packed_visits(keys, layout, table) if plan.summarises_users else None
+    if table is None:
+        watched = plan.targets.among_keys(keys, layout, first)
+    else:
+        watched = plan.targets.among(in_general(keys if plan.targets.n_targets else keys[:0]))
+    return GroupCounts(first, counts, bounded, len(keys), sightings(watched, plan)), seen

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.core.errors import DataError, ParameterError
-from pipeline.counting import in_general, memberships_of
+from pipeline.counting import memberships_of
 from pipeline.event_steps import released_memberships
 from pipeline.membership import Memberships, merge
+from pipeline.pieces import in_general
 from pipeline.plan import Plan
 
 Binary = NDArray[np.bool_]

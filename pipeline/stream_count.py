@@ -17,11 +17,12 @@ from apache_beam.utils.timestamp import Timestamp
 from pipeline import metrics, parts
 from pipeline.checkpoint import Checkpoints
 from pipeline.count_spans import as_kept
-from pipeline.counting import GroupCounts, count_block, count_group, nothing, union
+from pipeline.counting import GroupCounts, count_block, count_group, nothing
 from pipeline.fate import Fate
 from pipeline.feed import Ticket, deadline, feed_of
 from pipeline.lateness import closed_before
 from pipeline.paths import PART_ROWS, parts_folder
+from pipeline.pieces import union
 from pipeline.plan import STREAM, Plan
 from pipeline.stream_step import MARK, InProcess, as_bytes, commit
 

@@ -28,8 +28,8 @@ def visits(memberships: Memberships) -> Visits:
     return memberships.user[start_user], active, pair_user, pair_cell
 
 
-def packed_visits(keys: Integers, layout: Layout) -> Visits:
-    """The same from sorted distinct keys, some users after the other."""
+def packed_visits(keys: Integers, layout: Layout, table: Integers | None = None) -> Visits:
+    """The same from sorted distinct keys, some users after the other; ``table`` has the users' identities, if any."""
     users, active, lengths, cells = [keys[:0]], [keys[:0]], [keys[:0]], [keys[:0]]
     # No user is cut in two.
     ends = np.searchsorted(keys, ((keys[CHUNK - 1 :: CHUNK] >> layout.place_bits) + 1) << layout.place_bits)
@@ -45,7 +45,9 @@ def packed_visits(keys: Integers, layout: Layout) -> Visits:
         cells.append(pairs & ((1 << layout.cell_bits) - 1))
     n_cells = np.concatenate(lengths)
     pair_user = np.repeat(np.arange(len(n_cells)), n_cells)
-    return np.concatenate(users)[:, None], np.concatenate(active), pair_user, np.concatenate(cells)
+    user = np.concatenate(users)
+    identity = user[:, None] if table is None else table[user]
+    return identity, np.concatenate(active), pair_user, np.concatenate(cells)
 
 
 def summarise_users(parts: Iterable[Visits]) -> dict[str, list[int]]:

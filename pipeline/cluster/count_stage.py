@@ -20,9 +20,10 @@ from pipeline.cluster.blocks import decode_block, whole_second
 from pipeline.cluster.books import ENTRIES, entry
 from pipeline.cluster.step import ClusterStep, discreetly
 from pipeline.count_spans import as_kept
-from pipeline.counting import GroupCounts, count_block, count_group, union
+from pipeline.counting import GroupCounts, count_block, count_group
 from pipeline.fate import Fate
 from pipeline.paths import parts_folder
+from pipeline.pieces import union
 from pipeline.plan import STREAM, Plan
 from pipeline.waiting import leave
 

@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from mechanisms.core.errors import DataError
 from pipeline.account_loop import AccountLoop, writable
 from pipeline.configuration.run import RunConfig, digest
-from pipeline.counting import Distinct, count_group, memberships_of
+from pipeline.counting import count_group, memberships_of
 from pipeline.experiments.counts import Counts
 from pipeline.experiments.measures import CellRun, measure, unit_of
 from pipeline.manifest import versions
 from pipeline.paths import PART_ROWS
+from pipeline.pieces import Distinct
 from pipeline.plan import Plan, make_plan
 from pipeline.release_loop import Batch, ReleaseLoop
 from pipeline.targets import Known, nobody
