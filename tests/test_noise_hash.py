@@ -90,3 +90,18 @@ def one_by_one(key: bytes, words: list[int]) -> int:
     v[2] ^= 0xFF
     rounds(4)
     return v[0] ^ v[1] ^ v[2] ^ v[3]
+
+
+@pytest.mark.parametrize("n_rows", [1, 7, ROWS - 1, ROWS, ROWS + 1, 2 * ROWS + 5])
+@pytest.mark.parametrize("highest", [(0, 0, 0), (2, 60, 3), (3, 3, 10**6), (10**6, 1, 1)])
+def test_rows_that_begin_alike_are_hashed_as_each_alone(n_rows: int, highest: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(n_rows)
+    columns = [np.sort(rng.integers(0, high, n_rows, endpoint=True)) for high in highest[:2]]
+    columns.append(rng.integers(0, highest[2], n_rows, endpoint=True))
+    # In an order in which hardly any row begins like the one before it.
+    order = rng.permutation(n_rows)
+    apart = keyed_hash(KEY, *(column[order] for column in columns))
+    assert np.array_equal(keyed_hash(KEY, *columns)[order], apart)
+    some = rng.integers(0, n_rows, 5)
+    alone = [int(keyed_hash(KEY, *(column[i : i + 1] for column in columns))[0]) for i in some]
+    assert keyed_hash(KEY, *columns)[some].tolist() == alone

@@ -27,7 +27,7 @@ def keyed_hash(key: bytes, *columns: ArrayLike) -> NDArray[np.uint64]:
 
     Returns
     -------
-    Shape (n_rows,). About 0.1 µs a row of three columns.
+    Shape (n_rows,). About 0.1 µs a row of three columns, less where neighbouring rows begin with the same words.
 
     Raises
     ------
@@ -70,21 +70,54 @@ def _hash(key: bytes, columns: list[NDArray[np.uint64]], result: NDArray[np.uint
     half = struct.unpack("<2Q", key[:16])
     constants = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
     lanes: list[NDArray[np.uint64]] = [
-        np.full(result.size, c ^ half[i % 2], dtype=np.uint64) for i, c in enumerate(constants)
+        np.full(1, constant ^ half[i % 2], dtype=np.uint64) for i, constant in enumerate(constants)
     ]
-    scratch = np.empty_like(lanes[0])
-    length = np.full(result.size, (8 * len(columns) % 256) << 56, dtype=np.uint64)
-    for word in (*columns, length):
-        lanes[3] ^= word
-        for _ in range(2):
-            _round(lanes, scratch)
-        lanes[0] ^= word
+    # Rows in a row that begin alike share the rounds of what they begin with: `first` has the first row of each run.
+    first, start = np.zeros(1, np.intp), np.zeros(result.size, bool)
+    start[0] = True
+    scratch = np.empty_like(result)
+    for column in columns:
+        if first.size < result.size:
+            first = _split_runs(lanes, first, start, column)
+        _absorb(lanes, column if first.size == result.size else column[first], scratch)
+    length = np.uint64((8 * len(columns) % 256) << 56)
+    _absorb(lanes, length, scratch)
     lanes[2] ^= np.uint64(0xFF)
     for _ in range(4):
-        _round(lanes, scratch)
-    np.bitwise_xor(lanes[0], lanes[1], out=result)
-    result ^= lanes[2]
-    result ^= lanes[3]
+        _round(lanes, scratch[: first.size])
+    hashed = lanes[0] ^ lanes[1]
+    hashed ^= lanes[2]
+    hashed ^= lanes[3]
+    result[:] = hashed if first.size == result.size else _repeated(hashed, first, result.size)
+
+
+def _split_runs(
+    lanes: list[NDArray[np.uint64]], first: NDArray[np.intp], start: NDArray[np.bool_], column: NDArray[np.uint64]
+) -> NDArray[np.intp]:
+    """First rows of the runs of one more column; each run takes over the lanes of the one that it was part of."""
+    start[1:] |= column[1:] != column[:-1]
+    n_runs = np.count_nonzero(start)
+    if n_runs == first.size:
+        return first
+    if 2 * n_runs > start.size:  # so many that each row may be one: then there is nothing more to look up
+        lanes[:] = [_repeated(lane, first, start.size) for lane in lanes]
+        return np.arange(start.size)
+    finer = np.flatnonzero(start)
+    runs = np.searchsorted(finer, first)
+    lanes[:] = [_repeated(lane, runs, finer.size) for lane in lanes]
+    return finer
+
+
+def _repeated(values: NDArray[np.uint64], first: NDArray[np.intp], size: int) -> NDArray[np.uint64]:
+    """Each value from its first place to before the next one's."""
+    return np.repeat(values, np.diff(first, append=size))
+
+
+def _absorb(lanes: list[NDArray[np.uint64]], word: NDArray[np.uint64] | np.uint64, scratch: NDArray[np.uint64]) -> None:
+    lanes[3] ^= word
+    for _ in range(2):
+        _round(lanes, scratch[: lanes[0].size])
+    lanes[0] ^= word
 
 
 def _round(lanes: list[NDArray[np.uint64]], scratch: NDArray[np.uint64]) -> None:
