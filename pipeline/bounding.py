@@ -52,12 +52,12 @@ def bound(memberships: Memberships, max_cells: int, keep: str, hash_key: bytes) 
     crowded = np.flatnonzero(np.bincount(segment)[segment] > max_cells)
     if len(crowded) == 0:
         return kept
-    some = memberships.take(crowded)
+    some = memberships if len(crowded) == len(memberships) else memberships.take(crowded)
     if keep == "hash":
         preference: NDArray[np.generic] = keyed_hash(hash_key, *identity(some), some.window, some.cell)
     else:
         preference = _signed(_marks(some, keep), keep)
-    kept[crowded] = _ranked(segment[crowded], preference, some.cell) < max_cells
+    kept[crowded] = _chosen(segment[crowded], preference, some.cell, max_cells)
     return kept
 
 
@@ -137,32 +137,29 @@ def _bound_items(
         preference: NDArray[np.generic] = keyed_hash(hash_key, *who, block[order][first], items, word)
     else:
         preference = _signed(REMEMBERED[keep].reduceat(_marks(memberships, keep)[order], first), keep)
-    chosen = _ranked(units, preference, items) < limit
+    chosen = _chosen(units, preference, items, limit)
     kept = np.empty(len(item), bool)
     kept[order] = chosen[np.cumsum(start) - 1]
     return kept
 
 
-def _ranked(unit: Integers, preference: NDArray[np.generic], tie: Integers) -> Integers:
-    """Rank of every row within its unit, from 0; smaller preferences first."""
-    order = _order(unit, preference, tie)
-    first = np.flatnonzero(starts_of([unit[order]]))
-    rank = np.empty(len(unit), np.int64)
-    rank[order] = np.arange(len(unit)) - np.repeat(first, np.diff(np.append(first, len(unit))))
-    return rank
-
-
-def _order(unit: Integers, preference: NDArray[np.generic], tie: Integers) -> Integers:
-    """Rows by unit, preference and tie; units ascend already."""
+def _chosen(unit: Integers, preference: NDArray[np.generic], tie: Integers, limit: int) -> NDArray[np.bool_]:
+    """Which rows are among the first ``limit`` of their unit by preference, then tie; units ascend already."""
+    first = np.flatnonzero(starts_of([unit]))
+    length = np.diff(first, append=len(unit))
     if len(unit) and preference.dtype == np.uint64:
-        # The beginnings of two hashes of one unit are hardly ever equal, and one short key is sorted many times faster.
+        # The beginnings of two hashes of one unit are hardly ever equal, and short keys are sorted many times faster.
         n_bits = 63 - int(unit[-1]).bit_length()
         key = unit << n_bits | (np.asarray(preference, np.uint64) >> np.uint64(64 - n_bits)).astype(np.int64)
-        order = np.argsort(key)
-        key = key[order]
-        if (key[1:] != key[:-1]).all():
-            return order
-    return np.lexsort((tie, preference, unit))
+        ordered = np.sort(key)
+        last = first + np.minimum(length, limit) - 1
+        beyond = last[length > limit]
+        if (ordered[beyond] != ordered[beyond + 1]).all():
+            return np.asarray(key <= np.repeat(ordered[last], length), bool)
+    order = np.lexsort((tie, preference, unit))
+    chosen = np.empty(len(unit), bool)
+    chosen[order] = np.arange(len(unit)) - np.repeat(first, length) < limit
+    return chosen
 
 
 def _marks(memberships: Memberships, keep: str) -> Integers:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from itertools import groupby
 
 import numpy as np
 import polars as pl
@@ -131,3 +132,17 @@ def test_hashed_bounding_prefers_no_cell():
     kept = bound(table, 1, "hash", b"key" * 6)
     share = Counter(table.cell[kept].tolist())[0] / len(users)
     assert abs(share - 0.5) < 5 * 0.5 / np.sqrt(len(users))
+
+
+@pytest.mark.parametrize("n_values", [3, 2**20, 2**63])
+@pytest.mark.parametrize("limit", [1, 2, 5])
+def test_bounding_chooses_the_smallest_hashes_also_where_these_begin_alike_or_are_equal(n_values, limit, monkeypatch):
+    rng = np.random.default_rng(limit)
+    user, window, cell = np.unique(rng.integers(0, [40, 3, 12], (3000, 3)), axis=0).T
+    hashes = rng.integers(0, n_values, len(user), dtype=np.uint64)
+    monkeypatch.setattr("pipeline.bounding.keyed_hash", lambda *_: hashes)
+    kept = bound(Memberships(user[:, None], window, cell), limit, "hash", b"k" * 16)
+    rows = sorted(zip(user.tolist(), window.tolist(), hashes.tolist(), cell.tolist()))
+    units = [list(its) for _, its in groupby(rows, key=lambda row: row[:2])]
+    expected = {(user, window, cell) for its in units for user, window, _, cell in its[:limit]}
+    assert set(zip(user[kept].tolist(), window[kept].tolist(), cell[kept].tolist())) == expected
