@@ -80,7 +80,7 @@ def memberships_of(
     if used_by_group is not None:
         groups, n_rows = np.unique((window[used] - 1) // plan.group, return_counts=True)
         used_by_group.update(zip(groups.tolist(), n_rows.tolist()))
-    frame = block.frame if used.all() else block.frame.filter(used)
+    frame = block.frame if used.all() else block.frame.select("user", "time").filter(used)
     if not plan.calendar.overlapping:
         return fate, _split(frame, window[used], cell[used], plan)
     first = np.ones(n_used, np.int64) if closed is None else np.maximum(closed[used], 0) + 1

@@ -102,3 +102,24 @@ def test_the_real_cabs(data_folder: Callable[[str], Path]) -> None:
     assert 0 < frame.filter(far).height < 1000
     first, last = frame.select(a=pl.col("time").min(), b=pl.col("time").max()).cast(pl.Datetime("ms")).row(0)
     assert (f"{first:%Y-%m-%d}", f"{last:%Y-%m-%d}") == ("2008-05-17", "2008-06-10")
+
+
+@pytest.mark.parametrize(
+    ("written", "ms"),
+    [
+        ("1211018460", 1_211_018_460_000),
+        ("+1211018460", 1_211_018_460_000),
+        ("1211018460.5", 1_211_018_460_500),
+        ("1.21101846e9", 1_211_018_460_000),
+        ("-0", 0),
+        ("soon", None),
+        ("99999999999999999999", None),
+    ],
+)
+def test_a_time_that_is_no_whole_number_changes_nothing_for_the_others(
+    tmp_path: Path, written: str, ms: int | None
+) -> None:
+    (block,) = read(Cabspotting(path=write_all(tmp_path, {"new_a.txt": FORWARDS + f"37.5 -122.5 0 {written}\n"})))
+    times = [1_211_018_400_000, 1_211_018_460_000, *([] if ms is None else [ms])]
+    assert block.frame["time"].to_list() == times
+    assert [reject.reason for reject in block.rejects] == ["time cannot be read"] * (3 - len(times))

@@ -9,7 +9,7 @@ from pathlib import PurePath
 import polars as pl
 
 from pipeline.reading.batches import Batch, Prologue
-from pipeline.reading.parsing import Rows
+from pipeline.reading.parsing import Rows, parse
 from pipeline.reading.text_source import TextSource
 from pipeline.reading.times import TimeFormat
 
@@ -44,6 +44,12 @@ class Cabspotting(TextSource):
     def wanted(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
         """Everything but whether the cab was occupied."""
         return {"time": _TIME.dtype, "latitude": pl.Float64, "longitude": pl.Float64}
+
+    def parse(self, batch: Batch) -> Rows:
+        """The wanted columns of a batch; times as the whole numbers that they are, unless one of them is not."""
+        wanted = dict(self.wanted(batch.format.columns, batch.segments[0].file))
+        rows = parse(batch, wanted | {"time": pl.Int64})
+        return parse(batch, wanted) if rows.raw["time"].null_count() else rows
 
     def events(self, rows: Rows, batch: Batch) -> pl.DataFrame:
         """Rows with the cab of their file."""
