@@ -44,17 +44,16 @@ def counting_ahead(plan: Plan, spans: Iterable[Span], *asides: Callable[[], obje
     """Count in threads of their own from now on: importing and starting Beam takes as long as millions of rows.
 
     What is found waits for `counting_of` in the same process. It takes the room that it would take there. ``asides``
-    are called when everything is read, beside the releases, of which one thread has all the work.
+    are called when everything is counted, beside the releases, of which one thread has all the work.
     """
     with ThreadPoolExecutor(1, "penstock-aside") as pool:
         waiting: list[Future[object]] = []
 
         def counting() -> Iterator[Fate | GroupCounts]:
             """Everything that is counted, and what is to be done after it."""
-            for piece in counted(spans, plan, lambda call: waiting.append(pool.submit(call))):
-                if not waiting and not isinstance(piece, Fate):
-                    waiting.extend(pool.submit(call) for call in asides)
-                yield piece
+            yield from counted(spans, plan, lambda call: waiting.append(pool.submit(call)))
+            # Not sooner: the releases wait for the counts, and leave a processor idle.
+            waiting.extend(pool.submit(call) for call in asides)
 
         with prefetch(counting(), n_ahead=0) as found:
             _begun[str(plan.folder)] = found

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -65,16 +66,17 @@ def replay(plan: Plan, spool: Path, start: Position, number: int = 0, latest: in
         raise TypeError(f"{type(source).__name__} is not a stream")
     sort = source.by_time
     chunks = _sorted(source.of, plan, spool, start.chunk) if sort else _arriving(source.of, plan, start.chunk)
-    for chunk, blocks in chunks:
-        for index, block in enumerate(blocks):
-            here = Position(chunk, index)
-            if (here.chunk, here.block) < (start.chunk, start.block):
-                continue
-            first = start.row if (here.chunk, here.block) == (start.chunk, start.block) else 0
-            for piece in _cut(block, here, first, latest, plan, source.factor):
-                latest = piece.after
-                yield replace(piece, number=number)
-                number += 1
+    with closing(chunks):  # now and not some time later, when a run that goes on may have a spool of the same name
+        for chunk, blocks in chunks:
+            for index, block in enumerate(blocks):
+                here = Position(chunk, index)
+                if (here.chunk, here.block) < (start.chunk, start.block):
+                    continue
+                first = start.row if (here.chunk, here.block) == (start.chunk, start.block) else 0
+                for piece in _cut(block, here, first, latest, plan, source.factor):
+                    latest = piece.after
+                    yield replace(piece, number=number)
+                    number += 1
 
 
 def _cut(
@@ -99,13 +101,13 @@ def _cut(
         )
 
 
-def _arriving(source: Source, plan: Plan, first: int) -> Iterator[tuple[int, Iterator[EventBlock]]]:
+def _arriving(source: Source, plan: Plan, first: int) -> Generator[tuple[int, Iterator[EventBlock]]]:
     """Chunks in the order of the source: its spans."""
     for span in source.spans_from(first):
         yield span.index, (ingested(block, plan) for block in source.read(span))
 
 
-def _sorted(source: Source, plan: Plan, spool: Path, first: int) -> Iterator[tuple[int, Iterator[EventBlock]]]:
+def _sorted(source: Source, plan: Plan, spool: Path, first: int) -> Generator[tuple[int, Iterator[EventBlock]]]:
     """Chunks in the order of time; ties stay in the order of the source.
 
     One pass shares the rows out to pieces of equal time on disk; these are sorted when their turn comes, as many
