@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV ?= .venv
 PIP = $(VENV)/bin/pip --disable-pip-version-check
 CONSTRAINTS = -c constraints.txt
+# Bytecode is made once everything is there, on all cores: pip uses one, and takes as long for it as for all the rest.
+INSTALL = $(PIP) install -q --no-compile $(CONSTRAINTS)
+COMPILE = @$(VENV)/bin/python -m compileall -qq -j 0 $(VENV)/lib || true
 
 .PHONY: demo test slow lint types bench docs experiments clean
 
@@ -43,15 +46,18 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.core: setup.py constraints.txt | $(VENV)/bin/python
-	$(PIP) install -q $(CONSTRAINTS) -e .
+	$(INSTALL) -e .
+	$(COMPILE)
 	@touch $@
 
 $(VENV)/.test: setup.py constraints.txt | $(VENV)/bin/python
-	$(PIP) install -q $(CONSTRAINTS) -e '.[test]'
+	$(INSTALL) -e '.[test]'
+	$(COMPILE)
 	@touch $@ $(VENV)/.core
 
 $(VENV)/.dev: setup.py constraints.txt | $(VENV)/bin/python
-	$(PIP) install -q $(CONSTRAINTS) -e '.[dev]'
+	$(INSTALL) -e '.[dev]'
+	$(COMPILE)
 	@touch $@ $(VENV)/.core
 
 $(VENV)-peers/.bench: setup.py constraints.txt
@@ -60,5 +66,6 @@ $(VENV)-peers/.bench: setup.py constraints.txt
 	@touch $@
 
 $(VENV)/.plot: setup.py constraints.txt | $(VENV)/bin/python
-	$(PIP) install -q $(CONSTRAINTS) -e '.[plot]'
+	$(INSTALL) -e '.[plot]'
+	$(COMPILE)
 	@touch $@ $(VENV)/.core
