@@ -134,8 +134,13 @@ def _split_coded(
 ) -> Iterator[tuple[tuple[int, int], Distinct]]:
     # Whoever reports often is in one cell for many rows in a row: their first one says it all.
     start = starts_of([cell, window, codes])
+    codes, window, cell = codes[start], window[start], cell[start]
+    if len(table) > len(codes):
+        # The table is kept for as long as its memberships; codes may be those of a range of ids, with gaps.
+        present, codes = np.unique(codes, return_inverse=True)
+        table = table[present]
     shards = list(_shards(table.T, plan))
-    for number, keys in _grouped(codes[start], window[start], cell[start], plan):
+    for number, keys in _grouped(codes, window, cell, plan):
         for shard, users in shards:
             piece = keys if users is None else keys[users[keys >> plan.layout.place_bits]]
             if len(piece):
