@@ -73,11 +73,11 @@ def _remember_specs() -> None:
 def _without(names: tuple[str, ...]) -> Iterator[None]:
     """Let this thread's imports of modules that are not loaded yet fail meanwhile, as if they were not installed.
 
-    >>> with _without(("colorsys",)):
-    ...     import colorsys
+    >>> with _without(("tabnanny",)):
+    ...     import tabnanny
     Traceback (most recent call last):
-    ModuleNotFoundError: No module named 'colorsys'
-    >>> import colorsys
+    ModuleNotFoundError: No module named 'tabnanny'
+    >>> import tabnanny
     """
     finder = _Missing(names, threading.get_ident())
     sys.meta_path.insert(0, finder)

@@ -35,16 +35,16 @@ def test_another_thread_may_import_what_is_hidden_from_this_one() -> None:
     found: list[str] = []
 
     def work() -> None:
-        import colorsys
+        import tabnanny
 
-        found.append(colorsys.__name__)
+        found.append(tabnanny.__name__)
 
-    sys.modules.pop("colorsys", None)
-    with _without(("colorsys",)):
+    sys.modules.pop("tabnanny", None)
+    with _without(("tabnanny",)):
         thread = threading.Thread(target=work)
         thread.start()
         thread.join()
-    assert found == ["colorsys"]
+    assert found == ["tabnanny"]
 
 
 def test_a_bundle_ends_without_a_long_wait() -> None:
