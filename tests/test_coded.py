@@ -50,7 +50,8 @@ def test_counts_are_those_of_the_general_form(plan, users):
     pieces: dict[int, list] = {}
     for block in blocks(users):
         for (group, _), piece in memberships_of(block, plan)[1]:
-            assert isinstance(piece, Coded) and len(piece.table) <= block.n_rows
+            assert isinstance(piece, Coded)
+            assert len(piece.table) <= block.n_rows
             pieces.setdefault(group, []).append(piece)
     assert len(pieces) > 1
     for group, its in pieces.items():
