@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from pipeline.membership import Memberships, factorize, widened
 from pipeline.packed import Layout, general
+from pipeline.packing import starts_of
 
 Integers = NDArray[np.int64]
 
@@ -25,7 +26,7 @@ class Coded:
     Parameters
     ----------
     keys
-        As `Layout.pack` makes them, with rows of ``table`` for users.
+        As `Layout.pack` makes them, with rows of ``table`` for users; ascending in the pieces of a block.
     table
         Shape (n_users, 1) or (n_users, 2): identities, not all of which need to occur; pieces of one block share it.
     """
@@ -39,6 +40,21 @@ class Coded:
     def take(self, rows: NDArray[np.bool_]) -> Coded:
         """Some of the rows."""
         return Coded(self.keys[rows], self.table)
+
+    def narrowed(self, layout: Layout) -> Coded:
+        """The same over a table of those users only who occur; keys ascend.
+
+        Examples
+        --------
+        >>> layout = Layout(n_windows=2, n_cells=2)
+        >>> piece = Coded(np.array([5, 6, 13]), np.array([[7], [8], [9], [10]])).narrowed(layout)
+        >>> piece.keys.tolist(), piece.table.tolist()
+        ([1, 2, 5], [[8], [10]])
+        """
+        bits = layout.place_bits
+        user = self.keys >> bits
+        start = starts_of([user])
+        return Coded(np.cumsum(start) - 1 << bits | self.keys & ((1 << bits) - 1), self.table[user[start]])
 
     def in_general(self, layout: Layout, first: int) -> Memberships:
         """The same in the general form; ``first`` is the first window of the group.
@@ -70,6 +86,8 @@ def join(pieces: Sequence[Coded], layout: Layout) -> Coded | None:
     >>> whole.keys.tolist(), whole.table.tolist()
     ([5, 2], [[3, 2], [5, 1]])
     """
+    # A block's users may be many times those of one of its groups and shards, each of which would sort them all.
+    pieces = [piece.narrowed(layout) if len(piece.table) > len(piece) else piece for piece in pieces]
     tables = list({id(piece.table): piece.table for piece in pieces}.values())
     table, code = factorize(np.concatenate([widened(table, 2) for table in tables]))
     if not layout.holds(code):

@@ -18,6 +18,8 @@ from pipeline.pieces import encoded, in_general, joined
 from pipeline.plan import make_plan
 
 LAYOUT = Layout(n_windows=3, n_cells=3)
+#: Whom two pieces of one block are about.
+OWN = ([3, 3, 999], [8, 999, 999])
 
 
 @pytest.fixture
@@ -84,5 +86,14 @@ def test_tables_that_pieces_share_are_joined_once():
 
 def test_too_many_users_for_a_key_are_not_coded():
     wide = Layout(n_windows=2**31, n_cells=2**31)
-    pieces = [Coded(np.array([i << wide.place_bits]), np.array([[i, i], [i + 9, 0]])) for i in range(2)]
+    keys = np.arange(2) << wide.place_bits
+    pieces = [Coded(keys, np.array([[i, i], [i + 9, 0]])) for i in range(2)]
     assert join(pieces, wide) is None
+
+
+def test_only_those_who_occur_are_looked_up():
+    everybody = np.array([[i, i] for i in range(1000)])
+    pieces = [Coded(LAYOUT.pack(np.array(own), np.array([0, 1, 2]), np.array([0, 1, 2])), everybody) for own in OWN]
+    whole = join(pieces, LAYOUT)
+    assert whole.table.tolist() == [[3, 3], [8, 8], [999, 999]]
+    assert [part.tolist() for part in LAYOUT.unpack(whole.keys)] == [[0, 0, 2, 1, 2, 2], [0, 1, 2] * 2, [0, 1, 2] * 2]
