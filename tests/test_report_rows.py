@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from report_runs import run_folder
 
+from mechanisms.core.errors import DataError
 from pipeline.reporting import files, write_report
 from pipeline.reporting.counts import Counts, counts
 from pipeline.reporting.files import RunFiles
@@ -133,3 +134,13 @@ def test_long_arrays_are_packed_whole_and_as_small_as_may_be():
         packed = base64.b64decode(pack(array)["packed"])
         assert np.array_equal(np.frombuffer(zlib.decompress(packed), np.int8), array)
         assert len(packed) <= len(zlib.compress(array.astype(np.int8).tobytes(), 1))
+
+
+@pytest.mark.parametrize("at", [4, -12], ids=["page", "footer"])
+def test_a_damaged_file_is_named(folder: Path, at: int) -> None:
+    path = folder / "public" / "releases.parquet"
+    data = bytearray(path.read_bytes())
+    data[at : at + 8] = bytes(255 - byte for byte in data[at : at + 8])
+    path.write_bytes(data)
+    with pytest.raises(DataError, match=r"releases\.parquet: cannot be read"):
+        counts(RunFiles(folder))

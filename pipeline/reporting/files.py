@@ -90,7 +90,7 @@ class RunFiles:
                 return read([path])
             parts = sorted((self.folder / PARTS[name]).glob("*.parquet")) if name in PARTS else []
             return read(parts) if parts else None
-        except (FileNotFoundError, pl.exceptions.PolarsError, pa.ArrowException) as error:
+        except (OSError, pl.exceptions.PolarsError, pa.ArrowException) as error:
             if self.operator is None:
                 return None  # merged while we looked, or still being written
             raise DataError(f"{path}: cannot be read ({error})") from error
