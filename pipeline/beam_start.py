@@ -73,6 +73,7 @@ def _remember_specs() -> None:
 def _without(names: tuple[str, ...]) -> Iterator[None]:
     """Let this thread's imports of modules that are not loaded yet fail meanwhile, as if they were not installed.
 
+    >>> _ = sys.modules.pop("tabnanny", None)
     >>> with _without(("tabnanny",)):
     ...     import tabnanny
     Traceback (most recent call last):

@@ -35,16 +35,16 @@ def test_another_thread_may_import_what_is_hidden_from_this_one() -> None:
     found: list[str] = []
 
     def work() -> None:
-        import tabnanny
+        import colorsys
 
-        found.append(tabnanny.__name__)
+        found.append(colorsys.__name__)
 
-    sys.modules.pop("tabnanny", None)
-    with _without(("tabnanny",)):
+    sys.modules.pop("colorsys", None)
+    with _without(("colorsys",)):
         thread = threading.Thread(target=work)
         thread.start()
         thread.join()
-    assert found == ["tabnanny"]
+    assert found == ["colorsys"]
 
 
 def test_a_bundle_ends_without_a_long_wait() -> None:
