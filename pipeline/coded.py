@@ -37,10 +37,6 @@ class Coded:
     def __len__(self) -> int:
         return len(self.keys)
 
-    def take(self, rows: NDArray[np.bool_]) -> Coded:
-        """Some of the rows."""
-        return Coded(self.keys[rows], self.table)
-
     def narrowed(self, layout: Layout) -> Coded:
         """The same over a table of those users only who occur; keys ascend.
 
