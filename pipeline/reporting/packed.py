@@ -14,7 +14,7 @@ SAMPLE = 1 << 16
 
 
 def pack(values: ArrayLike, exact: bool = False) -> dict[str, Any]:
-    """An array as a JSON value that ``unpack`` of the page turns into a typed array.
+    """An array as a value that ``unpack`` of the page turns into a typed array: JSON but for bytes instead of text.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ def pack(values: ArrayLike, exact: bool = False) -> dict[str, Any]:
     """
     array = np.asarray(values)
     array = array.astype("<f8") if exact else _smallest(array)
-    return {"type": array.dtype.str[1:], "packed": base64.b64encode(_compressed(array)).decode("ascii")}
+    return {"type": array.dtype.str[1:], "packed": base64.b64encode(_compressed(array))}
 
 
 def _compressed(array: NDArray[Any]) -> bytes:
