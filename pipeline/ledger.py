@@ -109,6 +109,9 @@ class Ledger:
     def append(self, charges: Iterable[Charge]) -> list[Charge]:
         """Make charges durable; those already there are retries and are skipped.
 
+        The file is read once. Of two runs that go on side by side both may charge for the same windows of the same
+        input: that is once too often, never too little, and what they release is the same.
+
         Returns
         -------
         The charges that were new. One write and one sync, whatever their number.
@@ -126,10 +129,14 @@ class Ledger:
         return new
 
     def _read(self) -> set[Identity]:
-        """Know what is in the file."""
+        """Know what is in the file, and that it stays there: a release may leave on a charge that was found."""
         if self.path.exists():
-            with self._held():
-                pass
+            with self._held() as file:
+                os.fsync(file.fileno())
+                return self._learn()
+        return self._learn()
+
+    def _learn(self) -> set[Identity]:
         self._known, self._charged = set(), set()
         for begins, charge in self._lines():
             self._known.add(charge.identity)

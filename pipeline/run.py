@@ -17,6 +17,7 @@ from pipeline.configuration.run import RunConfig
 from pipeline.discretion import discreet
 from pipeline.execution import FLINK, check_runner, execute
 from pipeline.exit_codes import DONE, INTERRUPTED, STOPPED
+from pipeline.folder_lock import LOCK, alone_in
 from pipeline.health import HEALTH
 from pipeline.manifest import input_digests, operator_manifest, public_manifest
 from pipeline.plan import Plan, make_plan
@@ -73,7 +74,8 @@ def run(
     Raises
     ------
     PenstockError
-        `DataError` for unreadable input, `RowEquationError` if a row was lost, and the rest of the family.
+        `ConfigError` while another run writes to the folder, `DataError` for unreadable input, `RowEquationError` if a
+        row was lost, and the rest of the family.
     """
     if config.on_exhausted is None:
         config = replace(config, on_exhausted="stop" if runner == "direct" else "repeat")
@@ -91,6 +93,13 @@ def _run(
     plan = make_plan(config, Path(folder) if folder else None, n_shards=n_shards, resumed=resume)
     if runner == FLINK:
         plan = cluster_plans.as_cluster_plan(plan, n_shards)
+    with alone_in(plan.folder):
+        return _run_alone(plan, runner, beam_options, clock)
+
+
+def _run_alone(plan: Plan, runner: str, beam_options: Sequence[str], clock: Stopwatch) -> Result:
+    """Run a plan while its folder is held."""
+    config = plan.config
     finished_before = _make_ready(plan, cluster_plans if runner == FLINK else resuming)
     if finished_before is not None:
         return _done(plan, int(finished_before["exit"]["code"]), finished_before)
@@ -101,8 +110,10 @@ def _run(
     parts.write_json(plan.folder / "public" / "manifest.json", public_manifest(plan))
     spans = [] if plan.streaming else config.source.spans()
     clock.lap("prepare")
-    logs.event("run begun", name=config.name, mode=config.mode, runner=runner, resumed=resume, folder=str(plan.folder))
-    digests = cache(partial(input_digests, plan.config))
+    logs.event(
+        "run begun", name=config.name, mode=config.mode, runner=runner, resumed=plan.resumed, folder=str(plan.folder)
+    )
+    digests = cache(partial(input_digests, config))
     with outcome.merging(plan, ahead=runner == "direct" and not plan.streaming) as merging:
         ended = execute(plan, spans, runner, beam_options, [digests])
         clock.lap("pipeline")
@@ -191,7 +202,7 @@ def _clear(plan: Plan) -> None:
     earlier = [plan.folder / name for name in OUTPUTS if (plan.folder / name).exists()]
     if earlier and plan.config.mode == "deployment":
         raise ConfigError((f"output.path: {plan.folder} holds an earlier run; choose another folder",))
-    foreign = plan.folder.exists() and not earlier and any(plan.folder.iterdir())
+    foreign = plan.folder.exists() and not earlier and any(path.name != LOCK for path in plan.folder.iterdir())
     if foreign:
         raise ConfigError((f"output.path: {plan.folder} holds files that no run wrote; choose another folder",))
     for path in earlier:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -131,6 +132,22 @@ def test_a_line_that_another_run_left_torn_meanwhile_spoils_none(tmp_path):
         file.write('{"stream": "main", "win')  # one was killed here
     other.append([charge(3)])
     assert list(other) == [charge(), charge(2), charge(3)]
+
+
+def test_a_charge_that_another_run_has_only_just_written_is_made_durable(tmp_path, monkeypatch):
+    ledger = Ledger(tmp_path / "ledger")
+    ledger.path.write_text(json.dumps(vars(charge())) + "\n")  # whoever wrote it was killed before the sync
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file).st_ino))
+    assert ledger.append([charge()]) == []
+    assert synced == [ledger.path.stat().st_ino]
+
+
+def test_two_runs_side_by_side_may_charge_twice_and_never_too_little(tmp_path):
+    one, other = Ledger(tmp_path / "ledger"), Ledger(tmp_path / "ledger")
+    assert [ledger.append([charge()]) for ledger in (one, other)] == [[charge()], []]
+    assert [ledger.append([charge(2)]) for ledger in (one, other)] == [[charge(2)], [charge(2)]]
+    assert list(one) == [charge(), charge(2), charge(2)]
 
 
 def test_a_line_that_another_run_is_writing_is_not_cut(tmp_path):

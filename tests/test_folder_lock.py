@@ -1,0 +1,86 @@
+"""One run at a time in a folder: the second is told of the first, and a killed one keeps nobody out."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import deployments
+import pytest
+
+from mechanisms.core.errors import ConfigError
+from pipeline.folder_lock import LOCK, alone_in
+from pipeline.ledger import Ledger
+from pipeline.run import run
+
+RUNNING = """
+import sys
+from pathlib import Path
+from pipeline.folder_lock import alone_in
+
+with alone_in(Path(sys.argv[1])):
+    print("running", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that writes into the folder ``out``."""
+    command = [sys.executable, "-c", RUNNING, str(tmp_path / "out")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "running\n"
+        yield process
+        process.kill()
+
+
+@pytest.mark.parametrize("resume", [False, True])
+@pytest.mark.parametrize("changes", [{}, {"mode": "simulation", "seed": 1, "noise_key": None}])
+def test_a_second_run_in_the_folder_changes_nothing(tmp_path, running, resume, changes):
+    sections = deployments.sections(tmp_path, **changes)
+    config = deployments.configured({key: value for key, value in sections.items() if value is not None})
+    holder = f"process {running.pid} on {socket.gethostname()}"
+    with pytest.raises(ConfigError, match=f"output.path: {holder} is running in {tmp_path / 'out'}"):
+        run(config, resume=resume)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [LOCK]
+
+
+def test_a_killed_run_keeps_nobody_out_and_a_finished_one_leaves_no_lock(tmp_path, running):
+    config = deployments.configured(deployments.sections(tmp_path))
+    running.kill()
+    running.wait()
+    assert (tmp_path / "out" / LOCK).exists()
+    folder = run(config).folder
+    assert not (folder / LOCK).exists()
+    assert [charge.window for charge in Ledger(folder / "operator" / "ledger")] == [1, 2, 3, 4, 5, 6]
+
+
+def test_runs_in_other_folders_and_later_runs_are_let_in(tmp_path):
+    one, other = tmp_path / "one", tmp_path / "other"
+    with alone_in(one), alone_in(other), pytest.raises(ConfigError, match="is running in"), alone_in(one):
+        pass
+    with alone_in(one):
+        assert not (other / LOCK).exists()
+
+
+def test_a_lock_that_was_removed_while_it_was_waited_for_is_not_taken(tmp_path, monkeypatch):
+    """Who opens the file, and locks it after its owner has removed it, would be beside whoever makes it anew."""
+    opened, owner = Path.open, alone_in(tmp_path)
+    owner.__enter__()
+
+    def open_late(path: Path, *arguments, **options):
+        file = opened(path, *arguments, **options)
+        if path.name == LOCK:
+            monkeypatch.setattr(Path, "open", opened)
+            owner.__exit__(None, None, None)
+        return file
+
+    monkeypatch.setattr(Path, "open", open_late)
+    with alone_in(tmp_path):
+        assert (tmp_path / LOCK).exists()
+        with pytest.raises(ConfigError, match="is running in"), alone_in(tmp_path):
+            pass
