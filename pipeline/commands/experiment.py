@@ -16,8 +16,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_configuration(parser)
     parser.add_argument("--out", metavar="DIR", help="write here instead of output, or runs/experiments/<name>")
     parser.add_argument("--jobs", type=int, metavar="N", help="processes at a time (default: one a processor)")
-    parser.add_argument("--reduced", action="store_true", help="at the size that stands under reduced")
-    parser.add_argument("--save", metavar="DIR", help="also copy the small tables there, for the documentation")
+    # A table that is saved stands for a full run.
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--reduced", action="store_true", help="at the size that stands under reduced")
+    size.add_argument("--save", metavar="DIR", help="also copy the small tables of a full run there")
     parser.add_argument("--quiet", action="store_true", help="no progress and no summary")
 
 

@@ -31,9 +31,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--out", type=Path, default=Path("runs/experiments"), help="folder to write, one below for each"
     )
-    parser.add_argument("--reduced", action="store_true", help="at the size that stands under reduced")
     parser.add_argument("--jobs", type=int, help="processes at a time (default: one a processor)")
-    parser.add_argument("--save", type=Path, metavar="DIR", help="copy the small tables of the documentation there")
+    # A table that is saved stands for a full run.
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--reduced", action="store_true", help="at the size that stands under reduced")
+    size.add_argument("--save", type=Path, metavar="DIR", help="also copy the small tables of full runs there")
     asked = parser.parse_args(arguments)
     ended: dict[str, list[str]] = {"done": [], "skipped": [], "FAILED": []}
     for path in sorted(asked.folder.glob("*.yaml")):
