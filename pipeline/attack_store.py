@@ -17,7 +17,7 @@ from evaluation.attacks.game import BLAS
 from pipeline import parts
 from pipeline.configuration.canonical import content_digest
 from pipeline.configuration.run import RunConfig, digest
-from pipeline.manifest import versions
+from pipeline.manifest import made_by
 from pipeline.presence import Presence
 
 Item = TypeVar("Item")
@@ -62,7 +62,7 @@ class Store:
 
 
 def game_name(config: RunConfig, played: Any, presence: Presence) -> str:
-    """Digest of everything that decides an attack's results, people's movements and plug-ins' code among it.
+    """Digest of everything that decides an attack's results, people's movements and all code among it.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def game_name(config: RunConfig, played: Any, presence: Presence) -> str:
     """
     own = hashlib.sha256(digest(config))
     plugins = [content_digest(folder) for folder in config.plugins]
-    own.update(json.dumps([config.seed, played, versions(), plugins], sort_keys=True).encode())
+    own.update(json.dumps([config.seed, played, made_by(), plugins], sort_keys=True).encode())
     for binary in (presence.raw, presence.released):
         own.update(str(binary.shape).encode())
         for person in binary:

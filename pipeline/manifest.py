@@ -6,7 +6,9 @@ import hashlib
 import json
 import platform
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from accountants.core.accountant import Accountant
@@ -16,6 +18,9 @@ from pipeline.key_epochs import key_epochs
 from pipeline.plan import Plan
 
 PACKAGES = ("apache-beam", "numpy", "scipy", "polars", "pyarrow", "river", "scikit-learn", "dp-accounting")
+#: Penstock's own code, and the part of it that only shows what others have found.
+CODE, SHOWN = ("accountants", "evaluation", "mechanisms", "pipeline"), "pipeline/reporting"
+ROOT = Path(__file__).parent.parent
 UNFIT = "This is a simulation: its seed undoes the noise. Its outputs are unfit for publication."
 
 
@@ -28,6 +33,28 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
+
+
+@cache
+def code_digest(root: Path = ROOT) -> str:
+    """SHA-256 of penstock's own source files, read once by a process: a result that is kept is that of this code only.
+
+    Parameters
+    ----------
+    root
+        Folder of the packages.
+    """
+    total = hashlib.sha256()
+    for file in sorted(file for package in CODE for file in (root / package).rglob("*.py")):
+        name = file.relative_to(root).as_posix()
+        if not name.startswith(f"{SHOWN}/"):
+            total.update(name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
+    return total.hexdigest()
+
+
+def made_by() -> dict[str, Any]:
+    """What decides a result beside its configuration and input: versions, and penstock's code whatever its version."""
+    return {"versions": versions(), "code": code_digest()}
 
 
 def guarantee_in_words(mechanism: Mechanism) -> dict[str, str]:

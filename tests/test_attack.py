@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 from mechanisms.core.errors import DataError, ParameterError
+from pipeline import manifest
 from pipeline.attack import Game, attack
 from pipeline.attack_summary import SCHEMA, as_text, counted_people, summarize
 from pipeline.cli import main
@@ -131,6 +132,13 @@ def test_another_game_starts_afresh(noisy, whole, tmp_path):
     other = Game(targets=3, samples=40, known=0.5, group_size=15)
     assert attack(noisy, other, folder=tmp_path).n_resumed == 0
     assert attack(replace(noisy, seed=4), other, folder=tmp_path).n_resumed == 0
+
+
+def test_other_code_of_penstock_starts_afresh(noisy, whole, tmp_path, monkeypatch):
+    (tmp_path / "operator").mkdir()
+    whole.results.write_parquet(tmp_path / "operator" / "attack.parquet")
+    monkeypatch.setattr(manifest, "code_digest", lambda: "other code of the same version")
+    assert attack(noisy, SMALL, folder=tmp_path).n_resumed == 0
 
 
 def test_other_code_of_a_plug_in_starts_afresh(noisy, tmp_path):

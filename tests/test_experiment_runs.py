@@ -12,7 +12,7 @@ import pytest
 from experiment_cases import GRID, experiment_in, values
 
 from mechanisms.core.errors import ConfigError, DataError
-from pipeline import parts
+from pipeline import manifest, parts
 from pipeline.experiments import cell_runs, groups
 from pipeline.experiments.cell import release, run_cell
 from pipeline.experiments.counts import counting_config, read_counts, write_counts
@@ -126,6 +126,28 @@ def test_an_interrupted_experiment_goes_on_and_ends_with_the_same_bytes(experime
     assert run_experiment(experiment(), tmp_path / "resumed", n_jobs=1).manifest["resumed"] == 8
     run_experiment(experiment(GRID, "seeds=3"), tmp_path / "resumed", n_jobs=1)
     assert len(ran) == 4  # the new seed of four settings
+    monkeypatch.setattr(manifest, "code_digest", lambda: "other code of the same version")
+    again = run_experiment(experiment(), tmp_path / "resumed", n_jobs=1).manifest
+    assert (again["resumed"], again["counted"]) == (0, 2)
+
+
+def test_code_that_decides_is_told_from_code_that_shows(tmp_path: Path):
+    def digest() -> str:
+        return manifest.code_digest.__wrapped__(tmp_path)
+
+    for name in ("pipeline/run.py", "pipeline/reporting/page.py", "mechanisms/core/a.py", "tests/test.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("one")
+    before = digest()
+    for other in ("pipeline/reporting/page.py", "tests/test.py", "mechanisms/core/a.pyc"):
+        (tmp_path / other).write_text("two")
+        assert digest() == before, other
+    (tmp_path / "pipeline/run.py").rename(tmp_path / "pipeline/walk.py")
+    renamed = digest()
+    (tmp_path / "mechanisms/core/a.py").write_text("two")
+    assert len({before, renamed, digest()}) == 3
+    own = {file.name for file in manifest.ROOT.iterdir() if (file / "__init__.py").exists()}
+    assert set(manifest.CODE) <= own
 
 
 def test_parallel_processes_give_the_same_bytes(experiment, tmp_path: Path):

@@ -12,6 +12,7 @@ import pytest
 
 from evaluation.study import STUDIES, Piece
 from mechanisms.core.errors import ConfigError
+from pipeline import manifest
 from pipeline.cli import main
 from pipeline.experiments import __main__ as every
 from pipeline.experiments import study as module
@@ -122,6 +123,9 @@ def test_more_targets_add_to_what_is_there_and_another_game_does_not(write, whol
     assert everybody.manifest["resumed"] == 3
     for change in ("study.seed=2", "study.samples=30", "study.people=16"):
         assert ready(write(), [change]).run(folder, 1, QUIET).manifest["resumed"] == 0, change
+    assert ready(write()).run(folder, 1, QUIET).manifest["resumed"] == 3
+    monkeypatch.setattr(manifest, "code_digest", lambda: "other code of the same version")
+    assert ready(write()).run(folder, 1, QUIET).manifest["resumed"] == 0
 
 
 def test_who_is_drawn_again_is_not_attacked_again(write, whole, tmp_path, monkeypatch):

@@ -18,7 +18,7 @@ from pipeline.experiments.counts import counts_name, digest_of, read_counts
 from pipeline.experiments.groups import counting_tasks
 from pipeline.experiments.load import Experiment
 from pipeline.experiments.workers import Workers
-from pipeline.manifest import versions
+from pipeline.manifest import made_by
 
 #: Called after every step with (cells done, cells failed, counts done).
 Listener = Callable[[int, int, int], None]
@@ -140,12 +140,12 @@ def work(config: RunConfig, counts: Path, path: Path, measures: tuple[str, ...],
 
 
 def cell_name(cell: Cell, measures: tuple[str, ...], inputs: Mapping[str, str], group_size: int | None = None) -> str:
-    """Digest of everything that decides a cell's numbers: configuration, seed, input, versions and measures."""
+    """Digest of everything that decides a cell's numbers: configuration, seed, input, measures, versions and code."""
     config = resolved(cell.config, secrets=True)
     for unimportant in ("name", "output", "utility"):
         config.pop(unimportant)
     group = {} if group_size is None else {"group_size": group_size}
-    return digest_of({"config": config, "measures": measures, "inputs": inputs, "versions": versions()} | group)
+    return digest_of({"config": config, "measures": measures, "inputs": inputs} | made_by() | group)
 
 
 class _Inputs:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from mechanisms.core.mechanism import MECHANISMS
 from pipeline import parts
 from pipeline.configuration.run import Output, RunConfig, resolved
-from pipeline.manifest import versions
+from pipeline.manifest import made_by
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def counts_name(config: RunConfig, inputs: Mapping[str, str], group_size: int | 
     """Digest of everything that decides the counts of a cell, the input's content among it."""
     counting = resolved(counting_config(config), secrets=True)
     group = {} if group_size is None else {"group_size": group_size, "seed": config.seed}
-    return digest_of({"config": counting, "inputs": inputs, "versions": versions()} | group)
+    return digest_of({"config": counting, "inputs": inputs} | made_by() | group)
 
 
 def digest_of(value: Any) -> str:

@@ -30,7 +30,7 @@ from pipeline.experiments.counts import digest_of
 from pipeline.experiments.load import REDUCED, reduce
 from pipeline.experiments.runner import Outcome, begin, finish, heading
 from pipeline.experiments.workers import Workers
-from pipeline.manifest import versions
+from pipeline.manifest import made_by
 
 STUDY = "study"
 DIGITS = 4
@@ -118,7 +118,7 @@ class StudyRun:
     def _digest(self, piece: Piece) -> str:
         """Of everything that decides the figures of a piece."""
         kind = STUDIES.name_of(type(self.study))
-        return digest_of([kind, self.study.decides, piece, self.inputs, versions()])
+        return digest_of([kind, self.study.decides, piece, self.inputs, made_by()])
 
     def _write(self, folder: Path, kept: dict[Piece, Path]) -> dict[str, Any]:
         """Tables and figures; gives their files for the manifest."""
