@@ -2,8 +2,9 @@
 
 import json
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import apache_beam as beam
@@ -14,6 +15,7 @@ from apache_beam.coders import BytesCoder
 from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 from apache_beam.runners.common import DoFnSignature
 from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
+from apache_beam.runners.sdf_utils import RestrictionTrackerView, ThreadsafeRestrictionTracker
 from apache_beam.testing.test_stream import TestStream
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
@@ -21,6 +23,7 @@ from apache_beam.utils.timestamp import Timestamp
 from mechanisms.core.errors import StateVersionError
 from pipeline import outcome, parts
 from pipeline.block import EventBlock, Reject
+from pipeline.cluster import replay
 from pipeline.cluster.blocks import decode_block, encode_block, end_of_input
 from pipeline.cluster.count_stage import CountBlocks, CountOpen, group_deadline
 from pipeline.cluster.cursor import Cursor, CursorCoder, CursorTracker
@@ -252,13 +255,36 @@ def test_a_reader_that_failed_is_never_taken_for_one_at_its_end(
             list(Replay(plan).process(b"", CursorTracker(Cursor()), ManualWatermarkEstimator(None)))
 
 
-def test_a_turn_that_was_given_up_shares_no_reader_with_its_successor(tmp_path: Path) -> None:
+def turn_of(plan: Plan, tracker: ThreadsafeRestrictionTracker) -> Iterator[TimestampedValue]:
+    """A turn, with what the engine gives it."""
+    return Replay(plan).process(b"", RestrictionTrackerView(tracker), ManualWatermarkEstimator(None))
+
+
+def names_of(blocks: Iterable[TimestampedValue]) -> list[str]:
+    return [decode_block(block.value).name for block in blocks]
+
+
+def test_a_turn_that_is_held_up_still_reads_one_slice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay, "TURN", -1.0)
+    plan, cursor = plan_in(tmp_path), Cursor()
+    for number in range(2):
+        tracker = ThreadsafeRestrictionTracker(CursorTracker(cursor))
+        assert names_of(turn_of(plan, tracker)) == [f"000/{number:012d}"]
+        cursor, _ = tracker.deferred_status()
+        assert cursor.number == number + 1
+
+
+@pytest.mark.parametrize("seconds", [-1.0, np.inf], ids=["ends after a slice", "goes on"])
+def test_a_turn_that_was_given_up_shares_no_reader_with_its_successor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    monkeypatch.setattr(replay, "TURN", seconds)
     plan = plan_in(tmp_path)
-    given_up = Replay(plan).process(b"", CursorTracker(Cursor()), ManualWatermarkEstimator(None))
-    first = next(given_up).value
-    successor = Replay(plan).process(b"", CursorTracker(Cursor()), ManualWatermarkEstimator(None))
-    next(given_up, None)
-    assert decode_block(next(successor).value).name == decode_block(first).name
+    given_up, successor = (turn_of(plan, ThreadsafeRestrictionTracker(CursorTracker(Cursor()))) for _ in range(2))
+    first = names_of(islice(given_up, 1))
+    more = names_of(islice(given_up, 1))
+    assert (first, more) == (["000/000000000000"], ["000/000000000001"] if seconds > 0 else [])
+    assert names_of(islice(successor, 1)) == first
 
 
 @pytest.mark.parametrize("mode", ["simulation", "deployment"])

@@ -63,9 +63,9 @@ class Replay(ClusterStep):
         furthest = max(reader.cursor.latest, self.plan.calendar.from_ms) + TURN_WINDOWS * self.plan.calendar.step
         if reader.piece is None and not reader.ended:
             reader.advance()
+        turn_is_over = False  # not before a slice: a machine that is held up comes on, if by one at a time
         while not reader.ended:
             piece, wait = reader.piece, reader.wait
-            turn_is_over = time.monotonic() > turn_ends or reader.cursor.latest > furthest
             if piece is None or wait > 0 or turn_is_over:
                 self._reach(watermark, reader.time)
                 tracker.defer_remainder(Duration(max(0.0, wait)))
@@ -75,6 +75,7 @@ class Replay(ClusterStep):
             reader.advance()
             yield self._block(piece, reader.cursor.reader)
             self._reach(watermark, piece.after)
+            turn_is_over = time.monotonic() > turn_ends or reader.cursor.latest > furthest
         # Never at the end of time: Flink clears state then that timers have not been called for yet.
         if (end := end_of_input(self.plan)) is not None:
             self._reach(watermark, end + live_source(self.plan).disorder)
