@@ -9,7 +9,6 @@ import os
 import random
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from ports import free_ports
 
 from mechanisms.core.errors import ParameterError
 from mechanisms.core.noise import new_key_file
@@ -54,7 +54,7 @@ def samples(text: str) -> dict[tuple[str, str], float]:
 
 
 def get(address: str, **headers: str) -> str:
-    with urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=10) as answer:
+    with urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=60) as answer:
         return answer.read().decode()
 
 
@@ -232,12 +232,6 @@ def endless(folder: Path) -> Path:
     return path
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def wait_for(condition, seconds: float = 60) -> bool:
     deadline = time.monotonic() + seconds
     while not (met := condition()) and time.monotonic() < deadline:
@@ -246,20 +240,20 @@ def wait_for(condition, seconds: float = 60) -> bool:
 
 
 def test_a_stream_is_watched_and_drained(tmp_path):
-    address = f"http://127.0.0.1:{free_port()}"
+    address = f"http://127.0.0.1:{free_ports(1)[0]}"
     command = [sys.executable, "-m", "pipeline.cli", "run", str(endless(tmp_path)), "--log", "json"]
     command += ["--metrics-port", address.rpartition(":")[2]]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert wait_for(lambda: status(f"{address}/healthz/ready") == 200)
 
-        def windows() -> float:
-            return samples(get(f"{address}/metrics"))["penstock_windows_total", "published"]
+        def counted(name: str, label: str = "") -> float:
+            return samples(get(f"{address}/metrics")).get((name, label), 0)
 
-        assert wait_for(lambda: windows() >= 10)
-        found = samples(get(f"{address}/metrics"))
-        assert found["penstock_rows_total", "used"] > 0
-        assert found["penstock_release_delay_seconds_count", ""] > 0
+        assert wait_for(lambda: counted("penstock_windows_total", "published") >= 10)
+        assert counted("penstock_rows_total", "used") > 0
+        # A delay is known once the release is on disk, which is after the window has been counted as released.
+        assert wait_for(lambda: counted("penstock_release_delay_seconds_count") > 0)
     finally:
         os.kill(process.pid, signal.SIGTERM)
         _, errors = process.communicate(timeout=60)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,8 @@ import urllib.request
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+from ports import free_ports
 
 from pipeline.cluster.jars import class_path, jars_folder, java
 from pipeline.cluster.job_server import JAVA_OPTIONS
@@ -35,7 +36,7 @@ class FlinkCluster:
 
     def __init__(self, folder: Path, n_task_managers: int = 2) -> None:
         self.folder, self.n_task_managers = folder, n_task_managers
-        self.rpc_port, self.rest_port, self.pool_port = free_port(), free_port(), free_port()
+        self.rpc_port, self.rest_port, self.pool_port = free_ports(3)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> Self:
@@ -115,7 +116,7 @@ class FlinkCluster:
 
     def rest(self, path: str) -> Any:
         """What the job manager says about itself."""
-        with urllib.request.urlopen(f"http://localhost:{self.rest_port}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://localhost:{self.rest_port}{path}", timeout=60) as answer:
             return json.load(answer)
 
     def jobs(self) -> list[str]:
@@ -199,10 +200,3 @@ def children(parent: int) -> list[int]:
         if int(fields[1]) == parent and fields[0] != "Z":
             found.append(int(stat.parent.name))
     return sorted(found)
-
-
-def free_port() -> int:
-    """A port that nobody listens at."""
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        return int(probe.getsockname()[1])

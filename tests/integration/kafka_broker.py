@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
+
+from ports import free_ports
 
 VERSION = "3.9.1"
 _SECONDS = 120.0
@@ -74,15 +74,6 @@ def fetch() -> Path:
         subprocess.run(["mvn", "-q", "-B", *copy], cwd=work, check=True, timeout=600)
         os.replace(Path(work) / "jars", folder)
     return folder
-
-
-def free_ports(n_ports: int) -> list[int]:
-    """Ports of this machine that nobody listens on."""
-    with ExitStack() as open_ones:
-        listeners = [open_ones.enter_context(socket.socket()) for _ in range(n_ports)]
-        for listener in listeners:
-            listener.bind(("127.0.0.1", 0))
-        return [int(listener.getsockname()[1]) for listener in listeners]
 
 
 class Broker:

@@ -16,9 +16,10 @@ import pytest
 pytest.importorskip("confluent_kafka", reason="the extra 'kafka' is not installed")
 
 import kafka_broker
-from flink_cluster import FlinkCluster, free_port
+from flink_cluster import FlinkCluster
 from flink_runs import contents, goes_on, needs_flink, running, savepoint, wait_until, words_of
 from kafka_broker import Broker
+from ports import free_ports
 from test_kafka_security import LATITUDE, LONGITUDE, USERS, content, make, planted, sections, send_end
 
 from pipeline.configuration.run import loads
@@ -64,7 +65,7 @@ def readable(path: Path, data: bytes) -> bytes:
 
 def page(port: int) -> bytes:
     """The measures of a run."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
         return bytes(answer.read())
 
 
@@ -101,7 +102,7 @@ def test_a_deployment_on_flink_leaves_no_trace_of_people_or_keys(broker, tmp_pat
     with FlinkCluster(tmp_path / "cluster", n_task_managers=1) as cluster:
         looking.start()
         try:
-            port = free_port()
+            (port,) = free_ports(1)
             options = ["--metrics-port", str(port), "--", *cluster.options, "--parallelism=1"]
             options += ["--checkpointing_interval=500"]
             with running(tmp_path / "run.yaml", folder, *options) as driver:

@@ -1,0 +1,68 @@
+"""What tests of Flink wait with, without Flink: busy machines, savepoints that fail, ports that are taken."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from types import SimpleNamespace
+
+import flink_runs
+import ports
+import pytest
+from flink_runs import savepoint, wait_until
+
+
+def test_who_does_not_answer_is_asked_again():
+    answers = iter([TimeoutError("busy"), False, ConnectionError("busy"), True])
+
+    def happened() -> bool:
+        if isinstance(answer := next(answers), Exception):
+            raise answer
+        return answer
+
+    assert wait_until(happened, 60)
+    assert list(answers) == []
+
+
+def test_who_never_answers_is_told_and_what_never_happens_is_not_awaited_for_ever():
+    def refuse() -> bool:
+        raise ConnectionError("nobody is there")
+
+    with pytest.raises(ConnectionError, match="nobody is there"):
+        wait_until(refuse, 0.2)
+    assert not wait_until(lambda: False, 0.2)
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Answers to a savepoint that was asked for."""
+    monkeypatch.setattr(flink_runs, "_post", lambda *_: {"request-id": "1"})
+
+    def cluster(*answers: object) -> SimpleNamespace:
+        left = iter(answers)
+        return SimpleNamespace(jobs=lambda: ["job"], rest=lambda _: next(left))
+
+    return cluster
+
+
+def test_a_savepoint_is_waited_for(asked, tmp_path):
+    completed = {"status": {"id": "COMPLETED"}, "operation": {"location": "file:/kept/savepoint-1"}}
+    assert savepoint(asked({"status": {"id": "IN_PROGRESS"}}, completed), tmp_path) == Path("/kept/savepoint-1")
+
+
+def test_a_savepoint_that_fails_says_why(asked, tmp_path):
+    failure = {"class": "CheckpointException", "stack-trace": "CheckpointException: no task runs"}
+    failed = {"status": {"id": "COMPLETED"}, "operation": {"failure-cause": failure}}
+    with pytest.raises(AssertionError, match=r"the savepoint failed: .*no task runs"):
+        savepoint(asked(failed), tmp_path)
+
+
+@pytest.mark.parametrize(("anybodys", "highest"), [("20050\t60999", 20_050), ("1024\t65535", ports.DEFAULT)])
+def test_free_ports_are_given_to_nobody_by_chance(tmp_path, monkeypatch, anybodys, highest):
+    (tmp_path / "range").write_text(anybodys)
+    monkeypatch.setattr(ports, "_ANY", tmp_path / "range")
+    found = ports.free_ports(50)
+    assert len(set(found)) == 50
+    assert ports.LOWEST <= min(found) <= max(found) < highest
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", found[0]))
