@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from evaluation.attacks.targets import MOBILITY_GROUPS, sample_targets
+from evaluation.attacks.targets import draw_targets
 from evaluation.cabs import cab_presence, made_up_presence
 from mechanisms.core.errors import ParameterError
 from mechanisms.core.parameters import Checked, parameter
@@ -36,7 +36,7 @@ class Study(Checked, ABC):
     """Attacks on cabs, and the tables that they make.
 
     Pieces are independent of each other, of their order and of how many targets there are, so that they can be made in
-    parallel, and kept when more are asked for: of those who are drawn then, too (`sample_targets`).
+    parallel, and kept when more are asked for: of those who are drawn then, too (`draw_targets`).
     """
 
     #: Parameters without a part in the figures of a piece.
@@ -55,12 +55,11 @@ class Study(Checked, ABC):
         return made_up_presence(self.people, self.seed) if self.path is None else cab_presence(Path(self.path))
 
     def chosen(self, presence: Binary) -> Targets:
-        """Whom to attack: equally many of each mobility group, the barely mobile ones first."""
-        n_groups, n_seen = len(MOBILITY_GROUPS), np.count_nonzero(presence.any(axis=(1, 2)))
-        if n_seen // n_groups < self.targets // n_groups:
-            most = n_seen - n_seen % n_groups
-            raise ParameterError("study.targets", self.targets, f"at most {most}, as {n_seen} people are seen")
-        return sample_targets(presence, self.targets // len(MOBILITY_GROUPS), self.seed)
+        """Whom to attack: as many as asked for, shared out as `draw_targets` says, the barely mobile ones first."""
+        n_seen = np.count_nonzero(presence.any(axis=(1, 2)))
+        if n_seen < self.targets:
+            raise ParameterError("study.targets", self.targets, f"at most {n_seen}, as so many people are seen")
+        return draw_targets(presence, self.targets, self.seed)
 
     @property
     def decides(self) -> dict[str, Any]:

@@ -10,6 +10,8 @@ import numpy as np
 import polars as pl
 import pytest
 
+from evaluation.attacks.targets import mobility_groups
+from evaluation.membership_defenses import WEEK
 from evaluation.study import STUDIES, Piece
 from mechanisms.core.errors import ConfigError
 from pipeline import manifest
@@ -192,7 +194,7 @@ def test_its_data_set_is_looked_for(write, tmp_path, monkeypatch, capsys):
     cabs.mkdir(parents=True)
     (cabs / "new_a.txt").write_text("37.741 -122.469 0 1211155201")
     assert every.main([str(tmp_path), "--out", str(tmp_path / "out"), "--jobs", "1"]) == 1
-    said = "study.targets: 3 is not allowed; it must be at most 0, as 1 people are seen"
+    said = "study.targets: 3 is not allowed; it must be at most 1, as so many people are seen"
     assert said in capsys.readouterr().out  # found and read: one cab is too few
 
 
@@ -206,3 +208,16 @@ def test_pieces_are_told_apart_by_what_decides_them(name):
     assert {"seed", "components", "people"} <= set(study.decides)
     assert np.array_equal(study.presence(), study.presence())
     assert isinstance(pl.DataFrame(pieces), pl.DataFrame)
+
+
+@pytest.mark.parametrize(("n_targets", "shares"), [(3, [1, 1, 1]), (4, [2, 1, 1]), (5, [2, 2, 1]), (24, [8, 8, 8])])
+@pytest.mark.parametrize("name", STUDIES.names())
+def test_as_many_are_attacked_as_asked_for_in_turns_of_the_mobility_groups(name, n_targets, shares):
+    study = STUDIES.get(name)(targets=n_targets, people=24)
+    presence = study.presence()
+    seen = presence if name == "past_exposure" else presence[:, :, :WEEK]
+    groups = mobility_groups(seen)[list(dict.fromkeys(piece.target for piece in study.pieces(presence)))]
+    assert np.bincount(groups).tolist() == shares
+    if name == "privacy_gain":
+        assert groups[:3].tolist() == [0, 1, 2]
+        assert groups[3:5].tolist() == [0, 1][: n_targets - 3]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -40,7 +41,8 @@ class PrivacyGain(Study):
 
     def pieces(self, presence: Binary) -> tuple[Piece, ...]:
         """Targets in turns from the mobility groups, each behind every defense before the next."""
-        in_turns = self.chosen(presence[:, :, :WEEK]).reshape(len(MOBILITY_GROUPS), -1).T.ravel()
+        groups = np.array_split(self.chosen(presence[:, :, :WEEK]), len(MOBILITY_GROUPS))
+        in_turns = [target for turn in zip_longest(*groups) for target in turn if target is not None]
         shown = [one.name for one in paper_defenses() if one.in_figure or self.defenses == "tables"]
         return tuple(Piece(int(target), name) for target in in_turns for name in (RAW, *shown))
 
