@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline.reporting.files import RunFiles
-from pipeline.reporting.packed import pack
+from pipeline.reporting.packed import as_integers, pack
 from pipeline.reporting.rows import Piece, Places, cells_in_order, numbers, piece_of, text
 
 #: Counts that a page holds at most; beyond, it shows the busiest cells and the latest windows, and says so.
@@ -162,9 +162,12 @@ def counts(files: RunFiles) -> Counts | None:
 def _released(rows: pa.RecordBatch) -> tuple[Piece, dict[str, NDArray[Any]]]:
     """Values and margins of some rows; and of each run of rows of one window and stream what they have in common."""
     noise = text(rows, "noise")
+    piece = piece_of(rows, _compact(rows["value"]), numbers(rows["scale"]), numbers(noise.indices))
+    value, scale, kind = piece.values
+    if len(scale) != len(kind):
+        scale, kind = piece.per_row(scale), piece.per_row(kind)
     farthest = np.array([MIDDLE_95.get(name, math.nan) for name in noise.dictionary.to_pylist()])
-    margin = numbers(rows["scale"]) * farthest[numbers(noise.indices)]
-    piece = piece_of(rows, numbers(rows["value"]), margin)
+    piece = replace(piece, values=(value, scale * farthest[kind]))
     stream, action = text(rows, "stream"), text(rows, "action")
     actions = np.array([ACTIONS.index(name) for name in action.dictionary.to_pylist()])
     columns = {
@@ -180,7 +183,14 @@ def _released(rows: pa.RecordBatch) -> tuple[Piece, dict[str, NDArray[Any]]]:
 
 
 def _truth(rows: pa.RecordBatch) -> Piece:
-    return piece_of(rows, numbers(rows["count"]))
+    return piece_of(rows, _compact(rows["count"]))
+
+
+def _compact(column: pa.Array) -> NDArray[Any]:
+    """Numbers in as few bytes as hold them exactly: mostly counts are whole and small, and there are many."""
+    values = numbers(column)
+    integers = as_integers(values)
+    return values if integers is None else integers
 
 
 def _milliseconds(times: pa.Array) -> NDArray[np.int64]:

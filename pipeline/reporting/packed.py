@@ -51,12 +51,26 @@ def _deflated(data: NDArray[np.uint8], strategy: int) -> bytes:
 
 
 def _smallest(array: NDArray[Any]) -> NDArray[Any]:
-    numbers = array.astype(np.float64, copy=False)
-    least, largest = (numbers.min(), numbers.max()) if numbers.size else (0.0, 0.0)
-    if least > -(2.0**31) and largest < 2.0**31:  # false where one is not a number
-        whole = numbers.astype(np.int32)
-        if (whole == numbers).all():
-            bits = max(-least, largest)
-            return whole.astype("i1" if bits < 2**7 else "<i2" if bits < 2**15 else "<i4", copy=False)
+    integers = as_integers(array)
+    if integers is not None:
+        return integers
     with np.errstate(over="ignore"):
-        return numbers.astype("<f4")
+        return array.astype(np.float64, copy=False).astype("<f4")
+
+
+def as_integers(array: NDArray[Any]) -> NDArray[Any] | None:
+    """Numbers as the smallest of 1, 2 and 4 byte integers that holds all; None where one is not whole or too large.
+
+    Examples
+    --------
+    >>> as_integers(np.array([1.0, -300.0])), as_integers(np.array([0.5, 2]))
+    (array([   1, -300], dtype=int16), None)
+    """
+    least, largest = (float(array.min()), float(array.max())) if array.size else (0.0, 0.0)
+    if not (least > -(2.0**31) and largest < 2.0**31):  # also where one is not a number
+        return None
+    whole = array.astype(np.int32) if array.dtype.kind == "f" else array
+    if whole is not array and not (whole == array).all():
+        return None
+    bits = max(-least, largest)
+    return whole.astype("i1" if bits < 2**7 else "<i2" if bits < 2**15 else "<i4", copy=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
@@ -50,12 +50,8 @@ def piece_of(rows: pa.RecordBatch, *values: NDArray[Any]) -> Piece:
         other |= stream[1:] != stream[:-1]
     begin = np.concatenate([np.zeros(min(1, len(window)), np.int64), np.flatnonzero(other) + 1])
     cell = text(rows, "cell")
-    piece = Piece(window[begin], begin, numbers(cell.indices), cell.dictionary, ())
-    kept = []
-    for each in values:
-        same = each[begin]
-        kept.append(same if np.array_equal(piece.per_row(same), each) else each)
-    return replace(piece, values=tuple(kept))
+    kept = tuple(each if ((each[1:] != each[:-1]) > other).any() else each[begin] for each in values)
+    return Piece(window[begin], begin, numbers(cell.indices), cell.dictionary, kept)
 
 
 def numbers(column: pa.Array) -> NDArray[Any]:
@@ -129,18 +125,20 @@ class Places:
             )
         )
 
-    def _shown(self) -> Iterator[tuple[Piece, NDArray[np.bool_], NDArray[np.int64], NDArray[np.int32]]]:
-        """Every piece, which of its rows are in the matrix, and their places there."""
+    def _shown(self) -> Iterator[tuple[Piece, NDArray[np.bool_] | slice, NDArray[np.int32]]]:
+        """Every piece, which of its rows are in the matrix, and their columns there."""
         for piece, column in zip(self.pieces, self.columns):
+            if self.is_whole:
+                yield piece, slice(None), column
+                continue
             within = (piece.window >= self.windows[0]) & (piece.window <= self.windows[-1])
             rows = piece.per_row(within) & (column >= 0)
-            row = piece.per_row(np.searchsorted(self.windows, piece.window))
-            yield piece, rows, row[rows], column[rows]
+            yield piece, rows, column[rows]
 
     def totals(self) -> NDArray[np.float64]:
         """Sum of the first values over all windows, for every cell."""
         totals = np.zeros(self.shape[1])
-        for piece, rows, _, column in self._shown():
+        for piece, rows, column in self._shown():
             totals += np.bincount(column, piece.per_row(piece.values[0])[rows], self.shape[1])
         return totals
 
@@ -155,7 +153,8 @@ class Places:
         matrix = np.full((self.shape[0], len(chosen)), np.nan)
         position = np.full(self.shape[1], -1)
         position[chosen] = np.arange(len(chosen))
-        for piece, rows, row, column in self._shown():
+        for piece, rows, column in self._shown():
+            row = piece.per_row(np.searchsorted(self.windows, piece.window))[rows]
             at = position[column]
             matrix[row[at >= 0], at[at >= 0]] = piece.per_row(piece.values[which])[rows][at >= 0]
         return matrix
@@ -175,9 +174,10 @@ def _columns(pieces: Sequence[Piece], cells: Sequence[str]) -> Iterator[NDArray[
     """Position of every row's cell among some cells, −1 where it is none of them."""
     known = {name: column for column, name in enumerate(cells)}
     names: pa.Array | None = None
-    column = np.empty(0, np.int32)
+    column, is_same = np.empty(0, np.int32), False
     for piece in pieces:
         if names is None or not piece.names.equals(names):
             names = piece.names
             column = np.array([known.get(name, -1) for name in names.to_pylist()], np.int32)
-        yield column[piece.cell]
+            is_same = np.array_equal(column, np.arange(len(column)))
+        yield piece.cell if is_same else column.take(piece.cell)
