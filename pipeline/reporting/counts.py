@@ -135,12 +135,13 @@ def _packed(matrix: NDArray[np.float64] | None) -> dict[str, Any] | None:
 
 def counts(files: RunFiles) -> Counts | None:
     """Read releases and truth; None before the first release."""
-    read = files.each("public/releases", RELEASED, _released)
-    if not read or not any(len(piece.cell) for piece, _ in read):
-        return None
+    with ThreadPoolExecutor(1) as helper:
+        read = files.each("public/releases", RELEASED, _released, helper)
+        if not read or not any(len(piece.cell) for piece, _ in read):
+            return None
+        truth = files.each("operator/truth", ("window", "cell", "count"), _truth, helper)
     pieces = [piece for piece, _ in read]
     windows = _windows([runs for _, runs in read])
-    truth = files.each("operator/truth", ("window", "cell", "count"), _truth)
     shown = windows.latest(MOST_WINDOWS)
     n_cells = min(MOST_CELLS, max(1, MOST_COUNTS // len(shown)))
     cells = cells_in_order(pieces, int(shown.index[0]))

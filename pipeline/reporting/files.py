@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,7 +20,7 @@ from mechanisms.core.errors import DataError
 T = TypeVar("T")
 
 #: Rows of a long table that are read at once: their columns stay in the processor's cache.
-PIECE = 1 << 15
+PIECE = 1 << 16
 
 #: Where the parts of each table are before they are merged.
 PARTS = {
@@ -68,8 +70,10 @@ class RunFiles:
         read = self._read(name, lambda paths: [_read(path) for path in paths])
         return pl.concat(read) if read else None
 
-    def each(self, name: str, columns: Sequence[str], take: Callable[[pa.RecordBatch], T]) -> list[T] | None:
-        """What a function makes of each piece of a long table, one after the other; None if nothing of it is there.
+    def each(
+        self, name: str, columns: Sequence[str], take: Callable[[pa.RecordBatch], T], helper: Executor
+    ) -> list[T] | None:
+        """What a function makes of each piece of a long table, in their order; None if nothing of it is there.
 
         Parameters
         ----------
@@ -79,8 +83,21 @@ class RunFiles:
             Those that the function needs; text comes as codes into the few different texts.
         take
             Called with some rows after the other, so that memory for columns it does not keep is used again.
+        helper
+            Another thread, which begins with the first row groups: reading holds no lock of Python.
         """
-        return self._read(name, lambda paths: [take(piece) for path in paths for piece in _pieces(path, columns)])
+
+        def taken(path: Path, row_group: int) -> list[T]:
+            return [take(piece) for piece in _pieces(path, row_group, columns)]
+
+        def read(paths: list[Path]) -> list[T]:
+            groups = [(path, group) for path in paths for group in range(pq.read_metadata(path).num_row_groups)]
+            tasks = [helper.submit(taken, *group) for group in groups]
+            # From the last one on, those that the helper has not begun.
+            own = {i: taken(*groups[i]) for i in reversed(range(len(groups))) if tasks[i].cancel()}
+            return list(chain.from_iterable(own[i] if i in own else task.result() for i, task in enumerate(tasks)))
+
+        return self._read(name, read)
 
     def _read(self, name: str, read: Callable[[list[Path]], list[T]]) -> list[T] | None:
         """What is read from the merged file, or the parts so far; None if there is neither."""
@@ -116,9 +133,9 @@ def _read(path: Path) -> pl.DataFrame:
     return pl.read_parquet(path).with_columns(pl.col(pl.Categorical, pl.Enum).cast(pl.String))
 
 
-def _pieces(path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _pieces(path: Path, row_group: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     with pq.ParquetFile(path) as file:
         missing = [name for name in columns if name not in file.schema_arrow.names]
         if missing:
             raise pa.ArrowInvalid(f"no column {missing[0]}")
-        yield from file.iter_batches(PIECE, columns=list(columns), use_threads=False)
+        yield from file.iter_batches(PIECE, [row_group], list(columns), use_threads=False)
