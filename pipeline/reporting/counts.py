@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -108,12 +108,12 @@ class Counts:
     n_all_windows: int
     n_all_cells: int
 
-    def as_json(self) -> dict[str, Any]:
-        """Windows and matrices for the page's script."""
+    def as_json(self, later: Executor) -> dict[str, Any]:
+        """Windows and matrices for the page's script; these are packed elsewhere, as they are large."""
         windows = self.windows
         per_window = self.margin[:, :1] if (self.margin == self.margin[:, :1]).all() else self.margin
-        with ThreadPoolExecutor(2) as pool:  # compressing holds no lock of Python
-            released, truth, margin = pool.map(_packed, (self.released, self.truth, per_window))
+        matrices = {"released": self.released, "truth": self.truth, "margin": per_window}
+        packed = {name: None if matrix is None else pack(matrix, later=later) for name, matrix in matrices.items()}
         return {
             "window": pack(windows.index),
             "start": pack(windows.start, exact=True),
@@ -123,14 +123,7 @@ class Counts:
             "actions": ACTIONS,
             "epsilon": pack(windows.epsilon),
             "cells": self.cells,
-            "released": released,
-            "truth": truth,
-            "margin": margin,
-        }
-
-
-def _packed(matrix: NDArray[np.float64] | None) -> dict[str, Any] | None:
-    return None if matrix is None else pack(matrix)
+        } | packed
 
 
 def counts(files: RunFiles) -> Counts | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import zlib
+from concurrent.futures import Executor
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 SAMPLE = 1 << 16
 
 
-def pack(values: ArrayLike, exact: bool = False) -> dict[str, Any]:
-    """An array as a value that ``unpack`` of the page turns into a typed array: JSON but for bytes instead of text.
+def pack(values: ArrayLike, exact: bool = False, later: Executor | None = None) -> dict[str, Any]:
+    """An array as a value that ``unpack`` of the page turns into a typed array: JSON but for bytes, perhaps to come.
 
     Parameters
     ----------
@@ -23,6 +24,8 @@ def pack(values: ArrayLike, exact: bool = False) -> dict[str, Any]:
     exact
         Keep 64-bit floating point (times); otherwise the smallest of 1, 2 and 4 byte integers that holds all values,
         or 32-bit floating point.
+    later
+        Where to compress, which needs no lock of Python, while other things are done; None: here and now.
 
     Examples
     --------
@@ -31,7 +34,12 @@ def pack(values: ArrayLike, exact: bool = False) -> dict[str, Any]:
     """
     array = np.asarray(values)
     array = array.astype("<f8") if exact else _smallest(array)
-    return {"type": array.dtype.str[1:], "packed": base64.b64encode(_compressed(array))}
+    packed = later.submit(_packed, array) if later else _packed(array)
+    return {"type": array.dtype.str[1:], "packed": packed}
+
+
+def _packed(array: NDArray[Any]) -> bytes:
+    return base64.b64encode(_compressed(array))
 
 
 def _compressed(array: NDArray[Any]) -> bytes:

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import secrets
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from importlib import resources
 from itertools import chain
@@ -67,21 +68,24 @@ def write_report(folder: str | Path) -> Path:
 def run_page(run: RunData, live: bool = False) -> bytes:
     """The page of a run; a live one asks the server it came from for newer versions of itself."""
     public = run.files.public
-    content = [
-        element(
-            "header",
-            element("p", f"penstock · {public['mode']}", class_="kicker"),
-            element("h1", str(public["name"])),
-            verdict(run),
-        ),
-        as_html(warnings(run)),
-        element("section", id="explore", aria_label="Counts and costs over time"),
-        _section("People", "people", people_table(run.files, run.accounts)),
-        _section("Books", "books", figures_table(run)),
-        _section("What became of every row", "rows", row_equation(run)),
-        _section("Provenance", "provenance", provenance(run)),
-    ]
-    return assemble(str(public["name"]), join(*content), run.as_json() | {"live": live})
+    with ThreadPoolExecutor(2) as pool:
+        # First, so that counts are compressed while the rest of the page is made.
+        data = run.as_json(pool) | {"live": live}
+        content = [
+            element(
+                "header",
+                element("p", f"penstock · {public['mode']}", class_="kicker"),
+                element("h1", str(public["name"])),
+                verdict(run),
+            ),
+            as_html(warnings(run)),
+            element("section", id="explore", aria_label="Counts and costs over time"),
+            _section("People", "people", people_table(run.files, run.accounts)),
+            _section("Books", "books", figures_table(run)),
+            _section("What became of every row", "rows", row_equation(run)),
+            _section("Provenance", "provenance", provenance(run)),
+        ]
+        return assemble(str(public["name"]), join(*content), data)
 
 
 def experiment_page(folder: Path) -> bytes:
@@ -113,11 +117,11 @@ def assemble(title: str, content: Html, data: dict[str, Any]) -> bytes:
     JSON without ``<``, and the content policy allows exactly the script and the style of this package.
     """
     style, script = _package_text(STYLES), _package_text(SCRIPTS)
-    packed: list[bytes] = []
+    packed: list[bytes | Future[bytes]] = []
     # Nearly all of a page is packed arrays, which need no escape: they come in last, each where this stands for it.
     stand_in = secrets.token_hex()
 
-    def set_aside(array: bytes) -> str:
+    def set_aside(array: bytes | Future[bytes]) -> str:
         packed.append(array)
         return stand_in
 
@@ -137,7 +141,8 @@ def assemble(title: str, content: Html, data: dict[str, Any]) -> bytes:
         data=encoded,
     )
     first, *others = page.encode().split(stand_in.encode())
-    return b"".join([first, *chain.from_iterable(zip(packed, others, strict=True))])
+    arrays = (array.result() if isinstance(array, Future) else array for array in packed)
+    return b"".join([first, *chain.from_iterable(zip(arrays, others, strict=True))])
 
 
 @cache

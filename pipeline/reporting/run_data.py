@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -78,13 +79,13 @@ class RunData:
         """Metrics of released against true counts."""
         return self.files.table("operator/utility")
 
-    def as_json(self) -> dict[str, Any]:
-        """The part that the page's script draws."""
+    def as_json(self, later: Executor) -> dict[str, Any]:
+        """The part that the page's script draws, counts packed elsewhere."""
         shared = {"kind": "run", "name": self.files.public["name"], "time_zone": self.time_zone, "over": self.is_over}
         if self.counts is None:
             return shared | {"traces": traces(self.files)}
         return shared | {
-            "counts": self.counts.as_json(),
+            "counts": self.counts.as_json(later),
             "geometry": geometry(self.configuration, self.counts.cells),
             "accounts": charts(self.accounts, pl.Series(self.counts.windows.index)),
             "utility": self._utility_charts(self.counts),
