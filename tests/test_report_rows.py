@@ -6,6 +6,7 @@ import base64
 import json
 import re
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,24 @@ def test_matrices_are_what_the_rows_say_however_they_are_cut(folder, monkeypatch
         same(whole, shown(folder, monkeypatch, n_rows))
 
 
+@pytest.mark.parametrize("made_of", [as_they_came, shuffled])
+def test_row_groups_are_put_together_in_their_order(folder, monkeypatch, made_of):
+    change(folder, made_of)
+    whole = shown(folder, monkeypatch)
+    for path in (folder / "public" / "releases.parquet", folder / "operator" / "truth.parquet"):
+        pq.write_table(pq.read_table(path), path, row_group_size=3)
+    assert pq.read_metadata(folder / "public" / "releases.parquet").num_row_groups == 8
+    same(whole, shown(folder, monkeypatch))
+
+
+def test_pieces_of_small_large_and_broken_numbers_make_one_matrix(folder, monkeypatch):
+    values = np.arange(24.0)
+    values[9], values[13], values[17] = 300, 70_000, 0.1
+    change(folder, lambda rows: rows.with_columns(value=pl.Series(values)))
+    for n_rows in (4, 24):
+        np.testing.assert_array_equal(shown(folder, monkeypatch, n_rows).released, values.reshape(6, 4))
+
+
 def test_streams_add_their_budgets_and_the_worst_action_counts(folder, monkeypatch):
     change(folder, of_two_streams)
     windows = shown(folder, monkeypatch).windows
@@ -132,6 +151,8 @@ def test_long_arrays_are_packed_whole_and_as_small_as_may_be():
     repeated = np.tile(noisy[:1000], 9 * SAMPLE // 1000)
     for array in (noisy, repeated):
         packed = base64.b64decode(pack(array)["packed"])
+        with ThreadPoolExecutor(1) as pool:
+            assert base64.b64decode(pack(array, later=pool)["packed"].result()) == packed
         assert np.array_equal(np.frombuffer(zlib.decompress(packed), np.int8), array)
         assert len(packed) <= len(zlib.compress(array.astype(np.int8).tobytes(), 1))
 
