@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.abc import MetaPathFinder
+from types import ModuleType
 from typing import Any
 
 #: Clients that Beam's connectors to MongoDB and Google's services import where they are installed: a third of the
 #: time that importing Beam takes.
 CLIENTS = ("bson", "gridfs", "pymongo", "requests")
+#: What Beam imports for uploads to a service; it is loaded when it is used, by whomever.
+HTTP = "httplib2"
 #: Milliseconds after which Beam looks again what its steps are doing. It ends a bundle only after such a look, and its
 #: own 200 were a twentieth of a short run.
 SAMPLING_PERIOD = 5
@@ -30,10 +35,13 @@ def import_beam(alone: bool) -> None:
     root = logging.getLogger()
     level = root.level
     root.setLevel(logging.ERROR)
+    if alone:
+        _load_later(HTTP)
     with _without(CLIENTS if alone else ()):
         import apache_beam  # noqa: F401
     if alone:
         _remember_specs()
+        gc.freeze()  # what was imported stays: no need to look through it for garbage
     root.setLevel(level)
 
 
@@ -67,6 +75,29 @@ def _remember_specs() -> None:
 
     get_dofn_specs.known = known  # type: ignore[attr-defined]
     userstate.get_dofn_specs = get_dofn_specs
+
+
+def _load_later(name: str) -> None:
+    """Let a module that is not loaded yet be loaded when something in it is asked for.
+
+    >>> _ = sys.modules.pop("tabnanny", None)
+    >>> _load_later("tabnanny")
+    >>> import tabnanny
+    >>> "check" in vars(tabnanny), tabnanny.check.__name__
+    (False, 'check')
+    >>> "check" in vars(sys.modules["tabnanny"])
+    True
+    """
+    if name in sys.modules:
+        return
+    stand_in = sys.modules[name] = ModuleType(name)
+
+    def load(attribute: str) -> Any:
+        if sys.modules.get(name) is stand_in:
+            del sys.modules[name]
+        return getattr(import_module(name), attribute)
+
+    stand_in.__getattr__ = load  # type: ignore[method-assign]
 
 
 @contextmanager

@@ -7,12 +7,15 @@ from typing import Any
 
 import apache_beam as beam
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from mechanisms.core.state import encode_state
 from pipeline import metrics, parts
 from pipeline.count_spans import counting_of, span_memberships, write_users
 from pipeline.counting import GroupCounts, count_group
 from pipeline.fate import Fate
+from pipeline.merging import write_beside
 from pipeline.paths import PART_ROWS, parts_folder
 from pipeline.pieces import encoded
 from pipeline.plan import STREAM, Plan
@@ -94,13 +97,20 @@ class WriteTruth(beam.DoFn):
         if plan.config.mode == "simulation" and plan.config.output.truth:
             step = max(1, PART_ROWS // plan.n_cells)
             for row in range(0, len(group.counts), step):
-                counts, bounded = group.counts[row : row + step], group.bounded[row : row + step]
-                windows = plan.windows(group.first + row, group.first + row + len(counts) - 1)
-                table = truth_table(counts, bounded, windows, plan.space.cells, STREAM)
-                name = parts.stretch(windows[0].index, windows[-1].index)
-                parts.write_part(parts_folder(plan, "truth"), name, table)
+                self.write(group.first + row, group.counts[row : row + step], group.bounded[row : row + step])
         counted = {"first": np.asarray(group.first), "bounded": group.bounded, "sightings": group.sightings}
         yield STREAM, encode_state("counts", 1, counted)
+
+    def write(self, first: int, counts: NDArray[Any], bounded: NDArray[Any]) -> None:
+        """Write the counts of consecutive windows."""
+        plan, folder = self.plan, parts_folder(self.plan, "truth")
+        windows = plan.windows(first, first + len(counts) - 1)
+        name = parts.stretch(first, windows[-1].index)
+
+        def write() -> pa.Table:
+            return parts.write_part(folder, name, truth_table(counts, bounded, windows, plan.space.cells, STREAM))
+
+        write_beside(folder, name, write)
 
     def note(self, group: GroupCounts) -> None:
         """Write down how many memberships there were."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -12,14 +15,31 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.parts import settle, whole
+from pipeline.parts import part_path, settle, whole
 
 #: Rows of a row group of a merged file, whatever parts it was made from.
-ROW_GROUP = 500_000
+ROW_GROUP = 125_000
 #: Columns that grow from row group to row group.
 SEARCHED = ("window", "window_start", "window_end", "time")
 #: Seconds between two looks for new parts.
 _PAUSE = 0.05
+
+#: Writes a part; returns what it holds.
+Write = Callable[[], pa.Table]
+
+_begun: dict[Path, Merging] = {}
+
+
+def write_beside(folder: Path, name: str, write: Write) -> None:
+    """Write a part of a folder beside the run, where its parts are merged while they are written; else now.
+
+    Parts are written in the order of the calls. An error is raised by a later call, or by the end of the merging.
+    """
+    merging = _begun.get(folder)
+    if merging is None:
+        write()
+    else:
+        merging.put(folder, name, write)
 
 
 class Target(NamedTuple):
@@ -57,9 +77,9 @@ class Merged:
         self._waiting: list[pa.Table] = []
         self._n_waiting, self._seen, self._n_rows = 0, -1, 0
 
-    def add(self, part: Path) -> None:
-        """Add the rows of one part."""
-        table = pq.read_table(part).cast(self.target.schema)
+    def add(self, part: Path, held: pa.Table | None = None) -> None:
+        """Add the rows of one part; ``held``: what it holds, where that is known already."""
+        table = (pq.read_table(part) if held is None else held).cast(self.target.schema)
         if self.target.once is not None and len(table):
             keys = table.column(self.target.once).to_numpy()
             table = table if keys[0] > self._seen else table.filter(pa.array(keys > self._seen))
@@ -110,6 +130,8 @@ def merge(target: Target) -> int:
 class Merging:
     """Files made from parts, begun in a thread while a run still writes these: encoding needs no lock of Python.
 
+    Another thread writes the parts that are given to `write_beside`, which need not be read again.
+
     Parameters
     ----------
     targets
@@ -122,26 +144,45 @@ class Merging:
         self._targets = targets
         self._begun: dict[str, Merged] = {}
         self._over = threading.Event()
+        self._news = threading.Event()
+        self._held: dict[Path, pa.Table] = {}
+        self._writer = ThreadPoolExecutor(1, "penstock-writing")
+        self._written: deque[Future[None]] = deque()
+        self._failed = False
         self._thread = threading.Thread(target=self._work, name="penstock-merging", daemon=True)
         if ahead:
+            _begun.update(dict.fromkeys((target.folder for target in targets.values()), self))
             self._thread.start()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
+        with suppress(BaseException):  # what ended the run is told, or `stop` has told it
+            self.stop()
         for merged in self._begun.values():
             merged.close()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._targets)
 
+    def put(self, folder: Path, name: str, write: Write) -> None:
+        """Write a part in a thread, after those before it; raises what an earlier one has failed with."""
+        while self._written and self._written[0].done():
+            self._written.popleft().result()
+        self._written.append(self._writer.submit(self._write, part_path(folder, name), write))
+
     def stop(self) -> None:
-        """Begin nothing any more."""
+        """Begin nothing any more; returns when all parts are written, and raises what one has failed with."""
+        for target in self._targets.values():
+            _begun.pop(target.folder, None)
+        self._writer.shutdown()
         self._over.set()
+        self._news.set()
         if self._thread.is_alive():
             self._thread.join()
+        while self._written:
+            self._written.popleft().result()
 
     def end(self, name: str) -> int:
         """Make one file whole once all its parts are there; returns its number of rows."""
@@ -149,6 +190,8 @@ class Merging:
         target, merged = self._targets[name], self._begun.pop(name, None)
         if merged is not None:
             try:
+                for part in merged.missing():
+                    merged.add(part, self._held.pop(part, None))
                 n_rows = merged.end()
                 os.replace(merged.path, target.path)
                 return n_rows
@@ -156,9 +199,21 @@ class Merging:
                 merged.close()
         return merge(target)
 
+    def _write(self, path: Path, write: Write) -> None:
+        if self._failed:
+            return  # no part without those before it
+        try:
+            self._held[path] = write()
+        except BaseException:
+            self._failed = True
+            raise
+        self._news.set()
+
     def _work(self) -> None:
         targets = dict(self._targets)
-        while not self._over.wait(_PAUSE):
+        while not self._over.is_set():
+            self._news.wait(_PAUSE)
+            self._news.clear()
             for name, target in list(targets.items()):
                 try:
                     self._go_on(name, target)
@@ -175,7 +230,7 @@ class Merging:
                 return
             self._begun[name] = Merged(target, target.folder / ".merged.tmp")
         for part in self._begun[name].missing()[:1]:
-            self._begun[name].add(part)
+            self._begun[name].add(part, self._held.pop(part, None))
 
 
 def canonical(table: pa.Table) -> pa.Table:

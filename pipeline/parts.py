@@ -63,6 +63,11 @@ def write_first(path: Path, data: bytes) -> None:
         os.close(folder)
 
 
+def part_path(folder: Path, name: str) -> Path:
+    """Where a part of a folder is."""
+    return folder / f"{name}.parquet"
+
+
 def write_part(folder: Path, name: str, table: pa.Table) -> pa.Table:
     """Write one part; the first write of a name wins, so that a repeated bundle changes nothing.
 
@@ -70,7 +75,7 @@ def write_part(folder: Path, name: str, table: pa.Table) -> pa.Table:
     -------
     What the part holds: the table, or what somebody has written before.
     """
-    path = folder / f"{name}.parquet"
+    path = part_path(folder, name)
     if path.exists():
         return pq.read_table(path)
     with whole(path) as temporary:
@@ -80,7 +85,7 @@ def write_part(folder: Path, name: str, table: pa.Table) -> pa.Table:
 
 def write_shared_part(folder: Path, name: str, table: pa.Table) -> pa.Table:
     """The same where several may write at once: of these one wins, and its part is what all are given."""
-    path = folder / f"{name}.parquet"
+    path = part_path(folder, name)
     if not path.exists():
         data = pa.BufferOutputStream()
         _write(table, data)

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
 import numpy as np
+import pyarrow as pa
 from apache_beam.coders import BytesCoder
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
 from apache_beam.utils.timestamp import Timestamp
 
+from mechanisms.core.release import Release
 from mechanisms.core.state import decode_state
 from pipeline import metrics, parts
 from pipeline.kafka.write import publish_releases
 from pipeline.ledger import Ledger
+from pipeline.merging import write_beside
 from pipeline.paths import PART_ROWS, parts_folder
 from pipeline.plan import STREAM, Plan
 from pipeline.release_loop import Batch, ReleaseLoop
@@ -130,16 +134,29 @@ class WriteReleases(beam.DoFn):
             parts.write_json(parts_folder(plan, "stopped") / "stopped.json", batch.stopped)
         if batch.releases:
             first, last = batch.releases[0].window, batch.releases[-1].window
-            windows = plan.windows(first, last)
-            table = releases_table(
-                batch.releases, windows, plan.space.cells, STREAM, plan.config.windows.allowed_lateness
-            )
+            folder, name = parts_folder(plan, "releases"), parts.stretch(first, last)
             final = self.final_since(last)
-            self.wait(final)
-            # What a reader of the topic is told is what the file says, whoever wrote it first.
-            publish_releases(plan, self.write(parts_folder(plan, "releases"), parts.stretch(first, last), table))
-            metrics.written(final)
+            if final is None:  # nobody waits for it
+                write_beside(folder, name, lambda: self.publish(folder, name, self.table(batch.releases)))
+            else:
+                table = self.table(batch.releases)  # before the wait: how long it takes is nobody's business
+                self.wait(final)
+                self.publish(folder, name, table)
+                metrics.written(final)
         yield batch
+
+    def table(self, releases: Sequence[Release]) -> pa.Table:
+        """Rows of some releases that follow each other."""
+        plan = self.plan
+        windows = plan.windows(releases[0].window, releases[-1].window)
+        return releases_table(releases, windows, plan.space.cells, STREAM, plan.config.windows.allowed_lateness)
+
+    def publish(self, folder: Path, name: str, table: pa.Table) -> pa.Table:
+        """Write a part and send it to the topic, if there is one; returns what the part holds."""
+        held = self.write(folder, name, table)
+        # What a reader of the topic is told is what the file says, whoever wrote it first.
+        publish_releases(self.plan, held)
+        return held
 
     def wait(self, final: float | None) -> None:
         """Let a release leave a fixed time after its window was final, whatever there was to count.

@@ -81,19 +81,18 @@ def releases_table(
         Allowed lateness in milliseconds: a release is available that long after its window ends, unless it says when.
     """
     n_cells = len(cells)
-    active = np.array([np.ones(n_cells, bool) if r.active is None else r.active for r in releases])
-    rows = _Rows(n_active=active.sum(axis=1), chosen=slice(None) if active.all() else active.ravel())
+    rows = _Rows.of([r.active for r in releases], n_cells)
     names, codes = np.unique([r.noise for r in releases], return_inverse=True)
     actions, action_codes = np.unique([str(r.action) for r in releases], return_inverse=True)
     repeats = rows.spread([-1 if r.repeats is None else int(r.repeats) for r in releases])
     available = [w.end + lateness if r.available_at is None else r.available_at for r, w in zip(releases, windows)]
     charges = _charges(releases)
     columns = _window_columns(windows, cells, stream, rows) | {
-        "value": np.concatenate([np.asarray(r.values, np.float64) for r in releases])[rows.chosen],
+        "value": rows.each([r.values for r in releases]),
         "epsilon": rows.spread([pure_epsilon(charge) for charge in charges]),
         "rho": rows.spread([concentrated_rho(charge) for charge in charges]),
         "noise": _dictionary(rows.spread(codes, np.int32), names),
-        "scale": np.concatenate([np.full(n_cells, r.scale, np.float64) for r in releases])[rows.chosen],
+        "scale": rows.each([r.scale for r in releases]),
         "landmark": rows.spread([r.landmark for r in releases]),
         "action": _dictionary(rows.spread(action_codes, np.int32), actions),
         "repeats": pa.array(repeats, mask=repeats < 0),
@@ -119,7 +118,7 @@ def truth_table(
     counts: NDArray[Any], bounded: NDArray[Any], windows: Sequence[Window], cells: Sequence[str], stream: str
 ) -> pa.Table:
     """One row per cell and window: distinct users before and after bounding, arrays of shape (n_windows, n_cells)."""
-    rows = _Rows(n_active=np.full(len(windows), len(cells)), chosen=slice(None))
+    rows = _Rows.of([None] * len(windows), len(cells))
     columns = _window_columns(windows, cells, stream, rows)
     columns |= {"count": counts.ravel(), "bounded": bounded.ravel()}
     return pa.table([pa.array(columns[f.name]).cast(f.type) for f in TRUTH], schema=TRUTH)
@@ -133,18 +132,41 @@ def accounts_table(rows: Sequence[AccountRow], accountant: str, stream: str) -> 
 
 
 class _Rows(NamedTuple):
-    """Which cells of which windows have a row: how many of each window, and those among all cells of all windows."""
+    """Which cells of which windows have a row, shape (n_windows, n_cells); None: all of them."""
 
-    n_active: NDArray[np.int64]
-    chosen: slice | NDArray[np.bool_]
+    n_windows: int
+    n_cells: int
+    active: NDArray[np.bool_] | None
+
+    @classmethod
+    def of(cls, masks: Sequence[NDArray[np.bool_] | None], n_cells: int) -> _Rows:
+        """Rows of windows with these active cells each, None for all."""
+        if all(mask is None or mask.all() for mask in masks):
+            return cls(len(masks), n_cells, None)
+        every = np.ones(n_cells, bool)
+        return cls(len(masks), n_cells, np.array([every if mask is None else mask for mask in masks]))
 
     def spread(self, values: ArrayLike, kind: DTypeLike | None = None) -> NDArray[Any]:
         """A value of each window in all its rows."""
-        return np.repeat(np.asarray(values, kind), self.n_active)
+        return self._chosen(np.asarray(values, kind)[:, None])
+
+    def each(self, values: Sequence[ArrayLike]) -> NDArray[np.float64]:
+        """A vector of each window, or one value for all its cells."""
+        if all(np.ndim(value) == 0 for value in values):
+            return self.spread(values, np.float64)
+        return self._chosen(np.array([np.broadcast_to(np.asarray(v, np.float64), self.n_cells) for v in values]))
+
+    def cells(self) -> NDArray[np.int32]:
+        """The number of each row's cell."""
+        return self._chosen(np.arange(self.n_cells, dtype=np.int32)[None])
+
+    def _chosen(self, values: NDArray[Any]) -> NDArray[Any]:
+        whole = np.broadcast_to(values, (self.n_windows, self.n_cells))
+        return whole.ravel() if self.active is None else whole[self.active]
 
 
 def _window_columns(windows: Sequence[Window], cells: Sequence[str], stream: str, rows: _Rows) -> dict[str, Any]:
-    cell = np.tile(np.arange(len(cells), dtype=np.int32), len(windows))[rows.chosen]
+    cell = rows.cells()
     return {
         "stream": _dictionary(np.zeros(len(cell), np.int32), [stream]),
         "window": rows.spread([w.index for w in windows], np.int64),
