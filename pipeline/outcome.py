@@ -128,28 +128,32 @@ def stopped(plan: Plan) -> str | None:
     return str(json.loads(path.read_text())) if path.exists() else None
 
 
-def actions(folder: Path) -> dict[str, int]:
-    """How many windows were published, repeated, suppressed and refused."""
-    frame = pl.scan_parquet(folder / "public" / "releases.parquet").select("action", "window")
+def released(folder: Path) -> pl.DataFrame:
+    """Window and action of every release, in the order of the file."""
+    frame = pl.scan_parquet(folder / "public" / "releases.parquet").select("window", "action")
     # The rows of a window follow each other, and say the same.
-    windows = frame.filter((pl.col("window") != pl.col("window").shift()).fill_null(True)).collect()
-    counted = windows.with_columns(pl.col("action").cast(pl.String)).group_by("action").len()
+    return frame.filter((pl.col("window") != pl.col("window").shift()).fill_null(True)).collect()
+
+
+def actions(released: pl.DataFrame) -> dict[str, int]:
+    """How many windows were published, repeated, suppressed and refused."""
+    counted = released.with_columns(pl.col("action").cast(pl.String)).group_by("action").len()
     return dict(sorted(counted.iter_rows()))
 
 
-def check_windows(plan: Plan, complete: bool) -> None:
+def check_windows(plan: Plan, released: pl.DataFrame, complete: bool) -> None:
     """Raise `RowEquationError` if the releases lack a window, or have one twice.
 
     Parameters
     ----------
     plan
         The run, its parts merged.
+    released
+        Its windows.
     complete
         Whether it came to its last window; otherwise only those before the last one released are due.
     """
-    releases = plan.folder / "public" / "releases.parquet"
-    another = (pl.col("window") != pl.col("window").shift()).fill_null(True)
-    present = pl.scan_parquet(releases).select("window").filter(another).collect()["window"].to_numpy()
+    present = released["window"].to_numpy()
     n_due = plan.calendar.n_windows if complete else None
     if n_due is None:
         n_due = int(present[-1]) if len(present) else 0
@@ -161,7 +165,7 @@ def check_windows(plan: Plan, complete: bool) -> None:
     if missing or (np.diff(present) <= 0).any():
         named = ", ".join(map(str, missing[:5])) + (", …" if len(missing) > 5 else "")
         what = f"{len(missing)} of {n_due} are missing ({named})" if missing else "some are there twice"
-        raise RowEquationError(f"{releases}: of the windows that are due {what}")
+        raise RowEquationError(f"{plan.folder / 'public' / 'releases.parquet'}: of the windows that are due {what}")
 
 
 def clear_parts(plan: Plan) -> None:

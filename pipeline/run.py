@@ -156,13 +156,14 @@ def _finish(plan: Plan, ended: bool, digests: Callable[[], dict[str, str]], cloc
     """Balance the books and write the manifests."""
     equation = outcome.row_equation(plan)
     code, reason = _ending(plan, ended)
-    outcome.check_windows(plan, complete=code == DONE)
+    released = outcome.released(plan.folder)
+    outcome.check_windows(plan, released, complete=code == DONE)
     accounts = outcome.account_summaries(plan)
     manifest = operator_manifest(
         plan,
         rows=equation,
         users=outcome.user_summaries(plan),
-        windows={"planned": plan.calendar.n_windows, **outcome.actions(plan.folder)},
+        windows={"planned": plan.calendar.n_windows, **outcome.actions(released)},
         accounts=accounts,
         inputs=digests(),
         exit={"code": code, "reason": reason},

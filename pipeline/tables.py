@@ -18,22 +18,25 @@ from mechanisms.core.window import Window
 TIME = pa.timestamp("ms", tz="UTC")
 TEXT = pa.dictionary(pa.int32(), pa.string())
 
-WINDOW_FIELDS = [("stream", TEXT), ("window", pa.int64()), ("window_start", TIME), ("window_end", TIME), ("cell", TEXT)]
+
+def _required(*fields: tuple[str, pa.DataType]) -> list[pa.Field]:
+    """Fields that every row has a value in, which is also less to write."""
+    return [pa.field(name, kind, nullable=False) for name, kind in fields]
+
+
+WINDOW_FIELDS = _required(
+    ("stream", TEXT), ("window", pa.int64()), ("window_start", TIME), ("window_end", TIME), ("cell", TEXT)
+)
 RELEASES = pa.schema(
     [
         *WINDOW_FIELDS,
-        ("value", pa.float64()),
-        ("epsilon", pa.float64()),
-        ("rho", pa.float64()),
-        ("noise", TEXT),
-        ("scale", pa.float64()),
-        ("landmark", pa.bool_()),
-        ("action", TEXT),
+        *_required(("value", pa.float64()), ("epsilon", pa.float64()), ("rho", pa.float64())),
+        *_required(("noise", TEXT), ("scale", pa.float64()), ("landmark", pa.bool_()), ("action", TEXT)),
         ("repeats", pa.int64()),
-        ("available_at", TIME),
+        *_required(("available_at", TIME)),
     ]
 )
-TRUTH = pa.schema([*WINDOW_FIELDS, ("count", pa.int64()), ("bounded", pa.int64())])
+TRUTH = pa.schema([*WINDOW_FIELDS, *_required(("count", pa.int64()), ("bounded", pa.int64()))])
 ACCOUNTS = pa.schema(
     [
         ("stream", pa.string()),
@@ -152,9 +155,10 @@ class _Rows(NamedTuple):
 
     def each(self, values: Sequence[ArrayLike]) -> NDArray[np.float64]:
         """A vector of each window, or one value for all its cells."""
-        if all(np.ndim(value) == 0 for value in values):
-            return self.spread(values, np.float64)
-        return self._chosen(np.array([np.broadcast_to(np.asarray(v, np.float64), self.n_cells) for v in values]))
+        vectors = [np.asarray(value, np.float64) for value in values]
+        if all(vector.ndim == 0 for vector in vectors):
+            return self.spread(np.array(vectors))
+        return self._chosen(np.array([np.broadcast_to(vector, self.n_cells) for vector in vectors]))
 
     def cells(self) -> NDArray[np.int32]:
         """The number of each row's cell."""

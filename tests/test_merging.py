@@ -11,7 +11,7 @@ import pytest
 
 from pipeline import merging as merging_module
 from pipeline import parts
-from pipeline.merging import Merging, Target, merge
+from pipeline.merging import Merging, Target, merge, write_beside
 from pipeline.parts import roll, stretch, write_part
 
 SCHEMA = pa.schema([("window", pa.int64()), ("cell", pa.dictionary(pa.int32(), pa.string())), ("value", pa.float64())])
@@ -128,6 +128,61 @@ def test_whatever_goes_wrong_ahead_is_begun_anew(tmp_path: Path, monkeypatch: py
     while not calls and time.monotonic() < waited_for:
         time.sleep(0.01)
     assert ended(merging, target) == wanted.path.read_bytes()
+
+
+def test_parts_that_are_written_beside_are_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are on disk as others are, in the order of the calls, and the file has the same bytes."""
+    wanted, target = cut(tmp_path / "wanted", 6), Target(tmp_path / "beside", tmp_path / "b.parquet", SCHEMA, "window")
+    merge(wanted)
+    read: list[Path] = []
+    monkeypatch.setattr(pq, "read_table", lambda path, own=pq.read_table: read.append(path) or own(path))
+    merging = Merging({"releases": target}, ahead=True)
+    begun: list[int] = []
+    for last in range(1, 13):
+        name = stretch(last, last)
+
+        def write(last: int = last, name: str = name) -> pa.Table:
+            begun.append(last)
+            return write_part(target.folder, name, table(last, last))
+
+        write_beside(target.folder, name, write)
+    merging.stop()
+    assert begun == list(range(1, 13))
+    assert [part.stem for part in sorted(target.folder.glob("*.parquet"))] == [stretch(w, w) for w in range(1, 13)]
+    assert ended(merging, target) == wanted.path.read_bytes()
+    assert len(read) <= 1  # one may have been found on disk before its table was handed over
+
+
+def test_an_error_of_a_write_beside_is_told_and_nothing_is_written_after_it(tmp_path: Path) -> None:
+    """A later window must not leave without those before it."""
+    target = Target(tmp_path / "failing", tmp_path / "failing.parquet", SCHEMA, "window")
+
+    def fails() -> pa.Table:
+        raise OSError("no space left")
+
+    with Merging({"releases": target}, ahead=True) as merging:
+        write_beside(target.folder, stretch(1, 1), fails)
+        waited_for = time.monotonic() + 10
+        while not merging._failed and time.monotonic() < waited_for:
+            time.sleep(0.01)
+        with pytest.raises(OSError, match="no space"):
+            write_beside(target.folder, "later", lambda: write_part(target.folder, "later", table(2, 2)))
+    assert not target.folder.exists()
+
+    with Merging({"releases": target}, ahead=True) as merging:
+        write_beside(target.folder, stretch(1, 1), fails)
+        with pytest.raises(OSError, match="no space"):
+            merging.stop()
+
+
+def test_without_merging_a_part_is_written_at_once(tmp_path: Path) -> None:
+    """So do streams and workers of a cluster, and whoever comes after the end of the merging."""
+    target = Target(tmp_path / "now", tmp_path / "now.parquet", SCHEMA, "window")
+    with Merging({"releases": target}, ahead=True):
+        pass
+    written: list[bool] = []
+    write_beside(target.folder, stretch(1, 1), lambda: written.append(True) or table(1, 1))
+    assert written == [True]
 
 
 def test_a_large_part_among_small_ones_is_not_lost_when_these_are_joined(

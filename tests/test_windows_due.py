@@ -29,33 +29,36 @@ def plan(tmp_path: Path) -> Plan:
 def release(plan: Plan, *windows: int) -> None:
     """Two rows for each of these."""
     (plan.folder / "public").mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.table({"window": np.repeat(windows, 2)}), plan.folder / "public" / "releases.parquet")
+    actions = ["published" if window % 3 else "refused" for window in np.repeat(windows, 2)]
+    table = pa.table({"window": np.repeat(windows, 2), "action": pa.array(actions).dictionary_encode()})
+    pq.write_table(table, plan.folder / "public" / "releases.parquet")
 
 
 def test_all_windows_that_are_due_are_there(plan: Plan) -> None:
     release(plan, *range(1, N_WINDOWS + 1))
-    outcome.check_windows(plan, complete=True)
+    outcome.check_windows(plan, outcome.released(plan.folder), complete=True)
+    assert outcome.actions(outcome.released(plan.folder)) == {"published": 4, "refused": 2}
     release(plan, 1, 2, 3)
-    outcome.check_windows(plan, complete=False)  # interrupted after the third
+    outcome.check_windows(plan, outcome.released(plan.folder), complete=False)  # interrupted after the third
 
 
 @pytest.mark.parametrize("complete", [True, False])
 def test_a_window_that_is_missing_is_named(plan: Plan, complete: bool) -> None:
     release(plan, 1, 2, 4, 6)
     with pytest.raises(RowEquationError, match=r"2 of 6 are missing \(3, 5\)"):
-        outcome.check_windows(plan, complete)
+        outcome.check_windows(plan, outcome.released(plan.folder), complete)
 
 
 def test_the_last_windows_are_due_at_the_end(plan: Plan) -> None:
     release(plan, 1, 2)
     with pytest.raises(RowEquationError, match=r"4 of 6 are missing \(3, 4, 5, 6\)"):
-        outcome.check_windows(plan, complete=True)
+        outcome.check_windows(plan, outcome.released(plan.folder), complete=True)
 
 
 def test_a_window_that_is_there_twice_is_told(plan: Plan) -> None:
     release(plan, 1, 2, 3, 2, 3, 4, 5, 6)
     with pytest.raises(RowEquationError, match="twice"):
-        outcome.check_windows(plan, complete=True)
+        outcome.check_windows(plan, outcome.released(plan.folder), complete=True)
 
 
 def test_a_window_without_an_active_sensor_has_no_row(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +70,7 @@ def test_a_window_without_an_active_sensor_has_no_row(plan: Plan, monkeypatch: p
 
     monkeypatch.setattr(Plan, "windows", windows)
     release(plan, 1, 2, 4, 5, 6)
-    outcome.check_windows(plan, complete=True)
+    outcome.check_windows(plan, outcome.released(plan.folder), complete=True)
     release(plan, 1, 2, 4, 6)
     with pytest.raises(RowEquationError, match=r"1 of 6 are missing \(5\)"):
-        outcome.check_windows(plan, complete=True)
+        outcome.check_windows(plan, outcome.released(plan.folder), complete=True)
