@@ -59,14 +59,14 @@ def read_accounts(files: RunFiles) -> pl.DataFrame:
     frames = []
     for side in ("public", "operator"):
         table = files.table(f"{side}/accounts")
-        if table is not None:
-            frames.append(table.with_columns(pl.lit(side).alias("side")))
+        if table is not None and not table.is_empty():
+            frames.append(table.lazy().with_columns(pl.lit(side).alias("side")))
     if not frames:
         return pl.DataFrame(schema=dict.fromkeys(("accountant", "name", "unit", "side"), pl.String))
     key = ["side", "stream", "accountant", "subject", "window", "name"]
     # A provisional figure may be revised by later rows; a final one stands.
     rows = pl.concat(frames).with_columns((pl.col("status") == "final").alias("is_final"))
-    return rows.sort("is_final", maintain_order=True).unique(key, keep="last", maintain_order=True)
+    return rows.sort("is_final", maintain_order=True).unique(key, keep="last", maintain_order=True).collect()
 
 
 def figures(rows: pl.DataFrame) -> list[Figure]:
@@ -92,7 +92,7 @@ def figures(rows: pl.DataFrame) -> list[Figure]:
                 adjacency=worst["adjacency"],
                 value=worst["value"],
                 window=worst["window"],
-                n_subjects=1 if among.sum() == 1 else group.filter(among).select("stream", "subject").n_unique(),
+                n_subjects=len(_subjects(group if among.all() else group.filter(among))),
                 final=bool(group["is_final"].to_numpy()[among].all()),
                 low=worst["low"],
                 high=worst["high"] if smallest_is_worst else max(ends.tolist(), default=None),
@@ -186,10 +186,9 @@ def _lines(known: Treatment, name: str, named: pl.DataFrame, windows: pl.Series)
 
 def _subjects(named: pl.DataFrame) -> list[tuple[str, str]]:
     """Stream and subject of all lines, mostly one."""
-    whose = named.select("stream", "subject")
-    if all(column.n_unique() == 1 for column in whose):
-        return [whose.row(0)]  # type: ignore[list-item]
-    return whose.unique(maintain_order=True).rows()  # type: ignore[return-value]
+    if named["stream"].n_unique() == named["subject"].n_unique() == 1:
+        return [(named["stream"][0], named["subject"][0])]
+    return named.select("stream", "subject").unique(maintain_order=True).rows()  # type: ignore[return-value]
 
 
 def _along(frame: pl.DataFrame, column: str, windows: pl.Series) -> dict[str, Any]:

@@ -130,7 +130,9 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _read(path: Path) -> pl.DataFrame:
-    return pl.read_parquet(path).with_columns(pl.col(pl.Categorical, pl.Enum).cast(pl.String))
+    table = pl.read_parquet(path)
+    coded = [name for name, kind in table.schema.items() if isinstance(kind, pl.Categorical | pl.Enum)]
+    return table.with_columns(pl.col(coded).cast(pl.String)) if coded else table
 
 
 def _pieces(path: Path, row_group: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
