@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from mechanisms.core.errors import DataError
 
-#: Charges of this process that are remembered.
+#: Charges that are remembered beside those that were there at first.
 MAX_RECENT = 100_000
 #: Stream, start and end of a window, configuration: what is released once; and with the digest of its input.
 Span = tuple[str, int, int, str]
@@ -54,7 +54,7 @@ class Charge:
 
 
 class Ledger:
-    """Append-only file of charges, one JSON object a line.
+    """Append-only file of charges, one JSON object a line; several runs, and several workers of one, may write to it.
 
     Parameters
     ----------
@@ -69,19 +69,31 @@ class Ledger:
         released the same windows of other input.
     released
         Windows that the run has released: it may have done so under a charge of another run for the same input.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> charge = Charge("main", 1, 0, 1, 0.5, 0.125, False, "configuration", "data")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     one, other = Ledger(Path(folder) / "ledger"), Ledger(Path(folder) / "ledger")
+    ...     [len(ledger.append([charge])) for ledger in (one, other, one)]
+    [1, 0, 0]
     """
 
     def __init__(
         self, path: Path, strict: bool = False, begun: int = 0, released: Collection[int] = frozenset()
     ) -> None:
         self.path, self.strict, self.begun, self.released = path, strict, begun, released
-        self._known: set[Identity] | None = None
+        self._known: set[Identity] = set()
         self._charged: set[Span] = set()
         self._recent: deque[Identity] = deque()
+        self._read_to: int | None = None
 
     def __iter__(self) -> Iterator[Charge]:
-        for _, charge in self._lines():
-            yield charge
+        if self.path.exists():
+            with self.path.open("rb") as file:
+                for _, charge in self._lines(file, 0):
+                    yield charge
 
     @property
     def end(self) -> int:
@@ -91,66 +103,65 @@ class Ledger:
         with self.path.open("rb") as lines:
             return sum(len(line) for line in lines if line.endswith(b"\n"))
 
-    def _lines(self) -> Iterator[tuple[int, Charge]]:
-        """Where each line begins, and what it says."""
-        if not self.path.exists():
-            return
-        begins = 0
-        with self.path.open("rb") as lines:
-            for number, line in enumerate(lines, 1):
-                if not line.endswith(b"\n"):
-                    return
-                try:
-                    yield begins, Charge(**json.loads(line))
-                except (ValueError, TypeError) as error:
-                    raise DataError(f"{self.path}:{number}: not a ledger line ({error})") from None
-                begins += len(line)
+    def _lines(self, file: BinaryIO, start: int) -> Iterator[tuple[int, Charge]]:
+        """Where each line begins, and what it says, from a byte on."""
+        file.seek(start)
+        begins = start
+        for line in file:
+            if not line.endswith(b"\n"):
+                return
+            try:
+                yield begins, Charge(**json.loads(line))
+            except (ValueError, TypeError) as error:
+                file.seek(0)
+                number = file.read(begins).count(b"\n") + 1
+                raise DataError(f"{self.path}:{number}: not a ledger line ({error})") from None
+            begins += len(line)
 
     def append(self, charges: Iterable[Charge]) -> list[Charge]:
-        """Make charges durable; those already there are retries and are skipped.
-
-        The file is read once. Of two runs that go on side by side both may charge for the same windows of the same
-        input: that is once too often, never too little, and what they release is the same.
+        """Make charges durable, each once whoever wrote it; those already there are retries and are skipped.
 
         Returns
         -------
         The charges that were new. One write and one sync, whatever their number.
         """
-        known = self._known if self._known is not None else self._read()
-        new = [charge for charge in charges if charge.identity not in known]
-        if self.strict:
-            self._check(new)
-        if new:
-            with self._held() as file:
+        charges = list(charges)
+        if not charges:
+            return []
+        with self._held() as file:
+            if self._learn(file):
+                os.fsync(file.fileno())  # a release may leave on what was found: its writer may have been killed
+            new = [charge for charge in charges if charge.identity not in self._known]
+            if self.strict:
+                self._check(new)
+            if new:
                 file.write("".join(json.dumps(vars(charge)) + "\n" for charge in new).encode())
                 file.flush()
                 os.fsync(file.fileno())
-            self._remember(new)
+                self._remember(new)
+            self._read_to = file.seek(0, os.SEEK_END)
         return new
 
-    def _read(self) -> set[Identity]:
-        """Know what is in the file, and that it stays there: a release may leave on a charge that was found."""
-        if self.path.exists():
-            with self._held() as file:
-                os.fsync(file.fileno())
-                return self._learn()
-        return self._learn()
+    def _learn(self, file: BinaryIO) -> bool:
+        """Know what has been added since the last look; returns whether there was anything."""
+        size, first = file.seek(0, os.SEEK_END), self._read_to is None
+        start = 0 if self._read_to is None or size < self._read_to else self._read_to
+        for begins, charge in self._lines(file, start):
+            counts = begins >= self.begun or charge.window in self.released
+            if first:
+                self._known.add(charge.identity)
+                if counts:
+                    self._charged.add(charge.identity[:4])
+            else:
+                self._remember([charge], counts)
+        return size > start
 
-    def _learn(self) -> set[Identity]:
-        self._known, self._charged = set(), set()
-        for begins, charge in self._lines():
-            self._known.add(charge.identity)
-            if begins >= self.begun or charge.window in self.released:
-                self._charged.add(charge.identity[:4])
-        return self._known
-
-    def _remember(self, charges: list[Charge]) -> None:
-        """Know the latest charges of this process: a bundle is repeated soon or never, and a stream has no end."""
-        if self._known is None:
-            return
+    def _remember(self, charges: list[Charge], counts: bool = True) -> None:
+        """Know the latest charges: a bundle is repeated soon or never, and a stream has no end."""
         for charge in charges:
             self._known.add(charge.identity)
-            self._charged.add(charge.identity[:4])
+            if counts:
+                self._charged.add(charge.identity[:4])
             self._recent.append(charge.identity)
         while len(self._recent) > MAX_RECENT:
             oldest = self._recent.popleft()

@@ -20,7 +20,6 @@ from mechanisms.core.release import Release
 from mechanisms.core.state import decode_state
 from pipeline import metrics, parts
 from pipeline.kafka.write import publish_releases
-from pipeline.ledger import Ledger
 from pipeline.merging import write_beside
 from pipeline.paths import PART_ROWS, parts_folder
 from pipeline.plan import STREAM, Plan
@@ -48,7 +47,7 @@ class ReleaseInOrder(beam.DoFn):
     def setup(self) -> None:
         """Make what is not shipped."""
         self.loop = ReleaseLoop(self.plan)
-        self.ledger = open_ledger(self.plan, Ledger, strict=self.plan.resumed)
+        self.ledger = open_ledger(self.plan, strict=self.plan.resumed)
 
     def process(
         self,

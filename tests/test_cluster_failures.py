@@ -23,7 +23,6 @@ from pipeline import account_stage, checkpoint, parts, release_stage
 from pipeline.cluster import cursor, flink, graph
 from pipeline.cluster.cursor import Cursor, CursorCoder, FromTheStart
 from pipeline.cluster.failure import note_failure, raise_failure
-from pipeline.cluster.ledger import SharedLedger
 from pipeline.cluster.plans import as_cluster_plan, latest_checkpoint
 from pipeline.cluster.release_stage import ReleaseOnCluster, WriteOnCluster
 from pipeline.cluster.replay import Replay
@@ -33,6 +32,7 @@ from pipeline.discretion import UnforeseenError, discreet
 from pipeline.ledger import Charge, Ledger
 from pipeline.plan import Plan, make_plan
 from pipeline.release_loop import Batch, ReleaseLoop
+from pipeline.run_ledger import open_ledger
 
 CONFIG = """
 name: failures
@@ -193,10 +193,10 @@ def test_a_run_never_charges_a_window_for_two_inputs(tmp_path):
     path = tmp_path / "operator" / "ledger"
     Ledger(path).append([charge(1, "of an earlier run"), charge(2, "of an earlier run")])
     checkpoint.begin(plan)
-    first, later = SharedLedger.of(plan), SharedLedger.of(plan)
+    first, later = open_ledger(plan, strict=True), open_ledger(plan, strict=True)
     assert len(first.append([charge(1, "a")])) == 1
     assert later.append([charge(1, "a"), charge(1, "of an earlier run")]) == []
-    for ledger in (first, later, SharedLedger.of(replace(plan, resumed=True))):
+    for ledger in (first, later, open_ledger(replace(plan, resumed=True), strict=True)):
         with pytest.raises(DataError, match="the input of window 1 is not what it was"):
             ledger.append([charge(1, "b")])
         assert ledger.append([charge(1, "a")]) == []
@@ -208,7 +208,7 @@ def test_a_run_that_goes_on_without_its_mark_counts_all_charges_as_its_own(tmp_p
     Ledger(tmp_path / "operator" / "ledger").append([charge(1, "a")])
     plan = plan_in(tmp_path, resumed=True)
     with pytest.raises(DataError, match="the input of window 1"):
-        SharedLedger.of(plan).append([charge(1, "b")])
+        open_ledger(plan, strict=True).append([charge(1, "b")])
 
 
 def test_a_step_that_would_charge_twice_ends_the_run(tmp_path):

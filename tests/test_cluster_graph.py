@@ -28,7 +28,6 @@ from pipeline.cluster.blocks import decode_block, encode_block, end_of_input
 from pipeline.cluster.count_stage import CountBlocks, CountOpen, group_deadline
 from pipeline.cluster.cursor import Cursor, CursorCoder, CursorTracker
 from pipeline.cluster.graph import build, has_ended
-from pipeline.cluster.ledger import SharedLedger
 from pipeline.cluster.plans import as_cluster_plan
 from pipeline.cluster.reader import Reader
 from pipeline.cluster.replay import Replay
@@ -226,8 +225,8 @@ def test_a_ledger_of_several_writers_holds_a_charge_once(tmp_path: Path) -> None
     plan = plan_in(tmp_path)
     feed(plan, in_time(plan))
     charges = list(Ledger(ledger_path(plan)))
-    other = SharedLedger(tmp_path / "shared")
-    one = SharedLedger(tmp_path / "shared")
+    other = Ledger(tmp_path / "shared")
+    one = Ledger(tmp_path / "shared")
     assert len(one.append(charges[:5])) == 5
     assert len(other.append(charges[:8])) == 3
     assert len(one.append(charges)) == 4

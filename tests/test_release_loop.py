@@ -143,11 +143,45 @@ def test_a_charge_that_another_run_has_only_just_written_is_made_durable(tmp_pat
     assert synced == [ledger.path.stat().st_ino]
 
 
-def test_two_runs_side_by_side_may_charge_twice_and_never_too_little(tmp_path):
+def test_two_runs_side_by_side_charge_once(tmp_path):
     one, other = Ledger(tmp_path / "ledger"), Ledger(tmp_path / "ledger")
     assert [ledger.append([charge()]) for ledger in (one, other)] == [[charge()], []]
-    assert [ledger.append([charge(2)]) for ledger in (one, other)] == [[charge(2)], [charge(2)]]
-    assert list(one) == [charge(), charge(2), charge(2)]
+    assert [ledger.append([charge(2)]) for ledger in (other, one)] == [[charge(2)], []]
+    assert [ledger.append([charge(3, data), charge(4)]) for ledger, data in ((one, "d"), (other, "e"))] == [
+        [charge(3), charge(4)],
+        [charge(3, "e")],
+    ]
+    assert list(one) == [charge(), charge(2), charge(3), charge(4), charge(3, "e")]
+
+
+def test_many_writers_at_once_charge_once(tmp_path):
+    ledgers = [Ledger(tmp_path / "ledger") for _ in range(4)]
+    charges = [charge(window) for window in range(1, 41)]
+
+    def appended(ledger):
+        return [new for first in range(0, 40, 4) for new in ledger.append(charges[first : first + 4])]
+
+    with ThreadPoolExecutor(4) as pool:
+        found = [new for its in pool.map(appended, ledgers) for new in its]
+    assert sorted(c.window for c in found) == list(range(1, 41))
+    assert sorted(c.window for c in ledgers[0]) == list(range(1, 41))
+
+
+def test_a_ledger_that_was_replaced_is_read_from_its_beginning(tmp_path):
+    ledger = Ledger(tmp_path / "ledger")
+    ledger.append([charge(window) for window in range(1, 5)])
+    ledger.path.write_text(json.dumps(vars(charge(9))) + "\n")
+    assert ledger.append([charge(9), charge(10)]) == [charge(10)]
+
+
+def test_a_bad_line_is_named(tmp_path):
+    ledger = Ledger(tmp_path / "ledger")
+    ledger.append([charge(), charge(2)])
+    with ledger.path.open("a") as file:
+        file.write("{}\n")
+    for read in (lambda: list(ledger), lambda: ledger.append([charge(3)])):
+        with pytest.raises(DataError, match="ledger:3: not a ledger line"):
+            read()
 
 
 def test_a_line_that_another_run_is_writing_is_not_cut(tmp_path):

@@ -16,13 +16,13 @@ from apache_beam.utils.timestamp import Timestamp
 from pipeline import metrics, parts
 from pipeline.cluster.books import ENTRIES, entry
 from pipeline.cluster.count_stage import decode_counts, encode_counts, group_deadline, late, pack, unpack
-from pipeline.cluster.ledger import SharedLedger
 from pipeline.cluster.step import ClusterStep, discreetly
 from pipeline.counting import GroupCounts, nothing
 from pipeline.paths import PART_ROWS, parts_folder
 from pipeline.plan import STREAM, Plan
 from pipeline.release_loop import Batch, ReleaseLoop
 from pipeline.release_stage import WriteReleases
+from pipeline.run_ledger import open_ledger
 from pipeline.tables import truth_table
 from pipeline.targets import Known
 from pipeline.waiting import leave
@@ -55,7 +55,7 @@ class ReleaseOnCluster(ClusterStep):
     def setup(self) -> None:
         """Make what is not shipped."""
         self.loop = ReleaseLoop(self.plan)
-        self.ledger = SharedLedger.of(self.plan)
+        self.ledger = open_ledger(self.plan, strict=True)
 
     @discreetly
     def process(
