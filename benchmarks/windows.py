@@ -13,7 +13,7 @@ def rows(settings: Settings) -> list[Row]:
     source = f"{{type: synthetic, n_users: 100, rows: 25, columns: 40, days: {days}}}"
     config = settings.folder / "windows.yaml"
     output = f"{settings.folder / 'windows'}, report: false"
-    config.write_text(CONFIGURATION.format(source=source, rows=25, columns=40, size="1m", output=output))
+    config.write_text(CONFIGURATION.format(source=source, rows=25, columns=40, size="1m", output=output, without=""))
     net, whole = net_of_start(config, {}, settings.repeats)["penstock"]
     each = 1000 * net.wall / n_windows
     row = Row(
