@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import atexit
-import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -12,17 +10,16 @@ from collections.abc import Sequence
 from pipeline.commands import COMMANDS
 from pipeline.commands.common import print_json
 from pipeline.exit_codes import DONE, FAILED, WRONG_USE
+from pipeline.process import prepare
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns 0 done, 1 failed, 2 wrong use, 3 stopped by a budget, 4 interrupted."""
-    # Starting makes some million objects that stay, and looking through them for garbage was a tenth of a short run.
-    gc.set_threshold(100_000, 50, 50)
-    atexit.register(gc.freeze)  # so did looking through them once more before they are all thrown away
     words = list(sys.argv[1:] if argv is None else argv)
     words, beam_options = _split_beam(words)
     arguments = _parser().parse_args(words)
     arguments.beam_options = beam_options
+    prepare()
     from mechanisms.core.errors import ConfigError, ParameterError, PenstockError, UnknownPlugin
 
     try:
