@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.abc import MetaPathFinder
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
@@ -35,13 +36,16 @@ def import_beam(alone: bool) -> None:
     root = logging.getLogger()
     level = root.level
     root.setLevel(logging.ERROR)
+    is_first = "apache_beam" not in sys.modules
     if alone:
         _load_later(HTTP)
     with _without(CLIENTS if alone else ()):
         import apache_beam  # noqa: F401
     if alone:
         _remember_specs()
-        gc.freeze()  # what was imported stays: no need to look through it for garbage
+    if alone and is_first:
+        # What was imported stays: no need to look through it for garbage. Later it would keep garbage of other runs.
+        gc.freeze()
     root.setLevel(level)
 
 
@@ -78,7 +82,7 @@ def _remember_specs() -> None:
 
 
 def _load_later(name: str) -> None:
-    """Let a module that is not loaded yet be loaded when something in it is asked for.
+    """Let a module that is installed and not loaded yet be loaded when something in it is asked for.
 
     >>> _ = sys.modules.pop("tabnanny", None)
     >>> _load_later("tabnanny")
@@ -88,13 +92,16 @@ def _load_later(name: str) -> None:
     >>> "check" in vars(sys.modules["tabnanny"])
     True
     """
-    if name in sys.modules:
+    if name in sys.modules or (spec := find_spec(name)) is None:
         return
-    stand_in = sys.modules[name] = ModuleType(name)
+    stand_in, lock = ModuleType(name), threading.Lock()
+    stand_in.__spec__ = spec  # whoever only looks for the module finds it
+    sys.modules[name] = stand_in
 
     def load(attribute: str) -> Any:
-        if sys.modules.get(name) is stand_in:
-            del sys.modules[name]
+        with lock:
+            if sys.modules.get(name) is stand_in:
+                del sys.modules[name]
         return getattr(import_module(name), attribute)
 
     stand_in.__getattr__ = load  # type: ignore[method-assign]

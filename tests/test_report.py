@@ -18,6 +18,8 @@ from report_runs import account, experiment_folder, run_folder, trace_folder
 from mechanisms.core.errors import DataError
 from pipeline.cli import main
 from pipeline.reporting import write_report
+from pipeline.reporting.markup import Html
+from pipeline.reporting.page import assemble
 
 DTYPES = {"i1": "i1", "i2": "<i2", "i4": "<i4", "f4": "<f4", "f8": "<f8"}
 
@@ -95,6 +97,13 @@ def test_a_folder_without_a_run_is_an_error(tmp_path, capsys):
         write_report(tmp_path)
     assert main(["report", str(tmp_path)]) == 1
     assert "no run here" in capsys.readouterr().err
+
+
+def test_what_is_neither_json_nor_packed_is_an_error():
+    """A number of NumPy is bytes to some, and would be in the page as such."""
+    with pytest.raises(TypeError, match="int64 is neither JSON nor a packed array"):
+        assemble("page", Html(""), {"windows": np.int64(6)})
+    assert b'"windows":"AAAA"' in assemble("page", Html(""), {"windows": b"AAAA"})
 
 
 def test_counts_come_back_exactly(tmp_path):

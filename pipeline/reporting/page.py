@@ -121,7 +121,9 @@ def assemble(title: str, content: Html, data: dict[str, Any]) -> bytes:
     # Nearly all of a page is packed arrays, which need no escape: they come in last, each where this stands for it.
     stand_in = secrets.token_hex()
 
-    def set_aside(array: bytes | Future[bytes]) -> str:
+    def set_aside(array: object) -> str:
+        if not isinstance(array, bytes | Future):
+            raise TypeError(f"{type(array).__name__} is neither JSON nor a packed array")
         packed.append(array)
         return stand_in
 
