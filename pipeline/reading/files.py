@@ -10,13 +10,14 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from mechanisms.core.errors import DataError
+from pipeline.prefetch import in_threads
 from pipeline.source import Span
 
 #: Endings that a pattern may carry in addition, because the content is decompressed or unpacked on the way.
 COMPRESSED = ("", ".gz", ".zst", ".xz", ".bz2")
 ARCHIVES = ("*.tar", "*.tar.*", "*.tgz", "*.txz", "*.zip")
 
-_DIGESTED_BYTES = 4 << 20
+_DIGESTED_BYTES = 1 << 20
 
 
 def list_files(path: str, patterns: tuple[str, ...]) -> list[str]:
@@ -80,13 +81,16 @@ def share_out(files: Iterable[str], bytes_per_span: int) -> list[Span]:
 
 def sha256(files: Iterable[str], root: str) -> dict[str, str]:
     """SHA-256 of every file, by its path below ``root`` (its own name where ``root`` is not a directory)."""
-    digests, is_folder = {}, os.path.isdir(root)
-    for file in files:
-        name = os.path.relpath(file, root) if is_folder else os.path.basename(file)
-        digest = hashlib.sha256()
-        # In large pieces, so that Python's lock is seldom asked for while others hold it.
-        with open(file, "rb", buffering=0) as stream:
-            while piece := stream.read(_DIGESTED_BYTES):
-                digest.update(piece)
-        digests[name] = digest.hexdigest()
-    return digests
+    files, is_folder = list(files), os.path.isdir(root)
+    names = [os.path.relpath(file, root) if is_folder else os.path.basename(file) for file in files]
+    return dict(zip(names, in_threads(_digest, files)))
+
+
+def _digest(file: str) -> str:
+    digest = hashlib.sha256()
+    # In large pieces, so that Python's lock is seldom asked for while others hold it, and always the same memory.
+    piece = memoryview(bytearray(_DIGESTED_BYTES))
+    with open(file, "rb", buffering=0) as stream:
+        while n_bytes := stream.readinto(piece):
+            digest.update(piece[:n_bytes])
+    return digest.hexdigest()
