@@ -6,7 +6,7 @@ import fcntl
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -55,6 +55,7 @@ def _locked(path: Path) -> TextIO:
             text = f"output.path: {holder} is running in {path.parent}; wait for its end, or choose another folder"
             raise ConfigError((text,)) from None
         # Whoever held it may have removed it since it was opened.
-        if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
-            return file
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                return file
         file.close()

@@ -145,9 +145,11 @@ class Merging:
         self._begun: dict[str, Merged] = {}
         self._over = threading.Event()
         self._news = threading.Event()
-        self._held: dict[Path, pa.Table] = {}
+        #: Tables of parts by folder, while its file is made from them.
+        self._held: dict[Path, dict[Path, pa.Table]] = {target.folder: {} for target in targets.values()}
         self._writer = ThreadPoolExecutor(1, "penstock-writing")
         self._written: deque[Future[None]] = deque()
+        self._putting = threading.Lock()
         self._failed = False
         self._thread = threading.Thread(target=self._work, name="penstock-merging", daemon=True)
         if ahead:
@@ -168,9 +170,10 @@ class Merging:
 
     def put(self, folder: Path, name: str, write: Write) -> None:
         """Write a part in a thread, after those before it; raises what an earlier one has failed with."""
-        while self._written and self._written[0].done():
-            self._written.popleft().result()
-        self._written.append(self._writer.submit(self._write, part_path(folder, name), write))
+        with self._putting:
+            while self._written and self._written[0].done():
+                self._written.popleft().result()
+            self._written.append(self._writer.submit(self._write, part_path(folder, name), write))
 
     def stop(self) -> None:
         """Begin nothing any more; returns when all parts are written, and raises what one has failed with."""
@@ -191,7 +194,7 @@ class Merging:
         if merged is not None:
             try:
                 for part in merged.missing():
-                    merged.add(part, self._held.pop(part, None))
+                    merged.add(part, self._held[target.folder].pop(part, None))
                 n_rows = merged.end()
                 os.replace(merged.path, target.path)
                 return n_rows
@@ -203,10 +206,12 @@ class Merging:
         if self._failed:
             return  # no part without those before it
         try:
-            self._held[path] = write()
+            table = write()
         except BaseException:
             self._failed = True
             raise
+        if (held := self._held.get(path.parent)) is not None:
+            held[path] = table
         self._news.set()
 
     def _work(self) -> None:
@@ -219,7 +224,7 @@ class Merging:
                     self._go_on(name, target)
                 except Exception:  # whatever it is, a part may be half added
                     # It is merged anew at the end, where an error that lasts is told.
-                    del targets[name]
+                    del targets[name], self._held[target.folder]
                     if name in self._begun:
                         self._begun.pop(name).close()
 
@@ -230,7 +235,7 @@ class Merging:
                 return
             self._begun[name] = Merged(target, target.folder / ".merged.tmp")
         for part in self._begun[name].missing()[:1]:
-            self._begun[name].add(part, self._held.pop(part, None))
+            self._begun[name].add(part, self._held[target.folder].pop(part, None))
 
 
 def canonical(table: pa.Table) -> pa.Table:

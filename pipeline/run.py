@@ -87,13 +87,15 @@ def _run(
     config: RunConfig, folder: str | Path | None, runner: str, beam_options: Sequence[str], n_shards: int, resume: bool
 ) -> Result:
     clock = Stopwatch()
-    metrics.begin()
-    HEALTH.begin()
     check_runner(config, runner)
     plan = make_plan(config, Path(folder) if folder else None, n_shards=n_shards, resumed=resume)
     if runner == FLINK:
         plan = cluster_plans.as_cluster_plan(plan, n_shards)
+    if resume and not plan.folder.exists():
+        checkpoint.check_same(plan)  # says that there is no run, and makes no folder
     with alone_in(plan.folder):
+        metrics.begin()
+        HEALTH.begin()
         return _run_alone(plan, runner, beam_options, clock)
 
 

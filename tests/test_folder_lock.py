@@ -59,6 +59,13 @@ def test_a_killed_run_keeps_nobody_out_and_a_finished_one_leaves_no_lock(tmp_pat
     assert [charge.window for charge in Ledger(folder / "operator" / "ledger")] == [1, 2, 3, 4, 5, 6]
 
 
+def test_where_there_is_nothing_to_continue_no_folder_is_left(tmp_path):
+    config = deployments.configured(deployments.sections(tmp_path))
+    with pytest.raises(ConfigError, match="holds no run to continue"):
+        run(config, resume=True)
+    assert not (tmp_path / "out").exists()
+
+
 def test_runs_in_other_folders_and_later_runs_are_let_in(tmp_path):
     one, other = tmp_path / "one", tmp_path / "other"
     with alone_in(one), alone_in(other), pytest.raises(ConfigError, match="is running in"), alone_in(one):

@@ -153,6 +153,30 @@ def test_parts_that_are_written_beside_are_not_read_again(tmp_path: Path, monkey
     assert len(read) <= 1  # one may have been found on disk before its table was handed over
 
 
+def test_tables_that_are_of_no_more_use_are_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where merging ahead has been given up, the end reads the parts again."""
+    target = Target(tmp_path / "given up", tmp_path / "given.parquet", SCHEMA, "window")
+
+    def fails(*_: object) -> None:
+        raise MemoryError
+
+    merging = Merging({"releases": target}, ahead=True)
+    with monkeypatch.context() as patched:
+        patched.setattr(merging_module, "Merged", fails)
+        for last in range(1, 13):
+            name = stretch(last, last)
+            write_beside(target.folder, name, lambda n=name, w=last: write_part(target.folder, n, table(w, w)))
+            time.sleep(0.01)
+        waited_for = time.monotonic() + 10
+        while merging._held and time.monotonic() < waited_for:
+            time.sleep(0.01)
+        assert merging._held == {}
+        merging.stop()
+    wanted = cut(tmp_path / "wanted")
+    merge(wanted)
+    assert ended(merging, target) == wanted.path.read_bytes()
+
+
 def test_an_error_of_a_write_beside_is_told_and_nothing_is_written_after_it(tmp_path: Path) -> None:
     """A later window must not leave without those before it."""
     target = Target(tmp_path / "failing", tmp_path / "failing.parquet", SCHEMA, "window")
