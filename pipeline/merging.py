@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -27,7 +27,7 @@ _PAUSE = 0.05
 #: Writes a part; returns what it holds.
 Write = Callable[[], pa.Table]
 
-_begun: dict[Path, Merging] = {}
+_merging: dict[Path, Merging] = {}
 
 
 def write_beside(folder: Path, name: str, write: Write) -> None:
@@ -35,7 +35,7 @@ def write_beside(folder: Path, name: str, write: Write) -> None:
 
     Parts are written in the order of the calls. An error is raised by a later call, or by the end of the merging.
     """
-    merging = _begun.get(folder)
+    merging = _merging.get(folder)
     if merging is None:
         write()
     else:
@@ -153,17 +153,19 @@ class Merging:
         self._failed = False
         self._thread = threading.Thread(target=self._work, name="penstock-merging", daemon=True)
         if ahead:
-            _begun.update(dict.fromkeys((target.folder for target in targets.values()), self))
+            _merging.update(dict.fromkeys((target.folder for target in targets.values()), self))
             self._thread.start()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        with suppress(BaseException):  # what ended the run is told, or `stop` has told it
-            self.stop()
-        for merged in self._begun.values():
-            merged.close()
+    def __exit__(self, kind: object, *_: object) -> None:
+        try:
+            with suppress(BaseException) if kind else nullcontext():  # what ended the run is told
+                self.stop()
+        finally:
+            for merged in self._begun.values():
+                merged.close()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._targets)
@@ -178,7 +180,7 @@ class Merging:
     def stop(self) -> None:
         """Begin nothing any more; returns when all parts are written, and raises what one has failed with."""
         for target in self._targets.values():
-            _begun.pop(target.folder, None)
+            _merging.pop(target.folder, None)
         self._writer.shutdown()
         self._over.set()
         self._news.set()

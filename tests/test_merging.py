@@ -198,6 +198,17 @@ def test_an_error_of_a_write_beside_is_told_and_nothing_is_written_after_it(tmp_
         with pytest.raises(OSError, match="no space"):
             merging.stop()
 
+    with pytest.raises(OSError, match="no space"), Merging({"releases": target}, ahead=True):
+        write_beside(target.folder, stretch(1, 1), fails)
+
+    def ends() -> None:
+        with Merging({"releases": target}, ahead=True):
+            write_beside(target.folder, stretch(1, 1), fails)
+            raise KeyError("why the run ended")
+
+    with pytest.raises(KeyError, match="why the run ended"):
+        ends()
+
 
 def test_without_merging_a_part_is_written_at_once(tmp_path: Path) -> None:
     """So do streams and workers of a cluster, and whoever comes after the end of the merging."""
