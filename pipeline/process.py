@@ -22,7 +22,7 @@ def prepare() -> None:
 def _share_arena() -> None:
     """Let all threads take memory from one place, where there is glibc.
 
-    What one thread has used serves the next then: a fifth less memory, and half the time for fresh pages. Locks are no
+    What one thread has used serves the next then: a sixth less memory, two fifths fewer fresh pages. Locks are no
     matter, since threads take large pieces rarely. Whoever has set the number of arenas is obeyed.
     """
     if "MALLOC_ARENA_MAX" in os.environ or "arena_max" in os.environ.get("GLIBC_TUNABLES", ""):
