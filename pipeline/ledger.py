@@ -144,8 +144,12 @@ class Ledger:
 
     def _learn(self, file: BinaryIO) -> bool:
         """Know what has been added since the last look; returns whether there was anything."""
-        size, first = file.seek(0, os.SEEK_END), self._read_to is None
-        start = 0 if self._read_to is None or size < self._read_to else self._read_to
+        size = file.seek(0, os.SEEK_END)
+        if self._read_to is not None and size < self._read_to:  # it was replaced: what it held is in no book any more
+            for known in (self._known, self._charged, self._recent):
+                known.clear()
+            self._read_to = None
+        first, start = self._read_to is None, self._read_to or 0
         for begins, charge in self._lines(file, start):
             counts = begins >= self.begun or charge.window in self.released
             if first:

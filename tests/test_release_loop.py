@@ -171,7 +171,8 @@ def test_a_ledger_that_was_replaced_is_read_from_its_beginning(tmp_path):
     ledger = Ledger(tmp_path / "ledger")
     ledger.append([charge(window) for window in range(1, 5)])
     ledger.path.write_text(json.dumps(vars(charge(9))) + "\n")
-    assert ledger.append([charge(9), charge(10)]) == [charge(10)]
+    assert ledger.append([charge(9), charge(1), charge(10)]) == [charge(1), charge(10)]
+    assert list(ledger) == [charge(9), charge(1), charge(10)]
 
 
 def test_a_bad_line_is_named(tmp_path):
