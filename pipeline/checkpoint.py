@@ -22,6 +22,8 @@ from pipeline.plan import Plan
 from pipeline.slices import NEVER
 
 FORMAT = StateFormat("checkpoint")
+#: The first file that a run writes, in ``operator``: which run it is.
+MARK = "run.json"
 
 
 class Checkpoints:
@@ -119,7 +121,7 @@ def check_same(plan: Plan) -> None:
 
 
 def _mark(plan: Plan) -> Path:
-    return plan.folder / "operator" / "run.json"
+    return plan.folder / "operator" / MARK
 
 
 def encode_position(position: State, **numbers: int) -> State:

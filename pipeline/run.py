@@ -202,13 +202,18 @@ def _done(plan: Plan, exit_code: int, manifest: dict[str, Any]) -> Result:
 
 def _clear(plan: Plan) -> None:
     """Make the folder ready: a simulation replaces an earlier run; a deployment never touches one."""
-    earlier = [plan.folder / name for name in OUTPUTS if (plan.folder / name).exists()]
-    if earlier and plan.config.mode == "deployment":
+    earlier = [path for name in OUTPUTS if (path := plan.folder / name).exists()]
+    bare = all(map(_is_bare, earlier))
+    if plan.config.mode == "deployment" and not bare:
         raise ConfigError((f"output.path: {plan.folder} holds an earlier run; choose another folder",))
-    foreign = plan.folder.exists() and not earlier and any(path.name != LOCK for path in plan.folder.iterdir())
-    if foreign:
+    if bare and any(path.name not in (LOCK, *OUTPUTS) for path in plan.folder.iterdir()):
         raise ConfigError((f"output.path: {plan.folder} holds files that no run wrote; choose another folder",))
     for path in earlier:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     for side in ("public", "operator"):
         (plan.folder / side).mkdir(parents=True, exist_ok=True)
+
+
+def _is_bare(path: Path) -> bool:
+    """Whether a folder of a run is as one leaves it that is killed before its mark: nothing is charged or released."""
+    return path.is_dir() and all(inner.match(f".{checkpoint.MARK}.*.tmp") for inner in path.iterdir())

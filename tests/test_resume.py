@@ -151,6 +151,41 @@ def test_killed_runs_end_like_others(folder, stream, deployment, n_kills):
     check_killed_often(folder, sections(folder, stream, deployment), n_kills, seed=n_kills)
 
 
+@pytest.mark.parametrize("deployment", [True, False])
+def test_a_run_that_is_killed_before_it_has_its_mark_is_begun_anew(folder, deployment):
+    value, out = sections(folder, False, deployment), folder / "out"
+    alone = run(configured(value), folder / "alone")
+    assert start(value, folder, resume=False, fatal=1) == -signal.SIGKILL
+    assert sorted(path.name.partition(".json")[0] for path in out.rglob("*")) == [".lock", ".run", "operator", "public"]
+    with pytest.raises(ConfigError, match="holds no run to continue; leave --resume out to start one"):
+        run(configured(value), resume=True)
+    assert start(value, folder, resume=False) == 0
+    compare(alone, out)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("public/releases.parquet", "holds an earlier run"),
+        ("public/parts/releases/000000000001.parquet", "holds an earlier run"),
+        ("operator/ledger", "holds an earlier run"),
+        ("operator/run.json", "holds an earlier run"),
+        ("operator/.ledger.json.0a1b2c3d.tmp", "holds an earlier run"),
+        ("report.html", "holds an earlier run"),
+        ("notes.txt", "holds files that no run wrote"),
+    ],
+)
+def test_a_deployment_begins_in_no_folder_with_anything_but_what_comes_before_a_mark(folder, name, reason):
+    for side in ("public", "operator"):
+        (folder / "out" / side).mkdir(parents=True)
+    found = folder / "out" / name
+    found.parent.mkdir(parents=True, exist_ok=True)
+    found.write_text("kept")
+    with pytest.raises(ConfigError, match=reason):
+        run(configured(sections(folder, stream=False, deployment=True)))
+    assert [path.read_text() for path in (folder / "out").rglob("*") if path.is_file()] == ["kept"]
+
+
 def wait_for_a_checkpoint(process: subprocess.Popen, current: Path) -> None:
     """Until the process has written one, or has ended."""
     before = current.stat().st_mtime_ns if current.exists() else 0
