@@ -13,7 +13,7 @@ from pipeline.health import HEALTH
 from pipeline.paths import parts_folder
 from pipeline.plan import Plan
 from pipeline.source import LiveSource, Span
-from pipeline.streaming import run_stream
+from pipeline.streaming import INTERRUPTED, run_stream
 
 FLINK = "flink"
 
@@ -36,7 +36,7 @@ def execute(
     runner: str = "direct",
     beam_options: Sequence[str] = (),
     asides: Sequence[Callable[[], object]] = (),
-) -> bool:
+) -> str | None:
     """Run the graph; parts of the output files are left to be merged.
 
     Parameters
@@ -54,7 +54,7 @@ def execute(
 
     Returns
     -------
-    False where a stream was stopped before its end.
+    None where it came to its end; otherwise why a stream did not.
 
     Raises
     ------
@@ -68,7 +68,7 @@ def execute(
             if runner == FLINK:
                 from pipeline.cluster.flink import run_flink
 
-                return run_flink(plan, beam_options)
+                return None if run_flink(plan, beam_options) else INTERRUPTED
             if plan.streaming:
                 return run_stream(plan)
             _run_graph(plan, spans, runner, beam_options)
@@ -80,7 +80,7 @@ def execute(
         if cause is None:
             raise
         raise cause from None
-    return True
+    return None
 
 
 def _run_graph(plan: Plan, spans: list[Span], runner: str, beam_options: Sequence[str]) -> None:

@@ -64,6 +64,8 @@ class Feed:
         self.plan, self.source, self.checkpoints = plan, source, checkpoints
         self.error: BaseException | None = None
         self.finished = False
+        #: Whether the runner has taken all that there was to tell; otherwise it was the runner that ended the stream.
+        self.exhausted = False
         #: The steps of the graph by name, which stay in this process too.
         self.steps: dict[str, Any] = {}
         self._stopping = threading.Event()
@@ -120,6 +122,7 @@ class Feed:
         """Everything that Beam's test stream service sends; ends early where reading failed, with `error` set."""
         try:
             yield from self.messages()
+            self.exhausted = True
         except Exception as error:
             self.error = error
 

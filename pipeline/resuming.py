@@ -13,7 +13,7 @@ from pipeline.paths import parts_folder
 from pipeline.plan import Plan
 from pipeline.release_loop import ReleaseLoop
 
-HOW_TO = "interrupted; --resume goes on from here"
+HOW_TO = "--resume goes on from here"
 _FINISHED = (0, 3)
 
 

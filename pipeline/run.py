@@ -117,10 +117,10 @@ def _run_alone(plan: Plan, runner: str, beam_options: Sequence[str], clock: Stop
     )
     digests = cache(partial(input_digests, config))
     with outcome.merging(plan, ahead=runner == "direct" and not plan.streaming) as merging:
-        ended = execute(plan, spans, runner, beam_options, [digests])
+        unfinished = execute(plan, spans, runner, beam_options, [digests])
         clock.lap("pipeline")
         outcome.merge_outputs(plan, merging)
-    return _finish(plan, ended, digests, clock)
+    return _finish(plan, unfinished, digests, clock)
 
 
 class Stopwatch:
@@ -154,10 +154,10 @@ def _make_ready(plan: Plan, how: Any) -> dict[str, Any] | None:
     return None
 
 
-def _finish(plan: Plan, ended: bool, digests: Callable[[], dict[str, str]], clock: Stopwatch) -> Result:
+def _finish(plan: Plan, unfinished: str | None, digests: Callable[[], dict[str, str]], clock: Stopwatch) -> Result:
     """Balance the books and write the manifests."""
     equation = outcome.row_equation(plan)
-    code, reason = _ending(plan, ended)
+    code, reason = _ending(plan, unfinished)
     released = outcome.released(plan.folder)
     outcome.check_windows(plan, released, complete=code == DONE)
     accounts = outcome.account_summaries(plan)
@@ -181,12 +181,12 @@ def _finish(plan: Plan, ended: bool, digests: Callable[[], dict[str, str]], cloc
     return _done(plan, code, manifest)
 
 
-def _ending(plan: Plan, ended: bool) -> tuple[int, str]:
+def _ending(plan: Plan, unfinished: str | None) -> tuple[int, str]:
     """Exit code of a run, and why it ended."""
     reason = outcome.stopped(plan)
     if reason:
         return STOPPED, reason
-    return (DONE, "done") if ended else (INTERRUPTED, resuming.HOW_TO)
+    return (INTERRUPTED, f"{unfinished}; {resuming.HOW_TO}") if unfinished else (DONE, "done")
 
 
 def _done(plan: Plan, exit_code: int, manifest: dict[str, Any]) -> Result:

@@ -12,8 +12,12 @@ from pipeline.checkpoint import Checkpoints
 from pipeline.health import HEALTH
 from pipeline.plan import Plan
 
+#: Why a stream ends before its end: it was asked to, or Beam's runner has waited for its feed in vain.
+INTERRUPTED = "interrupted"
+SILENCE = "interrupted: Beam's runner heard nothing for 30 s and gave up, as on an overloaded machine or a slow disk"
 
-def run_stream(plan: Plan) -> bool:
+
+def run_stream(plan: Plan) -> str | None:
     """Read, count, release and account a stream; parts of the output files are left to be merged.
 
     Parameters
@@ -23,7 +27,8 @@ def run_stream(plan: Plan) -> bool:
 
     Returns
     -------
-    Whether the stream came to its end; otherwise it was stopped: by SIGINT or SIGTERM, or since a budget was used up.
+    None where the stream came to its end; otherwise why not. It was stopped by SIGINT or SIGTERM, or since a budget was
+    used up; or the machine was too busy to feed it.
 
     Raises
     ------
@@ -43,11 +48,14 @@ def run_stream(plan: Plan) -> bool:
         build(pipeline, plan, endpoint, checkpoints)
         try:
             pipeline.run().wait_until_finish()
+            heard_all = feed.exhausted
         finally:
             feed.stop()
     if feed.error is not None:
         raise feed.error
-    return feed.finished
+    if not heard_all:
+        return SILENCE
+    return None if feed.finished else INTERRUPTED
 
 
 @contextmanager

@@ -33,7 +33,9 @@ def small_run(tmp_path: Path):
     from pipeline.configuration.run import loads
     from pipeline.run import run
 
-    def go(events: list[tuple[Any, ...]] | str, out: str = "out", n_shards: int = 1, **changes: Any):
+    def go(
+        events: list[tuple[Any, ...]] | str, out: str = "out", n_shards: int = 1, resume: bool = False, **changes: Any
+    ):
         sections = small_sections(tmp_path, events, accountants=[{"type": "landmark_budget"}])
         sections["output"] = {"path": str(tmp_path / out)}
         for key, value in changes.items():
@@ -41,6 +43,6 @@ def small_run(tmp_path: Path):
                 sections[key] = sections[key] | value
             else:
                 sections[key] = value
-        return run(loads(json.dumps(sections)), n_shards=n_shards)
+        return run(loads(json.dumps(sections)), n_shards=n_shards, resume=resume)
 
     return go
