@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from pipeline.commands import COMMANDS
 from pipeline.commands.common import print_json
-from pipeline.exit_codes import DONE, FAILED, WRONG_USE
-from pipeline.process import prepare
+from pipeline.exit_codes import DONE, FAILED, INTERRUPTED, WRONG_USE
+from pipeline.process import end, prepare
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -24,16 +24,25 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     try:
         return COMMANDS[arguments.command].execute(arguments)
-    except (ConfigError, ParameterError, UnknownPlugin) as error:
-        return _fail(arguments, error, WRONG_USE)
     except BrokenPipeError:
         # Whoever read the output has seen enough; Python must not try to flush the rest at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
-    except (PenstockError, OSError) as error:
-        return _fail(arguments, error, FAILED)
-    except KeyboardInterrupt:
-        return _fail(arguments, RuntimeError("interrupted"), FAILED)
+    except BaseException as error:
+        if _is_interrupt(error):
+            end(_fail(arguments, KeyboardInterrupt("interrupted"), INTERRUPTED))
+        if isinstance(error, (ConfigError, ParameterError, UnknownPlugin)):
+            return _fail(arguments, error, WRONG_USE)
+        if isinstance(error, (PenstockError, OSError)):
+            return _fail(arguments, error, FAILED)
+        raise
+
+
+def _is_interrupt(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is at the bottom of an error: where it strikes in a class that is being made, Python wraps it."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _split_beam(words: list[str]) -> tuple[list[str], list[str]]:

@@ -1,11 +1,19 @@
-"""What a command asks of its process, which ends with it: less looking for garbage, and memory that is used again."""
+"""What a command asks of its process: less looking for garbage, memory that is used again, and an end at Ctrl-C."""
 
 from __future__ import annotations
 
 import atexit
 import gc
 import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
+from typing import NoReturn, TypeVar
+
+T = TypeVar("T")
 
 #: ``M_ARENA_MAX`` of glibc's ``mallopt``.
 _ARENA_MAX = -8
@@ -31,3 +39,35 @@ def _share_arena() -> None:
 
     with suppress(AttributeError, OSError, TypeError):  # another C library, or another system
         ctypes.CDLL(None).mallopt(_ARENA_MAX, 1)
+
+
+def apart(call: Callable[[], T]) -> T:
+    """Call in a thread of its own, and wait: Ctrl-C ends the wait, after which the process is to `end`.
+
+    Python raises it in the first thread, wherever that is: amid an import or under a lock, for which other threads then
+    wait for ever, or in a step, whose error the runner tells in its own words.
+
+    >>> apart(lambda: 6 * 7)
+    42
+    """
+    done: Future[T] = Future()
+
+    def work() -> None:
+        try:
+            done.set_result(call())
+        except BaseException as error:
+            done.set_exception(error)
+
+    # Set again, the handler is Python's alone: Polars puts one before it, which raises in whichever thread reads just
+    # then, and lets this one wait on.
+    signal.signal(signal.SIGINT, signal.getsignal(signal.SIGINT))
+    threading.Thread(target=work, name="penstock-apart", daemon=True).start()
+    return done.result()
+
+
+def end(code: int) -> NoReturn:
+    """End the process at once, whatever its threads are doing: to them it is a kill, which is safe at any moment."""
+    with suppress(OSError):  # nobody may be reading any more
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)

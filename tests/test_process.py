@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from small_configuration import small_sections
+
+from pipeline import cli
+from pipeline.commands import COMMANDS
+from pipeline.discretion import discreet
 
 ARENAS = """
 import ctypes, re, tempfile, threading
@@ -61,3 +69,99 @@ prepare()
 def test_what_is_there_at_the_end_is_not_searched_for_garbage() -> None:
     done = subprocess.run([sys.executable, "-c", AT_THE_END], capture_output=True, text=True, check=True)
     assert done.stdout == "True\n"
+
+
+STUCK = """
+import sys, time
+from concurrent.futures import ThreadPoolExecutor
+import pipeline.run
+from pipeline.cli import main
+
+def run(*_):
+    waiting = ThreadPoolExecutor().submit(time.sleep, 600)
+    print("running", flush=True)
+    try:
+        waiting.result()
+    except KeyboardInterrupt as error:
+        raise RuntimeError("as a runner tells it")  # nobody may ask a thread like this one to end
+
+pipeline.run.run = run
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("words", [[], ["--json"], ["--log", "text"]])
+def test_ctrl_c_ends_a_run_at_once_whatever_its_threads_are_doing(tmp_path: Path, words: list[str]) -> None:
+    config = tmp_path / "run.json"
+    config.write_text(json.dumps(small_sections(tmp_path)))
+    command = [sys.executable, "-c", STUCK, "run", str(config), *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "running\n"
+        process.send_signal(signal.SIGINT)
+        try:
+            out, errors = process.communicate(timeout=20)
+        finally:
+            process.kill()
+    assert process.returncode == 4
+    assert errors.splitlines()[-1] == "penstock: interrupted"
+    assert "Traceback" not in errors
+    told = {"exit_code": 4, "error": "KeyboardInterrupt", "problems": ["interrupted"]}
+    assert (json.loads(out) if out else told) == told
+    assert bool(out) == ("--json" in words)
+
+
+READING = """
+import os, signal, threading, time
+import polars as pl
+from pipeline.process import apart, end
+
+ended, told = threading.Event(), []
+
+def interrupted(values):
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(0.1)
+    return values
+
+def read():
+    try:
+        column = pl.col("a").map_batches(interrupted, return_dtype=pl.Int64)
+        told.append(pl.LazyFrame({"a": [1]}).select(column).collect().item())
+    except BaseException as error:
+        told.append(error)
+    ended.set()
+
+try:
+    apart(read)
+except KeyboardInterrupt:
+    ended.wait()
+    print(told)
+    end(0)
+"""
+
+
+def test_ctrl_c_strikes_nobody_who_is_reading() -> None:
+    """Polars would raise it there, and the runner log it with all of its words."""
+    done = subprocess.run([sys.executable, "-c", READING], capture_output=True, text=True, check=True, timeout=20)
+    assert done.stdout == "[1]\n"
+
+
+@pytest.mark.parametrize("deployment", [False, True])
+def test_ctrl_c_is_told_as_such_whatever_it_became_on_its_way(monkeypatch, capsys, deployment: bool) -> None:
+    """As Python has it where it strikes in a class that is being made."""
+
+    class Field:
+        def __set_name__(self, owner: type, name: str) -> None:
+            raise KeyboardInterrupt
+
+    def execute(_: object) -> int:
+        with discreet(deployment):
+            type("Owner", (), {"field": Field()})
+        return 0
+
+    monkeypatch.setattr(COMMANDS["list"], "execute", execute)
+    monkeypatch.setattr(cli, "end", sys.exit)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["list"])
+    assert ended.value.code == 4
+    assert capsys.readouterr().err == "penstock: interrupted\n"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from pipeline.commands.common import add_configuration, print_json
+from pipeline.process import apart
 
 HELP = "run a configuration: read, count, release, account, write"
 
@@ -36,6 +38,7 @@ def execute(arguments: argparse.Namespace) -> int:
     from pipeline.metrics_server import serve_metrics
     from pipeline.reporting.live import watch
     from pipeline.run import run
+    from pipeline.source import LiveSource
     from pipeline.terminal import show_progress, summary
 
     config = load(arguments.config, arguments.set)
@@ -48,7 +51,10 @@ def execute(arguments: argparse.Namespace) -> int:
             services.enter_context(watch(Path(arguments.out or config.output.path)))
         services.enter_context(show_progress(enabled=not quiet and sys.stderr.isatty()))
         options = (arguments.runner, arguments.beam_options, arguments.shards, arguments.resume)
-        result = run(config, arguments.out, *options)
+        call = partial(run, config, arguments.out, *options)
+        # A stream and a job elsewhere are told to end, and do so in order; all else ends where it is.
+        is_told = arguments.runner != "direct" or isinstance(config.source, LiveSource)
+        result = call() if is_told else apart(call)
     if arguments.json:
         print_json({"exit_code": result.exit_code, "folder": str(result.folder), **result.manifest})
     elif not arguments.quiet:
