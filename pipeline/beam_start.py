@@ -8,17 +8,25 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from importlib.abc import MetaPathFinder
-from importlib.util import find_spec
-from types import ModuleType
 from typing import Any
 
-#: Clients that Beam's connectors to MongoDB and Google's services import where they are installed: a third of the
-#: time that importing Beam takes.
-CLIENTS = ("bson", "gridfs", "pymongo", "requests")
-#: What Beam imports for uploads to a service; it is loaded when it is used, by whomever.
-HTTP = "httplib2"
+from pipeline.deferral import deferred
+
+#: What Beam tries to import for MongoDB, Google's services, flags and data frames, and does without where it is not
+#: installed: a third of the time that importing Beam takes, and with pandas more than half.
+CLIENTS = ("absl", "apache_beam.io.gcp.bigquery", "bson", "gridfs", "pandas", "pymongo")
+#: What it must have, and hardly ever uses: nearly half of the rest.
+HARDLY_USED = (
+    "asyncio",
+    "beartype",
+    "cProfile",
+    "cryptography.fernet",
+    "dateutil",
+    "fastavro",
+    "grpc.aio",
+    "httplib2",
+)
 #: Milliseconds after which Beam looks again what its steps are doing. It ends a bundle only after such a look, and its
 #: own 200 were a twentieth of a short run.
 SAMPLING_PERIOD = 5
@@ -37,10 +45,11 @@ def import_beam(alone: bool) -> None:
     level = root.level
     root.setLevel(logging.ERROR)
     is_first = "apache_beam" not in sys.modules
-    if alone:
-        _load_later(HTTP)
-    with _without(CLIENTS if alone else ()):
+    with _without(CLIENTS if alone else ()), deferred(*HARDLY_USED if alone else ()):
         import apache_beam  # noqa: F401
+
+        if alone:
+            local_runner()
     if alone:
         _remember_specs()
     if alone and is_first:
@@ -79,32 +88,6 @@ def _remember_specs() -> None:
 
     get_dofn_specs.known = known  # type: ignore[attr-defined]
     userstate.get_dofn_specs = get_dofn_specs
-
-
-def _load_later(name: str) -> None:
-    """Let a module that is installed and not loaded yet be loaded when something in it is asked for.
-
-    >>> _ = sys.modules.pop("tabnanny", None)
-    >>> _load_later("tabnanny")
-    >>> import tabnanny
-    >>> "check" in vars(tabnanny), tabnanny.check.__name__
-    (False, 'check')
-    >>> "check" in vars(sys.modules["tabnanny"])
-    True
-    """
-    if name in sys.modules or (spec := find_spec(name)) is None:
-        return
-    stand_in, lock = ModuleType(name), threading.Lock()
-    stand_in.__spec__ = spec  # whoever only looks for the module finds it
-    sys.modules[name] = stand_in
-
-    def load(attribute: str) -> Any:
-        with lock:
-            if sys.modules.get(name) is stand_in:
-                del sys.modules[name]
-        return getattr(import_module(name), attribute)
-
-    stand_in.__getattr__ = load  # type: ignore[method-assign]
 
 
 @contextmanager

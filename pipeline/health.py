@@ -6,8 +6,10 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from pipeline.serving import Answer, Pages
+if TYPE_CHECKING:
+    from pipeline.serving import Answer, Pages
 
 #: Seconds without a sign of life after which a stream counts as stuck; it gives one several times a second.
 PATIENCE = 120.0
@@ -73,6 +75,8 @@ class Health:
         }
 
     def _page(self, good: bool) -> Answer:
+        from pipeline.serving import Answer  # a server's modules, which most runs do without
+
         said = {"state": self.state, "live": self.live, "ready": self.ready}
         return Answer(200 if good else 503, json.dumps(said) + "\n", "application/json")
 

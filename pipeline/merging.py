@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.parts import part_path, settle, whole
+from pipeline.parts import part_path, read_part, settle, whole
 
 #: Rows of a row group of a merged file, whatever parts it was made from.
 ROW_GROUP = 125_000
@@ -79,7 +79,7 @@ class Merged:
 
     def add(self, part: Path, held: pa.Table | None = None) -> None:
         """Add the rows of one part; ``held``: what it holds, where that is known already."""
-        table = (pq.read_table(part) if held is None else held).cast(self.target.schema)
+        table = (read_part(part) if held is None else held).cast(self.target.schema)
         if self.target.once is not None and len(table):
             keys = table.column(self.target.once).to_numpy()
             table = table if keys[0] > self._seen else table.filter(pa.array(keys > self._seen))

@@ -68,6 +68,12 @@ def part_path(folder: Path, name: str) -> Path:
     return folder / f"{name}.parquet"
 
 
+def read_part(path: Path) -> pa.Table:
+    """What one part holds."""
+    with pq.ParquetFile(path) as file:  # read_table starts pyarrow's engine for data sets first
+        return file.read()
+
+
 def write_part(folder: Path, name: str, table: pa.Table) -> pa.Table:
     """Write one part; the first write of a name wins, so that a repeated bundle changes nothing.
 
@@ -77,7 +83,7 @@ def write_part(folder: Path, name: str, table: pa.Table) -> pa.Table:
     """
     path = part_path(folder, name)
     if path.exists():
-        return pq.read_table(path)
+        return read_part(path)
     with whole(path) as temporary:
         _write(table, temporary)
     return table
@@ -90,7 +96,7 @@ def write_shared_part(folder: Path, name: str, table: pa.Table) -> pa.Table:
         data = pa.BufferOutputStream()
         _write(table, data)
         write_first(path, data.getvalue().to_pybytes())
-    return pq.read_table(path)
+    return read_part(path)
 
 
 def stretch(first: int, last: int) -> str:
@@ -136,7 +142,7 @@ def roll(folder: Path, at_least: int = 64) -> None:
     many = [small for small in growing.values() if len(small) >= at_least]
     for small in many + [small for small in ended if len(small) > 1]:
         with whole(folder / f"{_first(small[0])}~{_last(small[-1])}.parquet") as temporary:
-            _write(pa.concat_tables([pq.read_table(part) for part in small]), temporary)
+            _write(pa.concat_tables([read_part(part) for part in small]), temporary)
         settle(folder)
 
 

@@ -21,7 +21,6 @@ from pipeline.folder_lock import LOCK, alone_in
 from pipeline.health import HEALTH
 from pipeline.manifest import input_digests, operator_manifest, public_manifest
 from pipeline.plan import Plan, make_plan
-from pipeline.trace_run import run_traces
 
 #: What a run leaves in its folder, and so what the next run into it replaces.
 OUTPUTS = ("public", "operator", "report.html")
@@ -106,6 +105,8 @@ def _run_alone(plan: Plan, runner: str, beam_options: Sequence[str], clock: Stop
     if finished_before is not None:
         return _done(plan, int(finished_before["exit"]["code"]), finished_before)
     if plan.on_points:
+        from pipeline.trace_run import run_traces
+
         manifest = run_traces(plan, lambda spans: execute(plan, spans, runner, beam_options))
         return _done(plan, DONE, manifest)
     # What is known beforehand, so that the run can be watched; its end adds what the accountants say.

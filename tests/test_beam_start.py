@@ -1,16 +1,13 @@
 """What importing Beam for a local run leaves out, and what it does not touch."""
 
 import gc
-import importlib.util
 import inspect
 import subprocess
 import sys
 import threading
 import weakref
 
-import pytest
-
-from pipeline.beam_start import SAMPLING_PERIOD, _load_later, _without, import_beam, local_runner
+from pipeline.beam_start import SAMPLING_PERIOD, _without, import_beam, local_runner
 
 PROGRAM = """
 import sys
@@ -48,19 +45,6 @@ def test_a_later_run_keeps_no_garbage_of_those_before_it() -> None:
     import_beam(alone=True)
     gc.collect()
     assert left() is None
-
-
-def test_a_module_that_is_loaded_later_is_found_and_a_missing_one_is_not_there(monkeypatch) -> None:
-    monkeypatch.delitem(sys.modules, "tabnanny", raising=False)
-    _load_later("tabnanny")
-    stand_in = sys.modules["tabnanny"]
-    spec = importlib.util.find_spec("tabnanny")
-    assert spec is not None
-    assert spec.origin is not None
-    assert "check" not in vars(stand_in)
-    _load_later("nowhere_to_be_found")
-    with pytest.raises(ModuleNotFoundError):
-        import nowhere_to_be_found  # noqa: F401
 
 
 def test_another_thread_may_import_what_is_hidden_from_this_one() -> None:

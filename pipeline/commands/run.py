@@ -35,19 +35,23 @@ def execute(arguments: argparse.Namespace) -> int:
     """Run; the exit code is the run's."""
     from pipeline.configuration.run import load
     from pipeline.logs import logging_to
-    from pipeline.metrics_server import serve_metrics
-    from pipeline.reporting.live import watch
+    from pipeline.process import take_from_jemalloc
     from pipeline.run import run
     from pipeline.source import LiveSource
     from pipeline.terminal import show_progress, summary
 
+    take_from_jemalloc()
     config = load(arguments.config, arguments.set)
     quiet = arguments.quiet or arguments.json or arguments.log
     with ExitStack() as services:
         services.enter_context(logging_to(style=arguments.log, deployment=config.mode == "deployment"))
         if arguments.metrics_port is not None:
+            from pipeline.metrics_server import serve_metrics
+
             services.enter_context(serve_metrics(arguments.metrics_port, arguments.metrics_address))
         if arguments.watch:
+            from pipeline.reporting.live import watch
+
             services.enter_context(watch(Path(arguments.out or config.output.path)))
         services.enter_context(show_progress(enabled=not quiet and sys.stderr.isatty()))
         options = (arguments.runner, arguments.beam_options, arguments.shards, arguments.resume)

@@ -23,6 +23,8 @@ from pipeline.source import Source, Span
 
 #: Rows that are checked together at most: several batches are in memory at a time.
 _BATCH_ROWS = 1 << 18
+#: Bytes that are read together from each column.
+_BUFFER = 1 << 16
 _NO_ROWS = np.zeros(0, np.int64)
 
 #: What the library raises for files that are damaged or none.
@@ -160,7 +162,8 @@ def _times(column: pl.Series, time: TimeFormat, file: str) -> pl.Series:
 
 def _open(file: str) -> pq.ParquetFile:
     try:
-        return pq.ParquetFile(file)
+        # As it is needed: what is fetched beforehand, all row groups at once, is most of a run's memory.
+        return pq.ParquetFile(file, pre_buffer=False, buffer_size=_BUFFER)
     except _DAMAGE as error:
         raise _damaged(file, error) from error
 
