@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -144,7 +145,7 @@ class LandmarkBudget(Accountant):
             row("landmark_loss", loss),
             row("budget_spent", landmarks + other),
         ]
-        if np.isfinite(model):
+        if math.isfinite(model):
             rows.append(row("budget_left", model - landmarks - other))
         blocks = [event for event in release.charge if isinstance(event, Block)]
         return rows, {

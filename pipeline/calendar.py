@@ -135,21 +135,24 @@ class Calendar:
         times = np.asarray(times, np.int64)
         if times.size == 0:
             return np.zeros(0, np.int64)
-        latest = int(times.max()) if self.until_ms is None else min(int(times.max()), self.until_ms - 1)
+        first, last = int(times.min()), int(times.max())
+        latest = last if self.until_ms is None else min(last, self.until_ms - 1)
         pieces = self._pieces
         if latest >= pieces.until:
             pieces = self._grow(pieces, latest + 1)
         if len(pieces.starts) == 1:
-            index: NDArray[np.int64] = (times - pieces.starts[0]) // self.step + 1
+            index: NDArray[np.int64] = times - pieces.starts[0]
+            index //= self.step
+            index += 1
             np.minimum(index, pieces.n_windows, out=index)
         else:
             piece = np.searchsorted(pieces.starts, times, "right") - 1
             index = pieces.indices[piece] + (times - pieces.starts[piece]) // self.step
             np.minimum(index, np.append(pieces.indices[1:] - 1, pieces.n_windows)[piece], out=index)
-        out_of_time = times < self.from_ms
-        if self.until_ms is not None:
-            out_of_time |= times >= self.until_ms
-        index[out_of_time] = 0
+        if first < self.from_ms:
+            index[times < self.from_ms] = 0
+        if last > latest:
+            index[times > latest] = 0
         return index
 
     def indices(self, times: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -67,25 +67,28 @@ def memberships_of(
     timely = window > 0
     inside = timely & (cell >= 0)
     used = inside if closed is None else inside & (window > closed)
-    n_used = int(used.sum())
+    n_timely, n_inside, n_used = (int(np.count_nonzero(rows)) for rows in (timely, inside, used))
     fate = Fate(
         rows=block.n_rows,
         used=n_used,
-        late=int(inside.sum()) - n_used,
-        out_of_time=int((~timely).sum()),
-        out_of_area=int((timely & (cell < 0)).sum()),
+        late=n_inside - n_used,
+        out_of_time=len(window) - n_timely,
+        out_of_area=n_timely - n_inside,
     )
     for reject in block.rejects:
         fate.rejected[reject.reason] = fate.rejected.get(reject.reason, 0) + 1
+    frame = block.frame
+    if n_used < len(window):
+        frame, window, cell = frame.select("user", "time").filter(used), window[used], cell[used]
+        closed = None if closed is None else closed[used]
     if used_by_group is not None:
-        groups, n_rows = np.unique((window[used] - 1) // plan.group, return_counts=True)
+        groups, n_rows = np.unique((window - 1) // plan.group, return_counts=True)
         used_by_group.update(zip(groups.tolist(), n_rows.tolist()))
-    frame = block.frame if used.all() else block.frame.select("user", "time").filter(used)
     if not plan.calendar.overlapping:
-        return fate, _split(frame, window[used], cell[used], plan)
-    first = np.ones(n_used, np.int64) if closed is None else np.maximum(closed[used], 0) + 1
-    fate.overlaps = int(np.minimum(window[used] - first + 1, plan.calendar.n_hops).sum()) - n_used
-    return fate, _split_hops(frame, window[used], cell[used], first, plan)
+        return fate, _split(frame, window, cell, plan)
+    first = np.ones(n_used, np.int64) if closed is None else np.maximum(closed, 0) + 1
+    fate.overlaps = int(np.minimum(window - first + 1, plan.calendar.n_hops).sum()) - n_used
+    return fate, _split_hops(frame, window, cell, first, plan)
 
 
 def _split_hops(
@@ -125,6 +128,9 @@ def _split_packed(
     user: Integers, window: Integers, cell: Integers, plan: Plan
 ) -> Iterator[tuple[tuple[int, int], Distinct]]:
     for number, piece in _grouped(user, window, cell, plan):
+        if plan.n_shards == 1:
+            yield (number, 0), piece
+            continue
         for shard, rows in _shards([piece >> plan.layout.place_bits], plan):
             yield (number, shard), (piece if rows is None else piece[rows])
 
@@ -149,6 +155,10 @@ def _split_coded(
 
 def _grouped(user: Integers, window: Integers, cell: Integers, plan: Plan) -> Iterator[tuple[int, Integers]]:
     """Sorted distinct keys of every group of windows."""
+    least, most = ((int(end) - 1) // plan.group for end in (window.min(), window.max()))
+    if least == most:  # as in most blocks of an input in the order of time
+        yield least, distinct_keys(plan.layout.pack(user, window - (least * plan.group + 1), cell))
+        return
     group = (window - 1) // plan.group
     keys = plan.layout.pack(user, (window - 1) - group * plan.group, cell)
     for number, piece in split_groups(keys, group):

@@ -11,6 +11,10 @@ from numpy.typing import NDArray
 
 from mechanisms.core.errors import ParameterError
 
+#: Types that are as they should be.
+_CANONICAL = (np.dtype("<i8"), np.dtype("<f8"))
+_bytes = np.ndarray.tobytes
+
 
 def draw_seeds(
     key: bytes,
@@ -34,18 +38,18 @@ def draw_seeds(
     """
     arrays = [_canonical(counts), *(_canonical(state[name]) for name in sorted(state))]
     names = ["counts", *sorted(state)]
-    if n_replicas is None:
-        arrays = [array[None] for array in arrays]
+    n_axes = 0 if n_replicas is None else 1
     # Shapes and types come first, so that equal bytes of different arrays never give equal messages.
-    described = [f"{name}:{array.dtype.str}:{array.shape[1:]}".encode() for name, array in zip(names, arrays)]
-    prefix = b"".join(len(part).to_bytes(8, "little") + part for part in (*context, *described))
-    n_rows = 1 if n_replicas is None else n_replicas
-    rows = [np.ascontiguousarray(array).reshape(n_rows, -1).view(np.uint8) for array in arrays if array.size]
-    data = np.concatenate(rows, axis=1) if rows else np.empty((n_rows, 0), dtype=np.uint8)
+    described = [f"{name}:{array.dtype.str}:{array.shape[n_axes:]}".encode() for name, array in zip(names, arrays)]
+    prefix = b"".join([len(part).to_bytes(8, "little") + part for part in (*context, *described)])
+    if n_replicas is None:
+        return (hmac.digest(key, b"".join([prefix, bytes(8), *map(_bytes, arrays)]), "sha256"),)
+    rows = [np.ascontiguousarray(array).reshape(n_replicas, -1).view(np.uint8) for array in arrays if array.size]
+    data = np.concatenate(rows, axis=1) if rows else np.empty((n_replicas, 0), dtype=np.uint8)
     width, raw = data.shape[1], data.tobytes()
     return tuple(
         hmac.digest(key, prefix + row.to_bytes(8, "little") + raw[row * width : (row + 1) * width], "sha256")
-        for row in range(n_rows)
+        for row in range(n_replicas)
     )
 
 
@@ -62,6 +66,8 @@ def check_inputs(counts: NDArray[Any], state: Mapping[str, NDArray[Any]], n_repl
 def _canonical(value: Any) -> NDArray[Any]:
     """Equal integers give equal bytes whatever their width; text and datetimes go by their own bytes."""
     array = np.asarray(value)
+    if array.dtype in _CANONICAL:
+        return array
     if array.dtype.kind in "ib" or (array.dtype.kind == "u" and array.dtype.itemsize < 8):
         return array.astype("<i8", copy=False)
     return array.astype(array.dtype.newbyteorder("<"), copy=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
@@ -132,11 +133,11 @@ class Noise:
 
     def _call(self, shape: Any) -> tuple[Bits, tuple[int, ...], int]:
         """Sub-stream of this call, the shape as a tuple, and the number of values in each row."""
-        shape = (shape,) if np.ndim(shape) == 0 else tuple(int(n) for n in shape)
+        shape = tuple([int(n) for n in shape]) if np.ndim(shape) else (int(shape),)
         if self._n_replicas is not None and shape[:1] != (self._n_replicas,):
             raise ParameterError("shape", shape, f"{self._n_replicas} long on its first axis, the replicas")
         self._n_calls += 1
-        n_values = int(np.prod(shape, dtype=np.int64))
+        n_values = math.prod(shape)
         return Bits(self._seeds).fork(self._n_calls), shape, n_values // max(len(self._seeds), 1)
 
 

@@ -36,7 +36,7 @@ def pure_scale(epsilon: Any, l1: Any) -> Any:
 def pure_event(family: str, l1: Any, scale: Any) -> Event:
     """Event of one noisy vector of a pure family."""
     _check_family(family)
-    numbers = [x if np.ndim(x) else float(x) for x in (l1, scale)]
+    numbers = [x if getattr(x, "ndim", 0) else float(x) for x in (l1, scale)]
     return DiscreteLaplace(*numbers) if family == "discrete_laplace" else Laplace(*numbers)
 
 

@@ -19,6 +19,7 @@ Migration = Callable[[int, State], State]
 
 _MAGIC = b"PSTK1"
 _KINDS = "biufSU"
+_HEADER = json.JSONEncoder(separators=(",", ":"))
 _DTYPE = re.compile(rf"[<|][{_KINDS}][0-9]{{1,9}}")
 
 
@@ -42,10 +43,11 @@ def encode_state(name: str, version: int, state: Mapping[str, NDArray[Any]]) -> 
         array = np.asarray(state[key])
         if array.dtype.kind not in _KINDS:
             raise TypeError(f"state {key!r} has dtype {array.dtype}; only plain numbers, booleans and text are state")
-        array = array.astype(array.dtype.newbyteorder("<"), copy=False)
+        if array.dtype.str[0] == ">":
+            array = array.astype(array.dtype.newbyteorder("<"))
         header.append([key, array.dtype.str, list(array.shape)])
         body.append(array.tobytes())
-    head = json.dumps({"name": name, "version": version, "arrays": header}, separators=(",", ":")).encode()
+    head = _HEADER.encode({"name": name, "version": version, "arrays": header}).encode()
     return b"".join([_MAGIC, len(head).to_bytes(4, "little"), head, *body])
 
 

@@ -93,8 +93,13 @@ class Grid(Space):
             longitude = np.where(longitude < self.west, longitude + 360, longitude)
         inside = (latitude >= self.south) & (latitude <= self.north)
         inside &= (longitude >= self.west) & (longitude <= self.east)
-        row = _position(latitude, self.south, self.north, self.rows)
-        return np.where(inside, row * self.columns + _position(longitude, self.west, self.east, self.columns), -1)
+        # Whole numbers in doubles are exact, and converted once.
+        cell = _position(latitude, self.south, self.north, self.rows)
+        cell *= self.columns
+        cell += _position(longitude, self.west, self.east, self.columns)
+        if not inside.all():
+            cell[~inside] = -1
+        return cell.astype(np.int64)
 
     def geometry(self) -> list[dict[str, Any]]:
         """The polygon of every cell, as closed rings of [longitude, latitude]."""
@@ -113,8 +118,10 @@ def _edges(low: float, high: float, n: int) -> NDArray[np.float64]:
     return edges
 
 
-def _position(values: NDArray[np.float64], low: float, high: float, n: int) -> NDArray[np.int64]:
-    """Row or column of every value, 0 to n − 1 (the nearest one outside the box)."""
-    # Truncation is the floor for what lies inside, and faster.
-    scaled = (values - low) / (high - low) * n
-    return np.clip(scaled, 0, n - 1, out=scaled).astype(np.int64)
+def _position(values: NDArray[np.float64], low: float, high: float, n: int) -> NDArray[np.float64]:
+    """Row or column of every value, 0.0 to n − 1.0 (the nearest one outside the box)."""
+    scaled = values - low
+    scaled /= high - low
+    scaled *= n
+    np.clip(scaled, 0, n - 1, out=scaled)
+    return np.trunc(scaled, out=scaled)  # the floor for what lies inside, and faster
