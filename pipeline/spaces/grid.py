@@ -120,7 +120,7 @@ def _edges(low: float, high: float, n: int) -> NDArray[np.float64]:
 
 def _position(values: NDArray[np.float64], low: float, high: float, n: int) -> NDArray[np.float64]:
     """Row or column of every value, 0.0 to n − 1.0 (the nearest one outside the box)."""
-    scaled = values - low
+    scaled = np.asarray(values, np.float64) - low
     scaled /= high - low
     scaled *= n
     np.clip(scaled, 0, n - 1, out=scaled)
