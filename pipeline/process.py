@@ -63,6 +63,8 @@ def apart(call: Callable[[], T]) -> T:
     >>> apart(lambda: 6 * 7)
     42
     """
+    if threading.current_thread() is not threading.main_thread():
+        return call()  # Ctrl-C strikes elsewhere
     done: Future[T] = Future()
 
     def work() -> None:

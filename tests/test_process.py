@@ -8,6 +8,7 @@ import platform
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from small_configuration import small_sections
 from pipeline import cli
 from pipeline.commands import COMMANDS
 from pipeline.discretion import discreet
+from pipeline.process import apart
 
 ARENAS = """
 import ctypes, re, tempfile, threading
@@ -165,3 +167,14 @@ def test_ctrl_c_is_told_as_such_whatever_it_became_on_its_way(monkeypatch, capsy
         cli.main(["list"])
     assert ended.value.code == 4
     assert capsys.readouterr().err == "penstock: interrupted\n"
+
+
+def test_a_command_that_is_called_in_a_thread_runs_there() -> None:
+    found: list[str] = []
+    caller = threading.Thread(
+        target=lambda: found.append(apart(lambda: threading.current_thread().name)), name="somewhere"
+    )
+    caller.start()
+    caller.join()
+    assert found == ["somewhere"]
+    assert apart(lambda: threading.current_thread().name) == "penstock-apart"
