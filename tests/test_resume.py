@@ -81,7 +81,8 @@ def outputs(folder: Path) -> dict[str, bytes]:
     return {name: (folder / name).read_bytes() for name in names if (folder / name).exists()}
 
 
-#: Runs a configuration and kills the process at its n-th durable write, before or after it.
+#: Runs a configuration and kills the process at its n-th durable write, or at the first one into a folder, before or
+#: after it.
 KILLED = """
 import json, os, signal, sys
 
@@ -92,10 +93,11 @@ def deadly(write):
     def patched(*arguments, **options):
         global n_writes
         n_writes += 1
-        if n_writes == fatal and not after:
+        is_fatal = fatal in str(arguments[-1]) if isinstance(fatal, str) else n_writes == fatal
+        if is_fatal and not after:
             os.kill(os.getpid(), signal.SIGKILL)
         result = write(*arguments, **options)
-        if n_writes == fatal:
+        if is_fatal:
             os.kill(os.getpid(), signal.SIGKILL)
         return result
     return patched
@@ -109,7 +111,13 @@ sys.exit(run(load(config), folder, resume=resume).exit_code)
 """
 
 
-def start(value: dict, folder: Path, *, resume: bool, fatal: int = 0, after: bool = False, out: str = "out") -> int:
+#: What is charged is on disk then, and a part of what is released.
+FIRST_RELEASE = {"fatal": "/parts/releases/", "after": True}
+
+
+def start(
+    value: dict, folder: Path, *, resume: bool, fatal: int | str = 0, after: bool = False, out: str = "out"
+) -> int:
     """Exit code of a run in a process of its own, which is killed at a write if ``fatal`` says which."""
     config = folder / "run.yaml"
     config.write_text(json.dumps(value))
@@ -262,7 +270,7 @@ def test_changed_input_is_noticed_before_anything_is_charged(folder, stream):
     if stream:
         value["source"] |= {"checkpoint": "1h"}
     out = folder / "out"
-    assert start(value, folder, resume=False, fatal=60 if stream else 20) != 0
+    assert start(value, folder, resume=False, **FIRST_RELEASE) != 0
     charges = list(Ledger(out / "operator" / "ledger"))
     assert charges
     write_events(folder / "events.csv", seed=1)
@@ -277,11 +285,11 @@ def test_what_a_shared_ledger_has_from_before_binds_only_what_the_run_itself_has
     value["output"] |= {"ledger": str(folder / "ledger")}
     if stream:
         value["source"] |= {"checkpoint": "1h"}
-    fatal, out = 60 if stream else 20, folder / "out"
+    out = folder / "out"
     run(configured(value), folder / "before")
     before = list(Ledger(folder / "ledger"))
     # The same input again is charged already, and what was released of it binds the run as a charge of its own would.
-    assert start(value, folder, resume=False, fatal=fatal) != 0
+    assert start(value, folder, resume=False, **FIRST_RELEASE) != 0
     assert list((out / "public" / "parts" / "releases").glob("*.parquet"))
     assert list(Ledger(folder / "ledger")) == before
     write_events(folder / "events.csv", seed=1)
@@ -291,7 +299,7 @@ def test_what_a_shared_ledger_has_from_before_binds_only_what_the_run_itself_has
     # Corrected input is charged anew, and a run of it can go on.
     with (folder / "ledger").open("a") as ledger:
         ledger.write('{"stream": "main", "win')  # somebody else was killed just now
-    assert start(value, folder, resume=False, fatal=fatal, out="corrected") != 0
+    assert start(value, folder, resume=False, **FIRST_RELEASE, out="corrected") != 0
     assert len(list(Ledger(folder / "ledger"))) > len(before)
     assert run(configured(value), folder / "corrected", resume=True).exit_code == 0
     charges = list(Ledger(folder / "ledger"))
