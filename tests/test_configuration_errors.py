@@ -45,6 +45,7 @@ ROOT_KEYS = (
     "accountants, utility, output, on_exhausted, allow_no_guarantee, plugins"
 )
 LOOKED = "(looked for from the working directory and beside the configuration)"
+SLIDING_KEYS = "type, size, offset, origin, time_zone, allowed_lateness, period"
 GRID_KEYS = "type, south, north, west, east, rows, columns"
 
 #: What is replaced, by what, and what is said about it.
@@ -86,6 +87,19 @@ WRONG = {
         "seed: 7",
         "Seed: 7",
         [f"3: Seed: unknown key; did you mean 'seed'? (known: {ROOT_KEYS})"],
+    ),
+    "keys as other systems call them": (
+        "type: fixed\n  size: 1h",
+        "type: sliding\n  Length: 1h\n  hop: 10m",
+        [
+            f"13: windows.Length: unknown key; did you mean 'size'? (known: {SLIDING_KEYS})",
+            f"14: windows.hop: unknown key; did you mean 'period'? (known: {SLIDING_KEYS})",
+        ],
+    ),
+    "a key that another section calls so": (
+        "keep: hash",
+        "hop: 10m",
+        ["14: bounding.hop: unknown key (known: max_cells, keep, max_windows, max_block_cells)"],
     ),
     "missing key at the top": ("name: example\n", "", ["1: name: missing; it must be text"]),
     "missing section": (

@@ -26,6 +26,19 @@ class _Failed(Enum):
 
 FAILED = _Failed.FAILED
 
+#: What other systems call a key, where its own name is not much like it.
+ALSO_CALLED = {
+    "hop": "period",
+    "slide": "period",
+    "step": "period",
+    "stride": "period",
+    "every": "period",
+    "length": "size",
+    "duration": "size",
+    "width": "size",
+    "tz": "time_zone",
+}
+
 
 class Builder:
     """Builds dataclasses from nodes and keeps the problems it meets.
@@ -78,7 +91,8 @@ class Builder:
         values: dict[str, Any] = {}
         meant = set()
         for key in sorted(node.items.keys() - set(known)):
-            near = difflib.get_close_matches(key.lower(), known, n=1)
+            also_called = ALSO_CALLED.get(key.lower())
+            near = [also_called] if also_called in known else difflib.get_close_matches(key.lower(), known, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             text = f"unknown key{hint} (known: {', '.join(known)})"
             self.problems.append(Problem(node.keys[key], (*path, key), text))
