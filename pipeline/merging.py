@@ -23,6 +23,9 @@ ROW_GROUP = 125_000
 SEARCHED = ("window", "window_start", "window_end", "time")
 #: Seconds between two looks for new parts.
 _PAUSE = 0.05
+#: Parts that may wait to be written, and of one folder to be merged without being read again: a slow disk must not
+#: fill the memory.
+_WAITING, _HELD = 32, 8
 
 #: Writes a part; returns what it holds.
 Write = Callable[[], pa.Table]
@@ -171,9 +174,12 @@ class Merging:
         return iter(self._targets)
 
     def put(self, folder: Path, name: str, write: Write) -> None:
-        """Write a part in a thread, after those before it; raises what an earlier one has failed with."""
+        """Write a part in a thread, after those before it; raises what an earlier one has failed with.
+
+        Waits while many are waiting already. Each of them ends: it is written, fails, or comes after one that has.
+        """
         with self._putting:
-            while self._written and self._written[0].done():
+            while self._written and (len(self._written) >= _WAITING or self._written[0].done()):
                 self._written.popleft().result()
             self._written.append(self._writer.submit(self._write, part_path(folder, name), write))
 
@@ -212,7 +218,7 @@ class Merging:
         except BaseException:
             self._failed = True
             raise
-        if (held := self._held.get(path.parent)) is not None:
+        if (held := self._held.get(path.parent)) is not None and len(held) < _HELD:
             held[path] = table
         self._news.set()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -208,6 +210,81 @@ def test_an_error_of_a_write_beside_is_told_and_nothing_is_written_after_it(tmp_
 
     with pytest.raises(KeyError, match="why the run ended"):
         ends()
+
+
+class Putting(threading.Thread):
+    """Puts parts of one window each beside a run, of which the first waits until it may be written."""
+
+    def __init__(self, target: Target, fails: bool = False) -> None:
+        super().__init__(daemon=True)
+        self.target, self.fails, self.go_on = target, fails, threading.Event()
+        self.n_put, self.error = 0, ""
+        self.start()
+
+    def write(self, window: int) -> pa.Table:
+        assert self.go_on.wait(10)
+        if self.fails:
+            raise OSError("no space left")
+        return write_part(self.target.folder, stretch(window, window), table(window, window))
+
+    def run(self) -> None:
+        try:
+            for window in range(1, 13):
+                write_beside(self.target.folder, stretch(window, window), partial(self.write, window))
+                self.n_put += 1
+        except OSError as error:
+            self.error = str(error)
+
+    def waits_after(self, n_put: int) -> bool:
+        """Whether it comes so far, and no farther."""
+        waited_for = time.monotonic() + 10
+        while self.n_put < n_put and time.monotonic() < waited_for:
+            time.sleep(0.01)
+        time.sleep(0.1)
+        return self.n_put == n_put
+
+
+def test_no_more_than_some_parts_wait_to_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merging_module, "_WAITING", 3)
+    wanted, target = cut(tmp_path / "wanted"), Target(tmp_path / "slow", tmp_path / "slow.parquet", SCHEMA, "window")
+    merge(wanted)
+    merging = Merging({"releases": target}, ahead=True)
+    putting = Putting(target)
+    assert putting.waits_after(3)
+    putting.go_on.set()
+    putting.join(10)
+    assert (putting.n_put, putting.error) == (12, "")
+    assert ended(merging, target) == wanted.path.read_bytes()
+
+
+def test_who_waits_for_a_write_is_told_that_it_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merging_module, "_WAITING", 3)
+    target = Target(tmp_path / "failing", tmp_path / "failing.parquet", SCHEMA, "window")
+    with Merging({"releases": target}, ahead=True):
+        putting = Putting(target, fails=True)
+        assert putting.waits_after(3)
+        putting.go_on.set()
+        putting.join(10)
+        assert (putting.n_put, putting.error) == (3, "no space left")
+    assert not target.folder.exists()
+
+
+def test_no_more_than_some_tables_wait_to_be_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others are read again."""
+    monkeypatch.setattr(merging_module, "_HELD", 2)
+    wanted, target = cut(tmp_path / "wanted"), Target(tmp_path / "slow", tmp_path / "slow.parquet", SCHEMA, "window")
+    merge(wanted)
+    go_on, merge_next = threading.Event(), Merging._go_on
+    monkeypatch.setattr(Merging, "_go_on", lambda *arguments: go_on.wait(10) and merge_next(*arguments))
+    merging = Merging({"releases": target}, ahead=True)
+    putting = Putting(target)
+    putting.go_on.set()
+    putting.join(10)
+    while len(list(target.folder.glob("*.parquet"))) < 12:
+        time.sleep(0.01)
+    assert len(merging._held[target.folder]) == 2
+    go_on.set()
+    assert ended(merging, target) == wanted.path.read_bytes()
 
 
 def test_without_merging_a_part_is_written_at_once(tmp_path: Path) -> None:
