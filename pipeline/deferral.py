@@ -93,11 +93,15 @@ class _StandIn(ModuleType):
         self._finder = finder
 
     def __getattr__(self, name: str) -> Any:
-        if self._finder not in sys.meta_path or threading.get_ident() != self._finder.thread:
+        if not self._is_asked_by_importer():
             return getattr(self._true(), name)
         if name.startswith("__"):  # the import system asks what it has to set
             raise AttributeError(name)
         return _Name(self, name)
+
+    def _is_asked_by_importer(self) -> bool:
+        """Whether its importer is still imported, by whom this is asked."""
+        return self._finder in sys.meta_path and threading.get_ident() == self._finder.thread
 
     def _true(self) -> ModuleType:
         """Import the module; what stands for something in its package is replaced wherever it was imported to."""
@@ -127,6 +131,8 @@ class _Name:
         return self._true()(*values, **named)
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and self._module._is_asked_by_importer():  # it may be part of a hint
+            raise AttributeError(name)
         return getattr(self._true(), name)
 
     def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[Any, ...]:

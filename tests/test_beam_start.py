@@ -14,7 +14,7 @@ import sys
 from pipeline.beam_start import CLIENTS, import_beam
 
 import_beam(alone={alone})
-print(sorted(set(CLIENTS) & set(sys.modules)))
+print(sorted({*CLIENTS, "pymongo"} & set(sys.modules)))
 import requests
 """
 
@@ -31,6 +31,22 @@ def test_a_local_run_does_not_import_clients_of_services() -> None:
 
 def test_other_runners_get_the_whole_of_beam() -> None:
     assert "pymongo" in loaded(alone=False)
+
+
+def test_the_connector_to_mongodb_works_in_the_process_of_a_local_run() -> None:
+    program = """
+from pipeline.beam_start import import_beam
+
+import_beam(alone=True)
+from apache_beam.io import ReadFromMongoDB, mongodbio
+
+print(type(ReadFromMongoDB(db="city", coll="events")).__name__, mongodbio.ObjectId("0" * 24))
+import pymongo
+
+assert mongodbio.MongoClient("localhost", connect=False).__class__ is pymongo.MongoClient
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == (f"ReadFromMongoDB {'0' * 24}\n", "")
 
 
 def test_a_later_run_keeps_no_garbage_of_those_before_it() -> None:

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Union, get_args
 
 import pytest
 
@@ -91,6 +92,16 @@ def test_classes_are_subclassed_and_compared_with() -> None:
     assert isinstance(Derived(), Base)
     assert issubclass(Derived, Base)
     assert not isinstance(3, Trouble)
+
+
+def test_a_hint_is_no_use() -> None:
+    with deferred("latecomer"):
+        from latecomer.inner import Base
+
+        hint = Union[int, Base, None]  # noqa: UP007 -- typing asks its members what parameters they have
+    assert loaded() == []
+    assert get_args(hint) == (int, Base, type(None))
+    assert isinstance(Base(), Base)
 
 
 def test_only_what_is_named_is_deferred_and_a_parent_is_not() -> None:
