@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 from pipeline.commands import COMMANDS
 from pipeline.commands.common import print_json
@@ -13,8 +14,25 @@ from pipeline.exit_codes import DONE, FAILED, INTERRUPTED, WRONG_USE
 from pipeline.process import end, prepare
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns 0 done, 1 failed, 2 wrong use, 3 stopped by a budget, 4 interrupted."""
+def script() -> NoReturn:
+    """Be the ``penstock`` command: the process ends with what `main` returns, and at once after Ctrl-C."""
+    sys.exit(main(at_interrupt=end))
+
+
+def main(argv: Sequence[str] | None = None, at_interrupt: Callable[[int], int] = int) -> int:
+    """Run the command line.
+
+    Parameters
+    ----------
+    argv
+        The words; None: those of the process.
+    at_interrupt
+        Called with the exit code after Ctrl-C, when threads may still be at work; what it returns is returned.
+
+    Returns
+    -------
+    0 done, 1 failed, 2 wrong use, 3 stopped by a budget, 4 interrupted.
+    """
     words = list(sys.argv[1:] if argv is None else argv)
     words, beam_options = _split_beam(words)
     arguments = _parser().parse_args(words)
@@ -30,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return DONE
     except BaseException as error:
         if _is_interrupt(error):
-            end(_fail(arguments, KeyboardInterrupt("interrupted"), INTERRUPTED))
+            return at_interrupt(_fail(arguments, KeyboardInterrupt("interrupted"), INTERRUPTED))
         if isinstance(error, (ConfigError, ParameterError, UnknownPlugin)):
             return _fail(arguments, error, WRONG_USE)
         if isinstance(error, (PenstockError, OSError)):
@@ -85,4 +103,4 @@ def _version() -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    script()

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import builtins
 import sys
 import threading
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import PathFinder
 from types import ModuleType
 from typing import Any
 
 
 @contextmanager
 def deferred(*names: str) -> Iterator[None]:
-    """Let this thread's imports of modules that are not loaded yet give stand-ins meanwhile.
+    """Let import statements of this thread give stand-ins meanwhile for modules that are not loaded yet.
 
     A name that is taken from such a module stands for itself until it is called, looked into, subclassed or compared
-    with; then the module is imported, and whoever holds a stand-in of its package gets what it stands for. Afterwards
-    everybody who imports such a module gets the module.
+    with; then the module is imported, and whoever holds a stand-in of its package gets what it stands for. Other
+    threads, and compiled modules, which import by themselves, get the modules.
 
     Parameters
     ----------
@@ -36,82 +37,84 @@ def deferred(*names: str) -> Iterator[None]:
     >>> check.__name__, "tabnanny" in sys.modules
     ('check', True)
     """
-    finder = _Finder(names)
-    sys.meta_path.insert(0, finder)
+    deferral = _Deferral(names, builtins.__import__)
+    # What others import finds the modules in their place: only the statement is another one, for one thread.
+    builtins.__import__ = statement = deferral.statement
     try:
         yield
     finally:
-        sys.meta_path.remove(finder)
-        finder.withdraw()
+        deferral.thread = 0
+        if builtins.__import__ is statement:
+            builtins.__import__ = deferral.true
 
 
-class _Finder(MetaPathFinder, Loader):
-    """Finds stand-ins, for one thread: others may be reading input by a plug-in's own means."""
+class _Deferral:
+    """The import statement meanwhile, and what it was asked for."""
 
-    def __init__(self, names: tuple[str, ...]) -> None:
-        self.names, self.thread = set(names), threading.get_ident()
-        self.made: list[_StandIn] = []
+    def __init__(self, names: tuple[str, ...], true: Any) -> None:
+        self.names, self.true = names, true
+        #: The importing thread; none has the number 0.
+        self.thread = threading.get_ident()
+        #: Modules by the deferred one that they belong to.
+        self.asked: defaultdict[str, set[str]] = defaultdict(set)
 
-    def find_spec(self, fullname: str, path: Any, target: object = None) -> ModuleSpec | None:
-        """Where the true module is, to be loaded by this."""
-        if threading.get_ident() != self.thread or self.name_of(fullname) is None:
-            return None
-        true = PathFinder.find_spec(fullname, path)
-        if true is None:
-            return None
-        spec = ModuleSpec(fullname, self, origin=true.origin)
-        spec.submodule_search_locations = true.submodule_search_locations
-        return spec
+    @property
+    def is_here(self) -> bool:
+        """Whether the importer is asking."""
+        return threading.get_ident() == self.thread
 
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """An empty one."""
-        self.made.append(_StandIn(spec.name, self))
-        return self.made[-1]
+    def statement(self, name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
+        """Import a module, or what stands for it."""
+        package = self.package(name) if self.is_here and not level else None
+        if package is None or package in sys.modules or not _is_there(name):
+            return self.true(name, globals, locals, fromlist, level)
+        self.asked[package].add(name)
+        # Without a list of names the statement wants the outermost package.
+        return _StandIn(name if fromlist else name.partition(".")[0], package, self)
 
-    def exec_module(self, module: ModuleType) -> None:
-        """Nothing yet."""
-
-    def name_of(self, fullname: str) -> str | None:
+    def package(self, name: str) -> str | None:
         """Which of the deferred modules this is or belongs to."""
-        return next((name for name in self.names if f"{fullname}.".startswith(f"{name}.")), None)
+        return next((package for package in self.names if f"{name}.".startswith(f"{package}.")), None)
 
-    def withdraw(self, only: str | None = None) -> None:
-        """Take stand-ins out of the modules that are imported already: all, or those of one deferred module."""
-        for module in self.made:
-            name = module.__name__
-            if sys.modules.get(name) is module and only in (None, self.name_of(name)):
-                del sys.modules[name]
-        if only is not None:
-            self.names.discard(only)
+    def end(self, package: str) -> None:
+        """Import what was asked for of a package; its stand-ins are replaced wherever they were imported to."""
+        for name in self.asked.pop(package, ()):
+            import_module(name)
+        for importer in list(sys.modules.values()):
+            for key, value in list(getattr(importer, "__dict__", {}).items()):
+                if type(value) in (_StandIn, _Name) and value._package == package:
+                    setattr(importer, key, value._true())
+
+
+def _is_there(name: str) -> bool:
+    """Whether a module can be found, without importing the packages that it is in."""
+    path: Any = None
+    parts = name.split(".")
+    for n_parts in range(1, len(parts) + 1):
+        spec = PathFinder.find_spec(".".join(parts[:n_parts]), path)
+        if spec is None:
+            return False
+        path = spec.submodule_search_locations
+    return True
 
 
 class _StandIn(ModuleType):
-    """Stands for a module: gives stand-ins for what is taken from it while its importer is imported."""
+    """Stands for a module, and gives stand-ins for what is taken from it."""
 
-    def __init__(self, name: str, finder: _Finder) -> None:
+    def __init__(self, name: str, package: str, deferral: _Deferral) -> None:
         super().__init__(name)
-        self._finder = finder
+        self._package, self._deferral = package, deferral
 
     def __getattr__(self, name: str) -> Any:
-        if not self._is_asked_by_importer():
+        if not self._deferral.is_here:
             return getattr(self._true(), name)
-        if name.startswith("__"):  # the import system asks what it has to set
+        if name.startswith("__"):
             raise AttributeError(name)
         return _Name(self, name)
 
-    def _is_asked_by_importer(self) -> bool:
-        """Whether its importer is still imported, by whom this is asked."""
-        return self._finder in sys.meta_path and threading.get_ident() == self._finder.thread
-
     def _true(self) -> ModuleType:
-        """Import the module; what stands for something in its package is replaced wherever it was imported to."""
-        package = self._finder.name_of(self.__name__)
-        if package is not None:
-            self._finder.withdraw(package)
-            for importer in list(sys.modules.values()):
-                for key, value in list(getattr(importer, "__dict__", {}).items()):
-                    if type(value) is _Name and f"{value._module.__name__}.".startswith(f"{package}."):
-                        setattr(importer, key, value._true())
+        if self._package in self._deferral.asked:
+            self._deferral.end(self._package)
         return import_module(self.__name__)
 
 
@@ -119,7 +122,7 @@ class _Name:
     """Stands for something in a module."""
 
     def __init__(self, module: _StandIn, name: str) -> None:
-        self._module, self._name = module, name
+        self._module, self._name, self._package = module, name, module._package
 
     def _true(self) -> Any:
         return getattr(self._module._true(), self._name)
@@ -131,7 +134,8 @@ class _Name:
         return self._true()(*values, **named)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and self._module._is_asked_by_importer():  # it may be part of a hint
+        # A copy has not got its own yet; and it may be part of a hint, which asks what else it is.
+        if name in ("_module", "_name", "_package") or (name.startswith("__") and self._module._deferral.is_here):
             raise AttributeError(name)
         return getattr(self._true(), name)
 

@@ -17,14 +17,22 @@ T = TypeVar("T")
 
 #: ``M_ARENA_MAX`` of glibc's ``mallopt``.
 _ARENA_MAX = -8
+_is_command = False
 
 
 def prepare() -> None:
     """Set the process up; called once, before there are threads."""
+    global _is_command
+    _is_command = True
     # Starting makes some million objects that stay, and looking through them for garbage was a tenth of a short run.
     gc.set_threshold(100_000, 50, 50)
     atexit.register(gc.freeze)  # so did looking through them once more before they are all thrown away
     _share_arena()
+
+
+def is_command() -> bool:
+    """Whether the process is that of a command, and not of a program that calls us."""
+    return _is_command
 
 
 def take_from_jemalloc() -> None:
@@ -75,7 +83,8 @@ def apart(call: Callable[[], T]) -> T:
 
     # Set again, the handler is Python's alone: Polars puts one before it, which raises in whichever thread reads just
     # then, and lets this one wait on.
-    signal.signal(signal.SIGINT, signal.getsignal(signal.SIGINT))
+    if (handler := signal.getsignal(signal.SIGINT)) is not None:
+        signal.signal(signal.SIGINT, handler)
     threading.Thread(target=work, name="penstock-apart", daemon=True).start()
     return done.result()
 

@@ -217,4 +217,6 @@ def _clear(plan: Plan) -> None:
 
 def _is_bare(path: Path) -> bool:
     """Whether a folder of a run is as one leaves it that is killed before its mark: nothing is charged or released."""
-    return path.is_dir() and all(inner.match(f".{checkpoint.MARK}.*.tmp") for inner in path.iterdir())
+    if path.is_symlink() or not path.is_dir():
+        return False
+    return all(inner.match(f".{checkpoint.MARK}.*.tmp") for inner in path.iterdir())

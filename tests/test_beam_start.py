@@ -11,17 +11,19 @@ from pipeline.beam_start import SAMPLING_PERIOD, _without, import_beam, local_ru
 
 PROGRAM = """
 import sys
+from pipeline import process
 from pipeline.beam_start import CLIENTS, import_beam
 
+if {command}:
+    process.prepare()
 import_beam(alone={alone})
-print(sorted({*CLIENTS, "pymongo"} & set(sys.modules)))
-import requests
+print(sorted(set(CLIENTS) & set(sys.modules)))
 """
 
 
-def loaded(alone: bool) -> str:
+def loaded(alone: bool, command: bool = True) -> str:
     """What a fresh process says that it has loaded."""
-    program = PROGRAM.replace("{alone}", str(alone))
+    program = PROGRAM.replace("{alone}", str(alone)).replace("{command}", str(command))
     return subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.strip()
 
 
@@ -29,8 +31,9 @@ def test_a_local_run_does_not_import_clients_of_services() -> None:
     assert loaded(alone=True) == "[]"
 
 
-def test_other_runners_get_the_whole_of_beam() -> None:
+def test_other_runners_and_programs_that_call_us_get_the_whole_of_beam() -> None:
     assert "pymongo" in loaded(alone=False)
+    assert "pymongo" in loaded(alone=True, command=False)
 
 
 def test_the_connector_to_mongodb_works_in_the_process_of_a_local_run() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+import copy
 import subprocess
 import sys
 import threading
@@ -104,11 +106,13 @@ def test_a_hint_is_no_use() -> None:
     assert isinstance(Base(), Base)
 
 
-def test_only_what_is_named_is_deferred_and_a_parent_is_not() -> None:
+def test_only_what_is_named_is_deferred() -> None:
     with deferred("latecomer.inner"):
-        import latecomer.inner
+        import latecomer
+        from latecomer.inner import twice
     assert loaded() == ["latecomer"]
-    assert latecomer.inner.twice(2) == 4
+    assert latecomer.VALUE == 7
+    assert twice(2) == 4
 
 
 def test_another_thread_gets_the_module() -> None:
@@ -126,6 +130,47 @@ def test_another_thread_gets_the_module() -> None:
         thread.start()
         thread.join()
     assert found == ["function"]
+
+
+def test_another_thread_may_import_what_has_stand_ins_in_any_order() -> None:
+    found: list[str] = []
+
+    def work() -> None:
+        import latecomer.inner
+        from latecomer.inner import Base
+
+        found.extend([latecomer.inner.__name__, Base.__name__])
+
+    with deferred("latecomer"):
+        import latecomer.inner  # noqa: F401 -- the stand-in is there first
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        assert loaded() == ["latecomer", "latecomer.inner"]
+    assert found == ["latecomer.inner", "Base"]
+
+
+def test_a_submodule_that_was_asked_for_is_there() -> None:
+    with deferred("latecomer"):
+        import latecomer.inner
+    assert latecomer.inner.twice(3) == 6
+    assert latecomer.VALUE == 7
+
+
+def test_a_stand_in_can_be_copied() -> None:
+    with deferred("latecomer"):
+        from latecomer.inner import twice
+
+        assert repr(copy.copy(twice)) == "<what is latecomer.inner.twice>"
+    assert loaded() == []
+
+
+def test_the_statement_is_python_s_own_afterwards() -> None:
+    before = builtins.__import__
+    with pytest.raises(ZeroDivisionError), deferred("latecomer"):
+        raise ZeroDivisionError
+    assert builtins.__import__ is before
 
 
 def test_what_is_not_there_is_missed_at_once() -> None:
@@ -147,8 +192,10 @@ def test_what_is_loaded_already_is_left_alone() -> None:
 def test_beam_has_the_names_that_it_has_otherwise() -> None:
     program = """
 import sys
+from pipeline import process
 from pipeline.beam_start import HARDLY_USED, import_beam
 
+process.prepare()
 import_beam(alone={alone})
 import apache_beam
 from apache_beam.typehints import typehints

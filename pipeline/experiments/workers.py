@@ -10,6 +10,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 from mechanisms.core.errors import PenstockError
+from pipeline import process
 
 Task = tuple[Callable[..., None], tuple[Any, ...]]
 DIED = "its process died; was there enough memory?"
@@ -85,9 +86,10 @@ class Workers:
 
 
 def prepare(plugins: Sequence[str]) -> None:
-    """Make a process ready: plug-ins of further folders can be found."""
+    """Make a process ready, as that of a command is; plug-ins of further folders can be found."""
     from pipeline.configuration.plugins import add_folder
 
+    process.prepare()
     for folder in plugins:
         add_folder(folder)
 
