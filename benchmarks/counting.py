@@ -28,17 +28,17 @@ accountants: [{{type: landmark_budget}}]
 output: {{path: {output}{without}}}
 """
 
-CITY = {"rows": 25, "columns": 40, "n_windows": 1008, "step": 600_000, "start": 1704067200000}
+CITY = {"rows": 25, "columns": 40, "step": 600_000, "start": 1704067200000}
 CABS = {"rows": 10, "columns": 10, "n_windows": 504, "step": 3600, "start": 1211155200}
-WEEK = "from: 2024-01-01T00:00:00Z, until: 2024-01-08T00:00:00Z"
+WEEK = 7  # days
 COLUMNS = "columns: {user: user, time: time, latitude: latitude, longitude: longitude}"
 
 
-def city(settings: Settings, n_users: int, kind: str = "parquet") -> Path:
-    """A week of a made-up city, about 170 events a user; made once."""
-    path = settings.folder / f"city_{n_users}.parquet"
+def city(settings: Settings, n_users: int, kind: str = "parquet", n_days: int = WEEK) -> Path:
+    """Some days of a made-up city, about 24 events a user and day; made once."""
+    path = settings.folder / f"city_{n_users}_{n_days}d.parquet"
     if not path.exists():
-        size = ("rows=25", "columns=40", "events_per_hour=1.0", f"n_users={n_users}")
+        size = ("rows=25", "columns=40", "events_per_hour=1.0", f"n_users={n_users}", f"days={n_days}")
         process(penstock("generate", str(path), *(word for setting in size for word in ("--set", setting))))
     if kind == "parquet":
         return path
@@ -51,10 +51,13 @@ def city(settings: Settings, n_users: int, kind: str = "parquet") -> Path:
     return text
 
 
-def city_config(settings: Settings, path: Path, streamed: bool = False, only_releases: bool = False) -> Path:
+def city_config(
+    settings: Settings, path: Path, streamed: bool = False, only_releases: bool = False, n_days: int = WEEK
+) -> Path:
     """A configuration over a file of `city`; ``only_releases``: without what is for the operator's eyes."""
     kind = "parquet" if path.suffix == ".parquet" else "csv, time_format: unix_ms, user_type: integer"
-    source = f"{{type: {kind}, path: {path}, {WEEK}, {COLUMNS}}}"
+    times = f"from: 2024-01-01T00:00:00Z, until: 2024-01-{n_days + 1:02}T00:00:00Z"
+    source = f"{{type: {kind}, path: {path}, {times}, {COLUMNS}}}"
     name = f"{path.stem}_{path.suffix[1:]}"
     if streamed:
         source, name = f"{{type: stream, speed: max, of: {source}}}", f"{name}_stream"
@@ -102,18 +105,26 @@ def rows(settings: Settings) -> Iterator[Row]:
     """Files of ten million events, the cab data, PipelineDP on one million, and a stream."""
     n_users = 6_000 if settings.quick else 60_000
     events = "1 million events" if settings.quick else "10 million events"
-    for kind, title in (("parquet", "Parquet"), ("csv", "CSV")):
-        path = city(settings, n_users, kind)
-        engines = [peers.polars_city(path, **CITY), peers.duckdb_city(path, **CITY), peers.pandas_city(path, **CITY)]
-        limits = {"polars": 2.5, "DuckDB": 1.0, "pandas": 1.0}
-        what = f"{events} from {title}, 1,000 cells, 1,008 windows"
-        config = city_config(settings, path)
-        yield from compared(what, config, engines, limits, 800, settings.repeats)
+    for kind in ("parquet", "csv"):
+        # The same number of people's events a day and a week: what each window costs is there 144 and 1,008 times.
+        yield from city_rows(settings, events, kind, n_users, WEEK)
+        yield from city_rows(settings, events, kind, n_users * WEEK, 1)
     cabs = settings.data_set("cabspotting")
     if cabs is not None:
         yield from cab_rows(settings, cabs)
     yield from stream_rows(settings, n_users, events)
     yield from pipeline_dp_rows(settings)
+
+
+def city_rows(settings: Settings, events: str, kind: str, n_users: int, n_days: int) -> list[Row]:
+    """A file of the made-up city beside all engines."""
+    path = city(settings, n_users, kind, n_days)
+    shape = CITY | {"n_windows": 144 * n_days}
+    engines = [peers.polars_city(path, **shape), peers.duckdb_city(path, **shape), peers.pandas_city(path, **shape)]
+    limits = {"polars": 2.5, "DuckDB": 1.0, "pandas": 1.0}
+    title = {"parquet": "Parquet", "csv": "CSV"}[kind]
+    what = f"{events} from {title}, 1,000 cells, {144 * n_days:,} windows"
+    return compared(what, city_config(settings, path, n_days=n_days), engines, limits, 800, settings.repeats)
 
 
 def cab_rows(settings: Settings, data: Path) -> list[Row]:
@@ -154,7 +165,7 @@ def stream_rows(settings: Settings, n_users: int, events: str) -> list[Row]:
 def pipeline_dp_rows(settings: Settings) -> Iterator[Row]:
     """Distinct users of one million events beside PipelineDP on Beam's local runner; once, since it takes minutes."""
     path = city(settings, 600 if settings.quick else 6_000)
-    engine = peers.pipeline_dp(path, **CITY)
+    engine = peers.pipeline_dp(path, **CITY, n_windows=144 * WEEK)
     if not engine.installed:
         return
     theirs, _ = net_of_start(city_config(settings, path), {engine.name: (engine.code, engine.imports)}, 1)[engine.name]

@@ -73,6 +73,11 @@ def test_what_is_there_at_the_end_is_not_searched_for_garbage() -> None:
     assert done.stdout == "True\n"
 
 
+def listening() -> None:
+    """Hear of Ctrl-C, also where the tests were begun in the background."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 STUCK = """
 import sys, time
 from concurrent.futures import ThreadPoolExecutor
@@ -97,7 +102,8 @@ def test_ctrl_c_ends_a_run_at_once_whatever_its_threads_are_doing(tmp_path: Path
     config = tmp_path / "run.json"
     config.write_text(json.dumps(small_sections(tmp_path)))
     command = [sys.executable, "-c", STUCK, "run", str(config), *words]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes, preexec_fn=listening) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "running\n"
         process.send_signal(signal.SIGINT)
@@ -144,7 +150,8 @@ except KeyboardInterrupt:
 
 def test_ctrl_c_strikes_nobody_who_is_reading() -> None:
     """Polars would raise it there, and the runner log it with all of its words."""
-    done = subprocess.run([sys.executable, "-c", READING], capture_output=True, text=True, check=True, timeout=20)
+    command = [sys.executable, "-c", READING]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20, preexec_fn=listening)
     assert done.stdout == "[1]\n"
 
 
