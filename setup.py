@@ -46,7 +46,7 @@ setup(
     package_data={"": ["py.typed"], "pipeline.reporting": ["static/*"]},
     install_requires=CORE,
     extras_require=EXTRAS,
-    entry_points={"console_scripts": ["penstock = pipeline.cli:script"]},
+    entry_points={"console_scripts": ["penstock = pipeline.cli.main:script"]},
     classifiers=[
         "Development Status :: 3 - Alpha",
         "Intended Audience :: Science/Research",

@@ -12,12 +12,10 @@ from accountants.core.accountant import Accountant, AccountingFacts, AccountRow,
 from accountants.core.charges import concentrated_rho, pure_epsilon
 from accountants.core.privacy_loss import MAX_DISTINCT, classical_gaussian, from_loss_distributions, remember
 from accountants.core.renyi import ORDERS, from_renyi, renyi
-from mechanisms.core.errors import ParameterError, UnsupportedEvent
-from mechanisms.core.event import Block
-from mechanisms.core.parameters import parameter
-from mechanisms.core.release import Release
+from mechanisms.core.contract import Release, Window
+from mechanisms.core.events import Block
+from mechanisms.core.plugin import ParameterError, UnsupportedEvent, parameter
 from mechanisms.core.state import State
-from mechanisms.core.window import Window
 
 ODOMETER = "; amounts follow earlier outputs: the loss along the outputs of this run, not a bound fixed in advance"
 CLASSICAL = "; the papers' formula, which holds for values up to 1 only"

@@ -27,25 +27,39 @@ import numpy as np
 
 from accountants.core.accountant import Accountant, AccountingFacts, AccountRow, Rows
 from accountants.core.trace_view import TraceView
-from accountants.gaussian_process.designed_covariance import designed_covariance, dominating_covariance
-from accountants.gaussian_process.kernels import GaussianProcess, axis_models
-from accountants.gaussian_process.length_scales import worst_length_scale
+from accountants.gaussian_process.design import designed_covariance, dominating_covariance
+from accountants.gaussian_process.goal import TracePrior, smallest_sigma, worst_length_scale
+from accountants.gaussian_process.kernels import (
+    GaussianProcess,
+    axis_models,
+    every_other,
+    named_family,
+    singletons,
+    sliding_blocks,
+)
 from accountants.gaussian_process.loss import conditional_inferential_loss
-from accountants.gaussian_process.loss_table import loss_table
-from accountants.gaussian_process.promised_trace import PromisedTrace
-from accountants.gaussian_process.readings import LogOddsChange, expected_log_odds_change, posterior
-from accountants.gaussian_process.regular_trace import regular_trace_loss, smallest_regular_sigma
-from accountants.gaussian_process.running import Future, RunningLoss, add_release, running_losses, start_trace
-from accountants.gaussian_process.secrets import every_other, named_family, singletons, sliding_blocks
-from accountants.gaussian_process.smallest_sigma import smallest_sigma
-from accountants.gaussian_process.worst_pair import worst_hypothesis, worst_pair
-from mechanisms.core import event as events
-from mechanisms.core.conditional_goal import TracePrior
-from mechanisms.core.errors import UnsupportedEvent
-from mechanisms.core.parameters import parameter
-from mechanisms.core.release import Release
+from accountants.gaussian_process.readings import (
+    LogOddsChange,
+    expected_log_odds_change,
+    loss_table,
+    posterior,
+    worst_hypothesis,
+    worst_pair,
+)
+from accountants.gaussian_process.running import (
+    Future,
+    PromisedTrace,
+    RunningLoss,
+    add_release,
+    regular_trace_loss,
+    running_losses,
+    smallest_regular_sigma,
+    start_trace,
+)
+from mechanisms.core import events
+from mechanisms.core.contract import Release, Window
+from mechanisms.core.plugin import UnsupportedEvent, parameter
 from mechanisms.core.state import State
-from mechanisms.core.window import Window
 
 __all__ = [
     "ConditionalInferential",

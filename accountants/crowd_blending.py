@@ -12,11 +12,9 @@ from scipy.stats import binom
 
 from accountants.core.accountant import Accountant, AccountingFacts, AccountRow, Rows
 from accountants.core.charges import pure_epsilon
-from mechanisms.core.errors import ParameterError
-from mechanisms.core.parameters import parameter
-from mechanisms.core.release import Release
+from mechanisms.core.contract import Release, Window
+from mechanisms.core.plugin import ParameterError, parameter
 from mechanisms.core.state import State
-from mechanisms.core.window import Window
 from mechanisms.sampling import Sampling
 
 __all__ = ["CrowdBlending", "amplified_delta", "amplified_epsilon"]

@@ -14,12 +14,10 @@ from numpy.typing import ArrayLike, NDArray
 from accountants.core.accountant import Accountant, AccountingFacts, AccountRow, Rows
 from accountants.core.charges import pure_epsilon
 from accountants.core.trace_view import TraceView
-from mechanisms.core.errors import BudgetExceeded, ParameterError, UnsupportedEvent
-from mechanisms.core.event import Block, Event
-from mechanisms.core.parameters import parameter
-from mechanisms.core.release import Release
+from mechanisms.core.contract import Release, Window
+from mechanisms.core.events import Block, Event
+from mechanisms.core.plugin import BudgetExceeded, ParameterError, UnsupportedEvent, parameter
 from mechanisms.core.state import State
-from mechanisms.core.window import Window
 
 __all__ = ["LandmarkBudget", "landmark_allocation", "landmark_loss"]
 

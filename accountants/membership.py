@@ -12,19 +12,14 @@ from accountants.core.accountant import Accountant, AccountingFacts, AccountRow,
 from accountants.core.charges import pure_epsilon
 from accountants.core.training import Training
 from accountants.inference.prior import chain_prior
-from accountants.inference.sections import Line
-from accountants.online_attack.areas import area_under_curve, auc_interval
-from accountants.online_attack.groups import Groups, draw_groups
-from accountants.online_attack.learner import learn, logits, start_learner
+from accountants.inference.targets import Line
+from accountants.online_attack import Groups, area_under_curve, auc_interval, draw_groups, learn, logits, start_learner
 from mechanisms.core.chain import Chain
-from mechanisms.core.errors import ParameterError, UnsupportedEvent
-from mechanisms.core.facts import Facts
-from mechanisms.core.mechanism import Mechanism
-from mechanisms.core.noise import NoiseKey, NoiseSource
-from mechanisms.core.parameters import parameter
-from mechanisms.core.release import Release
+from mechanisms.core.contract import Facts, Mechanism, Release, Window
+from mechanisms.core.noise import NoiseSource
+from mechanisms.core.noise_keys import NoiseKey
+from mechanisms.core.plugin import ParameterError, UnsupportedEvent, parameter
 from mechanisms.core.state import State
-from mechanisms.core.window import Window
 
 __all__ = ["Membership"]
 

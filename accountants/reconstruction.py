@@ -28,30 +28,37 @@ import numpy as np
 from accountants.core.accountant import Accountant, AccountingFacts, Rows
 from accountants.core.charges import pure_epsilon
 from accountants.core.training import Training
-from accountants.inference.attack import attack_success
 from accountants.inference.ball import max_ball_probability
-from accountants.inference.costly import Costly
-from accountants.inference.entropy import trajectory_entropy
-from accountants.inference.estimators import estimate
+from accountants.inference.estimators import attack_success, estimate
 from accountants.inference.horizon import horizon_bounds
 from accountants.inference.information import information_bound
-from accountants.inference.known import KnownTargets, known_targets
-from accountants.inference.learning import estimate_prior, visit_trajectories
-from accountants.inference.outlook import Outlook
-from accountants.inference.prior import MarkovPrior, chain_prior
-from accountants.inference.realised import coming_prior, observe, predict, realised_risk, start_beliefs
-from accountants.inference.releasing import Releasing
-from accountants.inference.rows import RowWriter
-from accountants.inference.running import Step, Watched, watch
-from accountants.inference.sections import KnownPrior, Line
-from accountants.inference.stationary import spectral_gap, stationary_distribution
+from accountants.inference.places import Outlook, Releasing
+from accountants.inference.prior import (
+    MarkovPrior,
+    chain_prior,
+    estimate_prior,
+    spectral_gap,
+    stationary_distribution,
+    trajectory_entropy,
+    visit_trajectories,
+)
+from accountants.inference.running import (
+    Costly,
+    RowWriter,
+    Step,
+    Watched,
+    coming_prior,
+    observe,
+    predict,
+    realised_risk,
+    start_beliefs,
+    watch,
+)
 from accountants.inference.success_bounds import success_upper_bound
-from accountants.inference.targets import Targets
-from mechanisms.core.errors import ParameterError, UnsupportedEvent
-from mechanisms.core.parameters import parameter
-from mechanisms.core.release import Release
+from accountants.inference.targets import KnownPrior, KnownTargets, Line, Targets, known_targets
+from mechanisms.core.contract import Release, Window
+from mechanisms.core.plugin import ParameterError, UnsupportedEvent, parameter
 from mechanisms.core.state import State
-from mechanisms.core.window import Window
 
 __all__ = [
     "MarkovPrior",
@@ -114,7 +121,7 @@ class Reconstruction(Accountant):
 
     Examples
     --------
-    >>> from mechanisms.core.event import Exact
+    >>> from mechanisms.core.events import Exact
     >>> accountant = Reconstruction(horizon=5, tolerance=0, targets=1, prior=KnownPrior(chain=Line(n=10), windows=2))
     >>> model, state = accountant.start(AccountingFacts(n_cells=10))
     >>> release = Release(window=1, values=np.zeros(10), charge=(Exact(),), active=np.arange(10) == 3)

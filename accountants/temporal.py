@@ -18,31 +18,34 @@ import numpy as np
 from accountants.core.accountant import Accountant, AccountingFacts, Rows
 from accountants.core.charges import pure_epsilon
 from accountants.core.training import Training
-from accountants.correlation.adversary import adversary
-from accountants.correlation.books import Books, BookSettings, part
+from accountants.correlation.adversary import KnownCorrelation, SmoothedIdentity, UserClass, adversary
 from accountants.correlation.landmark_losses import LandmarkModel, Method, landmark_temporal_privacy_loss
-from accountants.correlation.leakage_function import LeakageFunction
-from accountants.correlation.losses import temporal_privacy_loss
+from accountants.correlation.leakage import LeakageFunction, temporal_privacy_loss
 from accountants.correlation.matrices import (
+    backward_matrix,
     chain_matrix,
     count_transitions,
     estimated_matrix,
     laplacian_smoothing_matrix,
     read_matrix,
+    stationary_distribution,
     transition_matrix,
 )
 from accountants.correlation.planning import epsilon_schedule, largest_epsilon
-from accountants.correlation.running import LossRows, RunningTemporalLoss
-from accountants.correlation.running_landmarks import LandmarkFigures, RunningLandmarkLoss
-from accountants.correlation.sections import KnownCorrelation, SmoothedIdentity, UserClass
-from accountants.correlation.time_reversal import backward_matrix, stationary_distribution
-from mechanisms.core.budget_schedule import BudgetSchedule
-from mechanisms.core.errors import ParameterError, UnsupportedEvent
-from mechanisms.core.event import Block
-from mechanisms.core.parameters import parameter
-from mechanisms.core.release import Release
+from accountants.correlation.running import (
+    Books,
+    BookSettings,
+    LandmarkFigures,
+    LossRows,
+    RunningLandmarkLoss,
+    RunningTemporalLoss,
+    part,
+)
+from mechanisms.core.contract import Release, Window
+from mechanisms.core.events import Block
+from mechanisms.core.plugin import ParameterError, UnsupportedEvent, parameter
+from mechanisms.core.schedules import BudgetSchedule
 from mechanisms.core.state import State
-from mechanisms.core.window import Window
 
 __all__ = [
     "LandmarkFigures",

@@ -13,16 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from accountants.conditional_inferential import (
-    add_release,
-    axis_models,
-    conditional_inferential_loss,
-    designed_covariance,
-    running_losses,
-    singletons,
-    smallest_sigma,
-    start_trace,
-)
+from accountants.gaussian_process.design import designed_covariance
+from accountants.gaussian_process.goal import smallest_sigma
+from accountants.gaussian_process.kernels import axis_models, singletons
+from accountants.gaussian_process.loss import conditional_inferential_loss
+from accountants.gaussian_process.running import add_release, running_losses, start_trace
 from benchmarks.measure import Row, Settings
 
 

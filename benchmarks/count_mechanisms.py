@@ -16,8 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.measure import Row, Settings
-from mechanisms import Facts, get, names, run_mechanism
+from mechanisms import get, names
 from mechanisms.adaptive_ranges import AdaptiveRanges
+from mechanisms.core.contract import Facts
+from mechanisms.core.run import run_mechanism
 from mechanisms.fpa import Fpa
 from mechanisms.suppress_unpopular import SuppressUnpopular
 

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+from flink_cluster import ROOT, FlinkCluster, children, end
 from flink_samples import Sample, by_fifths, cores, events_per_second, most, processor_seconds, take
 from load import (
     START,
@@ -44,7 +45,6 @@ from load import (
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "integration"))
 
-from flink_cluster import ROOT, FlinkCluster, children, end
 
 #: Milliseconds: how far the watermark stays behind, and what a prompt release is not later than.
 DISORDER, PROMPT = 500, 5000
@@ -82,7 +82,7 @@ class Job:
 
     def start(self, *words: str) -> None:
         """Submit the job."""
-        command = [sys.executable, "-m", "pipeline.cli", "run", str(self.folder / "run.yaml"), "--runner", "flink"]
+        command = [sys.executable, "-m", "pipeline.cli.main", "run", str(self.folder / "run.yaml"), "--runner", "flink"]
         options = ["--", *self.cluster.options, *self.options]
         with (self.folder / "driver.log").open("ab") as log:
             self._driver = subprocess.Popen(

@@ -17,15 +17,14 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from kafka_broker import Broker
 
-from mechanisms.core.noise import new_key_file
-from pipeline.kafka.client import library
-from pipeline.kafka.play import _messages, make_topics
-from pipeline.kafka.producer import Producer
+from mechanisms.core.noise_keys import new_key_file
+from pipeline.sources.reading.kafka_client import Producer, library
+from tests.tools.play_topic import _messages, make_topics
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "integration"))
 
-from kafka_broker import Broker
 
 N_PARTITIONS, N_USERS = 4, 100_000
 SPACE = {"type": "grid", "south": 37.7, "north": 37.8, "west": -122.5, "east": -122.4, "rows": 10, "columns": 10}

@@ -19,7 +19,8 @@ from sklearn.metrics import roc_auc_score
 
 from benchmarks.measure import Row, Settings
 from evaluation.attacks.challenge import standardize_in_place
-from evaluation.membership import MembershipGame, sample_targets
+from evaluation.attacks.game import MembershipGame
+from evaluation.attacks.targets import sample_targets
 from evaluation.utility import METRICS
 
 N_USERS, N_CELLS, N_WINDOWS = 534, 100, 168

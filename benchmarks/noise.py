@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core.noise import NoiseKey, NoiseSource, keyed_hash
-from mechanisms.core.sampling import exact
+from mechanisms.core.noise import NoiseSource
+from mechanisms.core.noise_keys import NoiseKey
+from mechanisms.core.samplers import exact
+from mechanisms.core.samplers.siphash import keyed_hash
 
 N_CELLS = 1000
 COUNTS = np.arange(N_CELLS)
@@ -39,7 +41,7 @@ def window(is_exact: bool, family: str, scale: float) -> Callable[[], Any]:
 
 def opendp_window(family: str, scale: float) -> float | None:
     try:
-        from mechanisms.core.sampling.unkeyed import opendp_noise
+        from mechanisms.core.draws import opendp_noise
 
         return microseconds(lambda: opendp_noise(family.removeprefix("discrete_"), scale, N_CELLS), 20)
     except Exception as error:

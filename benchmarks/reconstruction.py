@@ -15,17 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accountants.core.accountant import AccountingFacts
-from accountants.inference.known import KnownTargets
-from accountants.inference.learning import estimate_prior
-from accountants.inference.matches import most_matches
+from accountants.inference.ball import most_matches
+from accountants.inference.estimators import attack_success
 from accountants.inference.places import Places
-from accountants.inference.sections import KnownPrior, Line
-from accountants.reconstruction import MarkovPrior, Reconstruction, attack_success, chain_prior, success_upper_bound
+from accountants.inference.prior import MarkovPrior, chain_prior, estimate_prior
+from accountants.inference.success_bounds import success_upper_bound
+from accountants.inference.targets import KnownPrior, KnownTargets, Line
+from accountants.reconstruction import Reconstruction
 from benchmarks.measure import Row, Settings
-from mechanisms.core.event import Exact
-from mechanisms.core.release import Release
+from mechanisms.core.contract import Release, Window
+from mechanisms.core.events import Exact
 from mechanisms.core.state import State
-from mechanisms.core.window import Window
 from mechanisms.raw import Raw
 
 BOUNDS = ("loose", "tight", "leakage", "first_moment", "segment")

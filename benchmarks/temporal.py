@@ -14,13 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linprog
 
-from accountants.temporal import (
-    LeakageFunction,
-    RunningTemporalLoss,
-    chain_matrix,
-    laplacian_smoothing_matrix,
-    temporal_privacy_loss,
-)
+from accountants.correlation.leakage import LeakageFunction, temporal_privacy_loss
+from accountants.correlation.matrices import chain_matrix, laplacian_smoothing_matrix
+from accountants.correlation.running import RunningTemporalLoss
 from benchmarks.measure import Row, Settings, python
 
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from benchmarks.measure import Row, Settings, median, penstock, process
 from mechanisms import get
-from mechanisms.core.mechanism import Mechanism
-from mechanisms.core.trace_run import run_traces
+from mechanisms.core.contract import Mechanism
+from mechanisms.core.run import run_traces
 
 N_USERS, N_POINTS, N_ALONE = 8000, 150_000, 200
 

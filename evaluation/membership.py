@@ -9,15 +9,18 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from evaluation.attacks.challenge import AttackResult
-from evaluation.attacks.features import mobility_features, unicity
+from accountants.online_attack import area_under_curve, auc_interval
+from evaluation.attacks.challenge import AttackResult, privacy_gain, privacy_loss
+from evaluation.attacks.defenses import Defense
+from evaluation.attacks.exposure import (
+    component_loadings,
+    feature_importance,
+    mobility_features,
+    sort_by_popularity,
+    unicity,
+)
 from evaluation.attacks.game import MembershipGame
-from evaluation.attacks.importance import feature_importance
-from evaluation.attacks.loadings import component_loadings, sort_by_popularity
-from evaluation.attacks.periods import Period
-from evaluation.attacks.priors import Known
-from evaluation.attacks.released import Defense
-from evaluation.attacks.scores import area_under_curve, auc_interval, privacy_gain, privacy_loss
+from evaluation.attacks.priors import Known, Period
 from evaluation.attacks.targets import activity_profile, extreme_targets, mobility_groups, sample_targets
 
 __all__ = [

@@ -20,13 +20,23 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from evaluation.metrics.arrays import Array, Indices, busiest, checked_pair
-from evaluation.metrics.correlation import pearson_correlations
-from evaluation.metrics.distribution import js_divergences
-from evaluation.metrics.errors import absolute_errors, relative_errors
-from evaluation.metrics.forecasting import PERIOD, anomaly_agreements, forecast_errors
-from evaluation.metrics.metric import Metric
-from evaluation.metrics.ranking import hotspot_rank_taus, hotspot_scores, kendall_taus
+from evaluation.metrics import (
+    PERIOD,
+    Array,
+    Indices,
+    Metric,
+    absolute_errors,
+    anomaly_agreements,
+    busiest,
+    checked_pair,
+    forecast_errors,
+    hotspot_rank_taus,
+    hotspot_scores,
+    js_divergences,
+    kendall_taus,
+    pearson_correlations,
+    relative_errors,
+)
 
 __all__ = [
     "METRICS",

@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mechanisms.core.facts import Facts
-    from mechanisms.core.mechanism import Mechanism
+    from mechanisms.core.contract import Facts, Mechanism
     from mechanisms.core.run import run_mechanism
+
 
 __all__ = ["Facts", "Mechanism", "get", "names", "run_mechanism"]
 
-_HOMES = {"Facts": "facts", "Mechanism": "mechanism", "run_mechanism": "run"}
+_HOMES = {"Facts": "contract", "Mechanism": "contract", "run_mechanism": "run"}
 
 
 def names() -> tuple[str, ...]:
     """Names of all mechanisms, sorted."""
-    from mechanisms.core.mechanism import MECHANISMS
+    from mechanisms.core.contract import MECHANISMS
 
     return MECHANISMS.names()
 
@@ -27,7 +27,7 @@ def get(name: str) -> type[Mechanism]:
     >>> get("raw").__name__
     'Raw'
     """
-    from mechanisms.core.mechanism import MECHANISMS
+    from mechanisms.core.contract import MECHANISMS
 
     return MECHANISMS.get(name)
 

@@ -7,18 +7,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from numpy.typing import NDArray
 
-from mechanisms.core.event import Event, Exact
-from mechanisms.core.mechanism import Guarantee, Mechanism
-from mechanisms.core.parameters import parameter
-from mechanisms.core.perturb import PURE_FAMILIES
-from mechanisms.core.release import Release
+from mechanisms.core.contract import PURE_FAMILIES, Guarantee, Mechanism, Release, Window
+from mechanisms.core.events import Event, Exact
+from mechanisms.core.plugin import parameter
 from mechanisms.core.state import State
-from mechanisms.core.window import Window
 from mechanisms.perturb_small import PerturbSmall
 from mechanisms.suppress_small import CROWD_NEIGHBOURS, CROWD_THEOREM, CROWD_UNIT, SuppressSmall
 
 if TYPE_CHECKING:
-    from mechanisms.core.noise import Noise
+    from mechanisms.core.draws import Noise
 
 
 @dataclass(frozen=True, kw_only=True)

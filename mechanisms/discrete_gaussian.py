@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mechanisms.core.mechanism import ADD_REMOVE, ONE_WINDOW, Guarantee
+from mechanisms.core.contract import ADD_REMOVE, ONE_WINDOW, Guarantee
 from mechanisms.gaussian import Gaussian
 
 
@@ -31,7 +31,8 @@ class DiscreteGaussian(Gaussian):
     Examples
     --------
     >>> import numpy as np
-    >>> from mechanisms import Facts, run_mechanism
+    >>> from mechanisms.core.contract import Facts
+    >>> from mechanisms.core.run import run_mechanism
     >>> release = run_mechanism(DiscreteGaussian(sigma=3.0), np.zeros((1, 2), int), Facts(n_cells=2), seed=1)[0]
     >>> release.noise, all(value == round(value) for value in release.values)
     ('discrete_gaussian', True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from mechanisms.core.mechanism import Guarantee
-from mechanisms.core.parameters import parameter
+from mechanisms.core.contract import Guarantee
+from mechanisms.core.plugin import parameter
 from mechanisms.laplace import Laplace
 
 
@@ -30,7 +30,8 @@ class DiscreteLaplace(Laplace):
     Examples
     --------
     >>> import numpy as np
-    >>> from mechanisms import Facts, run_mechanism
+    >>> from mechanisms.core.contract import Facts
+    >>> from mechanisms.core.run import run_mechanism
     >>> release = run_mechanism(DiscreteLaplace(epsilon=0.5), np.zeros((1, 2), int), Facts(n_cells=2), seed=1)[0]
     >>> release.scale, all(value == round(value) for value in release.values)
     (2.0, True)

@@ -9,18 +9,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core import event as events
-from mechanisms.core.block import BlockMechanism
-from mechanisms.core.errors import ParameterError
-from mechanisms.core.facts import Facts
-from mechanisms.core.fourier_choice import candidates, choose_number
-from mechanisms.core.fourier_noise import Bounds, Calibration
-from mechanisms.core.mechanism import Guarantee
-from mechanisms.core.parameters import parameter
+from mechanisms.core import events
+from mechanisms.core.blocks import BlockMechanism
+from mechanisms.core.contract import Facts, Guarantee
+from mechanisms.core.fourier import Bounds, Calibration, candidates, choose_number
+from mechanisms.core.plugin import ParameterError, parameter
 from mechanisms.core.state import State
 
 if TYPE_CHECKING:
-    from mechanisms.core.noise import Noise
+    from mechanisms.core.draws import Noise
+
 
 FAMILIES = ("laplace", "gaussian", "discrete_laplace", "discrete_gaussian")
 
@@ -67,7 +65,7 @@ class Fpa(BlockMechanism):
 
     Examples
     --------
-    >>> from mechanisms import run_mechanism
+    >>> from mechanisms.core.run import run_mechanism
     >>> counts = np.array([[4], [0], [4], [0], [9]])
     >>> [r.values.round(9).item() for r in run_mechanism(Fpa(epsilon=np.inf, coefficients=1, block=4), counts)]
     [2.0, 2.0, 2.0, 2.0, 9.0]

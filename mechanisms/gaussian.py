@@ -8,18 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core import event as events
-from mechanisms.core.errors import ParameterError
-from mechanisms.core.facts import Facts
-from mechanisms.core.mechanism import ADD_REMOVE, ONE_WINDOW, Guarantee, Mechanism
-from mechanisms.core.parameters import parameter
-from mechanisms.core.perturb import active_l1
-from mechanisms.core.release import Release
+from mechanisms.core import events
+from mechanisms.core.contract import ADD_REMOVE, ONE_WINDOW, Facts, Guarantee, Mechanism, Release, Window, active_l1
+from mechanisms.core.plugin import ParameterError, parameter
 from mechanisms.core.state import State
-from mechanisms.core.window import Window
 
 if TYPE_CHECKING:
-    from mechanisms.core.noise import Noise
+    from mechanisms.core.draws import Noise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +39,7 @@ class Gaussian(Mechanism):
 
     Examples
     --------
-    >>> from mechanisms import run_mechanism
+    >>> from mechanisms.core.run import run_mechanism
     >>> run_mechanism(Gaussian(rho=0.5), np.zeros((1, 4), int), Facts(n_cells=4, max_cells=4), seed=1)[0].scale
     2.0
     """

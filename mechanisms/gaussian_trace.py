@@ -8,20 +8,16 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from mechanisms.core.conditional_goal import ConditionalGoal, PlannedNoise, planned_sigma
-from mechanisms.core.errors import ParameterError
-from mechanisms.core.facts import Facts
-from mechanisms.core.mechanism import Guarantee
-from mechanisms.core.parameters import parameter
-from mechanisms.core.planar import on_the_map
-from mechanisms.core.point_mechanism import PointMechanism, only_present
-from mechanisms.core.sphere import Points, moved
+from accountants.gaussian_process.goal import ConditionalGoal, PlannedNoise, planned_sigma
+from mechanisms.core.contract import Facts, Guarantee, Mask, PointRelease, Timestamp
+from mechanisms.core.geometry import Points, moved, on_the_map
+from mechanisms.core.plugin import ParameterError, parameter
+from mechanisms.core.schedules import Budgets
 from mechanisms.core.state import State
-from mechanisms.core.timestamp import Mask, PointRelease, Timestamp
-from mechanisms.core.trace_schedule import Budgets
+from mechanisms.core.traces import PointMechanism, only_present
 
 if TYPE_CHECKING:
-    from mechanisms.core.noise import Noise
+    from mechanisms.core.draws import Noise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +43,7 @@ class GaussianTrace(PointMechanism):
 
     Examples
     --------
-    >>> from mechanisms.core.trace_run import run_traces
+    >>> from mechanisms.core.run import run_traces
     >>> track = np.tile([39.9, 116.4], (3, 1))
     >>> (released,) = run_traces(GaussianTrace(sigma=50.0), [track], seed=1)
     >>> released.scale.tolist()

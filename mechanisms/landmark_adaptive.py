@@ -8,23 +8,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core.drift import page_hinkley_alarm
-from mechanisms.core.event import Event
-from mechanisms.core.facts import Facts
-from mechanisms.core.landmark_schedule import LandmarkSchedule
-from mechanisms.core.parameters import parameter
-from mechanisms.core.perturb import active_l1, pure_scale
-from mechanisms.core.planar import expected_distance
-from mechanisms.core.release import Release
-from mechanisms.core.same_value import expected_difference
-from mechanisms.core.sphere import Points, distance
+from mechanisms.core.contract import Facts, Mask, Release, Timestamp, Window, active_l1, pure_scale
+from mechanisms.core.events import Event
+from mechanisms.core.geometry import Points, distance, expected_distance
+from mechanisms.core.plugin import parameter
+from mechanisms.core.schedules import Budgets, LandmarkSchedule, expected_difference, page_hinkley_alarm
 from mechanisms.core.state import State
-from mechanisms.core.timestamp import Mask, Timestamp
-from mechanisms.core.trace_schedule import Budgets
-from mechanisms.core.window import Window
 
 if TYPE_CHECKING:
-    from mechanisms.core.noise import Noise
+    from mechanisms.core.draws import Noise
+
 
 #: Publications that the drift sampler looks back on.
 HISTORY = 64
@@ -62,7 +55,8 @@ class LandmarkAdaptive(LandmarkSchedule):
 
     Examples
     --------
-    >>> from mechanisms import Facts, run_mechanism
+    >>> from mechanisms.core.contract import Facts
+    >>> from mechanisms.core.run import run_mechanism
     >>> facts = Facts(n_cells=50, n_windows=40, landmarks=(10, 20))
     >>> releases = run_mechanism(LandmarkAdaptive(epsilon=1.0), np.full((40, 50), 7), facts, seed=1)
     >>> 0 < sum(release.action == "repeated" for release in releases) < 40

@@ -7,16 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from mechanisms.core.event import Event
-from mechanisms.core.landmark_schedule import LandmarkSchedule
-from mechanisms.core.release import Release
+from mechanisms.core.contract import Release, Timestamp, Window
+from mechanisms.core.events import Event
+from mechanisms.core.schedules import Budgets, LandmarkSchedule
 from mechanisms.core.state import State
-from mechanisms.core.timestamp import Timestamp
-from mechanisms.core.trace_schedule import Budgets
-from mechanisms.core.window import Window
 
 if TYPE_CHECKING:
-    from mechanisms.core.noise import Noise
+    from mechanisms.core.draws import Noise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +38,8 @@ class LandmarkUniform(LandmarkSchedule):
     Examples
     --------
     >>> import numpy as np
-    >>> from mechanisms import Facts, run_mechanism
+    >>> from mechanisms.core.contract import Facts
+    >>> from mechanisms.core.run import run_mechanism
     >>> facts = Facts(n_cells=1, n_windows=4, landmarks=(2, 3))
     >>> releases = run_mechanism(LandmarkUniform(epsilon=3.0), np.zeros((4, 1), int), facts, seed=1)
     >>> [release.scale for release in releases]

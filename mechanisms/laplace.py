@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from numpy.typing import NDArray
 
-from mechanisms.core.budget_schedule import BudgetSchedule
-from mechanisms.core.event import Event
-from mechanisms.core.mechanism import ADD_REMOVE, ONE_WINDOW, Guarantee
-from mechanisms.core.parameters import parameter
-from mechanisms.core.release import Release
+from mechanisms.core.contract import ADD_REMOVE, ONE_WINDOW, Guarantee, Release, Window
+from mechanisms.core.events import Event
+from mechanisms.core.plugin import parameter
+from mechanisms.core.schedules import BudgetSchedule
 from mechanisms.core.state import State
-from mechanisms.core.window import Window
 
 if TYPE_CHECKING:
-    from mechanisms.core.noise import Noise
+    from mechanisms.core.draws import Noise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +38,8 @@ class Laplace(BudgetSchedule):
     Examples
     --------
     >>> import numpy as np
-    >>> from mechanisms import Facts, run_mechanism
+    >>> from mechanisms.core.contract import Facts
+    >>> from mechanisms.core.run import run_mechanism
     >>> run_mechanism(Laplace(epsilon=0.5), np.zeros((1, 2), int), Facts(n_cells=2, max_cells=2), seed=1)[0].scale
     4.0
     """

@@ -8,17 +8,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core.event import Event, Exact
-from mechanisms.core.mechanism import Guarantee, Mechanism
-from mechanisms.core.parameters import parameter
-from mechanisms.core.perturb import PURE_FAMILIES, add_noise
-from mechanisms.core.release import Release
+from mechanisms.core.contract import PURE_FAMILIES, Guarantee, Mechanism, Release, Window, add_noise
+from mechanisms.core.events import Event, Exact
+from mechanisms.core.plugin import parameter
 from mechanisms.core.state import State
-from mechanisms.core.window import Window
 from mechanisms.suppress_small import CROWD_NEIGHBOURS, CROWD_THEOREM, CROWD_UNIT
 
 if TYPE_CHECKING:
-    from mechanisms.core.noise import Noise
+    from mechanisms.core.draws import Noise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +43,7 @@ class PerturbSmall(Mechanism):
 
     Examples
     --------
-    >>> from mechanisms import run_mechanism
+    >>> from mechanisms.core.run import run_mechanism
     >>> run_mechanism(PerturbSmall(threshold=5, epsilon=1.0), np.array([[40, 50]]), seed=1)[0].values
     array([40., 50.])
     """

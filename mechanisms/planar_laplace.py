@@ -7,18 +7,15 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from mechanisms.core.facts import Facts
-from mechanisms.core.mechanism import Guarantee
-from mechanisms.core.parameters import parameter
-from mechanisms.core.planar import with_planar_laplace
-from mechanisms.core.point_mechanism import PLANAR, PointMechanism, only_present
-from mechanisms.core.sphere import Points
+from mechanisms.core.contract import Facts, Guarantee, Mask, PointRelease, Timestamp
+from mechanisms.core.geometry import Points, with_planar_laplace
+from mechanisms.core.plugin import parameter
+from mechanisms.core.schedules import Budgets
 from mechanisms.core.state import State
-from mechanisms.core.timestamp import Mask, PointRelease, Timestamp
-from mechanisms.core.trace_schedule import Budgets
+from mechanisms.core.traces import PLANAR, PointMechanism, only_present
 
 if TYPE_CHECKING:
-    from mechanisms.core.noise import Noise
+    from mechanisms.core.draws import Noise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +39,7 @@ class PlanarLaplace(PointMechanism):
 
     Examples
     --------
-    >>> from mechanisms.core.trace_run import run_traces
+    >>> from mechanisms.core.run import run_traces
     >>> track = np.tile([39.9, 116.4], (3, 1))
     >>> (released,) = run_traces(PlanarLaplace(epsilon=1.0, radius=100.0), [track], seed=1)
     >>> released.epsilon.tolist(), released.scale.tolist()

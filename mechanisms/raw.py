@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from mechanisms.core.event import Event, Exact
-from mechanisms.core.mechanism import Mechanism
-from mechanisms.core.release import Release
+from mechanisms.core.contract import Mechanism, Release, Window
+from mechanisms.core.events import Event, Exact
 from mechanisms.core.state import State
-from mechanisms.core.window import Window
 
 if TYPE_CHECKING:
-    from mechanisms.core.noise import Noise
+    from mechanisms.core.draws import Noise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +28,8 @@ class Raw(Mechanism):
     Examples
     --------
     >>> import numpy as np
-    >>> from mechanisms import Facts, run_mechanism
+    >>> from mechanisms.core.contract import Facts
+    >>> from mechanisms.core.run import run_mechanism
     >>> run_mechanism(Raw(), np.array([[3, 0]]), Facts(n_cells=2), seed=1)[0].values
     array([3., 0.])
     """

@@ -8,10 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core.event import Block, Event, Exact, Nothing, Repeated, Sampled
-from mechanisms.core.mechanism import Guarantee, Mechanism
-from mechanisms.core.parameters import parameter
-from mechanisms.core.window import Window
+from mechanisms.core.contract import Guarantee, Mechanism, Window
+from mechanisms.core.events import Block, Event, Exact, Nothing, Repeated, Sampled
+from mechanisms.core.plugin import parameter
 
 UNITS = ("membership", "user")
 

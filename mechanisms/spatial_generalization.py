@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core.errors import ParameterError
-from mechanisms.core.generalization import Generalization
-from mechanisms.core.parameters import parameter
+from mechanisms.core.contract import Generalization
+from mechanisms.core.plugin import ParameterError, parameter
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core.facts import Facts
+from mechanisms.core.contract import Facts, Timestamp, Window
+from mechanisms.core.schedules import DissimilaritySchedule
 from mechanisms.core.state import State
-from mechanisms.core.timestamp import Timestamp
-from mechanisms.core.w_event_schedule import DissimilaritySchedule
-from mechanisms.core.window import Window
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +32,8 @@ class WEventBa(DissimilaritySchedule):
 
     Examples
     --------
-    >>> from mechanisms import Facts, run_mechanism
+    >>> from mechanisms.core.contract import Facts
+    >>> from mechanisms.core.run import run_mechanism
     >>> counts = np.zeros((6, 30), int)
     >>> releases = run_mechanism(WEventBa(epsilon=2.0, w=3), counts, Facts(n_cells=30), seed=1)
     >>> {release.action for release in releases} <= {"published", "repeated"}

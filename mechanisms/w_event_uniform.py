@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core.event import Event
-from mechanisms.core.release import Release
+from mechanisms.core.contract import Release, Timestamp, Window
+from mechanisms.core.events import Event
+from mechanisms.core.schedules import Budgets, WEventSchedule
 from mechanisms.core.state import State
-from mechanisms.core.timestamp import Timestamp
-from mechanisms.core.trace_schedule import Budgets
-from mechanisms.core.w_event_schedule import WEventSchedule
-from mechanisms.core.window import Window
 
 if TYPE_CHECKING:
-    from mechanisms.core.noise import Noise
+    from mechanisms.core.draws import Noise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +36,8 @@ class WEventUniform(WEventSchedule):
     Examples
     --------
     >>> import numpy as np
-    >>> from mechanisms import Facts, run_mechanism
+    >>> from mechanisms.core.contract import Facts
+    >>> from mechanisms.core.run import run_mechanism
     >>> run_mechanism(WEventUniform(epsilon=1.0, w=4), np.zeros((1, 2), int), Facts(n_cells=2), seed=1)[0].scale
     4.0
     """

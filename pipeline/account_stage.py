@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 from apache_beam.coders import BytesCoder
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec
 
-from pipeline import parts
-from pipeline.account_loop import AccountLoop
 from pipeline.batch_format import BatchCoder
-from pipeline.kafka.write import publish_accounts
-from pipeline.paths import parts_folder
-from pipeline.plan import STREAM, Plan
-from pipeline.release_loop import Batch
-from pipeline.tables import accounts_table
+from pipeline.config.plan import STREAM
+from pipeline.output import files
+from pipeline.output.files import parts_folder
+from pipeline.output.kafka import publish_accounts
+from pipeline.output.tables import accounts_table
+from pipeline.steps.account import AccountLoop
+from pipeline.steps.release import Batch
+
+if TYPE_CHECKING:
+    from pipeline.config.plan import Plan
 
 
 class AccountInOrder(beam.DoFn):
@@ -24,7 +27,7 @@ class AccountInOrder(beam.DoFn):
 
     WAITING = BagStateSpec("waiting", BatchCoder())
     LOOP = ReadModifyWriteStateSpec("loop", BytesCoder())
-    write = staticmethod(parts.write_part)
+    write = staticmethod(files.write_part)
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -68,7 +71,7 @@ class AccountInOrder(beam.DoFn):
         if shard:
             return  # the summary is the same in every part
         summary = {"accountant": account.name, "public": account.accountant.public, **account.summary(state)}
-        parts.write_json(parts_folder(self.plan, "summaries") / f"{number:03d}.json", summary)
+        files.write_json(parts_folder(self.plan, "summaries") / f"{number:03d}.json", summary)
 
 
 def _position(batch: Batch) -> float:

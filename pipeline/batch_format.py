@@ -12,13 +12,13 @@ from apache_beam.coders import Coder
 from apache_beam.coders.typecoders import registry
 from numpy.typing import NDArray
 
-from mechanisms.core.errors import StateVersionError
-from mechanisms.core.event import EVENTS, Event
-from mechanisms.core.release import Release
+from mechanisms.core.contract import Release
+from mechanisms.core.events import EVENTS, Event
+from mechanisms.core.plugin import StateVersionError
 from mechanisms.core.state import State, StateFormat
-from pipeline.ledger import Charge
-from pipeline.release_loop import Batch
-from pipeline.targets import Known
+from pipeline.output.ledger import Charge
+from pipeline.steps.release import Batch
+from pipeline.steps.targets import Known
 
 FORMAT = StateFormat("batch")
 _EVENTS = {kind.__name__: kind for kind in EVENTS}

@@ -10,19 +10,19 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pipeline import parts
-from pipeline.block import EventBlock, Reject
-from pipeline.counting import GroupCounts, count_group, memberships_of, nothing
-from pipeline.fate import Fate
-from pipeline.ingestion import kept_reject
-from pipeline.paths import parts_folder
-from pipeline.pieces import Distinct
-from pipeline.plan import Plan
+from pipeline.output import files
+from pipeline.output.files import parts_folder
 from pipeline.prefetch import in_threads, prefetch
-from pipeline.source import Span
-from pipeline.visits import Visits, summarise_users
+from pipeline.sources.base import EventBlock, Reject, Span
+from pipeline.steps.contributions import Distinct
+from pipeline.steps.count import GroupCounts, Visits, count_group, memberships_of, nothing, summarise_users
+from pipeline.steps.ingest import Fate, kept_reject
+
+if TYPE_CHECKING:
+    from pipeline.config.plan import Plan
+
 
 #: The fate of the rows of one piece of input, or memberships of a group of windows and a shard of users.
 Piece = Fate | tuple[tuple[int, int], Distinct]
@@ -106,7 +106,7 @@ def _count(plan: Plan, work: tuple[int, dict[int, list[Distinct]]]) -> tuple[Gro
 
 def write_users(shard: int, seen: Iterable[Visits], plan: Plan) -> None:
     """Keep the numbers of cells and windows of the users of one shard; no identity."""
-    parts.write_json(parts_folder(plan, "users") / f"{shard:06d}.json", summarise_users(seen))
+    files.write_json(parts_folder(plan, "users") / f"{shard:06d}.json", summarise_users(seen))
 
 
 def span_memberships(spans: Iterable[Span], plan: Plan) -> Iterator[Piece]:
@@ -136,14 +136,14 @@ def _reduced(plan: Plan, work: tuple[int, Work]) -> tuple[int, list[tuple[Fate, 
 def _of_span(index: int, pieces: Iterable[tuple[Fate, tuple[Reject, ...], list[Any]]], plan: Plan) -> Iterator[Piece]:
     total, name = Fate(), f"{index:09d}"
     path = parts_folder(plan, "rejects") / f"{name}.jsonl"
-    with parts.whole(path) as temporary, temporary.open("w", encoding="utf-8") as kept:
+    with files.whole(path) as temporary, temporary.open("w", encoding="utf-8") as kept:
         for fate, rejects, memberships in pieces:
             yield fate
             yield from memberships
             total.add(fate)
             for reject in rejects:
                 kept.write(json.dumps(as_kept(reject, plan), ensure_ascii=False) + "\n")
-    parts.write_json(parts_folder(plan, "fates") / f"{name}.json", asdict(total))
+    files.write_json(parts_folder(plan, "fates") / f"{name}.json", asdict(total))
 
 
 def as_kept(reject: Reject, plan: Plan) -> dict[str, Any]:

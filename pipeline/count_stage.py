@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 import numpy as np
@@ -11,16 +11,19 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mechanisms.core.state import encode_state
-from pipeline import metrics, parts
+from pipeline.config.plan import STREAM
 from pipeline.count_spans import counting_of, span_memberships, write_users
-from pipeline.counting import GroupCounts, count_group
-from pipeline.fate import Fate
-from pipeline.merging import write_beside
-from pipeline.paths import PART_ROWS, parts_folder
-from pipeline.pieces import encoded
-from pipeline.plan import STREAM, Plan
-from pipeline.source import Span
-from pipeline.tables import truth_table
+from pipeline.monitoring import metrics
+from pipeline.output import files
+from pipeline.output.files import PART_ROWS, parts_folder, write_beside
+from pipeline.output.tables import truth_table
+from pipeline.sources.base import Span
+from pipeline.steps.contributions import encoded
+from pipeline.steps.count import GroupCounts, count_group
+from pipeline.steps.ingest import Fate
+
+if TYPE_CHECKING:
+    from pipeline.config.plan import Plan
 
 
 class CountSpans(beam.DoFn):
@@ -105,13 +108,13 @@ class WriteTruth(beam.DoFn):
         """Write the counts of consecutive windows."""
         plan, folder = self.plan, parts_folder(self.plan, "truth")
         windows = plan.windows(first, first + len(counts) - 1)
-        name = parts.stretch(first, windows[-1].index)
+        name = files.stretch(first, windows[-1].index)
 
         def write() -> pa.Table:
-            return parts.write_part(folder, name, truth_table(counts, bounded, windows, plan.space.cells, STREAM))
+            return files.write_part(folder, name, truth_table(counts, bounded, windows, plan.space.cells, STREAM))
 
         write_beside(folder, name, write)
 
     def note(self, group: GroupCounts) -> None:
         """Write down how many memberships there were."""
-        parts.write_json(parts_folder(self.plan, "memberships") / f"{group.first:012d}.json", group.n_memberships)
+        files.write_json(parts_folder(self.plan, "memberships") / f"{group.first:012d}.json", group.n_memberships)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from typing import TYPE_CHECKING
 
-from mechanisms.core.errors import ConfigError, DataError, PenstockError
+from mechanisms.core.plugin import ConfigError, DataError, PenstockError
 from pipeline.beam_start import import_beam, local_runner
-from pipeline.configuration.run import RunConfig
+from pipeline.config.run import RunConfig
 from pipeline.count_spans import counting_ahead
-from pipeline.health import HEALTH
-from pipeline.paths import parts_folder
-from pipeline.plan import Plan
-from pipeline.source import LiveSource, Span
+from pipeline.monitoring.server import HEALTH
+from pipeline.output.files import parts_folder
+from pipeline.sources.base import LiveSource, Span
 from pipeline.streaming import INTERRUPTED, run_stream
+
+if TYPE_CHECKING:
+    from pipeline.config.plan import Plan
+
 
 FLINK = "flink"
 
@@ -66,7 +70,7 @@ def execute(
         with HEALTH.watched(), counting_ahead(plan, spans, *asides) if counts_here else nullcontext():
             import_beam(alone=runner == "direct")
             if runner == FLINK:
-                from pipeline.cluster.flink import run_flink
+                from pipeline.runners.flink.runner import run_flink
 
                 return None if run_flink(plan, beam_options) else INTERRUPTED
             if plan.streaming:

@@ -9,19 +9,21 @@ from collections.abc import Generator, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from apache_beam.coders import FastPrimitivesCoder
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.utils.timestamp import MIN_TIMESTAMP
 
-from pipeline.checkpoint import Checkpoints, decode_position, encode_position
-from pipeline.health import HEALTH
-from pipeline.paths import parts_folder
-from pipeline.plan import Plan
-from pipeline.slices import NEVER, Slice
-from pipeline.source import LiveSource
+from pipeline.monitoring.server import HEALTH
+from pipeline.output.checkpoint import Checkpoints, decode_position, encode_position
+from pipeline.output.files import parts_folder
+from pipeline.sources.base import NEVER, LiveSource, Slice
+
+if TYPE_CHECKING:
+    from pipeline.config.plan import Plan
+
 
 CODER = FastPrimitivesCoder()
 #: Seconds without an event after which one without meaning is sent: the runner gives up after 30.

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 from apache_beam.typehints import Tuple
 
 from pipeline.account_stage import AccountInOrder
 from pipeline.count_stage import CountGroup, CountHere, CountSpans, WriteTruth, WriteUsers
-from pipeline.counting import GroupCounts, nothing
-from pipeline.plan import Plan
-from pipeline.release_loop import Batch
 from pipeline.release_stage import ReleaseInOrder, WriteReleases
-from pipeline.source import Span
-from pipeline.visits import Visits
+from pipeline.sources.base import Span
+from pipeline.steps.count import GroupCounts, Visits, nothing
+from pipeline.steps.release import Batch
+
+if TYPE_CHECKING:
+    from pipeline.config.plan import Plan
 
 
 def build(root: beam.Pipeline, plan: Plan, spans: list[Span], alone: bool = True) -> None:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 import numpy as np
@@ -16,18 +16,21 @@ from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
 from apache_beam.utils.timestamp import Timestamp
 
-from mechanisms.core.release import Release
+from mechanisms.core.contract import Release
 from mechanisms.core.state import decode_state
-from pipeline import metrics, parts
-from pipeline.kafka.write import publish_releases
-from pipeline.merging import write_beside
-from pipeline.paths import PART_ROWS, parts_folder
-from pipeline.plan import STREAM, Plan
-from pipeline.release_loop import Batch, ReleaseLoop
-from pipeline.run_ledger import open_ledger
-from pipeline.tables import releases_table
-from pipeline.targets import Known, nobody
+from pipeline.config.plan import STREAM
+from pipeline.monitoring import metrics
+from pipeline.output import files
+from pipeline.output.checkpoint import open_ledger
+from pipeline.output.files import PART_ROWS, parts_folder, write_beside
+from pipeline.output.kafka import publish_releases
+from pipeline.output.tables import releases_table
+from pipeline.steps.release import Batch, ReleaseLoop
+from pipeline.steps.targets import Known, nobody
 from pipeline.waiting import leave
+
+if TYPE_CHECKING:
+    from pipeline.config.plan import Plan
 
 
 class ReleaseInOrder(beam.DoFn):
@@ -120,7 +123,7 @@ class ReleaseInOrder(beam.DoFn):
 class WriteReleases(beam.DoFn):
     """Write batches of releases as parts, a stream's not before ``output.delay`` has passed."""
 
-    write = staticmethod(parts.write_part)
+    write = staticmethod(files.write_part)
     sleep = staticmethod(time.sleep)
 
     def __init__(self, plan: Plan) -> None:
@@ -130,10 +133,10 @@ class WriteReleases(beam.DoFn):
         """Write one batch and pass it on to the accountants."""
         plan = self.plan
         if batch.stopped:
-            parts.write_json(parts_folder(plan, "stopped") / "stopped.json", batch.stopped)
+            files.write_json(parts_folder(plan, "stopped") / "stopped.json", batch.stopped)
         if batch.releases:
             first, last = batch.releases[0].window, batch.releases[-1].window
-            folder, name = parts_folder(plan, "releases"), parts.stretch(first, last)
+            folder, name = parts_folder(plan, "releases"), files.stretch(first, last)
             final = self.final_since(last)
             if final is None:  # nobody waits for it
                 write_beside(folder, name, lambda: self.publish(folder, name, self.table(batch.releases)))

@@ -8,19 +8,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mechanisms.core.errors import ConfigError
-from pipeline import checkpoint, logs, metrics, outcome, parts, resuming
+from mechanisms.core.plugin import ConfigError
 from pipeline.cluster import plans as cluster_plans
-from pipeline.configuration.run import RunConfig
-from pipeline.discretion import discreet
+from pipeline.config.plan import make_plan
+from pipeline.config.run import RunConfig
 from pipeline.execution import FLINK, check_runner, execute
 from pipeline.exit_codes import DONE, INTERRUPTED, STOPPED
-from pipeline.folder_lock import LOCK, alone_in
-from pipeline.health import HEALTH
-from pipeline.manifest import input_digests, operator_manifest, public_manifest
-from pipeline.plan import Plan, make_plan
+from pipeline.monitoring import logs, metrics
+from pipeline.monitoring.server import HEALTH
+from pipeline.output import checkpoint, files
+from pipeline.output import manifest as outcome
+from pipeline.output.files import LOCK, alone_in
+from pipeline.output.manifest import input_digests, operator_manifest, public_manifest
+from pipeline.output.redaction import discreet
+
+if TYPE_CHECKING:
+    from pipeline.config.plan import Plan
+
 
 #: What a run leaves in its folder, and so what the next run into it replaces.
 OUTPUTS = ("public", "operator", "report.html")
@@ -58,7 +64,7 @@ def run(
     Parameters
     ----------
     config
-        As `pipeline.configuration.run.load` returns it.
+        As `pipeline.config.run.load` returns it.
     folder
         Where to write; None: the configuration's ``output.path``.
     runner
@@ -101,7 +107,7 @@ def _run(
 def _run_alone(plan: Plan, runner: str, beam_options: Sequence[str], clock: Stopwatch) -> Result:
     """Run a plan while its folder is held."""
     config = plan.config
-    finished_before = _make_ready(plan, cluster_plans if runner == FLINK else resuming)
+    finished_before = _make_ready(plan, cluster_plans if runner == FLINK else checkpoint)
     if finished_before is not None:
         return _done(plan, int(finished_before["exit"]["code"]), finished_before)
     if plan.on_points:
@@ -110,7 +116,7 @@ def _run_alone(plan: Plan, runner: str, beam_options: Sequence[str], clock: Stop
         manifest = run_traces(plan, lambda spans: execute(plan, spans, runner, beam_options))
         return _done(plan, DONE, manifest)
     # What is known beforehand, so that the run can be watched; its end adds what the accountants say.
-    parts.write_json(plan.folder / "public" / "manifest.json", public_manifest(plan))
+    files.write_json(plan.folder / "public" / "manifest.json", public_manifest(plan))
     spans = [] if plan.streaming else config.source.spans()
     clock.lap("prepare")
     logs.event(
@@ -172,13 +178,13 @@ def _finish(plan: Plan, unfinished: str | None, digests: Callable[[], dict[str, 
         exit={"code": code, "reason": reason},
     )
     if plan.config.mode == "simulation" and plan.config.utility:
-        from pipeline.utility import write_utility
+        from pipeline.output.utility import write_utility
 
         manifest["utility"] = write_utility(plan)
     clock.lap("finish")
     manifest["seconds"] = clock.seconds
-    parts.write_json(plan.folder / "public" / "manifest.json", public_manifest(plan, accounts))
-    parts.write_json(plan.folder / "operator" / "manifest.json", manifest)
+    files.write_json(plan.folder / "public" / "manifest.json", public_manifest(plan, accounts))
+    files.write_json(plan.folder / "operator" / "manifest.json", manifest)
     return _done(plan, code, manifest)
 
 
@@ -187,7 +193,7 @@ def _ending(plan: Plan, unfinished: str | None) -> tuple[int, str]:
     reason = outcome.stopped(plan)
     if reason:
         return STOPPED, reason
-    return (INTERRUPTED, f"{unfinished}; {resuming.HOW_TO}") if unfinished else (DONE, "done")
+    return (INTERRUPTED, f"{unfinished}; {checkpoint.HOW_TO}") if unfinished else (DONE, "done")
 
 
 def _done(plan: Plan, exit_code: int, manifest: dict[str, Any]) -> Result:
@@ -195,7 +201,7 @@ def _done(plan: Plan, exit_code: int, manifest: dict[str, Any]) -> Result:
     if exit_code != INTERRUPTED:
         outcome.clear_parts(plan)
     if plan.config.output.report:
-        from pipeline.reporting import write_report
+        from pipeline.reporting.page import write_report
 
         write_report(plan.folder)
     return Result(exit_code, plan.folder, manifest)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 import numpy as np
@@ -14,17 +14,21 @@ from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
 from apache_beam.utils.timestamp import Timestamp
 
-from pipeline import metrics, parts
-from pipeline.checkpoint import Checkpoints
+from pipeline.config.plan import STREAM
 from pipeline.count_spans import as_kept
-from pipeline.counting import GroupCounts, count_block, count_group, nothing
-from pipeline.fate import Fate
 from pipeline.feed import Ticket, deadline, feed_of
-from pipeline.lateness import closed_before
-from pipeline.paths import PART_ROWS, parts_folder
-from pipeline.pieces import union
-from pipeline.plan import STREAM, Plan
+from pipeline.monitoring import metrics
+from pipeline.output import files
+from pipeline.output.checkpoint import Checkpoints
+from pipeline.output.files import PART_ROWS, parts_folder
+from pipeline.steps.contributions import union
+from pipeline.steps.count import GroupCounts, count_block, count_group, nothing
+from pipeline.steps.ingest import Fate, closed_before
 from pipeline.stream_step import MARK, InProcess, as_bytes, commit
+
+if TYPE_CHECKING:
+    from pipeline.config.plan import Plan
+
 
 #: What of a stream goes from step to step: (kind, number or group, data).
 Message = tuple[str, int, bytes]
@@ -54,7 +58,7 @@ class CountSlice(InProcess):
         yield 0, ("fate", number, json.dumps(asdict(fate)).encode())
         if piece.block.rejects:
             kept = [json.dumps(as_kept(reject, self.plan), ensure_ascii=False) for reject in piece.block.rejects]
-            parts.write_text(parts_folder(self.plan, "rejects") / f"{number:012d}.jsonl", "\n".join(kept) + "\n")
+            files.write_text(parts_folder(self.plan, "rejects") / f"{number:012d}.jsonl", "\n".join(kept) + "\n")
         metrics.read_rows(fate)
         metrics.reached(piece.after)
         feed.used(number)
@@ -166,9 +170,9 @@ class CountDue(InProcess):
         for entry in entries:
             group, data = _untagged(entry)
             open_memberships += count_group(group, [data], self.plan)[0].n_memberships
-        parts.write_json(parts_folder(self.plan, "fates") / "stream.json", own["fate"])
+        files.write_json(parts_folder(self.plan, "fates") / "stream.json", own["fate"])
         total = own["memberships"] + open_memberships
-        parts.write_json(parts_folder(self.plan, "memberships") / "stream.json", total)
+        files.write_json(parts_folder(self.plan, "memberships") / "stream.json", total)
 
 
 def _joined(groups: list[GroupCounts]) -> GroupCounts:

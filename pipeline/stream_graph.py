@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 from apache_beam.testing.test_stream import TestStream
 
-from pipeline.checkpoint import Checkpoints
 from pipeline.feed import CODER
-from pipeline.plan import Plan
+from pipeline.output.checkpoint import Checkpoints
 from pipeline.stream_count import CountDue, CountSlice, Message
 from pipeline.stream_stage import (
     AccountStream,
@@ -19,6 +18,9 @@ from pipeline.stream_stage import (
     account_name,
     account_parts,
 )
+
+if TYPE_CHECKING:
+    from pipeline.config.plan import Plan
 
 
 def pieces(plan: Plan) -> tuple[str, ...]:

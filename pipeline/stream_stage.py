@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 import numpy as np
 
-from pipeline import metrics
 from pipeline.account_stage import AccountInOrder
-from pipeline.checkpoint import Checkpoints
 from pipeline.count_stage import WriteTruth
-from pipeline.counting import GroupCounts
 from pipeline.feed import feed_of
-from pipeline.plan import Plan
-from pipeline.release_loop import Batch
+from pipeline.monitoring import metrics
+from pipeline.output.checkpoint import Checkpoints
 from pipeline.release_stage import ReleaseInOrder, WriteReleases
+from pipeline.steps.count import GroupCounts
+from pipeline.steps.release import Batch
 from pipeline.stream_step import MARK, InProcess, as_bytes, commit
+
+if TYPE_CHECKING:
+    from pipeline.config.plan import Plan
 
 
 class WriteStreamTruth(InProcess, WriteTruth):

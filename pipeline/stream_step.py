@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 import numpy as np
 
 from mechanisms.core.state import State
-from pipeline import metrics, parts
-from pipeline.checkpoint import Checkpoints
 from pipeline.feed import feed_of
-from pipeline.paths import parts_folder
-from pipeline.plan import Plan
+from pipeline.monitoring import metrics
+from pipeline.output import files
+from pipeline.output.checkpoint import Checkpoints
+from pipeline.output.files import parts_folder
+
+if TYPE_CHECKING:
+    from pipeline.config.plan import Plan
+
 
 #: What begins the bytes of a checkpoint's mark among encoded counts.
 MARK = b"mark"
@@ -52,7 +56,7 @@ def commit(plan: Plan, checkpoints: Checkpoints, number: int, name: str, state: 
     if checkpoints.write(number, name, state):
         metrics.checkpoint_written(sum(path.stat().st_size for path in checkpoints.folder.rglob("*") if path.is_file()))
         for kind in ROLLED:
-            parts.roll(parts_folder(plan, kind))
+            files.roll(parts_folder(plan, kind))
 
 
 def as_bytes(data: bytes) -> Any:

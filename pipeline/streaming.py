@@ -6,11 +6,15 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from pipeline import checkpoint
-from pipeline.checkpoint import Checkpoints
-from pipeline.health import HEALTH
-from pipeline.plan import Plan
+from pipeline.monitoring.server import HEALTH
+from pipeline.output import checkpoint
+from pipeline.output.checkpoint import Checkpoints
+
+if TYPE_CHECKING:
+    from pipeline.config.plan import Plan
+
 
 #: Why a stream ends before its end: it was asked to, or Beam's runner has waited for its feed in vain.
 INTERRUPTED = "interrupted"

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import apache_beam as beam
 
-from pipeline.plan import Plan
-from pipeline.source import Span
+from pipeline.sources.base import Span
 from pipeline.trace_stage import ReadPoints, ReleaseShard
+
+if TYPE_CHECKING:
+    from pipeline.config.plan import Plan
 
 
 def build(root: beam.Pipeline, plan: Plan, spans: list[Span], alone: bool = True) -> None:

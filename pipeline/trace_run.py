@@ -5,19 +5,20 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from pipeline import outcome, parts, tables
-from pipeline.manifest import input_digests, operator_manifest, public_manifest
-from pipeline.merging import Target, merge
-from pipeline.paths import parts_folder
-from pipeline.plan import Plan
-from pipeline.source import Span
-from pipeline.trace_loop import centre
-from pipeline.trace_tables import TRACES, TRUE_TRACES
-from pipeline.trace_utility import write_utility
+from pipeline.output import files, tables
+from pipeline.output import manifest as outcome
+from pipeline.output.files import Target, merge, parts_folder
+from pipeline.output.manifest import input_digests, operator_manifest, public_manifest
+from pipeline.output.traces import TRACES, TRUE_TRACES, write_trace_utility
+from pipeline.sources.base import Span
+from pipeline.steps.traces import centre
+
+if TYPE_CHECKING:
+    from pipeline.config.plan import Plan
 
 
 def run_traces(plan: Plan, execute: Callable[[list[Span]], object]) -> dict[str, Any]:
@@ -49,14 +50,14 @@ def run_traces(plan: Plan, execute: Callable[[list[Span]], object]) -> dict[str,
         exit={"code": 0, "reason": "done"},
     )
     if plan.config.mode == "simulation" and plan.config.utility and plan.config.output.truth:
-        manifest["utility"] = write_utility(plan)
+        manifest["utility"] = write_trace_utility(plan)
     manifest["seconds"] = {
         "prepare": round(prepared - begun, 3),
         "pipeline": round(executed - prepared, 3),
         "finish": round(time.monotonic() - executed, 3),
     }
-    parts.write_json(plan.folder / "public" / "manifest.json", _public_manifest(plan))
-    parts.write_json(plan.folder / "operator" / "manifest.json", manifest)
+    files.write_json(plan.folder / "public" / "manifest.json", _public_manifest(plan))
+    files.write_json(plan.folder / "operator" / "manifest.json", manifest)
     outcome.clear_parts(plan)
     return manifest
 

@@ -6,23 +6,13 @@ import inspect
 from dataclasses import replace
 
 import numpy as np
-from conformance_runs import (
-    Amnesiac,
-    OneReplica,
-    Subject,
-    contents,
-    counts_for,
-    facts_for,
-    matrix_of,
-    released,
-    worlds,
-)
+from conformance_runs import Amnesiac, OneReplica, Subject, contents, counts_for, facts_for, matrix_of, released, worlds
 from plugin_checks import check_documentation, check_parameters
 
 from accountants.core.charges import concentrated_rho, pure_epsilon
-from mechanisms.core.event import Block
+from mechanisms.core.contract import ACTIONS, Release
+from mechanisms.core.events import Block
 from mechanisms.core.noise_checks import noise_matches
-from mechanisms.core.release import ACTIONS, Release
 from mechanisms.core.run import step_through
 from mechanisms.core.state import decode_state, encode_state
 

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from accountants.core.charges import concentrated_rho, pure_epsilon
-from mechanisms import Facts, Mechanism
-from mechanisms.core.noise import Noise, NoiseKey, NoiseSource
+from mechanisms.core.contract import Facts, Mechanism
+from mechanisms.core.draws import Noise
+from mechanisms.core.noise import NoiseSource
+from mechanisms.core.noise_keys import NoiseKey
 from mechanisms.core.run import step_through
 
 SOURCE = NoiseSource(NoiseKey.from_seed(11), configuration=b"conformance")

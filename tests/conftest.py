@@ -30,7 +30,7 @@ def data_folder():
 @pytest.fixture
 def small_run(tmp_path: Path):
     """Write events as CSV, make a configuration with changes, run it and return the result."""
-    from pipeline.configuration.run import loads
+    from pipeline.config.run import loads
     from pipeline.run import run
 
     def go(

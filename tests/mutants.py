@@ -10,10 +10,11 @@ import numpy as np
 from conformance_runs import SOURCE, Subject
 
 from accountants.landmark_budget import LandmarkBudget
-from mechanisms.core.errors import UnsupportedEvent
-from mechanisms.core.event import DiscreteLaplace as DiscreteLaplaceEvent
-from mechanisms.core.mechanism import Guarantee, Mechanism
-from mechanisms.core.noise import Noise, NoiseSource
+from mechanisms.core.contract import Guarantee, Mechanism
+from mechanisms.core.draws import Noise
+from mechanisms.core.events import DiscreteLaplace as DiscreteLaplaceEvent
+from mechanisms.core.noise import NoiseSource
+from mechanisms.core.plugin import UnsupportedEvent
 from mechanisms.discrete_laplace import DiscreteLaplace
 
 

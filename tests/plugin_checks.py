@@ -9,9 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from mechanisms.core.errors import ParameterError, PenstockError
-from mechanisms.core.parameters import parameters_of
-from pipeline.configuration.plugins import add_folder
+from mechanisms.core.plugin import ParameterError, PenstockError, parameters_of
+from pipeline.config.sections import add_folder
 
 
 def check_parameters(plugin):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from pipeline.block import Reject
-from pipeline.source import Source
+from pipeline.sources.base import Reject, Source
 
 
 def read(source: Source) -> tuple[pl.DataFrame, list[Reject]]:

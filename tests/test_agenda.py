@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mechanisms.core.errors import ParameterError
-from mechanisms.core.facts import Facts
-from mechanisms.core.window import Window
-from pipeline.agenda import Agenda
-from pipeline.calendar import Calendar
-from pipeline.landmarks import Landmarks
+from mechanisms.core.contract import Facts, Window
+from mechanisms.core.plugin import ParameterError
+from pipeline.windows.calendar import Calendar
 from pipeline.windows.fixed import Fixed
+from pipeline.windows.landmarks import Landmarks
+from pipeline.windows.schedule import Agenda
 from pipeline.windows.sliding import Sliding
 
 HOUR, DAY = 3_600_000, 86_400_000

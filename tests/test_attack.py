@@ -9,15 +9,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mechanisms.core.errors import DataError, ParameterError
-from pipeline import manifest
-from pipeline.attack import Game, attack
-from pipeline.attack_summary import SCHEMA, as_text, counted_people, summarize
-from pipeline.cli import main
-from pipeline.configuration.run import loads
-from pipeline.plan import make_plan
-from pipeline.presence import read_presence
+from mechanisms.core.plugin import DataError, ParameterError
+from pipeline.cli.main import main
+from pipeline.config.plan import make_plan
+from pipeline.config.run import loads
+from pipeline.experiments.membership_attack import SCHEMA, Game, as_text, attack, counted_people, summarize
+from pipeline.output import manifest
 from pipeline.run import run
+from pipeline.steps.individuals import read_presence
 
 CITY = """
 name: attack
@@ -197,7 +196,9 @@ def test_periods_are_checked(periods, tmp_path):
 
 
 def test_released_aggregates_must_fit_before_anything_is_read(tmp_path, noisy, monkeypatch):
-    monkeypatch.setattr("pipeline.attack.read_presence", lambda *a: pytest.fail("the source was read"))
+    monkeypatch.setattr(
+        "pipeline.experiments.membership_attack.read_presence", lambda *a: pytest.fail("the source was read")
+    )
     game = Game(targets=3, samples=3_000_000)  # of 24 windows and 9 cells
     with pytest.raises(ParameterError, match=r"samples: 3000000 .* at most 2314814 .* 24 windows of 9 cells"):
         attack(noisy, game, folder=tmp_path)

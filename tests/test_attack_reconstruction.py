@@ -12,25 +12,32 @@ import pytest
 from scipy.stats import beta, norm
 
 from accountants.core.training import Training
-from accountants.inference.outlook import Coming
-from accountants.inference.places import Places
-from accountants.inference.sections import KnownPrior
-from accountants.reconstruction import MarkovPrior, chain_prior, estimate, success_upper_bound
+from accountants.inference.estimators import estimate
+from accountants.inference.places import Coming, Places
+from accountants.inference.prior import MarkovPrior, chain_prior
+from accountants.inference.success_bounds import success_upper_bound
+from accountants.inference.targets import KnownPrior
 from evaluation.attacks.retracing import Observed, observe, retrace, right
-from mechanisms import Facts, get, run_mechanism
-from mechanisms.core.errors import DataError, ParameterError, UnsupportedEvent
-from mechanisms.core.event import Exact
-from mechanisms.core.release import Release
-from pipeline.attack_prospects import Prospects, from_each_place, told_before
-from pipeline.attack_reconstruction import prepare_reconstruction, reconstruct
-from pipeline.attack_reconstruction_game import ReconstructionGame, settle
-from pipeline.attack_reconstruction_summary import SCHEMA, binomial_limits, reconstruction_text
-from pipeline.attack_tuning import tuned
-from pipeline.cli import main
-from pipeline.configuration.run import loads
-from pipeline.learn import learn_to_file
+from mechanisms import get
+from mechanisms.core.contract import Facts, Release
+from mechanisms.core.events import Exact
+from mechanisms.core.plugin import DataError, ParameterError, UnsupportedEvent
+from mechanisms.core.run import run_mechanism
+from pipeline.cli.learn import learn_to_file
+from pipeline.cli.main import main
+from pipeline.config.run import loads
+from pipeline.experiments.reconstruction_attack import (
+    SCHEMA,
+    binomial_limits,
+    prepare_reconstruction,
+    reconstruct,
+    reconstruction_text,
+    tuned,
+)
+from pipeline.experiments.reconstruction_game import ReconstructionGame, settle
+from pipeline.experiments.success_bounds import Prospects, from_each_place, told_before
+from pipeline.output.tables import ACCOUNTS
 from pipeline.run import run
-from pipeline.tables import ACCOUNTS
 
 CITY = """
 name: retrace
@@ -229,7 +236,7 @@ def test_places_of_several_cells_are_not_looked_at():
 
 
 def test_the_first_release_is_that_of_the_run(tmp_path, monkeypatch):
-    import pipeline.attack_reconstruction as module
+    import pipeline.experiments.reconstruction_attack as module
 
     seen = []
     monkeypatch.setattr(module, "observe", lambda *a: seen.append(a) or observe(*a))
@@ -310,7 +317,9 @@ def test_an_interrupted_attack_goes_on(whole, tmp_path, monkeypatch, stop, n_job
     with pytest.raises(KeyboardInterrupt):
         reconstruct(config, SMALL, folder=tmp_path, n_jobs=n_jobs, listener=interrupt)
     made, attacked = [], []
-    monkeypatch.setattr("pipeline.attack_reconstruction.retrace", lambda *a: attacked.append(a) or retrace(*a))
+    monkeypatch.setattr(
+        "pipeline.experiments.reconstruction_attack.retrace", lambda *a: attacked.append(a) or retrace(*a)
+    )
     outcome = reconstruct(config, SMALL, folder=tmp_path, listener=lambda *progress: made.append(progress))
     assert (outcome.n_resumed, len(attacked)) == (stop, 6 - stop)
     assert made == [(number, 6) for number in range(stop, 7)]

@@ -5,16 +5,16 @@ import dataclasses
 import numpy as np
 import pytest
 
-from mechanisms.core.errors import StateVersionError
-from mechanisms.core.event import Block, DiscreteLaplace, Event, Gaussian, Nothing, Repeated, Sampled
-from mechanisms.core.release import Release
+from mechanisms.core.contract import Release
+from mechanisms.core.events import Block, DiscreteLaplace, Event, Gaussian, Nothing, Repeated, Sampled
+from mechanisms.core.plugin import StateVersionError
 from mechanisms.core.state import StateFormat
 from pipeline import batch_format
 from pipeline.account_stage import AccountInOrder
 from pipeline.batch_format import BatchCoder, decode_batch, encode_batch
-from pipeline.ledger import Charge
-from pipeline.release_loop import Batch
-from pipeline.targets import Known
+from pipeline.output.ledger import Charge
+from pipeline.steps.release import Batch
+from pipeline.steps.targets import Known
 
 CHARGE = Charge("main", 3, 0, 10, 0.1, 0.005, True, "configuration", "data")
 EVENTS: tuple[Event, ...] = (

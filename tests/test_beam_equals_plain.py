@@ -13,10 +13,10 @@ from small_configuration import small_sections
 
 import mechanisms
 from accountants.core.charges import concentrated_rho, pure_epsilon
-from mechanisms import run_mechanism
-from mechanisms.core.event import Block
-from pipeline.configuration.run import loads
-from pipeline.plan import make_plan
+from mechanisms.core.events import Block
+from mechanisms.core.run import run_mechanism
+from pipeline.config.plan import make_plan
+from pipeline.config.run import loads
 from pipeline.run import run
 
 EVENTS = [

@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from pipeline.configuration.run import load
+from pipeline.config.run import load
 from pipeline.run import run
 
 SOUTH, NORTH, WEST, EAST = 37.74, 37.82, -122.47, -122.37

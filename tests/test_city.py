@@ -10,12 +10,22 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from mechanisms.core.errors import ParameterError
-from pipeline.city.commuter import ACTIVITY, DAY, ERRAND, HOME, HOUR, REGIMES, WORK, Commuters
-from pipeline.city.events import Emission
-from pipeline.city.markov import MarkovPeople
-from pipeline.city.people import Locations, People
-from pipeline.city.places import Places
+from mechanisms.core.plugin import ParameterError
+from pipeline.sources.city import (
+    ACTIVITY,
+    DAY,
+    ERRAND,
+    HOME,
+    HOUR,
+    REGIMES,
+    WORK,
+    Commuters,
+    Emission,
+    Locations,
+    MarkovPeople,
+    People,
+    Places,
+)
 
 MONDAY = 1_704_067_200_000
 PLACES = Places(rows=3, columns=4, south=0.0, north=3.0, west=10.0, east=14.0, seed=5)

@@ -9,6 +9,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -16,23 +17,29 @@ import pytest
 from apache_beam.internal import pickler
 from apache_beam.runners.runner import PipelineState
 
-from mechanisms.core.errors import ConfigError, DataError, ParameterError, PenstockError, StateVersionError
-from mechanisms.core.noise import new_key_file
+from mechanisms.core.noise_keys import new_key_file
+from mechanisms.core.plugin import ConfigError, DataError, ParameterError, PenstockError, StateVersionError
 from mechanisms.core.state import StateFormat
-from pipeline import account_stage, checkpoint, parts, release_stage
-from pipeline.cluster import cursor, flink, graph
+from pipeline import account_stage, release_stage
+from pipeline.cluster import cursor, graph
 from pipeline.cluster.cursor import Cursor, CursorCoder, FromTheStart
-from pipeline.cluster.failure import note_failure, raise_failure
 from pipeline.cluster.plans import as_cluster_plan, latest_checkpoint
 from pipeline.cluster.release_stage import ReleaseOnCluster, WriteOnCluster
 from pipeline.cluster.replay import Replay
 from pipeline.cluster.step import ClusterStep, discreetly
-from pipeline.configuration.run import loads
-from pipeline.discretion import UnforeseenError, discreet
-from pipeline.ledger import Charge, Ledger
-from pipeline.plan import Plan, make_plan
-from pipeline.release_loop import Batch, ReleaseLoop
-from pipeline.run_ledger import open_ledger
+from pipeline.config.plan import make_plan
+from pipeline.config.run import loads
+from pipeline.output import checkpoint, files
+from pipeline.output.checkpoint import open_ledger
+from pipeline.output.ledger import Charge, Ledger
+from pipeline.output.redaction import UnforeseenError, discreet
+from pipeline.runners.flink import runner
+from pipeline.runners.flink.runner import note_failure, raise_failure
+from pipeline.steps.release import Batch, ReleaseLoop
+
+if TYPE_CHECKING:
+    from pipeline.config.plan import Plan
+
 
 CONFIG = """
 name: failures
@@ -142,21 +149,21 @@ class Job:
 
 def test_the_driver_says_why_and_a_job_that_was_stopped_in_flink_can_go_on(tmp_path):
     plan = plan_in(tmp_path)
-    assert flink._watch(plan, Job(PipelineState.DONE)) is False
+    assert runner._watch(plan, Job(PipelineState.DONE)) is False
     with pytest.raises(DataError, match="lost the job"):
-        flink._watch(plan, Job(PipelineState.FAILED))
+        runner._watch(plan, Job(PipelineState.FAILED))
     note_failure(plan.folder, StateVersionError("version 9"))
     with pytest.raises(StateVersionError, match="version 9"):
-        flink._watch(plan, Job(PipelineState.RUNNING))
+        runner._watch(plan, Job(PipelineState.RUNNING))
 
 
 def test_what_an_old_job_failed_with_is_forgotten_once_it_is_gone(tmp_path, monkeypatch):
     plan = plan_in(tmp_path, resumed=True)
-    monkeypatch.setattr(flink, "cancel_jobs", lambda plan, _: note_failure(plan.folder, DataError("of the old job")))
-    monkeypatch.setattr(flink, "_watch", lambda plan, *_: raise_failure(plan.folder))
+    monkeypatch.setattr(runner, "cancel_jobs", lambda plan, _: note_failure(plan.folder, DataError("of the old job")))
+    monkeypatch.setattr(runner, "_watch", lambda plan, *_: raise_failure(plan.folder))
     monkeypatch.setattr(graph, "build", lambda *_: None)
     monkeypatch.setattr("apache_beam.Pipeline", lambda **_: SimpleNamespace(run=lambda: None))
-    flink._submit(plan, "localhost:1", [])
+    runner._submit(plan, "localhost:1", [])
 
 
 def test_a_position_of_a_later_version_ends_the_run(tmp_path, monkeypatch):
@@ -235,7 +242,7 @@ def test_a_topic_is_told_what_the_file_says(tmp_path, monkeypatch, kind):
     for counts in ([5, 5, 5, 5], [0, 0, 0, 0]):  # the second attempt would say something else
         batch, _ = loop.advance(loop.start(), 1, np.array([counts]))
         list(kind(plan).process(Batch(batch.releases, batch.charges)))
-    written = parts.settle(tmp_path / "public" / "parts" / "releases")
+    written = files.settle(tmp_path / "public" / "parts" / "releases")
     assert len(written) == 1
     values = [table.column("value").to_pylist() for table in told]
     assert values[0] == values[1]
@@ -244,10 +251,10 @@ def test_a_topic_is_told_what_the_file_says(tmp_path, monkeypatch, kind):
 
 def test_of_several_writers_of_a_part_one_wins_and_all_know_it(tmp_path):
     tables = [pa.table({"value": [number]}) for number in range(3)]
-    for write in (parts.write_part, parts.write_shared_part):
+    for write in (files.write_part, files.write_shared_part):
         found = [write(tmp_path / write.__name__, "7", table).column("value").to_pylist() for table in tables]
         assert found == [[0]] * 3
-    assert account_stage.AccountInOrder.write is parts.write_part
+    assert account_stage.AccountInOrder.write is files.write_part
 
 
 def test_runs_side_by_side_leave_the_log_as_it_was():
@@ -267,6 +274,6 @@ def test_what_is_quiet_about_workers_ends_with_the_run():
 
     usual, workers = threading.excepthook, logging.getLogger("apache_beam.runners.worker")
     level = workers.level
-    with flink._quiet_workers():
+    with runner._quiet_workers():
         assert threading.excepthook is not usual
     assert (threading.excepthook, workers.level) == (usual, level)

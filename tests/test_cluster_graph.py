@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import apache_beam as beam
 import numpy as np
@@ -20,9 +21,7 @@ from apache_beam.testing.test_stream import TestStream
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
-from mechanisms.core.errors import StateVersionError
-from pipeline import outcome, parts
-from pipeline.block import EventBlock, Reject
+from mechanisms.core.plugin import StateVersionError
 from pipeline.cluster import replay
 from pipeline.cluster.blocks import decode_block, encode_block, end_of_input
 from pipeline.cluster.count_stage import CountBlocks, CountOpen, group_deadline
@@ -31,12 +30,18 @@ from pipeline.cluster.graph import build, has_ended
 from pipeline.cluster.plans import as_cluster_plan
 from pipeline.cluster.reader import Reader
 from pipeline.cluster.replay import Replay
-from pipeline.configuration.run import loads
-from pipeline.discretion import UnforeseenError
-from pipeline.ledger import Ledger
-from pipeline.paths import ledger_path
-from pipeline.plan import Plan, make_plan
+from pipeline.config.plan import make_plan
+from pipeline.config.run import loads
+from pipeline.output import files, manifest
+from pipeline.output.files import ledger_path
+from pipeline.output.ledger import Ledger
+from pipeline.output.redaction import UnforeseenError
 from pipeline.run import run
+from pipeline.sources.base import EventBlock, Reject
+
+if TYPE_CHECKING:
+    from pipeline.config.plan import Plan
+
 
 CONFIG = """
 name: cluster
@@ -89,7 +94,7 @@ def feed(plan: Plan, blocks: list[tuple[str, EventBlock | None, int | None]]) ->
 
 def released(plan: Plan) -> bytes:
     """What would leave."""
-    outcome.merge_outputs(plan, outcome.merging(plan, ahead=False))
+    manifest.merge_outputs(plan, manifest.merging(plan, ahead=False))
     return (plan.folder / "public" / "releases.parquet").read_bytes()
 
 
@@ -117,7 +122,7 @@ def test_a_cluster_releases_what_a_finite_run_releases(tmp_path: Path, local: Pa
         assert (tmp_path / name).read_bytes() == (local / name).read_bytes(), name
     assert has_ended(plan)
     found = json.loads((local / "operator" / "manifest.json").read_text())["rows"]
-    assert outcome.row_equation(plan) == found
+    assert manifest.row_equation(plan) == found
 
 
 def test_neither_order_nor_shards_change_a_release(tmp_path: Path, local: Path) -> None:
@@ -150,9 +155,9 @@ def test_rows_behind_the_watermark_are_late_row_by_row(tmp_path: Path) -> None:
     blocks = in_time(plan)
     moved = [*blocks[:2], *blocks[3:6], (blocks[2][0], blocks[2][1], None), *blocks[6:]]
     feed(plan, moved)
-    found = outcome.row_equation(plan)
+    found = manifest.row_equation(plan)
     assert found["late"] == blocks[2][1].n_rows - found_outside(plan, blocks[2][1]) > 0
-    outcome.merge_outputs(plan, outcome.merging(plan, ahead=False))
+    manifest.merge_outputs(plan, manifest.merging(plan, ahead=False))
     truth = pl.read_parquet(tmp_path / "operator" / "truth.parquet")
     assert truth.filter(pl.col("window") == 3)["count"].sum() == 0
 
@@ -165,7 +170,7 @@ def found_outside(plan: Plan, block: EventBlock) -> int:
 def test_windows_without_events_are_released_too(tmp_path: Path) -> None:
     plan = plan_in(tmp_path)
     feed(plan, in_time(plan)[:1])
-    outcome.merge_outputs(plan, outcome.merging(plan, ahead=False))
+    manifest.merge_outputs(plan, manifest.merging(plan, ahead=False))
     releases = pl.read_parquet(tmp_path / "public" / "releases.parquet")
     assert releases["window"].unique().sort().to_list() == list(range(1, 13))
 
@@ -307,6 +312,6 @@ def test_the_engine_sees_the_steps_as_they_are_meant(tmp_path: Path) -> None:
 def test_of_several_writers_of_counts_the_first_counts(tmp_path: Path) -> None:
     path = tmp_path / "counted" / "7"
     for data in (b"first", b"second"):
-        parts.write_first(path, data)
+        files.write_first(path, data)
     assert path.read_bytes() == b"first"
     assert [found.name for found in path.parent.iterdir()] == ["7"]

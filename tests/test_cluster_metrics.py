@@ -9,12 +9,11 @@ from urllib.parse import unquote
 
 import pytest
 
-from pipeline import metrics
-from pipeline.cluster import flink_metrics
-from pipeline.cluster.flink_metrics import FlinkMeasures
-from pipeline.cluster.jobs import cancel_jobs
 from pipeline.cluster.plans import checkpoints_folder
-from pipeline.measures import EPSILON, LAST_WINDOW, ROWS, WINDOWS
+from pipeline.monitoring import metrics
+from pipeline.monitoring.metrics import EPSILON, LAST_WINDOW, ROWS, WINDOWS
+from pipeline.runners.flink import jobs
+from pipeline.runners.flink.jobs import FlinkMeasures, cancel_jobs
 
 JOB = "a" * 32
 #: By vertex: name, sum and largest value.
@@ -83,7 +82,7 @@ def test_flink_is_not_asked_too_often(service, plan, monkeypatch):
     asked = service.asked
     measures.look()
     assert service.asked == asked
-    monkeypatch.setattr(flink_metrics.time, "monotonic", lambda: 1e12)
+    monkeypatch.setattr(jobs.time, "monotonic", lambda: 1e12)
     measures.look()
     assert service.asked > asked
 

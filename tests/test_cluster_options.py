@@ -2,18 +2,24 @@
 
 import zipfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from mechanisms.core.errors import ConfigError, DataError
-from pipeline import checkpoint
-from pipeline.cluster import jars, plans
-from pipeline.cluster.flink import options_of
+from mechanisms.core.plugin import ConfigError, DataError
+from pipeline.cluster import plans
 from pipeline.cluster.plans import as_cluster_plan, latest_checkpoint, prepare
-from pipeline.configuration.run import loads
-from pipeline.plan import Plan, make_plan
+from pipeline.config.plan import make_plan
+from pipeline.config.run import loads
+from pipeline.output import checkpoint
 from pipeline.run import run
+from pipeline.runners.flink import jars
+from pipeline.runners.flink.runner import options_of
 from pipeline.sources.stream import Stream
+
+if TYPE_CHECKING:
+    from pipeline.config.plan import Plan
+
 
 CONFIG = """
 name: options

@@ -10,10 +10,10 @@ from test_cluster_graph import plan_in
 
 from pipeline.cluster.count_stage import decode_counts, encode_counts
 from pipeline.cluster.release_stage import ReleaseOnCluster
-from pipeline.counting import nothing
-from pipeline.ledger import Ledger
-from pipeline.paths import ledger_path, parts_folder
-from pipeline.plan import STREAM
+from pipeline.config.plan import STREAM
+from pipeline.output.files import ledger_path, parts_folder
+from pipeline.output.ledger import Ledger
+from pipeline.steps.count import nothing
 
 
 class Bag(list[bytes]):

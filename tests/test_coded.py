@@ -9,13 +9,11 @@ import polars as pl
 import pytest
 from small_configuration import START, made_up_events, small_sections
 
-from pipeline.block import EventBlock
-from pipeline.coded import Coded, join
-from pipeline.configuration.run import loads
-from pipeline.counting import count_group, memberships_of
-from pipeline.packed import Layout
-from pipeline.pieces import encoded, in_general, joined
-from pipeline.plan import make_plan
+from pipeline.config.plan import make_plan
+from pipeline.config.run import loads
+from pipeline.sources.base import EventBlock
+from pipeline.steps.contributions import Coded, Layout, encoded, in_general, join, joined
+from pipeline.steps.count import count_group, memberships_of
 
 LAYOUT = Layout(n_windows=3, n_cells=3)
 #: Whom two pieces of one block are about.

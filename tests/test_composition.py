@@ -14,10 +14,10 @@ from accountants.core.accountant import AccountingFacts
 from accountants.core.charges import concentrated_rho, pure_epsilon
 from accountants.core.privacy_loss import MAX_DISTINCT, classical_gaussian, from_loss_distributions, remember
 from accountants.core.renyi import ORDERS, from_renyi, renyi
-from mechanisms import Facts, get
-from mechanisms.core import event as events
-from mechanisms.core.errors import UnsupportedEvent
-from mechanisms.core.release import Release
+from mechanisms import get
+from mechanisms.core import events
+from mechanisms.core.contract import Facts, Release
+from mechanisms.core.plugin import UnsupportedEvent
 
 DELTA = 1e-5
 

@@ -7,17 +7,18 @@ import math
 import numpy as np
 import pytest
 
-from accountants.conditional_inferential import ConditionalInferential, conditional_inferential_loss, posterior
+from accountants.conditional_inferential import ConditionalInferential
 from accountants.core.accountant import AccountingFacts
 from accountants.core.trace_view import TraceView
+from accountants.gaussian_process.goal import ConditionalGoal, PlannedNoise, planned_sigma
 from accountants.gaussian_process.kernels import GaussianProcess
+from accountants.gaussian_process.loss import conditional_inferential_loss
+from accountants.gaussian_process.readings import posterior
 from mechanisms import get
-from mechanisms.core.conditional_goal import ConditionalGoal, PlannedNoise, planned_sigma
-from mechanisms.core.errors import ParameterError, UnsupportedEvent
-from mechanisms.core.event import Event, Gaussian, Repeated
-from mechanisms.core.release import Release
+from mechanisms.core.contract import Release, Window
+from mechanisms.core.events import Event, Gaussian, Repeated
+from mechanisms.core.plugin import ParameterError, UnsupportedEvent
 from mechanisms.core.state import decode_state, encode_state
-from mechanisms.core.window import Window
 
 PRIOR = {"length_scale": 120.0, "variance": 1e5, "nugget": 100.0}
 RADIUS, SIGMA = 40.0, 80.0
@@ -39,7 +40,7 @@ def exact(times, secret, order=2.0):
 
 @pytest.mark.parametrize("secrets", ["singletons", "every_other", "sliding_blocks"])
 def test_a_trace_within_the_block_has_the_loss_of_the_whole_trace(secrets):
-    from accountants.conditional_inferential import named_family
+    from accountants.gaussian_process.kernels import named_family
 
     times = np.cumsum(np.random.default_rng(1).uniform(20, 200, 9))
     rows = books(secrets=secrets, width=3).trace_rows("x", times, np.full(9, SIGMA))

@@ -7,20 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from accountants.conditional_inferential import (
-    conditional_inferential_loss,
-    designed_covariance,
-    dominating_covariance,
-    every_other,
-    singletons,
-    sliding_blocks,
-    smallest_sigma,
-    worst_length_scale,
-)
-from accountants.gaussian_process.designed_covariance import _cases
-from accountants.gaussian_process.exponentiated_gradient import minimise_worst_loss
-from accountants.gaussian_process.kernels import GaussianProcess
-from mechanisms.core.errors import ParameterError
+from accountants.gaussian_process.design import _cases, designed_covariance, dominating_covariance, minimise_worst_loss
+from accountants.gaussian_process.goal import smallest_sigma, worst_length_scale
+from accountants.gaussian_process.kernels import GaussianProcess, every_other, singletons, sliding_blocks
+from accountants.gaussian_process.loss import conditional_inferential_loss
+from mechanisms.core.plugin import ParameterError
 
 TIMES = np.arange(10.0)
 

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from evaluation.conditional_figures import SECRET, TIMES, hypotheses, losses, main
+from evaluation.papers.meehan import SECRET, TIMES, hypotheses, losses, main
 
 
 def parts(length_scale):

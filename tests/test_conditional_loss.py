@@ -7,17 +7,16 @@ import math
 import numpy as np
 import pytest
 
-from accountants.conditional_inferential import (
-    axis_models,
-    conditional_inferential_loss,
+from accountants.gaussian_process.kernels import axis_models, secret_family, secret_indices
+from accountants.gaussian_process.loss import conditional_inferential_loss
+from accountants.gaussian_process.readings import (
     expected_log_odds_change,
     loss_table,
     posterior,
     worst_hypothesis,
     worst_pair,
 )
-from accountants.gaussian_process.secrets import secret_family, secret_indices
-from mechanisms.core.errors import ParameterError
+from mechanisms.core.plugin import ParameterError
 
 KERNELS = ("rbf", "matern12", "matern32", "periodic")
 

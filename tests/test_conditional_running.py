@@ -5,22 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from accountants.conditional_inferential import (
+from accountants.gaussian_process.kernels import GaussianProcess, axis_models, named_family, singletons
+from accountants.gaussian_process.loss import conditional_inferential_loss
+from accountants.gaussian_process.readings import posterior
+from accountants.gaussian_process.running import (
     Future,
-    GaussianProcess,
     add_release,
-    axis_models,
-    conditional_inferential_loss,
-    named_family,
-    posterior,
+    endless_tail,
     regular_trace_loss,
     running_losses,
-    singletons,
     smallest_regular_sigma,
     start_trace,
 )
-from accountants.gaussian_process.running import endless_tail
-from mechanisms.core.errors import ParameterError
+from mechanisms.core.plugin import ParameterError
 
 
 def release_all(times, sigmas, axes, block):

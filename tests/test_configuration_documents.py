@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from mechanisms.core.errors import ConfigError
-from pipeline.configuration import loads
-from pipeline.configuration.reference import with_reference
+from mechanisms.core.plugin import ConfigError
+from pipeline.config.run import loads
+from pipeline.config.schema import with_reference
 
 PAGE = Path(__file__).parent.parent / "docs" / "configuration.md"
 
 
 def test_the_reference_is_current() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    hint = "run: python -m pipeline.configuration.reference docs/configuration.md"
+    hint = "run: python -m pipeline.config.schema docs/configuration.md"
     assert page == with_reference(page), hint
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mechanisms.core.errors import ConfigError
-from pipeline.configuration import load, loads
+from mechanisms.core.plugin import ConfigError
+from pipeline.config.run import load, loads
 
 RIGHT = """\
 name: example

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from right_configuration import EVENTS, RIGHT, at, changed
 
-from mechanisms.core.errors import ConfigError
-from pipeline.configuration import json_schema, loads
+from mechanisms.core.plugin import ConfigError
+from pipeline.config.run import loads
+from pipeline.config.schema import json_schema
 
 VALIDATOR = jsonschema.Draft202012Validator(json_schema())
 

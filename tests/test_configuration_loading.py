@@ -15,13 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mechanisms
-from mechanisms.core import registry
-from mechanisms.core.errors import ConfigError
-from mechanisms.core.parameters import Checked, parameter
-from pipeline.configuration import RunConfig, digest, load, loads, resolved
-from pipeline.configuration.build import FAILED, Builder
-from pipeline.configuration.reader import parse
-from pipeline.configuration.values import format_duration, format_time, parse_duration, parse_time
+from mechanisms.core import plugin
+from mechanisms.core.plugin import Checked, ConfigError, parameter
+from pipeline.config.build import FAILED, Builder, format_duration, format_time, parse_duration, parse_time
+from pipeline.config.canonical import digest, resolved
+from pipeline.config.run import RunConfig, load, loads
+from pipeline.config.yaml import parse
 
 TEXT = """\
 name: example
@@ -53,7 +52,7 @@ def plugin_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
     inside = folder / "extra" / "mechanisms"
     inside.mkdir(parents=True)
     yield inside
-    registry._module_names.cache_clear()
+    plugin._module_names.cache_clear()
 
 
 def test_values_have_the_types_of_the_fields() -> None:

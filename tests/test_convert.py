@@ -8,9 +8,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from mechanisms.core.errors import DataError, ParameterError
-from pipeline.convert import convert, generate
-from pipeline.source import Source
+from mechanisms.core.plugin import DataError, ParameterError
+from pipeline.cli.convert import convert, generate
+from pipeline.sources.base import Source
 from pipeline.sources.csv import Csv
 from pipeline.sources.parquet import Parquet
 from pipeline.sources.synthetic import Synthetic

@@ -11,10 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.bounding import bound
-from pipeline.identity import user_codes
-from pipeline.membership import Memberships, distinct, merge
-from pipeline.packing import distinct_rows, sorted_order, starts_of
+from pipeline.steps.bounding import bound
+from pipeline.steps.contributions import (
+    Memberships,
+    distinct,
+    distinct_rows,
+    merge,
+    sorted_order,
+    starts_of,
+    user_codes,
+)
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 SMALL = st.integers(-3, 3)
@@ -140,7 +146,7 @@ def test_bounding_chooses_the_smallest_hashes_also_where_these_begin_alike_or_ar
     rng = np.random.default_rng(limit)
     user, window, cell = np.unique(rng.integers(0, [40, 3, 12], (3000, 3)), axis=0).T
     hashes = rng.integers(0, n_values, len(user), dtype=np.uint64)
-    monkeypatch.setattr("pipeline.bounding.keyed_hash", lambda *_: hashes)
+    monkeypatch.setattr("pipeline.steps.bounding.keyed_hash", lambda *_: hashes)
     kept = bound(Memberships(user[:, None], window, cell), limit, "hash", b"k" * 16)
     rows = sorted(zip(user.tolist(), window.tolist(), hashes.tolist(), cell.tolist()))
     units = [list(its) for _, its in groupby(rows, key=lambda row: row[:2])]

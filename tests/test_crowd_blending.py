@@ -11,10 +11,12 @@ from accountants.core.charges import parts_sampled, pure_epsilon
 from accountants.core.privacy_loss import MAX_DISTINCT, from_loss_distributions, remember
 from accountants.core.renyi import from_renyi, renyi
 from accountants.crowd_blending import CrowdBlending, amplified_delta, amplified_epsilon
-from mechanisms import Facts, get, run_mechanism
-from mechanisms.core import event as events
+from mechanisms import get
+from mechanisms.core import events
 from mechanisms.core.chain import Chain
-from mechanisms.core.errors import ParameterError
+from mechanisms.core.contract import Facts
+from mechanisms.core.plugin import ParameterError
+from mechanisms.core.run import run_mechanism
 
 
 @pytest.mark.parametrize(("k", "p", "delta"), [(20, 0.2, 9.5e-5), (20, 0.5, 6.0e-4), (5, 0.2, 9.5e-3)])

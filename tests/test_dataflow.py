@@ -23,12 +23,12 @@ from apache_beam.options.pipeline_options import PipelineOptions, PortableOption
 from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc, beam_runner_api_pb2
 from apache_beam.transforms.environments import Environment
 
-from mechanisms.core.errors import ConfigError, DataError, PenstockError
-from mechanisms.core.noise import new_key_file
-from pipeline.cli import main
-from pipeline.configuration.run import loads
+from mechanisms.core.noise_keys import new_key_file
+from mechanisms.core.plugin import ConfigError, DataError, PenstockError
+from pipeline.cli.main import main
+from pipeline.config.plan import make_plan
+from pipeline.config.run import loads
 from pipeline.graph import build
-from pipeline.plan import make_plan
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("accountants", "evaluation", "mechanisms", "pipeline")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from evaluation.defenses import defended_presence, mechanism_defense, random_guess
-from evaluation.membership import MembershipGame
+from evaluation.attacks.defenses import defended_presence, mechanism_defense, random_guess
+from evaluation.attacks.game import MembershipGame
 from evaluation.utility import METRICS
-from mechanisms import get, run_mechanism
+from mechanisms import get
 from mechanisms.core.chain import Chain
-from mechanisms.core.errors import ParameterError
+from mechanisms.core.plugin import ParameterError
+from mechanisms.core.run import run_mechanism
 
 
 @pytest.fixture

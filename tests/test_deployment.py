@@ -10,10 +10,10 @@ import deployments
 import polars as pl
 import pytest
 
-from mechanisms.core.errors import ConfigError
-from pipeline.configuration.run import loads
+from mechanisms.core.plugin import ConfigError
+from pipeline.config.run import loads
+from pipeline.output.verify import verify
 from pipeline.run import run
-from pipeline.verify import verify
 
 PLANTED = (deployments.USER, str(deployments.LATITUDE), str(deployments.LONGITUDE))
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mechanisms.core.errors import ConfigError, ParameterError
-from pipeline.configuration.reader import parse
+from mechanisms.core.plugin import ConfigError, ParameterError
+from pipeline.config.yaml import parse
 from pipeline.experiments.config import Choose, Figure, Range
 from pipeline.experiments.grid import Grid
 from pipeline.experiments.load import loads_experiment

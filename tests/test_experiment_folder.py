@@ -8,10 +8,10 @@ import polars as pl
 import pytest
 from experiment_cases import BASE, GRID
 
-from pipeline import cli
+from pipeline.cli import main as cli
 from pipeline.experiments import __main__ as every
 from pipeline.experiments.load import input_of
-from pipeline.experiments.papers import compare, papers_section
+from pipeline.experiments.page import compare, papers_section
 
 SMALL = GRID.replace("[1, 9]", "[1]") + "reduced: {seeds: 1}\n"
 NEEDS_DATA = """\
@@ -121,8 +121,7 @@ def test_a_figure_that_is_missing_is_not_near():
 
 
 def test_every_experiment_of_the_index_is_there():
-    from pipeline.configuration.document import plain
-    from pipeline.configuration.reader import parse
+    from pipeline.config.yaml import parse, plain
 
     root = Path(__file__).parent.parent
     papers = plain(parse((root / "docs" / "papers.yaml").read_text(encoding="utf-8"), "papers.yaml")[0])

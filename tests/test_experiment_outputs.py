@@ -12,14 +12,15 @@ import pytest
 import yaml
 from experiment_cases import BASE, GRID, experiment_in, values
 
-from mechanisms.core.errors import ConfigError, DataError
-from pipeline.configuration.run import digest, load
-from pipeline.experiments import cell_runs
-from pipeline.experiments.cell import cell_record
+from mechanisms.core.plugin import ConfigError, DataError
+from pipeline.config.canonical import digest
+from pipeline.config.run import load
+from pipeline.experiments import runner
 from pipeline.experiments.config import Expectation
-from pipeline.experiments.expected import per_seed
 from pipeline.experiments.page import experiments_page, save
+from pipeline.experiments.results import per_seed
 from pipeline.experiments.runner import run_experiment
+from pipeline.experiments.trial import cell_record
 from pipeline.run import run
 
 HAS_PLOTS = importlib.util.find_spec("matplotlib") is not None
@@ -144,7 +145,7 @@ def test_a_setting_with_a_failed_seed_is_not_up_for_choice(experiment, tmp_path:
             raise DataError("no such luck")
         return cell_record(config, *arguments)
 
-    monkeypatch.setattr(cell_runs, "cell_record", unlucky)
+    monkeypatch.setattr(runner, "cell_record", unlucky)
     text = GRID.replace("[mae", "[epsilon_stated, mae") + CHOOSE
     outcome = run_experiment(experiment(text), tmp_path / "out", n_jobs=1)
     assert len(outcome.manifest["failed"]) == 1
@@ -194,7 +195,7 @@ def test_attacks_and_other_functions_are_measures(experiment, tmp_path: Path, mo
 
 
 def test_the_command_line(experiment, tmp_path: Path, capsys):
-    from pipeline.cli import main
+    from pipeline.cli.main import main
 
     (tmp_path / "base.yaml").write_text(BASE)
     (tmp_path / "e.yaml").write_text(GRID + "reduced: {seeds: 1}\n")
@@ -215,7 +216,7 @@ def _broken(*arguments):
 
 def test_an_experiment_of_which_nothing_came_out_is_saved_too(experiment, tmp_path: Path, monkeypatch):
     made = experiment(GRID)
-    monkeypatch.setattr(cell_runs, "cell_record", _broken)
+    monkeypatch.setattr(runner, "cell_record", _broken)
     outcome = run_experiment(made, tmp_path / "out", n_jobs=1)
     assert (outcome.exit_code, len(outcome.manifest["failed"])) == (1, 8)
     save(outcome.folder, tmp_path / "results")

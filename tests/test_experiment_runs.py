@@ -11,17 +11,16 @@ import polars as pl
 import pytest
 from experiment_cases import GRID, experiment_in, values
 
-from mechanisms.core.errors import ConfigError, DataError
-from pipeline import manifest, parts
-from pipeline.experiments import cell_runs, groups
-from pipeline.experiments.cell import release, run_cell
-from pipeline.experiments.counts import counting_config, read_counts, write_counts
+from mechanisms.core.plugin import ConfigError, DataError
+from pipeline.config.plan import STREAM, make_plan
+from pipeline.experiments import runner, trial
 from pipeline.experiments.measures import measure
 from pipeline.experiments.runner import run_experiment
+from pipeline.experiments.trial import counting_config, read_counts, release, run_cell, write_counts
 from pipeline.experiments.workers import DIED, Workers
-from pipeline.plan import STREAM, make_plan
+from pipeline.output import files, manifest
+from pipeline.output.tables import releases_table
 from pipeline.run import run
-from pipeline.tables import releases_table
 
 
 @pytest.fixture
@@ -49,7 +48,7 @@ def test_a_cell_releases_the_bytes_of_a_plain_run(experiment, tmp_path: Path, ch
     made = [one for batch in release(plan, counts) for one in batch.releases]
     windows = [plan.windows(one.window, one.window)[0] for one in made]
     table = releases_table(made, windows, plan.space.cells, STREAM, 0)
-    parts.write_part(tmp_path, "cell", table)
+    files.write_part(tmp_path, "cell", table)
     # Written and read again as the run's own file is, so that equal tables are equal bytes of values.
     assert pl.read_parquet(tmp_path / "cell.parquet").equals(pl.read_parquet(plain.folder / "public/releases.parquet"))
     truth = pl.read_parquet(plain.folder / "operator/truth.parquet")
@@ -117,7 +116,7 @@ def test_an_interrupted_experiment_goes_on_and_ends_with_the_same_bytes(experime
     broken = next((tmp_path / "resumed" / "cells").glob("*.json"))
     broken.write_text(broken.read_text()[:20])  # as a crashed disk might leave it
     ran = []
-    monkeypatch.setattr(cell_runs, "cell_record", lambda *a, own=cell_runs.cell_record: ran.append(a) or own(*a))
+    monkeypatch.setattr(runner, "cell_record", lambda *a, own=runner.cell_record: ran.append(a) or own(*a))
     outcome = run_experiment(experiment(), tmp_path / "resumed", n_jobs=1)
     assert (outcome.manifest["resumed"], len(ran)) == (2, 6)
     for name in ("results.parquet", "summary.parquet", "summary.csv"):
@@ -173,7 +172,7 @@ def test_an_input_that_cannot_be_counted_fails_its_own_cells_only(experiment, tm
             raise DataError("no such luck")
         write_counts(config, path)
 
-    monkeypatch.setattr(groups, "write_counts", broken)
+    monkeypatch.setattr(trial, "write_counts", broken)
     outcome = run_experiment(experiment(), tmp_path / "out", n_jobs=1)
     assert [(one["seed"], one["problem"]) for one in outcome.manifest["failed"]] == [(2, "counting: no such luck")] * 4
     assert values(outcome.folder)["seed"].unique().to_list() == [1]
@@ -199,7 +198,7 @@ def test_a_folder_with_other_files_is_left_alone(experiment, tmp_path: Path):
 
 def test_random_groups(experiment, tmp_path: Path, monkeypatch):
     passes = []
-    monkeypatch.setattr(groups, "read_memberships", lambda *a, own=groups.read_memberships: passes.append(a) or own(*a))
+    monkeypatch.setattr(trial, "read_memberships", lambda *a, own=trial.read_memberships: passes.append(a) or own(*a))
     text = """\
 name: e
 question: which

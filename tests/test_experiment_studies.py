@@ -11,16 +11,15 @@ import polars as pl
 import pytest
 
 from evaluation.attacks.targets import mobility_groups
-from evaluation.membership_defenses import WEEK
-from evaluation.study import STUDIES, Piece
-from mechanisms.core.errors import ConfigError
-from pipeline import manifest
-from pipeline.cli import main
+from evaluation.papers.pyrgelis import STUDIES, WEEK, Piece
+from mechanisms.core.plugin import ConfigError
+from pipeline.cli.main import main
 from pipeline.experiments import __main__ as every
 from pipeline.experiments import study as module
-from pipeline.experiments.kinds import ready
 from pipeline.experiments.load import input_of
 from pipeline.experiments.page import experiments_page, save
+from pipeline.experiments.study import ready
+from pipeline.output import manifest
 
 HEAD = "name: e\nquestion: which\n"
 GAME = "people: 15, targets: 3, group_size: 5, known: 0.5, samples: 40, components: 10"

@@ -11,15 +11,15 @@ from pathlib import Path
 import deployments
 import pytest
 
-from mechanisms.core.errors import ConfigError
-from pipeline.folder_lock import LOCK, alone_in
-from pipeline.ledger import Ledger
+from mechanisms.core.plugin import ConfigError
+from pipeline.output.files import LOCK, alone_in
+from pipeline.output.ledger import Ledger
 from pipeline.run import run
 
 RUNNING = """
 import sys
 from pathlib import Path
-from pipeline.folder_lock import alone_in
+from pipeline.output.files import alone_in
 
 with alone_in(Path(sys.argv[1])):
     print("running", flush=True)

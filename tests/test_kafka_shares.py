@@ -7,16 +7,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from mechanisms.core.errors import DataError
-from pipeline import checkpoint
-from pipeline.checkpoint import Checkpoints, encode_position
-from pipeline.configuration.run import loads
-from pipeline.kafka import commits, shares, slices
-from pipeline.kafka.consumer import Consumer
-from pipeline.kafka.progress import Progress
-from pipeline.kafka.shares import Board, Share, Standing
-from pipeline.plan import make_plan
-from pipeline.slices import NEVER
+from mechanisms.core.plugin import DataError
+from pipeline.config.plan import make_plan
+from pipeline.config.run import loads
+from pipeline.output import checkpoint
+from pipeline.output.checkpoint import Checkpoints, encode_position
+from pipeline.sources.base import NEVER
+from pipeline.sources.reading import kafka, kafka_progress
+from pipeline.sources.reading.kafka import Consumer
+from pipeline.sources.reading.kafka_progress import Board, Progress, Share, Standing
 
 CONFIG = """
 name: shares
@@ -74,18 +73,18 @@ def plan_in(folder, more: str = ""):
 
 
 def reader_of(plan, share: Share, consumer: Broker):
-    return slices._Reader(plan.config.source, plan, consumer, SimpleNamespace(), share.as_state(), NEVER)
+    return kafka._Reader(plan.config.source, plan, consumer, SimpleNamespace(), share.as_state(), NEVER)
 
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch):
-    monkeypatch.setattr(shares, "_FRESH", -1.0)
+    monkeypatch.setattr(kafka_progress, "_FRESH", -1.0)
 
 
 def test_every_partition_has_one_reader_whenever_a_run_goes_on(tmp_path, monkeypatch):
     plan = plan_in(tmp_path)
     for n_partitions in (5, 9):  # the topic has grown before the run goes on
-        monkeypatch.setattr(slices, "Consumer", Broker(n_partitions))
+        monkeypatch.setattr(kafka, "Consumer", Broker(n_partitions))
         found = [Share.of(position) for position in plan.config.source.starts(plan)]
         assert found == [Share(number, 5) for number in range(5)]
     assert all(sum(share.owns(partition) for share in found) == 1 for partition in range(9))
@@ -94,9 +93,9 @@ def test_every_partition_has_one_reader_whenever_a_run_goes_on(tmp_path, monkeyp
 
 
 def test_a_topic_of_many_partitions_has_a_bounded_number_of_readers(tmp_path, monkeypatch):
-    monkeypatch.setattr(slices, "Consumer", Broker(1000))
+    monkeypatch.setattr(kafka, "Consumer", Broker(1000))
     plan = plan_in(tmp_path)
-    assert len(plan.config.source.starts(plan)) == shares.MOST
+    assert len(plan.config.source.starts(plan)) == kafka_progress.MOST
 
 
 def test_time_is_what_the_readers_with_events_say(tmp_path):
@@ -155,13 +154,13 @@ def test_a_reader_that_is_far_ahead_of_another_waits_for_it(tmp_path):
 
 
 def test_a_reader_that_has_finished_keeps_none_waiting(tmp_path, monkeypatch):
-    monkeypatch.setattr(slices, "Consumer", Broker(2))
+    monkeypatch.setattr(kafka, "Consumer", Broker(2))
     plan = plan_in(tmp_path, "until: 2024-01-01T01:00:00Z")
     late = plan.calendar.end(plan.calendar.n_windows) + 10**9
     position = Progress({0: 9}, {0: late}).as_state() | Share(0, 2).as_state()
     other = reader_of(plan, Share(1, 2), Broker())
     Board(other.board.folder, Share(0, 2)).tell(Standing(behind=5))  # of an attempt before
-    assert list(slices.slices(plan.config.source, plan, tmp_path, position, 4, late)) == []
+    assert list(kafka.slices(plan.config.source, plan, tmp_path, position, 4, late)) == []
     assert [(one.reached, one.behind) for one in other.board.others()] == [(late, None)]
 
 
@@ -187,7 +186,7 @@ def client(monkeypatch):
     library = SimpleNamespace(
         Consumer=lambda _: found, KafkaException=OSError, KafkaError=codes, TopicPartition=lambda *place: place
     )
-    monkeypatch.setattr("pipeline.kafka.consumer.library", lambda: library)
+    monkeypatch.setattr("pipeline.sources.reading.kafka.library", lambda: library)
     return found
 
 
@@ -213,9 +212,9 @@ def test_a_group_that_is_refused_is_not_needed(tmp_path, client):
 
 
 def test_offsets_are_committed_once_the_engine_has_taken_them(tmp_path, monkeypatch):
-    monkeypatch.setattr(commits, "EVERY", -1.0)
+    monkeypatch.setattr(kafka, "EVERY", -1.0)
     plan, consumer = plan_in(tmp_path, "group: watched"), Broker()
-    own = commits.Commits(plan.config.source, plan, consumer, Share(1, 2))
+    own = kafka.Commits(plan.config.source, plan, consumer, Share(1, 2))
     own.go_on()
     assert consumer.committed == []
     for number in (4, 4, 9):
@@ -226,20 +225,20 @@ def test_offsets_are_committed_once_the_engine_has_taken_them(tmp_path, monkeypa
 
 
 def test_a_run_on_one_machine_commits_what_its_checkpoint_holds(tmp_path, monkeypatch):
-    monkeypatch.setattr(commits, "EVERY", -1.0)
+    monkeypatch.setattr(kafka, "EVERY", -1.0)
     plan, consumer = plan_in(tmp_path, "group: watched"), Broker()
     position = encode_position(Progress({0: 4, 1: 7}, {0: NEVER, 1: 5}).as_state(), number=1, latest=5, checkpoint=1)
     Checkpoints(checkpoint.folder(plan), ("feed",)).write(1, "feed", position)
-    own = commits.Commits(plan.config.source, plan, consumer, Share())
+    own = kafka.Commits(plan.config.source, plan, consumer, Share())
     own.go_on()
     own.go_on()
     assert consumer.committed == [{0: 4, 1: 7}]
 
 
 def test_without_a_group_nothing_is_committed(tmp_path, monkeypatch):
-    monkeypatch.setattr(commits, "EVERY", -1.0)
+    monkeypatch.setattr(kafka, "EVERY", -1.0)
     plan, consumer = plan_in(tmp_path), Broker()
     position = Progress({0: 4}, {0: NEVER}).as_state()
     plan.config.source.taken(plan, position)
-    commits.Commits(plan.config.source, plan, consumer, Share()).go_on()
+    kafka.Commits(plan.config.source, plan, consumer, Share()).go_on()
     assert consumer.committed == []

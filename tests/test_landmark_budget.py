@@ -13,14 +13,14 @@ from small_configuration import small_sections
 
 from accountants.core.accountant import AccountingFacts
 from accountants.landmark_budget import LandmarkBudget, landmark_allocation, landmark_loss
-from mechanisms import Facts, get
-from mechanisms.core.errors import BudgetExceeded, ParameterError, UnsupportedEvent
-from mechanisms.core.event import Block, PureDP, Repeated
-from mechanisms.core.release import Release
-from pipeline.account_loop import AccountLoop
-from pipeline.configuration.run import loads
-from pipeline.plan import make_plan
-from pipeline.release_loop import ReleaseLoop
+from mechanisms import get
+from mechanisms.core.contract import Facts, Release
+from mechanisms.core.events import Block, PureDP, Repeated
+from mechanisms.core.plugin import BudgetExceeded, ParameterError, UnsupportedEvent
+from pipeline.config.plan import make_plan
+from pipeline.config.run import loads
+from pipeline.steps.account import AccountLoop
+from pipeline.steps.release import ReleaseLoop
 
 
 def books(charges, facts, budget=None, mechanism=None):

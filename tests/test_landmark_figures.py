@@ -6,8 +6,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from accountants.temporal import LeakageFunction, laplacian_smoothing_matrix, temporal_privacy_loss
-from evaluation.landmark_figures import (
+from accountants.correlation.leakage import LeakageFunction, temporal_privacy_loss
+from accountants.correlation.matrices import laplacian_smoothing_matrix
+from evaluation.papers.katsomallos import (
     CORRELATIONS,
     distance_table,
     landmark_distance,

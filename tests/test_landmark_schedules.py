@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from accountants.core.charges import pure_epsilon
 from accountants.landmark_budget import landmark_allocation, landmark_loss
-from mechanisms import Facts, get, run_mechanism
-from mechanisms.core.errors import ParameterError
-from mechanisms.core.landmark_schedule import LandmarkSchedule
-from mechanisms.core.same_value import expected_difference
+from mechanisms import get
+from mechanisms.core.contract import Facts
+from mechanisms.core.plugin import ParameterError
+from mechanisms.core.run import run_mechanism
+from mechanisms.core.schedules import LandmarkSchedule, expected_difference
 from mechanisms.landmark_adaptive import LandmarkAdaptive
 
 EPSILON = 2.0

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mechanisms.core.errors import ParameterError
-from pipeline.calendar import Calendar
-from pipeline.landmarks import Landmarks
+from mechanisms.core.plugin import ParameterError
+from pipeline.windows.calendar import Calendar
 from pipeline.windows.fixed import Fixed
+from pipeline.windows.landmarks import Landmarks
 from pipeline.windows.sliding import Sliding
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000

@@ -12,17 +12,17 @@ import polars as pl
 import pytest
 
 from accountants.core.charges import pure_epsilon
-from mechanisms import Facts, get, run_mechanism
-from mechanisms.core.chain import Chain
-from mechanisms.core.chain_order import misplaced
-from mechanisms.core.errors import ConfigError, ParameterError
+from mechanisms import get
+from mechanisms.core.chain import Chain, misplaced
+from mechanisms.core.contract import Facts
+from mechanisms.core.plugin import ConfigError, ParameterError
+from mechanisms.core.run import run_mechanism
 from mechanisms.core.state import decode_state, encode_state
-from pipeline.bounding import BlockBounds, bound_block
-from pipeline.configuration.run import loads
-from pipeline.event_steps import released_counts
-from pipeline.membership import Memberships, merge
-from pipeline.plan import make_plan
-from pipeline.verify import verify
+from pipeline.config.plan import make_plan
+from pipeline.config.run import loads
+from pipeline.output.verify import verify
+from pipeline.steps.bounding import BlockBounds, bound_block, released_counts
+from pipeline.steps.contributions import Memberships, merge
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 N_WINDOWS, ROWS, COLUMNS = 8, 2, 3
@@ -243,7 +243,8 @@ def test_an_even_spread_adds_up_to_the_coarse_count():
 
 def test_a_chain_resumes_from_encoded_state():
     steps = [get("temporal_generalization")(windows=2), get("laplace")(epsilon=1.0), get("adaptive_ranges")(parts=2)]
-    from mechanisms.core.noise import NoiseKey, NoiseSource
+    from mechanisms.core.noise import NoiseSource
+    from mechanisms.core.noise_keys import NoiseKey
     from mechanisms.core.run import step_through
 
     facts, counts = Facts(n_cells=3, n_windows=5), np.arange(15).reshape(5, 3)
@@ -334,7 +335,7 @@ def test_a_block_that_cannot_be_afforded_is_refused_window_by_window(tmp_path, b
 @pytest.mark.parametrize(("step", "n_new"), [({"type": "raw"}, 1), (LAPLACE, N_WINDOWS), (FPA, 1)])
 def test_other_data_is_another_charge_wherever_the_noise_is_other(tmp_path, step, n_new):
     """One event more in window 1 changes the noise of every window whose state it reaches, hence their charges."""
-    from pipeline.release_loop import ReleaseLoop
+    from pipeline.steps.release import ReleaseLoop
 
     write_events(tmp_path, 5)
     loop = ReleaseLoop(plan_of(tmp_path, [step], accountants=[]))

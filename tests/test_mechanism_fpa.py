@@ -9,11 +9,14 @@ import pytest
 from scipy import stats
 
 from accountants.core.charges import concentrated_rho, pure_epsilon
-from mechanisms import Facts, get, run_mechanism
-from mechanisms.core import event as events
-from mechanisms.core.errors import ParameterError
+from mechanisms import get
+from mechanisms.core import events
+from mechanisms.core.contract import Facts
 from mechanisms.core.fourier import complex_basis, l1_sensitivity, l2_sensitivity, real_basis
-from mechanisms.core.noise import NoiseKey, NoiseSource
+from mechanisms.core.noise import NoiseSource
+from mechanisms.core.noise_keys import NoiseKey
+from mechanisms.core.plugin import ParameterError
+from mechanisms.core.run import run_mechanism
 
 Fpa = get("fpa")
 

@@ -9,7 +9,7 @@ import pytest
 from conformance_checks import Subject, checks_for, without_limits_gives_the_ideal
 
 import mechanisms
-from mechanisms.core.event import Laplace
+from mechanisms.core.events import Laplace
 from mechanisms.core.fourier import l1_sensitivity, real_basis
 from mechanisms.fpa import Fpa
 from mechanisms.sampling import Sampling

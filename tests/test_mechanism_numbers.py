@@ -7,8 +7,10 @@ import pytest
 from scipy.stats import ks_1samp, laplace
 
 from accountants.core.charges import pure_epsilon
-from mechanisms import Facts, get, run_mechanism
-from mechanisms.core.errors import ParameterError
+from mechanisms import get
+from mechanisms.core.contract import Facts
+from mechanisms.core.plugin import ParameterError
+from mechanisms.core.run import run_mechanism
 
 
 def shown(mechanism, counts, **facts):

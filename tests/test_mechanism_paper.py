@@ -9,11 +9,12 @@ import pytest
 from small_configuration import grid
 from test_utility_paper import mean_scores, presence
 
-from mechanisms import get, run_mechanism
-from pipeline.configuration.run import loads
-from pipeline.event_steps import released_counts
-from pipeline.membership import Memberships
-from pipeline.plan import make_plan
+from mechanisms import get
+from mechanisms.core.run import run_mechanism
+from pipeline.config.plan import make_plan
+from pipeline.config.run import loads
+from pipeline.steps.bounding import released_counts
+from pipeline.steps.contributions import Memberships
 
 __all__ = ["presence"]  # a fixture
 

@@ -9,13 +9,12 @@ import pytest
 from scipy import stats
 
 from mechanisms import get
-from mechanisms.core.errors import ParameterError
-from mechanisms.core.noise import NoiseKey
-from mechanisms.core.planar import expected_distance
-from mechanisms.core.sphere import distance, offsets_between
+from mechanisms.core.geometry import distance, expected_distance, offsets_between
+from mechanisms.core.noise import TraceNoise
+from mechanisms.core.noise_keys import NoiseKey
+from mechanisms.core.plugin import ParameterError
+from mechanisms.core.run import release_traces, run_traces
 from mechanisms.core.state import decode_state, encode_state
-from mechanisms.core.trace_noise import TraceNoise
-from mechanisms.core.trace_run import release_traces, run_traces
 from mechanisms.core.traces import TraceAgenda, traces_of
 from mechanisms.landmark_adaptive import LandmarkAdaptive
 from mechanisms.landmark_uniform import LandmarkUniform
@@ -241,7 +240,8 @@ def test_the_expected_distance_is_that_of_two_noisy_releases():
 
 
 def test_counts_refuse_the_noise_of_points():
-    from mechanisms import Facts, run_mechanism
+    from mechanisms.core.contract import Facts
+    from mechanisms.core.run import run_mechanism
 
     mechanism = get("landmark_uniform")(epsilon=1.0, noise="planar_laplace")
     with pytest.raises(ParameterError, match="noise"):

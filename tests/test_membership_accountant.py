@@ -13,14 +13,14 @@ from scipy.stats import hypergeom
 
 from accountants.core.accountant import AccountingFacts
 from accountants.core.training import Training
-from accountants.inference.sections import Line
+from accountants.inference.targets import Line
 from accountants.membership import Membership
-from accountants.online_attack.groups import Groups, draw_groups
-from accountants.online_attack.learner import learn, logits, start_learner
-from mechanisms import get, run_mechanism
-from mechanisms.core.errors import ConfigError, ParameterError, UnsupportedEvent
-from mechanisms.core.facts import Facts
-from pipeline.configuration.run import loads
+from accountants.online_attack import Groups, draw_groups, learn, logits, start_learner
+from mechanisms import get
+from mechanisms.core.contract import Facts
+from mechanisms.core.plugin import ConfigError, ParameterError, UnsupportedEvent
+from mechanisms.core.run import run_mechanism
+from pipeline.config.run import loads
 from pipeline.run import run
 
 CITY = """

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from evaluation.defenses import defended_presence, mechanism_defense
-from evaluation.membership import MembershipGame, membership_auc
+from evaluation.attacks.defenses import defended_presence, mechanism_defense
+from evaluation.attacks.game import MembershipGame
+from evaluation.membership import membership_auc
 from mechanisms import get
-from mechanisms.core.errors import ParameterError
+from mechanisms.core.plugin import ParameterError
 
 GAME = {"group_size": 10, "observation": 24, "inference": 24, "n_samples": 400, "seed": 1}
 

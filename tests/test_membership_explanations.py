@@ -5,19 +5,16 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from evaluation.membership import (
-    MembershipGame,
-    activity_profile,
+from evaluation.attacks.exposure import (
     component_loadings,
-    extreme_targets,
     feature_importance,
     mobility_features,
-    mobility_groups,
-    sample_targets,
     sort_by_popularity,
     unicity,
 )
-from mechanisms.core.errors import ParameterError
+from evaluation.attacks.game import MembershipGame
+from evaluation.attacks.targets import activity_profile, extreme_targets, mobility_groups, sample_targets
+from mechanisms.core.plugin import ParameterError
 
 
 @pytest.fixture(scope="module")

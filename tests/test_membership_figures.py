@@ -6,14 +6,25 @@ import numpy as np
 import polars as pl
 import pytest
 
-from evaluation import membership_gain
-from evaluation.cabs import BEGIN, Box, cab_presence
-from evaluation.membership import MembershipGame, component_loadings, privacy_gain
-from evaluation.membership_defenses import paper_defenses
-from evaluation.membership_gain import RAW, gain_table, trade_off_table
-from evaluation.membership_victims import exposure_of, importance_table, loadings_table, study
-from evaluation.study import Piece
-from mechanisms.core.errors import DataError
+from evaluation.attacks.challenge import privacy_gain
+from evaluation.attacks.exposure import component_loadings
+from evaluation.attacks.game import MembershipGame
+from evaluation.papers import pyrgelis
+from evaluation.papers.pyrgelis import (
+    BEGIN,
+    RAW,
+    Box,
+    Piece,
+    cab_presence,
+    exposure_of,
+    gain_table,
+    importance_table,
+    loadings_table,
+    paper_defenses,
+    study,
+    trade_off_table,
+)
+from mechanisms.core.plugin import DataError
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +60,7 @@ def test_every_defense_of_the_paper_releases_something_of_the_right_shape(binary
         assert changed
         names.add(one.name)
     assert len(names) == len(paper_defenses()) == 53
-    assert {one.family for one in paper_defenses()} == set(membership_gain.EXPERIMENTS)
+    assert {one.family for one in paper_defenses()} == set(pyrgelis.EXPERIMENTS)
 
 
 def test_gains_are_those_of_the_areas():

@@ -11,10 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline import merging as merging_module
-from pipeline import parts
-from pipeline.merging import Merging, Target, merge, write_beside
-from pipeline.parts import roll, stretch, write_part
+from pipeline.output import files
+from pipeline.output import files as merging_module
+from pipeline.output.files import Merging, Target, merge, roll, stretch, write_beside, write_part
 
 SCHEMA = pa.schema([("window", pa.int64()), ("cell", pa.dictionary(pa.int32(), pa.string())), ("value", pa.float64())])
 
@@ -301,10 +300,10 @@ def test_a_large_part_among_small_ones_is_not_lost_when_these_are_joined(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a silence many windows leave in one part."""
-    monkeypatch.setattr(parts, "ROLLED", 12)
+    monkeypatch.setattr(files, "ROLLED", 12)
     wanted, target = cut(tmp_path / "wanted"), cut(tmp_path / "rolled", 1, 2, 8, 9, 10, 11)
     roll(target.folder, at_least=4)
-    assert [part.stem for part in parts.settle(target.folder)] == [stretch(1, 2), stretch(3, 8), stretch(9, 12)]
+    assert [part.stem for part in files.settle(target.folder)] == [stretch(1, 2), stretch(3, 8), stretch(9, 12)]
     assert merge(target) == merge(wanted) == 24
     assert target.path.read_bytes() == wanted.path.read_bytes()
 

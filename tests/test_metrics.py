@@ -20,15 +20,12 @@ from pathlib import Path
 import pytest
 from ports import free_ports
 
-from mechanisms.core.errors import ParameterError
-from mechanisms.core.noise import new_key_file
-from pipeline import logs, metrics
-from pipeline.cli import main
-from pipeline.health import Health
-from pipeline.measures import MEASURES, ROWS, WINDOWS
-from pipeline.metrics import REGISTRY
-from pipeline.metrics_server import serve_metrics
-from pipeline.serving import serve
+from mechanisms.core.noise_keys import new_key_file
+from mechanisms.core.plugin import ParameterError
+from pipeline.cli.main import main
+from pipeline.monitoring import logs, metrics
+from pipeline.monitoring.metrics import MEASURES, REGISTRY, ROWS, WINDOWS
+from pipeline.monitoring.server import Health, serve, serve_metrics
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 SAMPLE = re.compile(r'(penstock_[a-z_]+)(?:\{([a-z_]+)="([^"\\]*)"\})? (-?[0-9.e+-]+)')
@@ -162,9 +159,9 @@ def test_beam_counts_the_same(small_run, tmp_path):
     import apache_beam as beam
     from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
-    from pipeline.configuration.run import loads
+    from pipeline.config.plan import make_plan
+    from pipeline.config.run import loads
     from pipeline.graph import build
-    from pipeline.plan import make_plan
 
     first = small_run(events(300, seed=1))
     config = loads(json.dumps(first.manifest["configuration"] | {"output": {"path": str(tmp_path / "again")}}))
@@ -241,7 +238,7 @@ def wait_for(condition, seconds: float = 60) -> bool:
 
 def test_a_stream_is_watched_and_drained(tmp_path):
     address = f"http://127.0.0.1:{free_ports(1)[0]}"
-    command = [sys.executable, "-m", "pipeline.cli", "run", str(endless(tmp_path)), "--log", "json"]
+    command = [sys.executable, "-m", "pipeline.cli.main", "run", str(endless(tmp_path)), "--log", "json"]
     command += ["--metrics-port", address.rpartition(":")[2]]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:

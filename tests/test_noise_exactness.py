@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from mechanisms.core.noise_checks import noise_matches
-from mechanisms.core.sampling import exact, fast
-from mechanisms.core.sampling.bits import Bits, Words
-from mechanisms.core.sampling.fixed_point import (
+from mechanisms.core.samplers import exact, fast
+from mechanisms.core.samplers.bits import Bits, Words
+from mechanisms.core.samplers.exact import (
+    InversionTable,
     exponential_interval,
     gaussian_thresholds,
     geometric_thresholds,
     laplace_thresholds,
 )
-from mechanisms.core.sampling.inversion import InversionTable
 
 LEAST_P = 1e-4
 BITS = Bits((b"seed of these tests".ljust(32),))

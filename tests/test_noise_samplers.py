@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mechanisms.core.noise import Noise, NoiseKey, NoiseSource
+from mechanisms.core.draws import Noise
+from mechanisms.core.noise import NoiseSource
 from mechanisms.core.noise_checks import noise_matches
-from mechanisms.core.sampling import common
-from mechanisms.core.sampling.bits import Bits, Words
+from mechanisms.core.noise_keys import NoiseKey
+from mechanisms.core.samplers import bits
+from mechanisms.core.samplers.bits import Bits, Words
 
 N = 100_000
 #: A right sampler fails one of these tests once in 10,000 seeds; the seeds are fixed.
@@ -64,7 +66,7 @@ def test_wide_scales(family: str, scale: float, n: int, is_exact: bool) -> None:
 @pytest.mark.parametrize("family", DISCRETE)
 def test_opendp_draws_the_same_distribution(family: str) -> None:
     pytest.importorskip("opendp")
-    from mechanisms.core.sampling.unkeyed import opendp_noise
+    from mechanisms.core.draws import opendp_noise
 
     theirs = opendp_noise(family.removeprefix("discrete_"), 3.0, N)
     assert noise_matches(theirs, family, 3.0) > LEAST_P
@@ -100,7 +102,7 @@ def test_bernoulli_follows_every_binary_digit() -> None:
     # Two digits of 32 bits decide: 2**-33 differs from 0 although no 32-bit word is below it.
     words = np.zeros(1, dtype="<u4")
     assert words[0] == np.floor(2.0**-33 * 2**32)
-    draws = common.bernoulli(_ZeroThenHalves((bytes(32),)), 1000, np.array([2.0**-33]))
+    draws = bits.bernoulli(_ZeroThenHalves((bytes(32),)), 1000, np.array([2.0**-33]))
     assert draws.mean() == pytest.approx(0.5, abs=0.06)
 
 
@@ -140,7 +142,7 @@ def test_permutations_are_uniform() -> None:
 
 
 def test_permutation_redraws_on_ties() -> None:
-    tied = common.permutations(_TiedFirst((bytes(32),)), 4)
+    tied = bits.permutations(_TiedFirst((bytes(32),)), 4)
     free = Bits((bytes(32),)).words(1, 4).values
     assert tied[0].tolist() == np.argsort(free).tolist()
 

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mechanisms.core import noise as noise_digest
 from mechanisms.core import noise as noise_module
-from mechanisms.core import noise_digest
-from mechanisms.core.errors import ParameterError
-from mechanisms.core.noise import Noise, NoiseKey, NoiseSource
+from mechanisms.core.draws import Noise
+from mechanisms.core.noise import NoiseSource
+from mechanisms.core.noise_keys import NoiseKey
+from mechanisms.core.plugin import ParameterError
 
 N = 1000
 DRAWS: dict[str, Callable[[Noise, tuple[int, ...]], np.ndarray[Any, Any]]] = {

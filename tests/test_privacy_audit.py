@@ -12,9 +12,10 @@ from scipy.stats import beta, norm
 import mechanisms
 from accountants.core.charges import pure_epsilon
 from accountants.core.renyi import from_renyi, renyi
-from mechanisms import Facts, run_mechanism
-from mechanisms.core.event import Block, Gaussian
-from mechanisms.core.parameters import parameters_of
+from mechanisms.core.contract import Facts
+from mechanisms.core.events import Block, Gaussian
+from mechanisms.core.plugin import parameters_of
+from mechanisms.core.run import run_mechanism
 
 N_REPLICAS, N_WINDOWS, N_CELLS = 12_000, 6, 2
 LANDMARKS = (2, 5)

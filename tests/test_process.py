@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from small_configuration import small_sections
 
-from pipeline import cli
-from pipeline.commands import COMMANDS
-from pipeline.discretion import discreet
+from pipeline.cli import main
+from pipeline.cli.main import COMMANDS
+from pipeline.output.redaction import discreet
 from pipeline.process import apart
 
 ARENAS = """
@@ -82,7 +82,7 @@ STUCK = """
 import sys, time
 from concurrent.futures import ThreadPoolExecutor
 import pipeline.run
-from pipeline.cli import script
+from pipeline.cli.main.main import script
 
 def run(*_):
     waiting = ThreadPoolExecutor().submit(time.sleep, 600)
@@ -169,7 +169,7 @@ def test_ctrl_c_is_told_as_such_whatever_it_became_on_its_way(monkeypatch, capsy
         return 0
 
     monkeypatch.setattr(COMMANDS["list"], "execute", execute)
-    assert cli.main(["list"]) == 4
+    assert main.main(["list"]) == 4
     assert capsys.readouterr().err == "penstock: interrupted\n"
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import accountants
 import mechanisms
-from pipeline import catalogue
+from pipeline.cli import list
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -48,17 +48,17 @@ def test_a_stale_table_is_noticed_and_rewritten(tmp_path):
 
 @pytest.mark.parametrize(("kind", "package"), [("mechanisms", mechanisms), ("accountants", accountants)])
 def test_tables_have_a_row_for_every_plug_in(kind, package):
-    table = catalogue.markdown(kind).splitlines()
+    table = list.markdown(kind).splitlines()
     assert [re.match(r"\| `(\w+)` \|", line).group(1) for line in table[2:]] == list(package.names())
     assert len({line.count(" | ") for line in table}) == 1
 
 
 @pytest.mark.parametrize("kind", ["mechanisms", "accountants", "sources", "spaces", "windows", "metrics"])
 def test_every_plug_in_has_a_promise(kind):
-    for entry in catalogue.entries(kind):
+    for entry in list.entries(kind):
         assert entry["promise"].endswith("."), entry["name"]
-        assert entry["name"] in catalogue.text(kind)
-        assert f"`{entry['name']}`" in catalogue.markdown(kind)
+        assert entry["name"] in list.text(kind)
+        assert f"`{entry['name']}`" in list.markdown(kind)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -68,7 +68,7 @@ def test_links_lead_to_files(page):
 
 
 def test_commands_of_the_readme_exist():
-    from pipeline.cli import main
+    from pipeline.cli.main import main
 
     for command in set(re.findall(r"^\| `penstock (\w+)", README, re.MULTILINE)):
         with pytest.raises(SystemExit) as stopped:

@@ -11,13 +11,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
-from accountants.reconstruction import (
-    attack_success,
-    estimate_prior,
-    spectral_gap,
-    success_upper_bound,
-    visit_trajectories,
-)
+from accountants.inference.estimators import attack_success
+from accountants.inference.prior import estimate_prior, spectral_gap, visit_trajectories
+from accountants.inference.success_bounds import success_upper_bound
 
 pytestmark = pytest.mark.data
 DAYS = 20

@@ -9,17 +9,21 @@ import numpy as np
 import polars as pl
 import pytest
 
-from accountants.reconstruction import chain_prior, success_upper_bound
-from evaluation.reconstruction_bounds import ATTACKS, BOUNDS, paper_bounds
-from evaluation.reconstruction_figures import (
+from accountants.inference.prior import chain_prior
+from accountants.inference.success_bounds import success_upper_bound
+from evaluation.papers.koga import (
+    ATTACKS,
+    BOUNDS,
+    PREPARATIONS,
     SIGMAS,
     chain_table,
     gaps_to_best_attack,
     noise_sweep,
+    paper_bounds,
+    people,
     real_tables,
     sweeps,
 )
-from evaluation.reconstruction_people import PREPARATIONS, people
 
 
 def test_the_sweeps_are_the_papers():

@@ -10,9 +10,10 @@ from scipy import integrate, stats
 from scipy.special import entr
 from test_reconstruction_oracle import Enumeration, random_prior, random_sensors
 
-from accountants.inference.channel import cell_divergence, log_capacity, sample_noise, total_variation
-from accountants.reconstruction import MarkovPrior, chain_prior, information_bound, trajectory_entropy
-from mechanisms.core.errors import ParameterError
+from accountants.inference.information import information_bound
+from accountants.inference.observation import cell_divergence, log_capacity, sample_noise, total_variation
+from accountants.inference.prior import MarkovPrior, chain_prior, trajectory_entropy
+from mechanisms.core.plugin import ParameterError
 
 FAMILIES = ("gaussian", "laplace", "discrete_gaussian", "discrete_laplace")
 

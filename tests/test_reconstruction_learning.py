@@ -7,9 +7,15 @@ import pytest
 from scipy import sparse
 from test_reconstruction_oracle import random_prior
 
-from accountants.inference.learning import estimate_prior, visit_trajectories
-from accountants.reconstruction import MarkovPrior, chain_prior, spectral_gap, stationary_distribution
-from mechanisms.core.errors import ParameterError
+from accountants.inference.prior import (
+    MarkovPrior,
+    chain_prior,
+    estimate_prior,
+    spectral_gap,
+    stationary_distribution,
+    visit_trajectories,
+)
+from mechanisms.core.plugin import ParameterError
 
 
 def test_chain_prior_is_stationary() -> None:

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import entr
 
-from accountants.reconstruction import MarkovPrior
+from accountants.inference.prior import MarkovPrior
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]

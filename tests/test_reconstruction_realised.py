@@ -6,18 +6,15 @@ import numpy as np
 import pytest
 from test_reconstruction_oracle import Enumeration, random_prior, random_sensors
 
-from accountants.inference.realised import coming_prior, observe, predict, realised_risk, start_beliefs
+from accountants.inference.ball import max_ball_probability
+from accountants.inference.estimators import attack_success
+from accountants.inference.horizon import horizon_bounds
+from accountants.inference.information import information_bound
+from accountants.inference.prior import MarkovPrior, chain_prior
+from accountants.inference.running import coming_prior, observe, predict, realised_risk, start_beliefs
+from accountants.inference.success_bounds import success_upper_bound
 from accountants.inference.targets import Targets
-from accountants.reconstruction import (
-    MarkovPrior,
-    attack_success,
-    chain_prior,
-    horizon_bounds,
-    information_bound,
-    max_ball_probability,
-    success_upper_bound,
-)
-from mechanisms.core.errors import ParameterError
+from mechanisms.core.plugin import ParameterError
 
 
 def conditional(

@@ -10,13 +10,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mechanisms.core.errors import PenstockError
+from mechanisms.core.plugin import PenstockError
 from mechanisms.core.state import decode_state, encode_state
-from pipeline.account_loop import AccountLoop
-from pipeline.configuration.run import loads
-from pipeline.plan import make_plan
-from pipeline.release_loop import ReleaseLoop
-from pipeline.targets import Known
+from pipeline.config.plan import make_plan
+from pipeline.config.run import loads
+from pipeline.steps.account import AccountLoop
+from pipeline.steps.release import ReleaseLoop
+from pipeline.steps.targets import Known
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 PRIOR = {"estimate": "first", "windows": 4, "smoothing": 0.5}
@@ -162,8 +162,7 @@ def test_books_wait_for_facts_and_go_on_after_a_restart(tmp_path):
 
 
 def test_an_experiment_keeps_the_same_books_as_a_run(small_run, tmp_path):
-    from pipeline.experiments.cell import run_cell
-    from pipeline.experiments.counts import read_counts, write_counts
+    from pipeline.experiments.trial import read_counts, run_cell, write_counts
 
     plan = plan_of(tmp_path, made_up_events())
     write_counts(plan.config, tmp_path / "counts" / "one.npz")

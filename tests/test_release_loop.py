@@ -13,12 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_configuration import small_sections
 
-from mechanisms import Facts, get, run_mechanism
-from mechanisms.core.errors import DataError
-from pipeline.configuration.run import loads
-from pipeline.ledger import Charge, Ledger
-from pipeline.plan import make_plan
-from pipeline.release_loop import ReleaseLoop
+from mechanisms import get
+from mechanisms.core.contract import Facts
+from mechanisms.core.plugin import DataError
+from mechanisms.core.run import run_mechanism
+from pipeline.config.plan import make_plan
+from pipeline.config.run import loads
+from pipeline.output.ledger import Charge, Ledger
+from pipeline.steps.release import ReleaseLoop
 
 N_WINDOWS, N_CELLS = 8, 3
 

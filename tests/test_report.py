@@ -15,11 +15,10 @@ import pytest
 import yaml
 from report_runs import account, experiment_folder, run_folder, trace_folder
 
-from mechanisms.core.errors import DataError
-from pipeline.cli import main
-from pipeline.reporting import write_report
+from mechanisms.core.plugin import DataError
+from pipeline.cli.main import main
 from pipeline.reporting.markup import Html
-from pipeline.reporting.page import assemble
+from pipeline.reporting.page import assemble, write_report
 
 DTYPES = {"i1": "i1", "i2": "<i2", "i4": "<i4", "f4": "<f4", "f8": "<f8"}
 
@@ -120,7 +119,7 @@ def test_the_configuration_at_the_foot_makes_the_same_run(small_run, tmp_path):
     (listing,) = re.findall(r"<pre[^>]*>(.*?)</pre>", text, re.DOTALL)
     from html import unescape
 
-    from pipeline.configuration.run import loads
+    from pipeline.config.run import loads
     from pipeline.run import run
 
     configuration = unescape(listing)
@@ -352,7 +351,7 @@ def test_a_deployment_shows_no_truth_and_asks_for_the_key(tmp_path):
 
 
 def test_a_large_run_shows_its_busiest_cells_in_their_order(tmp_path, monkeypatch):
-    monkeypatch.setattr("pipeline.reporting.counts.MOST_COUNTS", 240)
+    monkeypatch.setattr("pipeline.reporting.data.MOST_COUNTS", 240)
     text = page(run_folder(tmp_path, cells=tuple(f"cell {i}" for i in range(40))))
     # Later cells are busier here.
     assert data(text)["counts"]["cells"] == [f"cell {i}" for i in range(30, 40)]
@@ -360,7 +359,7 @@ def test_a_large_run_shows_its_busiest_cells_in_their_order(tmp_path, monkeypatc
 
 
 def test_a_long_run_shows_its_latest_windows(tmp_path, monkeypatch):
-    monkeypatch.setattr("pipeline.reporting.counts.MOST_WINDOWS", 10)
+    monkeypatch.setattr("pipeline.reporting.data.MOST_WINDOWS", 10)
     text = page(run_folder(tmp_path, accounts=tuple(account("my_own", "loss", w, w) for w in range(1, 25))))
     assert unpack(data(text)["counts"]["window"]).tolist() == list(range(15, 25))
     assert unpack(data(text)["accounts"][0]["lines"][0]["value"]).tolist() == list(range(15, 25))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from report_runs import run_folder
 
-from pipeline.cli import main
+from pipeline.cli.main import main
 from pipeline.reporting.live import LAST_LOOK, watch
 
 

@@ -16,12 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 from report_runs import run_folder
 
-from mechanisms.core.errors import DataError
-from pipeline.reporting import files, write_report
-from pipeline.reporting.counts import Counts, counts
-from pipeline.reporting.files import RunFiles
-from pipeline.reporting.packed import SAMPLE, pack
-from pipeline.tables import RELEASES
+from mechanisms.core.plugin import DataError
+from pipeline.output.tables import RELEASES
+from pipeline.reporting import data as files
+from pipeline.reporting.data import SAMPLE, Counts, RunFiles, counts, pack
+from pipeline.reporting.page import write_report
 
 CELLS = ("d", "b", "a", "c")
 
@@ -119,7 +118,7 @@ def test_streams_add_their_budgets_and_the_worst_action_counts(folder, monkeypat
 @pytest.mark.parametrize("made_of", [as_they_came, with_holes])
 def test_the_busiest_cells_are_shown_in_their_order(folder, monkeypatch, made_of):
     rows = change(folder, made_of)
-    monkeypatch.setattr("pipeline.reporting.counts.MOST_CELLS", 2)
+    monkeypatch.setattr("pipeline.reporting.data.MOST_CELLS", 2)
     found = shown(folder, monkeypatch, 5)
     totals = dict(rows.group_by("cell").agg(pl.col("value").sum()).iter_rows())
     assert set(found.cells) == set(sorted(totals, key=totals.get)[-2:])
@@ -130,7 +129,7 @@ def test_the_busiest_cells_are_shown_in_their_order(folder, monkeypatch, made_of
 
 
 def test_the_latest_windows_are_shown(folder, monkeypatch):
-    monkeypatch.setattr("pipeline.reporting.counts.MOST_WINDOWS", 2)
+    monkeypatch.setattr("pipeline.reporting.data.MOST_WINDOWS", 2)
     found = shown(folder, monkeypatch, 7)
     assert (found.windows.index.tolist(), found.n_all_windows) == ([5, 6], 6)
     np.testing.assert_array_equal(found.released, np.add.outer([6.0, 7.0], np.arange(4)))

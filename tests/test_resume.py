@@ -16,14 +16,16 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mechanisms.core.errors import ConfigError, DataError, StateVersionError
-from mechanisms.core.noise import new_key_file
+from mechanisms.core.noise_keys import new_key_file
+from mechanisms.core.plugin import ConfigError, DataError, StateVersionError
 from mechanisms.core.state import StateFormat
-from pipeline import account_loop, checkpoint, feed, release_loop
-from pipeline.configuration.run import loads
+from pipeline import feed
+from pipeline.config.run import loads
 from pipeline.exit_codes import INTERRUPTED
-from pipeline.ledger import Ledger
+from pipeline.output import checkpoint
+from pipeline.output.ledger import Ledger
 from pipeline.run import run
+from pipeline.steps import account, release
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 N_WINDOWS = 18
@@ -104,7 +106,7 @@ def deadly(write):
 
 os.replace, os.fsync = deadly(os.replace), deadly(os.fsync)
 
-from pipeline.configuration.run import load
+from pipeline.config.run import load
 from pipeline.run import run
 
 sys.exit(run(load(config), folder, resume=resume).exit_code)
@@ -209,7 +211,7 @@ def check_killed_by_the_clock(folder: Path, n_kills: int, seed: int) -> None:
     alone = run(configured(value), folder / "alone")
     (folder / "run.yaml").write_text(json.dumps(value))
     rng, out = random.Random(seed), folder / "out"
-    command = [sys.executable, "-m", "pipeline.cli", "run", str(folder / "run.yaml"), "--quiet"]
+    command = [sys.executable, "-m", "pipeline.cli.main", "run", str(folder / "run.yaml"), "--quiet"]
     kept, kills = [], 0
     while True:
         resume = ["--resume"] if (out / "operator" / "run.json").exists() else []
@@ -337,8 +339,8 @@ def test_an_interrupted_stream_goes_on_where_it_stopped(folder, monkeypatch):
 
 
 UPGRADED = (
-    (release_loop, "loop.generation"),
-    (account_loop, "generation"),
+    (release, "loop.generation"),
+    (account, "generation"),
     (checkpoint, "generation"),
 )
 

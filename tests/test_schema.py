@@ -10,15 +10,13 @@ import jsonschema
 import pytest
 from right_configuration import EVENTS, RIGHT, changed
 
-from mechanisms.core.errors import ConfigError
-from pipeline.configuration import json_schema, load, loads
-from pipeline.configuration.canonical import input_paths
-from pipeline.configuration.document import plain
-from pipeline.configuration.fields import fields_of
-from pipeline.configuration.plugins import UNIONS, plugins_of
-from pipeline.configuration.reader import parse
-from pipeline.configuration.run import RunConfig
-from pipeline.configuration.values import DURATION_PATTERN
+from mechanisms.core.plugin import ConfigError
+from pipeline.config.build import DURATION_PATTERN, fields_of
+from pipeline.config.canonical import input_paths
+from pipeline.config.run import RunConfig, load, loads
+from pipeline.config.schema import json_schema
+from pipeline.config.sections import UNIONS, plugins_of
+from pipeline.config.yaml import parse, plain
 
 ROOT = Path(__file__).parent.parent
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml")) + sorted((ROOT / "configs" / "datasets").glob("*.yaml"))

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from mechanisms.core.errors import DataError
-from pipeline.reading import archives
-from pipeline.reading.archives import open_inputs
+from mechanisms.core.plugin import DataError
+from pipeline.sources.reading import inputs
+from pipeline.sources.reading.inputs import open_inputs
 
 FUZZ = Path(__file__).parent / "fuzz" / "run.py"
 
@@ -57,9 +57,9 @@ def read(path: Path) -> list[str]:
 
 @pytest.fixture
 def small_limits(monkeypatch):
-    monkeypatch.setattr(archives, "FREE_BYTES", 1 << 20)
-    monkeypatch.setattr(archives, "EXPANSION", 20)
-    monkeypatch.setattr(archives, "MAX_MEMBERS", 50)
+    monkeypatch.setattr(inputs, "FREE_BYTES", 1 << 20)
+    monkeypatch.setattr(inputs, "EXPANSION", 20)
+    monkeypatch.setattr(inputs, "MAX_MEMBERS", 50)
 
 
 def tar_of(path: Path, members: dict[str, bytes], mode: str = "w") -> Path:
@@ -82,7 +82,7 @@ def test_members_that_are_small_bombs_share_one_allowance(tmp_path, small_limits
     else:
         tar_of(path, members, "w:gz" if form == "tar.gz" else "w")
     # Each of them alone is within it.
-    assert 1 << 18 < archives.FREE_BYTES + archives.EXPANSION * path.stat().st_size < 20 << 18
+    assert 1 << 18 < inputs.FREE_BYTES + inputs.EXPANSION * path.stat().st_size < 20 << 18
     with pytest.raises(DataError, match="out of proportion"):
         read(path)
 

@@ -9,11 +9,11 @@ import polars as pl
 import pytest
 from deployments import configured, sections
 
-from mechanisms.core.errors import ConfigError, DataError
-from mechanisms.core.noise import NoiseKey, NoiseKeyError, add_key_epoch, new_key_file
-from pipeline import replay
-from pipeline.cli import main
+from mechanisms.core.noise_keys import NoiseKey, NoiseKeyError, add_key_epoch, new_key_file
+from mechanisms.core.plugin import ConfigError, DataError
+from pipeline.cli.main import main
 from pipeline.run import run
+from pipeline.sources import stream
 
 HOUR = 3_600_000
 THREE = 1_704_067_200_000 + 3 * HOUR
@@ -142,7 +142,7 @@ def interrupted(tmp_path, monkeypatch):
     value = sections(tmp_path)
     value["source"] = {"type": "stream", "of": value["source"], "order": "time", "checkpoint": "1ms"}
     value["source"]["of"]["block_rows"] = 1
-    whole, n = replay._cut, 0
+    whole, n = stream._cut, 0
 
     def cut(*arguments):
         nonlocal n
@@ -152,10 +152,10 @@ def interrupted(tmp_path, monkeypatch):
                 raise DataError("the disk is gone")
             yield piece
 
-    monkeypatch.setattr(replay, "_cut", cut)
+    monkeypatch.setattr(stream, "_cut", cut)
     with pytest.raises(DataError):
         run(configured(value))
-    monkeypatch.setattr(replay, "_cut", whole)
+    monkeypatch.setattr(stream, "_cut", whole)
     assert (tmp_path / "out" / "operator" / "ledger").read_text()
     return value
 

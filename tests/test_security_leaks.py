@@ -11,14 +11,14 @@ import polars as pl
 import pytest
 from deployments import LATITUDE, LONGITUDE, NUMBER, USER, configured, leaks, planted, sections
 
-from mechanisms.core.errors import DataError
-from pipeline import replay
-from pipeline.block import EventBlock, Reject
-from pipeline.cli import main
-from pipeline.identity import user_codes
-from pipeline.ingestion import CELL, ingested
-from pipeline.plan import make_plan
+from mechanisms.core.plugin import DataError
+from pipeline.cli.main import main
+from pipeline.config.plan import make_plan
 from pipeline.run import run
+from pipeline.sources import stream
+from pipeline.sources.base import EventBlock, Reject
+from pipeline.steps.contributions import user_codes
+from pipeline.steps.ingest import CELL, ingested
 
 
 def stream_of(value: dict, **changes) -> dict:
@@ -47,13 +47,13 @@ def test_nothing_is_left_of_a_person(tmp_path, everything, user, kind, monkeypat
     if kind != "files":
         value = stream_of(value, order="time" if kind == "stream by time" else "arrival")
     # What is on disk only for a while is searched too, at the end of every slice.
-    cut = replay._cut
+    cut = stream._cut
 
     def searched(*arguments):
         yield from cut(*arguments)
         everything(tmp_path / "out")
 
-    monkeypatch.setattr(replay, "_cut", searched)
+    monkeypatch.setattr(stream, "_cut", searched)
     everything(run(configured(value)).folder)
 
 
@@ -78,7 +78,7 @@ def test_a_run_that_fails_says_nothing_of_people(tmp_path, everything, monkeypat
     def broken(frame, plan):
         raise ValueError(f"cannot use {USER} at {LATITUDE}")
 
-    monkeypatch.setattr("pipeline.counting.cells_of", broken)
+    monkeypatch.setattr("pipeline.steps.count.cells_of", broken)
     assert main(["run", str(tmp_path / "run.yaml"), "--log", "json"]) == 1
     assert main(["run", str(tmp_path / "run.yaml"), "--resume"]) == 1
     assert "ValueError at tests/test_security_leaks.py" in (said := capfd.readouterr()).err
@@ -89,7 +89,7 @@ def test_a_run_that_fails_says_nothing_of_people(tmp_path, everything, monkeypat
 def test_a_stream_that_is_interrupted_and_resumed(tmp_path, everything, monkeypatch):
     value = stream_of(sections(tmp_path), order="time")
     calls = []
-    cut = replay._cut
+    cut = stream._cut
 
     def interrupted(*arguments):
         for piece in cut(*arguments):
@@ -99,11 +99,11 @@ def test_a_stream_that_is_interrupted_and_resumed(tmp_path, everything, monkeypa
                 raise DataError("the disk is gone")
             yield piece
 
-    monkeypatch.setattr(replay, "_cut", interrupted)
+    monkeypatch.setattr(stream, "_cut", interrupted)
     with pytest.raises(DataError):
         run(configured(value))
     everything(tmp_path / "out")
-    monkeypatch.setattr(replay, "_cut", cut)
+    monkeypatch.setattr(stream, "_cut", cut)
     assert run(configured(value), resume=True).exit_code == 0
     everything(tmp_path / "out")
 

@@ -10,10 +10,11 @@ import polars as pl
 import pytest
 from deployments import configured, sections
 
-from mechanisms.core.errors import ConfigError
-from pipeline import parts, release_stage, stream_stage
+from mechanisms.core.plugin import ConfigError
+from pipeline import release_stage, stream_stage
+from pipeline.config.plan import make_plan
 from pipeline.feed import Feed
-from pipeline.plan import make_plan
+from pipeline.output import files
 from pipeline.release_stage import WriteReleases
 from pipeline.run import run
 
@@ -75,7 +76,7 @@ def departures(
 
     def write(folder: Path, stem: str, table: object) -> object:
         left.append((stem, time.monotonic() - begun))
-        return parts.write_part(folder, stem, table)  # type: ignore[arg-type]
+        return files.write_part(folder, stem, table)  # type: ignore[arg-type]
 
     def begin(feed: Feed) -> Feed:
         nonlocal begun
@@ -95,7 +96,7 @@ def test_a_live_stream_releases_no_window_before_its_time_for_a_crowd_or_for_one
     late = []
     for name, n_people in (("crowd", 3000), ("one", 1)):
         left = departures(tmp_path, name, n_people, monkeypatch)
-        windows = [(window, at) for stem, at in left for window in parts.windows_of(stem)]
+        windows = [(window, at) for stem, at in left for window in files.windows_of(stem)]
         assert [window for window, _ in windows] == list(range(1, 7))
         late.append([round(at - 0.5 * window, 3) for window, at in windows])
         assert min(late[-1][:-1]) >= 0  # the last one leaves with the end of the file
@@ -138,7 +139,7 @@ def test_a_delay_is_shorter_than_from_one_window_to_the_next(tmp_path):
 def test_a_delayed_stream_releases_the_same_not_before_its_time(tmp_path, monkeypatch):
     """A window in half a second; all but the last one, which leaves with the end of the file, wait 0.3 s."""
     left = departures(tmp_path, "one", 1, monkeypatch, delay="300ms")
-    windows = [(window, at) for stem, at in left for window in parts.windows_of(stem)]
+    windows = [(window, at) for stem, at in left for window in files.windows_of(stem)]
     assert [window for window, _ in windows] == list(range(1, 7))
     assert min(at - 0.5 * window for window, at in windows[:-1]) >= 0.3
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from pipeline.block import EventBlock
+from pipeline.sources.base import EventBlock
 from pipeline.sources.cabspotting import Cabspotting
 
 FORWARDS = "37.5 -122.25 0 1211018400\n37.75 -122.5 1 1211018460\n"

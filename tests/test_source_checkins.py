@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 from source_rows import read
 
-from mechanisms.core.errors import DataError
+from mechanisms.core.plugin import DataError
 from pipeline.sources.foursquare import Foursquare
 from pipeline.sources.gowalla import Gowalla
 

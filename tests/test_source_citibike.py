@@ -10,8 +10,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from mechanisms.core.errors import DataError, ParameterError
-from pipeline.block import EventBlock
+from mechanisms.core.plugin import DataError, ParameterError
+from pipeline.sources.base import EventBlock
 from pipeline.sources.citibike import Citibike
 
 OLD = (

@@ -18,10 +18,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mechanisms.core.errors import DataError, ParameterError
-from pipeline.block import EventBlock
-from pipeline.reading import archives
+from mechanisms.core.plugin import DataError, ParameterError
+from pipeline.sources.base import EventBlock
 from pipeline.sources.csv import Csv
+from pipeline.sources.reading import inputs
 
 HEADER = "user,time,latitude,longitude\n"
 GOOD = "ann,2008-05-17T10:00:00Z,37.5,-122.5\n"
@@ -279,8 +279,8 @@ def test_packed_files(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("suffix", [".csv.gz", ".tar.xz", ".zip"])
 def test_a_decompression_bomb_is_refused(tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archives, "FREE_BYTES", 1 << 16)
-    monkeypatch.setattr(archives, "EXPANSION", 20)
+    monkeypatch.setattr(inputs, "FREE_BYTES", 1 << 16)
+    monkeypatch.setattr(inputs, "EXPANSION", 20)
     name = {".csv.gz": "a.csv.gz", ".tar.xz": "a.tar.xz", ".zip": "a.zip"}[suffix]
     path = write(tmp_path / name, _packed("a.csv", (HEADER + GOOD * 100_000).encode())[name])
     with pytest.raises(DataError, match="out of proportion"):

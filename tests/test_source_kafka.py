@@ -11,17 +11,17 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from mechanisms.core.errors import ConfigError, DataError, ParameterError
-from pipeline.configuration.run import loads, resolved
-from pipeline.kafka import arrow, client, write
-from pipeline.kafka.arrow import Malformed, read_block
-from pipeline.kafka.avro import avro_parser
-from pipeline.kafka.events import block_of, joined
-from pipeline.kafka.journal import Entry, Journal
-from pipeline.kafka.output import KafkaOutput
-from pipeline.kafka.progress import Progress
-from pipeline.slices import NEVER
+from mechanisms.core.plugin import ConfigError, DataError, ParameterError
+from pipeline.config.canonical import resolved
+from pipeline.config.run import loads
+from pipeline.config.sections import KafkaOutput
+from pipeline.output import kafka as kafka_output
+from pipeline.sources.base import NEVER
 from pipeline.sources.kafka import Kafka
+from pipeline.sources.reading import kafka_client, payload
+from pipeline.sources.reading.kafka import block_of, joined
+from pipeline.sources.reading.kafka_progress import Entry, Journal, Progress
+from pipeline.sources.reading.payload import Malformed, avro_parser, read_block
 
 NOON = 1_704_110_400_000
 AVRO = {
@@ -198,11 +198,11 @@ def test_an_arrow_block_that_claims_much_is_not_unpacked(monkeypatch):
     small = ipc(table, compression="zstd")
     assert len(small) < 2000
     assert read_block(small, {"user": "user"}).height == 100_000
-    monkeypatch.setattr(arrow, "MAX_BYTES", 700_000)
+    monkeypatch.setattr(payload, "MAX_BYTES", 700_000)
     with pytest.raises(Malformed, match="more rows or bytes"):
         read_block(small, {"user": "user"})
-    monkeypatch.setattr(arrow, "MAX_BYTES", 900_000)
-    monkeypatch.setattr(arrow, "MAX_ROWS", 99_999)
+    monkeypatch.setattr(payload, "MAX_BYTES", 900_000)
+    monkeypatch.setattr(payload, "MAX_ROWS", 99_999)
     with pytest.raises(Malformed, match="more rows or bytes"):
         read_block(small, {"user": "user"})
 
@@ -344,16 +344,16 @@ def test_secrets_are_named_and_never_written(tmp_path, monkeypatch):
     assert "hunter2" not in str(caught.value)
     monkeypatch.setenv("KAFKA_PASSWORD", "hunter2")
     options = {"security.protocol": "SASL_SSL", "sasl.password": "env:KAFKA_PASSWORD"}
-    assert client.resolved_options("a:1", options)["sasl.password"] == "hunter2"
+    assert kafka_client.resolved_options("a:1", options)["sasl.password"] == "hunter2"
     secret = tmp_path / "password"
     secret.write_text("hunter2\n")
     secret.chmod(0o644)
     with pytest.raises(DataError, match="others may read this"):
-        client.resolved_value("ssl.key.password", f"file:{secret}")
+        kafka_client.resolved_value("ssl.key.password", f"file:{secret}")
     secret.chmod(0o600)
-    assert client.resolved_value("ssl.key.password", f"file:{secret}") == "hunter2"
+    assert kafka_client.resolved_value("ssl.key.password", f"file:{secret}") == "hunter2"
     with pytest.raises(DataError, match="is not set"):
-        client.resolved_value("sasl.password", "env:NOT_THERE_AT_ALL")
+        kafka_client.resolved_value("sasl.password", "env:NOT_THERE_AT_ALL")
     assert "hunter2" not in json.dumps(resolved(configured(options=options), secrets=True))
 
 
@@ -412,8 +412,8 @@ def test_no_messages_are_an_empty_block():
 
 def test_the_missing_client_is_named(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "confluent_kafka", None)
-    with pytest.raises(client.MissingLibrary, match=r"penstock\[kafka\]"):
-        client.library()
+    with pytest.raises(kafka_client.MissingLibrary, match=r"penstock\[kafka\]"):
+        kafka_client.library()
 
 
 def test_a_producer_that_has_failed_is_not_asked_again(monkeypatch):
@@ -426,9 +426,10 @@ def test_a_producer_that_has_failed_is_not_asked_again(monkeypatch):
         def send(self, *_):
             raise DataError("a message could not be delivered")
 
-    monkeypatch.setattr(write, "Producer", Broken)
+    monkeypatch.setattr(kafka, "Producer", Broken)
     output = KafkaOutput(brokers="broken:1", releases="footfall")
+    table = pa.table({"stream": ["main"], "window": [1]})
     for _ in range(2):  # an engine tries again in the same process
         with pytest.raises(DataError):
-            write._publish(output, "footfall", pa.table({"stream": ["main"], "window": [1]}), ("stream", "window"))
+            kafka_output._publish(output, "footfall", table, ("stream", "window"))
     assert Broken.made == 2

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mechanisms.core.errors import DataError
-from pipeline.block import EventBlock
+from mechanisms.core.plugin import DataError
+from pipeline.sources.base import EventBlock
 from pipeline.sources.parquet import Parquet
 
 MOMENT = datetime(2008, 5, 17, 10, tzinfo=UTC)

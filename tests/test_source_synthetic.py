@@ -11,9 +11,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mechanisms.core.errors import DataError, ParameterError
-from pipeline.city.commuter import Commuters
-from pipeline.city.markov import MarkovPeople
+from mechanisms.core.plugin import DataError, ParameterError
+from pipeline.sources.city import Commuters, MarkovPeople
 from pipeline.sources.synthetic import DEFAULT_START, Synthetic
 
 HOUR = 3_600_000

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mechanisms.core.errors import DataError, ParameterError, PenstockError
+from mechanisms.core.plugin import DataError, ParameterError, PenstockError
 from pipeline.spaces.h3 import H3
 
 h3 = pytest.importorskip("h3", reason="needs penstock[h3]")

@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 import polars as pl
 import pytest
 
-from mechanisms.core.errors import DataError, ParameterError, PenstockError
-from pipeline.block import EventBlock
-from pipeline.source import Source, Span
+from mechanisms.core.plugin import DataError, ParameterError, PenstockError
+from pipeline.sources.base import EventBlock, Source, Span
 from pipeline.spaces.places import Places
 
 

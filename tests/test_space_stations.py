@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mechanisms.core.errors import DataError, ParameterError
+from mechanisms.core.plugin import DataError, ParameterError
 from pipeline.spaces.stations import Stations
 
 EARTH_RADIUS = 6_371_008.8

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from mechanisms import Facts, run_mechanism
-from mechanisms.core.errors import ParameterError, StateVersionError
-from mechanisms.core.run import step_through
+from mechanisms.core.contract import Facts
+from mechanisms.core.plugin import ParameterError, StateVersionError
+from mechanisms.core.run import run_mechanism, step_through
 from mechanisms.core.state import decode_state, encode_state
 from mechanisms.laplace import Laplace
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from evaluation.stay_points import stay_points
-from mechanisms.core.sphere import distance, moved, offsets_between
-from pipeline.landmarks import Landmarks
-from pipeline.stay_points import StayPoints
-from pipeline.trace_landmarks import landmark_mask
+from mechanisms.core.geometry import distance, moved, offsets_between, stay_points
+from pipeline.steps.traces import landmark_mask
+from pipeline.windows.landmarks import Landmarks, StayPoints
 
 PLACE = np.array([39.9, 116.4])
 

@@ -19,9 +19,10 @@ import pytest
 from apache_beam.runners.direct import test_stream_impl
 from small_configuration import grid
 
-from mechanisms.core.errors import ConfigError, DataError
-from pipeline import feed, metrics
-from pipeline.terminal import summary
+from mechanisms.core.plugin import ConfigError, DataError
+from pipeline import feed
+from pipeline.cli.run import summary
+from pipeline.monitoring import metrics
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 COLUMNS = {"user": "user", "time": "time", "place": "place"}
@@ -259,7 +260,7 @@ ENDLESS = {
 def test_an_endless_stream_is_stopped_cleanly(tmp_path, number):
     config = tmp_path / "endless.yaml"
     config.write_text(json.dumps(ENDLESS | {"output": {"path": str(tmp_path / "out")}}))
-    command = [sys.executable, "-m", "pipeline.cli", "run", str(config)]
+    command = [sys.executable, "-m", "pipeline.cli.main", "run", str(config)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     parts = tmp_path / "out" / "public" / "parts" / "releases"
     deadline = time.monotonic() + 180

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from pipeline import feed
-from pipeline.configuration.run import loads
-from pipeline.run import INTERRUPTED, run
+from pipeline.config.run import loads
+from pipeline.exit_codes import INTERRUPTED
+from pipeline.run import run
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 

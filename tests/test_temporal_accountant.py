@@ -7,22 +7,23 @@ import pytest
 
 from accountants.core.accountant import AccountingFacts
 from accountants.core.training import Training
-from accountants.correlation.learned import learn, presence_counts
-from accountants.correlation.sections import KnownCorrelation, SmoothedIdentity, UserClass, Walk
-from accountants.temporal import (
-    LeakageFunction,
-    Temporal,
-    backward_matrix,
-    landmark_temporal_privacy_loss,
-    laplacian_smoothing_matrix,
-    temporal_privacy_loss,
+from accountants.correlation.adversary import (
+    KnownCorrelation,
+    SmoothedIdentity,
+    UserClass,
+    Walk,
+    learn,
+    presence_counts,
 )
+from accountants.correlation.landmark_losses import landmark_temporal_privacy_loss
+from accountants.correlation.leakage import LeakageFunction, temporal_privacy_loss
+from accountants.correlation.matrices import backward_matrix, laplacian_smoothing_matrix
+from accountants.temporal import Temporal
 from mechanisms import get
-from mechanisms.core import event as events
-from mechanisms.core.errors import DataError, ParameterError, UnsupportedEvent
-from mechanisms.core.release import Release
+from mechanisms.core import events
+from mechanisms.core.contract import Release, Window
+from mechanisms.core.plugin import DataError, ParameterError, UnsupportedEvent
 from mechanisms.core.state import decode_state, encode_state
-from mechanisms.core.window import Window
 
 STRONG = KnownCorrelation(laplacian=SmoothedIdentity(s=0.1))
 

@@ -8,16 +8,11 @@ import math
 import numpy as np
 import pytest
 
-from accountants.temporal import (
-    LeakageFunction,
-    RunningLandmarkLoss,
-    backward_matrix,
-    landmark_temporal_privacy_loss,
-    laplacian_smoothing_matrix,
-    stationary_distribution,
-    temporal_privacy_loss,
-)
-from mechanisms.core.errors import ParameterError
+from accountants.correlation.landmark_losses import landmark_temporal_privacy_loss
+from accountants.correlation.leakage import LeakageFunction, temporal_privacy_loss
+from accountants.correlation.matrices import backward_matrix, laplacian_smoothing_matrix, stationary_distribution
+from accountants.correlation.running import RunningLandmarkLoss
+from mechanisms.core.plugin import ParameterError
 
 METHODS = ("paper", "sound")
 

@@ -8,16 +8,10 @@ import math
 import numpy as np
 import pytest
 
-from accountants.temporal import (
-    LeakageFunction,
-    backward_matrix,
-    epsilon_schedule,
-    laplacian_smoothing_matrix,
-    largest_epsilon,
-    stationary_distribution,
-    temporal_privacy_loss,
-)
-from mechanisms.core.errors import ParameterError
+from accountants.correlation.leakage import LeakageFunction, temporal_privacy_loss
+from accountants.correlation.matrices import backward_matrix, laplacian_smoothing_matrix, stationary_distribution
+from accountants.correlation.planning import epsilon_schedule, largest_epsilon
+from mechanisms.core.plugin import ParameterError
 
 STICKY = [[0.8, 0.2], [0.0, 1.0]]
 

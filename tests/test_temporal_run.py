@@ -8,10 +8,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from accountants.temporal import LeakageFunction, landmark_temporal_privacy_loss, temporal_privacy_loss
-from mechanisms.core.errors import ConfigError
-from pipeline.cli import main
-from pipeline.configuration.run import loads, resolved
+from accountants.correlation.landmark_losses import landmark_temporal_privacy_loss
+from accountants.correlation.leakage import LeakageFunction, temporal_privacy_loss
+from mechanisms.core.plugin import ConfigError
+from pipeline.cli.main import main
+from pipeline.config.canonical import resolved
+from pipeline.config.run import loads
 from pipeline.run import run
 
 MATRIX = np.array([[0.8, 0.2], [0.0, 1.0]])

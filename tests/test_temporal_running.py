@@ -8,13 +8,10 @@ import math
 import numpy as np
 import pytest
 
-from accountants.temporal import (
-    LeakageFunction,
-    RunningTemporalLoss,
-    laplacian_smoothing_matrix,
-    temporal_privacy_loss,
-)
-from mechanisms.core.errors import ParameterError
+from accountants.correlation.leakage import LeakageFunction, temporal_privacy_loss
+from accountants.correlation.matrices import laplacian_smoothing_matrix
+from accountants.correlation.running import RunningTemporalLoss
+from mechanisms.core.plugin import ParameterError
 
 MATRICES = {
     "none": (None, None),

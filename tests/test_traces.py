@@ -9,18 +9,17 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mechanisms.core.errors import ConfigError
-from mechanisms.core.noise import new_key_file
-from mechanisms.core.sphere import distance
-from mechanisms.core.trace_run import collect, release_traces
+from mechanisms.core.geometry import distance
+from mechanisms.core.noise_keys import new_key_file
+from mechanisms.core.plugin import ConfigError
+from mechanisms.core.run import collect, release_traces
 from mechanisms.core.traces import TraceAgenda
-from pipeline.configuration.run import loads
-from pipeline.plan import make_plan
+from pipeline.cli.run import summary
+from pipeline.config.plan import make_plan
+from pipeline.config.run import loads
+from pipeline.output.verify import verify
 from pipeline.run import run
-from pipeline.terminal import summary
-from pipeline.trace_loop import TraceLoop
-from pipeline.trace_reading import gather, pseudonyms, read_block
-from pipeline.verify import verify
+from pipeline.steps.traces import TraceLoop, gather, pseudonyms, read_block
 
 STAYS = {"stay_points": {"distance": 300, "time": "5m"}}
 ADAPTIVE = {"type": "landmark_adaptive", "noise": "planar_laplace", "epsilon": 2.0, "radius": 50}
@@ -225,7 +224,7 @@ def test_stay_points_are_for_simulated_traces(events, tmp_path):
 
 @pytest.mark.data
 def test_an_hour_of_taxis(data_folder, tmp_path):
-    from pipeline.configuration.run import load
+    from pipeline.config.run import load
 
     root = Path(__file__).parents[1]
     loaded = load(root / "configs/datasets/tdrive.yaml", [f"source.path={data_folder('tdrive')}"])

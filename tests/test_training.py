@@ -12,12 +12,12 @@ import polars as pl
 import pytest
 from small_configuration import grid, small_sections
 
-from accountants.temporal import count_transitions, estimated_matrix
-from mechanisms.core.errors import DataError, ParameterError
-from pipeline.configuration.run import loads
-from pipeline.configuration.sections import Bounding
-from pipeline.plan import make_plan
-from pipeline.training import plan_training, training_part
+from accountants.correlation.matrices import count_transitions, estimated_matrix
+from mechanisms.core.plugin import DataError, ParameterError
+from pipeline.config.plan import make_plan
+from pipeline.config.run import loads
+from pipeline.config.sections import Bounding
+from pipeline.steps.individuals import plan_training, training_part
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 KEY = b"k" * 32

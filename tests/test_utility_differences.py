@@ -9,12 +9,10 @@ import numpy as np
 import polars as pl
 import pytest
 
+from evaluation.papers.pyrgelis_utility import BOXES, SHOWN, differences, main, readings
 from evaluation.utility import mean_relative_error
-from evaluation.utility_differences import SHOWN, differences, main
-from evaluation.utility_readings import BOXES, readings
-from pipeline.configuration.document import plain
-from pipeline.configuration.reader import parse
-from pipeline.experiments.differences import differences_table, explained, far_figures, measured
+from pipeline.config.yaml import parse, plain
+from pipeline.experiments.page import differences_table, explained, far_figures, measured
 
 ROOT = Path(__file__).parent.parent
 PEOPLE, GROUP = 130, 90

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.spatial.distance import jensenshannon
 
-from evaluation import utility
-from evaluation.metrics import ranking
+from evaluation import metrics, utility
 from evaluation.utility import METRICS
-from mechanisms.core.errors import ParameterError
+from mechanisms.core.plugin import ParameterError
 
 
 def counts(seed, n_cells=23, n_windows=17, scale=6.0):
@@ -83,7 +82,7 @@ def test_kendall_tau_equals_scipy_on_both_sides_of_the_switch(monkeypatch):
     assert METRICS["kendall_tau"].scores(truth, released)[1] == pytest.approx(expected, abs=1e-12)
     truth[:, 4] = 2.0
     pairwise = METRICS["kendall_tau"].scores(truth, released)[1], METRICS["hotspot_rank_tau"].scores(truth, released)[1]
-    monkeypatch.setattr(ranking, "LARGEST_PAIRWISE", 1)
+    monkeypatch.setattr(metrics, "LARGEST_PAIRWISE", 1)
     sorted_one_by_one = (
         METRICS["kendall_tau"].scores(truth, released)[1],
         METRICS["hotspot_rank_tau"].scores(truth, released)[1],

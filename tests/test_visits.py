@@ -5,9 +5,8 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from pipeline.membership import Memberships, merge
-from pipeline.packed import Layout, distinct_keys
-from pipeline.visits import Visits, packed_visits, summarise_users, visits
+from pipeline.steps.contributions import Layout, Memberships, distinct_keys, merge
+from pipeline.steps.count import Visits, packed_visits, summarise_users, visits
 
 N_CELLS, GROUP = 9, 4
 

@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accountants.core.charges import pure_epsilon
-from mechanisms import Facts, get, run_mechanism
+from mechanisms import get
+from mechanisms.core.contract import Facts
+from mechanisms.core.run import run_mechanism
 from mechanisms.w_event_ba import WEventBa
 from mechanisms.w_event_bd import WEventBd
 

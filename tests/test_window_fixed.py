@@ -6,8 +6,8 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pytest
 
-from mechanisms.core.errors import ParameterError
-from pipeline.window import WINDOWS
+from mechanisms.core.plugin import ParameterError
+from pipeline.windows.base import WINDOWS
 from pipeline.windows.fixed import Fixed
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mechanisms.core.errors import ParameterError
+from mechanisms.core.plugin import ParameterError
 from pipeline.windows.fixed import Fixed
 from pipeline.windows.sliding import Sliding
 

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from small_configuration import small_sections
 
-from mechanisms.core.errors import RowEquationError
-from pipeline import outcome
-from pipeline.configuration.run import loads
-from pipeline.plan import Plan, make_plan
+from mechanisms.core.plugin import RowEquationError
+from pipeline.config.plan import Plan, make_plan
+from pipeline.config.run import loads
+from pipeline.output import manifest
 
 N_WINDOWS = 6
 
@@ -36,29 +36,29 @@ def release(plan: Plan, *windows: int) -> None:
 
 def test_all_windows_that_are_due_are_there(plan: Plan) -> None:
     release(plan, *range(1, N_WINDOWS + 1))
-    outcome.check_windows(plan, outcome.released(plan.folder), complete=True)
-    assert outcome.actions(outcome.released(plan.folder)) == {"published": 4, "refused": 2}
+    manifest.check_windows(plan, manifest.released(plan.folder), complete=True)
+    assert manifest.actions(manifest.released(plan.folder)) == {"published": 4, "refused": 2}
     release(plan, 1, 2, 3)
-    outcome.check_windows(plan, outcome.released(plan.folder), complete=False)  # interrupted after the third
+    manifest.check_windows(plan, manifest.released(plan.folder), complete=False)  # interrupted after the third
 
 
 @pytest.mark.parametrize("complete", [True, False])
 def test_a_window_that_is_missing_is_named(plan: Plan, complete: bool) -> None:
     release(plan, 1, 2, 4, 6)
     with pytest.raises(RowEquationError, match=r"2 of 6 are missing \(3, 5\)"):
-        outcome.check_windows(plan, outcome.released(plan.folder), complete)
+        manifest.check_windows(plan, manifest.released(plan.folder), complete)
 
 
 def test_the_last_windows_are_due_at_the_end(plan: Plan) -> None:
     release(plan, 1, 2)
     with pytest.raises(RowEquationError, match=r"4 of 6 are missing \(3, 4, 5, 6\)"):
-        outcome.check_windows(plan, outcome.released(plan.folder), complete=True)
+        manifest.check_windows(plan, manifest.released(plan.folder), complete=True)
 
 
 def test_a_window_that_is_there_twice_is_told(plan: Plan) -> None:
     release(plan, 1, 2, 3, 2, 3, 4, 5, 6)
     with pytest.raises(RowEquationError, match="twice"):
-        outcome.check_windows(plan, outcome.released(plan.folder), complete=True)
+        manifest.check_windows(plan, manifest.released(plan.folder), complete=True)
 
 
 def test_a_window_without_an_active_sensor_has_no_row(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +70,7 @@ def test_a_window_without_an_active_sensor_has_no_row(plan: Plan, monkeypatch: p
 
     monkeypatch.setattr(Plan, "windows", windows)
     release(plan, 1, 2, 4, 5, 6)
-    outcome.check_windows(plan, outcome.released(plan.folder), complete=True)
+    manifest.check_windows(plan, manifest.released(plan.folder), complete=True)
     release(plan, 1, 2, 4, 6)
     with pytest.raises(RowEquationError, match=r"1 of 6 are missing \(5\)"):
-        outcome.check_windows(plan, outcome.released(plan.folder), complete=True)
+        manifest.check_windows(plan, manifest.released(plan.folder), complete=True)

@@ -9,15 +9,9 @@ from typing import Any, ClassVar
 
 from accountants.core.trace_view import TraceView
 from accountants.core.training import Training
-from mechanisms.core.errors import StateVersionError, UnsupportedEvent
-from mechanisms.core.examples import examples_of
-from mechanisms.core.facts import Facts
-from mechanisms.core.mechanism import Mechanism
-from mechanisms.core.parameters import Checked
-from mechanisms.core.registry import Registry
-from mechanisms.core.release import Release
+from mechanisms.core.contract import Facts, Mechanism, Release, Window
+from mechanisms.core.plugin import Checked, Registry, StateVersionError, UnsupportedEvent, examples_of
 from mechanisms.core.state import State
-from mechanisms.core.window import Window
 
 
 @dataclass(frozen=True)

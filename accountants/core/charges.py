@@ -8,8 +8,8 @@ from typing import Literal
 
 import numpy as np
 
-from mechanisms.core import event as events
-from mechanisms.core.errors import UnsupportedEvent
+from mechanisms.core import events
+from mechanisms.core.plugin import UnsupportedEvent
 
 Adjacency = Literal["add_remove", "replacement"]
 

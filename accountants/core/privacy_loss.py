@@ -11,7 +11,7 @@ from dp_accounting.pld import PLDAccountant
 from numpy.typing import NDArray
 
 from accountants.core.charges import parts_sampled
-from mechanisms.core import event as events
+from mechanisms.core import events
 from mechanisms.core.state import State
 
 #: Different events of a run that are remembered; beyond them the figure is left out.

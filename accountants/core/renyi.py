@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from accountants.core.charges import parts_sampled, pure_epsilon
-from mechanisms.core import event as events
-from mechanisms.core.errors import UnsupportedEvent
+from mechanisms.core import events
+from mechanisms.core.plugin import UnsupportedEvent
 
 ORDERS: NDArray[np.float64] = np.asarray(DEFAULT_RDP_ORDERS, np.float64)
 

@@ -1,27 +1,276 @@
-"""From a declared correlation to an adversary: leakage as hull vertices, matrices where gaps are to be bridged."""
+"""From a declared or learned correlation to an adversary."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from accountants.core.training import Training
-from accountants.correlation.bridges import PlainSteps, Unbridged
 from accountants.correlation.hull import Array
-from accountants.correlation.landmark_losses import LandmarkModel, Method
-from accountants.correlation.leakage_function import LeakageFunction, leakage_function
-from accountants.correlation.learned import Learned, both_directions, check_size, presence_counts
+from accountants.correlation.landmark_losses import LandmarkModel, Method, PlainSteps, Unbridged
+from accountants.correlation.leakage import LeakageFunction, leakage_function
 from accountants.correlation.matrices import (
+    backward_matrix,
     chain_matrix,
     count_transitions,
+    estimated_matrix,
     laplacian_smoothing_matrix,
     read_matrix,
+    transition_matrix,
 )
-from accountants.correlation.sections import KnownCorrelation
-from accountants.correlation.time_reversal import backward_matrix
-from mechanisms.core.errors import ParameterError
+from mechanisms.core.plugin import Checked, DataError, ParameterError, parameter
+
+# How the correlation that an adversary knows is declared in a configuration.
+
+
+@dataclass(frozen=True, kw_only=True)
+class SmoothedIdentity(Checked):
+    """States that mostly stay (Laplacian smoothing of the identity); see `laplacian_smoothing_matrix`."""
+
+    n: int = parameter(2, doc="number of states", at_least=1)
+    s: float = parameter(doc="strength of the smoothing: the smaller, the stronger the correlation", at_least=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Walk(Checked):
+    """A walk on a line of places; see `chain_matrix`."""
+
+    n: int = parameter(100, doc="number of places", at_least=1)
+    tau: float = parameter(0.1, doc="reach of a step as a share of the line", above=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownCorrelation(Checked):
+    """What an adversary knows of how a person moves: exactly one of the ways to say it.
+
+    Parameters
+    ----------
+    backward, forward
+        Files of transition matrices (``.npy`` or ``.csv``): previous given now, next given now.
+    laplacian, chain
+        A model with a public matrix.
+    learned
+        File that ``penstock learn`` wrote.
+    estimate, windows, of, smoothing, unseen
+        An estimate from the first ``windows`` windows of the run's own stream. With ``of: users`` a person's states
+        are the cells; with ``of: cells`` they are being in one cell or not, and the loss is the largest for any cell.
+    stationary
+        Where one direction alone is given, derive the other from it and its stationary distribution by Bayes' rule.
+
+    Examples
+    --------
+    >>> KnownCorrelation(estimate="first", windows=168).is_public
+    False
+    >>> KnownCorrelation(estimate="first")
+    Traceback (most recent call last):
+    mechanisms.core.plugin.ParameterError: windows: None is not allowed; it must be ...
+    """
+
+    backward: str | None = parameter(None, kind="path", doc="file of Pr(previous | now), .npy or .csv")
+    forward: str | None = parameter(None, kind="path", doc="file of Pr(next | now), .npy or .csv")
+    laplacian: SmoothedIdentity | None = parameter(None, doc="states that mostly stay")
+    chain: Walk | None = parameter(None, doc="a walk on a line of places")
+    learned: str | None = parameter(None, kind="path", doc="file that `penstock learn` wrote")
+    estimate: str | None = parameter(None, choices=("first",), doc="learn from the first windows of the run's stream")
+    windows: int | None = parameter(None, at_least=2, doc="how many windows to learn from")
+    of: str = parameter("users", choices=("users", "cells"), doc="states: a person's cell, or in one cell or not")
+    smoothing: float = parameter(0.1, at_least=0, doc="steps added to each count: 0 makes the unseen impossible")
+    unseen: bool = parameter(False, doc="whether not being seen is a place of its own (of: users)")
+    stationary: bool = parameter(True, doc="derive a direction that is not given by Bayes' rule")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ways = {
+            "backward" if self.forward is None else "forward": self.forward or self.backward,
+            "laplacian": self.laplacian,
+            "chain": self.chain,
+            "learned": self.learned,
+            "estimate": self.estimate,
+        }
+        given = [name for name, value in ways.items() if value is not None]
+        if not given:
+            expected = "given, or one of backward, forward, laplacian, chain, learned"
+            raise ParameterError("estimate", None, expected)
+        if len(given) > 1:
+            raise ParameterError(given[1], ways[given[1]], f"left out where {given[0]} is given")
+        if self.estimate is not None and self.windows is None:
+            raise ParameterError("windows", None, "given with estimate: how many windows to learn from")
+        if self.estimate is None and self.windows is not None:
+            raise ParameterError("windows", self.windows, "left out without estimate")
+
+    @property
+    def is_public(self) -> bool:
+        """Whether it is known without looking at the stream."""
+        return self.estimate is None and self.learned is None
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserClass(Checked):
+    """People who move alike, with a correlation of their own: a subject of the books."""
+
+    name: str = parameter(doc="what the class is called in the rows")
+    correlation: KnownCorrelation = parameter(doc="how people of this class move")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.correlation.estimate is not None:
+            expected = "a file or a model for a class (an estimate from the stream is one for everybody)"
+            raise ParameterError("correlation.estimate", self.correlation.estimate, expected)
+
+
+# Transitions learned from a training part, with everything that others need to use them, as one file.
+
+
+#: A dense matrix of this many states is 32 MB, and its hull takes about a minute.
+MAX_STATES = 2000
+
+_ARRAYS = ("transitions", "visits", "forward", "backward", "initial", "states")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Learned:
+    """What a training part tells about how people move.
+
+    Parameters
+    ----------
+    transitions
+        Steps from state i to state j between neighbouring windows, shape (n, n), counts.
+    visits
+        Windows spent in each state, shape (n,), counts.
+    forward, backward
+        Pr(next = j | now = i) with the stated smoothing, and Pr(previous = j | now = i), shape (n, n).
+    initial
+        Distribution of the state in any one window: the share of visits, smoothed like a row, shape (n,).
+    states
+        Names of the states: the cells, and "unseen" last where that is a state.
+    facts
+        How it was made: ``windows``, ``users``, ``share`` of the people seen that these are, ``smoothing``.
+    """
+
+    transitions: Array
+    visits: Array
+    forward: Array
+    backward: Array
+    initial: Array
+    states: NDArray[np.str_]
+    facts: dict[str, Any]
+
+    def write(self, path: str | Path) -> None:
+        """Write all arrays and facts to a ``.npz`` or ``.json`` file."""
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
+        target = Path(path)
+        if target.suffix == ".json":
+            values = {name: array.tolist() for name, array in arrays.items()} | {"facts": self.facts}
+            target.write_text(json.dumps(values, ensure_ascii=False), encoding="utf-8")
+        elif target.suffix == ".npz":
+            np.savez_compressed(target, **arrays, facts=np.array(json.dumps(self.facts)))
+        else:
+            raise ParameterError("out", str(path), "a file that ends in .npz or .json")
+
+    @classmethod
+    def read(cls, path: str | Path) -> Learned:
+        """Read what `write` wrote; raises `DataError` for anything else."""
+        source = Path(path)
+        try:
+            if source.suffix == ".json":
+                values = json.loads(source.read_text(encoding="utf-8"))
+            else:
+                with np.load(source, allow_pickle=False) as arrays:
+                    values = dict(arrays) | {"facts": json.loads(str(arrays["facts"]))}
+            numbers = {name: np.asarray(values[name], float) for name in _ARRAYS if name != "states"}
+            states, facts = np.asarray(values["states"], str), dict(values["facts"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{source}: not a file of learned transitions: {error}") from error
+        for name in ("forward", "backward"):
+            numbers[name] = transition_matrix(numbers[name], f"{source}: {name}")
+        return cls(**numbers, states=states, facts=facts)
+
+
+def learn(training: Training, cells: tuple[str, ...], smoothing: float, unseen: bool = False) -> Learned:
+    """Learn from the whole of a training part.
+
+    Parameters
+    ----------
+    training
+        Where people were.
+    cells
+        Names of the cells.
+    smoothing
+        Steps added to each count before rows are scaled to 1.
+    unseen
+        Whether not being seen is a state of its own; otherwise only steps between two sightings count.
+
+    Examples
+    --------
+    >>> training = Training(trajectories=np.array([[0, 1, 1, 0]]), users=np.array([[7]]), n_cells=2)
+    >>> learn(training, ("a", "b"), smoothing=0.5).forward
+    array([[0.25, 0.75],
+           [0.5 , 0.5 ]])
+    """
+    trajectories = training.with_unseen() if unseen else training.trajectories
+    n = training.n_cells + unseen
+    check_size(n)
+    transitions = count_transitions(trajectories, n)
+    visits = np.bincount(trajectories[trajectories >= 0], minlength=n).astype(float)
+    forward, backward = both_directions(transitions, smoothing)
+    return Learned(
+        transitions=transitions,
+        visits=visits,
+        forward=forward,
+        backward=backward,
+        initial=(visits + smoothing) / (visits + smoothing).sum(),
+        states=np.array([*cells, *(("unseen",) if unseen else ())], str),
+        facts={
+            "windows": training.n_windows,
+            "users": training.n_users,
+            "share": training.share,
+            "smoothing": smoothing,
+            "unseen": unseen,
+        },
+    )
+
+
+def both_directions(transitions: Array, smoothing: float) -> tuple[Array, Array]:
+    """Forward matrix estimated from counts, and its reversal.
+
+    By the stationary distribution; by the counts read backwards where there is none (smoothing 0, and places that
+    nobody returns to).
+    """
+    forward = estimated_matrix(transitions, smoothing)
+    try:
+        return forward, backward_matrix(forward)
+    except ParameterError:
+        return forward, estimated_matrix(transitions.T, smoothing)
+
+
+def presence_counts(transitions: Array) -> Array:
+    """For each state, the counts of the two-state chain of not being (0) or being (1) in it, shape (n, 2, 2).
+
+    >>> presence_counts(np.array([[3.0, 1.0], [2.0, 4.0]]))[0].tolist()
+    [[4.0, 2.0], [1.0, 3.0]]
+    """
+    stays = np.diag(transitions)
+    leaves, enters = transitions.sum(axis=1) - stays, transitions.sum(axis=0) - stays
+    outside = transitions.sum() - stays - leaves - enters
+    return np.stack([outside, enters, leaves, stays], axis=-1).reshape(-1, 2, 2)
+
+
+def check_size(n_states: int) -> None:
+    """Refuse matrices that are too large to be dense."""
+    if n_states > MAX_STATES:
+        raise ParameterError(
+            "cells", n_states, f"at most {MAX_STATES} states to learn transitions of; use larger cells"
+        )
+
+
+# From a declared correlation to an adversary: leakage as hull vertices, matrices where gaps are to be bridged.
+
 
 Pair = tuple[Array | None, Array | None]
 
@@ -86,7 +335,7 @@ def adversary(
 
     Examples
     --------
-    >>> from accountants.correlation.sections import SmoothedIdentity
+    >>> from accountants.correlation.adversary import SmoothedIdentity
     >>> known = adversary(KnownCorrelation(laplacian=SmoothedIdentity(n=2, s=1.0)), None)
     >>> known.forward.round(3).tolist(), known.assumption
     ([[0.333, 0.667]], 'Laplacian smoothing, n = 2, s = 1')

@@ -1,10 +1,4 @@
-"""Temporal privacy loss kept up to date release by release, in bounded state.
-
-The backward loss is one number. The forward loss of a release grows with every later one, so each open release keeps
-two figures: `low`, what later releases tell so far, and `high`, what they can ever tell as long as none costs more
-than a declared `largest_epsilon`. Both are swept back from the newest release; a row is final as soon as they meet, or
-when it is `lag` releases old, with `high` as its loss. Where `high` is infinite, a row leaves without becoming final.
-"""
+"""Temporal and landmark loss kept up to date release by release, in bounded state."""
 
 from __future__ import annotations
 
@@ -15,11 +9,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from accountants.core.accountant import AccountRow, Rows
+from accountants.correlation.adversary import Adversary
 from accountants.correlation.hull import Array
-from accountants.correlation.leakage_function import Correlation, LeakageFunction, leakage_function
-from mechanisms.core.errors import ParameterError
+from accountants.correlation.landmark_losses import LandmarkModel, Method, to_end
+from accountants.correlation.leakage import Correlation, LeakageFunction, leakage_function
+from accountants.correlation.planning import largest_epsilon
+from mechanisms.core.plugin import ParameterError
+from mechanisms.core.state import State
 
-State = dict[str, NDArray[Any]]
+# Temporal privacy loss kept up to date release by release, in bounded state.
+#
+# The backward loss is one number. The forward loss of a release grows with every later one, so each open release keeps
+# two figures: `low`, what later releases tell so far, and `high`, what they can ever tell as long as none costs more
+# than a declared `largest_epsilon`. Both are swept back from the newest release; a row is final as soon as they meet,
+# or
+# when it is `lag` releases old, with `high` as its loss. Where `high` is infinite, a row leaves without becoming final.
+
+
+LossState = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +120,7 @@ class RunningTemporalLoss:
         self.lag, self.largest_epsilon, self.tolerance = int(lag), float(largest_epsilon), float(tolerance)
         self._future = self.forward(self.forward.supremum(self.largest_epsilon))
 
-    def start(self) -> State:
+    def start(self) -> LossState:
         """State before the first release."""
         empty = np.empty(0)
         return {
@@ -126,7 +134,7 @@ class RunningTemporalLoss:
             "high": empty,
         }
 
-    def step(self, state: State, epsilon: float) -> tuple[State, LossRows]:
+    def step(self, state: LossState, epsilon: float) -> tuple[LossState, LossRows]:
         """Add one release and revise the open rows before it.
 
         Parameters
@@ -157,9 +165,9 @@ class RunningTemporalLoss:
         high = self._sweep(charges, state["high"].tolist(), self._future)
         n_closed = self._n_closed(low, high)
         rows = _rows(n_releases - len(charges) + 1, n_closed, charges, leaked_in, low, high)
-        largest, at = _larger(state, rows, n_closed)
+        largest, at = _largest_row(state, rows, n_closed)
         still_open = slice(n_closed, None)
-        new_state: State = {
+        new_state: LossState = {
             "releases": np.array([n_releases]),
             "last_backward": np.array([arriving + epsilon]),
             "largest_closed": np.array([largest]),
@@ -171,15 +179,15 @@ class RunningTemporalLoss:
         }
         return new_state, rows
 
-    def finish(self, state: State) -> LossRows:
+    def finish(self, state: LossState) -> LossRows:
         """Rows still open when the series ends: nothing comes after them, so all are final with their present loss."""
         charges, leaked_in, low = (np.asarray(state[key], dtype=float) for key in ("epsilons", "leaked_in", "low"))
         return _rows(int(state["releases"][0]) - len(low) + 1, len(low), charges, leaked_in, low, low)
 
-    def largest(self, state: State) -> tuple[float, int]:
+    def largest(self, state: LossState) -> tuple[float, int]:
         """Largest total loss of any release so far, and the 1-based index of that release (0 before the first)."""
         rows = self.finish(state)
-        return _larger(state, rows, len(rows.total))
+        return _largest_row(state, rows, len(rows.total))
 
     def _sweep(self, charges: Array, before: list[float], future: float) -> Array:
         """What leaks into each open release from later ones, from what leaks into the newest; stops when unchanged."""
@@ -214,9 +222,377 @@ def _rows(first: int, n_closed: int, charges: Array, leaked_in: Array, low: Arra
     )
 
 
-def _larger(state: State, rows: LossRows, n_rows: int) -> tuple[float, int]:
+def _largest_row(state: LossState, rows: LossRows, n_rows: int) -> tuple[float, int]:
     """Largest total among the closed rows of a state and the first of these rows, and where it is."""
     largest, at = float(state["largest_closed"][0]), int(state["largest_closed_at"][0])
     if n_rows and (best := float(rows.total[:n_rows].max())) > largest:
         return best, rows.first + int(rows.total[:n_rows].argmax())
     return largest, at
+
+
+# The landmark loss kept up to date release by release: closed gaps are two numbers, the open one a few arrays.
+
+
+@dataclass(frozen=True, kw_only=True)
+class LandmarkFigures:
+    """Landmark losses given the releases so far, in nats.
+
+    Parameters
+    ----------
+    landmarks
+        Loss about all landmarks together; 0 before the first.
+    now
+        Loss about all landmarks and the release just made.
+    largest
+        The overall loss: the largest over every release so far.
+    closed_from, closed
+        Releases, the first with this 1-based index, whose part became final with this step: from now on the loss at
+        each is `landmarks` plus its entry of `closed`. Empty unless a landmark ended a gap.
+    """
+
+    landmarks: float
+    now: float
+    largest: float
+    closed_from: int
+    closed: Array
+
+
+class RunningLandmarkLoss:
+    """Landmark loss of a series, one release at a time; equals `landmark_temporal_privacy_loss` at every prefix.
+
+    Parameters
+    ----------
+    backward, forward, method
+        As in `landmark_temporal_privacy_loss`.
+    longest_gap
+        Releases without a landmark after which the next is treated as one; bounds state and time. Knowing one more
+        value can only raise the true loss, so that the sound bound stays sound.
+
+    model
+        An adversary made before, in place of `backward`, `forward` and `method`.
+
+    Notes
+    -----
+    Call m the open gap's length and n the number of states. A step takes O(m·n) evaluations (O(m) for ``paper``); the
+    landmark that ends a gap O(m²·n), vectorised. State: O(m + n) numbers.
+
+    Examples
+    --------
+    >>> matrix = [[0.8, 0.2], [0.2, 0.8]]
+    >>> running = RunningLandmarkLoss(backward=matrix, forward=matrix)
+    >>> state = running.start()
+    >>> for landmark in (True, False, True):
+    ...     state, figures = running.step(state, 0.5, landmark)
+    >>> round(figures.landmarks, 4), round(figures.largest, 4)
+    (1.487, 1.5)
+    """
+
+    def __init__(
+        self,
+        *,
+        backward: Any = None,
+        forward: Any = None,
+        method: Method = "sound",
+        longest_gap: int = 1000,
+        model: LandmarkModel | None = None,
+    ) -> None:
+        if isinstance(longest_gap, bool) or not isinstance(longest_gap, int | np.integer) or longest_gap < 1:
+            raise ParameterError("longest_gap", longest_gap, "a whole number of at least 1 (releases)")
+        self.model = LandmarkModel(backward, forward, method) if model is None else model
+        self.longest_gap = int(longest_gap)
+
+    def start(self) -> LossState:
+        """State before the first release."""
+        n_ends = max((back.n_ends for _, back in self.model.adversaries), default=1)
+        return {
+            "releases": np.zeros(1, dtype=np.int64),
+            "landmarks": np.zeros(1, dtype=np.int64),
+            "spent": np.zeros(1),
+            "largest_closed": np.full(1, -np.inf),
+            "charges": np.empty(0),
+            "left": np.zeros(1),
+            "from_left": np.zeros((len(self.model.adversaries), n_ends)),
+        }
+
+    def step(self, state: LossState, epsilon: float, landmark: bool) -> tuple[LossState, LandmarkFigures]:
+        """Add one release.
+
+        Parameters
+        ----------
+        state
+            State after the release before; left as it is.
+        epsilon
+            Pure epsilon of this release for replacing a value; 0 for a repeated or skipped one.
+        landmark
+            Whether it is a landmark.
+
+        Returns
+        -------
+        State, LandmarkFigures
+            The new state and the losses given the releases so far.
+
+        Raises
+        ------
+        ParameterError
+            `epsilon` is negative or NaN.
+        """
+        if not epsilon >= 0:
+            raise ParameterError("epsilon", epsilon, "a number of at least 0")
+        if landmark or len(state["charges"]) >= self.longest_gap:
+            return self._close(state, float(epsilon))
+        return self._extend(state, float(epsilon))
+
+    def _extend(self, state: LossState, epsilon: float) -> tuple[LossState, LandmarkFigures]:
+        has_left = bool(state["landmarks"][0])
+        charges = np.append(state["charges"], epsilon)
+        gap, from_left = self._next_gap(charges, state["from_left"])
+        if not has_left:
+            gap = self.model.head(float(state["left"][-1]) + epsilon)
+        new_state = {
+            **state,
+            "releases": state["releases"] + 1,
+            "charges": charges,
+            "left": np.append(state["left"], gap),
+            "from_left": from_left,
+        }
+        right = self.model.after(charges)
+        spent = float(state["spent"][0])
+        losses = spent + (new_state["left"][:-1] + charges + right[1:])
+        landmarks = spent + float(right[0]) if has_left else 0.0
+        largest = max(float(losses.max()), landmarks + float(state["largest_closed"][0]))
+        figures = LandmarkFigures(
+            landmarks=landmarks, now=float(losses[-1]), largest=largest, closed_from=0, closed=np.empty(0)
+        )
+        return new_state, figures
+
+    def _close(self, state: LossState, epsilon: float) -> tuple[LossState, LandmarkFigures]:
+        charges, left = np.asarray(state["charges"], dtype=float), np.asarray(state["left"], dtype=float)
+        without = float(left[-1])
+        within = left[:-1] + charges + self.model.gaps_back(charges)[1:]
+        closed = np.subtract(within, without, out=np.zeros_like(within), where=np.isfinite(without))
+        spent = state["spent"] + without + epsilon
+        largest_closed = np.array([closed.max(initial=max(0.0, float(state["largest_closed"][0])))])
+        new_state = {
+            "releases": state["releases"] + 1,
+            "landmarks": state["landmarks"] + 1,
+            "spent": spent,
+            "largest_closed": largest_closed,
+            "charges": np.empty(0),
+            "left": np.zeros(1),
+            "from_left": np.zeros_like(state["from_left"]),
+        }
+        loss = float(spent[0])
+        figures = LandmarkFigures(
+            landmarks=loss,
+            now=loss,
+            largest=loss + float(largest_closed[0]),
+            closed_from=int(state["releases"][0]) - len(charges) + 1,
+            closed=closed,
+        )
+        return new_state, figures
+
+    def _next_gap(self, charges: Array, from_left: Array) -> tuple[float, Array]:
+        """Term of the gap that holds these charges, and the runs from its left end, for each adversary and end."""
+        n = len(charges)
+        terms, runs = [0.0], np.empty_like(from_left)
+        for at, (ahead, back) in enumerate(self.model.adversaries):
+            runs[at] = back.step(n, charges[-1] + from_left[at])
+            both = to_end(charges, ahead)[0].max() + runs[at].max()
+            terms.append(self.model.capped_gap(float(both), charges, ahead))
+        return max(terms), runs
+
+
+# The running books of one adversary: temporal loss and landmark loss, release by release, as rows.
+
+
+STREAM, LANDMARK = "stream.", "landmark."
+
+
+@dataclass(frozen=True, kw_only=True)
+class BookSettings:
+    """What all adversaries of an accountant share; epsilons are those of the replacement adjacency, in nats.
+
+    Parameters
+    ----------
+    largest_epsilon
+        Bound on every release's epsilon; infinite: none is known.
+    lag
+        Releases that stay open at most.
+    landmark
+        Method of the landmark loss; None: the run has no landmarks.
+    longest_gap
+        Releases without a landmark after which the next counts as one.
+    goal
+        Total loss that is not to be passed, if one is stated.
+    horizon
+        Releases of the run; None where it is endless.
+    """
+
+    largest_epsilon: float
+    lag: int
+    landmark: Method | None
+    longest_gap: int
+    goal: float | None
+    horizon: int | None
+
+
+class Books:
+    """Books of one adversary; the object is public and unchanging, the state a flat dict of arrays.
+
+    Parameters
+    ----------
+    adversary
+        What is known of the correlation.
+    settings
+        Shared by all adversaries.
+    """
+
+    def __init__(self, adversary: Adversary, settings: BookSettings) -> None:
+        self.subject, self.goal = adversary.subject, settings.goal
+        self.backward, self.forward = adversary.leakage
+        self.running = RunningTemporalLoss(
+            backward=self.backward, forward=self.forward, lag=settings.lag, largest_epsilon=settings.largest_epsilon
+        )
+        self.landmarks = None
+        known = f"replacing one person's cell in one window; adversary knows the correlation ({adversary.assumption})"
+        self.adjacency = known
+        if settings.landmark is not None:
+            model = adversary.landmark_model(settings.landmark)
+            self.landmarks = RunningLandmarkLoss(model=model, longest_gap=settings.longest_gap)
+            whole = "" if adversary.pairs else "; too many states to follow gaps, whose releases count in full"
+            suffix = whole if settings.landmark == "sound" else "; the published figure, which can be too small"
+            self.landmark_adjacency = known.replace("one window", "all landmarks and one more window") + suffix
+        self.planned = self._plan(settings.horizon)
+
+    def _plan(self, horizon: int | None) -> float | None:
+        if self.goal is None:
+            return None
+        return largest_epsilon(self.goal, self.backward, self.forward, horizon)
+
+    def start(self) -> State:
+        """State before the first release: nothing is open, nothing closed."""
+        state = {STREAM + key: value for key, value in self.running.start().items()}
+        if self.landmarks is not None:
+            state |= {LANDMARK + key: value for key, value in self.landmarks.start().items()}
+        own: State = {
+            "windows": np.zeros(0, np.int64),
+            "largest": np.array([0.0, 0.0]),
+            "largest_landmark": np.array([0.0]),
+            "costliest": np.array([0.0]),
+        }
+        return state | own
+
+    def step(self, window: int, epsilon: float, landmark: bool, state: State) -> tuple[Rows, State]:
+        """Enter one release.
+
+        Parameters
+        ----------
+        window
+            1-based window of the release.
+        epsilon
+            Its pure epsilon for replacement.
+        landmark
+            Whether it is a landmark, or a block that may hold one.
+        state
+            Left as it is.
+        """
+        inner, losses = self.running.step(part(state, STREAM), epsilon)
+        windows = np.append(state["windows"], window)
+        rows = [self._row(window, "backward_loss", float(losses.backward[-1]))]
+        rows += self._revised(losses, windows, range(losses.n_closed), force_final=False)
+        if losses.n_closed < len(windows):
+            rows += self._revised(losses, windows, range(len(windows) - 1, len(windows)), force_final=False)
+        new: State = {
+            "windows": windows[losses.n_closed :],
+            "largest": _largest_window(state["largest"], losses, windows, losses.n_closed),
+            "largest_landmark": state["largest_landmark"],
+            "costliest": np.maximum(state["costliest"], epsilon),
+        }
+        new |= {STREAM + key: value for key, value in inner.items()}
+        if self.landmarks is not None:
+            inner, figures = self.landmarks.step(part(state, LANDMARK), epsilon, landmark)
+            new |= {LANDMARK + key: value for key, value in inner.items()}
+            new["largest_landmark"] = np.array([figures.largest])
+            for name, value in (("landmark_loss", figures.now), ("largest_landmark_loss", figures.largest)):
+                rows.append(self._row(window, name, value, status="provisional", adjacency=self.landmark_adjacency))
+        return rows, new
+
+    def finish(self, state: State) -> Rows:
+        """What is still open becomes final, and the figures of the whole run."""
+        losses = self.running.finish(part(state, STREAM))
+        rows = self._revised(losses, state["windows"], range(len(state["windows"])), force_final=True)
+        total, _ = self._largest(state)
+        rows.append(self._row(None, "largest_total_loss", total))
+        rows.append(self._row(None, "supremum", self._supremum(state)))
+        if self.landmarks is not None:
+            value = float(state["largest_landmark"][0])
+            rows.append(self._row(None, "largest_landmark_loss", value, adjacency=self.landmark_adjacency))
+        return rows
+
+    def summary(self, state: State) -> dict[str, Any]:
+        """Figures for the manifest."""
+        total, window = self._largest(state)
+        figures: dict[str, Any] = {
+            "largest_total_loss": total,
+            "in_window": window,
+            "supremum_if_it_went_on": self._supremum(state),
+        }
+        if self.landmarks is not None:
+            figures["largest_landmark_loss"] = float(state["largest_landmark"][0])
+        if self.planned is not None:
+            # What mechanisms are configured with is the ε of add/remove, half of that of replacement.
+            figures |= {"goal": self.goal, "epsilon_for_goal": self.planned / 2, "goal_kept": total <= (self.goal or 0)}
+        return figures | {"assumption": self.adjacency}
+
+    def _largest(self, state: State) -> tuple[float, int]:
+        losses = self.running.finish(part(state, STREAM))
+        total, window = _largest_window(state["largest"], losses, state["windows"], len(losses.total))
+        return float(total), int(window)
+
+    def _supremum(self, state: State) -> float:
+        """Total loss of an endless stream of releases like the costliest so far."""
+        epsilon = float(state["costliest"][0])
+        if math.isinf(epsilon):
+            return math.inf
+        return self.backward.supremum(epsilon) + self.forward.supremum(epsilon) - epsilon
+
+    def _revised(self, losses: LossRows, windows: Any, which: range, force_final: bool) -> Rows:
+        """Forward and total loss of some of the open releases."""
+        rows = []
+        for at in which:
+            is_final = force_final or bool(losses.final[at])
+            for name, values, bounds in (
+                ("forward_loss", losses.forward, losses.forward_bound),
+                ("total_loss", losses.total, losses.total_bound),
+            ):
+                value, high = float(values[at]), float(bounds[at])
+                status = "final" if is_final else "provisional"
+                rows.append(self._row(int(windows[at]), name, value, None if is_final else (value, high), status))
+        return rows
+
+    def _row(
+        self,
+        window: int | None,
+        name: str,
+        value: float,
+        interval: tuple[float, float] | None = None,
+        status: str = "final",
+        adjacency: str | None = None,
+    ) -> AccountRow:
+        low, high = interval or (None, None)
+        return AccountRow(self.subject, window, name, value, low, high, "nats", adjacency or self.adjacency, status)
+
+
+def part(state: State, prefix: str) -> State:
+    """What a state holds under names that begin with a prefix, without it."""
+    return {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
+
+
+def _largest_window(largest: Any, losses: LossRows, windows: Any, n_rows: int) -> Any:
+    """Largest total loss among what was closed before and the first rows, and its window."""
+    if n_rows == 0:
+        return largest
+    at = int(losses.total[:n_rows].argmax())
+    if losses.total[at] <= largest[0]:
+        return largest
+    return np.array([losses.total[at], float(windows[at])])

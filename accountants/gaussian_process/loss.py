@@ -18,10 +18,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import linalg
 
-from accountants.gaussian_process.kernels import Array, GaussianProcess, axis_models
-from accountants.gaussian_process.noise import checked_times, noise_covariances
-from accountants.gaussian_process.secrets import Indices, secret_indices
-from mechanisms.core.errors import ParameterError
+from accountants.gaussian_process.kernels import (
+    Array,
+    GaussianProcess,
+    Indices,
+    axis_models,
+    checked_times,
+    noise_covariances,
+    secret_indices,
+)
+from mechanisms.core.plugin import ParameterError
 
 LARGEST_RELATIVE_ERROR = 1e-3
 

@@ -1,17 +1,32 @@
-"""What a loss means: odds, and how well the trace can be located."""
+"""Readings of a loss: odds, location, the worst pair of hypotheses and loss against noise."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
-from accountants.gaussian_process.kernels import Array, GaussianProcess
-from accountants.gaussian_process.noise import checked_times, noise_covariances
-from mechanisms.core.errors import ParameterError
+from accountants.gaussian_process.kernels import (
+    Array,
+    GaussianProcess,
+    axis_models,
+    checked_times,
+    noise_covariances,
+    secret_indices,
+)
+from accountants.gaussian_process.loss import (
+    conditional_inferential_loss,
+    conditional_response,
+    loss_matrix,
+    loss_per_eigenvalue,
+)
+from mechanisms.core.plugin import ParameterError
+
+# What a loss means: odds, and how well the trace can be located.
 
 
 class LogOddsChange(NamedTuple):
@@ -102,3 +117,174 @@ def posterior(
     variances = np.diag(noise) - np.einsum("ij,ij->j", noise, linalg.cho_solve(factor, noise))
     mean: Array = prior @ linalg.cho_solve(factor, released)
     return mean, 2.0 * np.sqrt(np.maximum(variances, 0.0))
+
+
+# The hypothesis about the secret points that a release separates best.
+#
+# Meehan and Chaudhuri, *Location Trace Privacy Under Conditional Priors*, 2021, figure 2b.
+
+
+def worst_pair(
+    times: ArrayLike,
+    secret: ArrayLike,
+    sigma: ArrayLike | None,
+    length_scale: float | Sequence[float],
+    radius: float = 1.0,
+    order: float = 2.0,
+    kernel: str | Sequence[str] = "rbf",
+    variance: float | Sequence[float] = 1.0,
+    period: float | Sequence[float | None] | None = None,
+    noise_covariance: ArrayLike | None = None,
+    *,
+    nugget: float | Sequence[float] = 0.0,
+) -> Array:
+    """Direction from the truth to the hypothesis that attains `conditional_inferential_loss`.
+
+    Parameters
+    ----------
+    times, secret, sigma, length_scale, radius, order, kernel, variance, period, noise_covariance, nugget
+        As in `conditional_inferential_loss`. The direction does not depend on radius and order, which are checked only.
+
+    Returns
+    -------
+    array
+        Unit vector over the secret points in order of their index, its largest entry positive: shape (n_secret,) with
+        one axis, (n_secret, n_axes) with several, where all columns but the worst axis are zero. O(n³) an axis.
+
+    Raises
+    ------
+    ParameterError
+        As `conditional_inferential_loss`.
+
+    Examples
+    --------
+    Three points in a row: shifting the outer two together says most about the middle one.
+
+    >>> worst_pair([0.0, 1.0, 2.0], [0, 2], 1.0, 1.0).round(4)
+    array([0.7071, 0.7071])
+    """
+    points = checked_times(times)
+    indices = secret_indices(secret, len(points))
+    axes = axis_models(length_scale, kernel, variance, period, nugget)
+    noises = noise_covariances(len(points), len(axes), sigma, noise_covariance)
+    loss_per_eigenvalue(len(indices), radius, order)
+    largest, direction = -math.inf, np.zeros((len(indices), len(axes)))
+    for number, (axis, noise) in enumerate(zip(axes, noises)):
+        matrix = loss_matrix(conditional_response(axis.covariance(points), indices), noise)
+        eigenvalues, eigenvectors = linalg.eigh(matrix)
+        if eigenvalues[-1] > largest:
+            largest, vector = eigenvalues[-1], eigenvectors[:, -1]
+            direction[:] = 0.0
+            direction[:, number] = vector * np.sign(vector[np.argmax(np.abs(vector))])
+    return direction[:, 0] if len(axes) == 1 else direction
+
+
+def worst_hypothesis(
+    times: ArrayLike, trace: ArrayLike, secret: ArrayLike, direction: ArrayLike, radius: float, model: GaussianProcess
+) -> tuple[Array, Array]:
+    """A trace as the prior completes it from its true secret points, and from the worst hypothesis about them.
+
+    Where the two differ is what the public points give away (the paper's figure 2b).
+
+    Parameters
+    ----------
+    times, trace
+        Times and positions on one axis, shape (n,).
+    secret
+        The secret points, as in `worst_pair`.
+    direction
+        From `worst_pair`, shape (n_secret,).
+    radius
+        Largest distance at one point; the hypothesis is radius·sqrt(n_secret) away in all.
+    model
+        Prior of the axis.
+
+    Returns
+    -------
+    truth, hypothesis
+        Expected traces, shape (n,): at secret points the two values, elsewhere the conditional means.
+
+    Examples
+    --------
+    >>> model = GaussianProcess(length_scale=1.0)
+    >>> truth, hypothesis = worst_hypothesis([0.0, 1.0], [0.0, 0.0], [0], [1.0], 2.0, model)
+    >>> (hypothesis - truth).round(4)
+    array([2.    , 1.2131])
+    """
+    points, positions = checked_times(times), np.asarray(trace, dtype=np.float64)
+    indices = secret_indices(secret, len(points))
+    shift = np.asarray(direction, dtype=np.float64) * radius * math.sqrt(len(indices))
+    if positions.shape != points.shape:
+        raise ParameterError("trace", positions.shape, f"of shape {points.shape}, like times")
+    if shift.shape != indices.shape:
+        raise ParameterError("direction", shift.shape, f"of shape {indices.shape}, one entry for each secret point")
+    mean = conditional_response(model.covariance(points), indices).mean
+    truth = mean @ positions[indices]
+    return truth, truth + mean @ shift
+
+
+# Loss against noise for several length scales: the data of a figure.
+#
+# Meehan and Chaudhuri, *Location Trace Privacy Under Conditional Priors*, 2021, figure 2a.
+
+
+def loss_table(
+    noise_variances: ArrayLike = tuple(np.linspace(0.1, 4.0, 40)),
+    length_scales: Sequence[float] = (0.5, 1.0, 2.0, 4.0),
+    times: ArrayLike = tuple(range(10)),
+    secret: ArrayLike = (0, 2, 4, 6, 8),
+    radius: float = 1.0,
+    order: float = 2.0,
+    kernel: str = "rbf",
+    variance: float = 1.0,
+    nugget: float = 0.0,
+) -> dict[str, NDArray[np.float64]]:
+    """Table of the loss by noise variance and length scale; by default the paper's ten points, every other secret.
+
+    Parameters
+    ----------
+    noise_variances
+        Variances σ² of white noise, each above 0.
+    length_scales
+        Length scales of the prior.
+    times, secret, radius, order, kernel, variance, nugget
+        As in `conditional_inferential_loss`; radius² and noise variances in the unit of ``variance``.
+
+    Returns
+    -------
+    dict of arrays
+        Columns of equal length, one row for each pair: ``noise_variance``, ``length_scale``, ``loss``,
+        ``independent_loss`` and ``ratio``.
+
+    Raises
+    ------
+    ParameterError
+        If a noise variance is not above 0, or as `conditional_inferential_loss`.
+
+    Examples
+    --------
+    At correlation 0.6 between neighbours the loss is more than half above what independence suggests:
+
+    >>> loss_table([0.25], [1.0])["ratio"].round(2)
+    array([1.65])
+    """
+    variances: Array = np.atleast_1d(np.asarray(noise_variances, dtype=np.float64))
+    if not (variances > 0).all():
+        raise ParameterError("noise_variances", noise_variances, "numbers above 0")
+    pairs = [(noise, length_scale) for length_scale in length_scales for noise in variances]
+    losses = np.array(
+        [
+            conditional_inferential_loss(
+                times, secret, np.sqrt(noise), length_scale, radius, order, kernel, variance, nugget=nugget
+            )
+            for noise, length_scale in pairs
+        ]
+    )
+    noise_variance, length_scale = np.array(pairs).T
+    return {
+        "noise_variance": noise_variance,
+        "length_scale": length_scale,
+        "loss": losses[:, 0],
+        "independent_loss": losses[:, 1],
+        "ratio": losses[:, 0] / losses[:, 1],
+    }

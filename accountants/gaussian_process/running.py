@@ -1,40 +1,39 @@
-"""The loss along a trace that never ends, from a bounded block of its last points.
-
-State is a flat dict of arrays: the times and noise of the points in the block, and one number an axis that bounds
-all the points that have left it. Nothing in it depends on where the user was.
-
-What has left the block is never forgotten, only bounded. With P = Cov[x_S given the block's releases], every other
-release o (older, or still to come) lowers P by at most c·cᵀ/σ_o², c = Cov[x_S, x_o given the block's releases] = L·k_o,
-L the rows of Σ_g(Σ + Σ_g)⁻¹ at S and k_o the prior covariance of the block with o. All the kernels here fade at least
-as fast as an envelope g with g(s + t) ≤ g(s)·g(t), so |k_o| ≤ σ_x²·g(edge − t_o)·g(t_b − edge), and in Loewner order
-
-    Σ_o c·cᵀ/σ_o² ⪯ diag ρ,  ρ_s = σ_x⁴·|S|·tail·(Σ_b |L_sb|·g(t_b − edge))²,  tail = Σ_o g(edge − t_o)²/σ_o².
-
-The loss matrix is then at most that of the block plus (P − diag ρ)⁻¹ − P⁻¹; where P − diag ρ is not positive definite
-the block is too short for the prior, and the loss is reported as infinite.
-"""
+"""Loss along a trace that never ends, in bounded state, with promised and regular later releases."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
-from accountants.gaussian_process.kernels import Array, GaussianProcess
-from accountants.gaussian_process.loss import (
-    conditional_response,
-    largest_eigenvalue,
-    loss_matrix,
-    loss_per_eigenvalue,
-)
-from accountants.gaussian_process.secrets import Indices
-from mechanisms.core.errors import ParameterError
+from accountants.gaussian_process.kernels import Array, GaussianProcess, Indices
+from accountants.gaussian_process.loss import conditional_response, largest_eigenvalue, loss_matrix, loss_per_eigenvalue
+from mechanisms.core.plugin import ParameterError
+from mechanisms.core.state import State
 
-State = dict[str, NDArray[np.float64]]
+# The loss along a trace that never ends, from a bounded block of its last points.
+#
+# State is a flat dict of arrays: the times and noise of the points in the block, and one number an axis that bounds
+# all the points that have left it. Nothing in it depends on where the user was.
+#
+# What has left the block is never forgotten, only bounded. With P = Cov[x_S given the block's releases], every other
+# release o (older, or still to come) lowers P by at most c·cᵀ/σ_o², c = Cov[x_S, x_o given the block's releases] =
+# L·k_o,
+# L the rows of Σ_g(Σ + Σ_g)⁻¹ at S and k_o the prior covariance of the block with o. All the kernels here fade at least
+# as fast as an envelope g with g(s + t) ≤ g(s)·g(t), so |k_o| ≤ σ_x²·g(edge − t_o)·g(t_b − edge), and in Loewner order
+#
+#     Σ_o c·cᵀ/σ_o² ⪯ diag ρ,  ρ_s = σ_x⁴·|S|·tail·(Σ_b |L_sb|·g(t_b − edge))²,  tail = Σ_o g(edge − t_o)²/σ_o².
+#
+# The loss matrix is then at most that of the block plus (P − diag ρ)⁻¹ − P⁻¹; where P − diag ρ is not positive definite
+# the block is too short for the prior, and the loss is reported as infinite.
+
+
+BlockState = dict[str, NDArray[np.float64]]
 
 N_TAIL_TERMS = 4096
 
@@ -58,7 +57,7 @@ class RunningLoss(NamedTuple):
     interval: Array
 
 
-def start_trace(n_axes: int) -> State:
+def start_trace(n_axes: int) -> BlockState:
     """State before the first release.
 
     >>> {name: value.shape for name, value in start_trace(2).items()}
@@ -69,7 +68,9 @@ def start_trace(n_axes: int) -> State:
     return {"times": np.zeros(0), "noise_variance": np.zeros((0, n_axes)), "past": np.zeros(n_axes)}
 
 
-def add_release(state: State, time: float, sigma: ArrayLike, axes: Sequence[GaussianProcess], block: int) -> State:
+def add_release(
+    state: BlockState, time: float, sigma: ArrayLike, axes: Sequence[GaussianProcess], block: int
+) -> BlockState:
     """State after one more point has been released.
 
     Parameters
@@ -131,7 +132,7 @@ def endless_tail(axis: GaussianProcess, interval: float) -> float:
 
 
 def running_losses(
-    state: State,
+    state: BlockState,
     axes: Sequence[GaussianProcess],
     secrets: Iterable[Indices],
     radius: float,
@@ -226,3 +227,161 @@ class _AxisView:
 
 def _squared(axis: GaussianProcess, tail: float, reach: Array) -> Array:
     return np.asarray(axis.variance**2 * tail * reach**2)
+
+
+# A trace whose later releases may be promised: what is known of it after each one, and when the promise is broken.
+
+
+@dataclass(frozen=True)
+class PromisedTrace:
+    """What does not change along a trace.
+
+    Parameters
+    ----------
+    axis
+        The prior of both axes.
+    future
+        What is promised of later releases; None: nothing.
+    block
+        Last points that are treated exactly.
+    is_bounded
+        Whether the releases have a known bound at all.
+
+    Examples
+    --------
+    >>> trace = PromisedTrace(GaussianProcess(length_scale=600.0), Future(interval=60.0, sigma=100.0), block=25)
+    >>> early = trace.after(trace.after(trace.start(), 0.0, 100.0), 30.0, 100.0)
+    >>> bool(early["broken"])
+    True
+    """
+
+    axis: GaussianProcess
+    future: Future | None
+    block: int
+    is_bounded: bool = True
+
+    @staticmethod
+    def start() -> State:
+        """Nothing released."""
+        return start_trace(1) | {"broken": np.asarray(False)}
+
+    def after(self, state: State, time: float, sigma: float) -> State:
+        """State after one more release; without a known bound, or against the promise, it is broken for good.
+
+        Parameters
+        ----------
+        state
+            From `start` or `after`.
+        time
+            Seconds, not before the last release.
+        sigma
+            Standard deviation of the release's noise in metres: infinite for a repetition, 0 where no bound is known.
+        """
+        sigma = sigma if self.is_bounded else 0.0
+        if bool(state["broken"]) or np.isinf(sigma):
+            return state
+        times, future = state["times"], self.future
+        early = future is not None and len(times) > 0 and time - times[-1] < future.interval
+        if sigma == 0 or early or (future is not None and sigma < future.sigma):
+            return self.start() | {"broken": np.asarray(True)}
+        return add_release(state, time, sigma, (self.axis,), self.block) | {"broken": np.asarray(False)}
+
+
+# Noise for a trace without an end, with a point at every interval.
+
+
+PRECISION = 1e-6
+
+
+def regular_trace_loss(
+    sigma: float,
+    interval: float,
+    n_points: int,
+    secrets: Sequence[Indices],
+    axes: Sequence[GaussianProcess],
+    radius: float,
+    order: float,
+) -> float:
+    """Bound on the largest loss of some secrets within a trace that has no beginning and no end.
+
+    Parameters
+    ----------
+    sigma
+        Standard deviation of the noise at every point.
+    interval
+        Time between two points.
+    n_points
+        Points that are treated exactly; those before and after are bounded (see ``running``).
+    secrets
+        Subsets of these points, as index arrays; best in the middle of them.
+    axes, radius, order
+        As in `running_losses`.
+
+    Returns
+    -------
+    float
+        Nats; infinite if ``n_points`` are too few for the length scale. O(n_points³) for each secret and axis.
+
+    Examples
+    --------
+    >>> axes = (GaussianProcess(length_scale=1.0),)
+    >>> [round(regular_trace_loss(1.0, 1.0, n, [np.array([n // 2])], axes, 1.0, 2.0), 4) for n in (9, 21, 41)]
+    [1.5308, 1.5305, 1.5305]
+    """
+    state = {
+        "times": interval * np.arange(n_points, dtype=np.float64),
+        "noise_variance": np.full((n_points, len(axes)), sigma**2),
+        "past": np.array([endless_tail(axis, interval) / sigma**2 for axis in axes]),
+    }
+    return float(running_losses(state, axes, secrets, radius, order, Future(interval, sigma)).loss.max())
+
+
+def smallest_regular_sigma(
+    goal: float,
+    interval: float,
+    n_points: int,
+    secrets: Sequence[Indices],
+    axes: Sequence[GaussianProcess],
+    radius: float,
+    order: float,
+) -> float:
+    """Least σ for which `regular_trace_loss` is at most ``goal``, found by bisection.
+
+    Parameters
+    ----------
+    goal
+        Nats, above 0.
+    interval, n_points, secrets, axes, radius, order
+        As in `regular_trace_loss`.
+
+    Raises
+    ------
+    ParameterError
+        If goal is not above 0, or no σ is enough because the prior never fades (``periodic``).
+
+    Examples
+    --------
+    >>> axes = (GaussianProcess(length_scale=1.0),)
+    >>> round(smallest_regular_sigma(1.0, 1.0, 41, [np.array([20])], axes, 1.0, 2.0), 4)
+    1.2605
+    """
+    if not (math.isfinite(goal) and goal > 0):
+        raise ParameterError("goal", goal, "a finite number above 0")
+    if any(math.isinf(endless_tail(axis, interval)) for axis in axes):
+        raise ParameterError("kernel", "periodic", "one that fades, for a trace without an end")
+
+    def excess(log_sigma: float) -> float:
+        """Nats above the goal."""
+        return regular_trace_loss(math.exp(log_sigma), interval, n_points, secrets, axes, radius, order) - goal
+
+    largest = max(len(indices) for indices in secrets)
+    low = math.log(radius * math.sqrt(0.5 * order * largest / goal))
+    if excess(low) <= 0:
+        return math.exp(low)
+    high = low + 1.0
+    while excess(high) > 0:
+        low, high = high, high + 1.0
+    while high - low > PRECISION:
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if excess(middle) > 0 else (low, middle)
+    return math.exp(high)

@@ -8,10 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
-from accountants.inference.channel import sample_noise
-from accountants.inference.kernel import Kernel
-from accountants.inference.observation import ADDITIVE, Schedule
-from accountants.inference.posterior import log_likelihoods, posterior_genie, scaled, smoothed
+from accountants.inference.observation import (
+    ADDITIVE,
+    Schedule,
+    log_likelihoods,
+    posterior_genie,
+    sample_noise,
+    scaled,
+    smoothed,
+)
+from accountants.inference.prior import Kernel
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from scipy.special import entr, logsumexp, xlogy
 
 from accountants.inference.ball import check_horizon, log_binomial
-from accountants.inference.channel import cell_divergence, log_capacity
-from accountants.inference.fano import largest_successes
-from accountants.inference.observation import ADDITIVE, active_sensors, noise_scales
+from accountants.inference.information import largest_successes
+from accountants.inference.observation import ADDITIVE, active_sensors, cell_divergence, log_capacity, noise_scales
 from accountants.inference.targets import Targets
 
 FloatArray = NDArray[np.float64]

@@ -1,27 +1,418 @@
-"""The running books of many targets: bounds on what comes, and the risk realised by what was released."""
+"""Running books of many targets: beliefs, realised risk and bounds on the coming windows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from accountants.core.accountant import Rows
-from accountants.inference.costly import Costly
+from accountants.core.accountant import AccountRow, Rows
+from accountants.inference.first_moment import first_moment
 from accountants.inference.horizon import GenieAhead, genie_ahead, horizon_bounds
-from accountants.inference.known import KnownTargets
-from accountants.inference.outlook import Coming
-from accountants.inference.places import Places, Reading
-from accountants.inference.realised import observe, predict, realised_risk, start_beliefs
-from accountants.inference.rows import RowWriter
-from accountants.inference.stationary import spectral_gap
-from accountants.inference.targets import Targets
+from accountants.inference.observation import Schedule, schedule
+from accountants.inference.places import Coming, Places, Reading
+from accountants.inference.prior import MarkovPrior, spectral_gap
+from accountants.inference.segment import log_segments
+from accountants.inference.targets import KnownTargets, Targets
+from mechanisms.core.plugin import ParameterError
 from mechanisms.core.state import State
 
+# The risk realised by the releases made so far: what each target's adversary believes now.
+#
+# Pure functions on a flat state of arrays: a forward filter keeps every target's belief for the last windows, and
+# a backward pass over this horizon revises it with what came later (fixed-lag smoothing).
+
+
 FloatArray = NDArray[np.float64]
+BeliefState = dict[str, NDArray[Any]]
+_LEAK = 1e-150
+
+
+def start_beliefs(targets: Targets, horizon: int) -> BeliefState:
+    """State before the first window.
+
+    Parameters
+    ----------
+    targets
+        The priors, shipped once and not part of the state.
+    horizon
+        Windows T that are kept: an attack is on the last T locations, and later windows are smoothed into them.
+
+    Returns
+    -------
+    ``belief`` and ``likelihood`` (horizon, n_targets, n_places), newest window last, and ``n_windows``. Its size
+    never changes.
+    """
+    if horizon < 1:
+        raise ParameterError("horizon", horizon, "at least 1")
+    shape = (horizon, targets.n_targets, targets.locations.shape[1])
+    return {"belief": np.zeros(shape), "likelihood": np.ones(shape), "n_windows": np.zeros((), dtype=np.int64)}
+
+
+def observe(targets: Targets, state: BeliefState, log_likelihood: FloatArray) -> BeliefState:
+    """Forward filter: take in one window's release.
+
+    Parameters
+    ----------
+    targets, state
+        As from `start_beliefs`; the state is not changed.
+    log_likelihood
+        (n_targets, n_places) from `Targets.log_likelihood`; all equal when nothing was observed.
+
+    Returns
+    -------
+    The next state. O(n_targets n_places²) time. A release that a prior excludes restarts that target's belief from
+    the release alone.
+
+    Examples
+    --------
+    >>> targets = Targets.of([MarkovPrior([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])])
+    >>> state = start_beliefs(targets, horizon=2)
+    >>> state = observe(targets, state, targets.log_likelihood({1}, np.array([1])))
+    >>> state = observe(targets, state, targets.log_likelihood(set(), np.array([1])))
+    >>> state["belief"][:, 0]
+    array([[0. , 1. ],
+           [0.1, 0.9]])
+    """
+    belief, likelihood = np.asarray(state["belief"]), np.asarray(state["likelihood"])
+    top = log_likelihood.max(axis=1, keepdims=True)
+    weight = np.exp(log_likelihood - np.where(np.isfinite(top), top, 0.0))
+    weight[~np.isfinite(top[:, 0])] = 1.0  # seen where the prior never is: the place is known, but has no entry here
+    predicted = predict(targets, state)
+    joint = (predicted + _LEAK * (targets.locations >= 0)) * weight
+    newest = joint / joint.sum(axis=1, keepdims=True)
+    return {
+        "belief": np.concatenate([belief[1:], newest[None]]),
+        "likelihood": np.concatenate([likelihood[1:], weight[None]]),
+        "n_windows": np.asarray(state["n_windows"] + 1),
+    }
+
+
+def predict(targets: Targets, state: BeliefState) -> FloatArray:
+    """Belief about the coming window before its release, (n_targets, n_places).
+
+    A bound on what the coming releases can tell must start here, never from the prior alone: earlier releases may
+    have told a lot.
+    """
+    if int(state["n_windows"]) == 0:
+        return targets.initial
+    return targets.forward(np.asarray(state["belief"])[-1][:, None, :])[:, 0]
+
+
+def coming_prior(targets: Targets, state: BeliefState, target: int) -> MarkovPrior:
+    """Prior of one target for the coming windows, on all locations, to bound what they can tell."""
+    known = np.flatnonzero(targets.locations[target] >= 0)
+    where = targets.locations[target, known]
+    initial = np.zeros(targets.n_locations)
+    initial[where] = predict(targets, state)[target, known]
+    matrix = np.eye(targets.n_locations)
+    own = targets.transition[target if len(targets.transition) > 1 else 0]
+    matrix[np.ix_(where, where)] = own[np.ix_(known, known)]
+    return MarkovPrior(initial, matrix)
+
+
+def realised_risk(targets: Targets, state: BeliefState, tolerance: int) -> dict[str, FloatArray]:
+    """What every adversary can now get right about the last T locations, given the releases made.
+
+    Parameters
+    ----------
+    targets, state
+        After at least one `observe`; T is the horizon, or the windows so far if fewer.
+    tolerance
+        Wrong guesses that still count as a success.
+
+    Returns
+    -------
+    ``high`` (n_targets,): bound on the posterior success of any guess, the smallest of Markov's inequality and the
+    posterior's genie ball. ``low``: the exact posterior success of guessing each window's most probable location.
+    ``guess`` (n_targets, T): that guess, as locations. ``expected_hits``: how many of them are right on average.
+    ``marginals`` (n_targets, T, n_places): smoothed beliefs. Later windows still revise all but the oldest rows.
+    O(n_targets T tolerance n_places²) time.
+
+    Examples
+    --------
+    >>> targets = Targets.of([MarkovPrior([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])])
+    >>> state = start_beliefs(targets, horizon=2)
+    >>> for place in (0, 1):                       # not seen by sensor 1, then seen by it
+    ...     state = observe(targets, state, targets.log_likelihood({1} if place else set(), np.array([place])))
+    >>> risk = realised_risk(targets, state, tolerance=0)
+    >>> risk["marginals"][0].round(3).tolist(), risk["low"].round(3).tolist(), risk["high"].round(3).tolist()
+    ([[0.1, 0.9], [0.0, 1.0]], [0.9], [0.9])
+    """
+    n_steps = min(int(state["n_windows"]), len(state["belief"]))
+    if n_steps < 1:
+        raise ParameterError("state", "no window observed", "a state after at least one window")
+    if tolerance < 0:
+        raise ParameterError("tolerance", tolerance, "at least 0")
+    belief = np.asarray(state["belief"])[-n_steps:]
+    likelihood = np.asarray(state["likelihood"])[-n_steps:]
+    marginals, high = _smooth(targets, belief, likelihood, tolerance)
+    best = marginals.argmax(axis=-1)
+    guess = targets.locations[np.arange(targets.n_targets)[:, None], best]
+    expected_hits = marginals.max(axis=-1).sum(axis=-1)
+    if tolerance < n_steps:
+        high = np.minimum(high, expected_hits / (n_steps - tolerance))
+    low = _success_of_guess(targets, belief, likelihood, best, tolerance)
+    return {
+        "high": np.maximum(np.minimum(high, 1.0), low),
+        "low": low,
+        "guess": guess,
+        "expected_hits": expected_hits,
+        "marginals": marginals,
+    }
+
+
+def _smooth(
+    targets: Targets, belief: FloatArray, likelihood: FloatArray, tolerance: int
+) -> tuple[FloatArray, FloatArray]:
+    """Smoothed marginals and the posterior's genie ball in one backward pass.
+
+    ``values`` has one row per number of wrong guesses left, then the probability of the later releases.
+    """
+    n_steps, n_targets, n_places = belief.shape
+    values = np.ones((n_targets, tolerance + 2, n_places))
+    marginals = np.empty((n_targets, n_steps, n_places))
+    for step in range(n_steps - 1, 0, -1):
+        marginals[:, step] = belief[step] * values[:, -1]
+        after = values * likelihood[step][:, None, :]
+        wrong = _one_wrong(after)
+        gain = np.maximum(after - wrong, 0.0)[:, :-1]
+        useful = gain.any(axis=(0, 2))
+        values = targets.expected(wrong)
+        values[:, :-1][:, useful] += targets.best_next(np.ascontiguousarray(gain[:, useful]))
+        values = _rescaled(values)
+    marginals[:, 0] = belief[0] * values[:, -1]
+    after = values * belief[0][:, None, :]
+    wrong = _one_wrong(after)
+    best = wrong.sum(axis=-1) + np.maximum(after - wrong, 0.0).max(axis=-1)
+    return marginals / marginals.sum(axis=-1, keepdims=True), best[:, -2] / best[:, -1]
+
+
+def _success_of_guess(
+    targets: Targets, belief: FloatArray, likelihood: FloatArray, guess: NDArray[np.intp], tolerance: int
+) -> FloatArray:
+    """Exact posterior probability that a fixed guess has at most ``tolerance`` wrong locations, (n_targets,)."""
+    n_steps, n_targets, n_places = belief.shape
+    rows = np.arange(n_targets)
+    values = np.ones((n_targets, tolerance + 2, n_places))
+    for step in range(n_steps - 1, -1, -1):
+        after = values * (likelihood[step] if step else belief[0])[:, None, :]
+        reached = _one_wrong(after)
+        reached[rows, :, guess[:, step]] = after[rows, :, guess[:, step]]
+        values = _rescaled(targets.expected(reached)) if step else reached
+    total = values.sum(axis=-1)
+    return np.asarray(total[:, -2] / total[:, -1])
+
+
+def _one_wrong(after: FloatArray) -> FloatArray:
+    """Values after a wrong guess: one fewer left, none at all if none was left; the total stays."""
+    return np.concatenate([np.zeros_like(after[:, :1]), after[:, :-2], after[:, -1:]], axis=1)
+
+
+def _rescaled(values: FloatArray) -> FloatArray:
+    """Largest total 1 per target, and nothing exactly 0."""
+    values += _LEAK
+    return np.asarray(values / values[:, -1].max(axis=1)[:, None, None])
+
+
+# The books of targets as rows.
+
+
+#: Figures of the coming windows as `horizon_bounds` calls them, and how their rows are called, with the unit.
+COMING = {
+    "loose": ("loose_bound", "probability"),
+    "tight": ("tight_bound", "probability"),
+    "leakage": ("leakage_bound", "probability"),
+    "first_moment": ("first_moment_bound", "probability"),
+    "segment": ("segment_bound", "probability"),
+    "best": ("best_bound", "probability"),
+    "ball": ("ball", "probability"),
+    "information": ("information", "nats"),
+}
+
+
+@dataclass(frozen=True)
+class RowWriter:
+    """Makes the rows of a run: subjects are numbered, for a row must name nobody.
+
+    Parameters
+    ----------
+    assumption
+        The prior in words.
+    horizon, tolerance
+        T and s.
+    """
+
+    assumption: str
+    horizon: int
+    tolerance: int
+
+    def coming(self, subjects: Iterable[int], window: int, bounds: dict[str, FloatArray]) -> Rows:
+        """Bounds on attacks on the horizon that begins with a window; said before its release, hence final."""
+        text = self._text(f"success against {self.horizon} windows from this one on, at most {self.tolerance} wrong")
+        columns = [(*COMING[name], values.tolist()) for name, values in bounds.items() if name in COMING]
+        return [
+            AccountRow(f"target {subject}", window, name, values[i], unit=unit, adjacency=text)
+            for i, subject in enumerate(subjects)
+            for name, unit, values in columns
+        ]
+
+    def realised(self, subjects: Iterable[int], window: int, risk: dict[str, NDArray[Any]], status: str) -> Rows:
+        """What is known about the windows up to one, now; later releases tell more."""
+        n_steps = risk["marginals"].shape[1]
+        text = self._text(
+            f"success against the last {n_steps} windows given the releases so far, at most {self.tolerance} wrong"
+        )
+        low, high = risk["low"].tolist(), risk["high"].tolist()
+        return [
+            AccountRow(
+                f"target {subject}", window, "realised_risk", high[i], low[i], high[i], "probability", text, status
+            )
+            for i, subject in enumerate(subjects)
+        ]
+
+    def places(self, subjects: Iterable[int], window: int, likeliest: FloatArray) -> Rows:
+        """Probability of the likeliest place of a window, smoothed by the windows after it; (n_targets,)."""
+        text = self._text(f"place in this window given the releases up to {self.horizon - 1} windows later")
+        return [
+            AccountRow(f"target {subject}", window, "place_known", value, unit="probability", adjacency=text)
+            for subject, value in zip(subjects, likeliest.tolist())
+        ]
+
+    def visits(self, subjects: Iterable[int], window: int, frequency: FloatArray) -> Rows:
+        """Share of the windows so far in a cell that published, (n_targets,)."""
+        text = "windows up to this one in which the target was in a cell whose count was published"
+        return [
+            AccountRow(f"target {subject}", window, "visit_frequency", value, unit="share", adjacency=text)
+            for subject, value in zip(subjects, frequency.tolist())
+        ]
+
+    def gaps(self, subjects: Iterable[int], gaps: FloatArray) -> Rows:
+        """Spectral gap of each target's prior: how fast it forgets where it was."""
+        text = self._text("of the transition matrix that the adversary knows")
+        return [
+            AccountRow(f"target {subject}", None, "spectral_gap", gap, unit="1", adjacency=text)
+            for subject, gap in zip(subjects, gaps.tolist())
+        ]
+
+    def _text(self, what: str) -> str:
+        return f"{what}; everybody else's cells known, {self.assumption}"
+
+
+# Bounds that take too long for every window: made once for each schedule, from every place somebody may come from.
+#
+# What a schedule allows is bounded given the place in the window before it. An adversary who was told that place would
+# do
+# no worse, so the average over what is believed about it bounds the success, in every window that looks ahead on the
+# same schedule.
+
+
+_ROUNDING = 1 + 1e-12
+_CONFIDENCE = 0.9999
+
+
+@dataclass(frozen=True)
+class Costly:
+    """Which of these bounds are wanted.
+
+    Parameters
+    ----------
+    tolerance
+        Wrong guesses that still count as a success.
+    segment
+        The segment bound: O(T² s M² · sensors) time for each target.
+    n_samples, seed
+        Observations drawn for the first-moment bound, 0 for none: O(n_samples T s M³) time for each target.
+    """
+
+    tolerance: int
+    segment: bool = False
+    n_samples: int = 0
+    seed: int = 0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The bounds by name."""
+        return (("segment",) if self.segment else ()) + (("first_moment",) if self.n_samples else ())
+
+    def start(self, targets: Targets) -> State:
+        """Tables of no schedule yet."""
+        if not self.names:
+            return {}
+        n_targets, n_places = targets.locations.shape
+        tables = {name: np.ones((n_targets, n_places + 1)) for name in self.names}
+        return {"schedule": np.zeros(32, np.uint8)} | tables
+
+    def renewed(self, targets: Targets, state: State, coming: Coming) -> State:
+        """Tables of this schedule: those of the state, or new ones where the schedule has changed."""
+        if not self.names:
+            return {}
+        key = np.frombuffer(hashlib.sha256(_text(coming)).digest(), np.uint8)
+        if np.array_equal(key, state["schedule"]):
+            return {name: state[name] for name in ("schedule", *self.names)}
+        tables = {name: np.zeros((targets.n_targets, targets.locations.shape[1] + 1)) for name in self.names}
+        for target in range(targets.n_targets):
+            if target and _same(targets, target - 1, target):
+                for table in tables.values():
+                    table[target] = table[target - 1]
+                continue
+            for name, row in self._of_target(targets, target, coming).items():
+                tables[name][target] = row
+        return {"schedule": key} | tables
+
+    def bounds(self, state: State, belief: FloatArray | None) -> dict[str, FloatArray]:
+        """The bounds of each target from what is believed about the last window; None: before the first one."""
+        if belief is None:
+            return {name: np.minimum(state[name][:, -1], 1.0) for name in self.names}
+        return {name: np.minimum((belief * state[name][:, :-1]).sum(axis=1) * _ROUNDING, 1.0) for name in self.names}
+
+    def _of_target(self, targets: Targets, target: int, coming: Coming) -> dict[str, FloatArray]:
+        """Bounds of one target from each of its places, and from the start of its prior."""
+        known = np.flatnonzero(targets.locations[target] >= 0)
+        where = targets.locations[target, known]
+        matrix = np.eye(targets.n_locations)
+        own = targets.transition[target if len(targets.transition) > 1 else 0]
+        matrix[np.ix_(where, where)] = own[np.ix_(known, known)]
+        initial = np.zeros(targets.n_locations)
+        initial[where] = targets.initial[target, known]
+        starts = np.vstack([matrix[where], initial])
+        everywhere = MarkovPrior(np.full(targets.n_locations, 1 / targets.n_locations), matrix)
+        plan = schedule(everywhere, coming.sensors, coming.noise, coming.scale)
+        found = {}
+        if self.segment:
+            found["segment"] = np.exp(log_segments(plan, self.tolerance, starts)) * _ROUNDING
+        if self.n_samples:
+            found["first_moment"] = np.array([self._first_moment(plan, coming, start, len(starts)) for start in starts])
+        rows = {name: np.zeros(targets.locations.shape[1] + 1) for name in found}
+        for name, values in found.items():
+            rows[name][np.append(known, -1)] = values
+        return rows
+
+    def _first_moment(self, plan: Schedule, coming: Coming, start: FloatArray, n_starts: int) -> float:
+        own = schedule(MarkovPrior(start, plan.prior.transition), coming.sensors, coming.noise, coming.scale)
+        # all limits of a table hold together
+        confidence = 1 - (1 - _CONFIDENCE) / n_starts
+        return first_moment(own, self.tolerance, self.n_samples, self.seed, confidence, raw_too=False)
+
+
+def _same(targets: Targets, one: int, other: int) -> bool:
+    """Whether two targets have one prior."""
+    alike = (np.array_equal(values[one], values[other]) for values in (targets.locations, targets.initial))
+    return len(targets.transition) == 1 and all(alike)
+
+
+def _text(coming: Coming) -> bytes:
+    scale = b"" if coming.scale is None else np.asarray(coming.scale, float).tobytes()
+    return repr(([sorted(sensors) for sensors in coming.sensors], coming.noise)).encode() + scale
+
+
+# The running books of many targets: bounds on what comes, and the risk realised by what was released.
+
+
 IntArray = NDArray[np.intp]
 Figures = dict[str, FloatArray]
 #: Targets that are worked on together: their matrices stay in the processor's cache.

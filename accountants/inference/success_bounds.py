@@ -7,15 +7,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from accountants.inference.ball import BALLS, Ball, check_horizon, log_ball, probability
-from accountants.inference.entropy import trajectory_entropy
-from accountants.inference.fano import largest_success, log_loose
 from accountants.inference.first_moment import first_moment
-from accountants.inference.information import sharpest_information
-from accountants.inference.leakage import log_leakage
+from accountants.inference.information import largest_success, log_leakage, log_loose, sharpest_information
 from accountants.inference.observation import Schedule, schedule
-from accountants.inference.prior import MarkovPrior
-from accountants.inference.segment_bound import log_segment, segment_operations
-from mechanisms.core.errors import ParameterError
+from accountants.inference.prior import MarkovPrior, trajectory_entropy
+from accountants.inference.segment import log_segment, segment_operations
+from mechanisms.core.plugin import ParameterError
 
 Bound = Literal["loose", "tight", "leakage", "first_moment", "segment", "best"]
 BOUNDS = ("loose", "tight", "leakage", "first_moment", "segment", "best")

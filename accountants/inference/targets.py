@@ -1,19 +1,89 @@
-"""Many targets at once: their priors side by side, each on the locations it can reach."""
+"""Targets of reconstruction: who they are, what adversaries know of each, and their priors side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import entr
 
-from accountants.inference.channel import check_likelihood, log_ratio
-from accountants.inference.kernel import Kernel
-from accountants.inference.prior import MarkovPrior
-from mechanisms.core.errors import ParameterError
+from accountants.core.training import Training
+from accountants.correlation.adversary import Learned
+from accountants.inference.observation import check_likelihood, log_ratio
+from accountants.inference.places import Places
+from accountants.inference.prior import Kernel, MarkovPrior, chain_prior, estimate_prior
+from mechanisms.core.plugin import Checked, ParameterError, parameter
+
+# How the movement prior that an adversary knows is declared in a configuration.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line(Checked):
+    """The one-dimensional test chain over the cells in their order; see `chain_prior`."""
+
+    n: int = parameter(doc="number of places: the cells of the run", at_least=1)
+    tau: float = parameter(0.1, doc="reach of a move as a share of the line", above=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownPrior(Checked):
+    """What an adversary knows of how each target moves: exactly one of ``estimate``, ``chain`` and ``learned``.
+
+    Parameters
+    ----------
+    estimate, top, min_windows, smoothing, towards, initial
+        A prior for each target from its own cells in the first ``windows`` windows of the run; see `estimate_prior`.
+        Smoothing towards places where somebody never is understates what a regular person risks
+        (``docs/experiments_reconstruction.md``); ``own`` visits do not.
+        Not being seen is a place of its own, which with ``top`` holds all but the most visited cells too.
+    chain
+        A model, the same for every target.
+    learned
+        File that ``penstock learn`` wrote, the same for every target.
+    windows
+        How many windows to learn from, and to draw targets from: people seen there.
+
+    Examples
+    --------
+    >>> KnownPrior(estimate="first", windows=24, top=100).towards
+    'own'
+    >>> KnownPrior(estimate="first")
+    Traceback (most recent call last):
+    mechanisms.core.plugin.ParameterError: windows: None is not allowed; it must be ...
+    """
+
+    estimate: str | None = parameter(None, choices=("first",), doc="learn from the first windows of the run's stream")
+    chain: Line | None = parameter(None, doc="a walk on a line of cells")
+    learned: str | None = parameter(None, kind="path", doc="file that `penstock learn` wrote")
+    windows: int | None = parameter(None, at_least=2, doc="how many windows to learn and to draw targets from")
+    top: int | None = parameter(None, at_least=1, doc="how many of the most visited cells are places of their own")
+    min_windows: int = parameter(1, at_least=1, doc="windows a person must be seen in to become a target")
+    smoothing: float = parameter(0.1, above=0, doc="total weight of the moves added to each row: no move is ruled out")
+    towards: str = parameter(
+        "own",
+        choices=("own", "uniform", "population"),
+        doc="added moves: to places by one's own visits, to any place alike, or as people in general move",
+    )
+    initial: str = parameter("stationary", choices=("stationary", "empirical"), doc="where the walk begins")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ways = {"estimate": self.estimate, "chain": self.chain, "learned": self.learned}
+        given = [name for name, value in ways.items() if value is not None]
+        if not given:
+            raise ParameterError("estimate", None, "given, or one of chain, learned")
+        if len(given) > 1:
+            raise ParameterError(given[1], ways[given[1]], f"left out where {given[0]} is given")
+        if self.estimate is not None and self.windows is None:
+            raise ParameterError("windows", None, "given with estimate: how many windows to learn from")
+
+
+# Many targets at once: their priors side by side, each on the locations it can reach.
+
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]
@@ -148,3 +218,164 @@ class Targets:
         values = np.append(np.where(active[:-1], residual, 0.0), 0.0)
         absent, present = log_ratio(noise, values, scales), log_ratio(noise, values + 1, scales)
         return np.where(active[self.locations], np.where(here, present[self.locations], absent[self.locations]), 0.0)
+
+
+# From a declared prior to targets: who they are, what adversaries know of each, and over which places.
+
+
+#: Entries of all transition matrices together: 2 GB.
+MAX_ENTRIES = 250_000_000
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class KnownTargets:
+    """What the adversaries of some targets know, as arrays that can be shipped.
+
+    Parameters
+    ----------
+    users
+        Identity of each target as `Training` has it, ids as configured, or None each where nobody is named.
+    priors
+        One of each target, or a single one for all.
+    places
+        Cells as places of the priors.
+    first
+        Number of the first of these targets among all of them, from 0.
+    assumption
+        The prior in words.
+    """
+
+    users: Any
+    priors: tuple[MarkovPrior, ...]
+    places: Places
+    first: int
+    assumption: str
+
+    @property
+    def n_targets(self) -> int:
+        """How many targets."""
+        return len(self.users)
+
+    def part(self, first: int, last: int) -> KnownTargets:
+        """The targets from ``first`` to before ``last``."""
+        priors = self.priors if len(self.priors) == 1 else self.priors[first:last]
+        return KnownTargets(
+            users=self.users[first:last],
+            priors=priors,
+            places=self.places,
+            first=self.first + first,
+            assumption=self.assumption,
+        )
+
+
+def known_targets(
+    known: KnownPrior, targets: int | tuple[int | str, ...], seed: int, training: Training | None
+) -> KnownTargets:
+    """Choose targets and make their priors; files are read here.
+
+    Parameters
+    ----------
+    known
+        What is known of how they move.
+    targets
+        How many, drawn from the people of the training part, or ids.
+    seed
+        Of the draw.
+    training
+        The training part, where there is one.
+    """
+    part = training.first(known.windows) if training is not None and known.windows is not None else None
+    if known.estimate is not None:
+        return _estimated(known, targets, seed, part)
+    if isinstance(targets, tuple):
+        users: Any = targets
+    elif part is None:
+        users = (None,) * targets
+    else:
+        users = part.users[_drawn(part.trajectories >= 0, known.min_windows, targets, seed)]
+    if known.chain is not None:
+        n, tau = known.chain.n, known.chain.tau
+        prior, assumption = chain_prior(n, tau), f"walk on a line of {n} cells, tau = {tau:g}"
+    else:
+        learned = Learned.read(known.learned or "")
+        prior = MarkovPrior(learned.initial, learned.forward)
+        assumption = f"as people in general move, smoothing {learned.facts.get('smoothing')}"
+    n_cells = prior.n_locations - (known.learned is not None and learned.states[-1] == "unseen")
+    return KnownTargets(
+        users=users, priors=(_widened(prior, n_cells),), places=Places.of_cells(n_cells), first=0, assumption=assumption
+    )
+
+
+def _widened(prior: MarkovPrior, n_cells: int) -> MarkovPrior:
+    """The prior with not being seen as its last place, which it never enters if it does not know it."""
+    if prior.n_locations > n_cells:
+        return prior
+    matrix = np.eye(n_cells + 1)
+    matrix[:n_cells, :n_cells] = prior.transition
+    return MarkovPrior(np.append(prior.initial, 0.0), matrix)
+
+
+def _estimated(
+    known: KnownPrior, targets: int | tuple[int | str, ...], seed: int, part: Training | None
+) -> KnownTargets:
+    if part is None:
+        raise ParameterError("estimate", known.estimate, "used where a run's stream is at hand to learn from")
+    places = (
+        Places.of_cells(part.n_cells)
+        if known.top is None
+        else Places.most_visited(part.trajectories, part.n_cells, known.top)
+    )
+    paths = places.location[part.with_unseen()]
+    if isinstance(targets, tuple):
+        rows, users = _named(part, targets), cast(Any, targets)
+    else:
+        at_top = (part.trajectories >= 0) & (paths < places.n_locations - 1)
+        rows = _drawn(at_top, known.min_windows, targets, seed)
+        users = part.users[rows]
+    if len(rows) * places.n_locations**2 > MAX_ENTRIES:
+        most = max(1, int((MAX_ENTRIES / len(rows)) ** 0.5) - 1)
+        raise ParameterError("top", known.top, f"at most {most}: each of {len(rows)} targets has a matrix of its own")
+    towards = _towards(known, paths, places)
+    priors = tuple(
+        estimate_prior(path, places.n_locations, known.smoothing, towards(path), known.initial)  # type: ignore[arg-type]
+        for path in paths[rows]
+    )
+    assumption = (
+        f"moves estimated from {part.n_windows} windows, {places.n_locations} places, smoothing {known.smoothing:g} "
+        f"towards {known.towards}"
+    )
+    return KnownTargets(users=users, priors=priors, places=places, first=0, assumption=assumption)
+
+
+def _towards(known: KnownPrior, paths: IntArray, places: Places) -> Callable[[IntArray], FloatArray | None]:
+    """Where added moves go, for a person's own trajectory."""
+    if known.towards == "own":
+        return lambda path: _own_share(path, places, known.smoothing)
+    population = None
+    if known.towards == "population":
+        population = np.asarray(estimate_prior(paths, places.n_locations, smoothing=known.smoothing).transition)
+    return lambda path: population
+
+
+def _own_share(path: IntArray, places: Places, smoothing: float) -> FloatArray:
+    """How often each place was visited, no place never."""
+    visits = np.bincount(path, minlength=places.n_locations) + smoothing / places.n_locations
+    return np.asarray(visits / visits.sum())
+
+
+def _drawn(is_seen: NDArray[np.bool_], min_windows: int, n_targets: int, seed: int) -> IntArray:
+    """Rows of people seen in enough windows; all of them if there are no more than asked for."""
+    enough = np.flatnonzero(is_seen.sum(axis=1) >= min_windows)
+    if enough.size == 0:
+        raise ParameterError("min_windows", min_windows, f"at most {int(is_seen.sum(axis=1).max(initial=0))} here")
+    if enough.size <= n_targets:
+        return enough
+    return np.sort(np.random.default_rng(seed).choice(enough, n_targets, replace=False))
+
+
+def _named(part: Training, targets: tuple[int | str, ...]) -> IntArray:
+    """Rows of the people whose ids are given."""
+    for name, row in zip(targets, part.named):
+        if row < 0:
+            raise ParameterError("targets", name, f"somebody seen in the first {part.n_windows} windows")
+    return np.array(part.named, np.intp)

@@ -4,29 +4,104 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
-from evaluation.attacks.adversary import Adversary
 from evaluation.attacks.challenge import AttackResult, distinguish, judge, standardize_in_place
-from evaluation.attacks.periods import Period, game_blocks
+from evaluation.attacks.classifiers import PcaAttack, cell_statistics
+from evaluation.attacks.defenses import Defense, flat, released_features
 from evaluation.attacks.priors import (
     CHALLENGES,
     PRIORS,
     Known,
+    Period,
     Samples,
     check_whole,
+    game_blocks,
     known_users,
     past_samples,
     subset_samples,
 )
-from evaluation.attacks.released import Defense, flat, released_features
-from evaluation.attacks.statistics_attack import cell_statistics
-from evaluation.attacks.user_space import UserSpace, checked_binary
-from mechanisms.core.errors import ParameterError
+from evaluation.attacks.user_space import Embedding, UserSpace, checked_binary, inverse_scale
+from mechanisms.core.plugin import ParameterError
+
+# An adversary who has trained on undefended aggregates, without ever forming one of them.
+
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Adversary:
+    """Principal components and a logistic regression, both in the space of the users she trained on.
+
+    Training needs those users and past windows only, so that one adversary may be challenged with groups of others,
+    in other windows, as often as one likes.
+
+    Attributes
+    ----------
+    space
+        Presence of all users.
+    samples
+        What she trained on: no challenges, nobody who is in no group.
+    scale (n_windows·n_cells,)
+        What counts are multiplied with before components are extracted.
+    embedding
+        Coordinates of scaled aggregates.
+    distinguisher
+        The components and the regression, in these coordinates.
+    """
+
+    space: UserSpace
+    samples: Samples
+    scale: Array
+    embedding: Embedding
+    distinguisher: PcaAttack
+
+    @classmethod
+    def train(cls, space: UserSpace, samples: Samples, n_components: int, *, standardize: bool) -> Adversary:
+        """Learn from the training part of a game's samples.
+
+        O(n_rows²·n_windows·n_cells + n_rows³ + n_train·n_rows²), where n_rows is the number of (past block, user in a
+        group).
+
+        Examples
+        --------
+        >>> from evaluation.attacks.game import MembershipGame
+        >>> binary = np.random.default_rng(0).random((30, 5, 24)) < 0.2
+        >>> game = MembershipGame(binary, group_size=10, observation=24, inference=24, n_samples=400, seed=1)
+        >>> adversary = Adversary.train(game.space, game.samples(3), 600, standardize=True)
+        >>> adversary.scores(game.samples(3)).shape
+        (80,)
+        """
+        training = samples.training
+        scale = inverse_scale(space.deviations(training)) if standardize else np.ones(np.prod(space.shape))
+        embedding = space.embedding(training.users, scale if standardize else None)
+        distinguisher = PcaAttack.fit(embedding.coordinates(training), training.labels, n_components)
+        return cls(space, training, scale, embedding, distinguisher)
+
+    @property
+    def n_components(self) -> int:
+        """Components that the regression uses."""
+        return self.distinguisher.weights.size
+
+    def directions(self, weights: Array) -> Array:
+        """Sums (k, n_windows·n_cells) of the components with weights (k, n_components), in scaled counts."""
+        combined = self.distinguisher.components.combined(weights)
+        return self.space.lift(self.embedding, self.samples.users, combined) * self.scale
+
+    def scores(self, samples: Samples) -> Array:
+        """Log-odds of membership for the challenges of a game, all along one direction of counts."""
+        direction = self.directions(self.distinguisher.weights[None])[0] * self.scale
+        return self.space.products(samples, direction)[samples.n_train :] + self.distinguisher.offset
+
+
+# The membership game: an adversary tells aggregates with her target from aggregates without.
+
 
 ATTACKS = ("pca", "statistics")
 BLAS = ThreadpoolController()

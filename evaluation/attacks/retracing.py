@@ -13,16 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from accountants.inference.channel import log_ratio
 from accountants.inference.estimators import Estimator, blind_guess, guess
-from accountants.inference.kernel import Kernel
-from accountants.inference.places import Places
-from accountants.inference.posterior import forward, scaled
-from accountants.inference.prior import MarkovPrior
-from accountants.inference.releasing import FAMILIES, tells_nothing
-from mechanisms.core.errors import UnsupportedEvent
-from mechanisms.core.event import Exact
-from mechanisms.core.release import Release
+from accountants.inference.observation import forward, log_ratio, scaled
+from accountants.inference.places import FAMILIES, Places, tells_nothing
+from accountants.inference.prior import Kernel, MarkovPrior
+from mechanisms.core.contract import Release
+from mechanisms.core.events import Exact
+from mechanisms.core.plugin import UnsupportedEvent
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]
@@ -180,7 +177,7 @@ def retrace(
 
     Notes
     -----
-    A forward filter runs through all windows (`accountants.inference.posterior.forward`); a stretch begins from its
+    A forward filter runs through all windows (`accountants.inference.observation.forward`); a stretch begins from its
     prediction. Releases after a stretch are not used for it. A reading that the prior excludes is explained by an
     impossible move.
 

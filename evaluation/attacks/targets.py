@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evaluation.attacks.user_space import checked_binary
-from mechanisms.core.errors import ParameterError
+from mechanisms.core.plugin import ParameterError
 
 MOBILITY_GROUPS = ("barely", "somewhat", "highly")
 

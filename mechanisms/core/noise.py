@@ -1,28 +1,95 @@
-"""Keyed, retry-safe noise: the same step on the same input draws the same noise, any other step independent noise.
-
-Drawing afresh on a retry lets retries be averaged until the noise is gone; drawing by name only reuses noise for
-different data, whose difference is then exact. So every draw is a function of a secret key *and* of all that may
-influence the release: configuration, stream, window, step, input and state.
-"""
+"""Keyed, retry-safe noise for counts and traces, bound to a digest of everything that may influence a release."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hmac
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core.errors import ParameterError
-from mechanisms.core.noise_digest import check_inputs, draw_seeds
-from mechanisms.core.noise_draws import Noise
-from mechanisms.core.noise_keys import NoiseKey, add_key_epoch, new_key_file
-from mechanisms.core.sampling.siphash import keyed_hash
-from mechanisms.core.sampling.unkeyed import UnkeyedNoise
-from mechanisms.core.secret_files import NoiseKeyError
+from mechanisms.core.draws import Noise, UnkeyedNoise
+from mechanisms.core.noise_keys import NoiseKey, NoiseKeyError, add_key_epoch, new_key_file
+from mechanisms.core.plugin import ParameterError
+from mechanisms.core.samplers.siphash import keyed_hash
 
 __all__ = ["Noise", "NoiseKey", "NoiseKeyError", "NoiseSource", "add_key_epoch", "keyed_hash", "new_key_file"]
+
+
+# What a draw is bound to: one canonical message per replica over everything that may influence a release.
+
+
+#: Types that are as they should be.
+_CANONICAL = (np.dtype("<i8"), np.dtype("<f8"))
+_bytes = np.ndarray.tobytes
+
+
+def draw_seeds(
+    key: bytes,
+    context: Sequence[bytes],
+    counts: NDArray[Any],
+    state: Mapping[str, NDArray[Any]],
+    n_replicas: int | None,
+) -> tuple[bytes, ...]:
+    """HMAC-SHA256 of the context, the input and the state: one 32-byte seed per replica.
+
+    Parameters
+    ----------
+    key
+        The noise subkey of the window's epoch.
+    context
+        Byte strings that say which draw this is.
+    counts, state
+        Input and state; with replicas each array's leading axis is the replica.
+    n_replicas
+        None: one seed, the one that replica 0 with the same input has.
+    """
+    arrays = [_canonical(counts), *(_canonical(state[name]) for name in sorted(state))]
+    names = ["counts", *sorted(state)]
+    n_axes = 0 if n_replicas is None else 1
+    # Shapes and types come first, so that equal bytes of different arrays never give equal messages.
+    described = [f"{name}:{array.dtype.str}:{array.shape[n_axes:]}".encode() for name, array in zip(names, arrays)]
+    prefix = b"".join([len(part).to_bytes(8, "little") + part for part in (*context, *described)])
+    if n_replicas is None:
+        return (hmac.digest(key, b"".join([prefix, bytes(8), *map(_bytes, arrays)]), "sha256"),)
+    rows = [np.ascontiguousarray(array).reshape(n_replicas, -1).view(np.uint8) for array in arrays if array.size]
+    data = np.concatenate(rows, axis=1) if rows else np.empty((n_replicas, 0), dtype=np.uint8)
+    width, raw = data.shape[1], data.tobytes()
+    return tuple(
+        hmac.digest(key, prefix + row.to_bytes(8, "little") + raw[row * width : (row + 1) * width], "sha256")
+        for row in range(n_replicas)
+    )
+
+
+def check_inputs(counts: NDArray[Any], state: Mapping[str, NDArray[Any]], n_replicas: int | None) -> None:
+    """Raise `ParameterError` if an array holds objects, or its leading axis is not ``n_replicas`` long."""
+    for name, value in {"counts": counts, **state}.items():
+        array = np.asarray(value)
+        if array.dtype.kind == "O":
+            raise ParameterError(name, "an object array", "an array of numbers, text or times")
+        if n_replicas is not None and (array.ndim == 0 or array.shape[0] != n_replicas):
+            raise ParameterError(name, array.shape, f"{n_replicas} long on its first axis, one entry for each replica")
+
+
+def _canonical(value: Any) -> NDArray[Any]:
+    """Equal integers give equal bytes whatever their width; text and datetimes go by their own bytes."""
+    array = np.asarray(value)
+    if array.dtype in _CANONICAL:
+        return array
+    if array.dtype.kind in "ib" or (array.dtype.kind == "u" and array.dtype.itemsize < 8):
+        return array.astype("<i8", copy=False)
+    return array.astype(array.dtype.newbyteorder("<"), copy=False)
+
+
+# Keyed, retry-safe noise: the same step on the same input draws the same noise, any other step independent noise.
+#
+# Drawing afresh on a retry lets retries be averaged until the noise is gone; drawing by name only reuses noise for
+# different data, whose difference is then exact. So every draw is a function of a secret key *and* of all that may
+# influence the release: configuration, stream, window, step, input and state.
+
 
 SOURCES = ("keyed", "opendp")
 
@@ -104,3 +171,90 @@ class NoiseSource:
         if self.source == "opendp":
             return UnkeyedNoise(seeds(), n_replicas, is_exact)
         return Noise(seeds, n_replicas, is_exact)
+
+
+# Keyed noise for traces: every user draws alone, whoever else is in the shard.
+
+
+@dataclass(frozen=True)
+class TraceNoise:
+    """Where all noise of the traces of one configuration comes from.
+
+    A draw is bound to the user, the time, the point and the user's state: a retried step draws the same noise, any
+    other step or user independent noise. Unlike the noise of counts it is real-valued, in a deployment too; what
+    mechanisms publish is rounded to a public raster, so that its low bits do not leave (see ``planar``).
+
+    Parameters
+    ----------
+    key
+        The secret; the epoch is chosen by the time of each point.
+    configuration
+        Digest of everything in the configuration that affects values.
+
+    Examples
+    --------
+    >>> source = TraceNoise(NoiseKey.from_seed(7), b"")
+    >>> users, times, points = np.array([[4], [5]]), np.array([0, 0]), np.zeros((2, 2))
+    >>> both = source.at(1, users, times, points, {}).gaussian(1.0, (2,))
+    >>> alone = source.at(1, users[1:], times[1:], points[1:], {}).gaussian(1.0, (1,))
+    >>> bool(both[1] == alone[0]), bool(both[0] == both[1])
+    (True, False)
+    """
+
+    key: NoiseKey
+    configuration: bytes
+
+    def at(
+        self,
+        index: int,
+        users: NDArray[np.int64],
+        times: NDArray[np.int64],
+        points: NDArray[np.float64],
+        state: Mapping[str, NDArray[Any]],
+    ) -> Noise:
+        """Noise of one timestamp of many users.
+
+        Parameters
+        ----------
+        index
+            Position in the traces.
+        users
+            Identity of each user, shape (n_users, n_words).
+        times, points
+            Milliseconds since 1970 UTC, shape (n_users,), and degrees, shape (n_users, 2).
+        state
+            State of the mechanism before the step; the leading axis of every array is the user.
+
+        Raises
+        ------
+        ParameterError
+            If an array does not have one entry for each user.
+
+        Notes
+        -----
+        About 2 µs a user, and 2 µs more for every draw.
+        """
+        arrays = {"users": users, "times": times, "points": points, **{f"state.{k}": state[k] for k in sorted(state)}}
+        n_users = len(users)
+        for name, array in arrays.items():
+            if array.ndim == 0 or len(array) != n_users:
+                raise ParameterError(name, array.shape, f"{n_users} long on its first axis, one entry for each user")
+        described = [f"{name}:{array.dtype.str}:{array.shape[1:]}".encode() for name, array in arrays.items()]
+        context = (b"penstock trace noise 1", self.configuration, int(index).to_bytes(8, "little"), *described)
+        prefix = b"".join(len(part).to_bytes(8, "little") + part for part in context)
+        rows = [np.ascontiguousarray(array).reshape(n_users, -1).view(np.uint8) for array in arrays.values()]
+        data = np.concatenate(rows, axis=1)
+        width, raw = data.shape[1], data.tobytes()
+        secrets = self._secrets(times)
+        seeds = [
+            hmac.digest(secrets[row] if len(secrets) > 1 else secrets[0], prefix + raw[i : i + width], "sha256")
+            for row, i in enumerate(range(0, n_users * width, width))
+        ]
+        return Noise(tuple(seeds), n_users, exact=False)
+
+    def _secrets(self, times: NDArray[np.int64]) -> list[bytes]:
+        """The noise subkey of every point, or one for all."""
+        epochs = np.searchsorted(np.asarray(self.key.epochs), times, "right")
+        distinct, first, inverse = np.unique(epochs, return_index=True, return_inverse=True)
+        subkeys = [self.key.subkey("noise", int(times[row])) for row in first]
+        return subkeys if len(distinct) == 1 else [subkeys[i] for i in inverse]

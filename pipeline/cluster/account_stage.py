@@ -6,11 +6,12 @@ from typing import Any
 
 import apache_beam as beam
 
-from pipeline import account_loop, parts
 from pipeline.account_stage import AccountInOrder
 from pipeline.cluster.step import ClusterStep, discreetly
-from pipeline.paths import parts_folder
-from pipeline.release_loop import Batch
+from pipeline.output import files
+from pipeline.output.files import parts_folder
+from pipeline.steps import account
+from pipeline.steps.release import Batch
 
 
 class AccountOnCluster(ClusterStep, AccountInOrder):
@@ -19,7 +20,7 @@ class AccountOnCluster(ClusterStep, AccountInOrder):
     Batches are cut alike whenever they are repeated, so a part of the accounts that is there already is the same.
     """
 
-    write = staticmethod(parts.write_shared_part)
+    write = staticmethod(files.write_shared_part)
 
     @discreetly
     def process(
@@ -31,5 +32,5 @@ class AccountOnCluster(ClusterStep, AccountInOrder):
         """Account what is next in order; note when nothing more is to come."""
         super().process(element, waiting, loop)
         number, shard = element[0]
-        if account_loop.FORMAT.decode(loop.read())["finished"]:
-            parts.write_json(parts_folder(self.plan, "ended") / f"account-{number:03d}-{shard:06d}.json", True)
+        if account.FORMAT.decode(loop.read())["finished"]:
+            files.write_json(parts_folder(self.plan, "ended") / f"account-{number:03d}-{shard:06d}.json", True)

@@ -24,15 +24,19 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from mechanisms.core.errors import StateVersionError
-from pipeline.block import EventBlock, Reject
-from pipeline.calendar import Calendar
-from pipeline.plan import Plan
+from mechanisms.core.plugin import StateVersionError
+from pipeline.sources.base import EventBlock, Reject
+from pipeline.windows.calendar import Calendar
+
+if TYPE_CHECKING:
+    from pipeline.config.plan import Plan
+
 
 VERSION = 1
 _MAGIC = b"penstock block"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 import numpy as np
@@ -14,12 +14,15 @@ from apache_beam.transforms.userstate import ReadModifyWriteStateSpec, TimerSpec
 from apache_beam.utils.timestamp import Timestamp
 
 from mechanisms.core.state import StateFormat
-from pipeline import parts
 from pipeline.cluster.blocks import end_of_input
 from pipeline.cluster.step import ClusterStep, discreetly
-from pipeline.fate import Fate
-from pipeline.paths import parts_folder
-from pipeline.plan import Plan
+from pipeline.output import files
+from pipeline.output.files import parts_folder
+from pipeline.steps.ingest import Fate
+
+if TYPE_CHECKING:
+    from pipeline.config.plan import Plan
+
 
 #: Tag of the output of a step that carries entries for the books.
 ENTRIES = "entries"
@@ -64,8 +67,8 @@ class KeepBooks(ClusterStep):
         total.add(fate)
         memberships += more
         books.write(_encode(total, memberships))
-        parts.write_json(parts_folder(self.plan, "fates") / "cluster.json", asdict(total))
-        parts.write_json(parts_folder(self.plan, "memberships") / "cluster.json", memberships)
+        files.write_json(parts_folder(self.plan, "fates") / "cluster.json", asdict(total))
+        files.write_json(parts_folder(self.plan, "memberships") / "cluster.json", memberships)
         if (instant := end_of_input(self.plan)) is not None:
             end.set(Timestamp(micros=1000 * (instant - _BEFORE)))
 
@@ -73,7 +76,7 @@ class KeepBooks(ClusterStep):
     @discreetly
     def close(self, books: Any = beam.DoFn.StateParam(BOOKS)) -> None:
         """Note that there is no more input, and how many rows there were."""
-        parts.write_json(parts_folder(self.plan, "ended") / "input.json", _decode(books.read())[0].rows)
+        files.write_json(parts_folder(self.plan, "ended") / "input.json", _decode(books.read())[0].rows)
 
 
 def _encode(fate: Fate, memberships: int) -> bytes:

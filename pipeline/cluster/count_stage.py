@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 import numpy as np
@@ -13,19 +13,24 @@ from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
 from apache_beam.utils.timestamp import Timestamp
 
-from mechanisms.core.errors import StateVersionError
+from mechanisms.core.plugin import StateVersionError
 from mechanisms.core.state import StateFormat
-from pipeline import metrics, parts
 from pipeline.cluster.blocks import decode_block, whole_second
 from pipeline.cluster.books import ENTRIES, entry
 from pipeline.cluster.step import ClusterStep, discreetly
+from pipeline.config.plan import STREAM
 from pipeline.count_spans import as_kept
-from pipeline.counting import GroupCounts, count_block, count_group
-from pipeline.fate import Fate
-from pipeline.paths import parts_folder
-from pipeline.pieces import union
-from pipeline.plan import STREAM, Plan
+from pipeline.monitoring import metrics
+from pipeline.output import files
+from pipeline.output.files import parts_folder
+from pipeline.steps.contributions import union
+from pipeline.steps.count import GroupCounts, count_block, count_group
+from pipeline.steps.ingest import Fate
 from pipeline.waiting import leave
+
+if TYPE_CHECKING:
+    from pipeline.config.plan import Plan
+
 
 #: Groups of windows are dealt out to so many keys for each shard of users, so that the number of keys is bounded.
 LANES = 32
@@ -53,7 +58,7 @@ class CountBlocks(ClusterStep):
         if named.block.rejects:
             lines = [json.dumps(as_kept(reject, self.plan), ensure_ascii=False) for reject in named.block.rejects]
             path = parts_folder(self.plan, "rejects") / f"{named.name.replace('/', '-')}.jsonl"
-            parts.write_text(path, "\n".join(lines) + "\n")
+            files.write_text(path, "\n".join(lines) + "\n")
         metrics.read_rows(fate)
         yield beam.pvalue.TaggedOutput(ENTRIES, entry(fate))
 

@@ -12,9 +12,9 @@ from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 from apache_beam.transforms.core import RestrictionProvider, WatermarkEstimatorProvider
 from apache_beam.utils.timestamp import Timestamp
 
-from mechanisms.core.errors import StateVersionError
+from mechanisms.core.plugin import StateVersionError
 from mechanisms.core.state import State, StateFormat
-from pipeline.slices import NEVER, Slice
+from pipeline.sources.base import NEVER, Slice
 
 FORMAT = StateFormat("cursor")
 _NUMBERS, _POSITION = ("number", "latest", "ended", "reader"), "position."

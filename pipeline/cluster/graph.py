@@ -12,9 +12,9 @@ from pipeline.cluster.account_stage import AccountOnCluster
 from pipeline.cluster.books import ENTRIES, Entry, KeepBooks, all_read, entry
 from pipeline.cluster.count_stage import CountBlocks, CountOpen
 from pipeline.cluster.release_stage import BEGIN, ReleaseOnCluster, WriteOnCluster, account_parts
-from pipeline.paths import parts_folder
-from pipeline.plan import STREAM, Plan
-from pipeline.release_loop import Batch
+from pipeline.config.plan import STREAM, Plan
+from pipeline.output.files import parts_folder
+from pipeline.steps.release import Batch
 
 #: How events come in: see `pipeline.cluster.blocks`.
 Read = Callable[[beam.Pipeline, Plan], Any]

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mechanisms.core.errors import ConfigError
-from pipeline import checkpoint
-from pipeline.plan import Plan
-from pipeline.resuming import finished
-from pipeline.source import LiveSource
+from mechanisms.core.plugin import ConfigError
+from pipeline.output import checkpoint
+from pipeline.output.checkpoint import finished
+from pipeline.sources.base import LiveSource
 from pipeline.sources.stream import Stream
+
+if TYPE_CHECKING:
+    from pipeline.config.plan import Plan
+
 
 #: Rows of a block on a cluster: small enough for any channel, large enough to amortise a call.
 BLOCK_ROWS = 100_000

@@ -5,11 +5,14 @@ from __future__ import annotations
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pipeline.cluster.cursor import Cursor
-from pipeline.plan import Plan
-from pipeline.slices import NEVER, Slice
-from pipeline.source import LiveSource
+from pipeline.sources.base import NEVER, LiveSource, Slice
+
+if TYPE_CHECKING:
+    from pipeline.config.plan import Plan
+
 
 #: Seconds to wait where there is nothing to read at the moment.
 IDLE = 0.1

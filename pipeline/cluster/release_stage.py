@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 from apache_beam.coders import BytesCoder
@@ -13,19 +13,24 @@ from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
 from apache_beam.utils.timestamp import Timestamp
 
-from pipeline import metrics, parts
 from pipeline.cluster.books import ENTRIES, entry
 from pipeline.cluster.count_stage import decode_counts, encode_counts, group_deadline, late, pack, unpack
 from pipeline.cluster.step import ClusterStep, discreetly
-from pipeline.counting import GroupCounts, nothing
-from pipeline.paths import PART_ROWS, parts_folder
-from pipeline.plan import STREAM, Plan
-from pipeline.release_loop import Batch, ReleaseLoop
+from pipeline.config.plan import STREAM
+from pipeline.monitoring import metrics
+from pipeline.output import files
+from pipeline.output.checkpoint import open_ledger
+from pipeline.output.files import PART_ROWS, parts_folder
+from pipeline.output.tables import truth_table
 from pipeline.release_stage import WriteReleases
-from pipeline.run_ledger import open_ledger
-from pipeline.tables import truth_table
-from pipeline.targets import Known
+from pipeline.steps.count import GroupCounts, nothing
+from pipeline.steps.release import Batch, ReleaseLoop
+from pipeline.steps.targets import Known
 from pipeline.waiting import leave
+
+if TYPE_CHECKING:
+    from pipeline.config.plan import Plan
+
 
 #: The element that starts the release, whether there are events or not.
 BEGIN = b""
@@ -129,7 +134,7 @@ class ReleaseOnCluster(ClusterStep):
         path = self._path(group)
         if path.exists():
             return decode_counts(path.read_bytes())[0]
-        parts.write_first(path, encode_counts(counts, 0, self.plan))
+        files.write_first(path, encode_counts(counts, 0, self.plan))
         self._path(group - _KEPT).unlink(missing_ok=True)
         return decode_counts(path.read_bytes())[0]
 
@@ -158,7 +163,7 @@ class ReleaseOnCluster(ClusterStep):
         if plan.config.mode == "simulation" and plan.config.output.truth:
             windows = plan.windows(first, first + len(counts) - 1)
             table = truth_table(counts, bounded, windows, plan.space.cells, STREAM)
-            parts.write_part(parts_folder(plan, "truth"), f"{first:012d}", table)
+            files.write_part(parts_folder(plan, "truth"), f"{first:012d}", table)
 
 
 def _begin_stretch(group: int, pending: Any, further: Any) -> None:
@@ -175,7 +180,7 @@ def _begin_stretch(group: int, pending: Any, further: Any) -> None:
 class WriteOnCluster(ClusterStep, WriteReleases):
     """Write batches of releases and hand them to every part of every accountant."""
 
-    write = staticmethod(parts.write_shared_part)
+    write = staticmethod(files.write_shared_part)
 
     @discreetly
     def process(self, batch: Batch) -> Iterator[Any]:
@@ -183,7 +188,7 @@ class WriteOnCluster(ClusterStep, WriteReleases):
         for _ in super().process(batch):
             pass
         if batch.releases and batch.releases[-1].window == self.plan.calendar.n_windows:
-            parts.write_json(parts_folder(self.plan, "ended") / "releases.json", True)
+            files.write_json(parts_folder(self.plan, "ended") / "releases.json", True)
         for part in account_parts(self.plan):
             yield part, batch
 

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration, Timestamp
 
-from mechanisms.core.errors import StateVersionError
+from mechanisms.core.plugin import StateVersionError
 from pipeline.cluster.blocks import earliest, encode_block, end_of_input, whole_second
 from pipeline.cluster.cursor import Cursor, CursorCoder, FromTheStart, UnreadableCursor, WatermarkByHand
 from pipeline.cluster.reader import Reader, keep_reader, live_source, take_reader
 from pipeline.cluster.step import ClusterStep, discreetly
-from pipeline.lateness import closed_before
-from pipeline.plan import Plan
-from pipeline.slices import NEVER, Slice
+from pipeline.sources.base import NEVER, Slice
+from pipeline.steps.ingest import closed_before
+
+if TYPE_CHECKING:
+    from pipeline.config.plan import Plan
+
 
 #: Seconds of reading after which the engine gets its turn: it takes positions and watermarks in between.
 TURN = 0.25

@@ -5,14 +5,16 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 from apache_beam.internal import pickler
 
-from pipeline.cluster.failure import is_lasting, note_failure
-from pipeline.discretion import without_words
-from pipeline.plan import Plan
+from pipeline.output.redaction import without_words
+from pipeline.runners.flink.runner import is_lasting, note_failure
+
+if TYPE_CHECKING:
+    from pipeline.config.plan import Plan
 
 
 class ClusterStep(beam.DoFn):  # type: ignore[misc]
@@ -55,7 +57,7 @@ def discreetly(method: Callable[..., Any]) -> Callable[..., Any]:
     ...         yield float(row)
     >>> list(Step().process("51.4778, home"))
     Traceback (most recent call last):
-    pipeline.discretion.UnforeseenError: ValueError at ...; a deployment does not repeat its words, ...
+    pipeline.output.redaction.UnforeseenError: ValueError at ...; a deployment does not repeat its words, ...
     """
 
     def said(step: Any, error: Exception) -> Exception:

@@ -9,11 +9,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from mechanisms.core.errors import PenstockError
-from pipeline.experiments.display import summary
-from pipeline.experiments.kinds import ready
+from mechanisms.core.plugin import PenstockError
 from pipeline.experiments.load import input_of
 from pipeline.experiments.page import save
+from pipeline.experiments.runner import summary
+from pipeline.experiments.study import ready
 
 #: Folder of the unpacked data sets, by their names, where they are not under ``data``.
 DATA = "PENSTOCK_DATA"

@@ -9,14 +9,15 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pipeline import parts
-from pipeline.configuration.run import resolved
+from pipeline.config.canonical import resolved
 from pipeline.experiments import figures
 from pipeline.experiments.config import Choose, ExperimentConfig, Figure
-from pipeline.reporting.provenance import as_yaml
+from pipeline.output import files
+from pipeline.reporting.summary import as_yaml
 
 if TYPE_CHECKING:
     from pipeline.experiments.load import Experiment
+
 
 HEADER = """\
 # Chosen by the experiment {name}: {found}.
@@ -37,9 +38,9 @@ def write_choice(experiment: Experiment, summary: pl.DataFrame, folder: Path) ->
     # The seeds that are left of a setting with failed runs are the lucky ones: it is not up for choice.
     complete = summary.filter(pl.col("n") == len({cell.seed for cell in experiment.cells}))
     table = frontier(choose, figures.wide_summary(complete, choose.measures))
-    with parts.whole(folder / "frontier.parquet") as temporary:
+    with files.whole(folder / "frontier.parquet") as temporary:
         table.write_parquet(temporary)
-    with parts.whole(folder / "frontier.csv") as temporary:
+    with files.whole(folder / "frontier.csv") as temporary:
         table.write_csv(temporary)
     best = table.filter(pl.col("best"))
     chart = _chart(experiment.config, summary, table, folder)
@@ -122,7 +123,7 @@ def _write_best(experiment: Experiment, varied: dict[str, Any], means: dict[str,
     metrics = [name for name in experiment.config.measures if "/" not in name and _is_metric(name)]
     found = ", ".join(f"{name} {value:.4g}" for name, value in means.items())
     header = HEADER.format(name=experiment.config.name, found=found, file=path.name)
-    with parts.whole(path) as temporary:
+    with files.whole(path) as temporary:
         temporary.write_text(header + as_yaml(values | {"utility": metrics}), encoding="utf-8")
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from mechanisms.core.errors import ConfigError
-from pipeline import parts
+from mechanisms.core.plugin import ConfigError
 from pipeline.experiments.config import ExperimentConfig, Figure
-from pipeline.experiments.table import matching
+from pipeline.experiments.results import matching
+from pipeline.output import files
 
 #: Colours that remain apart for colour-blind readers (Okabe, Ito 2008), and markers that remain apart in print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F")
@@ -38,7 +38,7 @@ def write_figures(
         rows, means = matching(results, figure.where), matching(summary, figure.where)
         draw(figure, config, rows, means, folder / "figures")
         data = f"figures/{Path(figure.file).stem}.csv"
-        with parts.whole(folder / data) as temporary:
+        with files.whole(folder / data) as temporary:
             _data(figure, rows, means).write_csv(temporary)
         title = figure.title or f"{config.label(figure.value or figure.y)} by {config.label(figure.x)}"
         written.append({"file": f"figures/{figure.file}", "title": title, "data": data})
@@ -92,7 +92,7 @@ def draw(
             axes.set_title(figure.title)
         kind = figure.file.rpartition(".")[2]
         metadata = {"Date": None} if kind == "svg" else {"Software": None}
-        with parts.whole(folder / figure.file) as temporary:
+        with files.whole(folder / figure.file) as temporary:
             picture.savefig(temporary, format=kind, dpi=150, metadata=metadata)
 
 

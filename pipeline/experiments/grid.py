@@ -1,4 +1,4 @@
-"""What varies in an experiment: variants, zipped and crossed keys, and seeds, as one configuration for each cell."""
+"""The grid of an experiment: settings, their combinations and seeds."""
 
 from __future__ import annotations
 
@@ -6,14 +6,21 @@ import copy
 import itertools
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from pipeline.configuration import document
-from pipeline.configuration.build import FAILED, Builder
-from pipeline.configuration.document import Mapping, Node, Problem, Scalar, Sequence, plain, shown
-from pipeline.configuration.overrides import key_path, write
-from pipeline.experiments.config import Range
+from accountants.core.accountant import ACCOUNTANTS
+from mechanisms.core.plugin import ConfigError
+from pipeline.config import yaml
+from pipeline.config.build import FAILED, Builder
+from pipeline.config.run import RunConfig, from_document
+from pipeline.config.yaml import Mapping, Node, Problem, Scalar, Sequence, key_path, locate, plain, shown, write
+from pipeline.experiments.config import ExperimentConfig, Range
+from pipeline.experiments.measures import Measure, measure
+
+# What varies in an experiment: variants, zipped and crossed keys, and seeds, as one configuration for each cell.
+
 
 #: Sections of an experiment that are read here.
 SECTIONS = ("set", "variants", "zip", "grid")
@@ -28,9 +35,9 @@ class Change:
     """One value under one key path."""
 
     key: str
-    steps: document.Path
+    steps: yaml.Path
     node: Node
-    path: document.Path
+    path: yaml.Path
 
     def apply(self, root: Node) -> Problem | None:
         """Write a copy of the value into a document, or say why that is not possible."""
@@ -72,7 +79,7 @@ class Grid:
 
     Examples
     --------
-    >>> from pipeline.configuration.reader import parse
+    >>> from pipeline.config.yaml import parse
     >>> root, _ = parse("grid: {a: [1, 2], b.c: {from: 0, to: 1, step: 1}}\\nzip: {d: [3, 4], e: [x, y]}", "e.yaml")
     >>> grid = Grid(root)
     >>> [tuple(setting.values.values()) for setting in grid.settings()][:3], grid.columns
@@ -109,7 +116,7 @@ class Grid:
         self._refuse(node, (name,), "a section of key paths and values")
         return None
 
-    def _changes(self, node: Mapping, path: document.Path) -> list[Change]:
+    def _changes(self, node: Mapping, path: yaml.Path) -> list[Change]:
         """One change for each key of a section; what is no key path is a problem."""
         found = []
         for key, item in node.items.items():
@@ -140,14 +147,14 @@ class Grid:
         groups = node.items if isinstance(node, Sequence) else [node]
         axes = []
         for i, group in enumerate(groups):
-            path: document.Path = ("zip", i) if isinstance(node, Sequence) else ("zip",)
+            path: yaml.Path = ("zip", i) if isinstance(node, Sequence) else ("zip",)
             if isinstance(group, Mapping):
                 axes += self._axis(group, path)
             else:
                 self._refuse(group, path, "a section of key paths and lists of values")
         return axes
 
-    def _axis(self, group: Mapping, path: document.Path) -> list[Axis]:
+    def _axis(self, group: Mapping, path: yaml.Path) -> list[Axis]:
         """The axis along which the keys of a group vary, one after the other and together."""
         changes = self._changes(group, path)
         columns = [self._values(change) for change in changes]
@@ -177,7 +184,7 @@ class Grid:
         self._refuse(node, path, "a list of values, or a range {from: …, to: …, step: …}")
         return []
 
-    def _refuse(self, node: Node, path: document.Path, right: str) -> None:
+    def _refuse(self, node: Node, path: yaml.Path, right: str) -> None:
         self.problems.append(Problem(node.place, path, f"{shown(node)} is not allowed; it must be {right}"))
 
     def _check_columns(self, root: Mapping) -> None:
@@ -198,3 +205,98 @@ def _shown(node: Node) -> Any:
     """A value as tables show it: single values as they are, sections as JSON."""
     value = plain(node)
     return value if isinstance(node, Scalar) else json.dumps(value, sort_keys=True, ensure_ascii=False)
+
+
+# The cells of an experiment: for every setting and seed a configuration that has been checked.
+
+
+BASE = "base"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of an experiment.
+
+    Parameters
+    ----------
+    number
+        Its place in the order of the grid, from 0.
+    values
+        What varies, as tables show it.
+    seed
+        Of its noise.
+    config
+        Its whole configuration.
+    """
+
+    number: int
+    values: dict[str, Any]
+    seed: int
+    config: RunConfig
+
+
+def raise_all(problems: list[Problem]) -> None:
+    """Raise `ConfigError` with every problem in the order of the lines, if there is one."""
+    if problems:
+        in_order = sorted(problems, key=lambda p: float("inf") if p.place.line is None else p.place.line)
+        raise ConfigError(tuple(dict.fromkeys(map(str, in_order))))
+
+
+def spell_out(root: Mapping, config: ExperimentConfig, grid: Grid, folder: Path | None) -> tuple[Cell, ...]:
+    """A checked configuration for every setting and seed."""
+    base = root.items[BASE]
+    problems: list[Problem] = []
+    texts: list[str] = []
+    measures = [measure(name) for name in config.measures]
+    cells: list[Cell] = []
+    for setting in grid.settings():
+        found = _checked(base, setting, folder, problems, texts)
+        if found is None:
+            continue
+        problems += _cannot_run(root, found, measures)
+        for seed in config.seed_list:
+            cells.append(Cell(len(cells), setting.values, seed, replace(found, seed=seed)))
+    raise_all(problems)
+    if texts:
+        raise ConfigError(tuple(dict.fromkeys(texts)))
+    return tuple(cells)
+
+
+def _checked(
+    base: Node, setting: Setting, folder: Path | None, problems: list[Problem], texts: list[str]
+) -> RunConfig | None:
+    """The configuration of one setting; what is wrong with it is added to the lists."""
+    document = copy.deepcopy(base)
+    wrong = [problem for change in setting.changes if (problem := change.apply(document))]
+    problems += wrong
+    if wrong or not isinstance(document, Mapping):
+        return None
+    mode, place = document.items.get("mode"), document.place
+    if isinstance(mode, Scalar) and mode.value == "deployment":
+        text = "'deployment' is not allowed; it must be simulation, for an experiment compares with the truth"
+        problems.append(Problem(mode.place, (BASE, "mode"), text))
+        return None
+    if "output" not in document.items:
+        write(document, ("output", "path"), Scalar(place, "unused", "unused"))  # an experiment has its own folder
+    try:
+        return from_document(document, folder)
+    except ConfigError as error:
+        texts += error.problems
+        return None
+
+
+def _cannot_run(root: Mapping, config: RunConfig, measures: list[Measure]) -> list[Problem]:
+    """Why a valid configuration cannot be a cell."""
+    problems = []
+    base = root.items[BASE]
+    if not any("counts" in mechanism.stages for mechanism in config.mechanism):
+        place, _ = locate(base, ("mechanism",))
+        problems.append(Problem(place, (BASE, "mechanism"), "an experiment compares counts; it must release counts"))
+    names = [ACCOUNTANTS.name_of(type(accountant)) for accountant in config.accountants]
+    for i, one in enumerate(measures):
+        if one.accountant is not None and one.accountant not in names:
+            place, _ = locate(root, ("measures", i))
+            kept = ", ".join(names) or "there is none"
+            text = f"no accountant {one.accountant} in every cell; it must be one of the run's: {kept}"
+            problems.append(Problem(place, ("measures", i), text))
+    return problems

@@ -7,16 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipeline.configuration.build import FAILED, Builder
-from pipeline.configuration.document import Mapping, Problem, Scalar, plain, shown
-from pipeline.configuration.files import find
-from pipeline.configuration.overrides import apply_override
-from pipeline.configuration.reader import parse, parse_section
-from pipeline.configuration.run import read_text
-from pipeline.experiments.cells import BASE, Cell, raise_all, spell_out
-from pipeline.experiments.config import ExperimentConfig
-from pipeline.experiments.grid import SECTIONS, Grid
-from pipeline.experiments.names import wrong_names
+from pipeline.config.build import FAILED, Builder, find
+from pipeline.config.run import read_text
+from pipeline.config.yaml import Mapping, Problem, Scalar, apply_override, parse, parse_section, plain, shown
+from pipeline.experiments.config import ExperimentConfig, wrong_names
+from pipeline.experiments.grid import BASE, SECTIONS, Cell, Grid, raise_all, spell_out
 
 REDUCED = "reduced"
 #: Keys of what is read, to be overridden, and where it stands.
@@ -114,7 +109,7 @@ def loads_experiment(
     --------
     >>> loads_experiment("name: x\\nmeasures: [mea]\\ngrid: {a: 3}", "e.yaml")
     Traceback (most recent call last):
-    mechanisms.core.errors.ConfigError: ...
+    mechanisms.core.plugin.ConfigError: ...
     """
     root, problems = parse_section(text, name, "an experiment")
     base_folder = _include_base(root, folder, problems)

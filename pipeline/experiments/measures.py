@@ -15,16 +15,17 @@ from numpy.typing import NDArray
 
 from accountants.core.accountant import ACCOUNTANTS, AccountRow
 from accountants.core.charges import pure_epsilon
-from evaluation.defenses import random_guess
-from evaluation.utility import METRICS, Metric
-from mechanisms.core.budget_schedule import BudgetSchedule
-from mechanisms.core.errors import DataError, ParameterError
-from mechanisms.core.event import Block
-from mechanisms.core.near import nearest
-from mechanisms.core.release import Release
+from evaluation.attacks.defenses import random_guess
+from evaluation.metrics import Metric
+from evaluation.utility import METRICS
+from mechanisms.core.contract import Release
+from mechanisms.core.events import Block
+from mechanisms.core.plugin import DataError, ParameterError, nearest
+from mechanisms.core.schedules import BudgetSchedule
 
 if TYPE_CHECKING:
-    from pipeline.plan import Plan
+    from pipeline.config.plan import Plan
+
 
 SUMMARIES: dict[str, Callable[[NDArray[np.float64]], float]] = {
     "max": lambda values: float(values.max()),
@@ -183,7 +184,7 @@ def measure(text: str) -> Measure:
     ('people', 'landmark_budget')
     >>> measure("mea")
     Traceback (most recent call last):
-    mechanisms.core.errors.ParameterError: measures: 'mea' is not allowed; ...
+    mechanisms.core.plugin.ParameterError: measures: 'mea' is not allowed; ...
     """
     if text in MEASURES:
         return MEASURES[text]

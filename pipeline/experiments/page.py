@@ -1,21 +1,187 @@
-"""The documentation page of all experiments, from their files and the small tables that full runs have left."""
+"""The page of experiments: published figures beside measured ones, and where they differ."""
 
 from __future__ import annotations
 
 import json
 import math
 import textwrap
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from pipeline import parts
-from pipeline.configuration.document import plain
-from pipeline.configuration.reader import parse
-from pipeline.configuration.run import read_text
-from pipeline.experiments.differences import differences_table
-from pipeline.experiments.papers import papers_section
+from pipeline.config.run import read_text
+from pipeline.config.yaml import parse, plain
+from pipeline.output import files
+
+# Published figures beside what came out: which are near, and why the others are not.
+
+
+#: A figure is that of a published table if it is as near: so much, or this share of it.
+NEAR, NEAR_SHARE = 0.02, 0.1
+DIFFERENCES_HEAD = ("| Figure | The paper | Here | Why, or what was tried |", "|---|---|---|---|")
+
+Measured = Mapping[tuple[str, str], float]
+
+
+def measured(summary: pl.DataFrame) -> dict[tuple[str, str], float]:
+    """Means by what varies first, as text, and by measure."""
+    down = summary.columns[0]
+    return {(str(row[down]), row["measure"]): row["mean"] for row in summary.iter_rows(named=True)}
+
+
+def published_figures(published: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
+    """Setting, measure and figure, wherever a published table has one."""
+    for setting, figures in published["rows"].items():
+        for measure, figure in zip(published["measures"], figures):
+            if figure is not None:
+                yield str(setting), measure, figure
+
+
+def far_figures(ours: Measured, published: Mapping[str, Any]) -> dict[tuple[str, str], float]:
+    """Figures of a published table that ours are not near to, by setting and measure.
+
+    Examples
+    --------
+    >>> ours = {("a", "mae"): 1.05, ("b", "mae"): 3.0}
+    >>> far_figures(ours, {"measures": ["mae"], "rows": {"a": [1.0], "b": [2.0], "c": [None]}})
+    {('b', 'mae'): 2.0}
+    """
+    return {
+        (setting, measure): figure
+        for setting, measure, figure in published_figures(published)
+        if not _near(ours.get((setting, measure)), figure)
+    }
+
+
+def _near(found: float | None, figure: float) -> bool:
+    return found is not None and abs(found - figure) <= max(NEAR, NEAR_SHARE * abs(figure))
+
+
+def explained(difference: Mapping[str, Any], far: Mapping[tuple[str, str], float]) -> list[tuple[str, str]]:
+    """Settings and measures that a difference is about.
+
+    Examples
+    --------
+    >>> explained({"measures": ["mae"]}, {("a", "mae"): 1.0, ("a", "mre"): 2.0})
+    [('a', 'mae')]
+    """
+    if difference.get("paper") is not None:
+        return [(str(setting), measure) for measure in difference["measures"] for setting in difference["settings"]]
+    chosen = {str(setting) for setting in difference.get("settings") or ()}
+    return [
+        (setting, measure)
+        for wanted in difference["measures"]
+        for setting, measure in far
+        if measure == wanted and (not chosen or setting in chosen)
+    ]
+
+
+def differences_table(summary: pl.DataFrame, experiment: Mapping[str, Any]) -> list[str]:
+    """Every difference that the experiment file explains, as a Markdown table; nothing if it explains none."""
+    ours, labels = measured(summary), experiment.get("labels") or {}
+    far = far_figures(ours, experiment["published"]) if experiment.get("published") else {}
+    rows = []
+    for difference in experiment.get("differences") or ():
+        about = explained(difference, far)
+        names = [
+            (str(labels.get(name, name)), [pair for pair in about if pair[1] == name])
+            for name in difference["measures"]
+        ]
+        figure = "; ".join(f"{name}: {', '.join(setting for setting, _ in pairs)}" for name, pairs in names if pairs)
+        paper = difference.get("paper") or _listed(names, far)
+        why = " ".join(str(difference["why"]).split()).replace("|", "\\|")  # else it would end the table's cell
+        rows.append(f"| {figure} | {paper} | {_listed(names, ours)} | {why} |")
+    return ["Where it differs:", "", *DIFFERENCES_HEAD, *rows, ""] if rows else []
+
+
+def _listed(names: list[tuple[str, list[tuple[str, str]]]], figures: Measured) -> str:
+    return "; ".join(", ".join(f"{round(figures[pair], 6):.3g}" for pair in pairs) for _, pairs in names if pairs)
+
+
+# Figure by figure: what the papers show, where ours is, and whether the two agree.
+
+
+PAPERS_HEAD = "| Figure | What it shows | Here | As in the paper? |"
+NOT_RUN = "not run in full yet"
+#: Shares of a table's figures that are near, from which on it agrees, or agrees in part.
+MOST, MANY = 0.9, 0.4
+PLAIN = ("agrees", "no data", "no numbers", NOT_RUN)
+
+
+def papers_section(index: Path, experiments: dict[str, dict[str, Any]], results: Path) -> str:
+    """A table for each paper, as Markdown.
+
+    Parameters
+    ----------
+    index
+        YAML list of papers, each with its figures: what one shows, and either the experiment that repeats it or the
+        page with what was found and the verdict.
+    experiments
+        Experiment files by name, as plain values.
+    results
+        Folder of saved tables.
+    """
+    root, _ = parse(read_text(index), index.name)
+    lines = ["## Figure by figure", ""]
+    for paper in plain(root) if root is not None else ():
+        lines += [f"**{paper['paper']}**", "", PAPERS_HEAD, "|---|---|---|---|"]
+        for entry in paper["figures"]:
+            here, found, verdict = _entry(entry, experiments, results)
+            marked = verdict if verdict in PLAIN else f"**{verdict}**"
+            told = f"{marked}: {found}" if found else marked
+            lines.append(f"| {entry['figure']} | {entry['shows']} | {here} | {told} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _entry(entry: dict[str, Any], experiments: dict[str, dict[str, Any]], results: Path) -> tuple[str, str | None, str]:
+    """Where the result is, what was found, and the verdict."""
+    name = entry.get("experiment")
+    if name is None:
+        page = entry.get("page")
+        return (f"[{page.partition('#')[0]}]({page})" if page else "–"), entry["found"], entry["verdict"]
+    if name not in experiments:
+        return "–", None, NOT_RUN
+    found, verdict = _measured(experiments[name], name, results)
+    return f"[{name}](#{name})", found, verdict
+
+
+def _measured(experiment: dict[str, Any], name: str, results: Path) -> tuple[str | None, str]:
+    """What saved results say of an experiment's claims, or of the published table that it repeats."""
+    table, claims = results / f"{name}.csv", results / f"{name}-expected.csv"
+    if not table.exists():
+        return None, NOT_RUN
+    if experiment.get("published"):
+        near, n = compare(pl.read_csv(table), experiment["published"])
+        share = near / n if n else 0.0
+        verdict = "agrees" if share >= MOST else "in part" if share >= MANY else "differs"
+        return f"{near} of {n} figures within {NEAR_SHARE:.0%} or {NEAR:g}", verdict
+    if not claims.exists():
+        return "the published table is not at hand", "no numbers"
+    verdicts = Counter(pl.read_csv(claims)["verdict"].to_list())
+    told = ", ".join(f"{n} {'claim' if n == 1 else 'claims'}: {verdict}" for verdict, n in verdicts.items())
+    agreed = verdicts["agrees"]
+    return told, "agrees" if agreed == verdicts.total() else "in part" if agreed else "differs"
+
+
+def compare(summary: pl.DataFrame, published: dict[str, Any]) -> tuple[int, int]:
+    """How many figures of a published table ours are near to, and how many it has.
+
+    Examples
+    --------
+    >>> ours = pl.DataFrame({"variant": ["a", "b"], "measure": ["mae"] * 2, "mean": [1.05, 3.0]})
+    >>> compare(ours, {"measures": ["mae"], "rows": {"a": [1.0], "b": [2.0], "c": [1.0]}})
+    (1, 3)
+    """
+    n = sum(1 for _ in published_figures(published))
+    return n - len(far_figures(measured(summary), published)), n
+
+
+# The documentation page of all experiments, from their files and the small tables that full runs have left.
+
 
 HEADER = """\
 # What the experiments show
@@ -48,10 +214,10 @@ def save(folder: Path, results: Path) -> None:
         _save_summary(folder, results / f"{name}.csv", _shown(manifest["configuration"]))
         copied = {"expected.csv": f"{name}-expected.csv"} if (folder / "expected.csv").exists() else {}
     for found, saved in copied.items():
-        with parts.whole(results / saved) as temporary:
+        with files.whole(results / saved) as temporary:
             temporary.write_bytes((folder / found).read_bytes())
     kept = {key: manifest[key] for key in ("inputs", "versions", "cells", "confidence", "tables") if key in manifest}
-    parts.write_json(results / f"{name}.json", kept | {"failed": len(manifest["failed"])})
+    files.write_json(results / f"{name}.json", kept | {"failed": len(manifest["failed"])})
 
 
 def _save_summary(folder: Path, path: Path, shown: list[str]) -> None:
@@ -62,7 +228,7 @@ def _save_summary(folder: Path, path: Path, shown: list[str]) -> None:
         pl.col("configuration").str.slice(0, SHORT),
         *(pl.col(column).round_sig_figs(6) for column in figures if column in ("mean", "low", "high")),
     )
-    with parts.whole(path) as temporary:
+    with files.whole(path) as temporary:
         summary.write_csv(temporary)
 
 

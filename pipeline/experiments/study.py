@@ -1,11 +1,11 @@
-"""A study of `evaluation.studies` as an experiment: its pieces in parallel and resumed, then tables and figures."""
+"""Studies: experiments that attack one release in several ways, and the choice between kinds of experiments."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +13,24 @@ import numpy as np
 import polars.selectors as cs
 from threadpoolctl import threadpool_limits
 
-from evaluation.membership_plots import draw
-from evaluation.study import STUDIES, Binary, Figures, Piece, Study
-from mechanisms.core.parameters import parameter
-from pipeline import parts
-from pipeline.configuration.build import FAILED, Builder
-from pipeline.configuration.canonical import content_digest
-from pipeline.configuration.document import plain
-from pipeline.configuration.overrides import apply_override
-from pipeline.configuration.reader import parse_section
-from pipeline.configuration.run import read_text
-from pipeline.experiments.cell_runs import Listener
-from pipeline.experiments.cells import raise_all
+from evaluation.papers.pyrgelis import STUDIES, Binary, Figures, Piece, Study
+from evaluation.papers.pyrgelis_plots import draw
+from mechanisms.core.plugin import parameter
+from pipeline.config.build import FAILED, Builder
+from pipeline.config.canonical import content_digest
+from pipeline.config.run import read_text
+from pipeline.config.yaml import Mapping, apply_override, parse, parse_section, plain
 from pipeline.experiments.config import Heading
-from pipeline.experiments.counts import digest_of
-from pipeline.experiments.load import REDUCED, reduce
-from pipeline.experiments.runner import Outcome, begin, finish, heading
+from pipeline.experiments.grid import BASE, raise_all
+from pipeline.experiments.load import REDUCED, load_experiment, reduce
+from pipeline.experiments.runner import Listener, Outcome, begin, finish, heading, run_experiment
+from pipeline.experiments.trial import digest_of
 from pipeline.experiments.workers import Workers
-from pipeline.manifest import made_by
+from pipeline.output import files
+from pipeline.output.manifest import made_by
+
+# A study of `evaluation.papers.studies` as an experiment: its pieces in parallel and resumed, then tables and figures.
+
 
 STUDY = "study"
 DIGITS = 4
@@ -126,7 +126,7 @@ class StudyRun:
             _presence(self.study, self.inputs), {piece: _read(path) for piece, path in kept.items()}
         )
         for name, table in tables.items():
-            with parts.whole(folder / f"{name}.csv") as temporary:
+            with files.whole(folder / f"{name}.csv") as temporary:
                 table.with_columns(cs.float().round_sig_figs(DIGITS)).write_csv(temporary)
         figures = [
             {"file": f"figures/{name}.svg", "title": title, "data": f"{name}.csv"}
@@ -139,7 +139,7 @@ def work(study: Study, inputs: tuple[str, ...], piece: Piece, path: Path) -> Non
     """Make one piece and keep its figures, whole; ``inputs``: digests of what it reads."""
     with threadpool_limits(1):  # so that they depend on no number of processors
         found = study.measure(_presence(study, inputs), piece)
-    with parts.whole(path) as temporary, temporary.open("wb") as file:
+    with files.whole(path) as temporary, temporary.open("wb") as file:
         np.savez(file, allow_pickle=False, **found)
 
 
@@ -152,3 +152,46 @@ def _presence(study: Study, inputs: tuple[str, ...]) -> Binary:
 def _read(path: Path) -> Figures:
     with np.load(path) as kept:
         return dict(kept)
+
+
+# The kinds of experiment files, told apart by the key that says what runs: a base that varies, or a study.
+
+
+@dataclass(frozen=True)
+class Ready:
+    """An experiment of any kind, checked and ready to run.
+
+    Parameters
+    ----------
+    name
+        Of the experiment.
+    n_steps
+        Cells of a sweep, or pieces of a study.
+    run
+        Called with the folder to write (None: where the file says), processes at a time, and a listener.
+    """
+
+    name: str
+    n_steps: int
+    run: Callable[[str | Path | None, int | None, Listener], Outcome]
+
+
+def ready(path: str | Path, overrides: Iterable[str] = (), reduced: bool = False) -> Ready:
+    """Load an experiment file of any kind; arguments and errors are those of `load_experiment`."""
+    root, _ = parse(read_text(path), str(path))
+    keys = root.items.keys() if isinstance(root, Mapping) else ()
+    return KINDS[next((kind for kind in KINDS if kind in keys), BASE)](path, overrides, reduced)
+
+
+def _sweep(path: str | Path, overrides: Iterable[str], reduced: bool) -> Ready:
+    experiment = load_experiment(path, overrides, reduced)
+    return Ready(experiment.config.name, len(experiment.cells), partial(run_experiment, experiment))
+
+
+def _study(path: str | Path, overrides: Iterable[str], reduced: bool) -> Ready:
+    experiment = load_study(path, overrides, reduced)
+    study = StudyRun(experiment)
+    return Ready(experiment.config.name, len(study.pieces), study.run)
+
+
+KINDS: dict[str, Callable[[str | Path, Iterable[str], bool], Ready]] = {STUDY: _study, BASE: _sweep}

@@ -9,7 +9,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
-from mechanisms.core.errors import PenstockError
+from mechanisms.core.plugin import PenstockError
 from pipeline import process
 
 Task = tuple[Callable[..., None], tuple[Any, ...]]
@@ -87,7 +87,7 @@ class Workers:
 
 def prepare(plugins: Sequence[str]) -> None:
     """Make a process ready, as that of a command is; plug-ins of further folders can be found."""
-    from pipeline.configuration.plugins import add_folder
+    from pipeline.config.sections import add_folder
 
     process.prepare()
     for folder in plugins:

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from pipeline.reporting.files import RunFiles
-from pipeline.reporting.packed import pack
+from pipeline.reporting.data import RunFiles, pack
 from pipeline.reporting.treatment import Treatment, treatment
 
 #: Up to so many subjects each has its own line.

@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mechanisms.core.errors import PenstockError
-from pipeline.health import HEALTH
+from mechanisms.core.plugin import PenstockError
+from pipeline.monitoring.server import HEALTH, Answer, serve
 from pipeline.reporting.page import run_page
 from pipeline.reporting.run_data import RunData
-from pipeline.serving import Answer, serve
 
 #: How long after the end of a run readers may take to fetch its last page; a page asks every 2 seconds.
 LAST_LOOK = 5.0

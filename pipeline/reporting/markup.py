@@ -1,9 +1,15 @@
-"""HTML that is safe by construction: text becomes markup in one place only, escaped."""
+"""HTML elements and number formats of the report."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from html import escape
+from zoneinfo import ZoneInfo
+
+# HTML that is safe by construction: text becomes markup in one place only, escaped.
+
 
 #: Text, or text and the number it is sorted by.
 Cell = str | tuple[str, float]
@@ -57,3 +63,79 @@ def _cell(cell: Cell) -> str:
         return f'<td class="number" data-value="{float(cell[1])!r}">{join(cell[0])}</td>'
     kind = ' class="long"' if len(cell) > 40 else ' class="brief"' if len(cell) < 14 else ""
     return f"<td{kind}>{join(cell)}</td>"
+
+
+# Numbers and names as people read them.
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """A number with so many significant digits, without an exponent where people would not write one.
+
+    Examples
+    --------
+    >>> number(1015506), number(0.011036774), number(2.0), number(float("inf")), number(-1e-16), number(None)
+    ('1,015,506', '0.01104', '2', '∞', '0', '–')
+    """
+    if value is None or math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    if abs(value) < 1e-12:
+        return "0"
+    if float(value).is_integer() and abs(value) < 1e15:
+        return f"{value:,.0f}".replace("-", "−")
+    if 1e-4 <= abs(value) < 1e6:
+        places = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+        text = f"{value:,.{places}f}"
+        text = text.rstrip("0").rstrip(".") if "." in text else text
+    else:
+        text = f"{value:.{digits - 1}e}"
+    return text.replace("-", "−")
+
+
+def percent(part: float, whole: float) -> str:
+    """A share.
+
+    Examples
+    --------
+    >>> percent(1, 3), percent(1, 100000), percent(0, 0)
+    ('33 %', '< 0.1 %', '0 %')
+    """
+    share = part / whole if whole else 0.0
+    if 0 < share < 0.001:
+        return "< 0.1 %"
+    return f"{share:.0%}".replace("%", " %") if share >= 0.1 or share == 0 else f"{share:.1%}".replace("%", " %")
+
+
+def moment(milliseconds: float, time_zone: str) -> str:
+    """A time on a wall clock.
+
+    Examples
+    --------
+    >>> moment(1704067200000, "Europe/Berlin")
+    '1\xa0January\xa02024,\xa001:00'
+    """
+    at = datetime.fromtimestamp(milliseconds / 1000, UTC).astimezone(ZoneInfo(time_zone))
+    return f"{at.day} {at:%B %Y, %H:%M}".replace(" ", "\N{NO-BREAK SPACE}")
+
+
+def phrase(name: str) -> str:
+    """An identifier as words.
+
+    Examples
+    --------
+    >>> phrase("user_epsilon_pld")
+    'user epsilon pld'
+    """
+    return name.replace("_", " ")
+
+
+def plural(n: int, noun: str) -> str:
+    """A number of things.
+
+    Examples
+    --------
+    >>> plural(1, "window"), plural(1200, "window")
+    ('1 window', '1,200 windows')
+    """
+    return f"{n:,} {noun}" + ("" if n == 1 else "s")

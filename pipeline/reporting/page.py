@@ -14,15 +14,12 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from pipeline import parts
-from pipeline.reporting.choice import choice_section, frontier
-from pipeline.reporting.experiment import experiment_in, is_experiment
+from pipeline.output import files
+from pipeline.reporting.experiment import choice_section, experiment_in, frontier, is_experiment
 from pipeline.reporting.markup import Html, element, join
-from pipeline.reporting.provenance import figures_table, provenance, row_equation
 from pipeline.reporting.run_data import RunData
+from pipeline.reporting.summary import as_html, figures_table, provenance, row_equation, verdict, warnings
 from pipeline.reporting.traces import people_table
-from pipeline.reporting.verdict import verdict
-from pipeline.reporting.warnings import as_html, warnings
 
 STYLES = ("page.css", "charts.css")
 SCRIPTS = (
@@ -60,7 +57,7 @@ def write_report(folder: str | Path) -> Path:
     folder = Path(folder)
     path = folder / "report.html"
     page = experiment_page(folder) if is_experiment(folder) else run_page(RunData.of(folder))
-    with parts.whole(path) as temporary:
+    with files.whole(path) as temporary:
         temporary.write_bytes(page)
     return path
 

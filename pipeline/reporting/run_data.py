@@ -11,15 +11,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from mechanisms.core.errors import PenstockError
+from mechanisms.core.plugin import PenstockError
 from pipeline.reporting.accounts import Figure, charts, figures, read_accounts
-from pipeline.reporting.counts import Counts, counts
-from pipeline.reporting.files import RunFiles
-from pipeline.reporting.packed import pack
+from pipeline.reporting.data import Counts, RunFiles, counts, pack
+from pipeline.reporting.markup import phrase
 from pipeline.reporting.traces import traces
 from pipeline.reporting.treatment import metric_words
-from pipeline.reporting.words import phrase
-from pipeline.space import Space
+from pipeline.spaces.base import Space
 
 
 @dataclass(frozen=True)
@@ -123,7 +121,7 @@ class RunData:
 
 def geometry(configuration: dict[str, Any], cells: tuple[str, ...]) -> list[dict[str, Any]] | None:
     """Polygon or point of every cell shown; None where the configuration does not say, or the space's file is gone."""
-    from pipeline.configuration.single import read_plugin
+    from pipeline.config.build import read_plugin
 
     try:
         places = read_plugin(Space, configuration, "space").geometry()

@@ -7,11 +7,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from pipeline.reporting.files import RunFiles
-from pipeline.reporting.markup import Html, table
-from pipeline.reporting.packed import pack
+from pipeline.reporting.data import RunFiles, pack
+from pipeline.reporting.markup import Html, number, plural, table
 from pipeline.reporting.treatment import treatment
-from pipeline.reporting.words import number, plural
 
 #: The page draws the longest traces, each thinned evenly; the files hold all.
 MOST_PEOPLE = 100

@@ -8,10 +8,8 @@ from pathlib import PurePath
 
 import polars as pl
 
-from pipeline.reading.batches import Batch, Prologue
-from pipeline.reading.parsing import Rows, parse
-from pipeline.reading.text_source import TextSource
-from pipeline.reading.times import TimeFormat
+from pipeline.sources.reading.text import Batch, Prologue, Rows, TextSource, parse
+from pipeline.sources.reading.times import TimeFormat
 
 _TIME = TimeFormat("unix_s")
 

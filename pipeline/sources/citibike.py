@@ -11,14 +11,10 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from mechanisms.core.errors import DataError
-from mechanisms.core.parameters import parameter
-from pipeline.block import EventBlock
-from pipeline.reading.batches import Batch, Prologue
-from pipeline.reading.checks import without_position
-from pipeline.reading.parsing import Rows, to_blocks
-from pipeline.reading.text_source import TextSource
-from pipeline.reading.times import TimeFormat
+from mechanisms.core.plugin import DataError, parameter
+from pipeline.sources.base import EventBlock
+from pipeline.sources.reading.text import Batch, Prologue, Rows, TextSource, to_blocks, without_position
+from pipeline.sources.reading.times import TimeFormat
 
 ZONE = "America/New_York"
 

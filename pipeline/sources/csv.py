@@ -9,13 +9,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from mechanisms.core.errors import DataError, ParameterError
-from mechanisms.core.parameters import parameter
-from pipeline.reading.batches import Batch, Prologue
-from pipeline.reading.columns import MappedColumns
-from pipeline.reading.parsing import Rows
-from pipeline.reading.text_source import TextSource
-from pipeline.reading.times import TimeFormat
+from mechanisms.core.plugin import DataError, ParameterError, parameter
+from pipeline.sources.reading.text import Batch, MappedColumns, Prologue, Rows, TextSource
+from pipeline.sources.reading.times import TimeFormat
 
 _USER_TYPES: dict[str, type[pl.DataType]] = {"string": pl.String, "integer": pl.Int64}
 

@@ -8,10 +8,8 @@ from pathlib import PurePath
 
 import polars as pl
 
-from pipeline.reading.batches import Batch, Prologue
-from pipeline.reading.parsing import Rows
-from pipeline.reading.text_source import TextSource
-from pipeline.reading.times import TimeFormat
+from pipeline.sources.reading.text import Batch, Prologue, Rows, TextSource
+from pipeline.sources.reading.times import TimeFormat
 
 _N_HEADER_LINES = 6
 _TIME = TimeFormat("%Y-%m-%d %H:%M:%S")

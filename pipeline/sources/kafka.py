@@ -9,19 +9,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mechanisms.core.errors import DataError, ParameterError
-from mechanisms.core.parameters import parameter
+from mechanisms.core.plugin import DataError, ParameterError, parameter
 from mechanisms.core.state import State
-from pipeline.block import EventBlock
-from pipeline.kafka.client import check_options
-from pipeline.kafka.payload import Layout, Parser, parser_of
-from pipeline.reading.columns import MappedColumns
-from pipeline.reading.times import TimeFormat
-from pipeline.source import LiveSource, Span
+from pipeline.sources.base import EventBlock, LiveSource, Span
+from pipeline.sources.reading.kafka_client import check_options
+from pipeline.sources.reading.payload import Layout, Parser, parser_of
+from pipeline.sources.reading.text import MappedColumns
+from pipeline.sources.reading.times import TimeFormat
 
 if TYPE_CHECKING:
-    from pipeline.plan import Plan
-    from pipeline.slices import Slice
+    from pipeline.config.plan import Plan
+    from pipeline.sources.base import Slice
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,19 +129,19 @@ class Kafka(MappedColumns, LiveSource):
 
     def slices(self, plan: Plan, folder: Path, start: State, number: int, latest: int) -> Iterator[Slice | None]:
         """Messages as they arrive; ``folder`` keeps what was decided since the latest checkpoint."""
-        from pipeline.kafka.slices import slices  # it needs plans, and these need sources
+        from pipeline.sources.reading.kafka import slices  # it needs plans, and these need sources
 
         return slices(self, plan, folder, start, number, latest)
 
     def starts(self, plan: Plan) -> list[State]:
         """One for each partition."""
-        from pipeline.kafka.slices import starts
+        from pipeline.sources.reading.kafka import starts
 
         return starts(self, plan)
 
     def taken(self, plan: Plan, position: State) -> None:
         """The consumer group is told, if there is one."""
-        from pipeline.kafka.commits import taken
+        from pipeline.sources.reading.kafka import taken
 
         taken(plan, position)
 

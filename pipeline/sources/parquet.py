@@ -11,15 +11,11 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mechanisms.core.errors import DataError
-from mechanisms.core.parameters import parameter
-from pipeline.block import EventBlock, Reject
-from pipeline.reading.checks import reasons, sound_rows
-from pipeline.reading.columns import MappedColumns
-from pipeline.reading.files import list_files, sha256
-from pipeline.reading.parsing import MAX_RAW_CHARACTERS, cut
-from pipeline.reading.times import TimeFormat
-from pipeline.source import Source, Span
+from mechanisms.core.plugin import DataError, parameter
+from pipeline.sources.base import EventBlock, Reject, Source, Span
+from pipeline.sources.reading.inputs import list_files, sha256
+from pipeline.sources.reading.text import MAX_RAW_CHARACTERS, MappedColumns, cut, reasons, sound_rows
+from pipeline.sources.reading.times import TimeFormat
 
 #: Rows that are checked together at most: several batches are in memory at a time.
 _BATCH_ROWS = 1 << 18

@@ -12,16 +12,10 @@ from itertools import count
 import numpy as np
 import polars as pl
 
-from mechanisms.core.errors import DataError, ParameterError
-from mechanisms.core.parameters import parameter
-from pipeline.block import EventBlock
-from pipeline.city.commuter import DAY, HOUR, Commuters
-from pipeline.city.events import Emission, Events, join
-from pipeline.city.markov import MarkovPeople
-from pipeline.city.people import People
-from pipeline.city.places import Places
-from pipeline.reading.parsing import cut
-from pipeline.source import Source, Span
+from mechanisms.core.plugin import DataError, ParameterError, parameter
+from pipeline.sources.base import EventBlock, Source, Span
+from pipeline.sources.city import DAY, HOUR, Commuters, Emission, Events, MarkovPeople, People, Places, join
+from pipeline.sources.reading.text import cut
 
 #: A Monday.
 DEFAULT_START = 1_704_067_200_000

@@ -7,11 +7,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from pipeline.reading.batches import Batch, Prologue
-from pipeline.reading.checks import without_position
-from pipeline.reading.parsing import Rows
-from pipeline.reading.text_source import TextSource
-from pipeline.reading.times import TimeFormat
+from pipeline.sources.reading.text import Batch, Prologue, Rows, TextSource, without_position
+from pipeline.sources.reading.times import TimeFormat
 
 _TIME = TimeFormat("%Y-%m-%d %H:%M:%S", "Asia/Shanghai")
 

@@ -11,9 +11,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from mechanisms.core.errors import ParameterError
-from mechanisms.core.parameters import parameter
-from pipeline.space import Space
+from mechanisms.core.plugin import ParameterError, parameter
+from pipeline.spaces.base import Space
 
 _CHUNK = 1 << 16  # rows at a time: all intermediate arrays stay in the processor's cache
 

@@ -11,12 +11,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from mechanisms.core.errors import DataError, ParameterError, PenstockError
-from mechanisms.core.parameters import parameter
-from pipeline.alternatives import check_one_of
-from pipeline.space import Space
-from pipeline.spaces._sphere import unit_vectors
-from pipeline.spaces._table import read_table
+from mechanisms.core.plugin import DataError, ParameterError, PenstockError, check_one_of, parameter
+from pipeline.spaces.base import Space
+from pipeline.spaces.tables import read_table, unit_vectors
 
 _BOX = ("south", "north", "west", "east")
 

@@ -11,11 +11,9 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-from mechanisms.core.errors import DataError
-from mechanisms.core.parameters import parameter
-from pipeline.space import Space
-from pipeline.spaces._sphere import EARTH_RADIUS, unit_vectors
-from pipeline.spaces._table import read_table
+from mechanisms.core.plugin import DataError, parameter
+from pipeline.spaces.base import Space
+from pipeline.spaces.tables import EARTH_RADIUS, read_table, unit_vectors
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,9 +17,8 @@ from typing import Any
 
 from mutation import mutated
 
-from mechanisms.core.errors import PenstockError
-from pipeline.reading.archives import open_inputs
-from pipeline.source import Source
+from mechanisms.core.plugin import PenstockError
+from pipeline.sources.base import Source
 from pipeline.sources.cabspotting import Cabspotting
 from pipeline.sources.citibike import Citibike
 from pipeline.sources.csv import Csv
@@ -27,6 +26,7 @@ from pipeline.sources.foursquare import Foursquare
 from pipeline.sources.geolife import Geolife
 from pipeline.sources.gowalla import Gowalla
 from pipeline.sources.parquet import Parquet
+from pipeline.sources.reading.inputs import open_inputs
 from pipeline.sources.tdrive import Tdrive
 
 CSV = """user,time,latitude,longitude,place
@@ -183,7 +183,7 @@ AVRO = {"type": "record", "name": "e", "fields": AVRO_FIELDS}
 
 def messages(random_: random.Random, folder: Path) -> None:
     """Messages of a topic as JSON, Avro and Arrow: each is read, or is a problem of its own."""
-    from pipeline.kafka.payload import Layout, parser_of, read_messages
+    from pipeline.sources.reading.payload import Layout, parser_of, read_messages
 
     event = {"user": "ann", "time": "2024-01-01T00:00:00Z", "latitude": 37.75, "longitude": -122.45}
     kinds = ["json", "arrow", *(["avro"] if importlib.util.find_spec("fastavro") else [])]

@@ -15,12 +15,12 @@ from pathlib import Path
 from events import archives, hold, messages, parquet, rows
 from mutation import WORDS, mutated
 
-from mechanisms.core.errors import PenstockError
-from mechanisms.core.noise import NoiseKey, NoiseKeyError
+from mechanisms.core.noise_keys import NoiseKey, NoiseKeyError
+from mechanisms.core.plugin import PenstockError
 from mechanisms.core.state import decode_state, encode_state
-from pipeline.configuration.run import loads
+from pipeline.config.run import loads
 from pipeline.experiments.load import loads_experiment
-from pipeline.sealing import is_installed, unseal
+from pipeline.steps.sealing import is_installed, unseal
 
 Target = Callable[[random.Random, Path], None]
 

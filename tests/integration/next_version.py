@@ -14,14 +14,16 @@ import numpy as np
 from accountants.composition import Composition
 from mechanisms.core.state import State, StateFormat
 from mechanisms.discrete_laplace import DiscreteLaplace
-from pipeline import account_loop, batch_format, release_loop
-from pipeline.cli import main
+from pipeline import batch_format
+from pipeline.cli.main import main
 from pipeline.cluster import books, count_stage, cursor
+from pipeline.steps import account
+from pipeline.steps import release as release_loop
 
 VERSION = 2
 LAYOUTS = (
     (release_loop, "FORMAT"),
-    (account_loop, "FORMAT"),
+    (account, "FORMAT"),
     (batch_format, "FORMAT"),
     (books, "FORMAT"),
     (cursor, "FORMAT"),

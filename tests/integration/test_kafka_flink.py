@@ -11,9 +11,6 @@ from types import SimpleNamespace
 
 import polars as pl
 import pytest
-
-pytest.importorskip("confluent_kafka", reason="the extra 'kafka' is not installed")
-
 from confluent_kafka import Consumer, TopicPartition
 from flink_cluster import FlinkCluster
 from flink_runs import MIGRATED, goes_on, running, upgrade, wait_until, words_of
@@ -31,12 +28,15 @@ from test_kafka import (
 )
 from test_kafka import undisturbed as undisturbed
 
-from mechanisms.core.errors import ConfigError
-from pipeline.block import EventBlock
-from pipeline.cluster.jars import class_path
-from pipeline.kafka.play import play
+from mechanisms.core.plugin import ConfigError
+from pipeline.output.verify import verify
 from pipeline.run import run
-from pipeline.verify import verify
+from pipeline.runners.flink.jars import class_path
+from pipeline.sources.base import EventBlock
+from tests.tools.play_topic import play
+
+pytest.importorskip("confluent_kafka", reason="the extra 'kafka' is not installed")
+
 
 pytestmark = pytest.mark.integration
 __all__ = ["broker", "topics", "undisturbed"]

@@ -10,22 +10,22 @@ import threading
 import urllib.request
 from pathlib import Path
 
+import kafka_broker
 import polars as pl
 import pytest
-
-pytest.importorskip("confluent_kafka", reason="the extra 'kafka' is not installed")
-
-import kafka_broker
 from flink_cluster import FlinkCluster
 from flink_runs import contents, goes_on, needs_flink, running, savepoint, wait_until, words_of
 from kafka_broker import Broker
 from ports import free_ports
 from test_kafka_security import LATITUDE, LONGITUDE, USERS, content, make, planted, sections, send_end
 
-from pipeline.configuration.run import loads
-from pipeline.identity import user_codes
-from pipeline.plan import make_plan
-from pipeline.verify import verify
+from pipeline.config.plan import make_plan
+from pipeline.config.run import loads
+from pipeline.output.verify import verify
+from pipeline.steps.contributions import user_codes
+
+pytest.importorskip("confluent_kafka", reason="the extra 'kafka' is not installed")
+
 
 pytestmark = [pytest.mark.integration, needs_flink]
 

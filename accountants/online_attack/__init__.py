@@ -1,1 +1,0 @@
-"""Membership attacks that learn while releases go by."""

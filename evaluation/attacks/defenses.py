@@ -1,0 +1,307 @@
+"""Mechanisms as defenses of the membership game, a bounded number of samples at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evaluation.attacks.priors import Samples
+from evaluation.attacks.user_space import UserSpace, checked_binary
+from mechanisms.core.chain import Chain
+from mechanisms.core.contract import Facts, Generalization, Mechanism, Window
+from mechanisms.core.noise_keys import NoiseKey
+from mechanisms.core.plugin import ParameterError
+from mechanisms.core.run import run_mechanism
+from mechanisms.core.samplers.siphash import keyed_hash
+from mechanisms.raw import Raw
+from mechanisms.sampling import Sampling
+
+# Released aggregates of a game, a bounded number of samples at a time.
+
+
+SAMPLES_AT_ONCE = 256
+#: Values of all samples together, of which three copies of 8 bytes are held: 12 GB.
+MAX_VALUES = 500_000_000
+
+Defense = Callable[[NDArray[np.int64], int], NDArray[Any]]
+
+
+def released_features(
+    space: UserSpace,
+    samples: Samples,
+    summary: Callable[[NDArray[Any]], NDArray[Any]],
+    *,
+    defense: Defense | None,
+    strategic: bool,
+    seed: list[int],
+) -> NDArray[np.float64]:
+    """Summary of the released aggregate of every sample.
+
+    Parameters
+    ----------
+    space, samples
+        Presence of the users and the groups of the game.
+    summary
+        Function of released values (n, n_windows, n_cells) giving features (n, n_features).
+    defense
+        Callable of (counts, seed) as in `MembershipGame.attack`, or None.
+    strategic
+        Whether training samples pass through the defense too; challenges always do.
+    seed
+        Of the defense; every batch of samples gets a seed of its own.
+
+    Returns
+    -------
+    features (n_samples, n_features)
+        8·n_samples·n_features bytes, beside a few times 8·256·n_windows·n_cells for one batch.
+
+    Raises
+    ------
+    ParameterError
+        If the features are more than `MAX_VALUES`, or the defense does not release numbers in the shape of the counts.
+    """
+    every = np.arange(samples.labels.size)
+    # A batch holds training samples or challenges, never both.
+    parts = ((every[: samples.n_train], strategic), (every[samples.n_train :], True))
+    batches = [(part[i : i + SAMPLES_AT_ONCE], on) for part, on in parts for i in range(0, part.size, SAMPLES_AT_ONCE)]
+    seeds = np.random.SeedSequence(seed).generate_state(len(batches))
+    features = np.empty((0, 0))
+    for (chosen, defended), batch_seed in zip(batches, seeds, strict=True):
+        released: NDArray[Any] = space.counts(samples, chosen)
+        if defense is not None and defended:
+            released = _defended(defense, released, int(batch_seed))
+        rows = summary(released)
+        if features.size == 0:
+            features = _room(every.size, rows.shape[1])
+        features[chosen] = rows
+    return features
+
+
+def flat(released: NDArray[Any]) -> NDArray[Any]:
+    """One row (n_windows·n_cells,) for each sample.
+
+    >>> flat(np.ones((4, 3, 2))).shape
+    (4, 6)
+    """
+    return released.reshape(len(released), -1)
+
+
+def _room(n_samples: int, n_features: int) -> NDArray[np.float64]:
+    if n_samples * n_features > MAX_VALUES:
+        most = MAX_VALUES // n_features
+        raise ParameterError("n_samples", n_samples, f"at most {most} where an aggregate has {n_features:,} values")
+    return np.empty((n_samples, n_features))
+
+
+def _defended(defense: Defense, counts: NDArray[np.int64], seed: int) -> NDArray[Any]:
+    shape = counts.shape
+    released = np.asarray(defense(counts, seed))
+    if released.shape != shape:
+        raise ParameterError("defense", released.shape, f"a callable that keeps the shape of the counts, {shape}")
+    if not np.isfinite(released).all():
+        raise ParameterError("defense", "NaN or infinity", "a callable that releases finite numbers")
+    return released
+
+
+# Mechanisms as defenses of the membership game: the same code that a pipeline runs, many samples at a time.
+
+
+#: Counts that pass through a mechanism at one time; its state and its releases are a few times as large.
+COUNTS_AT_ONCE = 2_000_000
+
+Release = Callable[[NDArray[Any], int], NDArray[np.float64]]
+
+
+def mechanism_defense(
+    mechanism: Mechanism | Sequence[Mechanism],
+    *,
+    facts: Facts | None = None,
+    windows: Sequence[Window] | None = None,
+    groups: NDArray[np.int64] | None = None,
+    resample: bool = False,
+    counts_at_once: int = COUNTS_AT_ONCE,
+) -> Release | None:
+    """What a mechanism does to counts, as a `defense` of `evaluation.membership.MembershipGame`.
+
+    Parameters
+    ----------
+    mechanism
+        A mechanism that reads counts, or the steps of a chain in the order of a configuration. Steps on events change
+        who is counted: give the game the memberships of `defended_presence`.
+    facts
+        Public facts that the mechanism starts from; None: one cell per user and window, no landmarks.
+    windows
+        Public facts of each window; None: those of `facts`. Every sample is a run of its own over these windows.
+    groups (n_cells,)
+        Coarse cell of every cell, where a step generalizes space.
+    resample
+        Whether `sampling` of memberships is drawn anew for every sample, by thinning its counts: the adversary knows
+        its rate, but not which memberships are kept. False: the memberships were sampled before.
+    counts_at_once
+        Bound on the counts, hence on memory: about 8·counts_at_once bytes for each array of a mechanism's state.
+
+    Returns
+    -------
+    defense
+        Callable of counts (replicas, n_windows, n_cells) and a seed, giving released values of the same shape; the
+        noise of replicas is independent. What no sensor publishes is 0. None: counts are released as they are.
+
+    Raises
+    ------
+    ParameterError
+        If steps make no sense in their order; when called, if the mechanism does not release every window.
+
+    Examples
+    --------
+    >>> from mechanisms import get
+    >>> suppress = mechanism_defense(get("suppress_small")(threshold=3))
+    >>> suppress(np.array([[[2, 3]], [[4, 1]]]), 0).tolist()
+    [[[0.0, 3.0]], [[4.0, 0.0]]]
+    """
+    steps = (mechanism,) if isinstance(mechanism, Mechanism) else tuple(mechanism)
+    arranged: Mechanism = steps[0]
+    if len(steps) != 1 or steps[0].stages == ("events",):
+        chain = Chain.of(steps, groups)
+        arranged = chain.reader if chain.simple else chain
+    # Sampling and copies of coarse counts leave counts as they are; equal shares do not.
+    unchanged = isinstance(arranged, Raw) or (isinstance(arranged, Chain) and _copies(arranged))
+    rate = _rate(steps) if resample else 1.0
+    if unchanged and rate == 1:
+        return None
+
+    def defense(counts: NDArray[Any], seed: int) -> NDArray[np.float64]:
+        n_replicas, n_windows, n_cells = counts.shape
+        if rate < 1:
+            counts = np.random.default_rng([seed, 1]).binomial(counts, rate)
+        if unchanged:
+            return counts.astype(np.float64)
+        at_once = max(1, counts_at_once // (n_windows * n_cells))
+        begins = range(0, n_replicas, at_once)
+        released = np.empty(counts.shape)
+        # The noise of a replica is keyed by its place, so equal places of two parts need different seeds.
+        for begin, own in zip(begins, np.random.SeedSequence(seed).generate_state(len(begins), np.uint64)):
+            part = slice(begin, begin + at_once)
+            released[part] = _released(arranged, counts[part], facts, windows, int(own))
+        return released
+
+    return defense
+
+
+def _rate(steps: Sequence[Mechanism]) -> float:
+    """With which probability a membership is counted: one draw each is a binomial one for a whole count."""
+    samplings = [step for step in steps if isinstance(step, Sampling)]
+    coarse = [step for step in steps if isinstance(step, Generalization)]
+    if samplings and (coarse or samplings[0].unit != "membership"):
+        raise ParameterError("resample", True, "used where single memberships are sampled and none is generalized")
+    return samplings[0].rate if samplings else 1.0
+
+
+def _copies(chain: Chain) -> bool:
+    spreads = [step.spread for step in (chain.spatial, chain.temporal) if step is not None]
+    return isinstance(chain.reader, Raw) and not chain.after and all(spread == "copy" for spread in spreads)
+
+
+def _released(
+    mechanism: Mechanism, counts: NDArray[Any], facts: Facts | None, windows: Sequence[Window] | None, seed: int
+) -> NDArray[np.float64]:
+    """Values of all windows, shape (n_replicas, n_windows, n_cells)."""
+    facts = replace(facts or Facts(n_cells=counts.shape[2]), n_windows=None, n_replicas=None)
+    releases = run_mechanism(mechanism, counts, facts, seed, windows=windows)
+    if [release.window for release in releases] != list(range(1, counts.shape[1] + 1)):
+        raise ParameterError("mechanism", type(mechanism).__name__, "one that releases every window once, in order")
+    values = np.empty(counts.shape)
+    for row, release in enumerate(releases):
+        values[:, row] = release.values
+    return np.where(np.isnan(values), 0.0, values)
+
+
+def defended_presence(
+    binary: NDArray[Any], steps: Sequence[Mechanism], *, groups: NDArray[np.int64] | None = None, seed: int = 0
+) -> NDArray[np.bool_]:
+    """Memberships as the steps on events leave them: coarse ones in every cell and window covered, then sampled.
+
+    Parameters
+    ----------
+    binary (n_users, n_cells, n_windows)
+        Whether a user was in a cell during a window.
+    steps
+        Steps of a configuration; those that read counts are for `mechanism_defense`.
+    groups (n_cells,)
+        Coarse cell of every cell (`SpatialGeneralization.groups` of the space); needed where space is generalized.
+    seed
+        Of the hashes that sampling decides by.
+
+    Returns
+    -------
+    binary (n_users, n_cells, n_windows)
+        A game on it counts what the defense lets through, and undefended attacks stay fast. Sampling is one fixed
+        choice, as in one run: an adversary who trains on these memberships knows it, so that her success is not
+        understated.
+
+    Notes
+    -----
+    Who is in two cells of a group counts once. Sampling acts on coarse memberships. One byte an entry.
+    Pyrgelis, Troncoso, De Cristofaro, POMACS 2020, section 4.1.
+
+    Examples
+    --------
+    >>> from mechanisms import get
+    >>> binary = np.array([[[1, 0, 0]], [[0, 0, 1]]], dtype=bool)
+    >>> defended_presence(binary, [get("temporal_generalization")(windows=2)]).astype(int).tolist()
+    [[[1, 1, 0]], [[0, 0, 1]]]
+    """
+    presence, chain = checked_binary(binary), Chain.of(steps, groups)
+    n_users, n_cells, n_windows = presence.shape
+    if chain.spatial is not None and (groups is None or np.shape(groups) != (n_cells,)):
+        raise ParameterError("groups", None if groups is None else np.shape(groups), f"one coarse cell for {n_cells}")
+    codes = np.arange(n_cells) if groups is None or chain.spatial is None else np.unique(groups, return_inverse=True)[1]
+    stretch = np.arange(n_windows) // chain.together
+    coarse = np.zeros((n_users, codes.max() + 1, stretch[-1] + 1), bool)
+    user, cell, window = np.nonzero(presence)
+    coarse[user, codes[cell], stretch[window]] = True
+    if chain.keepers:
+        user, cell, window = np.nonzero(coarse)
+        key = NoiseKey.from_seed(seed).subkey("sampling")
+        for step in chain.keepers:
+            block = window * chain.together // chain.unit_windows
+            by_user = getattr(step, "unit", "membership") == "user"
+            hashes = keyed_hash(key, user, block) if by_user else keyed_hash(key, user, window, cell)
+            first = Window(index=1, start=0, end=1)
+            kept = step.keep(user, cell.astype(np.int64), first, hashes)
+            coarse[user[~kept], cell[~kept], window[~kept]] = False
+            user, cell, window = user[kept], cell[kept], window[kept]
+    fine: NDArray[np.bool_] = coarse[:, codes][:, :, stretch]
+    return fine
+
+
+def random_guess(counts: NDArray[Any], seed: int, largest: int | None = None) -> NDArray[np.float64]:
+    """A release that knows nothing of any cell or window: the baseline of utility tables.
+
+    Every value is drawn uniformly from the whole numbers between 0 and `largest`.
+
+    Parameters
+    ----------
+    counts (..., n_windows, n_cells)
+        True counts.
+    seed
+        Of the draws.
+    largest
+        Largest value guessed; None: the largest count of each replica.
+
+    Notes
+    -----
+    With the size of the group as `largest` this is the random guess of Pyrgelis, Troncoso, De Cristofaro, POMACS 2020,
+    table 4, as its figures for the taxi data show.
+
+    Examples
+    --------
+    >>> random_guess(np.zeros((1, 3)), 0)
+    array([[0., 0., 0.]])
+    """
+    top = np.max(counts, axis=(-2, -1), keepdims=True) if largest is None else largest
+    drawn = np.random.default_rng(seed).integers(0, np.asarray(top, np.int64) + 1, np.shape(counts))
+    return drawn.astype(np.float64)

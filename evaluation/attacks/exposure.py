@@ -1,0 +1,246 @@
+"""Explanations of exposure: mobility features, feature importance and component loadings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.ensemble import RandomForestClassifier
+
+from evaluation.attacks.classifiers import fit_logistic
+from evaluation.attacks.game import Adversary, MembershipGame
+from evaluation.attacks.user_space import checked_binary, inverse_scale
+from mechanisms.core.plugin import ParameterError
+
+# Mobility features: what may explain why some users are more exposed than others.
+
+
+Array = NDArray[np.float64]
+
+
+def mobility_features(binary: NDArray[Any], weekend: NDArray[Any]) -> dict[str, Array]:
+    """Eleven statistics of every user's movements.
+
+    Parameters
+    ----------
+    binary (n_users, n_cells, n_windows)
+        Whether a user was in a cell during a window; an event is one True.
+    weekend (n_windows,)
+        Whether a window belongs to a weekend.
+
+    Returns
+    -------
+    features
+        Arrays (n_users,) by name: ``events``, ``unique_cells``, ``active_windows``; ``cells_per_window``, the mean
+        over active windows; ``active_windows_weekday``, ``active_windows_weekend``, ``events_weekday``,
+        ``events_weekend``, means over all windows of the kind; ``spatial_entropy``, ``temporal_entropy`` of the
+        events over cells and over windows, in nats; ``unicity``. A mean over nothing is 0.
+
+    Notes
+    -----
+    Pyrgelis, Troncoso, De Cristofaro, POMACS 2020, section 3.1 and tables 2 and 3.
+
+    Examples
+    --------
+    >>> binary = np.array([[[1, 1, 0], [1, 0, 0]], [[1, 0, 0], [0, 0, 0]]], dtype=bool)
+    >>> features = mobility_features(binary, np.array([False, False, True]))
+    >>> features["events"], features["cells_per_window"], features["unicity"]
+    (array([3., 1.]), array([1.5, 1. ]), array([0.66666667, 0.33333333]))
+    """
+    presence = checked_binary(binary)
+    weekend = np.asarray(weekend)
+    if weekend.shape != presence.shape[2:] or weekend.dtype != bool:
+        raise ParameterError("weekend", weekend.shape, f"a boolean mask over the {presence.shape[2]} windows")
+    by_cell = presence.sum(axis=2, dtype=float)
+    by_window = presence.sum(axis=1, dtype=float)
+    events, active = by_cell.sum(axis=1), by_window > 0
+    return {
+        "events": events,
+        "unique_cells": (by_cell > 0).sum(axis=1).astype(float),
+        "active_windows": active.sum(axis=1).astype(float),
+        "cells_per_window": events / np.maximum(active.sum(axis=1), 1),
+        "active_windows_weekday": _mean(active[:, ~weekend]),
+        "active_windows_weekend": _mean(active[:, weekend]),
+        "events_weekday": _mean(by_window[:, ~weekend]),
+        "events_weekend": _mean(by_window[:, weekend]),
+        "spatial_entropy": _entropy(by_cell),
+        "temporal_entropy": _entropy(by_window),
+        "unicity": unicity(presence),
+    }
+
+
+def unicity(binary: NDArray[Any]) -> Array:
+    """Share of the windows in which a user is somewhere and nobody else is in exactly the same cells.
+
+    The order of the cells within a window is not in the binary matrix, so sets are compared where the source
+    compares sequences: this never exceeds its figure.
+
+    Parameters
+    ----------
+    binary (n_users, n_cells, n_windows)
+        Whether a user was in a cell during a window.
+
+    Examples
+    --------
+    >>> unicity(np.array([[[1, 0]], [[1, 1]]], dtype=bool))
+    array([0. , 0.5])
+    """
+    presence = checked_binary(binary)
+    n_users, _, n_windows = presence.shape
+    unique = np.zeros(n_users)
+    for window in range(n_windows):
+        cells = np.packbits(presence[:, :, window], axis=1)
+        patterns = np.ascontiguousarray(cells).view(np.dtype((np.void, cells.shape[1]))).ravel()
+        _, pattern, sharing = np.unique(patterns, return_inverse=True, return_counts=True)
+        unique += (sharing[pattern] == 1) & cells.any(axis=1)
+    share: Array = unique / n_windows
+    return share
+
+
+def _mean(values: NDArray[Any]) -> Array:
+    mean: Array = values.sum(axis=1) / max(values.shape[1], 1)
+    return mean
+
+
+def _entropy(counts: Array) -> Array:
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    entropy: Array = -(shares * np.log(shares, out=np.zeros_like(shares), where=shares > 0)).sum(axis=1)
+    return np.abs(entropy)  # no negative zero
+
+
+# Which mobility features tell the most exposed users from the least exposed.
+
+
+METHODS = ("random_forest", "logistic_regression")
+
+
+def feature_importance(
+    features: Mapping[str, NDArray[Any]],
+    most: NDArray[Any],
+    least: NDArray[Any],
+    *,
+    method: str = "random_forest",
+    seed: int = 0,
+) -> dict[str, float]:
+    """Importance of each feature for separating two sets of users.
+
+    Parameters
+    ----------
+    features
+        Arrays (n_users,) by name, as `mobility_features` gives.
+    most, least
+        Indices of the users whose membership is easiest and hardest to infer.
+    method
+        ``random_forest``: decrease of impurity, at least 0, summing to 1 (100 trees). ``logistic_regression``:
+        coefficient of the standardised feature, negative where more of it means more exposed, as in the source.
+    seed
+        Of the forest.
+
+    Notes
+    -----
+    Pyrgelis, Troncoso, De Cristofaro, POMACS 2020, tables 2 and 3.
+
+    Examples
+    --------
+    >>> features = {"events": np.array([9, 8, 1, 2]), "noise": np.array([1, 0, 1, 0])}
+    >>> weights = feature_importance(features, [0, 1], [2, 3], method="logistic_regression")
+    >>> weights["events"] < -0.5, abs(round(weights["noise"], 2))
+    (True, 0.0)
+    """
+    if method not in METHODS:
+        raise ParameterError("method", method, "one of " + ", ".join(METHODS))
+    most, least = np.asarray(most), np.asarray(least)
+    if most.size == 0 or least.size == 0 or np.intersect1d(most, least).size:
+        raise ParameterError("least", least, "users apart from `most`, at least one in each set")
+    table = np.column_stack([np.asarray(values, dtype=float) for values in features.values()])
+    rows, hardest = table[np.concatenate([most, least])], np.repeat([False, True], [most.size, least.size])
+    if method == "random_forest":
+        forest = RandomForestClassifier(n_estimators=100, random_state=seed).fit(rows, hardest)
+        weights = forest.feature_importances_
+    else:
+        deviation = rows.std(axis=0)
+        weights, _ = fit_logistic((rows - rows.mean(axis=0)) / np.where(deviation > 0, deviation, 1), hardest)
+    return {name: float(weight) for name, weight in zip(features, weights, strict=True)}
+
+
+# Where and when an attack finds its information: correlations of its components with cells and windows.
+
+
+def component_loadings(
+    game: MembershipGame, target: int, n_top: int = 5, *, adversary: Adversary | None = None
+) -> Array:
+    """Correlation of each (cell, window) count with the components that matter most for one target.
+
+    Parameters
+    ----------
+    game
+        The game, attacked undefended by principal components.
+    target
+        Index of the user.
+    n_top
+        Components to add up: those with the largest absolute weights in the logistic regression.
+    adversary
+        What the game trained on this target before; None: train now.
+
+    Returns
+    -------
+    loadings (n_cells, n_windows)
+        Sum over the top components of the absolute correlation between a component's score and a count over the
+        training samples, 0 where the count never varies. Windows are those of one block of the game. Add these up
+        over targets and divide by the maximum for the published heat maps.
+
+    Notes
+    -----
+    The components are found in user space and carried to cells and windows only for the `n_top` that matter.
+    Pyrgelis, Troncoso, De Cristofaro, POMACS 2020, figures 2, 3 and 5.
+
+    Examples
+    --------
+    >>> binary = np.random.default_rng(0).random((30, 5, 24)) < 0.2
+    >>> game = MembershipGame(binary, group_size=10, observation=24, inference=24, n_samples=200)
+    >>> component_loadings(game, 3).shape
+    (5, 24)
+    """
+    if n_top < 1:
+        raise ParameterError("n_top", n_top, "at least 1")
+    trained = adversary or game.adversary(target)
+    weights, variances = trained.distinguisher.weights, trained.distinguisher.components.variances
+    top = np.argsort(-np.abs(weights), kind="stable")[:n_top]
+    correlations = np.abs(trained.directions(np.eye(weights.size)[top])) * np.sqrt(variances[top, None])
+    if not game.standardize:  # else the directions are of counts that have a deviation of 1
+        correlations *= inverse_scale(game.space.deviations(trained.samples))
+    loadings: Array = correlations.sum(axis=0).reshape(game.space.shape).T
+    return loadings
+
+
+def sort_by_popularity(loadings: Array, binary: NDArray[Any]) -> tuple[Array, NDArray[np.intp], NDArray[np.intp]]:
+    """Reorder loadings from the least to the most popular cells and windows.
+
+    Parameters
+    ----------
+    loadings (n_cells, n_windows)
+        As `component_loadings` gives.
+    binary (n_users, n_cells, n_windows)
+        Whether a user was in a cell during a window, over the same windows; popularity is the number of events.
+
+    Returns
+    -------
+    sorted, cells, windows
+        The reordered loadings, and the original indices of its rows and columns.
+
+    Examples
+    --------
+    >>> binary = np.array([[[1, 1], [0, 1]]], dtype=bool)
+    >>> sort_by_popularity(np.array([[1.0, 2.0], [3.0, 4.0]]), binary)[0]
+    array([[3., 4.],
+           [1., 2.]])
+    """
+    presence = checked_binary(binary)
+    if loadings.shape != presence.shape[1:]:
+        raise ParameterError("loadings", loadings.shape, f"of the shape {presence.shape[1:]} of cells and windows")
+    counts = presence.sum(axis=0)
+    cells = np.argsort(counts.sum(axis=1), kind="stable")
+    windows = np.argsort(counts.sum(axis=0), kind="stable")
+    return loadings[np.ix_(cells, windows)], cells, windows

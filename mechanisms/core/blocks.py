@@ -1,0 +1,207 @@
+"""Mechanisms that wait for a block of windows and release it as one: what they remember meanwhile."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.core.contract import Facts, Mechanism, Release, Window
+from mechanisms.core.events import Block as BlockEvent
+from mechanisms.core.events import Event, Exact, Nothing, Repeated
+from mechanisms.core.state import State
+
+if TYPE_CHECKING:
+    from mechanisms.core.draws import Noise
+
+
+_WORD = 64
+
+
+def waiting(facts: Facts, n_windows: int) -> State:
+    """State of a block of at most ``n_windows`` of which none has been seen: public facts of each window to come."""
+    words = -(-facts.n_cells // _WORD)
+    return {
+        "block_first": facts.constant(0, np.int64),
+        "block_last": facts.constant(0, np.int64),
+        "block_end": facts.constant(0, np.int64),
+        "block_landmark": np.zeros((*facts.shape, n_windows), bool),
+        "block_active": np.zeros((*facts.shape, n_windows, words), np.uint64),
+    }
+
+
+def seen(window: Window, row: int, state: State) -> State:
+    """The state with one more window of the block, ``row`` its place in it (0-based)."""
+    first = np.where(state["block_first"] == 0, window.index, state["block_first"])
+    landmark, active = state["block_landmark"].copy(), state["block_active"].copy()
+    landmark[..., row] = window.landmark
+    # All ones stand for "every sensor", also where the last word has more bits than there are cells.
+    active[..., row, :] = ~np.uint64(0) if window.active is None else _packed(window.active)
+    return {
+        "block_first": first,
+        "block_last": np.full_like(first, window.index),
+        "block_end": np.full_like(first, window.end),
+        "block_landmark": landmark,
+        "block_active": active,
+    }
+
+
+def release_windows(
+    state: State, row: int, values: NDArray[Any], charge: tuple[Event, ...], **common: Any
+) -> list[Release]:
+    """One release for each window seen, available when the last of them was over; the first carries the charge.
+
+    Parameters
+    ----------
+    state
+        From `seen`.
+    row
+        Place of the first window seen in its block.
+    values
+        Shape (..., n_windows, n_cells), one row for each window seen.
+    charge
+        What the whole block cost.
+    common
+        Further fields of every release.
+    """
+    first, last, end = (int(np.max(state[name])) for name in ("block_first", "block_last", "block_end"))
+    n_cells = values.shape[-1]
+    landmark = state["block_landmark"].reshape(-1, state["block_landmark"].shape[-1])[0]
+    active = state["block_active"].reshape(-1, *state["block_active"].shape[-2:])[0]
+    whole = tuple(e if isinstance(e, Repeated | Nothing) else BlockEvent(e, first, last) for e in charge)
+    releases = []
+    for place, index in enumerate(range(first, last + 1)):
+        mask = _unpacked(active[row + place], n_cells)
+        shown = np.array(values[..., place, :], np.float64)
+        releases.append(
+            Release(
+                window=index,
+                values=shown if mask is None else np.where(mask, shown, np.nan),
+                charge=whole if index == first else (),
+                landmark=bool(landmark[row + place]),
+                available_at=end,
+                active=mask,
+                **common,
+            )
+        )
+    return releases
+
+
+def _packed(mask: NDArray[np.bool_]) -> NDArray[np.uint64]:
+    padded = np.zeros(-(-len(mask) // _WORD) * _WORD, bool)
+    padded[: len(mask)] = mask
+    return np.packbits(padded, bitorder="little").view("<u8").astype(np.uint64)
+
+
+def _unpacked(words: NDArray[np.uint64], n_cells: int) -> NDArray[np.bool_] | None:
+    bits = np.unpackbits(words.astype("<u8").view(np.uint8), bitorder="little").astype(bool)
+    return None if bits.all() else bits[:n_cells]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockMechanism(Mechanism):
+    """Base of mechanisms that release ``length`` windows at once: window 1 begins a block, and each one the next."""
+
+    @property
+    @abstractmethod
+    def length(self) -> int:
+        """Windows of a block."""
+
+    @abstractmethod
+    def empty(self, facts: Facts) -> State:
+        """What `gather` adds to, before the first window of a block."""
+
+    @abstractmethod
+    def gather(self, row: int, n_windows: int, counts: NDArray[Any], state: State) -> State:
+        """Take in one window, the ``row``-th (0-based) of its block; returns the entries of `empty`, changed."""
+
+    @abstractmethod
+    def publish(self, n_windows: int, state: State, noise: Noise) -> tuple[NDArray[np.float64], dict[str, Any]]:
+        """Values of the block, shape (..., n_windows, n_cells), and further fields of its releases."""
+
+    @abstractmethod
+    def block_charge(self, n_windows: int, state: State) -> tuple[Event, ...]:
+        """What a block of ``n_windows`` costs."""
+
+    def blocks(self, rows: NDArray[Any]) -> list[NDArray[Any]]:
+        """All windows of a run, shape (n_windows, …), block by block; the last one may be shorter."""
+        return [rows[first : first + self.length] for first in range(0, len(rows), self.length)]
+
+    def start(self, facts: Facts) -> State:
+        """Nothing seen yet."""
+        length = np.full(facts.shape, facts.n_windows or 0, np.int64)
+        return {"n_windows": length} | waiting(facts, self.length) | self.empty(facts)
+
+    def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
+        """Take in one window; the last one of a block releases all of it."""
+        row, n_windows = self._place(window.index, state)
+        state = state | seen(window, row, state)
+        state = state | self.gather(row, n_windows, counts, state)
+        if row < n_windows - 1:
+            return [], state
+        return self._release(state, noise), self._cleared(state)
+
+    def finish(self, state: State, noise: Noise) -> list[Release]:
+        """The windows of a block whose end nobody had announced; those that did not come count as empty."""
+        return self._release(state, noise) if int(np.max(state["block_first"])) else []
+
+    def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
+        """The block's charge when it begins, nothing for its other windows."""
+        if int(np.max(state["block_first"])):
+            return ()
+        row, n_windows = self._place(window.index, state)
+        last = window.index + n_windows - row - 1
+        return tuple(BlockEvent(event, window.index, last) for event in self.block_charge(n_windows, state))
+
+    def _place(self, index: int, state: State) -> tuple[int, int]:
+        """Row of a window in its block (0-based), and windows in that block: fewer where the run ends."""
+        row = (index - 1) % self.length
+        total = int(np.max(state["n_windows"]))
+        return row, min(self.length, total - index + row + 1) if total else self.length
+
+    def _release(self, state: State, noise: Noise) -> list[Release]:
+        row, n_windows = self._place(int(np.max(state["block_first"])), state)
+        values, common = self.publish(n_windows, state, noise)
+        n_seen = int(np.max(state["block_last"] - state["block_first"])) + 1
+        shown = values[..., row : row + n_seen, :]
+        return release_windows(state, row, shown, self.block_charge(n_windows, state), **common)
+
+    def _cleared(self, state: State) -> State:
+        return {name: value if name in self.kept else np.zeros_like(value) for name, value in state.items()}
+
+    #: Entries of the state that outlive a block.
+    kept: ClassVar[tuple[str, ...]] = ("n_windows",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountsOfBlock(BlockMechanism):
+    """Base of block mechanisms without noise that need all counts of a block together."""
+
+    @abstractmethod
+    def generalize(self, counts: NDArray[Any]) -> NDArray[Any]:
+        """What is shown for the counts of a block, both of shape (..., n_windows, n_cells)."""
+
+    def empty(self, facts: Facts) -> State:
+        """Room for a block of counts."""
+        return {"counts": np.zeros((*facts.shape, self.length, facts.n_cells), np.int64)}
+
+    def gather(self, row: int, n_windows: int, counts: NDArray[Any], state: State) -> State:
+        """Keep the counts of one window."""
+        kept = state["counts"].copy()
+        kept[..., row, :] = counts
+        return {"counts": kept}
+
+    def publish(self, n_windows: int, state: State, noise: Noise) -> tuple[NDArray[np.float64], dict[str, Any]]:
+        """The generalized block."""
+        return np.asarray(self.generalize(state["counts"][..., :n_windows, :]), np.float64), {}
+
+    def block_charge(self, n_windows: int, state: State) -> tuple[Event, ...]:
+        """No noise: an exact release."""
+        return (Exact(),)
+
+    def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:
+        """Block by block."""
+        return np.concatenate([self.generalize(block) for block in self.blocks(counts)])

@@ -1,0 +1,616 @@
+"""The contract of a mechanism: pure state in, state out; facts, windows, timestamps and releases it works with."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.core.events import DiscreteLaplace, Event, Exact, Laplace, Repeated
+from mechanisms.core.plugin import Checked, ParameterError, Registry, StateVersionError, examples_of, parameter
+from mechanisms.core.state import State
+
+if TYPE_CHECKING:
+    from mechanisms.core.draws import Noise
+
+
+# A window as a mechanism sees it: public facts only.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """One interval of event time and what is publicly known about it before any data is read.
+
+    Parameters
+    ----------
+    index
+        Position in the run, 1-based.
+    start, end
+        Half-open interval in milliseconds since 1970 UTC.
+    landmark
+        Whether the window is a landmark (significant to everybody, and known to be).
+    landmarks_to_come, regulars_to_come
+        How many landmarks and how many regular windows follow in the same budget period; None where the stream is
+        endless and has no period.
+    period
+        Budget period the window belongs to, 0-based.
+    n_landmarks
+        Landmarks in the whole period: listed, or the declared maximum; None where unknown.
+    n_windows
+        Windows in the whole period; None on an endless stream without one.
+    active
+        Which sensors publish in this window, shape (n_cells,); None: all.
+
+    Examples
+    --------
+    >>> Window(index=1, start=0, end=3_600_000).landmark
+    False
+    """
+
+    index: int
+    start: int
+    end: int
+    landmark: bool = False
+    landmarks_to_come: int | None = None
+    regulars_to_come: int | None = None
+    period: int = 0
+    n_landmarks: int | None = 0
+    n_windows: int | None = None
+    active: NDArray[np.bool_] | None = field(default=None, compare=False)
+
+
+# One timestamp of many traces at once: its public facts, and what is released at it.
+
+
+Integers = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timestamp:
+    """What is publicly known about the n-th point of every user of a shard, as arrays of shape (n_users,).
+
+    The counterpart of `Window` on traces: every event of a user is a timestamp of its own, so that the same index means
+    another time for every user. When a trace has a point is public; where is not.
+
+    Parameters
+    ----------
+    index
+        Position in each user's trace, 1-based.
+    time
+        Milliseconds since 1970 UTC.
+    landmark
+        Whether the timestamp is a landmark of this user.
+    landmarks_to_come, regulars_to_come
+        Landmarks and regular timestamps of the user that follow in the same budget period.
+    n_landmarks
+        Landmarks of the user in the whole period: those that exist, or the declared maximum.
+    n_timestamps
+        Timestamps of the user in the whole period.
+    period
+        Budget period of the timestamp, 0-based.
+    origin
+        Latitude and longitude of a public point, shown until a first release: shape (2,).
+    """
+
+    index: int
+    time: Integers
+    landmark: Mask
+    landmarks_to_come: Integers
+    regulars_to_come: Integers
+    n_landmarks: Integers
+    n_timestamps: Integers
+    period: Integers
+    origin: NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointRelease:
+    """What is published of one timestamp of many traces.
+
+    Parameters
+    ----------
+    values
+        Shape (n_users, 2): latitude and longitude in degrees; NaN for users without a point.
+    action
+        Shape (n_users,): ``published``, ``repeated``, ``refused``, or ``absent`` for users without a point.
+    noise
+        Name of the noise family.
+    scale
+        Shape (n_users,), metres: 1/ε of planar Laplace noise, σ of Gaussian noise; 0 where nothing is drawn.
+    epsilon
+        Shape (n_users,): what it costs to tell two points ``radius`` metres apart, in nats, the decision whether to
+        publish included; infinite where no such figure exists.
+    repeats
+        Shape (n_users,): timestamp shown again, 0 for the public point; −1: not a repetition.
+    """
+
+    values: NDArray[np.float64]
+    action: NDArray[np.str_]
+    noise: str
+    scale: NDArray[np.float64]
+    epsilon: NDArray[np.float64]
+    repeats: Integers
+
+    @classmethod
+    def same_for_all(cls, values: NDArray[np.float64], noise: str, scale: float, epsilon: float) -> PointRelease:
+        """Every user's point published, with the same noise at the same cost."""
+        n_users = len(values)
+        return cls(
+            values=values,
+            action=np.full(n_users, "published"),
+            noise=noise,
+            scale=np.full(n_users, scale),
+            epsilon=np.full(n_users, epsilon),
+            repeats=np.full(n_users, -1),
+        )
+
+
+# Public facts of a run that a mechanism starts from.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What is publicly known before the first window.
+
+    Parameters
+    ----------
+    n_cells
+        Length of every count vector.
+    max_cells
+        C: cells of one window that one user can add 1 to, as enforced by contribution bounding; hence an L1
+        sensitivity of C and an L2 sensitivity of sqrt(C) under add/remove.
+    max_windows, max_block_cells
+        W and U: windows, and cells over all windows, that one user counts in within a block; None: no such bound.
+    n_windows
+        Windows in the run; None on an endless stream.
+    landmarks
+        1-based indices of the landmark windows (used by the plain loop; a pipeline tells them window by window).
+    budget_period
+        Windows per budget period; None: the whole run is one period.
+    max_landmarks
+        Declared maximum of landmarks per period, in place of their number.
+    n_replicas
+        Independent copies stepped at once; None: one run, without a leading axis.
+
+    Examples
+    --------
+    >>> Facts(n_cells=3, max_cells=4).sensitivity
+    3
+    >>> [w.landmarks_to_come for w in Facts(n_cells=1, n_windows=3, landmarks=(1, 3)).windows()]
+    [1, 1, 0]
+    """
+
+    n_cells: int
+    max_cells: int = 1
+    max_windows: int | None = None
+    max_block_cells: int | None = None
+    n_windows: int | None = None
+    landmarks: tuple[int, ...] = ()
+    budget_period: int | None = None
+    max_landmarks: int | None = None
+    n_replicas: int | None = None
+
+    def __post_init__(self) -> None:
+        least = {field.name: 1 for field in fields(self) if field.name != "landmarks"} | {"max_landmarks": 0}
+        for name, smallest in least.items():
+            value = getattr(self, name)
+            if value is not None and not (hasattr(value, "__index__") and value >= smallest):
+                raise ParameterError(name, value, f"a whole number of at least {smallest}")
+        object.__setattr__(self, "landmarks", tuple(sorted({int(i) for i in self.landmarks})))
+        if self.landmarks and (self.landmarks[0] < 1 or self.landmarks[-1] > (self.n_windows or np.inf)):
+            raise ParameterError("landmarks", self.landmarks, f"window indices from 1 to {self.n_windows}")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Leading axes of every state array: () or (n_replicas,)."""
+        return () if self.n_replicas is None else (self.n_replicas,)
+
+    @property
+    def sensitivity(self) -> int:
+        """L1 sensitivity (add/remove) of one window's vector; its square root is the L2 sensitivity."""
+        return min(self.max_cells, self.n_cells)
+
+    def constant(self, value: float, dtype: type = np.float64) -> NDArray[np.generic]:
+        """A state array that holds one number (per replica)."""
+        return np.full(self.shape, value, dtype)
+
+    def windows(self, n_windows: int | None = None, hour: int = 3_600_000) -> list[Window]:
+        """Windows of the plain loop: one hour each from 1970, landmarks and budget periods as stated here."""
+        n = self.n_windows or n_windows
+        if n is None:
+            raise ParameterError("n_windows", None, "given, to list the windows")
+        landmark = np.zeros(n, bool)
+        if self.landmarks and self.landmarks[-1] > n:
+            raise ParameterError("landmarks", self.landmarks, f"window indices from 1 to {n}")
+        landmark[np.asarray(self.landmarks, int) - 1] = True
+        length = self.budget_period or n
+        windows = []
+        for i in range(n):
+            first, last = i - i % length, min(i - i % length + length, n)
+            listed = int(landmark[first:last].sum())
+            allowed = listed if self.max_landmarks is None else self.max_landmarks
+            to_come = int(landmark[i + 1 : last].sum())
+            if self.max_landmarks is not None:
+                to_come = max(0, self.max_landmarks - int(landmark[first : i + 1].sum()))
+            windows.append(
+                Window(
+                    index=i + 1,
+                    start=i * hour,
+                    end=(i + 1) * hour,
+                    landmark=bool(landmark[i]),
+                    landmarks_to_come=to_come,
+                    regulars_to_come=int((~landmark[i + 1 : last]).sum()),
+                    period=i // length,
+                    n_landmarks=allowed,
+                    n_windows=last - first,
+                )
+            )
+        return windows
+
+
+# Additive noise on a count vector, calibrated to the sensitivity that bounding left.
+
+
+#: Families that give pure ε-differential privacy for a scale of l1/ε.
+PURE_FAMILIES = ("discrete_laplace", "laplace")
+
+
+def active_l1(window: Window, max_cells: NDArray[Any]) -> NDArray[np.float64]:
+    """L1 sensitivity of the active part of the vector: no user adds to more cells than publish."""
+    if window.active is None:
+        return np.asarray(max_cells, np.float64)
+    return np.minimum(np.asarray(max_cells, np.float64), float(np.count_nonzero(window.active)))
+
+
+def pure_scale(epsilon: Any, l1: Any) -> Any:
+    """Scale l1/ε: 0 for ε = ∞, ∞ for ε = 0."""
+    if not getattr(l1, "ndim", 0) and not getattr(epsilon, "ndim", 0) and epsilon > 0:
+        return np.float64(l1) / np.float64(epsilon)  # what most windows ask, without the arrays' overhead
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(np.asarray(l1) == 0, 0.0, np.asarray(l1, np.float64) / np.asarray(epsilon, np.float64))
+
+
+def pure_event(family: str, l1: Any, scale: Any) -> Event:
+    """Event of one noisy vector of a pure family."""
+    _check_family(family)
+    numbers = [x if getattr(x, "ndim", 0) else float(x) for x in (l1, scale)]
+    return DiscreteLaplace(*numbers) if family == "discrete_laplace" else Laplace(*numbers)
+
+
+def add_noise(noise: Noise, family: str, counts: NDArray[Any], scale: Any) -> NDArray[Any]:
+    """Counts plus noise of one scale (per replica)."""
+    _check_family(family)
+    per_cell = np.asarray(scale, np.float64)[..., None] if np.ndim(scale) else float(scale)
+    draw = noise.discrete_laplace if family == "discrete_laplace" else noise.laplace
+    noisy: NDArray[Any] = counts + draw(per_cell, counts.shape)
+    return noisy
+
+
+def _check_family(family: str) -> None:
+    if family not in PURE_FAMILIES:
+        raise ParameterError("noise", family, "one of " + ", ".join(PURE_FAMILIES) + ", on counts")
+
+
+def only_active(window: Window, values: NDArray[Any]) -> NDArray[np.float64]:
+    """Values as published: NaN where the sensor is not active."""
+    released = np.asarray(values, np.float64)
+    return released if window.active is None else np.where(window.active, released, np.nan)
+
+
+# A release: everything an accountant, a file or a reader needs to know about one published vector.
+
+
+ACTIONS = ("published", "repeated", "suppressed", "refused")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Release:
+    """One window's public vector and what was done to make it.
+
+    Parameters
+    ----------
+    window
+        1-based index of the window.
+    values
+        Shape (..., n_cells): what is published; NaN where the cell's sensor is not active.
+    action
+        One of `ACTIONS`; for replicas, an array of them.
+    noise
+        Name of the noise family, "none" without.
+    scale
+        Scale of the noise: a number, or an array that broadcasts against ``values``.
+    charge
+        Privacy events of this release, to be priced by accountants.
+    landmark
+        Whether the window is a landmark.
+    repeats
+        Window whose release is shown again, 0 for the public constant before any; None: not a repetition. For
+        replicas an array, -1 where one is no repetition.
+    available_at
+        When it can be published, milliseconds since 1970; None: at the window's end + allowed lateness.
+    active
+        Mask of active sensors; None: all.
+    """
+
+    window: int
+    values: NDArray[Any]
+    action: str | NDArray[np.str_] = "published"
+    noise: str = "none"
+    scale: float | NDArray[np.float64] = 0.0
+    charge: tuple[Event, ...] = ()
+    landmark: bool = False
+    repeats: int | NDArray[np.int64] | None = None
+    available_at: int | None = None
+    active: NDArray[np.bool_] | None = None
+
+    @classmethod
+    def of(cls, window: Window, values: NDArray[Any], charge: tuple[Event, ...], **further: Any) -> Release:
+        """What is released of one window.
+
+        Parameters
+        ----------
+        window
+            Says which it is, whether it is a landmark, and which sensors are active.
+        values
+            Shape (..., n_cells), of all cells: only those of active sensors are kept.
+        charge, further
+            As the fields of a release.
+        """
+        public = only_active(window, values)
+        return cls(
+            window=window.index, values=public, charge=charge, landmark=window.landmark, active=window.active, **further
+        )
+
+    def replica(self, number: int) -> Release:
+        """One replica's release, as a run without the others would have made it."""
+
+        def own(value: Any) -> Any:
+            """The replica's entry, where replicas differ."""
+            return value[number] if np.ndim(value) else value
+
+        changes: dict[str, Any] = {"values": self.values[number], "action": str(own(self.action))}
+        changes["charge"] = tuple(
+            replace(event, **{f.name: own(getattr(event, f.name)) for f in fields(event)}) for event in self.charge
+        )
+        scale = own(self.scale)
+        changes["scale"] = float(scale[0]) if np.shape(scale) == (1,) else scale
+        if isinstance(self.repeats, np.ndarray):
+            repeated = int(own(self.repeats))
+            changes["repeats"] = None if repeated < 0 else repeated
+            if repeated >= 0:
+                # The last event prices a publication, which this replica did not make.
+                changes |= {"noise": "none", "scale": 0.0, "charge": (*changes["charge"][:-1], Repeated(repeated))}
+        return replace(self, **changes)
+
+
+# The contract of a mechanism: pure state in, state out; no clock, no generator, no Beam.
+
+
+#: Parameters that stand for the amount of privacy, and their value without any.
+UNLIMITED = {"epsilon": np.inf, "rho": np.inf, "sigma": 0.0}
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What a mechanism promises, in words that are shown to people.
+
+    Parameters
+    ----------
+    unit
+        What is protected: the unit of privacy.
+    neighbours
+        Which two inputs are compared.
+    statement
+        The guarantee; "none" where there is none.
+    theorem
+        Where it is proved: authors, year, theorem.
+    """
+
+    unit: str
+    neighbours: str
+    statement: str
+    theorem: str
+
+    @property
+    def exists(self) -> bool:
+        """Whether anything is promised at all."""
+        return self.statement != "none"
+
+
+ONE_WINDOW = "all of one user's events in one window"
+ADD_REMOVE = "add or remove the unit"
+NO_GUARANTEE = Guarantee(unit=ONE_WINDOW, neighbours=ADD_REMOVE, statement="none", theorem="none")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mechanism(Checked, ABC):
+    """Base of every mechanism: a frozen dataclass of parameters whose methods are pure functions.
+
+    A mechanism at stage "counts" implements `start`, `step` and `worst_charge`; one at stage "events" implements
+    `keep`; one at stage "points" implements `step_points`. State is a flat dict of arrays whose leading axes are
+    those of `Facts.shape`.
+
+    The last four methods tell the conformance suite what to expect; a mechanism overrides one of them only where
+    the base's answer is not its own.
+    """
+
+    stages: ClassVar[tuple[str, ...]] = ("counts",)
+    version: ClassVar[int] = 1
+    guarantee: ClassVar[Guarantee] = NO_GUARANTEE
+    #: Whether amounts spent depend on earlier outputs, so that no accounting may assume them fixed in advance.
+    adaptive: ClassVar[bool] = False
+    #: What is released when epsilon is infinite, in words: "exact", or the approximation that remains without noise.
+    ideal: ClassVar[str] = "exact"
+
+    @property
+    def stated_guarantee(self) -> Guarantee:
+        """The guarantee with these parameters: that of the class, unless one of them takes it away."""
+        return self.guarantee
+
+    def start(self, facts: Facts) -> State:
+        """State before the first window."""
+        return {}
+
+    def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
+        """Release one window.
+
+        Parameters
+        ----------
+        window
+            Public facts of the window.
+        counts
+            Shape (..., n_cells), integers; leading axes are independent replicas. Never changed.
+        state
+            From `start` or the previous step. Never changed.
+        noise
+            Keyed noise, bound to this window, input and state.
+
+        Returns
+        -------
+        The releases that are now ready ([] while a block fills) and the next state. Of a block's releases the first
+        carries the charge, a `Block`; the others carry none.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not work on counts")
+
+    def finish(self, state: State, noise: Noise) -> list[Release]:
+        """Releases still owed when a finite run ends (a last short block)."""
+        return []
+
+    def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
+        """The most that the next step can charge; reads only what earlier releases already tell.
+
+        A block announces its charge at its first window, after which nothing may be in its way.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not work on counts")
+
+    def keep(
+        self, users: NDArray[Any], cells: NDArray[np.int64], window: Window, hashes: NDArray[np.uint64]
+    ) -> NDArray[np.bool_]:
+        """Event stage: which distinct (user, cell) memberships of the window stay; ``hashes`` are keyed and uniform."""
+        raise NotImplementedError(f"{type(self).__name__} does not work on events")
+
+    def step_points(
+        self, time: Timestamp, points: NDArray[np.float64], present: NDArray[np.bool_], state: State, noise: Noise
+    ) -> tuple[PointRelease, State]:
+        """Point stage: one timestamp of many users.
+
+        Parameters
+        ----------
+        time
+            Public facts of each user's timestamp.
+        points
+            Shape (n_users, 2), degrees. Never changed.
+        present
+            Shape (n_users,): who has a point; the state of the others stays as it is.
+        state
+            One entry for each user on the leading axis of every array. Never changed.
+        noise
+            Keyed noise, bound to each user's timestamp, point and state.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not work on points")
+
+    def migrate(self, version: int, state: State) -> State:
+        """State of an older version as this version wants it; the base has no older version."""
+        raise StateVersionError(f"{type(self).__name__} cannot read state of version {version}")
+
+    @property
+    def on_points(self) -> bool:
+        """Whether it releases points of traces; otherwise counts."""
+        return self.stages == ("points",)
+
+    @property
+    def unit_windows(self) -> int:
+        """Windows over which contribution bounding must bound one user: those of a block; the base: one."""
+        return 1
+
+    @property
+    def landmark_budget(self) -> float | None:
+        """ε that all landmarks of a budget period and any one other window cost together; None: no such promise."""
+        return None
+
+    @property
+    def crowd(self) -> tuple[int, float] | None:
+        """k and ε of the crowd that a user in one count blends with (Gehrke et al. 2012); None: no such promise."""
+        return None
+
+    @classmethod
+    def examples(cls) -> tuple[Mechanism, ...]:
+        """Typical instances; the base makes them from the declared parameters."""
+        return examples_of(cls)
+
+    def unlimited(self) -> Mechanism:
+        """The same mechanism with nothing to save: the budgets of `UNLIMITED` infinite, its noise zero."""
+        given = {f.name: UNLIMITED[f.name] for f in fields(self) if f.name in UNLIMITED}
+        return replace(self, **{name: value for name, value in given.items() if getattr(self, name) is not None})
+
+    def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:
+        """What a publication would hold without noise: shape (n_windows, n_cells) in and out; the base: the counts."""
+        return counts
+
+    def noise_in(self, published: NDArray[np.float64], counts: NDArray[Any]) -> NDArray[np.float64]:
+        """The noise that publications contain, distributed as their ``noise`` and ``scale`` say; all (n, n_cells)."""
+        return np.asarray(published - self.without_noise(counts), np.float64)
+
+
+MECHANISMS: Registry[Mechanism] = Registry("mechanisms", "mechanism")
+
+
+# Functions of the released numbers alone: without noise on true counts, post-processing after a private release.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transformation(Mechanism):
+    """Base of mechanisms that coarsen or suppress numbers, window by window and without noise."""
+
+    @property
+    def follows(self) -> bool:
+        """Whether it may stand after a step that releases: it then works on private values, as post-processing."""
+        return True
+
+    @abstractmethod
+    def transform(self, values: NDArray[np.float64], state: State) -> tuple[NDArray[np.float64], State]:
+        """Values of one window as they are shown, and the next state.
+
+        Parameters
+        ----------
+        values
+            Shape (..., n_cells); NaN where no sensor is active, which stays NaN.
+        state
+            From `start` or the last call.
+        """
+
+    def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
+        """Transform the true counts of one window."""
+        values, state = self.transform(np.asarray(counts, np.float64), state)
+        return [Release.of(window, values, (Exact(),))], state
+
+    def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
+        """A function of true counts without noise: an exact release."""
+        return (Exact(),)
+
+
+# Generalization: people are counted again in coarser cells or windows.
+
+
+SPREADS = ("copy", "even")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generalization(Mechanism):
+    """Base of the two steps that coarsen memberships before they are counted; none is dropped."""
+
+    spread: str = parameter(
+        "copy", doc="what each fine cell or window shows: the coarse count, or an even share of it", choices=SPREADS
+    )
+    stages: ClassVar[tuple[str, ...]] = ("events",)
+    ideal: ClassVar[str] = "exact coarse counts"
+
+    def keep(
+        self, users: NDArray[Any], cells: NDArray[np.int64], window: Window, hashes: NDArray[np.uint64]
+    ) -> NDArray[np.bool_]:
+        """Every membership stays; equal coarse ones become one."""
+        return np.ones(len(cells), bool)

@@ -1,0 +1,221 @@
+"""Noise of one step: every family that mechanisms draw from, keyed or from OpenDP."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mechanisms.core.plugin import ParameterError, PenstockError
+from mechanisms.core.samplers import bits as common
+from mechanisms.core.samplers import exact, fast
+from mechanisms.core.samplers.bits import Bits
+from mechanisms.core.samplers.exact import groups_of
+
+# Noise of one step: every family that mechanisms draw from, in exact integers or fast.
+
+
+#: Integer noise of a larger scale is refused: sums with counts must stay far inside 64 bits.
+LARGEST_SCALE = 2.0**40
+
+
+class Noise:
+    """Noise of one step: every call draws from its own sub-stream, in the order of the calls.
+
+    Shapes are those of the result; with replicas their leading axis is the replica. Scales broadcast to the shape:
+    a number, one per replica as shape (n_replicas, 1), or one per cell. A scale of 0 gives zeros without a draw; an
+    infinite, negative or undefined one is a `ParameterError`.
+    """
+
+    def __init__(
+        self, seeds: Sequence[bytes] | Callable[[], Sequence[bytes]], n_replicas: int | None, exact: bool
+    ) -> None:
+        self._given, self._n_replicas, self._n_calls = seeds, n_replicas, 0
+        self.exact = exact
+
+    @cached_property
+    def _seeds(self) -> Sequence[bytes]:
+        # Most windows of a block draw nothing; their seeds need not be worked out.
+        return self._given() if callable(self._given) else self._given
+
+    def uniform(self, shape: Any) -> NDArray[np.float64]:
+        """Uniform multiples of 2**-53 in [0, 1)."""
+        bits, shape, n = self._call(shape)
+        return fast.uniform(bits.words(0, n)).reshape(shape)
+
+    def integers(self, n: int, shape: Any) -> NDArray[np.int64]:
+        """Exactly uniform integers 0, …, n - 1."""
+        if not 1 <= n <= 2**63 - 1:
+            raise ParameterError("n", n, "an integer from 1 to 2**63 - 1")
+        bits, shape, n_per_row = self._call(shape)
+        return common.integers(bits, n_per_row, n).reshape(shape)
+
+    def bernoulli(self, p: ArrayLike, shape: Any) -> NDArray[np.bool_]:
+        """Trials that succeed with exactly the probability the float `p` stands for."""
+        bits, shape, n = self._call(shape)
+        flat = _flat("p", p, shape)
+        if not ((flat >= 0) & (flat <= 1)).all():
+            raise ParameterError("p", p, "from 0 to 1")
+        return common.bernoulli(bits, n, flat).reshape(shape)
+
+    def permutation(self, n: int) -> NDArray[np.int64]:
+        """Exactly uniform order of 0, …, n - 1: shape (n,), or (n_replicas, n)."""
+        bits, shape, _ = self._call((n,) if self._n_replicas is None else (self._n_replicas, n))
+        return common.permutations(bits, n).reshape(shape)
+
+    def discrete_laplace(self, scale: ArrayLike, shape: Any) -> NDArray[np.int64]:
+        """Integers with P(z) ∝ exp(-abs(z) / scale): ε-private at scale L1 sensitivity / ε (Ghosh et al. 2009)."""
+        sampler = exact.discrete_laplace if self.exact else fast.discrete_laplace
+        return self._integer("scale", scale, shape, sampler)
+
+    def discrete_gaussian(self, sigma: ArrayLike, shape: Any) -> NDArray[np.int64]:
+        """Integers with P(z) ∝ exp(-z² / (2 sigma²)) (Canonne, Kamath, Steinke 2020)."""
+        sampler = exact.discrete_gaussian if self.exact else fast.discrete_gaussian
+        return self._integer("sigma", sigma, shape, sampler)
+
+    def laplace(self, scale: ArrayLike, shape: Any) -> NDArray[np.float64]:
+        """Reals with density ∝ exp(-abs(z) / scale); refused in exact mode."""
+        bits, shape, n, scales = self._real("laplace", "scale", scale, shape)
+        words = bits.words(0, n)
+        signs = 1.0 - 2.0 * (words.values & np.uint64(1))  # a bit that the magnitude does not use
+        return (scales * signs * fast.exponential(words)).reshape(shape)
+
+    def gaussian(self, sigma: ArrayLike, shape: Any) -> NDArray[np.float64]:
+        """Normal variables of standard deviation `sigma`; refused in exact mode."""
+        bits, shape, n, sigmas = self._real("gaussian", "sigma", sigma, shape)
+        return (sigmas * fast.gaussian(bits.words(0, n))).reshape(shape)
+
+    def exponential(self, scale: ArrayLike, shape: Any) -> NDArray[np.float64]:
+        """Exponential variables of mean `scale`; refused in exact mode."""
+        bits, shape, n, scales = self._real("exponential", "scale", scale, shape)
+        return (scales * fast.exponential(bits.words(0, n))).reshape(shape)
+
+    def planar_laplace(self, epsilon: ArrayLike, shape: Any) -> NDArray[np.float64]:
+        """Steps (east, north) in metres with density ∝ exp(-epsilon · length), shape (*shape, 2).
+
+        The radius is Gamma(2, 1/epsilon), the sum of two exponentials, and the angle uniform; `epsilon` is per metre,
+        and an infinite one gives zeros. Refused in exact mode.
+
+        Source: Andrés, Bordenabe, Chatzikokolakis, Palamidessi, "Geo-indistinguishability", CCS 2013.
+        """
+        with np.errstate(divide="ignore"):
+            scale = 1.0 / np.asarray(epsilon, dtype=np.float64)
+        bits, shape, n, scales = self._real("planar_laplace", "epsilon", scale, shape)
+        radii = scales * (fast.exponential(bits.words(0, n)) + fast.exponential(bits.words(1, n)))
+        angles = 2 * np.pi * fast.uniform(bits.words(2, n))
+        return np.stack([radii * np.cos(angles), radii * np.sin(angles)], axis=-1).reshape(*shape, 2)
+
+    def _integer(self, name: str, scale: ArrayLike, shape: Any, sampler: Any) -> NDArray[np.int64]:
+        bits, shape, n = self._call(shape)
+        scales = _scales(name, scale, shape)
+        least, largest = _ends(scales)
+        if not n or largest == 0:
+            return np.zeros(shape, dtype=np.int64)
+        if largest > LARGEST_SCALE:
+            raise ParameterError(name, scale, "at most 2**40")
+        if least > 0:
+            return np.asarray(sampler(bits, n, scales)).reshape(shape)
+        # Cells without noise draw too, so that a replica's draws never depend on another's scale.
+        positive = scales > 0
+        return np.where(positive, sampler(bits, n, np.where(positive, scales, 1.0)), 0).reshape(shape)
+
+    def _real(
+        self, family: str, name: str, scale: ArrayLike, shape: Any
+    ) -> tuple[Bits, tuple[int, ...], int, NDArray[np.float64]]:
+        if self.exact:
+            raise ParameterError(
+                "noise",
+                family,
+                "discrete_laplace or discrete_gaussian in exact mode: the low bits of real-valued noise give the data "
+                "away (Mironov 2012); NoiseSource(..., exact=False) allows it all the same",
+            )
+        bits, shape, n = self._call(shape)
+        return bits, shape, n, _scales(name, scale, shape)
+
+    def _call(self, shape: Any) -> tuple[Bits, tuple[int, ...], int]:
+        """Sub-stream of this call, the shape as a tuple, and the number of values in each row."""
+        shape = tuple([int(n) for n in shape]) if np.ndim(shape) else (int(shape),)
+        if self._n_replicas is not None and shape[:1] != (self._n_replicas,):
+            raise ParameterError("shape", shape, f"{self._n_replicas} long on its first axis, the replicas")
+        self._n_calls += 1
+        n_values = math.prod(shape)
+        return Bits(self._seeds).fork(self._n_calls), shape, n_values // max(len(self._seeds), 1)
+
+
+def _flat(name: str, value: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """One value for all as shape (1,), or one for each cell."""
+    array = np.asarray(value, dtype=np.float64)
+    if array.size == 1:
+        return array.reshape(1)
+    try:
+        return np.broadcast_to(array, shape).reshape(-1)
+    except ValueError:
+        raise ParameterError(name, array.shape, f"one number or a shape that broadcasts to {shape}") from None
+
+
+def _scales(name: str, scale: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    if isinstance(scale, float):
+        if not 0 <= scale < np.inf:
+            raise ParameterError(name, scale, "finite and not negative")
+        return np.array([scale])
+    flat = _flat(name, scale, shape)
+    if not ((flat >= 0) & (flat < np.inf)).all():
+        raise ParameterError(name, scale, "finite and not negative")
+    return flat
+
+
+def _ends(scales: NDArray[np.float64]) -> tuple[float, float]:
+    """The least and the largest; most often there is only one, and a reduction takes a few times its look-up."""
+    if len(scales) == 1:
+        return scales[0], scales[0]
+    return scales.min(initial=np.inf), scales.max(initial=0.0)
+
+
+# OpenDP's exact samplers as an optional source: independent evidence, but not keyed and so not retry-safe.
+
+
+_FAMILIES = {"laplace": "make_laplace", "gaussian": "make_gaussian"}
+
+
+class UnkeyedNoise(Noise):
+    """Noise whose discrete families come from the ``opendp`` package (extra ``opendp``) and its own generator.
+
+    A second call gives other noise whatever the key: use it to check a release, not to run a stream that may retry.
+    """
+
+    def discrete_laplace(self, scale: ArrayLike, shape: Any) -> NDArray[np.int64]:
+        """Integers with P(z) ∝ exp(-abs(z) / scale), drawn afresh."""
+        return self._integer("scale", scale, shape, lambda _, n, scales: self._draw("laplace", n, scales))
+
+    def discrete_gaussian(self, sigma: ArrayLike, shape: Any) -> NDArray[np.int64]:
+        """Integers with P(z) ∝ exp(-z² / (2 sigma²)), drawn afresh."""
+        return self._integer("sigma", sigma, shape, lambda _, n, sigmas: self._draw("gaussian", n, sigmas))
+
+    def _draw(self, family: str, n_per_row: int, scales: NDArray[np.float64]) -> NDArray[np.int64]:
+        result = np.zeros(n_per_row * len(self._seeds), dtype=np.int64)
+        for scale, where in groups_of(scales):
+            result[where] = opendp_noise(family, scale, result[where].size)
+        return result
+
+
+def opendp_noise(family: str, scale: float, n: int) -> NDArray[np.int64]:
+    """`n` draws of the discrete ``"laplace"`` or ``"gaussian"`` distribution from OpenDP.
+
+    Raises
+    ------
+    PenstockError
+        If the package is not installed.
+    """
+    try:
+        import opendp.prelude as dp
+    except ImportError:
+        raise PenstockError("source: opendp is not installed; install penstock[opendp] or use source: keyed") from None
+    dp.enable_features("contrib")
+    metric = dp.l1_distance(T=int) if family == "laplace" else dp.l2_distance(T=float)
+    space = dp.vector_domain(dp.atom_domain(T=int)), metric
+    draw = getattr(dp.m, _FAMILIES[family])(*space, scale=scale)
+    return np.array(draw([0] * n), dtype=np.int64)

@@ -1,0 +1,382 @@
+"""Parameters, registry and errors shared by every plug-in."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import importlib
+import importlib.util
+import math
+import pkgutil
+import re
+from collections.abc import Iterable
+from dataclasses import MISSING, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Generic, TypeVar, get_args, get_type_hints
+
+# The one family of errors that the project raises on purpose.
+
+
+class PenstockError(Exception):
+    """Base of every error that penstock raises on purpose."""
+
+
+class ParameterError(PenstockError, ValueError):
+    """A parameter is outside what its definition allows.
+
+    Parameters
+    ----------
+    field
+        Name of the parameter, as it is written in Python and YAML.
+    value
+        The value that was refused.
+    expected
+        What would be right, as a phrase that completes "must be …".
+
+    Examples
+    --------
+    >>> str(ParameterError("epsilon", -1, "a number above 0"))
+    'epsilon: -1 is not allowed; it must be a number above 0'
+    """
+
+    def __init__(self, field: str, value: Any, expected: str) -> None:
+        self.field, self.value, self.expected = field, value, expected
+        super().__init__(f"{field}: {value!r} is not allowed; it must be {expected}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.field, self.value, self.expected))
+
+
+class UnknownPlugin(PenstockError, KeyError):
+    """No plug-in has that name; the message lists near misses and all names."""
+
+    def __init__(self, kind: str, name: str, names: tuple[str, ...], near: tuple[str, ...] = ()) -> None:
+        self.kind, self.name, self.names, self.near = kind, name, names, near
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        self.message = f"{name!r} is not a known {kind}{hint} (known: {', '.join(names)})"
+        super().__init__(self.message)
+
+    def __str__(self) -> str:
+        return self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.kind, self.name, self.names, self.near))
+
+
+class ConfigError(PenstockError):
+    """A configuration is wrong; carries every problem found, one line each."""
+
+    def __init__(self, problems: tuple[str, ...]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(self.problems))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.problems,))
+
+
+class DataError(PenstockError):
+    """An input file as a whole cannot be read; names the file and, if known, the line."""
+
+
+class RowEquationError(PenstockError):
+    """Rows read and rows accounted for differ, or windows due and released: something was lost or is there twice."""
+
+
+class BudgetExceeded(PenstockError):
+    """A release would spend more than the budget; nothing was charged or released."""
+
+    def __init__(self, window: int, spent: float, charge: float, budget: float) -> None:
+        self.window, self.spent, self.charge, self.budget = window, spent, charge, budget
+        super().__init__(
+            f"window {window}: a charge of {charge:g} on top of {spent:g} already spent exceeds the budget {budget:g}"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.window, self.spent, self.charge, self.budget))
+
+
+class UnsupportedEvent(PenstockError):
+    """An accountant was given a privacy event (or a schedule) it has no theorem for."""
+
+
+class StateVersionError(PenstockError):
+    """Encoded state was written by a version that this code cannot read."""
+
+
+# The name that somebody probably meant.
+
+
+def nearest(word: str, names: Iterable[str]) -> str | None:
+    """The most similar of some names, None if none is similar; of equally similar ones that with the same letters.
+
+    Examples
+    --------
+    >>> nearest("mea", ["mre", "mae", "pearson"]), nearest("pearsn", ["mae", "pearson"]), nearest("x", ["mae"])
+    ('mae', 'pearson', None)
+    """
+    known = list(names)
+    found = difflib.get_close_matches(word, known, n=max(1, len(known)))
+    letters = sorted(word)
+    # stable: equally similar names stay in the order of the library
+    found.sort(key=lambda name: (-difflib.SequenceMatcher(None, name, word).ratio(), sorted(name) != letters))
+    return found[0] if found else None
+
+
+# Parameters of plug-ins and configuration sections: declared once, checked and documented everywhere.
+#
+# A plug-in is a frozen keyword-only dataclass whose fields are made with `parameter`. The bounds written there are
+# what the constructor checks, what ``penstock validate`` reports and what the JSON Schema says.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameter:
+    """What is known about one field: its meaning, unit and allowed values."""
+
+    doc: str
+    above: float | None = None
+    at_least: float | None = None
+    below: float | None = None
+    at_most: float | None = None
+    choices: tuple[Any, ...] | None = None
+    unit: str | None = None
+    kind: str | None = None
+    key: str | None = None
+
+    def expected(self) -> str:
+        """Say what would be right, as a phrase that completes "must be …"."""
+        if self.choices is not None:
+            return "one of " + ", ".join(str(choice) for choice in self.choices)
+        limits = (("above", self.above), ("at least", self.at_least), ("below", self.below), ("at most", self.at_most))
+        phrase = " and ".join(f"{word} {limit:g}" for word, limit in limits if limit is not None)
+        return f"a number {phrase}".strip() + (f" ({self.unit})" if self.unit else "")
+
+    def allows(self, value: Any) -> bool:
+        """Whether a value is one of the choices and inside the bounds; NaN never is."""
+        if self.choices is not None:
+            return value in self.choices
+        if all(limit is None for limit in (self.above, self.at_least, self.below, self.at_most)):
+            return not (isinstance(value, float) and math.isnan(value))
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return False
+        return (
+            not math.isnan(value)
+            and (self.above is None or value > self.above)
+            and (self.at_least is None or value >= self.at_least)
+            and (self.below is None or value < self.below)
+            and (self.at_most is None or value <= self.at_most)
+        )
+
+
+def parameter(default: Any = MISSING, *, factory: Any = MISSING, doc: str, **limits: Any) -> Any:
+    """Declare a dataclass field together with its meaning and bounds.
+
+    Parameters
+    ----------
+    default, factory
+        Default value, or a function without arguments that makes it; neither: the field is required.
+    doc
+        One phrase for people: help, schema and generated tables show it.
+    limits
+        ``above``, ``at_least``, ``below``, ``at_most``, ``choices``, ``unit``; ``kind`` names how YAML is read:
+        ``duration`` ("10m" to milliseconds), ``time`` (ISO 8601 to milliseconds since 1970 UTC), ``path``;
+        ``key`` is the YAML key where it differs from the field (``from`` is a Python keyword).
+
+    Examples
+    --------
+    >>> @dataclass(frozen=True, kw_only=True)
+    ... class Example(Checked):
+    ...     epsilon: float = parameter(doc="budget of the series", above=0, unit="nats")
+    >>> Example(epsilon=1.0)
+    Example(epsilon=1.0)
+    >>> Example(epsilon=0)
+    Traceback (most recent call last):
+    mechanisms.core.plugin.ParameterError: epsilon: 0 is not allowed; it must be a number above 0 (nats)
+    """
+    metadata = {"parameter": Parameter(doc=doc, **limits)}
+    if factory is not MISSING:
+        return dataclasses.field(default_factory=factory, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def parameters_of(cls: type) -> dict[str, Parameter]:
+    """Every declared parameter of a dataclass by field name, in order of declaration."""
+    return {f.name: f.metadata["parameter"] for f in dataclasses.fields(cls) if "parameter" in f.metadata}
+
+
+class Checked:
+    """Mixin for dataclasses whose parameters are checked on construction.
+
+    A parameter with a default of None may be None; every other value must satisfy its declaration. Subclasses
+    add conditions between fields by extending ``__post_init__`` and raising `ParameterError`.
+    """
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            declared = field.metadata.get("parameter")
+            value = getattr(self, field.name)
+            if declared is None or (value is None and field.default is None):
+                continue
+            if not declared.allows(value):
+                raise ParameterError(declared.key or field.name, value, declared.expected())
+
+
+# Typical instances of a plug-in, made from what its parameters declare.
+
+
+CheckedT = TypeVar("CheckedT", bound=Checked)
+
+#: Tried in this order for a parameter without a default.
+WHOLE_NUMBERS = (3, 1, 2, 10, 100)
+NUMBERS = (1.0, 0.5, 2.0, 10.0, 100.0)
+
+
+def examples_of(cls: type[CheckedT]) -> tuple[CheckedT, ...]:
+    """Instances with defaults and small allowed numbers, and one more for every other choice of a parameter.
+
+    Raises
+    ------
+    ParameterError
+        If a parameter without a default has neither choices nor a number that suits its bounds; then the plug-in
+        must say itself what is typical, in a class method ``examples``.
+
+    Examples
+    --------
+    >>> from mechanisms import get
+    >>> [(e.w, e.noise) for e in examples_of(get("w_event_uniform"))]
+    [(3, 'discrete_laplace'), (3, 'laplace'), (3, 'planar_laplace')]
+    """
+    hints = get_type_hints(cls)
+    required = [f for f in dataclasses.fields(cls) if f.default is f.default_factory is dataclasses.MISSING]  # type: ignore[arg-type]
+    declared = parameters_of(cls)
+    first = cls(**{field.name: _example(field.name, declared[field.name], hints[field.name]) for field in required})
+    others = [
+        dataclasses.replace(first, **{name: choice})  # type: ignore[type-var]
+        for name, parameter in declared.items()
+        for choice in parameter.choices or ()
+        if choice != getattr(first, name)
+    ]
+    return (first, *others)
+
+
+def _example(name: str, declared: Parameter, hint: Any) -> Any:
+    if declared.choices:
+        return declared.choices[0]
+    kinds = set(get_args(hint)) or {hint}
+    candidates: tuple[float, ...] = NUMBERS if float in kinds else WHOLE_NUMBERS if int in kinds else ()
+    for value in candidates:
+        if declared.allows(value):
+            return value
+    raise ParameterError(name, None, "given by a class method `examples` of the plug-in")
+
+
+# Plug-ins are found by the file they live in; nothing is registered by hand.
+
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """All plug-ins of one package: the file ``landmark_uniform.py`` holds the class ``LandmarkUniform``.
+
+    Parameters
+    ----------
+    package
+        Import path of the package whose modules (not sub-packages) are the plug-ins.
+    kind
+        What one of them is called in messages, for instance "mechanism".
+
+    Examples
+    --------
+    >>> registry = Registry("mechanisms", "mechanism")
+    >>> "raw" in registry.names()
+    True
+    """
+
+    def __init__(self, package: str, kind: str) -> None:
+        self.package, self.kind = package, kind
+
+    def names(self) -> tuple[str, ...]:
+        """Names of all plug-ins, sorted; imports none of them."""
+        return _module_names(self.package)
+
+    def get(self, name: str) -> type[T]:
+        """Class of one plug-in; raises `UnknownPlugin` with near misses."""
+        names = self.names()
+        if name not in names and name not in _files(self.package):
+            raise UnknownPlugin(self.kind, name, names, tuple(difflib.get_close_matches(name, names, n=1)))
+        module = importlib.import_module(f"{self.package}.{name}")
+        plugin: type[T] | None = getattr(module, class_name(name), None)
+        if plugin is None:
+            raise PenstockError(f"{module.__file__}: a {self.kind} called {name!r} must be a class {class_name(name)}")
+        return plugin
+
+    def name_of(self, plugin: type) -> str:
+        """Name under which a plug-in class is known: the file it is defined in."""
+        return plugin.__module__.rpartition(".")[2]
+
+
+def class_name(name: str) -> str:
+    """Class that a plug-in file must define.
+
+    >>> class_name("w_event_uniform")
+    'WEventUniform'
+    """
+    return "".join(part.capitalize() for part in name.split("_"))
+
+
+def refresh() -> None:
+    """Look for plug-ins again, after a folder was added to a package."""
+    _module_names.cache_clear()
+    importlib.invalidate_caches()
+
+
+@cache
+def _module_names(package: str) -> tuple[str, ...]:
+    return tuple(sorted(name for name in _files(package) if _defines_plugin(package, name)))
+
+
+def _files(package: str) -> list[str]:
+    path = importlib.import_module(package).__path__
+    return [m.name for m in pkgutil.iter_modules(path) if not m.ispkg and not m.name.startswith("_")]
+
+
+def _defines_plugin(package: str, name: str) -> bool:
+    """Whether the file has the class of its name; read as text, since listing imports nothing."""
+    spec = importlib.util.find_spec(f"{package}.{name}")
+    if spec is None or spec.origin is None:
+        return False
+    text = Path(spec.origin).read_text(encoding="utf-8")
+    return re.search(rf"^class {class_name(name)}\b", text, re.MULTILINE) is not None
+
+
+# Parameters of which one stands in place of the others.
+
+
+def check_one_of(given: dict[str, Any], required: bool = True) -> None:
+    """Check that one of several parameters is given, and no second one.
+
+    Parameters
+    ----------
+    given
+        Value by name; None, an empty tuple and an empty list stand for a parameter that is not given.
+    required
+        Whether one must be given.
+
+    Raises
+    ------
+    ParameterError
+        Naming the missing or the surplus parameter.
+
+    Examples
+    --------
+    >>> check_one_of({"list": ("a",), "file": None, "top": 3})
+    Traceback (most recent call last):
+    mechanisms.core.plugin.ParameterError: top: 3 is not allowed; it must be left out where list is given
+    """
+    there = [name for name, value in given.items() if value is not None and value != () and value != []]
+    if len(there) > 1:
+        raise ParameterError(there[1], given[there[1]], f"left out where {there[0]} is given")
+    if required and not there:
+        first, *others = given
+        raise ParameterError(first, given[first], f"given, unless there is {' or '.join(others)}")

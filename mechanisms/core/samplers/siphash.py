@@ -1,0 +1,136 @@
+"""SipHash-2-4 over whole columns: the keyed hash behind bounding, sampling masks and shards."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mechanisms.core.plugin import ParameterError
+
+#: Rows hashed at a time: the four lanes and a scratch column stay in the cache, and other threads, each of which may
+#: keep Python's lock for a while whenever a step lets it go, are asked seldom.
+ROWS = 16_384
+
+
+def keyed_hash(key: bytes, *columns: ArrayLike) -> NDArray[np.uint64]:
+    """Pseudo-random 64-bit value of every row, that nobody without the key can predict.
+
+    Parameters
+    ----------
+    key
+        At least 16 bytes, of which the first 16 are used; take a subkey of a `NoiseKey`.
+    columns
+        One or more arrays of integers, booleans or float64, of one length or scalars. A row's message is its 64-bit
+        words in order, little-endian; signed integers in two's complement, floats as their bits.
+
+    Returns
+    -------
+    Shape (n_rows,). About 0.1 µs a row of three columns, less where neighbouring rows begin with the same words.
+
+    Raises
+    ------
+    ParameterError
+        If the key is short or a column cannot be read as 64-bit words.
+
+    Examples
+    --------
+    >>> [hex(h) for h in keyed_hash(bytes(range(16)), np.array([0x0706050403020100])).tolist()]
+    ['0x93f5f5799a932462']
+
+    Notes
+    -----
+    Aumasson and Bernstein, "SipHash: a fast short-input PRF", INDOCRYPT 2012.
+    """
+    if len(key) < 16:
+        raise ParameterError("key", f"{len(key)} bytes", "at least 16 bytes long")
+    words = np.broadcast_arrays(*(np.atleast_1d(_as_words(column)) for column in columns))
+    if not words or words[0].ndim != 1:
+        raise ParameterError("columns", [np.shape(c) for c in columns], "one or more one-dimensional arrays")
+    result = np.empty(words[0].size, dtype=np.uint64)
+    for start in range(0, result.size, ROWS):
+        rows = slice(start, start + ROWS)
+        _hash(key, [column[rows] for column in words], result[rows])
+    return result
+
+
+def _as_words(column: ArrayLike) -> NDArray[np.uint64]:
+    array = np.asarray(column)
+    if array.dtype == np.uint64:
+        return array
+    if array.dtype.kind in "iub":
+        return array.astype(np.int64).view(np.uint64)
+    if array.dtype == np.float64:
+        return np.ascontiguousarray(array).view(np.uint64)
+    raise ParameterError("columns", str(array.dtype), "integers, booleans or float64")
+
+
+def _hash(key: bytes, columns: list[NDArray[np.uint64]], result: NDArray[np.uint64]) -> None:
+    half = struct.unpack("<2Q", key[:16])
+    constants = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
+    lanes: list[NDArray[np.uint64]] = [
+        np.full(1, constant ^ half[i % 2], dtype=np.uint64) for i, constant in enumerate(constants)
+    ]
+    # Rows in a row that begin alike share the rounds of what they begin with: `first` has the first row of each run.
+    first, start = np.zeros(1, np.intp), np.zeros(result.size, bool)
+    start[0] = True
+    scratch = np.empty_like(result)
+    for column in columns:
+        if first.size < result.size:
+            first = _split_runs(lanes, first, start, column)
+        _absorb(lanes, column if first.size == result.size else column[first], scratch)
+    length = np.uint64((8 * len(columns) % 256) << 56)
+    _absorb(lanes, length, scratch)
+    lanes[2] ^= np.uint64(0xFF)
+    for _ in range(4):
+        _round(lanes, scratch[: first.size])
+    hashed = lanes[0] ^ lanes[1]
+    hashed ^= lanes[2]
+    hashed ^= lanes[3]
+    result[:] = hashed if first.size == result.size else _repeated(hashed, first, result.size)
+
+
+def _split_runs(
+    lanes: list[NDArray[np.uint64]], first: NDArray[np.intp], start: NDArray[np.bool_], column: NDArray[np.uint64]
+) -> NDArray[np.intp]:
+    """First rows of the runs of one more column; each run takes over the lanes of the one that it was part of."""
+    start[1:] |= column[1:] != column[:-1]
+    n_runs = np.count_nonzero(start)
+    if n_runs == first.size:
+        return first
+    if 2 * n_runs > start.size:  # so many that each row may be one: then there is nothing more to look up
+        lanes[:] = [_repeated(lane, first, start.size) for lane in lanes]
+        return np.arange(start.size)
+    finer = np.flatnonzero(start)
+    runs = np.searchsorted(finer, first)
+    lanes[:] = [_repeated(lane, runs, finer.size) for lane in lanes]
+    return finer
+
+
+def _repeated(values: NDArray[np.uint64], first: NDArray[np.intp], size: int) -> NDArray[np.uint64]:
+    """Each value from its first place to before the next one's."""
+    return np.repeat(values, np.diff(first, append=size))
+
+
+def _absorb(lanes: list[NDArray[np.uint64]], word: NDArray[np.uint64] | np.uint64, scratch: NDArray[np.uint64]) -> None:
+    lanes[3] ^= word
+    for _ in range(2):
+        _round(lanes, scratch[: lanes[0].size])
+    lanes[0] ^= word
+
+
+def _round(lanes: list[NDArray[np.uint64]], scratch: NDArray[np.uint64]) -> None:
+    v0, v1, v2, v3 = lanes
+    for into, lane, turn, swap in ((v0, v1, 13, v0), (v2, v3, 16, None), (v0, v3, 21, None), (v2, v1, 17, v2)):
+        into += lane
+        _rotate(lane, turn, scratch)
+        lane ^= into
+        if swap is not None:
+            _rotate(swap, 32, scratch)
+
+
+def _rotate(lane: NDArray[np.uint64], turn: int, scratch: NDArray[np.uint64]) -> None:
+    np.right_shift(lane, np.uint64(64 - turn), out=scratch)
+    lane <<= np.uint64(turn)
+    lane |= scratch

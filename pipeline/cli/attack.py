@@ -1,0 +1,144 @@
+"""``penstock attack``: what an adversary learns from a release."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from pipeline.cli.common import add_configuration, print_json
+from pipeline.exit_codes import DONE
+
+if TYPE_CHECKING:
+    from pipeline.config.run import RunConfig
+    from pipeline.experiments.membership_attack import Outcome
+
+
+HELP = "simulate membership inference and reconstruction against what a configuration releases"
+ATTACKS = ("both", "membership", "reconstruction")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    add_configuration(parser)
+    add = parser.add_argument
+    add("--attack", help=f"{', '.join(ATTACKS)}; unset: whatever the configuration allows")
+    add("--targets", type=int, metavar="N", help="people attacked, a third of each mobility group (30)")
+    add("--out", metavar="DIR", help="write here instead of output.path")
+    add("--jobs", type=int, default=1, metavar="N", help="targets attacked at a time; memory grows with it (1)")
+    add("--quiet", action="store_true", help="no progress and no table")
+    add = parser.add_argument_group("membership: is a person in the counts?").add_argument
+    add("--samples", type=int, metavar="N", help="labelled aggregates of each target (1000)")
+    add("--prior", help="subset (default), same_groups or different_groups")
+    add("--classifier", help="pca (default) or statistics")
+    add("--known", type=float, metavar="SHARE", help="people whom the adversary knows (0.2)")
+    add("--challenges", help="groups of people whom she knows (known, default) or does not know (others)")
+    add("--group-size", type=int, metavar="N", help="people in an aggregate (half of the known, ≤ 100)")
+    add("--observation", type=int, metavar="N", help="windows that the adversary trains on")
+    add("--inference", type=int, metavar="N", help="windows of a challenge (168, or what fits)")
+    add("--components", type=int, metavar="N", help="principal components at most (600)")
+    add = parser.add_argument_group("reconstruction: where was a person?").add_argument
+    add("--horizon", type=int, metavar="T", help="windows guessed together (the accountant's, or 10)")
+    add("--tolerance", type=int, metavar="N", help="wrong guesses that still are a success (the accountant's, or 2)")
+    add("--training", type=int, metavar="N", help="first windows, to learn from (the accountant's, or half, ≤ 168)")
+    add("--learned", metavar="FILE", help="prior of `penstock learn` in place of each target's own moves")
+    add("--stretches", type=int, metavar="N", help="stretches of windows attacked, at most (10)")
+    add("--releases", type=int, metavar="N", help="releases of them, each with noise of its own (10)")
+    add("--simulated", type=int, metavar="N", help="made-up ways of each prior, for the bound to be held against (200)")
+    add("--bound-samples", type=int, metavar="N", help="draws for the first-moment bound; 0: without it (500)")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Play the games and show who is at risk."""
+    from evaluation.attacks.game import ATTACKS as CLASSIFIERS
+    from mechanisms.core.plugin import ParameterError
+    from pipeline.config.run import load
+    from pipeline.experiments.membership_attack import as_text, show_attacks
+    from pipeline.experiments.reconstruction_attack import reconstruction_text
+
+    if arguments.jobs < 1:
+        raise ParameterError("--jobs", arguments.jobs, "a number at least 1")
+    if arguments.attack not in (None, *ATTACKS):
+        right = f"one of {', '.join(ATTACKS)} (how membership is decided is --classifier)"
+        raise ParameterError("--attack", arguments.attack, right)
+    if arguments.classifier not in (None, *CLASSIFIERS):
+        raise ParameterError("--classifier", arguments.classifier, f"one of {', '.join(CLASSIFIERS)}")
+    config = load(arguments.config, arguments.set)
+    quiet = arguments.quiet or arguments.json
+    _refuse_useless(arguments)
+    with show_attacks(enabled=not quiet and sys.stderr.isatty()) as listener:
+        outcomes, left_out = _play(config, arguments, listener)
+    if arguments.json:
+        print_json(_figures(outcomes, left_out))
+    elif not arguments.quiet:
+        texts = {"membership": as_text, "reconstruction": reconstruction_text}
+        for name, outcome in outcomes.items():
+            print(texts[name](outcome.summary))
+            print("\n".join(f"  {path}" for path in outcome.files), end="\n\n" if len(outcomes) > 1 else "\n")
+        for name, reason in left_out.items():
+            print(f"{name} was left out. {reason}")
+    return DONE
+
+
+def _play(config: RunConfig, arguments: argparse.Namespace, listener: Any) -> tuple[dict[str, Outcome], dict[str, str]]:
+    """Outcomes by attack, and why one of them was left out where nothing of it was asked for."""
+    from mechanisms.core.plugin import PenstockError
+    from pipeline.experiments.membership_attack import Game, attack
+    from pipeline.experiments.reconstruction_attack import prepare_reconstruction, reconstruct
+    from pipeline.experiments.reconstruction_game import ReconstructionGame
+
+    game = _game(Game, arguments, {"attack": arguments.classifier})
+    own = _game(ReconstructionGame, arguments, {})
+    outcomes, left_out, playable = {}, {}, arguments.attack != "membership"
+    if playable:  # before anything takes long
+        try:
+            prepare_reconstruction(config, own)
+        except PenstockError as error:
+            if arguments.attack is not None or _given(ReconstructionGame, arguments):
+                raise
+            playable, left_out["reconstruction"] = False, str(error)
+    how = {"folder": arguments.out, "n_jobs": arguments.jobs, "listener": listener}
+    if arguments.attack != "reconstruction":
+        outcomes["membership"] = attack(config, game, **how)
+    if playable:
+        outcomes["reconstruction"] = reconstruct(config, own, **how)
+    return outcomes, left_out
+
+
+def _refuse_useless(arguments: argparse.Namespace) -> None:
+    """Refuse what is given for an attack that is not made."""
+    from mechanisms.core.plugin import ParameterError
+    from pipeline.experiments.membership_attack import Game
+    from pipeline.experiments.reconstruction_game import ReconstructionGame
+
+    others = {"membership": ReconstructionGame, "reconstruction": Game}
+    useless = _given(others[arguments.attack], arguments) if arguments.attack in others else {}
+    for flag, value in useless.items():
+        raise ParameterError(flag, value, f"left out: --attack {arguments.attack} has no use for it")
+
+
+def _given(kind: Any, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Flags of one game alone that are on the command line, with their values."""
+    from dataclasses import fields
+
+    names = [field.name if field.name != "attack" else "classifier" for field in fields(kind)]
+    own = {name: getattr(arguments, name) for name in names if name != "targets"}
+    return {f"--{name.replace('_', '-')}": value for name, value in own.items() if value is not None}
+
+
+def _game(kind: Any, arguments: argparse.Namespace, renamed: dict[str, Any]) -> Any:
+    """A game with what was given on the command line."""
+    from dataclasses import fields
+
+    given = {field.name: renamed.get(field.name, getattr(arguments, field.name, None)) for field in fields(kind)}
+    given |= renamed
+    return kind(**{name: value for name, value in given.items() if value is not None})
+
+
+def _figures(outcomes: dict[str, Outcome], left_out: dict[str, str]) -> dict[str, Any]:
+    """What machines read: the figures of membership, those of reconstruction under their name, what is missing."""
+    found = {
+        name: {"folder": str(outcome.folder), "resumed": outcome.n_resumed, **outcome.summary}
+        for name, outcome in outcomes.items()
+    }
+    return found.pop("membership", {}) | found | {"left_out": left_out}

@@ -1,0 +1,92 @@
+"""``penstock key``: secrets of a deployment: noise keys, and pairs of keys for rejected rows."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from pipeline.cli.common import print_json
+from pipeline.exit_codes import DONE
+
+HELP = "make and look after the keys of a deployment; no secret is ever printed"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's actions."""
+    actions = parser.add_subparsers(metavar="ACTION", dest="action", required=True)
+    new = actions.add_parser("new", help="a noise key")
+    rotate = actions.add_parser("rotate", help="a fresh secret for all windows from some time on")
+    show = actions.add_parser("show", help="fingerprints and epochs of a noise key")
+    pair = actions.add_parser("pair", help="a private key, and the public one (.pub) for output.rejects_key")
+    opened = actions.add_parser("open", help="print sealed rejects with the rows that were rejected")
+    for action in (new, rotate, show, pair, opened):
+        action.add_argument("path", help="the key's file, readable by its owner only")
+    rotate.add_argument("--from", dest="start", required=True, metavar="TIME", help="start of the epoch, with its zone")
+    show.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON for machines")
+    opened.add_argument("rejects", help="operator/rejects.jsonl of a run")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Do it; what is in a key is never printed."""
+    _ACTIONS[arguments.action](arguments)
+    return DONE
+
+
+def _new(arguments: argparse.Namespace) -> None:
+    from mechanisms.core.noise_keys import new_key_file
+
+    new_key_file(Path(arguments.path))
+    print(f"{arguments.path}: a new noise key; keep it secret, and keep it: losing it loses retry safety")
+
+
+def _rotate(arguments: argparse.Namespace) -> None:
+    from mechanisms.core.noise_keys import add_key_epoch
+    from mechanisms.core.plugin import ParameterError
+    from pipeline.config.build import parse_time
+
+    try:
+        start = parse_time(arguments.start)
+    except ValueError as error:
+        raise ParameterError("--from", arguments.start, str(error)) from None
+    key = add_key_epoch(arguments.path, start)
+    print(f"{arguments.path}: windows that start at {arguments.start} or later belong to epoch {len(key.epochs)}")
+
+
+def _show(arguments: argparse.Namespace) -> None:
+    from mechanisms.core.noise_keys import BEGINNING, NoiseKey
+    from pipeline.config.build import format_time
+
+    key = NoiseKey.from_file(arguments.path)
+    starts = [None if start == BEGINNING else format_time(start) for start in key.epochs]
+    epochs = [{"from": start, "fingerprint": digits} for start, digits in zip(starts, key.fingerprints)]
+    if arguments.json:
+        print_json({"key": key.fingerprint, "epochs": epochs})
+        return
+    print(f"key {key.fingerprint}")
+    for number, epoch in enumerate(epochs, 1):
+        print(f"epoch {number}: {epoch['fingerprint']} from {epoch['from'] or 'the beginning'}")
+
+
+def _pair(arguments: argparse.Namespace) -> None:
+    from pipeline.steps.sealing import new_pair
+
+    public = new_pair(arguments.path)
+    print(f"{arguments.path}: a new private key; keep it where the run is not")
+    print(f"{public}: its public key, for output.rejects_key")
+
+
+def _open(arguments: argparse.Namespace) -> None:
+    from pipeline.steps.sealing import unseal
+
+    with Path(arguments.rejects).open(encoding="utf-8") as lines:
+        for line in lines:
+            reject = json.loads(line)
+            if "sealed" in reject:
+                reject["raw"] = unseal(reject.pop("sealed"), arguments.path)
+            json.dump(reject, sys.stdout, ensure_ascii=False)
+            print()
+
+
+_ACTIONS = {"new": _new, "rotate": _rotate, "show": _show, "pair": _pair, "open": _open}

@@ -1,0 +1,167 @@
+"""``penstock run``: from a configuration to its files."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pipeline.cli.common import add_configuration, print_json
+from pipeline.exit_codes import INTERRUPTED, STOPPED
+from pipeline.monitoring.metrics import BUDGET_LEFT, LATEST_EVENT, POINTS, REGISTRY, ROWS, WINDOWS, Registry
+from pipeline.process import apart
+from pipeline.run import Result
+
+HELP = "run a configuration: read, count, release, account, write"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    add_configuration(parser)
+    parser.add_argument("--out", metavar="DIR", help="write here instead of output.path")
+    parser.add_argument("--runner", default="direct", help="direct (default), flink, or another runner of Beam")
+    parser.add_argument("--shards", type=int, default=1, metavar="N", help="split users while counting (same result)")
+    parser.add_argument("--resume", action="store_true", help="continue a run that was killed or interrupted")
+    parser.add_argument("--quiet", action="store_true", help="no progress and no summary")
+    parser.add_argument("--watch", action="store_true", help="serve the report on this machine while the run goes on")
+    parser.add_argument("--log", choices=("json", "text"), help="log events on standard error, in this form")
+    parser.add_argument("--metrics-port", type=int, metavar="PORT", help="serve /metrics (Prometheus) and /healthz")
+    parser.add_argument(
+        "--metrics-address", default="127.0.0.1", metavar="IP", help="where; beyond this machine public measures only"
+    )
+    parser.epilog = "Words after -- are passed on to Beam."
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Run; the exit code is the run's."""
+    from pipeline.config.run import load
+    from pipeline.monitoring.logs import logging_to
+    from pipeline.process import take_from_jemalloc
+    from pipeline.run import run
+    from pipeline.sources.base import LiveSource
+
+    take_from_jemalloc()
+    config = load(arguments.config, arguments.set)
+    quiet = arguments.quiet or arguments.json or arguments.log
+    with ExitStack() as services:
+        services.enter_context(logging_to(style=arguments.log, deployment=config.mode == "deployment"))
+        if arguments.metrics_port is not None:
+            from pipeline.monitoring.server import serve_metrics
+
+            services.enter_context(serve_metrics(arguments.metrics_port, arguments.metrics_address))
+        if arguments.watch:
+            from pipeline.reporting.live import watch
+
+            services.enter_context(watch(Path(arguments.out or config.output.path)))
+        services.enter_context(show_progress(enabled=not quiet and sys.stderr.isatty()))
+        options = (arguments.runner, arguments.beam_options, arguments.shards, arguments.resume)
+        call = partial(run, config, arguments.out, *options)
+        # A stream and a job elsewhere are told to end, and do so in order; all else ends where it is.
+        is_told = arguments.runner != "direct" or isinstance(config.source, LiveSource)
+        result = call() if is_told else apart(call)
+    if arguments.json:
+        print_json({"exit_code": result.exit_code, "folder": str(result.folder), **result.manifest})
+    elif not arguments.quiet:
+        print(summary(result))
+    return result.exit_code
+
+
+# What a person sees of a run: progress while it goes on, a summary at its end.
+
+
+@contextmanager
+def show_progress(enabled: bool) -> Iterator[None]:
+    """Show on standard error how far the run of this process is, while the block runs."""
+    if not enabled:
+        yield
+        return
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    begun = time.monotonic()
+    shown = partial(Live, console=Console(stderr=True), transient=True, refresh_per_second=8)
+    with shown(get_renderable=lambda: Text(progress_line(REGISTRY, time.monotonic() - begun))):
+        yield
+
+
+def progress_line(registry: Registry, seconds: float) -> str:
+    """How far a run is, in a line.
+
+    Examples
+    --------
+    >>> registry = Registry()
+    >>> registry.add(ROWS, 3000, "used")
+    >>> progress_line(registry, 2.0)
+    '3,000 events read · 0 windows released · 1,500 events/s'
+    """
+    events, windows = registry.total(ROWS), registry.total(WINDOWS)
+    points = registry.total(POINTS)
+    released = f"{points:,.0f} points released" if points else f"{windows:,.0f} windows released"
+    said = [f"{events:,.0f} events read", released, f"{events / max(seconds, 1e-9):,.0f} events/s"]
+    if (latest := registry.value(LATEST_EVENT)) is not None:
+        said.append(f"at {datetime.fromtimestamp(latest, UTC):%Y-%m-%d %H:%M}")
+    if (left := registry.value(BUDGET_LEFT)) is not None:
+        said.append(f"ε {left:.3g} left")
+    return " · ".join(said)
+
+
+def summary(result: Result) -> str:
+    """The end of a run in a few lines: what was read, what was released, what it cost, which files to open."""
+    manifest = result.manifest
+    rows = manifest["rows"]
+    lines = [
+        f"read      {rows['rows']:,} rows: {rows['used']:,} used ({rows['duplicates']:,} duplicates), "
+        f"{rows['late']:,} late, {rows['out_of_area']:,} out of area, {rows['out_of_time']:,} out of time, "
+        f"{rows['rejected']:,} rejected",
+        _released(manifest),
+    ]
+    if manifest.get("users"):
+        lines.append(_people(manifest["users"]))
+        if not manifest["distinct_people"]:
+            lines.append("CAUTION   rows of this source belong to no person: the counts are not of distinct people")
+    for name, value in manifest.get("utility", {}).items():
+        lines.append(f"utility   {name} {value:.4g}")
+    if result.exit_code in (STOPPED, INTERRUPTED):
+        lines.append(f"STOPPED   {manifest['exit']['reason']}")
+    lines.append(f"took      {sum(manifest['seconds'].values()):.1f} s")
+    lines.append("open")
+    public = ("releases.parquet", "traces.parquet", "accounts.parquet", "manifest.json")
+    for name in (
+        "report.html",
+        *(f"public/{name}" for name in public),
+        "operator/manifest.json",
+        "operator/truth.parquet",
+        "operator/utility.parquet",
+    ):
+        if (result.folder / name).exists():
+            lines.append(f"  {result.folder / name}")
+    return "\n".join(lines)
+
+
+def _released(manifest: dict[str, Any]) -> str:
+    counted = dict(manifest.get("windows") or manifest["points"])
+    total = counted.pop("planned", None) or counted.pop("released", 0) or sum(counted.values())
+    actions = ", ".join(f"{n:,} {action}" for action, n in counted.items())
+    return f"released  {total:,} {'windows' if 'windows' in manifest else 'points'}: {actions}"
+
+
+def _people(users: dict[str, Any]) -> str:
+    spreads = {name.removesuffix("_per_user"): figure for name, figure in users.items() if name != "users"}
+    if not users["users"]:
+        return "people    none"
+    cells, windows = spreads.get("cells"), spreads.get("active_windows")
+    if cells and windows:
+        return f"people    {users['users']:,}, each in {_spread(cells)} cells and {_spread(windows)} windows"
+    points, landmarks = spreads["points"], spreads["landmarks"]
+    return f"people    {users['users']:,}, each with {_spread(points)} points, {_spread(landmarks)} of them landmarks"
+
+
+def _spread(figure: dict[str, float]) -> str:
+    return f"{figure['mean']:.0f} ± {figure['standard_deviation']:.0f}"

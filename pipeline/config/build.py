@@ -1,0 +1,703 @@
+"""Build dataclasses from a parsed YAML document: fields, scalar values, units and files."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import glob
+import os
+import re
+import types
+import typing
+from collections.abc import Callable, Iterable
+from collections.abc import Mapping as Dictionary
+from dataclasses import MISSING, dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from enum import Enum
+from pathlib import Path
+from typing import Any, Literal, Union
+
+from evaluation.utility import METRICS
+from mechanisms.core.plugin import (
+    ConfigError,
+    Parameter,
+    ParameterError,
+    PenstockError,
+    Registry,
+    UnknownPlugin,
+    nearest,
+)
+from pipeline.config import yaml
+from pipeline.config.sections import UNIONS, add_folder
+from pipeline.config.yaml import (
+    Mapping,
+    Node,
+    Place,
+    Problem,
+    Scalar,
+    Sequence,
+    apply_override,
+    locate,
+    nodes,
+    parse,
+    plain,
+    shown,
+)
+
+# Where a path in a configuration points to.
+
+
+def find(text: str, folder: Path | None) -> str | None:
+    """Resolve an input path: from the working directory first, then from the configuration's folder.
+
+    Parameters
+    ----------
+    text
+        Path or glob pattern as written; an address with a scheme (``gs://…``) is taken as it is.
+    folder
+        Folder of the configuration file.
+
+    Returns
+    -------
+    The path that exists, or None.
+
+    Examples
+    --------
+    >>> find("gs://bucket/rides", None)
+    'gs://bucket/rides'
+    >>> find("no/such/file", None) is None
+    True
+    """
+    if "://" in text:
+        return text
+    candidates = [text] if folder is None else [text, os.path.join(folder, text)]
+    return next((path for path in candidates if exists(path)), None)
+
+
+def exists(path: str) -> bool:
+    """Whether a path, or anything that matches it as a pattern, is there."""
+    if not path or "\0" in path:
+        return False
+    return os.path.exists(path) or (glob.has_magic(path) and any(True for _ in glob.iglob(path, recursive=True)))
+
+
+# Durations and times: how they are written in YAML and what they are in the program (milliseconds).
+
+
+UNITS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
+
+#: One pattern for the parser and the JSON Schema: amounts with units, largest unit first.
+DURATION_PATTERN = "^(?=.)" + "".join(rf"(\d+(\.\d+)?{unit})?" for unit in UNITS) + "$"
+TIME_PATTERN = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,3})?)?(Z|[+-]\d{2}:\d{2})$"
+
+A_DURATION = "a duration such as 10m, 1h30m or 7d"
+A_TIME = "a time such as 2008-05-19T00:00:00Z"
+
+_LONGEST = 10_000 * 366 * UNITS["d"]
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST_TIME, _LAST_TIME = -2_208_988_800_000, 13_569_465_600_000
+_AMOUNT = re.compile(r"(\d+(?:\.\d+)?)(ms|[wdhms])")
+
+
+def parse_duration(text: str) -> int:
+    """Milliseconds of a duration; raises ValueError saying what would be right.
+
+    >>> [parse_duration(text) for text in ("250ms", "10m", "1h30m", "1.5h", "7d")]
+    [250, 600000, 5400000, 5400000, 604800000]
+    """
+    if not re.fullmatch(DURATION_PATTERN, text, re.ASCII):
+        raise ValueError(A_DURATION)
+    milliseconds = sum(Decimal(amount) * UNITS[unit] for amount, unit in _AMOUNT.findall(text))
+    if milliseconds != int(milliseconds):
+        raise ValueError("a whole number of milliseconds")
+    if milliseconds > _LONGEST:
+        raise ValueError("shorter than 10,000 years")
+    return int(milliseconds)
+
+
+def format_duration(milliseconds: int) -> str:
+    """A duration as it is written; weeks stay days.
+
+    >>> format_duration(5_400_000), format_duration(0), format_duration(604_800_000)
+    ('1h30m', '0s', '7d')
+    """
+    text, rest = "", milliseconds
+    for unit, size in UNITS.items():
+        if unit != "w" and rest >= size:
+            text += f"{rest // size}{unit}"
+            rest %= size
+    return text or "0s"
+
+
+def parse_time(text: str) -> int:
+    """Milliseconds since 1970 UTC of an ISO 8601 time; raises ValueError saying what would be right.
+
+    >>> parse_time("2008-05-19T02:00:00+02:00")
+    1211155200000
+    >>> parse_time("2008-05-19T00:00:00")
+    Traceback (most recent call last):
+    ValueError: a time with its zone: add Z for UTC, or an offset such as +02:00
+    """
+    if not re.fullmatch(TIME_PATTERN, text, re.ASCII):
+        if re.fullmatch(TIME_PATTERN, text + "Z", re.ASCII):
+            raise ValueError("a time with its zone: add Z for UTC, or an offset such as +02:00")
+        raise ValueError(A_TIME)
+    try:
+        since = datetime.fromisoformat(text) - _EPOCH
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"a time that exists ({error})") from None
+    milliseconds = since // timedelta(milliseconds=1)
+    if not _FIRST_TIME <= milliseconds < _LAST_TIME:
+        raise ValueError("a time between the years 1900 and 2400")
+    return milliseconds
+
+
+def format_time(milliseconds: int) -> str:
+    """A time as it is written, in UTC.
+
+    >>> format_time(1211155200000), format_time(1211155200250)
+    ('2008-05-19T00:00:00Z', '2008-05-19T00:00:00.250Z')
+    """
+    moment = _EPOCH + timedelta(milliseconds=milliseconds)
+    precision = "milliseconds" if milliseconds % 1000 else "seconds"
+    return moment.isoformat(timespec=precision).replace("+00:00", "Z")
+
+
+# What a configuration may contain, read from the dataclasses: keys, types, bounds, and how to say them.
+
+
+@dataclass(frozen=True)
+class Field:
+    """One key of a section.
+
+    Parameters
+    ----------
+    name, key
+        How the field is called in Python and in YAML.
+    hint
+        Its type.
+    declared
+        Its meaning and bounds.
+    default
+        Value if the key is absent; MISSING where it must be given.
+    """
+
+    name: str
+    key: str
+    hint: Any
+    declared: Parameter
+    default: Any
+
+    @property
+    def required(self) -> bool:
+        """Whether the key must be given."""
+        return self.default is MISSING
+
+
+def fields_of(cls: type) -> tuple[Field, ...]:
+    """Every key of a section, in order of declaration: the fields that are made with `parameter`.
+
+    >>> from pipeline.sources.base import Source
+    >>> [field.key for field in fields_of(Source)]
+    ['from', 'until', 'block_rows']
+    """
+    if cls in _KNOWN:
+        return _KNOWN[cls]
+    hints = typing.get_type_hints(cls)
+    found = []
+    for field in dataclasses.fields(cls):
+        declared = field.metadata.get("parameter")
+        if declared is not None:
+            default = field.default_factory() if field.default_factory is not MISSING else field.default
+            found.append(Field(field.name, declared.key or field.name, hints[field.name], declared, default))
+    return _KNOWN.setdefault(cls, tuple(found))
+
+
+_KNOWN: dict[type, tuple[Field, ...]] = {}
+
+
+def alternatives(hint: Any) -> tuple[Any, ...]:
+    """Members of a union (None as NoneType), or the hint alone.
+
+    >>> alternatives(int | None)
+    (<class 'int'>, <class 'NoneType'>)
+    """
+    if typing.get_origin(hint) in (Union, types.UnionType):
+        return typing.get_args(hint)
+    return (hint,)
+
+
+def is_section(hint: Any) -> bool:
+    """Whether a type is written as a YAML section with fixed keys."""
+    return isinstance(hint, type) and dataclasses.is_dataclass(hint)
+
+
+def is_tuple(hint: Any) -> bool:
+    """Whether a type is written as a YAML list."""
+    return typing.get_origin(hint) is tuple
+
+
+def expected(hint: Any, declared: Parameter, unions: dict[type, Registry[Any]]) -> str:
+    """What would be right for a field, as a phrase that completes "must be …".
+
+    >>> expected(int, Parameter(doc="", at_least=1), {})
+    'a whole number at least 1'
+    >>> expected(tuple[float, ...] | None, Parameter(doc=""), {})
+    'a list, each entry a number'
+    """
+    return " or ".join(_phrase(member, declared, unions) for member in alternatives(hint) if member is not type(None))
+
+
+def _phrase(hint: Any, declared: Parameter, unions: dict[type, Registry[Any]]) -> str:
+    if hint in unions:
+        return f"a section with a type: {', '.join(unions[hint].names())}"
+    if is_section(hint):
+        return f"a section with keys out of: {', '.join(field.key for field in fields_of(hint))}"
+    if is_tuple(hint):
+        entries = typing.get_args(hint)
+        if entries[-1] is Ellipsis:
+            return f"a list, each entry {expected(entries[0], declared, unions)}"
+        return f"a list of {len(entries)}: {', '.join(expected(entry, declared, unions) for entry in entries)}"
+    if typing.get_origin(hint) is dict:
+        return f"a section, each value {expected(typing.get_args(hint)[1], declared, unions)}"
+    if typing.get_origin(hint) is Literal:
+        return "one of " + ", ".join(str(choice) for choice in typing.get_args(hint))
+    return _phrase_of_scalar(hint, declared)
+
+
+def _phrase_of_scalar(hint: Any, declared: Parameter) -> str:
+    if hint is bool:
+        return "true or false"
+    if declared.choices is not None:
+        return declared.expected()
+    if declared.kind == "duration":
+        return f"{A_DURATION}{_limits(declared, format_duration)}"
+    if declared.kind == "time":
+        return f"{A_TIME}{_limits(declared, format_time)}"
+    if declared.kind == "metric":
+        return f"one of {', '.join(METRICS)}"
+    if declared.kind == "path":
+        return "an existing file or folder"
+    if declared.kind == "key":
+        return "an existing file, or env: and the name of a set environment variable"
+    if hint is int:
+        return "a whole number" + declared.expected().removeprefix("a number")
+    if hint is float:
+        return declared.expected()
+    return "a file or folder" if hint is Path else "text"
+
+
+def _limits(declared: Parameter, show: Callable[[int], str]) -> str:
+    limits = (
+        ("above", declared.above),
+        ("at least", declared.at_least),
+        ("below", declared.below),
+        ("at most", declared.at_most),
+    )
+    phrase = " and ".join(f"{word} {show(int(limit))}" for word, limit in limits if limit is not None)
+    return f", {phrase}" if phrase else ""
+
+
+# Single values: from what was written to what a field's type and kind ask for.
+
+
+class Wrong(Exception):
+    """A value cannot be read as the type that is asked for; ``right`` says more than the type's own phrase."""
+
+    def __init__(self, right: str | None = None) -> None:
+        self.right = right
+        super().__init__(right)
+
+
+def scalar(node: Node, hint: Any, declared: Parameter, folder: Path | None) -> Any:
+    """Read a single value as a type; raises `Wrong`.
+
+    Parameters
+    ----------
+    node
+        What was written.
+    hint
+        The type: bool, int, float, str, `pathlib.Path`, a Literal or Any.
+    declared
+        Its ``kind`` says how durations, times, paths and metrics are read.
+    folder
+        Where paths are looked for after the working directory.
+
+    Examples
+    --------
+    >>> from pipeline.config.yaml import parse
+    >>> node, _ = parse("1h30m", "run.yaml")
+    >>> scalar(node, int, Parameter(doc="", kind="duration"), None)
+    5400000
+    """
+    if not isinstance(node, Scalar) or node.value is None:
+        raise Wrong
+    if typing.get_origin(hint) is Literal:
+        choices = [choice for choice in typing.get_args(hint) if choice == node.value]
+        if not choices or type(choices[0]) is not type(node.value):
+            raise Wrong
+        return choices[0]
+    if declared.kind in _KINDS and hint is not bool:
+        value = _KINDS[declared.kind](node.value, folder)
+    elif hint in _TYPES:
+        value = _TYPES[hint](node.value)
+    else:
+        return node.value
+    return Path(value) if hint is Path else value
+
+
+def _boolean(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise Wrong
+    return value
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value // 1:
+        raise Wrong
+    if abs(value) >= 2**63:
+        raise Wrong("a whole number that fits in 64 bits")
+    return int(value)
+
+
+def _number(value: Any) -> float:
+    if value in ("inf", "-inf"):
+        return float(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise Wrong
+    return float(value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise Wrong("text (in quotes if it looks like something else)")
+    return value
+
+
+def _duration(value: Any, folder: Path | None) -> int:
+    if value == 0 and not isinstance(value, bool):
+        return 0
+    return _parsed(value, parse_duration)
+
+
+def _time(value: Any, folder: Path | None) -> int:
+    return _parsed(value, parse_time)
+
+
+def _parsed(value: Any, parse: typing.Callable[[str], int]) -> int:
+    if not isinstance(value, str):
+        raise Wrong
+    try:
+        return parse(value)
+    except ValueError as error:
+        raise Wrong(None if str(error) in (A_DURATION, A_TIME) else str(error)) from None
+
+
+def _input(value: Any, folder: Path | None) -> str:
+    found = find(_text(value), folder)
+    if found is None:
+        raise Wrong("an existing file or folder (looked for from the working directory and beside the configuration)")
+    return found
+
+
+def _key(value: Any, folder: Path | None) -> str:
+    text = _text(value)
+    if not text.startswith("env:"):
+        return _input(text, folder)
+    if not os.environ.get(text.removeprefix("env:")):
+        raise Wrong("the name of an environment variable that is set")
+    return text
+
+
+def _metric(value: Any, folder: Path | None) -> str:
+    if value not in METRICS:
+        near = nearest(str(value), METRICS)
+        raise Wrong(f"one of {', '.join(METRICS)} (did you mean {near!r}?)" if near else None)
+    return _text(value)
+
+
+_TYPES: dict[Any, Any] = {bool: _boolean, int: _integer, float: _number, str: _text, Path: _text}
+_KINDS: dict[str | None, Any] = {"duration": _duration, "time": _time, "path": _input, "key": _key, "metric": _metric}
+
+
+# From nodes to dataclasses: types and declarations decide, and every problem is collected before any is reported.
+
+
+class _Failed(Enum):
+    """Stands for a value that could not be built; the problem has been noted."""
+
+    FAILED = "failed"
+
+
+FAILED = _Failed.FAILED
+
+#: What other systems call a key, where its own name is not much like it.
+ALSO_CALLED = {
+    "hop": "period",
+    "slide": "period",
+    "step": "period",
+    "stride": "period",
+    "every": "period",
+    "length": "size",
+    "duration": "size",
+    "width": "size",
+    "tz": "time_zone",
+}
+
+
+class Builder:
+    """Builds dataclasses from nodes and keeps the problems it meets.
+
+    Parameters
+    ----------
+    unions
+        Registry of plug-ins by their base class: such a field is a section whose ``type`` names the plug-in.
+    folder
+        Where relative paths are looked for after the working directory; None: nowhere else.
+
+    Examples
+    --------
+    >>> from pipeline.sources.base import Source
+    >>> from pipeline.config.yaml import parse
+    >>> node, _ = parse("from: 2008-05-19\\nblock_rows: 0\\nunitl: x", "run.yaml")
+    >>> builder = Builder({}, None)
+    >>> builder.section(node, Source, ("source",)) is FAILED
+    True
+    >>> print(*sorted(map(str, builder.problems)), sep="\\n")  # doctest: +ELLIPSIS
+    run.yaml:1: source.from: '2008-05-19' is not allowed; it must be a time such as 2008-05-19T00:00:00Z
+    run.yaml:2: source.block_rows: 0 is not allowed; it must be a whole number at least 1
+    run.yaml:3: source.unitl: unknown key; did you mean 'until'? (known: from, until, block_rows)
+    """
+
+    def __init__(self, unions: Dictionary[type, Registry[Any]], folder: Path | None) -> None:
+        self.unions = dict(unions)
+        self.folder = folder
+        self.problems: list[Problem] = []
+
+    def fail(self, node: Node, path: yaml.Path, text: str) -> _Failed:
+        """Note a problem where a node stands."""
+        self.problems.append(Problem(node.place, path, text))
+        return FAILED
+
+    def refuse(self, node: Node, path: yaml.Path, right: str) -> _Failed:
+        """Note that a value is not what it must be."""
+        return self.fail(node, path, f"{shown(node)} is not allowed; it must be {right}")
+
+    def section(self, node: Node, cls: type, path: yaml.Path) -> Any:
+        """Build one dataclass from a section, or give FAILED."""
+        if not isinstance(node, Mapping):
+            return self.refuse(node, path, expected(cls, Parameter(doc=""), self.unions))
+        return self.construct(node, cls, self.values(node, cls, path), path)
+
+    def values(self, node: Mapping, cls: type, path: yaml.Path, also: tuple[str, ...] = ()) -> dict[str, Any]:
+        """Value (or FAILED) of every field that is written in a section or must be; ``also``: further known keys."""
+        fields = fields_of(cls)
+        known = (*also, *(field.key for field in fields))
+        values: dict[str, Any] = {}
+        meant = set()
+        for key in sorted(node.items.keys() - set(known)):
+            also_called = ALSO_CALLED.get(key.lower())
+            near = [also_called] if also_called in known else difflib.get_close_matches(key.lower(), known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            text = f"unknown key{hint} (known: {', '.join(known)})"
+            self.problems.append(Problem(node.keys[key], (*path, key), text))
+            values[key] = FAILED
+            meant.update(near)
+        for field in fields:
+            if field.key in node.items:
+                values[field.name] = self.value(node.items[field.key], field, (*path, field.key))
+            elif field.key in meant:
+                values[field.name] = FAILED
+            elif field.required:
+                right = expected(field.hint, field.declared, self.unions)
+                values[field.name] = self.fail(node, (*path, field.key), f"missing; it must be {right}")
+        return values
+
+    def construct(self, node: Mapping, cls: type, values: dict[str, Any], path: yaml.Path) -> Any:
+        """Call the dataclass; what it refuses is reported on the line of the field it names."""
+        if FAILED in values.values():
+            return FAILED
+        try:
+            return cls(**values)
+        except ParameterError as error:
+            self.problems.append(_refused(node, cls, error, path))
+        except (PenstockError, ValueError, TypeError, OSError) as error:
+            self.fail(node, path, str(error))
+        return FAILED
+
+    def plugin(self, node: Node, base: type, path: yaml.Path) -> Any:
+        """Build the plug-in that a section names under ``type``, or give FAILED."""
+        registry = self.unions[base]
+        if not isinstance(node, Mapping):
+            return self.refuse(node, path, expected(base, Parameter(doc=""), self.unions))
+        if "type" not in node.items:
+            return self.fail(node, (*path, "type"), f"missing; it must be one of {', '.join(registry.names())}")
+        name = node.items["type"]
+        if not isinstance(name, Scalar) or not isinstance(name.value, str):
+            return self.refuse(name, (*path, "type"), f"one of {', '.join(registry.names())}")
+        try:
+            cls = registry.get(name.value)
+        except UnknownPlugin as error:
+            return self.fail(name, (*path, "type"), str(error))
+        except Exception as error:  # the file of a plug-in may hold anything
+            return self.fail(
+                name, (*path, "type"), f"{name.value!r} cannot be loaded ({type(error).__name__}: {error})"
+            )
+        return self.construct(node, cls, self.values(node, cls, path, ("type",)), path)
+
+    def value(self, node: Node, field: Field, path: yaml.Path) -> Any:
+        """Build the value of one field and hold it against its declaration."""
+        value = self.typed(node, field.hint, field.declared, path)
+        if value is FAILED or (value is None and field.default is None):
+            return value
+        if not field.declared.allows(value):
+            return self.refuse(node, path, expected(field.hint, field.declared, self.unions))
+        return value
+
+    def typed(self, node: Node, hint: Any, declared: Parameter, path: yaml.Path) -> Any:
+        """Read a node as a type; of a union, as the first member that fits."""
+        members = alternatives(hint)
+        if isinstance(node, Scalar) and node.value is None and type(None) in members:
+            return None
+        members = tuple(member for member in members if member is not type(None))
+        if len(members) == 1:
+            return self.member(node, members[0], declared, path)
+        fitting = [member for member in members if self.fits(node, member)]
+        if len(fitting) == 1:
+            return self.member(node, fitting[0], declared, path)
+        for member in fitting:
+            trial = Builder(self.unions, self.folder)
+            value = trial.member(node, member, declared, path)
+            if value is not FAILED:
+                return value
+        return self.refuse(node, path, expected(hint, declared, self.unions))
+
+    def fits(self, node: Node, hint: Any) -> bool:
+        """Whether a node has at least the outer form of a type: a value, a list or a section."""
+        if isinstance(node, Mapping):
+            return hint in self.unions or is_section(hint) or typing.get_origin(hint) is dict
+        if isinstance(node, Sequence):
+            return is_tuple(hint)
+        return not (hint in self.unions or is_section(hint) or is_tuple(hint) or typing.get_origin(hint) is dict)
+
+    def member(self, node: Node, hint: Any, declared: Parameter, path: yaml.Path) -> Any:
+        """Read a node as one type that is not a union."""
+        if hint in self.unions:
+            return self.plugin(node, hint, path)
+        if is_section(hint):
+            return self.section(node, hint, path)
+        if is_tuple(hint):
+            return self.list(node, hint, declared, path)
+        if typing.get_origin(hint) is dict:
+            return self.dictionary(node, hint, declared, path)
+        try:
+            return scalar(node, hint, declared, self.folder)
+        except Wrong as wrong:
+            return self.refuse(node, path, wrong.right or expected(hint, declared, self.unions))
+
+    def list(self, node: Node, hint: Any, declared: Parameter, path: yaml.Path) -> Any:
+        """Read a list; a single value or section stands for a list of one."""
+        hints = typing.get_args(hint)
+        if not isinstance(node, Sequence):
+            if hints[-1] is not Ellipsis or not self.is_one(node, hints[0]):
+                return self.refuse(node, path, expected(hint, declared, self.unions))
+            value = self.typed(node, hints[0], declared, path)
+            return FAILED if value is FAILED else (value,)
+        if hints[-1] is Ellipsis:
+            hints = (hints[0],) * len(node.items)
+        if len(hints) != len(node.items):
+            return self.refuse(node, path, expected(hint, declared, self.unions))
+        values = [self.typed(node.items[i], hints[i], declared, (*path, i)) for i in range(len(hints))]
+        return FAILED if FAILED in values else tuple(values)
+
+    def is_one(self, node: Node, hint: Any) -> bool:
+        """Whether a node that is no list may be the only entry of one."""
+        return any(self.fits(node, member) for member in alternatives(hint)) and not (
+            isinstance(node, Scalar) and node.value is None
+        )
+
+    def dictionary(self, node: Node, hint: Any, declared: Parameter, path: yaml.Path) -> Any:
+        """Read a section whose keys are free."""
+        if not isinstance(node, Mapping):
+            return self.refuse(node, path, expected(hint, declared, self.unions))
+        inner = typing.get_args(hint)[1]
+        values = {key: self.typed(item, inner, declared, (*path, key)) for key, item in node.items.items()}
+        return FAILED if FAILED in values.values() else values
+
+
+def _refused(node: Mapping, cls: type, error: ParameterError, path: yaml.Path) -> Problem:
+    """What a dataclass refused, on the line of the field (or the entry of its list) that it names."""
+    steps: yaml.Path = tuple(error.field.split("."))
+    place, found = locate(node, steps)
+    if isinstance(found, Sequence):  # name the entry, not the list
+        for i, item in enumerate(found.items):
+            if plain(item) == error.value:
+                steps, place, found = (*steps, i), item.place, item
+                break
+    elif isinstance(found, Mapping) and error.value in found.keys:
+        text = f"unknown key; it must be {error.expected}"
+        return Problem(found.keys[error.value], (*path, *steps, error.value), text)
+    if found is None and steps[0] not in {field.key for field in fields_of(cls)}:
+        steps, place, found = (), node.place, node  # about the section as a whole
+    value = shown(found) if found is not None else repr(error.value)
+    return Problem(place, (*path, *steps), f"{value} is not allowed; it must be {error.expected}")
+
+
+# One plug-in alone, from words of the command line or from a manifest.
+
+
+def load_plugin(base: type, name: str, settings: Iterable[str] = ()) -> Any:
+    """Build one plug-in.
+
+    Parameters
+    ----------
+    base
+        The family's base class, for instance `Source`.
+    name
+        Its YAML type.
+    settings
+        ``key=value`` texts.
+
+    Raises
+    ------
+    ConfigError
+        With every problem found.
+    """
+    root, problems = parse("{}", "command line")
+    if not isinstance(root, Mapping):
+        raise ConfigError(tuple(map(str, problems)))
+    for setting in (f"type={name}", *settings):
+        problems += apply_override(root, setting)
+    builder = Builder(UNIONS, None)
+    plugin = builder.plugin(root, base, ())
+    problems += builder.problems
+    if problems:
+        raise ConfigError(tuple(map(str, problems)))
+    return plugin
+
+
+def read_plugin(base: type, configuration: dict[str, Any], key: str) -> Any:
+    """Build one plug-in of a configuration that a manifest holds, whatever has become of the other sections.
+
+    Parameters
+    ----------
+    base
+        As in `load_plugin`.
+    configuration
+        As `pipeline.config.canonical.resolved` returns it.
+    key
+        Where the plug-in's section is.
+
+    Raises
+    ------
+    ConfigError
+        With every problem found, for instance that a file of the section is gone.
+    """
+    for folder in configuration.get("plugins") or ():
+        add_folder(folder)
+    builder = Builder(UNIONS, None)
+    plugin = builder.plugin(nodes(configuration.get(key), Place("manifest.json")), base, (key,))
+    if builder.problems:
+        raise ConfigError(tuple(map(str, builder.problems)))
+    return plugin

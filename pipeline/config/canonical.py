@@ -1,0 +1,122 @@
+"""A configuration as plain values: for manifests, and as the digest that noise is bound to."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mechanisms.core.plugin import Parameter
+from pipeline.config.build import fields_of, format_duration, format_time, is_section
+from pipeline.config.sections import UNIONS
+
+if TYPE_CHECKING:
+    from pipeline.config.run import RunConfig
+
+
+SECRETS = ("seed", "noise_key")
+
+#: Top-level keys outside the digest. The seed and the key decide the noise, but through the key alone: the digest is
+#: public. ``on_exhausted`` says what happens *instead* of a release.
+_WITHOUT_EFFECT = {"name", "mode", "source", "accountants", "utility", "output", "plugins", "on_exhausted"}
+_WITHOUT_EFFECT |= {"allow_no_guarantee", *SECRETS}
+
+
+def resolved(config: RunConfig, secrets: bool = False) -> dict[str, Any]:
+    """A configuration with every default written out, as plain values under sorted keys.
+
+    Parameters
+    ----------
+    config
+        A loaded configuration.
+    secrets
+        Whether to keep ``seed`` and ``noise_key`` (never in anything public: the seed undoes the noise).
+
+    Returns
+    -------
+    A dict that JSON and YAML can write and `loads` reads back; durations and times as people write them, an infinite
+    number as "inf".
+    """
+    values: dict[str, Any] = _plain(config, Parameter(doc=""))
+    return {key: value for key, value in values.items() if secrets or key not in SECRETS}
+
+
+def digest(config: RunConfig) -> bytes:
+    """SHA-256 over everything but the key that affects released values, and nothing else.
+
+    Left out: names, accountants, metrics, output, how sources are cut (``block_rows``). In a simulation of the source
+    only ``from`` and ``until`` count, so that the same events release the same bytes from whatever files; in a
+    deployment all of it does (but not how it is streamed), so that two sources never share noise. Other input files
+    count by their content.
+    """
+    values: dict[str, Any] = {}
+    for field in fields_of(type(config)):
+        if field.name not in _WITHOUT_EFFECT:
+            values[field.key] = _plain(getattr(config, field.name), field.declared, content_digest)
+    source = config.source.recorded
+    if config.mode == "simulation":
+        values["source"] = [source.from_, source.until]
+    else:
+        values["source"] = _plain(source, Parameter(doc="")) | {"block_rows": None}
+    text = json.dumps(values, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).digest()
+
+
+def input_paths(section: Any) -> list[str]:
+    """Every input path that a section and its sub-sections name, in order of declaration."""
+    found: list[str] = []
+    for field in fields_of(type(section)):
+        value = getattr(section, field.name)
+        for entry in value if isinstance(value, tuple) else (value,):
+            if is_section(type(entry)):
+                found += input_paths(entry)
+            elif field.declared.kind == "path" and entry is not None:
+                found.append(str(entry))
+    return found
+
+
+def content_digest(path: str) -> str:
+    """SHA-256 of a file, or of a folder's file names and contents in sorted order; of an address, itself."""
+    if not os.path.exists(path):
+        return path
+    total = hashlib.sha256()
+    for file in sorted(Path(path).rglob("*")) if os.path.isdir(path) else [Path(path)]:
+        if file.is_file():
+            total.update(file.name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
+    return total.hexdigest()
+
+
+def _plain(value: Any, declared: Parameter, input_path: Callable[[str], str] = str) -> Any:
+    """One value as it could be written in YAML; ``input_path`` says what stands for an input path."""
+    if is_section(type(value)):
+        return _plain_section(value, input_path)
+    if isinstance(value, tuple):
+        return [_plain(entry, declared, input_path) for entry in value]
+    if isinstance(value, dict):
+        return {key: _plain(value[key], declared, input_path) for key in sorted(value)}
+    if isinstance(value, float) and math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    if declared.kind == "duration" and isinstance(value, int):
+        return format_duration(value)
+    if declared.kind == "time" and isinstance(value, int):
+        return format_time(value)
+    if declared.kind == "path" and value is not None:
+        return input_path(str(value))
+    return str(value) if isinstance(value, Path) else value
+
+
+def _plain_section(section: Any, input_path: Callable[[str], str]) -> dict[str, Any]:
+    """A section under sorted keys, without the keys that are None anyway."""
+    values = {}
+    for field in fields_of(type(section)):
+        value = getattr(section, field.name)
+        if value is not None or field.default is not None:
+            values[field.key] = _plain(value, field.declared, input_path)
+    for base, registry in UNIONS.items():
+        if isinstance(section, base):
+            values["type"] = registry.name_of(type(section))
+    return dict(sorted(values.items()))

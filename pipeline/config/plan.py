@@ -1,0 +1,308 @@
+"""The plan of a run: the resolved configuration, with its key, that every worker receives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from accountants.core.accountant import Accountant, AccountingFacts
+from mechanisms.core.chain import Chain
+from mechanisms.core.contract import Facts, Mechanism, Window
+from mechanisms.core.noise import NoiseSource
+from mechanisms.core.noise_keys import NoiseKey
+from mechanisms.core.traces import PointMechanism
+from mechanisms.spatial_generalization import SpatialGeneralization
+from pipeline.config.canonical import digest
+from pipeline.config.run import RunConfig
+from pipeline.sources.base import LiveSource, Source
+from pipeline.spaces.base import Space
+from pipeline.steps.bounding import BlockBounds
+from pipeline.steps.contributions import Layout
+from pipeline.steps.individuals import prepared
+from pipeline.steps.sealing import public_key
+from pipeline.steps.targets import Targets, targets_of
+from pipeline.windows.calendar import Calendar
+from pipeline.windows.schedule import Agenda
+from pipeline.windows.sensors import SensorSchedule
+
+__all__ = ["STREAM", "Plan", "make_plan"]
+
+
+# A configuration together with its noise key: everything secret that a run derives, and how little of it travels.
+
+
+STREAM = "main"
+
+
+@dataclass(frozen=True)
+class KeyedRun:
+    """A configuration and its noise key; immutable and picklable.
+
+    Parameters
+    ----------
+    config
+        The configuration as loaded.
+    key
+        Noise key of the run.
+
+    Notes
+    -----
+    A deployment's travels without its secret, nor anything derived from it: every worker reads the noise key for
+    itself.
+    """
+
+    config: RunConfig
+    key: NoiseKey
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self.key.simulation:
+            return dict(self.__dict__)
+        # What has been derived from the key stays behind as well.
+        own = {field.name: getattr(self, field.name) for field in fields(self)}
+        return own | {"key": self.key.fingerprints}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if isinstance(state["key"], tuple):
+            # Another key, or an epoch that the run did not begin with, would be a second release of the same windows.
+            self.__dict__["key"] = noise_key(self.config).limited_to(state["key"])
+
+    def noise(self) -> NoiseSource:
+        """The keyed noise of this configuration."""
+        return NoiseSource(self.key, configuration=digest(self.config), stream=STREAM)
+
+    @cached_property
+    def digest_key(self) -> bytes | None:
+        """Key under which user ids are replaced at ingestion; None in a simulation."""
+        return None if self.key.simulation else self.key.subkey("pseudonym")
+
+    @cached_property
+    def pseudonym_key(self) -> bytes:
+        """Key under which users of traces become pseudonyms, in a simulation too."""
+        return self.key.subkey("pseudonym")
+
+    @cached_property
+    def hash_key(self) -> bytes:
+        """Key of the hashes that bounding decides by."""
+        return self.key.subkey("hash")
+
+    @property
+    def reject_rule(self) -> str:
+        """What is kept of rejected rows: ``raw``, ``places`` or ``sealed``."""
+        return self.config.output.rejects or ("raw" if self.config.mode == "simulation" else "places")
+
+    @cached_property
+    def reject_key(self) -> bytes:
+        """Public key that rejected rows are sealed for."""
+        return public_key(self.config.output.rejects_key or "")
+
+
+def noise_key(config: RunConfig) -> NoiseKey:
+    """Noise key of a configuration: of its seed, or in a deployment the secret in ``env:NAME`` or a file."""
+    if config.mode == "simulation":
+        return NoiseKey.from_seed(config.seed or 0)
+    named = config.noise_key or ""
+    if named.startswith("env:"):
+        return NoiseKey.from_environment(named.removeprefix("env:"))
+    return NoiseKey.from_file(named)
+
+
+# The plan of a run: what the driver works out once from the configuration and ships to every worker.
+
+
+#: Counts of this many cells travel as one matrix: small enough for any worker, large enough to amortise a call.
+GROUP_CELLS = 1_000_000
+#: Groups of windows in a finite run at least, so that some can be counted side by side.
+GROUPS = 4
+
+
+@dataclass(frozen=True)
+class Plan(KeyedRun):
+    """Everything that workers need; immutable and picklable.
+
+    Parameters
+    ----------
+    config, key
+        The configuration as loaded, and the noise key of the run.
+    space, calendar, agenda, sensors
+        Cells, windows, landmarks and active sensors, with nothing left to look up.
+    folder
+        Where the run writes.
+    n_shards
+        Parts that users are split into while counting; never changes a result.
+    prepared
+        What each accountant worked out beforehand (`Accountant.prepare`), in their order.
+    streaming
+        Whether events come as a stream, so that every window is counted for itself.
+    resumed
+        Whether an earlier, unfinished run in the same folder is continued.
+    """
+
+    space: Space
+    calendar: Calendar
+    agenda: Agenda
+    sensors: SensorSchedule
+    folder: Path
+    n_shards: int = 1
+    prepared: tuple[Mapping[str, Any] | None, ...] = ()
+    streaming: bool = False
+    resumed: bool = False
+
+    @cached_property
+    def source(self) -> Source:
+        """Where events come from, with no column that the space does not look at."""
+        return self.config.source.reading(self.space.reads)
+
+    @cached_property
+    def chain(self) -> Chain:
+        """The steps of the configuration, arranged."""
+        steps = self.config.mechanism
+        spatial = next((step for step in steps if isinstance(step, SpatialGeneralization)), None)
+        return Chain.of(steps, spatial.groups(self.space.geometry()) if spatial else None)
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """What releases: the chain, or its one step if there is only one."""
+        return self.chain.reader if self.chain.simple else self.chain
+
+    @property
+    def on_points(self) -> bool:
+        """Whether traces are released; otherwise counts."""
+        return any(step.on_points for step in self.config.mechanism)
+
+    @property
+    def point_mechanism(self) -> PointMechanism:
+        """What releases traces."""
+        return next(step for step in self.config.mechanism if isinstance(step, PointMechanism) and step.on_points)
+
+    @property
+    def accountants(self) -> tuple[Accountant, ...]:
+        """The accountants of the run, in the order of the configuration."""
+        return self.config.accountants
+
+    @cached_property
+    def n_cells(self) -> int:
+        """Number of cells."""
+        return len(self.space.cells)
+
+    @cached_property
+    def max_cells(self) -> int:
+        """The bound that counting enforces, hence the sensitivity."""
+        return min(self.config.bounding.max_cells or self.n_cells, self.n_cells)
+
+    @cached_property
+    def block_bounds(self) -> BlockBounds | None:
+        """Bounds on what a user is in over a whole block, where the mechanism has blocks and they are set."""
+        bounding, length = self.config.bounding, self.chain.reader.unit_windows
+        if length == 1 or (bounding.max_windows is None and bounding.max_block_cells is None):
+            return None
+        return BlockBounds(length, bounding.max_windows, bounding.max_block_cells)
+
+    @cached_property
+    def group(self) -> int:
+        """Windows whose counts travel together: whole blocks, and a single one on a stream."""
+        unit = self.chain.unit_windows
+        most = min(GROUP_CELLS // self.n_cells, -(-self.n_windows // GROUPS)) if not self.streaming else 1
+        return max(1, most // unit) * unit
+
+    def group_windows(self, group: int) -> int:
+        """Windows in one group: the last one may be shorter."""
+        n_windows = self.calendar.n_windows
+        return self.group if n_windows is None else min(self.group, n_windows - group * self.group)
+
+    @property
+    def n_groups(self) -> int:
+        """Groups of windows in a finite run."""
+        return -(-self.n_windows // self.group)
+
+    @cached_property
+    def summarises_users(self) -> bool:
+        """Whether per-user figures are kept; on a stream they would grow without end."""
+        return self.config.output.user_summaries and not self.streaming
+
+    @cached_property
+    def layout(self) -> Layout:
+        """How memberships of one group are packed into integers."""
+        return Layout(self.group, self.n_cells)
+
+    @property
+    def n_windows(self) -> int:
+        """Windows of a finite run."""
+        if self.calendar.n_windows is None:
+            raise ValueError("an endless run has no number of windows")
+        return self.calendar.n_windows
+
+    def facts(self) -> Facts:
+        """What the mechanism may know."""
+        return Facts(
+            n_cells=self.n_cells,
+            max_cells=self.max_cells,
+            max_windows=self.block_bounds.max_windows if self.block_bounds else None,
+            max_block_cells=self.block_bounds.max_cells if self.block_bounds else None,
+            n_windows=self.calendar.n_windows,
+        )
+
+    @cached_property
+    def shards(self) -> tuple[tuple[Mapping[str, Any] | None, ...], ...]:
+        """What each parallel part of each accountant works with."""
+        prepared = self.prepared or (None,) * len(self.accountants)
+        return tuple(accountant.shards(own) for accountant, own in zip(self.accountants, prepared))
+
+    @cached_property
+    def targets(self) -> Targets:
+        """People whose cells an accountant follows."""
+        return targets_of(self, self.shards)
+
+    def accounting_facts(self, accountant: Accountant | None = None, shard: int = 0) -> AccountingFacts:
+        """What the accountants may know; with what one of them prepared for one of its parts."""
+        own = self.shards[self.accountants.index(accountant)][shard] if accountant else None
+        return AccountingFacts(
+            n_cells=self.n_cells,
+            max_cells=self.max_cells,
+            max_windows=self.block_bounds.max_windows if self.block_bounds else None,
+            n_windows=self.calendar.n_windows,
+            overlapping=self.calendar.overlapping,
+            n_overlaps=self.calendar.n_hops,
+            mechanism=self.chain.reader,
+            steps=self.config.mechanism,
+            max_block_cells=self.block_bounds.max_cells if self.block_bounds else None,
+            windows=None if self.on_points else self.windows,
+            landmarks=self.config.landmarks is not None,
+            training=own,
+        )
+
+    def windows(self, first: int, last: int) -> list[Window]:
+        """Public facts of the windows from ``first`` to ``last``, active sensors included."""
+        windows = self.agenda.windows(first, last)
+        if self.sensors.all_active:
+            return windows
+        masks = self.sensors.masks(first, last)
+        return [replace(window, active=mask) for window, mask in zip(windows, masks)]
+
+
+def make_plan(config: RunConfig, folder: Path | None = None, **changes: Any) -> Plan:
+    """Resolve a configuration: reads the source only where cells or an accountant's prior come from the data."""
+    space = config.space.resolve(config.source)
+    calendar = config.windows.calendar(config.source.from_, config.source.until)
+    if isinstance(config.source, LiveSource):
+        changes |= {"streaming": True, "n_shards": 1}  # one process counts; users are split for several
+    plan = Plan(
+        config=config,
+        space=space,
+        calendar=calendar,
+        agenda=_agenda(config, calendar),
+        sensors=config.sensors.prepare(space.cells, config.seed or 0),
+        key=noise_key(config),
+        folder=folder or Path(config.output.path),
+        **changes,
+    )
+    return replace(plan, prepared=prepared(plan))
+
+
+def _agenda(config: RunConfig, calendar: Calendar) -> Agenda:
+    if config.windows.per_event:
+        return Agenda(calendar=calendar)  # landmarks and budget periods of traces go by points, not by windows
+    return Agenda(calendar=calendar, landmarks=config.landmarks, budget_period_ms=config.budget_period)

@@ -1,0 +1,545 @@
+"""Rules between keys of a configuration: what may stand together, and what a deployment refuses."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from accountants.core.accountant import Accountant
+from mechanisms.core.chain import Chain, misplaced
+from mechanisms.core.contract import MECHANISMS, Generalization, Mechanism
+from mechanisms.core.plugin import DataError, ParameterError
+from mechanisms.spatial_generalization import SpatialGeneralization
+from mechanisms.temporal_generalization import TemporalGeneralization
+from pipeline.config.build import A_DURATION, A_TIME, format_duration, format_time
+from pipeline.config.canonical import input_paths
+from pipeline.config.sections import Bounding, Output
+from pipeline.config.yaml import Mapping, Path, Problem, locate, shown
+from pipeline.sources.base import LiveSource, Source
+from pipeline.spaces.base import Space
+from pipeline.steps import sealing
+from pipeline.windows.base import Windows
+from pipeline.windows.calendar import Calendar
+from pipeline.windows.landmarks import Landmarks
+from pipeline.windows.sensors import Sensors
+
+# What a rule between sections is.
+#
+# A rule is a function that names the sections it reads as its parameters and yields a `Finding` for every violation. It
+# is asked only if all of these sections could be built, so that one pass reports everything that can be known to be
+# wrong.
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A violated rule: where, which value (None: it is missing), and what would be right."""
+
+    path: Path
+    value: Any
+    right: str
+
+
+Rule = Callable[..., Iterator[Finding]]
+
+
+def broken_rules(rules: Iterable[Rule], root: Mapping, known: dict[str, Any]) -> list[Problem]:
+    """Problems of all rules whose sections are known, on the lines they are about."""
+    problems = []
+    for check in rules:
+        names = inspect.signature(check).parameters
+        if not set(names) <= set(known):
+            continue
+        for finding in check(**{name: known[name] for name in names}):
+            place, node = locate(root, finding.path)
+            if finding.value is None:
+                text = f"missing; it must be {finding.right}"
+            else:
+                value = shown(node) if node is not None else repr(finding.value)
+                text = f"{value} is not allowed; it must be {finding.right}"
+            problems.append(Problem(place, finding.path, text))
+    return problems
+
+
+# Conditions on the steps of a release: which may stand together, and what they need of the other sections.
+
+
+def steps_make_sense(mechanism: tuple[Mechanism, ...]) -> Iterator[Finding]:
+    """Steps on events come first, one step reads true counts, and only post-processing follows."""
+    if not mechanism:
+        yield Finding(("mechanism",), mechanism, "a list that ends in a mechanism on counts, such as landmark_uniform")
+    for position, right in misplaced(mechanism):
+        yield Finding(("mechanism", position, "type"), "", right)
+
+
+def generalization_has_all_sensors(mechanism: tuple[Mechanism, ...], sensors: Sensors) -> Iterator[Finding]:
+    """A coarse count tells of all cells and windows that it covers."""
+    for step in mechanism:
+        if isinstance(step, Generalization) and sensors != Sensors():
+            name = MECHANISMS.name_of(type(step))
+            yield Finding(("sensors",), sensors, f"left out: with {name} each count covers several cells or windows")
+
+
+def cells_can_be_grouped(mechanism: tuple[Mechanism, ...], space: Space) -> Iterator[Finding]:
+    """Coarse cells are made of the places of the cells, or of groups that the space names."""
+    for i, step in enumerate(mechanism):
+        if isinstance(step, SpatialGeneralization) and not space.derived_from_data:
+            try:
+                step.groups(space.geometry())
+            except ParameterError as error:
+                yield Finding(("mechanism", i, error.field), error.value, error.expected)
+            except DataError as error:
+                yield Finding(("space",), space, f"a space that can be read ({error})")
+
+
+def blocks_hold_an_event_once(mechanism: tuple[Mechanism, ...], windows: Windows) -> Iterator[Finding]:
+    """Where windows overlap, an event can be on both sides of a border between blocks."""
+    for i, step in enumerate(mechanism):
+        long = step.unit_windows > 1 or isinstance(step, TemporalGeneralization)
+        if long and windows.step < windows.size:
+            right = "a mechanism for overlapping windows, such as discrete_laplace: an event would be in two blocks"
+            yield Finding(("mechanism", i, "type"), "", right)
+
+
+def block_bounds_have_a_block(mechanism: tuple[Mechanism, ...], bounding: Bounding) -> Iterator[Finding]:
+    """A bound over a block is enforced where there are blocks only."""
+    if any(step.unit_windows > 1 for step in mechanism):
+        return
+    for name in ("max_windows", "max_block_cells"):
+        if getattr(bounding, name) is not None:
+            yield Finding(("bounding", name), getattr(bounding, name), "left out without a mechanism over blocks (fpa)")
+
+
+def attacks_can_follow(mechanism: tuple[Mechanism, ...], accountants: tuple[Accountant, ...]) -> Iterator[Finding]:
+    """The running attack sends groups through the mechanism, window by window."""
+    if not mechanism or any(misplaced(mechanism)):
+        return
+    chain = Chain.of(mechanism)
+    for i, one in enumerate(accountants):
+        if one.follows_groups and (chain.reshapes or chain.unit_windows > 1):
+            right = "left to penstock attack: it follows neither steps on events nor blocks of windows"
+            yield Finding(("accountants", i, "type"), "", right)
+
+
+CHAIN_RULES: tuple[Rule, ...] = (
+    steps_make_sense,
+    generalization_has_all_sensors,
+    cells_can_be_grouped,
+    blocks_hold_an_event_once,
+    block_bounds_have_a_block,
+    attacks_can_follow,
+)
+
+
+# What a deployment refuses: everything that would make public facts from private data, or noise that can be undone.
+
+
+def key_follows_mode(mode: str, seed: int | None, noise_key: str | None) -> Iterator[Finding]:
+    """A seed makes noise that anybody can undo; only a secret key protects a deployment."""
+    if mode == "deployment" and seed is not None:
+        yield Finding(("seed",), seed, "left out in a deployment (whoever knows the seed can remove the noise)")
+    if mode == "deployment" and noise_key is None:
+        right = "the path of a key file or env:NAME in a deployment ('penstock key new' makes one)"
+        yield Finding(("noise_key",), None, right)
+    if mode == "simulation" and noise_key is not None:
+        yield Finding(("noise_key",), noise_key, "left out in a simulation, whose noise comes from the seed")
+
+
+def key_stays_out_of_the_output(noise_key: str | None, output: Output) -> Iterator[Finding]:
+    """What lies in the output folder may be handed on."""
+    if noise_key is None or noise_key.startswith("env:"):
+        return
+    folder = os.path.realpath(output.path)
+    if os.path.commonpath([folder, os.path.realpath(noise_key)]) == folder:
+        yield Finding(("noise_key",), noise_key, "a file outside the output folder")
+
+
+def deployed_cells_are_public(mode: str, space: Space) -> Iterator[Finding]:
+    """A cell list taken from private data tells of it."""
+    if mode == "deployment" and space.derived_from_data:
+        yield Finding(("space",), space, "a list of places from elsewhere, not the most visited of the private data")
+
+
+def deployed_mechanisms_have_a_guarantee(
+    mode: str, mechanism: tuple[Mechanism, ...], allow_no_guarantee: bool
+) -> Iterator[Finding]:
+    """A deployment releases through a mechanism with a guarantee, unless that is waived in so many words.
+
+    It is the first one after steps on events; what follows works on private values.
+    """
+    on_counts = [i for i, one in enumerate(mechanism) if one.stages != ("events",)]
+    for i in on_counts[:1] or range(len(mechanism))[-1:]:
+        if mode == "deployment" and not allow_no_guarantee and not mechanism[i].stated_guarantee.exists:
+            right = "a mechanism with a guarantee in a deployment (or set allow_no_guarantee: true)"
+            yield Finding(("mechanism", i, "type"), "", right)
+
+
+def deployed_noise_is_exact(mode: str, mechanism: tuple[Mechanism, ...]) -> Iterator[Finding]:
+    """Floating-point noise carries traces of the count (Mironov 2012)."""
+    for i, one in enumerate(mechanism):
+        name = MECHANISMS.name_of(type(one))
+        family = getattr(one, "noise", name)
+        if mode == "deployment" and family in ("laplace", "gaussian") and "counts" in one.stages:
+            key = "type" if name == family else "noise"
+            yield Finding(("mechanism", i, key), family, f"discrete_{family} in a deployment")
+
+
+def deployed_noise_is_there(mode: str, mechanism: tuple[Mechanism, ...]) -> Iterator[Finding]:
+    """An infinite budget, or noise of size zero, releases the counts themselves."""
+    for i, one in enumerate(mechanism):
+        for name, nothing in (("epsilon", math.inf), ("rho", math.inf), ("sigma", 0)):
+            if mode == "deployment" and getattr(one, name, None) == nothing:
+                right = "finite in a deployment" if nothing else "above 0 in a deployment"
+                yield Finding(("mechanism", i, name), nothing, right)
+
+
+def deployed_calibration_is_sound(mode: str, mechanism: tuple[Mechanism, ...]) -> Iterator[Finding]:
+    """The papers' calibrations are for comparison."""
+    for i, one in enumerate(mechanism):
+        if mode == "deployment" and getattr(one, "calibration", None) == "paper":
+            right = "left to its default in a deployment (the paper's is for comparison)"
+            yield Finding(("mechanism", i, "calibration"), "paper", right)
+
+
+def deployment_keeps_no_truth(mode: str, utility: tuple[str, ...]) -> Iterator[Finding]:
+    """Utility compares with the truth, which a deployment does not keep."""
+    if mode == "deployment" and utility:
+        yield Finding(("utility",), utility, "left out in a deployment, which keeps no true counts")
+
+
+def deployed_rejects_are_not_kept(mode: str, output: Output) -> Iterator[Finding]:
+    """A rejected row names a person and a place."""
+    if mode == "deployment" and output.rejects == "raw":
+        yield Finding(("output", "rejects"), "raw", "places or sealed in a deployment")
+
+
+def rejects_can_be_sealed(output: Output) -> Iterator[Finding]:
+    """What cannot be sealed must be known before anything is read."""
+    if output.rejects_key is None:
+        return
+    if not sealing.is_installed():
+        yield Finding(("output", "rejects"), output.rejects, f"raw or places: sealed {sealing.INSTALL}")
+        return
+    try:
+        sealing.public_key(output.rejects_key)
+    except DataError:
+        yield Finding(("output", "rejects_key"), output.rejects_key, "the .pub file of 'penstock key pair'")
+
+
+def deployed_rows_are_people(mode: str, source: Source) -> Iterator[Finding]:
+    """Where a row is no person, no guarantee for people can be given."""
+    if mode == "deployment" and not source.has_people:
+        yield Finding(("source", "type"), "", "a source whose rows belong to people, in a deployment")
+
+
+def deployed_accountants_need_no_labels(mode: str, accountants: tuple[Accountant, ...]) -> Iterator[Finding]:
+    """The membership game, for one, is played with groups whose members are known: a simulation."""
+    for i, one in enumerate(accountants):
+        if mode == "deployment" and one.simulation_only:
+            yield Finding(("accountants", i, "type"), "", "left out in a deployment; play the game on a simulation")
+
+
+DEPLOYMENT_RULES: tuple[Rule, ...] = (
+    key_follows_mode,
+    key_stays_out_of_the_output,
+    deployed_cells_are_public,
+    deployed_mechanisms_have_a_guarantee,
+    deployed_noise_is_exact,
+    deployed_noise_is_there,
+    deployed_calibration_is_sound,
+    deployment_keeps_no_truth,
+    deployed_rejects_are_not_kept,
+    rejects_can_be_sealed,
+    deployed_rows_are_people,
+    deployed_accountants_need_no_labels,
+)
+
+
+# Conditions between sections that hold in every run, one small function each.
+
+
+#: Ten million hours are 1,100 years; ten million cells are 80 MB a window.
+MAX_WINDOWS = 10_000_000
+MAX_CELLS = 10_000_000
+_FIRST_ROWS = 1_000
+
+
+def _calendar(source: Source, windows: Windows) -> Calendar | None:
+    """Windows of a finite run whose numbering works and is not too long; None otherwise."""
+    if any(windows_can_be_numbered(source, windows)) or source.until is None:
+        return None
+    if source.from_ is None and windows.origin is None:
+        return None
+    return windows.calendar(source.from_, source.until)
+
+
+def source_has_a_start(source: Source, windows: Windows) -> Iterator[Finding]:
+    """Windows are numbered from the start of the source, or from their origin."""
+    if source.from_ is None and windows.origin is None:
+        yield Finding(("source", "from"), None, f"{A_TIME} (the first window starts there)")
+
+
+def source_has_an_end(source: Source) -> Iterator[Finding]:
+    """A source that ends needs to say where, so that no public number of windows is read from private data."""
+    if source.until is None and not getattr(source, "endless", False):
+        yield Finding(("source", "until"), None, f"{A_TIME} (the run ends there)")
+
+
+def cells_can_be_listed(space: Space) -> Iterator[Finding]:
+    """The list of cells fits in memory, and a file that holds it can be read."""
+    n_cells = getattr(space, "rows", 1) * getattr(space, "columns", 1)
+    if n_cells > MAX_CELLS:
+        yield Finding(("space",), space, f"of at most {MAX_CELLS:,} cells ({n_cells:,} here)")
+    elif input_paths(space):
+        try:
+            len(space.cells)
+        except DataError as error:
+            yield Finding(("space", "file"), input_paths(space)[0], f"a list of cells ({error})")
+
+
+def places_come_from_the_source(source: Source, space: Space) -> Iterator[Finding]:
+    """The input can be read, and tells what the space places events by; one small block is looked at."""
+    if not input_paths(source):
+        return
+    little = replace(source, block_rows=_FIRST_ROWS)
+    try:
+        span = next(iter(little.spans()), None)
+        block = None if span is None else next(iter(little.read(span)), None)
+    except DataError as error:
+        yield Finding(("source",), source, f"a source that can be read ({error})")
+        return
+    offers = () if block is None else block.frame.columns
+    missing = [column for column in space.reads if column not in offers]
+    if block is not None and missing:
+        there = " and ".join(name for name in ("latitude", "longitude", "place") if name in offers)
+        right = f"a space that reads {there}: the source has no {' and no '.join(missing)}"
+        yield Finding(("space", "type"), "", right)
+
+
+def windows_can_be_numbered(source: Source, windows: Windows) -> Iterator[Finding]:
+    """A finite run has a first window, and not so many that its files would burst."""
+    if source.until is None or (source.from_ is None and windows.origin is None):
+        return
+    try:
+        n_windows = windows.calendar(source.from_, source.until).n_windows
+    except ParameterError as error:
+        yield Finding(("windows", error.field), error.value, error.expected)
+        return
+    if n_windows is not None and n_windows > MAX_WINDOWS:
+        yield Finding(("windows", "size"), windows.size, f"so long that there are at most {MAX_WINDOWS:,} windows")
+
+
+def budget_period_holds_a_window(budget_period: int | None, windows: Windows) -> Iterator[Finding]:
+    """A budget period is at least as long as a window's step."""
+    if budget_period is not None and budget_period < windows.step:
+        yield Finding(("budget_period",), budget_period, f"at least one window ({format_duration(windows.step)})")
+
+
+def landmark_mechanisms_have_landmarks(
+    mechanism: tuple[Mechanism, ...], landmarks: Landmarks | None, windows: Windows
+) -> Iterator[Finding]:
+    """A landmark budget is divided over landmarks, and protects an event that is in one window."""
+    for i, one in _landmark_mechanisms(mechanism):
+        if landmarks is None:
+            right = f"a section with windows, times or recurring (mechanism[{i}] is {MECHANISMS.name_of(type(one))})"
+            yield Finding(("landmarks",), None, right)
+        if windows.step < windows.size:
+            yield Finding(("mechanism", i, "type"), "", "a mechanism for overlapping windows, such as discrete_laplace")
+
+
+def endless_landmarks_have_a_period(
+    source: Source, mechanism: tuple[Mechanism, ...], budget_period: int | None
+) -> Iterator[Finding]:
+    """On an endless stream a landmark budget must be renewed."""
+    if getattr(source, "endless", False) and budget_period is None and any(_landmark_mechanisms(mechanism)):
+        yield Finding(("budget_period",), None, f"{A_DURATION} (the source is endless, the landmark budget is not)")
+
+
+def _landmark_mechanisms(mechanism: tuple[Mechanism, ...]) -> Iterator[tuple[int, Mechanism]]:
+    return ((i, one) for i, one in enumerate(mechanism) if one.landmark_budget is not None)
+
+
+def landmarks_are_in_the_run(landmarks: Landmarks | None, source: Source, windows: Windows) -> Iterator[Finding]:
+    """Listed landmark windows and times are in the run."""
+    calendar = _calendar(source, windows)
+    if landmarks is None or calendar is None or calendar.n_windows is None:
+        return
+    n_windows = calendar.n_windows
+    for i, index in enumerate(landmarks.windows):
+        if index > n_windows and not windows.per_event:
+            yield Finding(("landmarks", "windows", i), index, f"a window of the run, from 1 to {n_windows}")
+    for i, entry in enumerate(landmarks.times):
+        if not Landmarks(times=(entry,)).count(calendar):
+            begin, end = format_time(calendar.start(1)), format_time(calendar.end(n_windows))
+            yield Finding(("landmarks", "times", i), entry, f"in the run, between {begin} and {end}")
+
+
+def sensors_are_cells(sensors: Sensors, space: Space) -> Iterator[Finding]:
+    """Sensors are cells of the space, where those are known without reading data."""
+    if space.derived_from_data or not (sensors.fixed or sensors.schedule) or any(cells_can_be_listed(space)):
+        return
+    cells = set(space.cells)
+    for i, cell in enumerate(sensors.fixed):
+        if cell not in cells:
+            near = difflib.get_close_matches(cell, space.cells, n=1) or [space.cells[0]]
+            yield Finding(("sensors", "fixed", i), cell, f"a cell of the space, such as {near[0]!r}")
+    if sensors.schedule is not None:
+        try:
+            sensors.prepare(space.cells, seed=0)
+        except DataError as error:
+            yield Finding(("sensors", "schedule"), sensors.schedule, f"a schedule of cells ({error})")
+
+
+def accountants_are_different(accountants: tuple[Accountant, ...]) -> Iterator[Finding]:
+    """Two equal accountants would write every row twice."""
+    for i, one in enumerate(accountants):
+        if one in accountants[:i]:
+            yield Finding(("accountants", i, "type"), "", f"different from accountants[{accountants.index(one)}]")
+
+
+def accountants_can_learn(accountants: tuple[Accountant, ...], source: Source, windows: Windows) -> Iterator[Finding]:
+    """A training part is a part of the run."""
+    calendar = _calendar(source, windows)
+    n_windows = calendar.n_windows if calendar else None
+    for i, one in enumerate(accountants):
+        wanted = one.training_windows or 0
+        if getattr(source, "endless", False) and wanted:
+            yield Finding(("accountants", i, "type"), "", "one that needs no training part: the source is endless")
+        elif n_windows is not None and wanted > n_windows:
+            right = f"one that learns from at most the {n_windows:,} windows of the run (here {wanted:,})"
+            yield Finding(("accountants", i, "type"), "", right)
+
+
+def metrics_are_different(utility: tuple[str, ...]) -> Iterator[Finding]:
+    """A metric is asked for once."""
+    for i, name in enumerate(utility):
+        if name in utility[:i]:
+            yield Finding(("utility", i), name, "listed once only")
+
+
+def overlapping_windows_are_accounted(accountants: tuple[Accountant, ...], windows: Windows) -> Iterator[Finding]:
+    """Some theorems hold only where an event is in one window."""
+    for i, one in enumerate(accountants):
+        if windows.step < windows.size and not one.overlapping:
+            yield Finding(("accountants", i, "type"), "", "an accountant for overlapping windows, such as composition")
+
+
+def output_is_not_an_input(output: Output, source: Source, space: Space, sensors: Sensors) -> Iterator[Finding]:
+    """A run never writes where it reads."""
+    inputs = {os.path.realpath(path) for section in (source, space, sensors) for path in input_paths(section)}
+    if os.path.realpath(output.path) in inputs:
+        yield Finding(("output", "path"), output.path, "another folder than the inputs")
+    elif os.path.exists(output.path) and not os.path.isdir(output.path):
+        yield Finding(("output", "path"), output.path, "a folder, not an existing file")
+
+
+def delayed_releases_leave_before_the_next(output: Output, source: Source, windows: Windows) -> Iterator[Finding]:
+    """Whoever waits with one release makes no other meanwhile; and what is read from files leaves when it is made."""
+    if not output.delay:
+        return
+    if not isinstance(source, LiveSource):
+        yield Finding(("output", "delay"), format_duration(output.delay), "left out where the source is no stream")
+    elif output.delay >= windows.step / (source.factor or 1):
+        right = "shorter than from one window to the next, in the time that passes while the stream runs"
+        yield Finding(("output", "delay"), format_duration(output.delay), right)
+
+
+RULES: tuple[Rule, ...] = (
+    source_has_a_start,
+    source_has_an_end,
+    cells_can_be_listed,
+    places_come_from_the_source,
+    windows_can_be_numbered,
+    budget_period_holds_a_window,
+    *CHAIN_RULES,
+    landmark_mechanisms_have_landmarks,
+    endless_landmarks_have_a_period,
+    landmarks_are_in_the_run,
+    sensors_are_cells,
+    accountants_are_different,
+    accountants_can_learn,
+    metrics_are_different,
+    overlapping_windows_are_accounted,
+    output_is_not_an_input,
+    delayed_releases_leave_before_the_next,
+)
+
+
+# Conditions on runs that release traces, and on what only they can have.
+
+
+#: The one metric of traces.
+METRIC = "mae"
+
+
+def _on_points(mechanism: tuple[Mechanism, ...]) -> bool:
+    return any(one.on_points for one in mechanism)
+
+
+def traces_have_timestamps(mechanism: tuple[Mechanism, ...], windows: Windows) -> Iterator[Finding]:
+    """Traces are released point by point, counts window by window."""
+    if _on_points(mechanism) and not windows.per_event:
+        yield Finding(("windows", "type"), "", "timestamps, since the mechanism works on points")
+    if windows.per_event and not _on_points(mechanism):
+        right = "a mechanism on points, such as planar_laplace, since windows are timestamps"
+        yield Finding(("mechanism", len(mechanism) - 1, "type"), "", right)
+
+
+def traces_need_positions(mechanism: tuple[Mechanism, ...], space: Space) -> Iterator[Finding]:
+    """A trace is made of positions."""
+    if _on_points(mechanism) and "latitude" not in space.reads:
+        yield Finding(("space", "type"), "", "a space that reads latitude and longitude, such as grid, for traces")
+
+
+def traces_are_not_counted(mechanism: tuple[Mechanism, ...], bounding: Bounding) -> Iterator[Finding]:
+    """Steps on events and contribution bounds are about counts."""
+    if _on_points(mechanism):
+        if len(mechanism) > 1:
+            yield Finding(("mechanism", 0, "type"), "", "left out: on traces the mechanism stands alone")
+        if bounding != Bounding():
+            yield Finding(("bounding",), bounding, "left out: it bounds contributions to counts, not traces")
+
+
+def traces_are_measured_in_metres(mechanism: tuple[Mechanism, ...], utility: tuple[str, ...]) -> Iterator[Finding]:
+    """The utility of traces is their mean absolute error."""
+    for i, name in enumerate(utility):
+        if _on_points(mechanism) and name != METRIC:
+            yield Finding(("utility", i), name, f"{METRIC} (mean absolute error in metres), for traces")
+
+
+def accountants_know_the_route(
+    mechanism: tuple[Mechanism, ...], accountants: tuple[Accountant, ...]
+) -> Iterator[Finding]:
+    """An accountant has theorems for counts, for traces, or for both."""
+    route = "points" if _on_points(mechanism) else "counts"
+    what = {"points": "traces, such as landmark_budget", "counts": "counts, such as composition"}[route]
+    for i, one in enumerate(accountants):
+        if route not in one.stages:
+            yield Finding(("accountants", i, "type"), "", f"an accountant for {what}")
+
+
+def stay_points_are_on_traces(
+    mode: str, mechanism: tuple[Mechanism, ...], landmarks: Landmarks | None
+) -> Iterator[Finding]:
+    """Stay points are found on each trace, from private data."""
+    if landmarks is None or landmarks.stay_points is None:
+        return
+    if not _on_points(mechanism):
+        yield Finding(("landmarks", "stay_points"), landmarks.stay_points, "left out: counts have no stay points")
+    elif mode == "deployment":
+        right = "left out in a deployment: where someone stays is private; give windows, times or recurring"
+        yield Finding(("landmarks", "stay_points"), landmarks.stay_points, right)
+
+
+TRACE_RULES: tuple[Rule, ...] = (
+    traces_have_timestamps,
+    traces_need_positions,
+    traces_are_not_counted,
+    traces_are_measured_in_metres,
+    accountants_know_the_route,
+    stay_points_are_on_traces,
+)

@@ -1,0 +1,176 @@
+"""A whole run, as configured: the sections, how they are loaded, and which default stands for what is not written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from accountants.core.accountant import Accountant
+from mechanisms.core.contract import Mechanism
+from mechanisms.core.plugin import Checked, ConfigError, parameter
+from pipeline.config import rules
+from pipeline.config.build import FAILED, Builder, fields_of
+from pipeline.config.canonical import digest, resolved
+from pipeline.config.planned_budget import plan_budgets
+from pipeline.config.rules import broken_rules
+from pipeline.config.sections import UNIONS, Bounding, Output, add_folder
+from pipeline.config.yaml import Mapping, Problem, apply_override, parse_section
+from pipeline.sources.base import Source
+from pipeline.spaces.base import Space
+from pipeline.windows.base import Windows
+from pipeline.windows.landmarks import Landmarks
+from pipeline.windows.sensors import Sensors
+
+__all__ = ["Bounding", "Output", "RunConfig", "digest", "load", "loads", "resolved"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig(Checked):
+    """Everything that decides what a run does."""
+
+    name: str = parameter(doc="what the run is called in reports")
+    mode: Literal["simulation", "deployment"] = parameter(
+        "simulation", doc="deployment: secret noise key, no truth, and nothing public is taken from private data"
+    )
+    seed: int | None = parameter(
+        None, at_least=0, doc="seed of a simulation's noise (unset: 0); refused in a deployment"
+    )
+    noise_key: str | None = parameter(
+        None, kind="key", doc="secret of a deployment's noise: a key file, or env: and the name of a variable"
+    )
+    source: Source = parameter(doc="where events come from, and which time range of them is released")
+    space: Space = parameter(doc="the public, fixed list of cells")
+    sensors: Sensors = parameter(factory=Sensors, doc="which cells publish in which window")
+    windows: Windows = parameter(doc="how event time is cut")
+    bounding: Bounding = parameter(factory=Bounding, doc="how much one user may contribute")
+    landmarks: Landmarks | None = parameter(None, doc="windows that are significant to everybody, publicly known")
+    budget_period: int | None = parameter(
+        None, kind="duration", above=0, doc="time after which a landmark budget is renewed; unset: never"
+    )
+    mechanism: tuple[Mechanism, ...] = parameter(doc="what is released: steps on events, then one that releases")
+    accountants: tuple[Accountant, ...] = parameter((), doc="who keeps the books")
+    utility: tuple[str, ...] = parameter(
+        (), kind="metric", doc="metrics of released against true counts (simulation only)"
+    )
+    output: Output = parameter(doc="what is written, and where")
+    on_exhausted: Literal["stop", "repeat"] | None = parameter(
+        None,
+        doc="when a budget would be exceeded: stop the run (exit code 3), or go on with refused rows; unset: stop, but "
+        "repeat on a cluster, where a failed job would only be started again",
+    )
+    allow_no_guarantee: bool = parameter(False, doc="let a deployment release through a mechanism without guarantee")
+    plugins: tuple[str, ...] = parameter(
+        (), kind="path", doc="folders with further plug-ins, in sub-folders mechanisms, accountants, sources, …"
+    )
+
+
+def load(path: str | Path, overrides: Iterable[str] = ()) -> RunConfig:
+    """Load a configuration file.
+
+    Parameters
+    ----------
+    path
+        The YAML file.
+    overrides
+        ``key.path=value`` texts that replace or add values, in order.
+
+    Raises
+    ------
+    ConfigError
+        With every problem found, one line each.
+    """
+    return loads(read_text(path), name=str(path), folder=Path(path).parent, overrides=overrides)
+
+
+def read_text(path: str | Path) -> str:
+    """Text of a configuration file; raises `ConfigError` where there is none."""
+    try:
+        text = Path(path).read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError((f"{path}: is not UTF-8 text (byte {error.start})",)) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigError((f"{path}: cannot be read ({reason}); it must be a YAML file",)) from None
+    return text
+
+
+def loads(text: str, name: str = "<string>", folder: Path | None = None, overrides: Iterable[str] = ()) -> RunConfig:
+    """Load a configuration from YAML text.
+
+    Parameters
+    ----------
+    text
+        The YAML.
+    name
+        What to call it in messages.
+    folder
+        Where relative input paths are looked for after the working directory.
+    overrides
+        As in `load`.
+
+    Raises
+    ------
+    ConfigError
+        With every problem found, in the order of the lines.
+
+    Examples
+    --------
+    >>> loads("nmae: example\\nname: 7\\nseed: -1")
+    Traceback (most recent call last):
+    mechanisms.core.plugin.ConfigError: ...
+    """
+    root, problems = parse_section(text, name, "a run")
+    for override in overrides:
+        problems += apply_override(root, override)
+    return from_document(root, folder, problems)
+
+
+def from_document(root: Mapping, folder: Path | None = None, problems: Iterable[Problem] = ()) -> RunConfig:
+    """Check a configuration that has been read into nodes.
+
+    Parameters
+    ----------
+    root
+        The document; planned budgets in it are replaced by their numbers.
+    folder
+        As in `loads`.
+    problems
+        What is known to be wrong already.
+
+    Raises
+    ------
+    ConfigError
+        With every problem found, in the order of the lines.
+    """
+    problems = list(problems)
+    builder = Builder(UNIONS, folder)
+    _add_plugins(root, builder)
+    problems += plan_budgets(root, builder, RunConfig)
+    values = builder.values(root, RunConfig, ())
+    problems += builder.problems
+    problems += broken_rules((*rules.RULES, *rules.TRACE_RULES, *rules.DEPLOYMENT_RULES), root, _known(values))
+    if problems:
+        raise ConfigError(tuple(str(problem) for problem in sorted(problems, key=_position)))
+    return RunConfig(**values)
+
+
+def _add_plugins(root: Mapping, builder: Builder) -> None:
+    """Make the plug-ins of extra folders known before any name is looked up; wrong folders are reported later."""
+    field = next(field for field in fields_of(RunConfig) if field.name == "plugins")
+    if "plugins" in root.items:
+        trial = Builder(builder.unions, builder.folder)
+        folders = trial.value(root.items["plugins"], field, ("plugins",))
+        for folder in () if folders is FAILED else folders:
+            add_folder(folder)
+
+
+def _known(values: dict[str, Any]) -> dict[str, Any]:
+    """Every section that was built without a problem, or is a default."""
+    defaults = {field.name: field.default for field in fields_of(RunConfig) if not field.required}
+    return {name: value for name, value in (defaults | values).items() if value is not FAILED}
+
+
+def _position(problem: Problem) -> float:
+    return float("inf") if problem.place.line is None else problem.place.line

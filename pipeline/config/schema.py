@@ -1,0 +1,226 @@
+"""JSON Schema and reference table of the configuration."""
+
+from __future__ import annotations
+
+import sys
+import typing
+from dataclasses import MISSING
+from pathlib import Path
+from typing import Any, Literal
+
+from evaluation.utility import METRICS
+from mechanisms.core.plugin import Parameter
+from pipeline.config.build import (
+    DURATION_PATTERN,
+    TIME_PATTERN,
+    Field,
+    alternatives,
+    expected,
+    fields_of,
+    format_duration,
+    format_time,
+    is_section,
+    is_tuple,
+)
+from pipeline.config.planned_budget import Planned, is_plannable
+from pipeline.config.run import RunConfig
+from pipeline.config.sections import UNIONS, plugins_of
+
+# The reference of all keys, as Markdown, from the same declarations that check them.
+
+
+MARKER = "<!-- reference -->"
+_HEADER = "| key | must be | default | meaning |\n|---|---|---|---|\n"
+
+
+def reference_markdown() -> str:
+    """Every section and plug-in with its keys: what each must be, its default and its meaning.
+
+    Examples
+    --------
+    >>> print(reference_markdown()[:14])
+    ### A run
+    <BLANKLINE>
+    | k
+    """
+    parts = ["### A run\n\n" + _table(RunConfig)]
+    for field in fields_of(RunConfig):
+        for section in filter(is_section, alternatives(field.hint)):
+            if section not in UNIONS:
+                parts.append(f"### `{field.key}`\n\n{_summary(section)}\n\n{_table(section)}")
+    known: set[type] = set()
+    for registry in UNIONS.values():
+        for name, plugin in plugins_of(registry).items():
+            parts.append(f"### {registry.kind} `{name}`\n\n{_summary(plugin)}\n\n{_table(plugin)}")
+            for section, key in _inside(plugin).items():
+                if section not in known:
+                    parts.append(f"#### `{key}`\n\n{_summary(section)}\n\n{_table(section)}")
+                    known.add(section)
+    parts.append(f"### A planned `epsilon`\n\n{_summary(Planned)}\n\n{_table(Planned)}")
+    return "\n".join(parts)
+
+
+def _inside(cls: type) -> dict[type, str]:
+    """Sections inside a section, however deep, and their keys; those of a list too."""
+    found: dict[type, str] = {}
+    for field in fields_of(cls):
+        for hint in alternatives(field.hint):
+            member = typing.get_args(hint)[0] if is_tuple(hint) else hint
+            if is_section(member) and member not in UNIONS:
+                found |= {member: field.key} | _inside(member)
+    return found
+
+
+def _summary(cls: type) -> str:
+    """First line of a docstring."""
+    return (cls.__doc__ or "").strip().split("\n")[0]
+
+
+def _table(cls: type) -> str:
+    fields = fields_of(cls)
+    return _HEADER + "".join(map(_row, fields)) if fields else "No keys.\n"
+
+
+def _row(field: Field) -> str:
+    cells = (f"`{field.key}`", expected(field.hint, field.declared, UNIONS), _default(field), field.declared.doc)
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+
+
+def _default(field: Field) -> str:
+    """A default as it would be written; nothing for one that means "not given"."""
+    value: Any = field.default
+    if value is MISSING:
+        return "*required*"
+    if value is None or value == () or value == {} or is_section(type(value)):
+        return ""
+    if isinstance(value, bool):
+        return f"`{value}`".lower()
+    if field.declared.kind == "duration":
+        return f"`{format_duration(value)}`"
+    return f"`{format_time(value)}`" if field.declared.kind == "time" else f"`{value}`"
+
+
+def with_reference(page: str) -> str:
+    """A page of documentation whose part after the marker is the reference as it is now.
+
+    >>> with_reference("# Page\\n\\n<!-- reference -->\\nold")[:37]
+    '# Page\\n\\n<!-- reference -->\\n\\n### A run'
+    """
+    text, marker, _ = page.partition(MARKER)
+    return f"{text}{marker}\n\n{reference_markdown()}" if marker else page
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        Path(name).write_text(with_reference(Path(name).read_text(encoding="utf-8")), encoding="utf-8")
+
+
+# JSON Schema of a configuration, from the same declarations that check it.
+
+
+_BOUNDS = {
+    "above": "exclusiveMinimum",
+    "at_least": "minimum",
+    "below": "exclusiveMaximum",
+    "at_most": "maximum",
+}
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of a run, for editors and other programs.
+
+    Every plug-in is an entry of ``$defs`` (``mechanism.laplace``); a section that names one is one of them, told apart
+    by the constant under ``type``. What the schema cannot say (conditions between keys, files that must exist) is
+    left to `load`; what it refuses, `load` refuses too.
+
+    Examples
+    --------
+    >>> json_schema()["$defs"]["window.fixed"]["properties"]["type"]
+    {'const': 'fixed'}
+    """
+    defs: dict[str, Any] = {}
+    for registry in UNIONS.values():
+        for name, plugin in plugins_of(registry).items():
+            defs[f"{registry.kind}.{name}"] = _section(plugin, {"type": {"const": name}})
+            if is_plannable(plugin):
+                properties = defs[f"{registry.kind}.{name}"]["properties"]
+                number = properties["epsilon"]
+                choices = {"anyOf": [number, _section(Planned, {})]}
+                properties["epsilon"] = {"description": number["description"]} | choices
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A run of penstock"}
+    return schema | _section(RunConfig, {}) | {"$defs": defs}
+
+
+def _section(cls: type, properties: dict[str, Any]) -> dict[str, Any]:
+    """Schema of one dataclass; ``properties`` are further keys that must be given."""
+    fields = fields_of(cls)
+    schema = {
+        "type": "object",
+        "properties": properties | {field.key: _field(field) for field in fields},
+        "required": [*properties, *(field.key for field in fields if field.required)],
+        "additionalProperties": False,
+    }
+    summary = (cls.__doc__ or "").strip().split("\n")[0]
+    return {"description": summary} | schema if summary else schema
+
+
+def _field(field: Field) -> dict[str, Any]:
+    """Schema of one key, with its meaning and default."""
+    schema = _union(field.hint, field.declared)
+    meaning = f"{field.declared.doc} ({field.declared.unit})" if field.declared.unit else field.declared.doc
+    if meaning:
+        schema = {"description": meaning} | schema
+    if isinstance(field.default, bool | int | float | str) and field.declared.kind not in ("duration", "time"):
+        schema = schema | {"default": field.default}
+    return schema
+
+
+def _union(hint: Any, declared: Parameter) -> dict[str, Any]:
+    choices = [_type(member, declared) for member in alternatives(hint)]
+    return choices[0] if len(choices) == 1 else {"anyOf": choices}
+
+
+def _type(hint: Any, declared: Parameter) -> dict[str, Any]:
+    """Schema of one type that is not a union."""
+    if hint is type(None):
+        return {"type": "null"}
+    if hint in UNIONS:
+        kind = UNIONS[hint].kind
+        return {"oneOf": [{"$ref": f"#/$defs/{kind}.{name}"} for name in plugins_of(UNIONS[hint])]}
+    if is_section(hint):
+        return _section(hint, {})
+    if is_tuple(hint):
+        return _list(hint, declared)
+    if typing.get_origin(hint) is dict:
+        return {"type": "object", "additionalProperties": _union(typing.get_args(hint)[1], declared)}
+    if typing.get_origin(hint) is Literal:
+        return {"enum": list(typing.get_args(hint))}
+    if declared.choices is not None:
+        return {"enum": list(declared.choices)}
+    return _scalar(hint, declared)
+
+
+def _list(hint: Any, declared: Parameter) -> dict[str, Any]:
+    """A list; one entry may stand for a list of one."""
+    entries = typing.get_args(hint)
+    if entries[-1] is Ellipsis:
+        entry = _union(entries[0], declared)
+        return {"anyOf": [{"type": "array", "items": entry}, entry]}
+    items = [_union(entry, declared) for entry in entries]
+    return {"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)}
+
+
+def _scalar(hint: Any, declared: Parameter) -> dict[str, Any]:
+    """A single value; durations and times are text."""
+    if declared.kind == "duration":
+        return {"anyOf": [{"type": "string", "pattern": DURATION_PATTERN}, {"const": 0}]}
+    if declared.kind == "time":
+        return {"type": "string", "pattern": TIME_PATTERN}
+    if declared.kind == "metric":
+        return {"enum": list(METRICS)}
+    bounds = {word: getattr(declared, name) for name, word in _BOUNDS.items() if getattr(declared, name) is not None}
+    if hint is float and not bounds.keys() & {"maximum", "exclusiveMaximum"}:
+        infinite = ["inf"] if bounds else ["inf", "-inf"]
+        return {"anyOf": [{"type": "number"} | bounds, {"enum": infinite}]}
+    names = {bool: "boolean", int: "integer", float: "number", str: "string", Path: "string"}
+    return {"type": names[hint]} | bounds if hint in names else {}

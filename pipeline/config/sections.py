@@ -1,0 +1,149 @@
+"""Sections of a configuration, and the families of plug-ins that they name."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from accountants.core.accountant import ACCOUNTANTS, Accountant
+from mechanisms.core.contract import MECHANISMS, Mechanism
+from mechanisms.core.plugin import Checked, ParameterError, Registry, parameter, refresh
+from pipeline.sources.base import SOURCES, Source
+from pipeline.sources.reading.kafka_client import check_options
+from pipeline.spaces.base import SPACES, Space
+from pipeline.windows.base import WINDOWS, Windows
+
+# Which sections name a plug-in, where the plug-ins are found, and how folders of further ones are added.
+
+
+#: Base class of every family of plug-ins, and the registry in which YAML's ``type`` is looked up.
+UNIONS: dict[type, Registry[Any]] = {
+    Source: SOURCES,
+    Space: SPACES,
+    Windows: WINDOWS,
+    Mechanism: MECHANISMS,
+    Accountant: ACCOUNTANTS,
+}
+
+
+def plugins_of(family: Registry[Any]) -> dict[str, type]:
+    """Every plug-in of a family by name, loaded; files that hold functions only are none."""
+    return {name: family.get(name) for name in family.names()}
+
+
+def add_folder(folder: str) -> None:
+    """Let the files of a folder be plug-ins too; what the project brings itself cannot be replaced.
+
+    Parameters
+    ----------
+    folder
+        Its sub-folders are called as the packages are: ``mechanisms``, ``accountants``, ``sources``, ``spaces``,
+        ``windows``. Importing a plug-in runs its code.
+    """
+    for family in UNIONS.values():
+        inside = os.path.abspath(os.path.join(folder, family.package.rpartition(".")[2]))
+        path = importlib.import_module(family.package).__path__
+        if os.path.isdir(inside) and inside not in path:
+            path.append(inside)
+            refresh()
+
+
+# Where releases and public accounts are sent to, besides the files.
+
+
+@dataclass(frozen=True, kw_only=True)
+class KafkaOutput(Checked):
+    """Topics that rows are sent to, each row a JSON object with the columns of its file.
+
+    Examples
+    --------
+    >>> KafkaOutput(brokers="localhost:9092", releases="footfall").accounts is None
+    True
+    """
+
+    brokers: str = parameter(doc="addresses to begin with: host:port, several with commas between them")
+    releases: str | None = parameter(None, doc="topic of the releases; key: stream/window/cell")
+    accounts: str | None = parameter(
+        None, doc="topic of the public accounts; key: stream/accountant/subject/window/name"
+    )
+    options: dict[str, str] = parameter(factory=dict, doc="options of the client; secrets as env: or file:")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_options(self.options)
+        if self.releases is None and self.accounts is None:
+            raise ParameterError("releases", None, "the name of a topic (or give accounts)")
+
+
+# The small sections of a configuration that belong to no other step of the pipeline.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounding(Checked):
+    """How much one user may contribute; the sensitivity of every release comes from here.
+
+    Examples
+    --------
+    >>> Bounding(max_cells=5).keep
+    'hash'
+    """
+
+    max_cells: int | None = parameter(
+        None, at_least=1, doc="cells of one window that one user can add 1 to; unset: all cells of the space"
+    )
+    keep: str = parameter(
+        "hash", choices=("hash", "first", "last", "most_frequent"), doc="which cells are kept where a user has more"
+    )
+    max_windows: int | None = parameter(None, at_least=1, doc="windows of a block that one user counts in; unset: all")
+    max_block_cells: int | None = parameter(
+        None, at_least=1, doc="cells that one user counts in over all windows of a block; unset: no further bound"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_block_cells is not None and self.max_block_cells < (self.max_cells or 1):
+            raise ParameterError("max_block_cells", self.max_block_cells, f"at least max_cells ({self.max_cells})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output(Checked):
+    """What is written, and where.
+
+    Examples
+    --------
+    >>> Output(path="runs/example").truth
+    True
+    """
+
+    path: str = parameter(kind="output", doc="folder of the run; public/ in it is all that may leave the operator")
+    truth: bool = parameter(True, doc="write the true counts for the operator (simulation only, whatever is set)")
+    user_summaries: bool = parameter(True, doc="summarise users (how many, cells and windows each) for the operator")
+    report: bool = parameter(True, doc="write report.html, the page to read a run by, for the operator")
+    rejects: Literal["raw", "places", "sealed"] | None = parameter(
+        None,
+        doc="rejected rows: kept as they are (a simulation's default), only where they were and why (a deployment's), "
+        "or sealed for a reader elsewhere",
+    )
+    rejects_key: str | None = parameter(
+        None, kind="path", doc="with rejects: sealed, the public key (.pub) of 'penstock key pair'"
+    )
+    ledger: str | None = parameter(
+        None, kind="output", doc="ledger file shared by all configurations over the same events; unset: inside path"
+    )
+    delay: int = parameter(
+        0,
+        kind="duration",
+        at_least=0,
+        unit="ms",
+        doc="how long after its window is final a release of a stream leaves, however long it took to make: more than "
+        "it takes, or when it leaves tells how much there was to count",
+    )
+    kafka: KafkaOutput | None = parameter(None, doc="topics that releases and public accounts are sent to as well")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.rejects == "sealed") != (self.rejects_key is not None):
+            right = "given with rejects: sealed" if self.rejects == "sealed" else "left out without rejects: sealed"
+            raise ParameterError("rejects_key", self.rejects_key, right)

@@ -1,0 +1,451 @@
+"""YAML documents with file, line and column of every node, and overrides by `--set`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from mechanisms.core.plugin import ConfigError
+
+# A configuration as written: nodes that remember the file and line they stand on, and problems that say so.
+
+
+Path = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where something was written: a line of a file, or a ``--set`` argument (which has no line)."""
+
+    file: str
+    line: int | None = None
+
+    def __str__(self) -> str:
+        return self.file if self.line is None else f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong, told in one line.
+
+    >>> print(Problem(Place("run.yaml", 3), ("mechanism", 0, "epsilon"), "missing"))
+    run.yaml:3: mechanism[0].epsilon: missing
+    """
+
+    place: Place
+    path: Path
+    text: str
+
+    def __str__(self) -> str:
+        line = ": ".join(part for part in (str(self.place), dotted(self.path), self.text) if part)
+        return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in line)
+
+
+@dataclass(slots=True)
+class Scalar:
+    """A single value; ``text`` is how it was written."""
+
+    place: Place
+    value: bool | int | float | str | None
+    text: str
+
+
+@dataclass(slots=True)
+class Sequence:
+    """A list of nodes."""
+
+    place: Place
+    items: list[Node]
+
+
+@dataclass(slots=True)
+class Mapping:
+    """Nodes by key, and where each key was written."""
+
+    place: Place
+    items: dict[str, Node]
+    keys: dict[str, Place]
+
+
+Node = Scalar | Sequence | Mapping
+
+
+def dotted(path: Path) -> str:
+    """A path as people write it.
+
+    >>> dotted(("mechanism", 0, "epsilon"))
+    'mechanism[0].epsilon'
+    """
+    text = ""
+    for step in path:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}"
+    return text.removeprefix(".")
+
+
+def shown(node: Node) -> str:
+    """A node as messages quote it: short, and on one line."""
+    if isinstance(node, Sequence):
+        return "a list"
+    if isinstance(node, Mapping):
+        return "a section"
+    if node.value is None:
+        return "nothing"
+    text = repr(node.value) if isinstance(node.value, str) else node.text
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def plain(node: Node) -> Any:
+    """A node as ordinary Python values."""
+    if isinstance(node, Scalar):
+        return node.value
+    if isinstance(node, Sequence):
+        return [plain(item) for item in node.items]
+    return {key: plain(item) for key, item in node.items.items()}
+
+
+def nodes(value: Any, place: Place) -> Node:
+    """Ordinary Python values, such as JSON has, as a node that stands all in one place.
+
+    >>> plain(nodes({"radius": 50, "file": "a.csv", "list": ["x"]}, Place("manifest.json")))
+    {'radius': 50, 'file': 'a.csv', 'list': ['x']}
+    """
+    if isinstance(value, dict):
+        return Mapping(place, {key: nodes(item, place) for key, item in value.items()}, dict.fromkeys(value, place))
+    if isinstance(value, list):
+        return Sequence(place, [nodes(item, place) for item in value])
+    return Scalar(place, value, value if isinstance(value, str) else json.dumps(value))
+
+
+def locate(node: Node, path: Path) -> tuple[Place, Node | None]:
+    """Place of the deepest existing part of a path, and the node if all of it exists.
+
+    A step ``0`` into something that is not a list stays where it is: one value may stand for a list of one.
+    """
+    place = node.place
+    for step in path:
+        if isinstance(node, Mapping) and step in node.items:
+            place, node = node.keys[str(step)], node.items[str(step)]
+        elif isinstance(node, Sequence) and isinstance(step, int) and 0 <= step < len(node.items):
+            node = node.items[step]
+            place = node.place
+        elif step != 0 or isinstance(node, Sequence):
+            return place, None
+    return place, node
+
+
+# YAML read with positions, by the core schema of YAML 1.2, and within limits.
+
+
+MAX_CHARACTERS = 1_000_000
+MAX_NODES = 100_000
+MAX_DEPTH = 32
+
+
+def parse(text: str, name: str) -> tuple[Node | None, list[Problem]]:
+    """Parse one YAML document into nodes.
+
+    Scalars follow the YAML 1.2 core schema (``no`` and ``07:30`` are text, ``1e-3`` is a number). Tags, several
+    documents, repeated keys and anything larger or deeper than a configuration needs are problems, not nodes.
+
+    Parameters
+    ----------
+    text
+        The YAML text.
+    name
+        What to call the file in messages.
+
+    Returns
+    -------
+    The root node (None where nothing could be read) and the problems found.
+
+    Examples
+    --------
+    >>> from pipeline.config.yaml import plain
+    >>> node, problems = parse("seed: 7\\nseed: 8", "run.yaml")
+    >>> print(plain(node), *problems)
+    {'seed': 7} run.yaml:2: seed: written twice (first on line 1); keep one
+    """
+    if len(text) > MAX_CHARACTERS:
+        return None, [Problem(Place(name), (), f"is larger than {MAX_CHARACTERS:,} characters; is it a configuration?")]
+    reader = _Reader(text, name)
+    try:
+        root = reader.document()
+    except _Stop as stop:
+        return None, [*reader.problems, stop.problem]
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = Place(name, mark.line + 1 if mark else None)
+        return None, [*reader.problems, Problem(place, (), f"not valid YAML: {error.problem or error.context}")]
+    except (yaml.YAMLError, ValueError, OverflowError) as error:  # unprintable characters; escapes beyond Unicode
+        return None, [*reader.problems, Problem(Place(name), (), f"not valid YAML: {str(error).splitlines()[0]}")]
+    return root, reader.problems
+
+
+def parse_section(text: str, name: str, whose: str) -> tuple[Mapping, list[Problem]]:
+    """Parse a document whose top is a section.
+
+    Parameters
+    ----------
+    text, name
+        As in `parse`.
+    whose
+        What its keys are of, for instance ``a run``.
+
+    Raises
+    ------
+    ConfigError
+        If there is no section to look into.
+    """
+    root, problems = parse(text, name)
+    if isinstance(root, Mapping):
+        return root, problems
+    if not problems:
+        wrong = "is empty" if root is None else f"{shown(root)} is not allowed at the top"
+        problems = [Problem(Place(name), (), f"{wrong}; it must be a section with the keys of {whose}")]
+    raise ConfigError(tuple(map(str, problems)))
+
+
+class _Stop(Exception):
+    """The document cannot be read any further."""
+
+    def __init__(self, place: Place, path: Path, text: str) -> None:
+        self.problem = Problem(place, path, text)
+
+
+class _Reader:
+    """Turns parser events into nodes; aliases are copied, so that the caps hold for the expanded document."""
+
+    def __init__(self, text: str, name: str) -> None:
+        self.name = name
+        self.events: Iterator[Any] = yaml.parse(text, Loader=yaml.SafeLoader)
+        self.anchors: dict[str, Node] = {}
+        self.problems: list[Problem] = []
+        self.n_nodes = 0
+
+    def document(self) -> Node | None:
+        """Read the only document of the stream."""
+        root = None
+        for event in self.events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                if root is not None:
+                    raise _Stop(self.place(event), (), "a second document starts here; a configuration is only one")
+                root = self.node(next(self.events), ())
+        return root
+
+    def place(self, event: Any) -> Place:
+        """Line on which an event starts."""
+        return Place(self.name, event.start_mark.line + 1)
+
+    def node(self, event: Any, path: Path) -> Node:
+        """Read the node that an event begins."""
+        self.count(self.place(event), path)
+        if isinstance(event, yaml.AliasEvent):
+            if event.anchor not in self.anchors:
+                raise _Stop(self.place(event), path, f"the alias *{event.anchor} is used before it is complete")
+            return self.copy(self.anchors[event.anchor], path)
+        if event.tag is not None:
+            self.problems.append(Problem(self.place(event), path, f"the tag {event.tag} is not allowed; remove it"))
+        if isinstance(event, yaml.ScalarEvent):
+            node: Node = self.scalar(event, path)
+        elif isinstance(event, yaml.SequenceStartEvent):
+            node = self.sequence(event, path)
+        else:
+            node = self.mapping(event, path)
+        if event.anchor is not None:
+            self.anchors[event.anchor] = node
+        return node
+
+    def count(self, place: Place, path: Path) -> None:
+        """Refuse documents that are too deep or too large once their aliases are expanded."""
+        self.n_nodes += 1
+        if len(path) > MAX_DEPTH:
+            raise _Stop(place, path[:3], f"nested more than {MAX_DEPTH} levels deep")
+        if self.n_nodes > MAX_NODES:
+            raise _Stop(place, path[:3], f"the document has more than {MAX_NODES:,} values (aliases expanded)")
+
+    def scalar(self, event: Any, path: Path) -> Scalar:
+        """Read a single value."""
+        if any("\ud800" <= c <= "\udfff" for c in event.value):
+            raise _Stop(self.place(event), path, "half of a surrogate pair is not text")
+        value = resolve(event.value) if event.style is None else event.value
+        return Scalar(self.place(event), value, event.value)
+
+    def sequence(self, start: Any, path: Path) -> Sequence:
+        """Read a list."""
+        items: list[Node] = []
+        while not isinstance(event := next(self.events), yaml.SequenceEndEvent):
+            items.append(self.node(event, (*path, len(items))))
+        return Sequence(self.place(start), items)
+
+    def mapping(self, start: Any, path: Path) -> Mapping:
+        """Read a section; of repeated keys the first counts."""
+        mapping = Mapping(self.place(start), {}, {})
+        while not isinstance(event := next(self.events), yaml.MappingEndEvent):
+            key = self.node(event, path)
+            if not isinstance(key, Scalar):
+                raise _Stop(key.place, path, f"{shown(key)} cannot be a key; it must be a name")
+            value = self.node(next(self.events), (*path, key.text))
+            if key.text in mapping.items:
+                first = mapping.keys[key.text].line
+                text = f"written twice (first on line {first}); keep one"
+                self.problems.append(Problem(key.place, (*path, key.text), text))
+            else:
+                mapping.items[key.text], mapping.keys[key.text] = value, key.place
+        return mapping
+
+    def copy(self, node: Node, path: Path) -> Node:
+        """Copy an anchored node to where its alias stands, counting what it adds."""
+        self.count(node.place, path)
+        if isinstance(node, Scalar):
+            return Scalar(node.place, node.value, node.text)
+        if isinstance(node, Sequence):
+            return Sequence(node.place, [self.copy(item, (*path, i)) for i, item in enumerate(node.items)])
+        items = {key: self.copy(item, (*path, key)) for key, item in node.items.items()}
+        return Mapping(node.place, items, dict(node.keys))
+
+
+_INTEGER = re.compile(r"[-+]?[0-9][0-9_]*")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_NOT_FINITE = re.compile(r"([-+]?)\.?(inf|Inf|INF)|\.(nan|NaN|NAN)")
+_WORDS: dict[str, bool | None] = {"": None, "~": None, "null": None, "Null": None, "NULL": None}
+_WORDS |= {word: word.lower() == "true" for word in ("true", "True", "TRUE", "false", "False", "FALSE")}
+
+
+def resolve(text: str) -> bool | int | float | str | None:
+    """Value of an unquoted scalar by the YAML 1.2 core schema (and ``inf``, ``1_000``).
+
+    >>> [resolve(text) for text in ("7", "1e-3", ".5", "-.inf", "no", "07:30", "True", "")]
+    [7, 0.001, 0.5, -inf, 'no', '07:30', True, None]
+    """
+    if text in _WORDS:
+        return _WORDS[text]
+    if _INTEGER.fullmatch(text) and len(text) <= 100:
+        return int(text.replace("_", ""))
+    if _FLOAT.fullmatch(text):
+        return float(text)
+    if _NOT_FINITE.fullmatch(text):
+        return float(text.replace(".", ""))
+    return text
+
+
+# ``--set key.path=value``: changes to a configuration from the command line, before it is checked.
+
+
+_STEPS = re.compile(r"[^.\[\]=]+(\[\d{1,6}\])*(\.[^.\[\]=]+(\[\d{1,6}\])*)*", re.ASCII)
+_STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)", re.ASCII)
+
+
+def apply_override(root: Node, argument: str) -> list[Problem]:
+    """Write one value into a document; sections that are not there are made.
+
+    Parameters
+    ----------
+    root
+        Root of the document, changed in place.
+    argument
+        ``key.path=value``, the value in YAML; entries of a list as ``mechanism[0].epsilon`` or
+        ``mechanism.0.epsilon``, the number after the last one adds an entry.
+
+    Returns
+    -------
+    What is wrong with the argument; empty if it was applied.
+
+    Examples
+    --------
+    >>> from pipeline.config.yaml import plain
+    >>> from pipeline.config.yaml import parse
+    >>> root, _ = parse("mechanism: [{type: laplace, epsilon: 1}]", "run.yaml")
+    >>> apply_override(root, "mechanism[0].epsilon=0.5"), apply_override(root, "bounding.max_cells=2")
+    ([], [])
+    >>> plain(root)
+    {'mechanism': [{'type': 'laplace', 'epsilon': 0.5}], 'bounding': {'max_cells': 2}}
+    >>> print(*apply_override(root, "mechanism[2].epsilon=1"))
+    --set mechanism[2].epsilon=1: mechanism: has 1 entry; the index must be 0, or 1 to add one
+    """
+    place = Place(f"--set {argument}")
+    key, equals, text = argument.partition("=")
+    if not equals or (steps := key_path(key)) is None:
+        return [Problem(place, (), "must be written key.path=value, for instance mechanism[0].epsilon=0.5")]
+    value, problems = parse(text, place.file)
+    if problems:
+        return [Problem(place, problem.path, problem.text) for problem in problems]
+    written = _moved(Scalar(place, None, "") if value is None else value, place)
+    problem = write(root, steps, written)
+    return [problem] if problem else []
+
+
+def key_path(text: str) -> Path | None:
+    """Steps of a key path, or None where it is none.
+
+    >>> key_path("mechanism[0].epsilon"), key_path("mechanism..epsilon")
+    (('mechanism', 0, 'epsilon'), None)
+    """
+    if not _STEPS.fullmatch(text.strip()):
+        return None
+    return tuple(
+        int(m[1] or m[2]) if m[1] or re.fullmatch(r"\d{1,6}", m[2], re.ASCII) else m[2]
+        for m in _STEP.finditer(text.strip())
+    )
+
+
+def write(root: Node, steps: Path, value: Node) -> Problem | None:
+    """Put a node under a key path, or say why that is not possible; sections that are not there are made."""
+    return _write(root, steps, value, ())
+
+
+def _write(node: Node, steps: Path, value: Node, done: Path) -> Problem | None:
+    """Put a value under the given steps, or say why that is not possible."""
+    step, rest = steps[0], steps[1:]
+    if isinstance(step, int) and isinstance(node, Sequence):
+        return _write_entry(node, step, rest, value, done)
+    if isinstance(node, Mapping) and step == 0 and rest and "0" not in node.items:
+        return _write(node, rest, value, done)  # a single section stands for a list of one
+    if isinstance(node, Mapping):
+        name = str(step)
+        if not rest:
+            node.items[name], node.keys[name] = value, value.place
+            return None
+        below = node.items.get(name)
+        if below is None or (isinstance(below, Scalar) and below.value is None):
+            node.items[name], node.keys[name] = _empty(rest[0], value.place), value.place
+        return _write(node.items[name], rest, value, (*done, name))
+    if isinstance(node, Sequence):
+        example = dotted((*done, 0, *steps))
+        return Problem(value.place, done, f"is a list; say which entry, for instance {example}")
+    return Problem(value.place, done, f"is a single value; {dotted((*done, *steps))} cannot be set")
+
+
+def _write_entry(node: Sequence, index: int, rest: Path, value: Node, done: Path) -> Problem | None:
+    """Put a value into a list, or at its end."""
+    n = len(node.items)
+    if index > n:
+        entries = "1 entry" if n == 1 else f"{n} entries"
+        indices = f"0, or {n}" if n == 1 else f"0 to {n - 1}, or {n}" if n else "0"
+        return Problem(value.place, done, f"has {entries}; the index must be {indices} to add one")
+    if not rest:
+        node.items[index : index + 1] = [value]
+        return None
+    if index == n:
+        node.items.append(_empty(rest[0], value.place))
+    return _write(node.items[index], rest, value, (*done, index))
+
+
+def _empty(step: str | int, place: Place) -> Node:
+    """A new section or list, as the next step needs it."""
+    return Sequence(place, []) if isinstance(step, int) else Mapping(place, {}, {})
+
+
+def _moved(node: Node, place: Place) -> Node:
+    """The same value, said to stand in the argument."""
+    if isinstance(node, Scalar):
+        return Scalar(place, node.value, node.text)
+    if isinstance(node, Sequence):
+        return Sequence(place, [_moved(item, place) for item in node.items])
+    return Mapping(
+        place, {key: _moved(item, place) for key, item in node.items.items()}, dict.fromkeys(node.keys, place)
+    )

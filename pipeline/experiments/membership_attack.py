@@ -1,0 +1,391 @@
+"""Membership inference against the configured release."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from scipy import stats
+
+from accountants.online_attack import auc_interval
+from evaluation.attacks.challenge import AttackResult, privacy_gain
+from evaluation.attacks.defenses import MAX_VALUES, Defense, mechanism_defense
+from evaluation.attacks.game import ATTACKS, MembershipGame
+from evaluation.attacks.priors import CHALLENGES, PRIORS
+from evaluation.attacks.targets import MOBILITY_GROUPS, draw_targets, mobility_groups
+from mechanisms.core.plugin import Checked, DataError, ParameterError, parameter
+from pipeline.config.canonical import resolved
+from pipeline.config.plan import make_plan
+from pipeline.config.run import RunConfig
+from pipeline.experiments.attack_store import Store, game_name
+from pipeline.output import files as parts
+from pipeline.output.manifest import versions
+from pipeline.steps.individuals import Presence, read_presence
+
+if TYPE_CHECKING:
+    from pipeline.config.plan import Plan
+
+__all__ = ["Game", "Listener", "Outcome", "attack", "counts_plan"]
+
+
+# How the membership game is played: what may be asked for, and what it comes to on a run.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Game(Checked):
+    """How the game is played; what is not given fits the paper where the run is large enough.
+
+    Pyrgelis, Troncoso, De Cristofaro, POMACS 2020, section 3.1: 150 targets, groups of 100 or more, one-week windows.
+    """
+
+    targets: int = parameter(30, doc="people attacked, a third of each mobility group", at_least=3)
+    samples: int = parameter(1000, doc="labelled aggregates of each target", at_least=8)
+    prior: str = parameter("subset", doc="what the adversary knows", choices=PRIORS)
+    attack: str = parameter("pca", doc="how she decides", choices=ATTACKS)
+    known: float = parameter(0.2, doc="prior subset: share of the people whom she knows", above=0, at_most=1)
+    challenges: str = parameter(
+        "known",
+        doc="prior subset: whom challenges count beside the target, those she knows or others",
+        choices=CHALLENGES,
+    )
+    group_size: int | None = parameter(
+        None, doc="people in an aggregate; unset: half of those whom she can draw from, at most 100", at_least=1
+    )
+    inference: int | None = parameter(
+        None, doc="windows of a challenge; unset: 168, or what the run has room for", at_least=1
+    )
+    observation: int | None = parameter(
+        None, doc="windows to train on; unset: those of the challenge, or twice as many before it", at_least=1
+    )
+    components: int = parameter(600, doc="principal components at most", at_least=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.challenges == "others" and self.prior != "subset":
+            raise ParameterError("challenges", self.challenges, f"known with the prior {self.prior}")
+        if self.challenges == "others" and self.known == 1:
+            right = "below 1 with challenges of others: there is nobody left whom she does not know"
+            raise ParameterError("known", self.known, right)
+
+    def periods(self, n_windows: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Observation and inference as (start, stop), for a run of that many windows."""
+        if self.prior == "subset":
+            inference = self.inference or self.observation or min(168, n_windows)
+            observation = self.observation or inference
+            periods = (0, observation), (max(observation - inference, 0), observation)
+        else:
+            inference = self.inference or min(168, max(n_windows // 3, 1))
+            observation = self.observation or 2 * inference
+            periods = (0, observation), (observation, observation + inference)
+        if observation < inference:
+            raise ParameterError("observation", observation, f"at least the {inference} windows of a challenge")
+        if periods[1][1] > n_windows:
+            raise ParameterError("observation", self.observation, f"with the challenge within {n_windows} windows")
+        return periods
+
+    def people_in_a_group(self, n_people: int) -> int:
+        """Size of an aggregate among so many people."""
+        if self.group_size is not None:
+            return self.group_size
+        n_pool = n_people
+        if self.prior == "subset":
+            n_known = round(self.known * n_people)
+            n_pool = min(n_known, n_people - n_known) if self.challenges == "others" else n_known
+        return max(1, min(100, n_pool // 2))
+
+    def check_room(self, n_windows: int, n_cells: int) -> None:
+        """Refuse more released aggregates than fit into memory, on a run of that size."""
+        observation, inference = self.periods(n_windows)
+        length = inference[1] - inference[0]
+        n_blocks = 1 if self.prior == "subset" else (observation[1] - observation[0]) // length + 1
+        most = MAX_VALUES // (length * n_cells)
+        if self.attack == "pca" and self.samples // n_blocks * n_blocks > most:
+            of_size = (
+                f"where an aggregate has {length} windows of {n_cells} cells; a shorter inference has room for more"
+            )
+            raise ParameterError("samples", self.samples, f"at most {most} {of_size}")
+
+
+# What an attack found, by mobility group: for the file, the terminal and machines.
+
+
+EVERYBODY = "everybody"
+CONFIDENCE = 0.95
+
+#: Columns of the table of attacks.
+SCHEMA: dict[str, Any] = {
+    "game": pl.String,
+    "target": pl.Int64,
+    "user": pl.String,
+    "mobility": pl.String,
+    "released": pl.Boolean,
+    "auc": pl.Float64,
+    "low": pl.Float64,
+    "high": pl.Float64,
+    "n_train": pl.Int64,
+    "n_challenges": pl.Int64,
+    "n_features": pl.Int64,
+}
+
+
+def summarize(results: pl.DataFrame) -> dict[str, Any]:
+    """Mean area under the curve on raw and released aggregates, and the privacy gain, of each mobility group.
+
+    Parameters
+    ----------
+    results
+        Of `SCHEMA`; every target with raw and with released aggregates.
+
+    Returns
+    -------
+    figures
+        ``groups`` by name: ``n_targets``, and ``raw``, ``released``, ``privacy_gain``, each with ``mean``, ``low`` and
+        ``high``. The interval (95 %) covers the choice of targets, by Student's t, and of challenges, whichever is
+        wider; that of a gain covers the targets only and is null for a single one, and for equal ones.
+    """
+    raw = results.filter(~pl.col("released")).sort("target")
+    released = results.filter("released").sort("target")
+    gain = np.asarray(privacy_gain(raw["auc"].to_numpy(), released["auc"].to_numpy()))
+    groups = {}
+    for name in (*MOBILITY_GROUPS, EVERYBODY):
+        chosen = np.full(len(raw), True) if name == EVERYBODY else (raw["mobility"] == name).to_numpy()
+        if chosen.any():
+            groups[name] = {
+                "n_targets": int(chosen.sum()),
+                "raw": _area(raw.filter(chosen)),
+                "released": _area(released.filter(chosen)),
+                "privacy_gain": mean_with_interval(gain[chosen], 0.0),
+            }
+    return {"confidence": CONFIDENCE, "groups": groups}
+
+
+def _area(results: pl.DataFrame) -> dict[str, float | None]:
+    auc = results["auc"].to_numpy()
+    figure, n_challenges = mean_with_interval(auc, 0.0), int(results["n_challenges"].sum())
+    low, high = auc_interval(float(auc.mean()), n_challenges // 2, n_challenges - n_challenges // 2, CONFIDENCE)
+    return {
+        "mean": figure["mean"],
+        "low": low if figure["low"] is None else min(low, figure["low"]),
+        "high": high if figure["high"] is None else max(high, figure["high"]),
+    }
+
+
+def mean_with_interval(values: NDArray[np.float64], least: float) -> dict[str, float | None]:
+    """Mean and its interval by Student's t, between ``least`` and 1; no interval where values do not differ."""
+    mean = float(values.mean())
+    if values.size < 2 or np.ptp(values) == 0:  # equal values say nothing of how far off they are
+        return {"mean": mean, "low": None, "high": None}
+    reach = float(stats.t.ppf((1 + CONFIDENCE) / 2, values.size - 1) * values.std(ddof=1) / np.sqrt(values.size))
+    return {"mean": mean, "low": max(mean - reach, least), "high": min(mean + reach, 1.0)}
+
+
+def as_text(summary: Mapping[str, Any]) -> str:
+    """The table that a person reads."""
+    game = summary["game"]
+    lines = [
+        f"{game['attack']} attack, prior {game['prior']}: {game['n_people']} people in groups of {game['group_size']}, "
+        f"{game['samples']} samples a target",
+        *counted_people(game),
+        "AUC: 1 is always right, 0.5 is guessing; in brackets 95 % intervals",
+        f"{'mobility':<10} {'targets':>7}  {'AUC of raw counts':<21}  {'AUC of the release':<21}  privacy gain",
+    ]
+    for name, found in summary["groups"].items():
+        cells = [shown(found[figure]) for figure in ("raw", "released", "privacy_gain")]
+        lines.append(f"{name:<10} {found['n_targets']:>7}  {cells[0]:<21}  {cells[1]:<21}  {cells[2]}")
+    return "\n".join([*lines, *fewer_targets(game)])
+
+
+def counted_people(game: Mapping[str, Any]) -> list[str]:
+    """A line that says whom challenges count beside the target, where the adversary knows some of the people."""
+    if game["prior"] != "subset":
+        return []
+    whom = {"known": "people whom she knows", "others": "people whom she does not know"}[game["challenges"]]
+    share = f"{100 * game['known']:g} %"
+    return [f"she knows {share} of the people; challenges count {whom} beside the target ({game['challenges']})"]
+
+
+def fewer_targets(game: Mapping[str, Any]) -> list[str]:
+    """A line that says that fewer people were attacked than were asked for, where that is so."""
+    asked, attacked = game["targets"], game["n_attacked"]
+    return [f"{attacked} people are all that there are: fewer targets than the {asked} asked for"] * (attacked < asked)
+
+
+def shown(figure: Mapping[str, float | None]) -> str:
+    """A mean and its interval as text."""
+    if figure["low"] is None:
+        return f"{figure['mean']:.3f}"
+    return f"{figure['mean']:.3f} [{figure['low']:.3f}, {figure['high']:.3f}]"
+
+
+@contextmanager
+def show_attacks(enabled: bool) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar over all attacks on standard error, and the listener that moves it."""
+    if not enabled:
+        yield lambda done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("attacks"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("reading …", total=None)
+
+        def listener(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        yield listener
+
+
+# ``penstock attack``: play the membership game against a configured release, before anybody else does.
+
+
+Listener = Callable[[int, int], None]
+
+TABLE, SUMMARY = "attack.parquet", "attack.json"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an attack found.
+
+    Attributes
+    ----------
+    folder
+        Where ``operator/attack.parquet`` and ``operator/attack.json`` are.
+    results
+        One row for each target and kind of aggregates, raw or released.
+    summary
+        Figures by mobility group, and how the game was played.
+    n_resumed
+        Attacks that an earlier call had already made.
+    files
+        What was written.
+    """
+
+    folder: Path
+    results: pl.DataFrame
+    summary: dict[str, Any]
+    n_resumed: int
+    files: tuple[Path, ...] = ()
+
+
+def attack(
+    config: RunConfig,
+    game: Game | None = None,
+    *,
+    folder: str | Path | None = None,
+    n_jobs: int = 1,
+    listener: Listener = lambda done, total: None,
+) -> Outcome:
+    """Attack raw aggregates and those that the configured mechanism releases.
+
+    Parameters
+    ----------
+    config
+        Of a simulation of counts over a finite source. Its seed decides targets, groups and noise.
+    game
+        How the game is played; None: as it is by default.
+    folder
+        Where to write; None: ``output.path``.
+    n_jobs
+        Targets attacked at a time, in threads; memory grows with it.
+    listener
+        Called with the number of attacks made and of all.
+
+    Returns
+    -------
+    outcome
+        The same whatever `n_jobs`, and whether it was interrupted: attacks on disk from the same game are kept.
+
+    Notes
+    -----
+    The adversary is strategic: she trains on released aggregates. Every aggregate is a run of its own over the first
+    windows, with noise of its own. Bounding, coarse people and sampling are those of the run, hence the same for all
+    aggregates. Memory as for `read_presence` and `MembershipGame`.
+    """
+    game = game or Game()
+    plan = counts_plan(config)
+    n_windows = plan.calendar.n_windows or 0
+    observation, inference = game.periods(n_windows)
+    if mechanism_defense(plan.mechanism) is not None:  # before anything is read
+        game.check_room(n_windows, plan.n_cells)
+    presence = read_presence(plan, max(observation[1], inference[1]))
+    folder = Path(folder or config.output.path)
+    store = Store(
+        folder / "operator" / TABLE, SCHEMA, game_name(config, asdict(game), presence), ("released", "target")
+    )
+    mobility = mobility_groups(presence.raw)
+    targets = _targets(presence, game, config.seed or 0)
+    total = 2 * len(targets)
+    rows = store.kept()
+    n_resumed = len(rows)
+    listener(n_resumed, total)
+    for released in (False, True):
+        done = {row["target"] for row in rows if row["released"] == released}
+        waiting = [target for target in targets if target not in done]
+        for result in _attacks(plan, presence, game, released, waiting, n_jobs):
+            user = " ".join(str(word) for word in presence.users[result.target])
+            own = {"user": user, "mobility": MOBILITY_GROUPS[mobility[result.target]]}
+            rows.append({**own, "released": released, **asdict(result)})
+            store.write(rows)
+            listener(len(rows), total)
+    table = store.write(rows)
+    played = {**asdict(game), "observation": observation, "inference": inference, "n_people": len(presence.users)}
+    summary = {
+        "game": played | {"group_size": game.people_in_a_group(len(presence.users)), "n_attacked": len(targets)},
+        "mechanism": resolved(config)["mechanism"],
+        "versions": versions(),
+        **summarize(table),
+    }
+    parts.write_json(folder / "operator" / SUMMARY, summary)
+    files = tuple(folder / "operator" / name for name in (SUMMARY, TABLE))
+    return Outcome(folder, table, summary, n_resumed, files)
+
+
+def counts_plan(config: RunConfig) -> Plan:
+    """A plan without accountants, which would read the source for what they learn."""
+    if config.windows.per_event or any(step.on_points for step in config.mechanism):
+        raise ParameterError("mechanism", "a release of traces", "one of counts: the game is about aggregates")
+    return make_plan(replace(config, accountants=()))
+
+
+def _targets(presence: Presence, game: Game, seed: int) -> list[int]:
+    n_people = len(presence.users)
+    if n_people < len(MOBILITY_GROUPS):
+        raise DataError(f"{n_people} seen in these windows; an attack needs at least {len(MOBILITY_GROUPS)} people")
+    return [int(target) for target in draw_targets(presence.raw, min(game.targets, n_people), seed)]
+
+
+def _attacks(
+    plan: Plan, presence: Presence, game: Game, released: bool, targets: list[int], n_jobs: int
+) -> Iterator[AttackResult]:
+    observation, inference = game.periods(plan.n_windows)
+    own = MembershipGame(
+        presence.released if released else presence.raw,
+        prior=game.prior,
+        group_size=game.people_in_a_group(len(presence.users)),
+        known=game.known,
+        challenges=game.challenges,
+        observation=observation,
+        inference=inference,
+        n_samples=game.samples,
+        n_components=game.components,
+        seed=plan.config.seed or 0,
+    )
+    defense = _defense(plan, own) if released else None
+    yield from own.attack_targets(targets, n_jobs=n_jobs, defense=defense, attack=game.attack)
+
+
+def _defense(plan: Plan, game: MembershipGame) -> Defense | None:
+    """The run's mechanism over the windows of one aggregate."""
+    together, begins = plan.chain.together, game.space.blocks[:, 0]
+    if (begins % together).any():
+        raise ParameterError("observation", int(begins[-1]), f"cut at multiples of {together}, the longer windows")
+    windows = plan.windows(1, game.space.shape[0])
+    return mechanism_defense(plan.mechanism, facts=plan.facts(), windows=windows)

@@ -1,0 +1,285 @@
+"""One trial of an experiment: counts shared by trials, a release, and its measures."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from mechanisms.core.contract import MECHANISMS
+from mechanisms.core.plugin import DataError
+from pipeline.config.canonical import digest, resolved
+from pipeline.config.plan import make_plan
+from pipeline.config.run import RunConfig
+from pipeline.config.sections import Output
+from pipeline.experiments.measures import CellRun, measure, unit_of
+from pipeline.experiments.workers import Task
+from pipeline.output import files
+from pipeline.output.files import PART_ROWS
+from pipeline.output.manifest import made_by, versions
+from pipeline.steps.account import AccountLoop, writable
+from pipeline.steps.bounding import released_counts
+from pipeline.steps.contributions import Distinct
+from pipeline.steps.count import count_group, memberships_of
+from pipeline.steps.individuals import read_memberships
+from pipeline.steps.release import Batch, ReleaseLoop
+from pipeline.steps.targets import Known, nobody
+
+if TYPE_CHECKING:
+    from pipeline.config.plan import Plan
+
+
+# Counts that cells share: what is counted alike is counted once, and kept under a name that says what it is.
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Distinct users by window and cell.
+
+    Parameters
+    ----------
+    truth, bounded
+        Before and after contribution bounding, shape (n_windows, n_cells).
+    facts
+        Row equation of the counting run (``rows``), or how many people a random group has (``n_people``).
+    """
+
+    truth: NDArray[np.int64]
+    bounded: NDArray[np.int64]
+    facts: dict[str, Any]
+
+
+def counting_config(config: RunConfig) -> RunConfig:
+    """The configuration that counts what a cell needs, and nothing that it does not.
+
+    Two cells whose counting configurations are equal share counts. A single step is replaced by ``raw`` unless people
+    are bounded over its blocks; a chain stays as it is, for its steps may count afresh. The seed stays where a keyed
+    hash decides who counts.
+    """
+    bounding = config.bounding
+    over_blocks = bounding.max_windows is not None or bounding.max_block_cells is not None
+    alone = len(config.mechanism) == 1 and not over_blocks
+    hashed = not alone or (bounding.keep == "hash" and bounding.max_cells is not None)
+    if alone:
+        raw = MECHANISMS.get("raw")()
+        config = replace(config, mechanism=(raw,), landmarks=None, budget_period=None)
+    return replace(
+        config,
+        name="counts",
+        seed=config.seed if hashed or config.sensors.active == "one_random" else 0,
+        accountants=(),
+        utility=(),
+        on_exhausted="repeat",
+        output=Output(path="unused", user_summaries=False),
+    )
+
+
+def counts_name(config: RunConfig, inputs: Mapping[str, str], group_size: int | None = None) -> str:
+    """Digest of everything that decides the counts of a cell, the input's content among it."""
+    counting = resolved(counting_config(config), secrets=True)
+    group = {} if group_size is None else {"group_size": group_size, "seed": config.seed}
+    return digest_of({"config": counting, "inputs": inputs} | made_by() | group)
+
+
+def digest_of(value: Any) -> str:
+    """32 hexadecimal digits that stand for a value that JSON can write."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def write_counts(config: RunConfig, path: Path) -> None:
+    """Count what a cell needs with the run's own pipeline, and keep it in one file, whole."""
+    from pipeline.run import run
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".counting-") as folder:
+        result = run(counting_config(config), folder)
+        table = pl.read_parquet(Path(folder) / "operator" / "truth.parquet", columns=["window", "count", "bounded"])
+        n_windows = int(result.manifest["windows"]["planned"])
+        n_cells = len(config.space.resolve(config.source).cells)
+        # Windows that nobody was near are not written where their whole group is empty.
+        rows = table["window"].to_numpy().reshape(-1, n_cells)[:, 0] - 1
+        arrays = {}
+        for column in ("count", "bounded"):
+            arrays[column] = np.zeros((n_windows, n_cells), np.int64)
+            arrays[column][rows] = table[column].to_numpy().reshape(-1, n_cells)
+        facts = json.dumps({"rows": result.manifest["rows"]})
+    with files.whole(path) as temporary, temporary.open("wb") as file:
+        np.savez_compressed(file, facts=np.array(facts), count=arrays["count"], bounded=arrays["bounded"])
+
+
+def read_counts(path: Path) -> Counts:
+    """Counts that `write_counts` has kept."""
+    with np.load(path, allow_pickle=False) as file:
+        return Counts(file["count"], file["bounded"], json.loads(str(file["facts"])))
+
+
+# One cell: the release loop over shared counts, the accountants over its releases, and the measures.
+
+
+def release(plan: Plan, counts: Counts) -> Iterator[Batch]:
+    """Releases of a whole run, in batches: byte for byte those of the pipeline on the same input."""
+    loop = ReleaseLoop(plan)
+    state = loop.start()
+    step = max(1, PART_ROWS // plan.n_cells)
+    seen = _sightings(plan)
+    for row in range(0, plan.n_windows, step):
+        bounded = counts.bounded[row : row + step]
+        batch, state = loop.advance(state, row + 1, bounded)
+        if plan.targets.n_targets:
+            inside = (seen[:, 0] > row) & (seen[:, 0] <= row + step)
+            batch = replace(batch, known=Known(row + 1, bounded, seen[inside]))
+        yield batch
+        if batch.stopped:
+            return
+
+
+def _sightings(plan: Plan) -> NDArray[np.int64]:
+    """Where the targets of accountants are in each window; the source is read only if there are any."""
+    if plan.targets.n_targets == 0:
+        return nobody()
+    pieces: dict[tuple[int, int], list[Distinct]] = {}
+    source = plan.config.source
+    for block in (block for span in source.spans() for block in source.read(span)):
+        for key, piece in memberships_of(block, plan)[1]:
+            pieces.setdefault(key, []).append(piece)
+    return np.concatenate(
+        [nobody(), *(count_group(group, parts, plan)[0].sightings for (group, _), parts in pieces.items())]
+    )
+
+
+def run_cell(config: RunConfig, counts: Counts) -> CellRun:
+    """Run one configuration over counts that are there already.
+
+    Parameters
+    ----------
+    config
+        Of the cell.
+    counts
+        What `write_counts` has counted for it.
+
+    Raises
+    ------
+    DataError
+        Where a budget stopped the run before its last window: its measures would be those of fewer windows.
+    """
+    plan = make_plan(config)
+    batches = list(release(plan, counts))
+    if batches[-1].stopped:
+        raise DataError(f"the run was stopped: {batches[-1].stopped}")
+    accounts: dict[str, list[Any]] = {}
+    for accountant, shards in zip(plan.accountants, plan.shards):
+        for shard in range(len(shards)):
+            loop = AccountLoop(plan, accountant, shard)
+            state, rows = loop.start(), accounts.setdefault(loop.name, [])
+            for batch in batches:
+                made, state = loop.advance(state, batch)
+                rows += made
+    releases = tuple(release for batch in batches for release in batch.releases)
+    if not releases:
+        raise DataError("nothing was released")
+    values = np.stack([np.asarray(release.values, np.float64) for release in releases], axis=1)
+    active = np.stack(
+        [np.ones(plan.n_cells, bool) if release.active is None else release.active for release in releases], axis=1
+    )
+    truth = counts.truth[[release.window - 1 for release in releases]].T
+    return CellRun(
+        plan=plan,
+        truth=np.where(active, truth, 0.0),
+        released=np.where(active, values, 0.0),
+        releases=releases,
+        accounts=accounts,
+        seed=config.seed or 0,
+        n_people=counts.facts.get("n_people"),
+    )
+
+
+def cell_record(config: RunConfig, counts: Counts, names: tuple[str, ...]) -> dict[str, Any]:
+    """Every measure of a cell with its unit, and where the numbers come from, as JSON can hold it."""
+    finished = run_cell(config, counts)
+    measures = []
+    for name in names:
+        one = measure(name)
+        value = one.compute(finished)
+        measures.append({"measure": name, "value": writable(value), "unit": unit_of(one, finished)})
+    return {
+        "measures": measures,
+        "configuration": digest(config).hex(),
+        "seed": config.seed,
+        "versions": versions(),
+    }
+
+
+# Random groups of people: each seed of an experiment counts another one, and the source is read once for all.
+
+
+def counting_tasks(wanted: Mapping[Path, RunConfig], group_size: int | None) -> list[tuple[Task, tuple[Path, ...]]]:
+    """What makes all counts, each task with the files that it writes.
+
+    Parameters
+    ----------
+    wanted
+        By the file to write, a configuration that needs it.
+    group_size
+        People in a group; None: everybody, counted by the pipeline.
+    """
+    if group_size is None:
+        return [((write_counts, (config, path)), (path,)) for path, config in wanted.items()]
+    alike: dict[str, list[tuple[RunConfig, Path]]] = defaultdict(list)
+    for path, config in wanted.items():
+        # Whom the source shows depends neither on the seed nor on what is done to counts.
+        seen = replace(counting_config(config), mechanism=(MECHANISMS.get("raw")(),), seed=0)
+        alike[digest_of(resolved(seen, secrets=True))].append((config, path))
+    return [
+        ((write_group_counts, (tuple(same), group_size)), tuple(path for _, path in same)) for same in alike.values()
+    ]
+
+
+def write_group_counts(wanted: Sequence[tuple[RunConfig, Path]], group_size: int) -> None:
+    """Count a random group for each configuration, with one pass over their source.
+
+    Parameters
+    ----------
+    wanted
+        Configurations over the same people, each with the file to write. The seed draws the group, uniformly among
+        all who are seen, and decides sampling as in a run.
+    group_size
+        People in a group.
+
+    Raises
+    ------
+    DataError
+        Fewer people are seen than a group has.
+
+    Notes
+    -----
+    Who is where is held in memory, some 40 bytes for each of the people's distinct cells and windows.
+    """
+    first = make_plan(wanted[0][0])
+    n_windows = first.n_windows
+    memberships = read_memberships(first, n_windows)
+    people, number = np.unique(memberships.user, axis=0, return_inverse=True)
+    if len(people) < group_size:
+        raise DataError(f"group_size: {group_size} people are not to be had; the source shows {len(people)}")
+    facts = json.dumps({"n_people": group_size})
+    for config, path in wanted:
+        plan = make_plan(config)
+        rng = np.random.default_rng(config.seed)
+        inside = np.zeros(len(people), bool)
+        inside[rng.choice(len(people), group_size, replace=False)] = True
+        group = memberships.take(inside[number.ravel()])
+        place = (group.window - 1) * plan.n_cells + group.cell
+        truth = np.bincount(place, minlength=n_windows * plan.n_cells).reshape(n_windows, plan.n_cells)
+        bounded = released_counts(group, 1, n_windows, plan)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with files.whole(path) as temporary, temporary.open("wb") as file:
+            np.savez_compressed(file, facts=np.array(facts), count=truth, bounded=bounded)

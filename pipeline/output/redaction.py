@@ -1,0 +1,106 @@
+"""What a deployment says when something unforeseen goes wrong: what and where, never with which data."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from mechanisms.core.plugin import PenstockError
+
+
+class UnforeseenError(PenstockError):
+    """Something failed that no check had foreseen; the message tells the kind of error and its place in the code."""
+
+
+@contextmanager
+def discreet(deployment: bool) -> Iterator[None]:
+    """Keep the words of other libraries' errors to themselves in a deployment: they may quote a row.
+
+    Parameters
+    ----------
+    deployment
+        Otherwise nothing is done.
+
+    Raises
+    ------
+    UnforeseenError
+        In place of any error that is not of the project's own family.
+
+    Examples
+    --------
+    >>> with discreet(deployment=True):
+    ...     float("51.4778, home")
+    Traceback (most recent call last):
+    pipeline.output.redaction.UnforeseenError: ValueError at ...; a deployment does not repeat its words, ...
+    """
+    if not deployment:
+        yield
+        return
+    with _silence:
+        try:
+            yield
+        except Exception as error:
+            if (told := without_words(error)) is error:
+                raise
+            raise told from None
+
+
+class _Silence:
+    """No word of Beam's runners, which log those of every error in a step, while any of several runs goes on."""
+
+    def __init__(self) -> None:
+        self._lock, self._n_runs = threading.Lock(), 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._n_runs += 1
+            if self._n_runs == 1:
+                self._level = _beam.level
+                _beam.setLevel(logging.CRITICAL + 1)
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._n_runs -= 1
+            if not self._n_runs:
+                _beam.setLevel(self._level)
+
+
+_beam, _silence = logging.getLogger("apache_beam.runners"), _Silence()
+
+
+def without_words(error: Exception) -> Exception:
+    """The error itself where its words are known to quote no row; otherwise one with its kind and place alone.
+
+    Of an error of the operating system it says what is wrong as well, without the file: it may be named after a person.
+
+    >>> without_words(KeyError("ann"))
+    UnforeseenError('KeyError at an unknown place; a deployment does not repeat its words, ...
+    >>> without_words(PermissionError(13, "Permission denied", "ann.csv"))
+    UnforeseenError('PermissionError at an unknown place: Permission denied; ... does not tell which file, ...
+    """
+    if isinstance(error, (PenstockError, BrokenPipeError)):
+        return error
+    if isinstance(error, OSError) and error.errno:
+        what = f"{place_of(error)}: {os.strerror(error.errno)}"
+        return UnforeseenError(f"{what}; a deployment does not tell which file, since it may be named after a person")
+    return UnforeseenError(
+        f"{place_of(error)}; a deployment does not repeat its words, which may quote a row; try made-up data"
+    )
+
+
+def place_of(error: BaseException) -> str:
+    """Kind of an error and where in the code it arose, from the bottom of its causes.
+
+    >>> place_of(KeyError("ann"))
+    'KeyError at an unknown place'
+    """
+    while error.__cause__ is not None:
+        error = error.__cause__
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f"{'/'.join(Path(frames[-1].filename).parts[-2:])}:{frames[-1].lineno}" if frames else "an unknown place"
+    return f"{type(error).__name__} at {place}"

@@ -1,0 +1,187 @@
+"""Releases, truth and accounts as Arrow tables: the columns of every file that a run writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from accountants.core.accountant import AccountRow
+from accountants.core.charges import concentrated_rho, pure_epsilon
+from mechanisms.core.contract import Release, Window
+from mechanisms.core.events import Block, Event
+
+TIME = pa.timestamp("ms", tz="UTC")
+TEXT = pa.dictionary(pa.int32(), pa.string())
+
+
+def _required(*fields: tuple[str, pa.DataType]) -> list[pa.Field]:
+    """Fields that every row has a value in, which is also less to write."""
+    return [pa.field(name, kind, nullable=False) for name, kind in fields]
+
+
+WINDOW_FIELDS = _required(
+    ("stream", TEXT), ("window", pa.int64()), ("window_start", TIME), ("window_end", TIME), ("cell", TEXT)
+)
+RELEASES = pa.schema(
+    [
+        *WINDOW_FIELDS,
+        *_required(("value", pa.float64()), ("epsilon", pa.float64()), ("rho", pa.float64())),
+        *_required(("noise", TEXT), ("scale", pa.float64()), ("landmark", pa.bool_()), ("action", TEXT)),
+        ("repeats", pa.int64()),
+        *_required(("available_at", TIME)),
+    ]
+)
+TRUTH = pa.schema([*WINDOW_FIELDS, *_required(("count", pa.int64()), ("bounded", pa.int64()))])
+ACCOUNTS = pa.schema(
+    [
+        ("stream", pa.string()),
+        ("accountant", pa.string()),
+        ("subject", pa.string()),
+        ("window", pa.int64()),
+        ("name", pa.string()),
+        ("value", pa.float64()),
+        ("low", pa.float64()),
+        ("high", pa.float64()),
+        ("unit", pa.string()),
+        ("adjacency", pa.string()),
+        ("status", pa.string()),
+    ]
+)
+UTILITY = pa.schema(
+    [
+        ("stream", pa.string()),
+        ("metric", pa.string()),
+        ("scope", pa.string()),
+        ("window", pa.int64()),
+        ("value", pa.float64()),
+        ("low", pa.float64()),
+        ("high", pa.float64()),
+    ]
+)
+
+
+def releases_table(
+    releases: Sequence[Release], windows: Sequence[Window], cells: Sequence[str], stream: str, lateness: int
+) -> pa.Table:
+    """One row per active cell of each release, in order of window and cell.
+
+    Parameters
+    ----------
+    releases
+        What was released.
+    windows
+        The window of each release.
+    cells
+        Names of all cells.
+    stream
+        Name of the stream.
+    lateness
+        Allowed lateness in milliseconds: a release is available that long after its window ends, unless it says when.
+    """
+    n_cells = len(cells)
+    rows = _Rows.of([r.active for r in releases], n_cells)
+    names, codes = np.unique([r.noise for r in releases], return_inverse=True)
+    actions, action_codes = np.unique([str(r.action) for r in releases], return_inverse=True)
+    repeats = rows.spread([-1 if r.repeats is None else int(r.repeats) for r in releases])
+    available = [w.end + lateness if r.available_at is None else r.available_at for r, w in zip(releases, windows)]
+    charges = _charges(releases)
+    columns = _window_columns(windows, cells, stream, rows) | {
+        "value": rows.each([r.values for r in releases]),
+        "epsilon": rows.spread([pure_epsilon(charge) for charge in charges]),
+        "rho": rows.spread([concentrated_rho(charge) for charge in charges]),
+        "noise": _dictionary(rows.spread(codes, np.int32), names),
+        "scale": rows.each([r.scale for r in releases]),
+        "landmark": rows.spread([r.landmark for r in releases]),
+        "action": _dictionary(rows.spread(action_codes, np.int32), actions),
+        "repeats": pa.array(repeats, mask=repeats < 0),
+        "available_at": _times(rows.spread(available)),
+    }
+    return pa.table([columns[name] for name in RELEASES.names], schema=RELEASES)
+
+
+def _charges(releases: Sequence[Release]) -> list[tuple[Event, ...]]:
+    """What each release is part of: a block's charge is shown in each of its windows, though it is paid once."""
+    shown: list[tuple[Event, ...]] = []
+    block: tuple[Event, ...] = ()
+    last = 0
+    for release in releases:
+        ends = [event.last for event in release.charge if isinstance(event, Block)]
+        if ends:
+            block, last = release.charge, max(ends)
+        shown.append(block if not release.charge and release.window <= last else release.charge)
+    return shown
+
+
+def truth_table(
+    counts: NDArray[Any], bounded: NDArray[Any], windows: Sequence[Window], cells: Sequence[str], stream: str
+) -> pa.Table:
+    """One row per cell and window: distinct users before and after bounding, arrays of shape (n_windows, n_cells)."""
+    rows = _Rows.of([None] * len(windows), len(cells))
+    columns = _window_columns(windows, cells, stream, rows)
+    columns |= {"count": counts.ravel(), "bounded": bounded.ravel()}
+    return pa.table([pa.array(columns[f.name]).cast(f.type) for f in TRUTH], schema=TRUTH)
+
+
+def accounts_table(rows: Sequence[AccountRow], accountant: str, stream: str) -> pa.Table:
+    """Rows of one accountant."""
+    whose = {"stream": [stream] * len(rows), "accountant": [accountant] * len(rows)}
+    figures = {name: [getattr(row, name) for row in rows] for name in ACCOUNTS.names if name not in whose}
+    return pa.table(whose | figures, schema=ACCOUNTS)
+
+
+class _Rows(NamedTuple):
+    """Which cells of which windows have a row, shape (n_windows, n_cells); None: all of them."""
+
+    n_windows: int
+    n_cells: int
+    active: NDArray[np.bool_] | None
+
+    @classmethod
+    def of(cls, masks: Sequence[NDArray[np.bool_] | None], n_cells: int) -> _Rows:
+        """Rows of windows with these active cells each, None for all."""
+        if all(mask is None or mask.all() for mask in masks):
+            return cls(len(masks), n_cells, None)
+        every = np.ones(n_cells, bool)
+        return cls(len(masks), n_cells, np.array([every if mask is None else mask for mask in masks]))
+
+    def spread(self, values: ArrayLike, kind: DTypeLike | None = None) -> NDArray[Any]:
+        """A value of each window in all its rows."""
+        return self._chosen(np.asarray(values, kind)[:, None])
+
+    def each(self, values: Sequence[ArrayLike]) -> NDArray[np.float64]:
+        """A vector of each window, or one value for all its cells."""
+        vectors = [np.asarray(value, np.float64) for value in values]
+        if all(vector.ndim == 0 for vector in vectors):
+            return self.spread(np.array(vectors))
+        return self._chosen(np.array([np.broadcast_to(vector, self.n_cells) for vector in vectors]))
+
+    def cells(self) -> NDArray[np.int32]:
+        """The number of each row's cell."""
+        return self._chosen(np.arange(self.n_cells, dtype=np.int32)[None])
+
+    def _chosen(self, values: NDArray[Any]) -> NDArray[Any]:
+        whole = np.broadcast_to(values, (self.n_windows, self.n_cells))
+        return whole.ravel() if self.active is None else whole[self.active]
+
+
+def _window_columns(windows: Sequence[Window], cells: Sequence[str], stream: str, rows: _Rows) -> dict[str, Any]:
+    cell = rows.cells()
+    return {
+        "stream": _dictionary(np.zeros(len(cell), np.int32), [stream]),
+        "window": rows.spread([w.index for w in windows], np.int64),
+        "window_start": _times(rows.spread([w.start for w in windows])),
+        "window_end": _times(rows.spread([w.end for w in windows])),
+        "cell": _dictionary(cell, cells),
+    }
+
+
+def _dictionary(codes: NDArray[Any], values: Iterable[Any]) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(list(map(str, values))))
+
+
+def _times(values: NDArray[Any]) -> pa.Array:
+    return pa.array(np.asarray(values, np.int64)).cast(TIME)

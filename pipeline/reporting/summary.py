@@ -1,0 +1,500 @@
+"""Verdict, warnings and provenance of a run."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import polars as pl
+import yaml
+
+from pipeline.reporting.accounts import Figure
+from pipeline.reporting.data import ACTIONS
+from pipeline.reporting.markup import Cell, Html, element, join, moment, number, percent, phrase, plural, table
+from pipeline.reporting.run_data import RunData
+from pipeline.reporting.treatment import metric_words, treatment
+
+# The top of the page: what was released, for whom it is safe, and what to be wary of, in plain words.
+
+
+#: So many verdict numbers stand side by side, without headings.
+ONE_ROW = 4
+#: From this ε on (nats) a factor of e^ε is no longer a number that says anything.
+HOPELESS = 50
+
+
+@dataclass(frozen=True)
+class Headline:
+    """A verdict number.
+
+    Parameters
+    ----------
+    label, value, unit, note
+        What it is, the number, what it is measured in, and against whom or over what.
+    """
+
+    label: str
+    value: str
+    unit: str
+    note: str
+
+
+def verdict(run: RunData) -> Html:
+    """Opening paragraphs and verdict numbers."""
+    paragraphs = [element("p", _released(run), class_="standfirst"), *_guarantees(run)]
+    costs, use = _costs(run), _utility(run)
+    groups = [("Cost and risk", costs), ("Use", use)] if len(costs + use) > ONE_ROW else [(None, costs + use)]
+    return join(*paragraphs, *(headlines(title, numbers) for title, numbers in groups if numbers))
+
+
+def headlines(title: str | None, numbers: list[Headline]) -> Html:
+    """Verdict numbers, under a small heading if there is one."""
+    shown = [
+        element(
+            "div",
+            element("dt", headline.label),
+            element("dd", element("span", headline.value, class_="value"), element("span", headline.unit)),
+            element("dd", headline.note, class_="note") if headline.note else None,
+        )
+        for headline in numbers
+    ]
+    heading = element("p", title, class_="kicker group") if title else None
+    return join(heading, element("dl", *shown, class_="headlines"))
+
+
+def _released(run: RunData) -> str:
+    public, counts = run.files.public, run.counts
+    if counts is None:
+        return _traces(run) or "Nothing has been released yet."
+    planned = public.get("windows")
+    done = ", ".join(f"{n:,} {action}" for action, n in counts.windows.done())
+    people = "people" if public.get("distinct_people", True) else "trips"
+    begin, end = (moment(int(at), run.time_zone) for at in (counts.windows.start[0], counts.windows.end[-1]))
+    shown = "" if counts.n_all_windows == len(counts.windows) else f" (the latest {len(counts.windows):,} are shown)"
+    of_planned = f" of {planned:,}" if planned else ""
+    return (
+        f"Counts of distinct {people} in {plural(counts.n_all_cells, 'cell')} were released for "
+        f"{counts.n_all_windows:,}{of_planned} windows{shown}, from {begin} to {end} ({run.time_zone}): {done}."
+    )
+
+
+def _traces(run: RunData) -> str | None:
+    """Of a run that releases traces: how many points of how many people."""
+    traces = run.files.table("public/traces")
+    if traces is None:
+        return None
+    done = ", ".join(f"{n:,} {action}" for action, n in traces["action"].value_counts(sort=True).rows())
+    return (
+        f"Traces of {traces['pseudonym'].n_unique():,} people were released point by point, under pseudonyms: "
+        f"{plural(len(traces), 'point')}, {done}."
+    )
+
+
+def promises(guarantee: dict[str, str]) -> bool:
+    """Whether a mechanism of the public manifest has a guarantee of its own."""
+    return not guarantee["guarantee"].startswith("none")
+
+
+def _guarantees(run: RunData) -> list[Html]:
+    """A paragraph for each step that promises something; other steps of a chain neither add to it nor break it."""
+    steps = run.files.public["guarantee"]
+    found = [_safe_for(step, run.configuration) for step in steps if promises(step)]
+    others = ", ".join(step["mechanism"] for step in steps if not promises(step))
+    if found and others:
+        found.append(element("p", f"Further steps, without a promise of their own: {others}."))
+    if not found:
+        text = (
+            f"The mechanism {others} promises nothing: whoever sees the releases may learn that a particular person "
+            "was in a particular place."
+        )
+        found.append(element("p", element("strong", "No guarantee. "), text))
+    return found
+
+
+def _safe_for(guarantee: dict[str, str], configuration: dict[str, Any]) -> Html:
+    guarantee = {key: with_values(text, configuration) for key, text in guarantee.items()}
+    name, statement = guarantee["mechanism"], guarantee["guarantee"]
+    section: dict[str, Any] = next((own for own in configuration["mechanism"] if own["type"] == name), {})
+    amount, bounded = _epsilon(section), ""
+    if amount is not None and "ε-differential privacy" in statement and "δ" not in statement:
+        w = f" and w = {section['w']:,} windows" if isinstance(section.get("w"), int) else ""
+        statement = f"{statement}, with ε = {number(amount)} nats{w}"
+        bounded = f" {_odds(amount, configuration)}"
+    elif isinstance(section.get("rho"), int | float):
+        statement = f"{statement}, with ρ = {number(section['rho'])}"
+    return element(
+        "p",
+        element("strong", f"{statement}. "),
+        f"Protected is {guarantee['unit']}.{bounded} Neighbours: {guarantee['neighbours']}. "
+        f"Mechanism: {name}. Proof: {guarantee['theorem']}.",
+    )
+
+
+def with_values(text: str, configuration: dict[str, Any]) -> str:
+    """A guarantee with the values of the parameters that it names, such as `radius`."""
+    values: dict[str, Any] = {}
+    for section in configuration["mechanism"]:
+        values |= section
+    return re.sub(r"`(\w+)`", lambda name: str(values.get(name[1], name[1])), text)
+
+
+def _odds(epsilon: float, configuration: dict[str, Any]) -> str:
+    """What an ε means to somebody who sees all releases, and what it leaves open."""
+    if epsilon >= HOPELESS:
+        return "So large an ε promises next to nothing."
+    if (configuration.get("windows") or {}).get("type") == "sliding":
+        return "Windows overlap: an event is in several of them, and costs as much in each."
+    return (
+        "For whoever sees everything that was released and knows all other data, the odds that this was in the data "
+        f"change by a factor of at most {number(math.exp(epsilon), 3)}. Whoever knows instead how visits depend on "
+        "one another can learn more."
+    )
+
+
+def _epsilon(section: dict[str, Any]) -> float | None:
+    value = section.get("epsilon")
+    return float(value) if isinstance(value, int | float) and value > 0 else None
+
+
+def _costs(run: RunData) -> list[Headline]:
+    by_accountant: dict[str, list[Figure]] = {}
+    for figure in run.figures:
+        by_accountant.setdefault(figure.accountant, []).append(figure)
+    found = []
+    for accountant, own in by_accountant.items():
+        named = {figure.name: figure for figure in own}
+        wanted = treatment(accountant).headline or tuple((name,) for name in list(named)[:2])
+        for candidates in wanted:
+            present = [named[name] for name in candidates if name in named]
+            found += [_headline(figure, run) for figure in present[:1]]
+    return found
+
+
+def _headline(figure: Figure, run: RunData) -> Headline:
+    worst = "" if figure.window is None else ", worst"
+    # Treatments speak of counts; the rows of traces say themselves what they compare.
+    adversary = "" if run.releases_traces else treatment(figure.accountant).adversary
+    against = f"Against {adversary}." if adversary else f"Compared: {with_values(figure.adjacency, run.configuration)}."
+    value = number(figure.value)
+    if figure.high is not None and figure.high > figure.value:
+        value += f" to {number(figure.high)}"
+    label = treatment(figure.accountant).label(figure.name) + worst
+    provisional = "" if figure.final else " Provisional: releases after a window can still raise its figure."
+    many = f" The worst of {figure.n_subjects:,}." if figure.n_subjects > 1 else ""
+    return Headline(label[0].upper() + label[1:], value, figure.unit, against + many + provisional)
+
+
+def _utility(run: RunData) -> list[Headline]:
+    found = []
+    for name, value in ((run.files.operator or {}).get("utility") or {}).items():
+        title, unit, note = metric_words(name)
+        if run.releases_traces:
+            unit, note = "metres", "Distance of released and true points, mean over all points."
+        found.append(Headline(title, number(value), unit, note or "Released against the truth, over the whole run."))
+    return found
+
+
+def users_sentence(manifest: dict[str, Any]) -> str | None:
+    """Who was counted, from the operator's summaries."""
+    users = manifest.get("users")
+    spreads = {name: spread for name, spread in (users or {}).items() if isinstance(spread, dict) and spread}
+    if not users or not spreads:
+        return None
+    of_what = [phrase(name.removesuffix("_per_user")) for name in spreads]
+    medians = [
+        f"{number(spread['median'])} {what.removesuffix('s') if spread['median'] == 1 else what}"
+        for what, spread in zip(of_what, spreads.values())
+    ]
+    return f"People: {users['users']:,}, each with {' and '.join(medians)} (medians)."
+
+
+# The foot of the page: where every number comes from, and how to make it again.
+
+
+#: Order of the sections in a configuration as people write it.
+SECTIONS = ("name", "mode", "seed", "noise_key", "source", "space", "sensors", "windows", "bounding", "landmarks")
+FATES = ("used", "late", "out_of_area", "out_of_time", "rejected")
+MOST_REJECTS = 20
+
+
+def figures_table(run: RunData) -> Html | None:
+    """All figures of the books."""
+    if not run.figures:
+        return None
+    rows: list[list[Cell]] = [
+        [
+            figure.accountant,
+            treatment(figure.accountant).label(figure.name),
+            (number(figure.value), figure.value),
+            figure.unit,
+            "whole run" if figure.window is None else f"window {figure.window:,}",
+            "" if figure.high is None else f"{number(figure.low)} to {number(figure.high)}",
+            f"{figure.n_subjects:,}",
+            with_values(figure.adjacency, run.configuration),
+            "final" if figure.final else "provisional",
+        ]
+        for figure in run.figures
+    ]
+    columns = ["Accountant", "Figure", "Value", "Unit", "Where", "Interval", "Subjects", "Compared", "Status"]
+    return table(columns, rows, "All figures of the books: of the whole run, or the worst over windows and subjects")
+
+
+def row_equation(run: RunData) -> Html | None:
+    """What became of every input row."""
+    manifest = run.files.operator
+    if manifest is None:
+        return None
+    rows = manifest["rows"]
+    terms = " + ".join(f"{rows[fate]:,} {phrase(fate)}" for fate in FATES)
+    parts: list[Html | None] = [
+        element("p", f"{rows['rows']:,} rows = {terms}", class_="equation"),
+        element("p", f"Of the used rows {rows['duplicates']:,} repeat a person in the same cell and window."),
+    ]
+    users = users_sentence(manifest)
+    if users:
+        parts.append(element("p", users))
+    return join(*parts, _rejects(run, rows))
+
+
+def _rejects(run: RunData, rows: dict[str, Any]) -> Html | None:
+    if not rows["rejected"]:
+        return None
+    reasons = [[reason, (f"{n:,}", n)] for reason, n in rows["rejected_by_reason"].items()]
+    examples = [
+        [
+            str(r.get("file", "")),
+            str(r.get("line", r.get("offset", ""))),
+            str(r.get("reason", "")),
+            str(r.get("raw", "")),
+        ]
+        for r in run.files.rejects(MOST_REJECTS)
+    ]
+    return join(
+        table(["Reason", "Rows"], reasons, "Rejected rows by reason"),
+        table(["File", "Line", "Reason", "Row"], examples, f"The first {len(examples)} rejected rows"),
+    )
+
+
+def provenance(run: RunData) -> Html:
+    """Configuration, versions, seed and digests."""
+    manifest: dict[str, Any] = run.files.operator or run.files.public
+    noise = manifest.get("noise", {})
+    facts = {"configuration digest": manifest["configuration_digest"], "mode": run.files.public["mode"]}
+    facts |= {("seed" if key == "seed" else f"noise key {key}"): str(value) for key, value in noise.items()}
+    facts |= {f"seconds, {phase}": number(seconds) for phase, seconds in manifest.get("seconds", {}).items()}
+    if "exit" in manifest:
+        facts["exit"] = f"{manifest['exit']['code']} ({manifest['exit']['reason']})"
+    text = configuration_yaml(run)
+    sections = [
+        element(
+            "div",
+            element("h3", "Configuration"),
+            element("p", "Save it as a file and run it again: ", element("code", "penstock run FILE"), "."),
+            listing(text, "Configuration as YAML"),
+        ),
+        element("div", element("h3", "Run"), definitions(facts)),
+        element("div", element("h3", "Versions"), definitions(manifest["versions"])),
+    ]
+    inputs = manifest.get("inputs")
+    if inputs:
+        rows: list[list[Cell]] = [[name, digest] for name, digest in inputs.items()]
+        summary = element("summary", f"Input digests ({len(inputs):,})")
+        sections.append(element("details", summary, table(["Input", "SHA-256"], rows, "Digests of the inputs")))
+    return join(*sections)
+
+
+def configuration_yaml(run: RunData) -> str:
+    """The configuration as a file that makes the same run again; a simulation's seed is part of it."""
+    configuration = dict(run.configuration)
+    seed = (run.files.operator or {}).get("noise", {}).get("seed")
+    if seed is not None:
+        configuration["seed"] = seed
+    note = "" if run.files.public["mode"] == "simulation" else "# add: noise_key: FILE\n"
+    return note + as_yaml(configuration)
+
+
+def as_yaml(configuration: dict[str, Any]) -> str:
+    """A run's configuration with its sections in the order in which people write them."""
+    ordered = {key: configuration[key] for key in SECTIONS if key in configuration} | configuration
+    written: str = yaml.safe_dump(type_first(ordered), sort_keys=False, allow_unicode=True, width=110)
+    return written
+
+
+def type_first(value: Any) -> Any:
+    """The same with ``type`` as the first key of every section."""
+    if isinstance(value, list):
+        return [type_first(entry) for entry in value]
+    if not isinstance(value, dict):
+        return value
+    first = {"type": value["type"]} if "type" in value else {}
+    return first | {key: type_first(entry) for key, entry in value.items()}
+
+
+def listing(text: str, name: str) -> Html:
+    """Text to copy."""
+    return element("div", element("pre", text, tabindex="0", role="region", aria_label=name), class_="copyable")
+
+
+def definitions(facts: dict[str, str]) -> Html:
+    """Names and values."""
+    pairs = [element("div", element("dt", name), element("dd", str(value))) for name, value in facts.items()]
+    return element("dl", *pairs, class_="facts")
+
+
+# What a reader must know before he trusts or publishes anything: one short note each, the gravest first.
+
+
+Level = Literal["danger", "caution", "note"]
+WORDS = {"danger": "Danger", "caution": "Caution", "note": "Note"}
+
+#: A period's budget is nearly spent when less than this share of it is left.
+NEARLY = 0.1
+#: A fate other than "used" is worth a caution from this share of the rows on.
+MANY_ROWS = 0.01
+
+
+@dataclass(frozen=True)
+class Notice:
+    """One note.
+
+    Parameters
+    ----------
+    level
+        How grave.
+    title, text
+        In a few words, and in a sentence or two.
+    """
+
+    level: Level
+    title: str
+    text: str
+
+
+def warnings(run: RunData) -> list[Notice]:
+    """All that apply, the gravest first."""
+    found = [*_guarantee(run), *_progress(run), *_windows(run), *_books(run), *_budget(run), *_rows(run), *_shown(run)]
+    return sorted(found, key=lambda warning: list(WORDS).index(warning.level))
+
+
+def as_html(found: list[Notice]) -> Html | None:
+    """A list of notes; the level is a word, never colour alone."""
+    if not found:
+        return None
+    items = [
+        element(
+            "li",
+            element("strong", f"{WORDS[w.level]}: {w.title}."),
+            " ",
+            w.text,
+            class_=w.level,
+        )
+        for w in found
+    ]
+    return element("ul", *items, class_="warnings", aria_label="Warnings")
+
+
+def _guarantee(run: RunData) -> list[Notice]:
+    public, found = run.files.public, []
+    if not any(map(promises, public["guarantee"])):
+        text = "What was released carries no promise of privacy. Do not publish it."
+        found.append(Notice("danger", "no guarantee", text))
+    if public["mode"] == "simulation":
+        found.append(Notice("caution", "unfit for publication", public["notice"]))
+    if not public.get("distinct_people", True):
+        text = "The source knows trips, not people: a person who travels twice counts twice and is protected per trip."
+        found.append(Notice("caution", "trips, not people", text))
+    return found
+
+
+def _progress(run: RunData) -> list[Notice]:
+    manifest = run.files.operator
+    if manifest is None:
+        return [Notice("note", "the run goes on", "Everything here is provisional until it has ended.")]
+    if manifest["exit"]["code"] != 0:
+        text = f"{manifest['exit']['reason']}. What follows covers the windows released before."
+        return [Notice("danger", "the run stopped early", text)]
+    return []
+
+
+def _windows(run: RunData) -> list[Notice]:
+    if run.counts is None:
+        return []
+    windows = run.counts.windows
+    refused = windows.index[windows.action == ACTIONS.index("refused")].tolist()
+    if not refused:
+        return []
+    which = ", ".join(map(str, refused[:8])) + (" …" if len(refused) > 8 else "")
+    text = f"No budget was left for {plural(len(refused), 'window')} ({which}): they show an earlier release again."
+    return [Notice("caution", "refused windows", text)]
+
+
+def _books(run: RunData) -> list[Notice]:
+    found = []
+    for figure in run.figures:
+        if math.isinf(figure.value) and figure.value > 0 and not figure.name.endswith("_left"):
+            compared = with_values(figure.adjacency, run.configuration)
+            text = f"{figure.accountant} knows no bound for {phrase(figure.name)} ({compared})."
+            found.append(Notice("caution", f"{phrase(figure.name)} is infinite", text))
+    provisional = {f.accountant for f in run.figures} - {f.accountant for f in run.figures if f.final}
+    if provisional and run.is_over:
+        text = f"Later releases over the same events can still raise the figures of {', '.join(sorted(provisional))}."
+        found.append(Notice("caution", "provisional figures", text))
+    if any(own.get("method") == "paper" for own in run.configuration.get("accountants") or ()):
+        text = "The landmark loss is the paper's, which can be too small. The method sound never understates it."
+        found.append(Notice("caution", "a figure that may understate", text))
+    if not run.configuration.get("accountants"):
+        text = "The configuration names no accountant, so what the releases cost together is not known."
+        found.append(Notice("caution", "nobody kept the books", text))
+    return found
+
+
+def _budget(run: RunData) -> list[Notice]:
+    if run.accounts.is_empty():
+        return []
+    last: dict[str, Any] = {}
+    for name in ("budget_left", "budget_spent"):
+        rows = run.accounts.filter((pl.col("name") == name) & pl.col("window").is_not_null())
+        if rows.is_empty():
+            return []
+        last[name] = rows.sort("window", maintain_order=True)["value"][-1]
+    total = last["budget_left"] + last["budget_spent"]
+    if last["budget_left"] > NEARLY * total:
+        return []
+    left = "all" if last["budget_left"] <= 1e-9 * total else percent(last["budget_spent"], total)
+    text = (
+        f"At the last window {left} of the period's {number(total)} nats is spent. A budget schedule plans for that; "
+        "any further charge in this period would be refused or stop the run."
+    )
+    return [Notice("note", "budget spent" if left == "all" else "budget nearly spent", text)]
+
+
+def _rows(run: RunData) -> list[Notice]:
+    if run.files.operator is None:
+        return []
+    rows, found = run.files.operator["rows"], []
+    for fate, title, text in (
+        ("rejected", "rejected rows", "that could not be read"),
+        ("late", "late rows", "that came after the window was final"),
+        ("out_of_area", "rows outside the area", "in no cell"),
+        ("out_of_time", "rows outside the time range", "before or after the run"),
+    ):
+        if rows[fate]:
+            share = percent(rows[fate], rows["rows"])
+            level: Level = (
+                "caution" if fate in ("rejected", "late") and rows[fate] > MANY_ROWS * rows["rows"] else "note"
+            )
+            found.append(Notice(level, title, f"{plural(rows[fate], 'row')} ({share}) {text}: left out."))
+    return found
+
+
+def _shown(run: RunData) -> list[Notice]:
+    counts, found = run.counts, []
+    if counts is not None and len(counts.cells) < counts.n_all_cells:
+        text = f"The charts show the {len(counts.cells):,} busiest of {counts.n_all_cells:,} cells; the files hold all."
+        found.append(Notice("note", "not all cells are shown", text))
+    if counts is not None and len(counts.windows) < counts.n_all_windows:
+        text = f"The charts show the latest {len(counts.windows):,} of {counts.n_all_windows:,} windows."
+        found.append(Notice("note", "not all windows are shown", text))
+    return found

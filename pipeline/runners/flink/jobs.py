@@ -1,0 +1,279 @@
+"""Flink job server, REST API and job metrics."""
+
+from __future__ import annotations
+
+import ctypes
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import grpc
+from apache_beam.utils.subprocess_server import pick_port
+
+from mechanisms.core.plugin import DataError
+from pipeline.cluster.plans import checkpoints_folder
+from pipeline.monitoring import logs
+from pipeline.monitoring.metrics import MEASURES, REGISTRY, Measure
+from pipeline.runners.flink import jars
+
+if TYPE_CHECKING:
+    from pipeline.config.plan import Plan
+
+
+# Beam's job server for Flink, as a process of this one.
+
+
+#: What Flink needs to be allowed on Java 17.
+_OPEN = (
+    *("lang", "lang.invoke", "lang.reflect", "io", "net", "nio", "text", "time"),
+    *("util", "util.concurrent", "util.concurrent.atomic", "util.concurrent.locks"),
+)
+JAVA_OPTIONS = (
+    *(f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in _OPEN),
+    "--add-exports=java.base/sun.net.util=ALL-UNNAMED",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSSXXX",
+)
+#: How a job is tried again: ever more slowly, for about six minutes, after which it is lost; three minutes without a
+#: failure make it young again, so that what is killed now and then recovers for ever.
+RESTARTS = """restart-strategy.type: exponential-delay
+restart-strategy.exponential-delay.initial-backoff: 1 s
+restart-strategy.exponential-delay.backoff-multiplier: 2.0
+restart-strategy.exponential-delay.max-backoff: 30 s
+restart-strategy.exponential-delay.attempts-before-reset-backoff: 15
+restart-strategy.exponential-delay.reset-backoff-threshold: 3 min
+"""
+_MAIN = "org.apache.beam.runners.flink.FlinkJobServerDriver"
+_SECONDS = 120.0
+_PR_SET_PDEATHSIG = 1
+
+
+@contextmanager
+def job_server(master: str, folder: Path, jar: str | None = None) -> Iterator[str]:
+    """Start a job server; gives its endpoint, and ends it with the block.
+
+    Parameters
+    ----------
+    master
+        ``[local]``: Flink runs inside the job server; otherwise host and port of a cluster.
+    folder
+        Where artefacts and the log go.
+    jar
+        A job server of one's own in place of the jars of the cache.
+
+    Raises
+    ------
+    ConfigError
+        Without Java or without jars.
+    DataError
+        If it does not start; the message ends with its last words.
+    """
+    what = ["-jar", jar] if jar else ["-cp", jars.class_path(), _MAIN]
+    port, artifact_port, expansion_port = pick_port(None, None, None)
+    command = [jars.java(), *JAVA_OPTIONS, "-Xmx1g", *what, "--flink-master", master, "--job-host", "localhost"]
+    command += ["--job-port", str(port), "--artifact-port", str(artifact_port), "--expansion-port", str(expansion_port)]
+    command += ["--artifacts-dir", str(folder / "artifacts"), "--clean-artifacts-per-job"]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.yaml").write_text(RESTARTS)
+    environment = {"FLINK_CONF_DIR": str(folder)} | os.environ  # whoever has a configuration says it all there
+    log = folder / "job_server.log"
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            command, env=environment, stdout=output, stderr=output, stdin=subprocess.DEVNULL,
+            preexec_fn=_end_with_this_process,
+        )  # fmt: skip
+    try:
+        _wait(process, f"localhost:{port}", log)
+        yield f"localhost:{port}"
+    finally:
+        process.terminate()
+        try:
+            process.wait(15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _end_with_this_process() -> None:
+    """Let Linux end the job server with its driver, however that ends: an embedded Flink would go on for ever."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _wait(process: subprocess.Popen[bytes], endpoint: str, log: Path) -> None:
+    """Wait until the job server answers."""
+    deadline = time.monotonic() + _SECONDS
+    with grpc.insecure_channel(endpoint) as channel:
+        ready = grpc.channel_ready_future(channel)
+        while time.monotonic() < deadline and process.poll() is None:
+            try:
+                ready.result(timeout=0.5)
+                return
+            except grpc.FutureTimeoutError:
+                continue
+    words = log.read_text(errors="replace")[-1000:]
+    raise DataError(f"Flink's job server did not start:\n{words}")
+
+
+# Jobs that a run has on a cluster of Flink, ended through its REST service: a job server only lets go of them.
+
+
+_JOB = re.compile("[0-9a-f]{32}")
+_OVER = ("CANCELED", "FINISHED", "FAILED")
+#: Seconds that jobs have to end in, between two looks, and for an answer.
+_PATIENCE, _PAUSE, _ANSWER = 60.0, 0.2, 10.0
+
+
+def cancel_jobs(plan: Plan, master: str) -> bool:
+    """Cancel what a run still has on a cluster, and wait until it writes nothing more; checkpoints stay.
+
+    Those in the folder of the run are its own, and no others are touched.
+
+    Parameters
+    ----------
+    plan
+        The run.
+    master
+        Host and port of the job manager's REST service; nothing is done for an embedded Flink, ``[local]``.
+
+    Returns
+    -------
+    Whether none is left as far as the cluster can tell; otherwise a line of the log says so.
+    """
+    service = service_of(master)
+    if service is None:
+        return True
+    deadline = time.monotonic() + _PATIENCE
+    try:
+        left = [job for job in own_jobs(plan) if _state(service, job) not in _OVER]
+        for job in left:
+            ask(f"{service}/jobs/{job}?mode=cancel", "PATCH")
+        while left and time.monotonic() < deadline:
+            time.sleep(_PAUSE)
+            left = [job for job in left if _state(service, job) not in _OVER]
+    except OSError as error:
+        logs.problem("the cluster did not answer when its jobs were to be cancelled", error=type(error).__name__)
+        return False
+    if left:
+        logs.problem("jobs of this run go on in the cluster: cancel them there", jobs=left)
+    return not left
+
+
+def own_jobs(plan: Plan) -> list[str]:
+    """Jobs that a run has or had: Flink names the folders of checkpoints after them."""
+    return [path.name for path in checkpoints_folder(plan).glob("*") if _JOB.fullmatch(path.name)]
+
+
+def service_of(master: str) -> str | None:
+    """Address of a job manager's REST service; an embedded Flink has none.
+
+    >>> service_of("localhost:8081"), service_of("https://flink"), service_of("[local]")
+    ('http://localhost:8081', 'https://flink', None)
+    """
+    if master.startswith("["):
+        return None
+    return master if "://" in master else f"http://{master}"
+
+
+def ask(address: str, method: str = "GET", seconds: float = _ANSWER) -> Any:
+    """What the service says; nothing where it knows no such job, or has ended it meanwhile; else an `OSError`."""
+    try:
+        with urllib.request.urlopen(urllib.request.Request(address, method=method), timeout=seconds) as answer:
+            return json.loads(answer.read() or b"{}")
+    except urllib.error.HTTPError as error:
+        if error.code in (404, 409):
+            return {}
+        raise
+    except http.client.HTTPException as error:
+        raise OSError(f"{type(error).__name__}: the service broke off") from None
+
+
+def _state(service: str, job: str) -> str:
+    """What a job does; one that the cluster does not know is over."""
+    return str(ask(f"{service}/jobs/{job}").get("state", "CANCELED"))
+
+
+# Measures of a run whose Python workers are elsewhere: Beam's metrics, as Flink collects them beside its own.
+#
+# Beam's job service tells none before a job has ended, and that of a run is cancelled.
+
+
+#: Seconds between two looks: Flink asks its task managers no more often.
+_INTERVAL = 10.0
+#: Seconds that an answer may take, while the driver waits.
+_METRICS_ANSWER = 2.0
+#: What a step is called, and then the measure.
+_MARK = ".penstock_"
+
+
+class FlinkMeasures:
+    """Counters and gauges of a job, taken over into this process's own now and then.
+
+    Parameters
+    ----------
+    plan
+        The run.
+    master
+        Host and port of the job manager's REST service; an embedded Flink has none.
+    """
+
+    def __init__(self, plan: Plan, master: str) -> None:
+        self._plan, self._service, self._next = plan, service_of(master), 0.0
+
+    def look(self) -> None:
+        """Take over what Flink knows, unless that was done just now; what it does not tell now it tells next time."""
+        if self._service is None or time.monotonic() < self._next:
+            return
+        with suppress(OSError, LookupError, TypeError, ValueError):
+            found: dict[str, float] = {}
+            for name, total, most in self._reported(self._service):
+                before = found.get(name, 0.0)
+                found[name] = before + total if _MEASURES[name][0].kind == "counter" else max(before, most)
+            for name, amount in found.items():
+                measure, value = _MEASURES[name]
+                REGISTRY.set(measure, amount / measure.per_unit, value)
+        self._next = time.monotonic() + _INTERVAL
+
+    def _reported(self, service: str) -> Iterator[tuple[str, float, float]]:
+        """Name of each measure in Beam, with its sum and its largest value over parallel steps."""
+        for job in own_jobs(self._plan):
+            said = ask(f"{service}/jobs/{job}", seconds=_METRICS_ANSWER)
+            for vertex in said.get("vertices", ()) if said.get("state") == "RUNNING" else ():
+                address = f"{service}/jobs/{job}/vertices/{vertex['id']}/subtasks/metrics"
+                names = [
+                    metric["id"] for metric in ask(address, seconds=_METRICS_ANSWER) if _name(metric["id"]) in _MEASURES
+                ]
+                if names:
+                    for metric in ask(f"{address}?get={quote(','.join(names))}", seconds=_METRICS_ANSWER):
+                        yield _name(metric["id"]), float(metric["sum"]), float(metric["max"])
+
+
+def _name(identifier: str) -> str:
+    """What a metric of Flink's is called in Beam; nothing for Flink's own.
+
+    >>> _name("[3]{Replay__CountBlocks}.penstock_rows_used"), _name("numRecordsIn")
+    ('rows_used', '')
+    """
+    return identifier.partition(_MARK)[2]
+
+
+def _beam_names() -> Iterator[tuple[str, tuple[Measure, str]]]:
+    for measure in MEASURES:
+        if measure.beam is not None and measure.kind != "histogram":
+            for value in measure.values or ("",):
+                yield "_".join(filter(None, (measure.beam, value))), (measure, value)
+
+
+_MEASURES = dict(_beam_names())

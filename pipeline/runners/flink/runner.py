@@ -1,0 +1,256 @@
+"""Run a plan as a streaming job of Flink: submit, watch, fail, cancel and resume."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mechanisms.core import plugin
+from mechanisms.core.plugin import ConfigError, DataError, ParameterError, PenstockError, UnknownPlugin
+from pipeline.cluster.plans import checkpoints_folder, latest_checkpoint
+from pipeline.monitoring import logs
+from pipeline.output import files
+from pipeline.runners.flink.jars import FLINK
+from pipeline.runners.flink.jobs import FlinkMeasures, cancel_jobs
+from pipeline.streaming import stopping
+
+if TYPE_CHECKING:
+    from pipeline.config.plan import Plan
+
+
+# What a step cannot go on with: told to the driver, which ends the run, since the engine would try for ever.
+
+
+#: What is wrong with a machine's files and stays so until somebody sees to it.
+_LASTING = {errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.EROFS}
+#: Errors that are raised again as what they were: their message is all that they hold.
+_PLAIN = ("DataError", "RowEquationError", "StateVersionError", "UnsupportedEvent")
+
+
+def is_lasting(error: BaseException) -> bool:
+    """Whether a step would fail again with the same error.
+
+    >>> is_lasting(PermissionError(13, "Permission denied")), is_lasting(ConnectionError()), is_lasting(KeyError(1))
+    (True, False, False)
+    """
+    return isinstance(error, (PenstockError, ImportError)) or (isinstance(error, OSError) and error.errno in _LASTING)
+
+
+def note_failure(folder: Path, error: BaseException) -> None:
+    """Tell the driver of an error that lasts; the first one counts.
+
+    Parameters
+    ----------
+    folder
+        Of the run.
+    error
+        Words of it that may quote a row must have been left out.
+    """
+    if not is_lasting(error) or not (folder / "operator").exists():
+        return
+    kind = "ConfigError" if isinstance(error, (ParameterError, UnknownPlugin)) else type(error).__name__
+    words = list(error.problems) if isinstance(error, ConfigError) else [str(error)]
+    files.write_first(_path(folder), json.dumps({"error": kind, "words": words}).encode())
+
+
+def forget_failure(folder: Path) -> None:
+    """Leave behind what an earlier attempt has failed with."""
+    _path(folder).unlink(missing_ok=True)
+
+
+def raise_failure(folder: Path) -> None:
+    """Raise what a step has failed with, if one has."""
+    if not _path(folder).exists():
+        return
+    found = json.loads(_path(folder).read_bytes())
+    if found["error"] == "ConfigError":
+        raise ConfigError(tuple(found["words"]))
+    kind = getattr(plugin, found["error"]) if found["error"] in _PLAIN else PenstockError
+    raise kind(found["words"][0])
+
+
+def _path(folder: Path) -> Path:
+    return folder / "operator" / "parts" / "failed" / "failed.json"
+
+
+# Run a plan on Flink: submit the graph through Beam's portable runner, watch it, and end it when all is done.
+
+
+#: Seconds between two looks at the job.
+_PATIENCE = 0.2
+#: Seconds that a job has to end in once it has been cancelled.
+_GOODBYE = 20.0
+#: What is set where the command line does not; an empty text stands for a flag without a value.
+DEFAULTS = {
+    "flink_master": "[local]",
+    "flink_version": FLINK,
+    "parallelism": "2",
+    "environment_type": "LOOPBACK",
+    "checkpointing_interval": "5000",
+    "max_bundle_time_mills": "200",
+    "state_backend": "filesystem",
+    # Otherwise Flink keeps what a bundle puts out at a checkpoint until the next bundle, but not the watermark.
+    "finish_bundle_before_checkpointing": "",
+    "externalized_checkpoints_enabled": "",
+    "retain_externalized_checkpoints_on_cancellation": "",
+}
+
+
+def run_flink(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
+    """Run a plan on Flink; parts of the output files are left to be merged.
+
+    Parameters
+    ----------
+    plan
+        As `as_cluster_plan` makes it; a resumed one goes on from the latest checkpoint in its folder.
+    beam_options
+        Options of Beam and its Flink runner, such as ``--flink_master=localhost:8081``. Without ``--job_endpoint`` a
+        job server is started from the cached jars.
+
+    Returns
+    -------
+    Whether the run came to its end; otherwise it was stopped: by SIGINT or SIGTERM, or in Flink, with a savepoint.
+
+    Raises
+    ------
+    PenstockError
+        If the configuration cannot be run, a step failed for good, or the job was lost (`--resume` goes on).
+    """
+    from pipeline.runners.flink.jobs import job_server
+
+    given = _given(beam_options)
+    with _quiet_workers():
+        if "job_endpoint" in given:
+            return _submit(plan, given["job_endpoint"], beam_options)
+        folder = checkpoints_folder(plan) / "job_server"
+        master, jar = given.get("flink_master", DEFAULTS["flink_master"]), given.get("flink_job_server_jar")
+        with job_server(master, folder, jar) as endpoint:
+            return _submit(plan, endpoint, beam_options)
+
+
+def options_of(plan: Plan, endpoint: str, beam_options: Sequence[str]) -> list[str]:
+    """All options of the job: those given, and defaults for the rest."""
+    given = _given(beam_options)
+    own = DEFAULTS | {"state_backend_storage_path": checkpoints_folder(plan).as_uri(), "job_name": plan.config.name}
+    if given.get("environment_type", own["environment_type"]) == "EXTERNAL" and "environment_config" not in given:
+        own["environment_config"] = "localhost:50000"
+    checkpoint = latest_checkpoint(plan) if plan.resumed else None
+    if checkpoint is not None:
+        own["savepoint_path"] = checkpoint.as_uri()
+        logs.event("going on from a checkpoint of Flink", checkpoint=checkpoint.name)
+    flags = [f"--{name}={value}" if value else f"--{name}" for name, value in own.items() if name not in given]
+    return ["--streaming", f"--job_endpoint={endpoint}", *flags, *beam_options]
+
+
+def _given(beam_options: Sequence[str]) -> dict[str, str]:
+    """Options by name; a flag without a value is there with an empty one."""
+    found: dict[str, str] = {}
+    name = ""
+    for word in beam_options:
+        if word.startswith("--"):
+            name, _, value = word.removeprefix("--").partition("=")
+            found[name] = value
+        elif name:
+            found[name] = word
+    return found
+
+
+@contextlib.contextmanager
+def _quiet_workers() -> Iterator[None]:
+    """Workers in this process lose their job when it is cancelled; a page of tracebacks about that helps nobody."""
+    import grpc
+
+    workers, usual = logging.getLogger("apache_beam.runners.worker"), threading.excepthook
+    level = workers.level
+
+    def hook(failure: threading.ExceptHookArgs) -> None:
+        if not issubclass(failure.exc_type, grpc.RpcError):
+            usual(failure)
+
+    workers.setLevel(logging.CRITICAL)
+    threading.excepthook = hook
+    try:
+        yield
+    finally:
+        workers.setLevel(level)
+        threading.excepthook = usual
+
+
+def _submit(plan: Plan, endpoint: str, beam_options: Sequence[str]) -> bool:
+    import apache_beam as beam
+    from apache_beam.options.pipeline_options import PipelineOptions
+    from apache_beam.runners.portability.portable_runner import PortableRunner
+
+    from pipeline.cluster.graph import build
+    from pipeline.cluster.replay import read
+
+    checkpoints_folder(plan).mkdir(parents=True, exist_ok=True)
+    given = DEFAULTS | _given(beam_options)
+    master, elsewhere = given["flink_master"], given["environment_type"] != "LOOPBACK"
+    if plan.resumed:
+        cancel_jobs(plan, master)  # it outlives its driver, and its latest checkpoint is needed
+        forget_failure(plan.folder)  # only now: a job that still tries would tell of it again
+    options = PipelineOptions(options_of(plan, endpoint, beam_options), save_main_session=False)
+    pipeline = beam.Pipeline(runner=PortableRunner(), options=options)
+    build(pipeline, plan, read)
+    try:
+        return _watch(plan, pipeline.run(), FlinkMeasures(plan, master).look if elsewhere else None)
+    finally:
+        cancel_jobs(plan, master)
+
+
+def _watch(plan: Plan, job: Any, look: Callable[[], None] | None = None) -> bool:
+    """Wait until everything is done, then cancel the job, which would otherwise wait for more input.
+
+    ``look`` takes over what workers elsewhere have measured.
+    """
+    from apache_beam.runners.runner import PipelineState
+
+    from pipeline.cluster.graph import has_ended
+
+    stopped = threading.Event()
+    with stopping(stopped.set), _cancelling(job):
+        while not stopped.is_set():
+            state = _state(job)
+            if has_ended(plan):
+                return True
+            raise_failure(plan.folder)
+            if state == PipelineState.DONE:
+                return False  # the job itself waits for ever: whoever stopped it in Flink has its savepoint
+            if PipelineState.is_terminal(state):
+                raise DataError(
+                    "Flink has lost the job; its log says why, and --resume goes on from the last checkpoint"
+                )
+            if look is not None:
+                look()
+            time.sleep(_PATIENCE)
+    return False
+
+
+def _state(job: Any) -> str:
+    try:
+        return str(job.state)
+    except Exception as error:  # whatever the channel raises: the job server is gone
+        raise DataError(f"the job server does not answer ({type(error).__name__}); --resume goes on") from None
+
+
+@contextlib.contextmanager
+def _cancelling(job: Any) -> Iterator[None]:
+    """Cancel the job at the end, and wait until it writes nothing more."""
+    from apache_beam.runners.runner import PipelineState
+
+    try:
+        yield
+    finally:
+        with contextlib.suppress(Exception):  # a job server that is gone has nothing to cancel
+            job.cancel()
+            deadline = time.monotonic() + _GOODBYE
+            while not PipelineState.is_terminal(_state(job)) and time.monotonic() < deadline:
+                time.sleep(_PATIENCE)

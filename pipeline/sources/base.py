@@ -1,0 +1,261 @@
+"""Contract of a source: blocks of events, rejects, spans, and micro-batches of a live source."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from mechanisms.core.plugin import Checked, ParameterError, Registry, parameter
+from mechanisms.core.state import State
+
+if TYPE_CHECKING:
+    from pipeline.config.plan import Plan
+
+
+# Blocks of events: the unit in which data moves until it is counted.
+
+
+@dataclass(frozen=True)
+class Reject:
+    """One input row that could not be read, kept for the operator.
+
+    Parameters
+    ----------
+    file
+        File (or topic) it came from.
+    line
+        1-based line (or row, or offset) in it.
+    reason
+        What is wrong, for instance ``latitude out of range``.
+    raw
+        The row as it was read; None where it is not kept.
+    sealed
+        The row as only the owner of a private key can read it, where that is asked for.
+    """
+
+    file: str
+    line: int
+    reason: str
+    raw: str | None
+    sealed: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The reject as one line of ``rejects.jsonl``."""
+        kept = {"file": self.file, "line": self.line, "reason": self.reason, "raw": self.raw}
+        return kept if self.sealed is None else kept | {"sealed": self.sealed}
+
+
+@dataclass(frozen=True)
+class EventBlock:
+    """Some rows of the input, parsed.
+
+    Parameters
+    ----------
+    frame
+        Columns ``time`` (Int64, milliseconds since 1970 UTC), ``user`` (Int64 or String) and either ``latitude``,
+        ``longitude`` (Float64, degrees, finite and in range) or ``place`` (String), or both. No nulls. In a deployment
+        `pipeline.steps.ingest` puts Binary digests in place of users, and ``cell`` in place of positions.
+    n_rows
+        Rows read from the input, those rejected included: ``n_rows == frame.height + len(rejects)``.
+    rejects
+        The rows that could not be parsed.
+    """
+
+    frame: pl.DataFrame
+    n_rows: int
+    rejects: tuple[Reject, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        if self.n_rows != self.frame.height + len(self.rejects):
+            raise ValueError(
+                f"{self.n_rows} rows read, but {self.frame.height} parsed and {len(self.rejects)} rejected"
+            )
+
+    def pieces(self, n_rows: int) -> Iterator[EventBlock]:
+        """The block in pieces of up to ``n_rows`` sound rows, which share its memory; rejects come with the first.
+
+        >>> block = EventBlock(pl.DataFrame({"time": [1, 2, 3], "user": [1, 1, 2]}), 3)
+        >>> [piece.n_rows for piece in block.pieces(2)]
+        [2, 1]
+        """
+        if self.frame.height <= n_rows:
+            yield self
+            return
+        rejects = self.rejects
+        for frame in self.frame.iter_slices(n_rows):
+            yield EventBlock(frame, frame.height + len(rejects), rejects)
+            rejects = ()
+
+
+# The unit that a stream is counted in: some consecutive events, and what time it was when they arrived.
+
+
+Integers = NDArray[np.int64]
+
+#: No event yet.
+NEVER = -(2**62)
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Some consecutive events of a stream.
+
+    Parameters
+    ----------
+    number
+        Counts from 0.
+    block
+        The events; rejects come with the first slice of their block.
+    before, after
+        Time that was reached before the first and after the last row; `NEVER` where there was none.
+    end
+        Position after the last row, in the terms of the source.
+    reached
+        Shape (n_rows,): time that was reached when each row arrived, where it is not the latest time of the rows
+        before it.
+    """
+
+    number: int
+    block: EventBlock
+    before: int
+    after: int
+    end: State = field(default_factory=dict)
+    reached: Integers | None = None
+
+
+def latest_before(times: Integers, plan: Plan, before: int) -> Integers:
+    """Latest time of an event of the run before each row; shape (n_rows + 1,), the last entry is after all rows.
+
+    An event outside the run does not move time.
+    """
+    inside = times >= plan.calendar.from_ms
+    if plan.calendar.until_ms is not None:
+        inside &= times < plan.calendar.until_ms
+    return np.maximum.accumulate(np.concatenate([[before], np.where(inside, times, NEVER)]))
+
+
+# What every source of events must offer.
+
+
+@dataclass(frozen=True, order=True)
+class Span:
+    """A piece of the input that one worker reads: some whole files, or rows ``start`` to ``stop`` of one file."""
+
+    index: int
+    files: tuple[str, ...]
+    start: int = 0
+    stop: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source(Checked, ABC):
+    """Base of every source: where events come from and which time range of them is released.
+
+    A source is immutable and picklable; `spans` runs once on the driver, `read` on the workers.
+    """
+
+    from_: int | None = parameter(None, key="from", kind="time", doc="start of the first window (inclusive)")
+    until: int | None = parameter(None, kind="time", doc="end of the run (exclusive); rows outside are out of time")
+    block_rows: int = parameter(1_000_000, at_least=1, doc="rows that travel together as one block")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.from_ is not None and self.until is not None and self.until <= self.from_:
+            raise ParameterError("until", self.until, f"later than from ({self.from_})")
+
+    #: Whether files are named after users, so that a deployment must not write down their names.
+    names_users = False
+    #: False where a row is not a person (trips without a rider id): distinct people cannot be claimed.
+    has_people = True
+
+    @property
+    def recorded(self) -> Source:
+        """The source that the events are from, where this one only says how they arrive."""
+        return self
+
+    def reading(self, columns: Collection[str]) -> Source:
+        """The same source without the parts of an event that nobody looks at, where leaving them out saves work.
+
+        User and time are always there; ``columns`` are those of latitude, longitude and place that are needed.
+        """
+        return self
+
+    @abstractmethod
+    def spans(self) -> list[Span]:
+        """Cut the input into spans of about ``block_rows`` rows each, in a stable order; raises `DataError`."""
+
+    def spans_from(self, first: int) -> Iterator[Span]:
+        """The spans from number ``first`` on, one after the other; without end where the source is endless."""
+        yield from self.spans()[first:]
+
+    @abstractmethod
+    def read(self, span: Span) -> Iterator[EventBlock]:
+        """Read one span as blocks; every input row is in exactly one block, parsed or rejected."""
+
+    def work(self, span: Span) -> Iterator[Callable[[], Iterable[EventBlock]]]:
+        """The blocks of `read` as calls that make them, in order; the calls may run side by side in threads."""
+        for block in self.read(span):
+            yield partial(iter, (block,))
+
+    @abstractmethod
+    def digests(self) -> dict[str, str]:
+        """SHA-256 of every input file by name (or of the generating parameters)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveSource(Source):
+    """Base of sources whose events are counted and released while more of them arrive."""
+
+    disorder: int = parameter(0, kind="duration", at_least=0, unit="ms", doc="how far the watermark stays behind")
+    checkpoint: int = parameter(
+        10_000, kind="duration", at_least=0, unit="ms", doc="how often the state is written down for --resume"
+    )
+
+    @property
+    def factor(self) -> float | None:
+        """Seconds of the events that pass in one second; None: as fast as they come."""
+        return None
+
+    @property
+    def by_time(self) -> bool:
+        """Whether the events are known to come in the order of time."""
+        return False
+
+    @property
+    def endless(self) -> bool:
+        """Whether there is no end."""
+        return self.until is None
+
+    def starts(self, plan: Plan) -> list[State]:
+        """Where the readers begin that share the source on a cluster, the same whenever a run goes on; here one."""
+        return [{}]
+
+    def taken(self, plan: Plan, position: State) -> None:
+        """The engine of a cluster keeps everything that comes before a position."""
+
+    @abstractmethod
+    def slices(self, plan: Plan, folder: Path, start: State, number: int, latest: int) -> Iterator[Slice | None]:
+        """Events from a position on, one slice after the other; None where there is nothing to read at the moment.
+
+        Parameters
+        ----------
+        plan
+            The run.
+        folder
+            Where the source may keep files while it reads.
+        start
+            Position (`Slice.end`) to go on from; empty: the beginning.
+        number, latest
+            Number of the next slice, and the time reached before it.
+        """
+
+
+SOURCES: Registry[Source] = Registry("pipeline.sources", "source")

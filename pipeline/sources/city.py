@@ -1,0 +1,527 @@
+"""A synthetic city: places, people, commuters and Markov walkers."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+from itertools import count
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.core.plugin import ParameterError
+
+# Randomness that can be looked up: the same seed, purpose and step always give the same numbers.
+
+
+class Purpose(IntEnum):
+    """What random numbers are for; different purposes are independent."""
+
+    LAYOUT = 0
+    HOME = 1
+    WORK = 2
+    START = 3
+    RESTART = 4
+    MOVE = 5
+    ERRAND = 6
+    NUMBER = 7
+    TIME = 8
+    LATITUDE = 9
+    LONGITUDE = 10
+    DUPLICATE = 11
+    DELAY = 12
+
+
+def uniforms(seed: int, purpose: Purpose, step: int, n: int) -> NDArray[np.float64]:
+    """Draw ``n`` numbers from [0, 1) that depend on the arguments only, shape (n,).
+
+    Counter-based: any step costs the same, whatever was drawn before.
+
+    References
+    ----------
+    J. Salmon, M. Moraes, R. Dror, D. Shaw. Parallel random numbers: as easy as 1, 2, 3. SC 2011 (Philox).
+
+    Examples
+    --------
+    >>> bool((uniforms(7, Purpose.MOVE, 3, 2) == uniforms(7, Purpose.MOVE, 3, 5)[:2]).all())
+    True
+    """
+    bits = np.random.Philox(key=np.array([seed, purpose], np.uint64), counter=np.array([0, 0, 0, step], np.uint64))
+    return np.random.Generator(bits).random(n)
+
+
+def choose(cumulative: NDArray[np.float64], uniform: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Index drawn by inverting a cumulative distribution of shape (k,), one for each uniform number."""
+    return np.minimum(np.searchsorted(cumulative, uniform, side="right"), len(cumulative) - 1)
+
+
+# The places of the made-up city: cells of a grid, and how much they attract.
+
+
+Weights = NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Places:
+    """Cells of ``rows`` × ``columns`` in a box, numbered row by row from the south-west.
+
+    The weights are distributions over the cells, shape (n_places,): people live around the centre, work in it, and
+    run errands at a few favourite places that the seed decides.
+
+    Examples
+    --------
+    >>> places = Places(rows=2, columns=3, south=0.0, north=2.0, west=10.0, east=13.0, seed=1)
+    >>> places.names[:2], places.latitude.tolist(), round(float(places.errands.sum()), 12)
+    (('place_0', 'place_1'), [0.5, 0.5, 0.5, 1.5, 1.5, 1.5], 1.0)
+    """
+
+    rows: int
+    columns: int
+    south: float
+    north: float
+    west: float
+    east: float
+    seed: int
+
+    @property
+    def n_places(self) -> int:
+        """Number of places."""
+        return self.rows * self.columns
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Name of every place."""
+        return tuple(f"place_{index}" for index in range(self.n_places))
+
+    @property
+    def height(self) -> float:
+        """Height of a cell in degrees."""
+        return (self.north - self.south) / self.rows
+
+    @property
+    def width(self) -> float:
+        """Width of a cell in degrees."""
+        return (self.east - self.west) / self.columns
+
+    @cached_property
+    def latitude(self) -> Weights:
+        """Latitude of every place's middle."""
+        return self.south + (np.arange(self.n_places) // self.columns + 0.5) * self.height
+
+    @cached_property
+    def longitude(self) -> Weights:
+        """Longitude of every place's middle."""
+        return self.west + (np.arange(self.n_places) % self.columns + 0.5) * self.width
+
+    @cached_property
+    def homes(self) -> Weights:
+        """How many live at a place: a ring, with some everywhere."""
+        return _normalised(0.1 + np.exp(-(((self._from_centre - 0.6) / 0.3) ** 2)))
+
+    @cached_property
+    def works(self) -> Weights:
+        """How many work at a place: a centre, with some everywhere."""
+        return _normalised(0.02 + np.exp(-((self._from_centre / 0.3) ** 2)))
+
+    @cached_property
+    def errands(self) -> Weights:
+        """How many run errands at a place: weights in inverse proportion to a random rank (Zipf)."""
+        rank = np.argsort(np.argsort(uniforms(self.seed, Purpose.LAYOUT, 0, self.n_places)))
+        return _normalised(1.0 / (1.0 + rank))
+
+    def distances(self) -> Weights:
+        """Distances between places as shares of the box's sides, shape (n_places, n_places)."""
+        x, y = self._unit
+        distances: Weights = np.hypot(x[:, None] - x, y[:, None] - y)
+        return distances
+
+    @property
+    def _unit(self) -> tuple[Weights, Weights]:
+        index = np.arange(self.n_places)
+        return (index % self.columns + 0.5) / self.columns, (index // self.columns + 0.5) / self.rows
+
+    @property
+    def _from_centre(self) -> Weights:
+        """0 in the middle, 1 at the middle of a side."""
+        x, y = self._unit
+        return np.asarray(2.0 * np.hypot(x - 0.5, y - 0.5))
+
+
+def _normalised(weights: Weights) -> Weights:
+    return np.asarray(weights / weights.sum())
+
+
+# What every model of movement offers: where everybody is, at any step, without starting from the beginning.
+
+
+Locations = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class People(ABC):
+    """Some people who are at one place each during a step and move between steps.
+
+    Parameters
+    ----------
+    places
+        Where they can be.
+    n_users
+        How many they are.
+    seed
+        Decides everything about them.
+    start
+        Start of step 0 in milliseconds since 1970 UTC.
+    step
+        Length of a step in milliseconds.
+    """
+
+    places: Places
+    n_users: int
+    seed: int
+    start: int
+    step: int
+
+    @abstractmethod
+    def first(self) -> Locations:
+        """Places at step 0, shape (n_users,)."""
+
+    @abstractmethod
+    def move(self, index: int, before: Locations) -> Locations:
+        """Places at step ``index``, given those at the step before."""
+
+    @abstractmethod
+    def restarts(self, index: int) -> NDArray[np.bool_]:
+        """Whose place at step ``index`` does not depend on the step before, shape (n_users,)."""
+
+    def activity(self, index: int) -> float:
+        """How many events people make during a step, relative to their average."""
+        return 1.0
+
+    def locations(self, first: int = 0, stop: int | None = None) -> Iterator[Locations]:
+        """Places at steps ``first`` to ``stop`` (without end if None), each of shape (n_users,).
+
+        Every model forgets the past now and then (`restarts`), so the walk starts only as far back as the person who
+        remembers longest: O(n_users) time a step and for those few extra steps, O(n_users) memory.
+        """
+        remembers = np.ones(self.n_users, dtype=bool)
+        index = first
+        while index > 0:
+            remembers &= ~self.restarts(index)
+            if not remembers.any():
+                break
+            index -= 1
+        # Where somebody was before the step at which everybody has restarted since does not matter.
+        now = self.first() if index == 0 else self.move(index, np.zeros(self.n_users, dtype=np.int64))
+        for current in count(index):
+            if stop is not None and current >= stop:
+                return
+            if current > index:
+                now = self.move(current, now)
+            if current >= first:
+                yield now
+
+
+# People with a home, a work place and errands, in the rhythm of the day and the week.
+
+
+HOUR = 3_600_000
+DAY = 24 * HOUR
+HOME, WORK, ERRAND = 0, 1, 2
+
+#: Chances of the next role (columns: home, work, errand) given the present one (rows), for a step that starts in the
+#: regime. At dawn everybody is at home.
+REGIMES: dict[str, NDArray[np.float64]] = {
+    "dawn": np.array([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [1.0, 0.0, 0.0]]),
+    "night": np.array([[0.97, 0.01, 0.02], [0.70, 0.25, 0.05], [0.70, 0.00, 0.30]]),
+    "morning": np.array([[0.45, 0.50, 0.05], [0.02, 0.95, 0.03], [0.15, 0.60, 0.25]]),
+    "day": np.array([[0.80, 0.10, 0.10], [0.03, 0.87, 0.10], [0.25, 0.45, 0.30]]),
+    "evening": np.array([[0.82, 0.03, 0.15], [0.45, 0.40, 0.15], [0.55, 0.05, 0.40]]),
+    "weekend": np.array([[0.75, 0.02, 0.23], [0.50, 0.30, 0.20], [0.45, 0.02, 0.53]]),
+}
+
+#: Events people make, relative to their average.
+ACTIVITY = {"dawn": 0.1, "night": 0.3, "morning": 1.5, "day": 1.2, "evening": 1.6, "weekend": 1.2}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Commuters(People):
+    """Movement between three roles by known matrices (`REGIMES`), each role at a person's own places.
+
+    A person's home and work place are fixed and differ. An errand is run at a place drawn anew each time from
+    ``places.errands``; a draw of one's own home or work place goes to the next other place instead. So the place
+    tells the role, and each person's places are a Markov chain too: `transition_of`.
+
+    Raises
+    ------
+    ParameterError
+        Fewer than three places.
+    """
+
+    def __post_init__(self) -> None:
+        if self.places.n_places < 3:
+            raise ParameterError("rows", self.places.rows, "large enough for three places: home, work and errands")
+
+    @cached_property
+    def homes(self) -> Locations:
+        """Place where each user lives, shape (n_users,)."""
+        return choose(np.cumsum(self.places.homes), uniforms(self.seed, Purpose.HOME, 0, self.n_users))
+
+    @cached_property
+    def works(self) -> Locations:
+        """Place where each user works, shape (n_users,); the next one where that would be home."""
+        work = choose(np.cumsum(self.places.works), uniforms(self.seed, Purpose.WORK, 0, self.n_users))
+        return np.where(work == self.homes, (work + 1) % self.places.n_places, work)
+
+    def regime(self, index: int) -> str:
+        """Regime of a step, by the weekday and hour (UTC) at which it starts.
+
+        >>> from pipeline.sources.city import Places
+        >>> box = Places(rows=2, columns=2, south=0.0, north=1.0, west=0.0, east=1.0, seed=1)
+        >>> monday = Commuters(places=box, n_users=1, seed=1, start=1_704_067_200_000, step=HOUR)
+        >>> [monday.regime(hour) for hour in (0, 4, 7, 12, 18, 23, 5 * 24 + 12)]
+        ['night', 'dawn', 'morning', 'day', 'evening', 'night', 'weekend']
+        """
+        at = self.start + index * self.step
+        hour = at % DAY / HOUR
+        if 4 <= hour < 4 + self.step / HOUR:
+            return "dawn"
+        if hour < 6 or hour >= 22:
+            return "night"
+        # 1970-01-01 was a Thursday.
+        if (at // DAY + 3) % 7 >= 5:
+            return "weekend"
+        return "morning" if hour < 10 else "day" if hour < 16 else "evening"
+
+    def transition_of(self, user: int, regime: str) -> NDArray[np.float64]:
+        """One person's transition matrix between places in a regime, shape (n_places, n_places)."""
+        home, work = int(self.homes[user]), int(self.works[user])
+        roles = np.full(self.places.n_places, ERRAND)
+        roles[home], roles[work] = HOME, WORK
+        targets = np.zeros((3, self.places.n_places))
+        targets[HOME, home] = targets[WORK, work] = 1.0
+        everywhere = np.arange(self.places.n_places)
+        np.add.at(targets[ERRAND], self._other(everywhere, home, work), self.places.errands)
+        matrix: NDArray[np.float64] = REGIMES[regime][roles] @ targets
+        return matrix
+
+    def first(self) -> Locations:
+        """Everybody is at home."""
+        return self.homes.copy()
+
+    def move(self, index: int, before: Locations) -> Locations:
+        """One step of everybody's own chain."""
+        role = np.where(before == self.homes, HOME, np.where(before == self.works, WORK, ERRAND))
+        limits = np.cumsum(REGIMES[self.regime(index)], axis=1)[role]
+        uniform = uniforms(self.seed, Purpose.MOVE, index, self.n_users)
+        errand = choose(np.cumsum(self.places.errands), uniforms(self.seed, Purpose.ERRAND, index, self.n_users))
+        errand = self._other(errand, self.homes, self.works)
+        return np.where(uniform < limits[:, HOME], self.homes, np.where(uniform < limits[:, WORK], self.works, errand))
+
+    def restarts(self, index: int) -> NDArray[np.bool_]:
+        """Everybody, at dawn."""
+        return np.full(self.n_users, self.regime(index) == "dawn")
+
+    def activity(self, index: int) -> float:
+        """`ACTIVITY` of the regime."""
+        return ACTIVITY[self.regime(index)]
+
+    def _other(self, place: Locations, home: Locations | int, work: Locations | int) -> Locations:
+        """The place itself, or the next one that is neither home nor work."""
+        for _ in range(2):
+            place = np.where((place == home) | (place == work), (place + 1) % self.places.n_places, place)
+        return place
+
+
+# The events that people leave behind where they are.
+
+
+#: Columns of equal length: user, time, place (index), latitude, longitude, arrival.
+Events = dict[str, NDArray[Any]]
+
+#: Coordinates keep this share of a cell away from its edges, so that rounding never moves an event.
+_MARGIN = 0.01
+
+
+@dataclass(frozen=True, kw_only=True)
+class Emission:
+    """How many events people make, where, when, and in which order they arrive.
+
+    Parameters
+    ----------
+    people
+        Where everybody is at every step.
+    mean_events, min_events
+        Events a person makes in a step: on average (Poisson beyond the minimum), and at least.
+    duplicates
+        Share of events that occur twice.
+    disorder
+        Arrival is later than the event by a uniform share of this, milliseconds.
+    until
+        No event at or after this; None for no end.
+    """
+
+    people: People
+    mean_events: float
+    min_events: int
+    duplicates: float
+    disorder: int
+    until: int | None
+
+    @property
+    def n_steps(self) -> int | None:
+        """Steps up to ``until``, the last one perhaps unfinished."""
+        return None if self.until is None else math.ceil((self.until - self.people.start) / self.people.step)
+
+    def during(self, index: int, locations: Locations) -> Events:
+        """Events that happen during a step, in order of user."""
+        people, places = self.people, self.people.places
+        extra = max(0.0, self.mean_events * people.activity(index) - self.min_events)
+        number = self.min_events + choose(_poisson(extra), self._draw(Purpose.NUMBER, index, people.n_users))
+        user = np.repeat(np.arange(people.n_users), number)
+        n = len(user)
+        offset = np.floor(self._draw(Purpose.TIME, index, n) * people.step).astype(np.int64)
+        place = locations[user]
+        events: Events = {
+            "user": user,
+            "time": people.start + index * people.step + offset,
+            "place": place,
+            "latitude": places.latitude[place] + places.height * self._inside(Purpose.LATITUDE, index, n),
+            "longitude": places.longitude[place] + places.width * self._inside(Purpose.LONGITUDE, index, n),
+        }
+        delay = np.floor(self._draw(Purpose.DELAY, index, n) * self.disorder).astype(np.int64)
+        events["arrival"] = events["time"] + delay
+        rows = np.repeat(np.arange(n), 1 + (self._draw(Purpose.DUPLICATE, index, n) < self.duplicates))
+        if self.until is not None:
+            rows = rows[events["time"][rows] < self.until]
+        return select(events, rows)
+
+    def arrivals(self, first: int, stop: int | None) -> Iterator[Events]:
+        """Events by the step in which they arrive, sorted by arrival; those of the last step and later together."""
+        people = self.people
+        earliest = max(0, first - math.ceil(self.disorder / people.step))
+        late: list[Events] = []
+        for index, locations in zip(count(earliest), people.locations(earliest, stop)):
+            events = join([*late, self.during(index, locations)])
+            if self.n_steps is not None and index + 1 >= self.n_steps:
+                now = np.full(len(events["time"]), True)
+            else:
+                now = events["arrival"] < people.start + (index + 1) * people.step
+            late = [select(events, ~now)]
+            if index >= first:
+                here = select(events, now)
+                yield select(here, np.argsort(here["arrival"], kind="stable"))
+
+    def _draw(self, purpose: Purpose, index: int, n: int) -> NDArray[np.float64]:
+        return uniforms(self.people.seed, purpose, index, n)
+
+    def _inside(self, purpose: Purpose, index: int, n: int) -> NDArray[np.float64]:
+        """Offsets from the middle of a cell as shares of its side."""
+        return (self._draw(purpose, index, n) - 0.5) * (1 - 2 * _MARGIN)
+
+
+def select(events: Events, rows: NDArray[Any]) -> Events:
+    """Some rows of all columns."""
+    return {name: column[rows] for name, column in events.items()}
+
+
+def join(parts: list[Events]) -> Events:
+    """Several tables below one another."""
+    return parts[0] if len(parts) == 1 else {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _poisson(mean: float) -> NDArray[np.float64]:
+    """Cumulative Poisson distribution, far enough that the rest does not show in a double.
+
+    >>> _poisson(0.0)[:2].tolist(), bool(abs(_poisson(700.0)[-1] - 1) < 1e-9)
+    ([1.0, 1.0], True)
+    """
+    n = np.arange(int(mean + 12 * math.sqrt(mean) + 40))
+    logarithm = n * math.log(mean) - mean if mean > 0 else np.where(n == 0, 0.0, -np.inf)
+    return np.cumsum(np.exp(logarithm - np.cumsum(np.log(np.maximum(n, 1)))))
+
+
+# People who all follow one and the same Markov chain, for checking against the truth.
+
+
+#: Chance of forgetting everything and going where errands are run.
+RESTART = 0.1
+
+#: Nearby means within about this share of the city.
+_REACH = 0.15
+
+
+@dataclass(frozen=True, kw_only=True)
+class MarkovPeople(People):
+    """Movement by a homogeneous Markov chain: place at a step ~ ``transition[place at the step before]``.
+
+    The chain is mixed from three habits: stay (``stay``), go somewhere near (the more it attracts, the likelier), and,
+    with chance `RESTART`, go anywhere. People are independent, and the first step is drawn from the stationary
+    distribution ``initial``, so that every step has the same distribution.
+
+    Examples
+    --------
+    >>> from pipeline.sources.city import Places
+    >>> places = Places(rows=2, columns=2, south=0.0, north=1.0, west=0.0, east=1.0, seed=1)
+    >>> people = MarkovPeople(places=places, n_users=5, seed=1, start=0, step=3_600_000)
+    >>> people.transition.shape, people.transition.sum(axis=1).round(12).tolist()
+    ((4, 4), [1.0, 1.0, 1.0, 1.0])
+    >>> bool(np.allclose(people.initial @ people.transition, people.initial))
+    True
+    """
+
+    stay: float = 0.5
+
+    @cached_property
+    def transition(self) -> NDArray[np.float64]:
+        """Transition matrix, shape (n_places, n_places); rows sum to 1."""
+        return (1 - RESTART) * self._remembering + RESTART * self.places.errands
+
+    @cached_property
+    def initial(self) -> NDArray[np.float64]:
+        """Distribution of the first step, and of every other, shape (n_places,)."""
+        n = self.places.n_places
+        # π (I − (1 − r) Q) = r ν has one solution because the left side is diagonally dominant.
+        pi = np.linalg.solve(np.eye(n) - (1 - RESTART) * self._remembering.T, RESTART * self.places.errands)
+        normalised: NDArray[np.float64] = pi / pi.sum()
+        return normalised
+
+    def first(self) -> Locations:
+        """Places drawn from ``initial``."""
+        return choose(np.cumsum(self.initial), uniforms(self.seed, Purpose.START, 0, self.n_users))
+
+    def move(self, index: int, before: Locations) -> Locations:
+        """One step of the chain, everybody with their own random numbers."""
+        uniform = uniforms(self.seed, Purpose.MOVE, index, self.n_users)
+        anywhere = choose(self._errands, uniform)
+        # All rows of the cumulative matrix in one increasing sequence: row i takes up (i, i + 1].
+        near = np.searchsorted(self._rows, before + uniform, side="right") - before * self.places.n_places
+        return np.where(self.restarts(index), anywhere, np.clip(near, 0, self.places.n_places - 1))
+
+    def restarts(self, index: int) -> NDArray[np.bool_]:
+        """Who goes anywhere at this step."""
+        return uniforms(self.seed, Purpose.RESTART, index, self.n_users) < RESTART
+
+    @cached_property
+    def _remembering(self) -> NDArray[np.float64]:
+        near: NDArray[np.float64] = self.places.errands * np.exp(-self.places.distances() / _REACH)
+        np.fill_diagonal(near, 0.0)
+        total = near.sum(axis=1, keepdims=True)
+        near = np.divide(near, total, out=np.eye(len(near)), where=total > 0)
+        habits: NDArray[np.float64] = self.stay * np.eye(len(near)) + (1 - self.stay) * near
+        return habits
+
+    @cached_property
+    def _errands(self) -> NDArray[np.float64]:
+        return np.cumsum(self.places.errands, dtype=np.float64)
+
+    @cached_property
+    def _rows(self) -> NDArray[np.float64]:
+        rows: NDArray[np.float64] = np.minimum(np.cumsum(self._remembering, axis=1), 1.0)
+        rows[:, -1] = 1.0
+        rows += np.arange(len(rows))[:, None]
+        return rows.ravel()

@@ -1,0 +1,276 @@
+"""Input files: listing, archives, compression and digests."""
+
+from __future__ import annotations
+
+import bz2
+import glob
+import gzip
+import hashlib
+import io
+import lzma
+import os
+import struct
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+
+from mechanisms.core.plugin import DataError
+from pipeline.prefetch import in_threads
+from pipeline.sources.base import Span
+
+# Which files a path means, how they are shared out between workers, and their digests.
+
+
+#: Endings that a pattern may carry in addition, because the content is decompressed or unpacked on the way.
+COMPRESSED = ("", ".gz", ".zst", ".xz", ".bz2")
+ARCHIVES = ("*.tar", "*.tar.*", "*.tgz", "*.txz", "*.zip")
+
+_DIGESTED_BYTES = 1 << 20
+
+
+def list_files(path: str, patterns: tuple[str, ...]) -> list[str]:
+    """List the files that a path means, sorted by name.
+
+    Parameters
+    ----------
+    path
+        A file (taken whatever its name), a glob (``**`` allowed), or a directory.
+    patterns
+        What is taken from a directory and everything below it, for instance ``("new_*.txt",)``; compressed variants
+        of the same names and, where nothing else is there, archives are taken too.
+
+    Raises
+    ------
+    DataError
+        Nothing is there, or nothing of that name.
+    """
+    if os.path.isfile(path):
+        return [path]
+    if os.path.isdir(path):
+        below = sorted(str(file) for file in Path(path).rglob("*") if file.is_file())
+        wanted = [file for file in below if matches(file, patterns)]
+        wanted = wanted or [file for file in below if any(fnmatch(os.path.basename(file), a) for a in ARCHIVES)]
+        if not wanted:
+            found = ", ".join(os.path.basename(file) for file in below[:5]) or "nothing"
+            raise DataError(f"{path}: no file named like {' or '.join(patterns)} in this directory (found: {found})")
+        return wanted
+    found_files = sorted(file for file in glob.glob(path, recursive=True) if os.path.isfile(file))
+    if not found_files:
+        kind = "no file matches this pattern" if glob.has_magic(path) else "no such file or directory"
+        raise DataError(f"{path}: {kind}")
+    return found_files
+
+
+def matches(file: str, patterns: tuple[str, ...]) -> bool:
+    """Whether a file's own name fits one of the patterns, compressed or not.
+
+    >>> matches("a/new_abc.txt.gz", ("new_*.txt",)), matches("a/._new_abc.txt", ("*.txt",))
+    (True, False)
+    """
+    name = os.path.basename(file)
+    if name.startswith("."):
+        return False
+    return any(fnmatch(name, pattern + ending) for pattern in patterns for ending in COMPRESSED)
+
+
+def share_out(files: Iterable[str], bytes_per_span: int) -> list[Span]:
+    """Share whole files out into spans of about ``bytes_per_span`` each, in the order given."""
+    groups: list[list[str]] = []
+    size = 0
+    for file in files:
+        n_bytes = os.path.getsize(file)
+        if not groups or size + n_bytes > bytes_per_span:
+            groups.append([])
+            size = 0
+        groups[-1].append(file)
+        size += n_bytes
+    return [Span(index=index, files=tuple(group)) for index, group in enumerate(groups)]
+
+
+def sha256(files: Iterable[str], root: str) -> dict[str, str]:
+    """SHA-256 of every file, by its path below ``root`` (its own name where ``root`` is not a directory)."""
+    files, is_folder = list(files), os.path.isdir(root)
+    names = [os.path.relpath(file, root) if is_folder else os.path.basename(file) for file in files]
+    return dict(zip(names, in_threads(_digest, files)))
+
+
+def _digest(file: str) -> str:
+    digest = hashlib.sha256()
+    # In large pieces, so that Python's lock is seldom asked for while others hold it, and always the same memory.
+    piece = memoryview(bytearray(_DIGESTED_BYTES))
+    with open(file, "rb", buffering=0) as stream:
+        while n_bytes := stream.readinto(piece):
+            digest.update(piece[:n_bytes])
+    return digest.hexdigest()
+
+
+# Open inputs whatever they are packed in: plain, compressed, or members of an archive.
+#
+# Nothing is ever written to disk, so a member's name cannot place a file anywhere; names that try are refused all the
+# same. What comes out of a decompressor is counted, and an input that grows out of proportion is refused.
+
+
+#: An input may grow to this many bytes plus this many times its own size, all its members together.
+FREE_BYTES = 64 << 20
+EXPANSION = 200
+#: An archive of more members is refused.
+MAX_MEMBERS = 1_000_000
+
+_GZIP, _ZSTD, _XZ, _BZIP2, _ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\x00", b"BZh", b"PK\x03\x04"
+#: What the libraries raise for damaged or hostile files: LookupError and ValueError for headers that make no sense,
+#: RuntimeError for methods they lack or encryption, MemoryError for a dictionary larger than the machine.
+_DAMAGE = (
+    OSError,
+    EOFError,
+    ValueError,
+    OverflowError,
+    MemoryError,
+    LookupError,
+    RuntimeError,
+    struct.error,
+    lzma.LZMAError,
+    zlib.error,
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    pa.ArrowException,
+)
+
+
+def open_inputs(files: Iterable[str], patterns: tuple[str, ...]) -> Iterator[tuple[str, IO[bytes]]]:
+    """Open inputs one after the other; each must be read before the next is asked for.
+
+    Parameters
+    ----------
+    files
+        Plain files, files compressed with gzip, Zstandard, xz or bzip2, tar archives (compressed too), zip archives.
+        What a file is, is told by its first bytes and not by its name.
+    patterns
+        Which members of an archive are taken; hidden ones never are.
+
+    Yields
+    ------
+    (name, stream)
+        A member is named ``archive!member``.
+
+    Raises
+    ------
+    DataError
+        Damaged, out of all proportion when unpacked, or with a member that points outside the archive.
+    """
+    for file in files:
+        try:
+            with open(file, "rb") as raw:
+                if raw.read(4) == _ZIP:
+                    yield from _zip_members(file, patterns)
+                    continue
+                raw.seek(0)
+                allowance = _Allowance(file)
+                stream = _decompressed(file, raw, allowance)
+                if stream.peek(512)[257:262] == b"ustar":
+                    yield from _tar_members(file, stream, allowance, patterns)
+                else:
+                    yield file, stream
+        except _DAMAGE as error:
+            raise DataError(f"{file}: cannot be read: {_words(error)}") from error
+
+
+class _Allowance:
+    """How much a file and everything in it may still unpack to, and how many members it may still have."""
+
+    def __init__(self, file: str) -> None:
+        self.limit = self.left = FREE_BYTES + EXPANSION * os.path.getsize(file)
+        self.members = MAX_MEMBERS
+
+    def spend(self, name: str, n_bytes: int) -> None:
+        self.left -= n_bytes
+        if self.left < 0:
+            raise DataError(
+                f"{name}: unpacks to more than {self.limit:,} bytes, out of proportion to its size; "
+                "unpack it yourself if you trust it"
+            )
+
+    def enter(self, file: str, member: str) -> None:
+        self.members -= 1
+        if self.members < 0:
+            raise DataError(f"{file}: has more than {MAX_MEMBERS:,} members; unpack it yourself if you trust it")
+        _refuse_unsafe(file, member)
+
+
+class _Guarded(io.RawIOBase):
+    """What a decompressor gives, up to a limit; counts what comes out and not what a header promises."""
+
+    def __init__(self, name: str, stream: IO[bytes], allowance: _Allowance) -> None:
+        self._name, self._stream, self._allowance = name, stream, allowance
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            data = self._stream.read(len(buffer))
+        except _DAMAGE as error:
+            raise DataError(f"{self._name}: cannot be read: {_words(error)}") from error
+        self._allowance.spend(self._name, len(data))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def _decompressed(name: str, raw: io.BufferedReader, allowance: _Allowance) -> io.BufferedReader:
+    """The content of a stream, guarded if it was compressed."""
+    head = raw.peek(6)
+    if head.startswith(_GZIP):
+        stream: Any = gzip.GzipFile(fileobj=raw)
+    elif head.startswith(_ZSTD):
+        stream = pa.CompressedInputStream(pa.PythonFile(raw, "r"), "zstd")
+    elif head.startswith(_XZ):
+        stream = lzma.open(raw)  # noqa: SIM115
+    elif head.startswith(_BZIP2):
+        stream = bz2.open(raw)  # noqa: SIM115
+    else:
+        return raw
+    return io.BufferedReader(_Guarded(name, stream, allowance))
+
+
+def _tar_members(
+    file: str, stream: IO[bytes], allowance: _Allowance, patterns: tuple[str, ...]
+) -> Iterator[tuple[str, IO[bytes]]]:
+    with tarfile.open(fileobj=stream, mode="r|") as archive:
+        for member in archive:
+            allowance.enter(file, member.name)
+            if member.isfile() and matches(member.name, patterns):
+                content = archive.extractfile(member)
+                if content is not None:
+                    name = f"{file}!{member.name}"
+                    guarded = _Guarded(name, content, allowance)
+                    yield name, _decompressed(name, io.BufferedReader(guarded), allowance)
+
+
+def _zip_members(file: str, patterns: tuple[str, ...]) -> Iterator[tuple[str, IO[bytes]]]:
+    with zipfile.ZipFile(file) as archive:
+        allowance = _Allowance(file)
+        for member in archive.infolist():
+            allowance.enter(file, member.filename)
+            if member.filename.endswith("/") or not matches(member.filename, patterns):
+                continue
+            name = f"{file}!{member.filename}"
+            if member.flag_bits & 1:
+                raise DataError(f"{name}: is encrypted")
+            with archive.open(member) as content:
+                guarded = _Guarded(name, content, allowance)
+                yield name, _decompressed(name, io.BufferedReader(guarded), allowance)
+
+
+def _words(error: BaseException) -> str:
+    """What a library says, in one printable line."""
+    return " ".join(str(error).split()).encode("ascii", "backslashreplace").decode() or type(error).__name__
+
+
+def _refuse_unsafe(file: str, name: str) -> None:
+    if name.startswith(("/", "\\")) or ".." in name.replace("\\", "/").split("/") or ":" in name.split("/")[0]:
+        raise DataError(f"{file}: member {name!r} points outside the archive")

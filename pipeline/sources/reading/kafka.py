@@ -1,0 +1,564 @@
+"""Consumer of Kafka topics: messages, offsets, commits and micro-batches."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from functools import partial
+from pathlib import Path
+from time import time as clock_time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from mechanisms.core.plugin import DataError
+from mechanisms.core.state import State
+from pipeline.output import checkpoint, files
+from pipeline.output.checkpoint import Checkpoints
+from pipeline.output.files import parts_folder
+from pipeline.sources.base import NEVER, EventBlock, Reject, Slice
+from pipeline.sources.reading.kafka_client import PATIENCE, Producer, library, resolved_options, silent
+from pipeline.sources.reading.kafka_progress import MOST, Board, Entry, Journal, Progress, Share, Standing
+from pipeline.sources.reading.payload import Rows, read_messages
+from pipeline.sources.reading.text import MAX_RAW_CHARACTERS, reasons, sound_rows
+from pipeline.steps.ingest import ingested
+
+if TYPE_CHECKING:
+    from pipeline.config.plan import Plan
+    from pipeline.sources.kafka import Kafka
+
+
+# Reads a topic by partition and offset, whatever a consumer group says: positions are in the run's own checkpoints.
+
+
+#: Bytes that are taken together at most, and seconds that they are waited for.
+_BYTES, _WAIT = 16 << 20, 0.1
+#: Messages that are taken together at first, and at most.
+_FEW, _MANY = 64, 50_000
+#: Seconds after which it is looked whether the topic has more partitions.
+_REFRESH = 60.0
+
+Messages = dict[int, list[Any]]
+
+
+class Consumer:
+    """Messages of every partition of a topic, in order.
+
+    Parameters
+    ----------
+    source
+        What to read.
+
+    Raises
+    ------
+    DataError
+        No broker answers, or there is no such topic; later: what was to be read is no longer there.
+    """
+
+    def __init__(self, source: Kafka) -> None:
+        self.topic = source.topic
+        self._kafka = library()
+        self._trouble, self._refused = "", False
+        self._ended: dict[int, float] = {}
+        self._waiting: dict[int, deque[Any]] = {}
+        self._assigned: dict[int, int] = {}
+        self._paused: set[int] = set()
+        self._size = 1000.0
+        #: Messages that are taken together at most.
+        self.at_once = _FEW
+        defaults = {"queued.max.messages.kbytes": 32 << 10, "fetch.message.max.bytes": 1 << 20}
+        ours = {
+            "group.id": source.group or "penstock",  # the client wants one
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+            "isolation.level": "read_committed",
+            "error_cb": self._note,
+            "logger": silent(),
+        }
+        #: What the client raises.
+        self.refused: type[Exception] = self._kafka.KafkaException
+        self._client = self._kafka.Consumer(defaults | resolved_options(source.brokers, source.options) | ours)
+        self._refreshed = time.monotonic()
+
+    def close(self) -> None:
+        """Leave the broker."""
+        self._client.close()
+
+    def partitions(self) -> list[int]:
+        """Partitions of the topic."""
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                found = self._client.list_topics(self.topic, timeout=2.0).topics[self.topic]
+                break
+            except self._kafka.KafkaException as error:
+                if self._refused or time.monotonic() > until:
+                    reason = self._trouble or error.args[0].str()
+                    raise DataError(f"topic {self.topic}: no broker answers ({reason})") from None
+                if not self._assigned:
+                    self._client.poll(0)  # for its reports of errors; later a message might come instead
+        if found.error is not None:
+            raise DataError(f"topic {self.topic}: {found.error.str()}")
+        return sorted(found.partitions)
+
+    def bounds(self, partition: int) -> tuple[int, int]:
+        """First offset of a partition that is there, and the next one to be written."""
+        try:
+            place = self._kafka.TopicPartition(self.topic, partition)
+            low, high = self._client.get_watermark_offsets(place, timeout=PATIENCE)
+        except self._kafka.KafkaException as error:
+            raise DataError(f"topic {self.topic}: {error.args[0].str()}") from None
+        return int(low), int(high)
+
+    def more(self) -> list[int]:
+        """Partitions that the topic was given since it was looked at last."""
+        if time.monotonic() - self._refreshed < _REFRESH:
+            return []
+        self._refreshed = time.monotonic()
+        try:
+            found = self._client.list_topics(self.topic, timeout=1.0).topics[self.topic].partitions
+        except self._kafka.KafkaException:
+            return []  # no broker answers at the moment; the next look may be lucky
+        return sorted(partition for partition in found if partition not in self._assigned)
+
+    def assign(self, offsets: Mapping[int, int]) -> None:
+        """Read further partitions, each from an offset on."""
+        places = [self._kafka.TopicPartition(self.topic, *place) for place in offsets.items()]
+        self._assigned |= offsets
+        self._waiting |= {partition: deque() for partition in offsets}
+        self._client.incremental_assign(places)
+
+    def commit(self, offsets: Mapping[int, int]) -> None:
+        """Tell the group which offsets are to be read next; does not wait for an answer."""
+        places = [self._kafka.TopicPartition(self.topic, *place) for place in offsets.items()]
+        self._client.commit(offsets=places, asynchronous=True)
+
+    def hold(self, partitions: set[int]) -> None:
+        """Read these partitions no further for the moment."""
+        places = self._kafka.TopicPartition
+        if begins := partitions - self._paused:
+            self._client.pause([places(self.topic, partition) for partition in begins])
+        if ends := self._paused - partitions:
+            self._client.resume([places(self.topic, partition) for partition in ends])
+            self._ended |= dict.fromkeys(ends & self._ended.keys(), time.monotonic())
+        self._paused = set(partitions)
+
+    def poll(self) -> Messages:
+        """What there is, by partition in increasing order; nothing where nothing has come for a while."""
+        if not any(self._waiting.values()):
+            self._fill()
+        found = {partition: list(waiting) for partition, waiting in sorted(self._waiting.items()) if waiting}
+        for partition in found:
+            self._waiting[partition].clear()
+        return found
+
+    def adapt(self, is_much: bool | None) -> None:
+        """Take fewer messages together where it was much, more where it was little (False)."""
+        if is_much is not None:
+            self.at_once = max(1, self.at_once // 2) if is_much else min(_MANY, 2 * self.at_once)
+
+    def take(self, ranges: Mapping[int, tuple[int, int]]) -> Messages:
+        """Exactly the messages of some ranges of offsets, which have been read before."""
+        found: Messages = {}
+        for partition, (first, end) in sorted(ranges.items()):
+            if first == end:
+                continue
+            own = found[partition] = []
+            waiting = self._waiting[partition]
+            until = time.monotonic() + PATIENCE
+            while True:
+                while waiting and waiting[0].offset() < end:
+                    own.append(waiting.popleft())
+                # A marker of a transaction, or a compacted message, may be the last one.
+                if waiting or (own and own[-1].offset() == end - 1):
+                    break
+                ended = partition in self._ended
+                if time.monotonic() > until or (ended and self.bounds(partition)[1] < end):
+                    raise DataError(f"topic {self.topic}: offsets {first} to {end} of partition {partition} are gone")
+                if ended:
+                    break
+                self._fill()
+        return found
+
+    def at_end(self, partition: int) -> bool:
+        """Whether nothing is left of a partition to be read at the moment."""
+        return partition in self._ended
+
+    def idle(self, after: int) -> frozenset[int]:
+        """Partitions that have been at their end for so many milliseconds; of those that are held nobody knows."""
+        since = time.monotonic() - after / 1000
+        return frozenset(p for p, ended in self._ended.items() if ended <= since and p not in self._paused)
+
+    def _fill(self) -> None:
+        n_messages = max(1, min(self.at_once, int(_BYTES / self._size)))
+        n_bytes, n_read = 0, 0
+        for message in self._client.consume(n_messages, timeout=_WAIT):
+            error = message.error()
+            if error is None:
+                self._waiting[message.partition()].append(message)
+                self._ended.pop(message.partition(), None)
+                n_bytes, n_read = n_bytes + len(message), n_read + 1
+            elif error.code() == self._kafka.KafkaError._PARTITION_EOF:
+                self._ended.setdefault(message.partition(), time.monotonic())
+            elif error.code() == self._kafka.KafkaError.GROUP_AUTHORIZATION_FAILED:
+                continue  # the client asks for its group, and nothing here needs one
+            elif not error.retriable():
+                raise DataError(f"topic {self.topic}, partition {message.partition()}: {error.str()}")
+        if n_read:
+            self._size += 0.2 * (n_bytes / n_read - self._size)
+
+    def _note(self, error: Any) -> None:
+        """While brokers are out of reach nobody knows whether a partition is at its end."""
+        self._trouble = error.str()
+        self._refused |= error.code() in (self._kafka.KafkaError._AUTHENTICATION, self._kafka.KafkaError._SSL)
+        self._ended = dict.fromkeys(self._ended, time.monotonic())
+
+
+# Offsets that are committed to a consumer group, for those who watch how far a run is behind; never read again.
+
+
+#: Seconds between two commits of a reader.
+EVERY = 1.0
+
+#: Positions that the engine of a cluster has taken, by run and share.
+_taken: dict[tuple[str, Share], State] = {}
+
+
+def taken(plan: Plan, position: State) -> None:
+    """The engine keeps what comes before a position."""
+    _taken[str(plan.folder), Share.of(position)] = position
+
+
+class Commits:
+    """Commits what a checkpoint of a local run holds, or what the engine of a cluster has taken.
+
+    Parameters
+    ----------
+    source, plan
+        What is read; its ``group`` is where offsets go, None: nowhere.
+    consumer, share
+        The reader.
+    """
+
+    def __init__(self, source: Kafka, plan: Plan, consumer: Consumer, share: Share) -> None:
+        self.source, self.plan, self.consumer, self.share = source, plan, consumer, share
+        self._last: dict[int, int] = {}
+        self._since = float("-inf")
+
+    def go_on(self) -> None:
+        """Commit once a second where there is something new; a broker that refuses is not worth a run."""
+        if self.source.group is None or time.monotonic() - self._since < EVERY:
+            return
+        position = self._position()
+        if position:
+            self._since = time.monotonic()
+        offsets = dict(zip(position["partition"].tolist(), position["offset"].tolist())) if position else {}
+        if offsets != self._last:
+            with suppress(self.consumer.refused):
+                self.consumer.commit(offsets)
+                self._last = offsets
+
+    def _position(self) -> State:
+        found = _taken.get((str(self.plan.folder), self.share))
+        if found is None:
+            found = Checkpoints(checkpoint.folder(self.plan), ()).read("feed") or {}
+        return found if "partition" in found else {}
+
+
+# Tells a topic of messages that were rejected: where they are and what is wrong, and by choice what they were.
+
+
+class DeadLetters:
+    """Sends a letter for every rejected message, before the message counts as read.
+
+    A letter's key is ``topic/partition/offset``, so that letters that are sent again after a kill replace themselves in
+    a compacted topic.
+
+    Parameters
+    ----------
+    source
+        Says where to, and whether with content.
+    """
+
+    def __init__(self, source: Kafka) -> None:
+        self.source = source
+        self._producer = Producer(source.brokers, source.options) if source.dead_letters else None
+
+    def close(self) -> None:
+        """Leave the broker; everything has been delivered."""
+        if self._producer is not None:
+            self._producer.close()
+
+    def send(self, rejects: Sequence[Reject], messages: Mapping[int, Sequence[Any]]) -> None:
+        """Tell of some rejects, and wait until all is delivered."""
+        if self._producer is None or not rejects:
+            return
+        sent = self._contents(messages) if self.source.dead_letter_content else {}
+        for (file, offset, reason), n_rows in Counter((r.file, r.line, r.reason) for r in rejects).items():
+            topic, _, partition = file.rpartition("/")
+            letter = {"topic": topic, "partition": int(partition), "offset": offset, "reason": reason, "rows": n_rows}
+            letter |= sent.get((int(partition), offset), {})
+            self._producer.send(self.source.dead_letters or "", f"{file}/{offset}", json.dumps(letter))
+        self._producer.flush()
+
+    @staticmethod
+    def _contents(messages: Mapping[int, Sequence[Any]]) -> dict[tuple[int, int], dict[str, str | None]]:
+        found = {}
+        for partition, own in messages.items():
+            for message in own:
+                found[partition, message.offset()] = {
+                    "key": _text(message.key()),
+                    "value": _text(message.value()),
+                }
+        return found
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(data).decode()
+
+
+# From messages to a block of events: every message is read or rejected, whatever is in it.
+
+
+def block_of(source: Kafka, partition: int, messages: Sequence[Any]) -> EventBlock:
+    """The events of consecutive messages of one partition.
+
+    Parameters
+    ----------
+    source
+        Says how messages are read.
+    partition
+        Where they are from.
+    messages
+        As the client gives them. A reject's file is ``topic/partition``, its line the offset of its message.
+    """
+    values = [message.value() for message in messages]
+    rows = read_messages(values, source.layout, source.parser)
+    events = _checked(rows, messages, source.ahead)
+    is_sound = sound_rows(events)
+    rejects = [_reject(source.topic, partition, messages[i], reason) for i, reason in rows.problems.items()]
+    if not is_sound.all():
+        bad = (~is_sound).arg_true().to_numpy()
+        for i, reason, row in zip(rows.message[bad].tolist(), reasons(events[bad]), rows.frame[bad].iter_rows()):
+            rejects.append(_reject(source.topic, partition, messages[i], reason, row))
+        events = events.filter(is_sound)
+    frame = events.select(rows.frame.columns)
+    return EventBlock(frame, frame.height + len(rejects), tuple(rejects))
+
+
+def joined(blocks: Iterable[EventBlock], source: Kafka) -> EventBlock:
+    """Blocks one after the other as one; an empty one where there is none."""
+    blocks = list(blocks)
+    frame = pl.concat([pl.DataFrame(schema=source.layout.schema), *(block.frame for block in blocks)])
+    rejects = tuple(reject for block in blocks for reject in block.rejects)
+    return EventBlock(frame, frame.height + len(rejects), rejects)
+
+
+def _checked(rows: Rows, messages: Sequence[Any], ahead: int) -> pl.DataFrame:
+    """The rows, with a ``problem`` where an event claims to be from long after its message was sent."""
+    sent = np.asarray([_sent(message) for message in messages], np.int64)[rows.message]
+    is_ahead = pl.Series(rows.frame["time"].fill_null(0).to_numpy() - ahead > sent)
+    return rows.frame.with_columns(
+        pl.when(is_ahead).then(pl.lit("time is later than its message was sent")).alias("problem")
+    )
+
+
+def _sent(message: Any) -> int:
+    kind, milliseconds = message.timestamp()
+    return int(milliseconds) if kind else 2**62
+
+
+def _reject(topic: str, partition: int, message: Any, reason: str, row: Sequence[Any] | None = None) -> Reject:
+    if row is not None:
+        raw = str(row)
+    else:
+        raw = (message.value() or b"")[: 4 * MAX_RAW_CHARACTERS].decode("utf-8", "backslashreplace")
+    return Reject(f"{topic}/{partition}", message.offset(), reason, raw[:MAX_RAW_CHARACTERS])
+
+
+# A topic as the slices that a local stream counts: cut as messages come, and cut the same when a run goes on.
+
+
+#: Windows that one partition may be read ahead of another: what is open has to be kept.
+_WINDOWS_AHEAD = 64
+#: Entries of the journal that are kept where nobody says which are needed.
+_KEPT = 100_000
+
+
+def slices(source: Kafka, plan: Plan, folder: Path, start: State, number: int, latest: int) -> Iterator[Slice | None]:
+    """See `LiveSource.slices`.
+
+    Every slice is written to a journal before it is counted: its offsets, and which partitions were idle. A run that is
+    continued counts the same slices again from its checkpoint on, so that it releases the same. The journal lies with
+    the run (not in ``folder``, which may be gone with a worker).
+    """
+    with closing(Consumer(source)) as consumer, closing(DeadLetters(source)) as letters:
+        reader = _Reader(source, plan, consumer, letters, start, latest)
+        journal = Journal(_journal_folder(plan, reader.share), number)
+        commits = Commits(source, plan, consumer, reader.share)
+        for entry in journal.entries:
+            reader.add({partition: first for partition, (first, _) in entry.ranges.items()})
+            yield reader.slice(entry, consumer.take(entry.ranges))
+            number = entry.number + 1
+        new = reader.begin()
+        while not reader.finished:
+            messages = consumer.poll()
+            idle = consumer.idle(source.idle_after) - messages.keys()
+            clock, elsewhere = reader.quiet_time(idle)
+            if messages or new or idle != reader.progress.idle or reader.passes(clock, elsewhere):
+                ranges = {partition: (first, first) for partition, first in new.items()}
+                ranges |= {partition: (own[0].offset(), own[-1].offset() + 1) for partition, own in messages.items()}
+                entry = Entry(number, ranges, idle, clock, elsewhere)
+                journal.append(entry, partial(_needed, plan, number))
+                yield reader.slice(entry, messages)
+                number += 1
+            else:
+                yield None
+            commits.go_on()
+            new = reader.look_around()
+        reader.tell(None)
+
+
+class _Reader:
+    """Turns messages into slices."""
+
+    def __init__(
+        self, source: Kafka, plan: Plan, consumer: Consumer, letters: DeadLetters, start: State, latest: int
+    ) -> None:
+        self.source, self.plan, self.consumer, self.letters = source, plan, consumer, letters
+        self.share = Share.of(start)
+        self.board = Board(parts_folder(plan, "spool"), self.share)
+        #: Middle of the times that each partition has shown last.
+        self.typical: dict[int, float] = {}
+        self.end: int | None = None
+        if plan.calendar.n_windows is not None:
+            last = plan.calendar.end(plan.calendar.n_windows)
+            self.end = last + plan.config.windows.allowed_lateness + source.disorder
+        self.progress = Progress(reached=latest, first=plan.calendar.from_ms, limit=self.end)
+        self.progress.restore(start)
+        if self.progress.offsets:
+            consumer.assign(self.progress.offsets)
+
+    def begin(self) -> dict[int, int]:
+        """Read the partitions that are not known yet; gives where."""
+        is_first = not self.progress.offsets
+        own = filter(self.share.owns, self.consumer.partitions())
+        unknown = [partition for partition in own if partition not in self.progress.offsets]
+        return self._find(unknown, from_start=not is_first)
+
+    @property
+    def finished(self) -> bool:
+        """Whether every window of the run is final."""
+        return self.end is not None and self.progress.reached >= self.end
+
+    def quiet_time(self, idle: frozenset[int]) -> tuple[int | None, int | None]:
+        """What time it is where nothing comes, if all own partitions are idle: (by the clock, by other readers)."""
+        if len(idle) < len(self.progress.times):
+            return None, None
+        others = self.board.others()
+        if not all(other.idle for other in others):
+            return None, min(other.reached for other in others if not other.idle)
+        known = [other.latest for other in others]
+        if self.source.clock:
+            known.append(int(clock_time() * 1000) - self.source.idle_after)
+        return (max(known), None) if known else (None, None)
+
+    def passes(self, *times: int | None) -> bool:
+        """Whether a window, or the run, is over at one of these times and was not before."""
+        step, reached = self.plan.calendar.step, self.progress.reached
+        latest = max((time for time in times if time is not None), default=reached)
+        is_over = self.end is not None and reached < self.end <= latest
+        return is_over or latest // step > reached // step
+
+    def look_around(self) -> dict[int, int]:
+        """Hold partitions that are far ahead of one that has more to be read; read new ones, and give where."""
+        partitions = self.progress.offsets
+        # One that has shown nothing yet may have everything before it: the others wait until it has been heard of.
+        behind = [self.typical.get(partition, NEVER) for partition in partitions if not self.consumer.at_end(partition)]
+        self.tell(min(behind, default=None))
+        behind += [other.behind for other in self.board.others() if other.behind is not None and not other.idle]
+        longest = _WINDOWS_AHEAD * self.plan.calendar.step
+        self.consumer.hold({p for p, time in self.typical.items() if behind and time > min(behind) + longest})
+        return self._find(list(filter(self.share.owns, self.consumer.more())), from_start=True)
+
+    def tell(self, behind: float | None) -> None:
+        """Tell the other readers how far this one has come; one that has finished keeps none of them waiting."""
+        progress = self.progress
+        is_idle = len(progress.idle) == len(progress.offsets)
+        self.board.tell(Standing(progress.reached, progress.latest, is_idle, behind))
+
+    def slice(self, entry: Entry, messages: Messages) -> Slice:
+        """The events of some messages, and what time it was when they arrived."""
+        before = self.progress.reached
+        rows: dict[int, Any] = {}
+        blocks = []
+        for partition, own in messages.items():
+            block = block_of(self.source, partition, own)
+            blocks.append(block)
+            rows[partition] = (entry.ranges[partition][1], block.frame["time"].to_numpy())
+        self._adapt(rows)
+        self.letters.send([reject for block in blocks for reject in block.rejects], messages)
+        reached = self.progress.read(rows, entry.idle, entry.clock, entry.elsewhere)
+        return Slice(
+            number=entry.number,
+            block=ingested(joined(blocks, self.source), self.plan),
+            before=before,
+            after=self.progress.reached,
+            end=self.progress.as_state() | self.share.as_state(),
+            reached=np.concatenate([np.zeros(0, np.int64), *reached]),
+        )
+
+    def _adapt(self, rows: Mapping[int, tuple[int, Any]]) -> None:
+        """Let a slice cover some windows, not thousands of a backlog: what is open has to be kept.
+
+        By typical times, so that single ones that are wrong decide nothing.
+        """
+        longest = 0.0
+        for partition, (_, times) in rows.items():
+            if len(times):
+                low, self.typical[partition], high = np.quantile(times, (0.1, 0.5, 0.9))
+                longest = max(longest, (high - low) / self.plan.calendar.step)
+        self.consumer.adapt(True if longest > _WINDOWS_AHEAD else False if longest < _WINDOWS_AHEAD / 4 else None)
+
+    def _find(self, partitions: list[int], from_start: bool) -> dict[int, int]:
+        bounds = {partition: self.consumer.bounds(partition) for partition in partitions}
+        earliest = from_start or self.source.offset == "earliest"
+        offsets = {partition: low if earliest else high for partition, (low, high) in bounds.items()}
+        self.add(offsets)
+        return offsets
+
+    def add(self, offsets: Mapping[int, int]) -> None:
+        """Read further partitions from these offsets on; those that are known stay as they are."""
+        new = {partition: offset for partition, offset in offsets.items() if partition not in self.progress.offsets}
+        for partition, offset in new.items():
+            self.progress.add(partition, offset)
+        if new:
+            self.consumer.assign(new)
+
+
+def starts(source: Kafka, plan: Plan) -> list[State]:
+    """See `LiveSource.starts`: a reader for each partition that the topic had at first, up to `shares.MOST`."""
+    path = parts_folder(plan, "spool") / "readers"
+    if not path.exists():
+        with closing(Consumer(source)) as consumer:
+            files.write_first(path, str(min(MOST, len(consumer.partitions()))).encode())
+    n_readers = int(path.read_bytes())
+    return [Share(reader, n_readers).as_state() for reader in range(n_readers)]
+
+
+def _journal_folder(plan: Plan, share: Share) -> Path:
+    folder = parts_folder(plan, "spool")
+    return folder / f"reader-{share.reader:03d}" if share.n_readers > 1 else folder
+
+
+def _needed(plan: Plan, number: int) -> int:
+    """First slice that may be read again: the one after the checkpoint of a local run; an engine keeps its own."""
+    saved = Checkpoints(checkpoint.folder(plan), ()).read("feed")
+    return checkpoint.decode_position(saved)[1]["number"] if saved else number - _KEPT

@@ -1,0 +1,340 @@
+"""Watermark and idleness of Kafka partitions, and the journal of batch boundaries."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import astuple, dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.core.state import State
+from pipeline.output import files
+from pipeline.sources.base import NEVER
+
+# What a run that reads a topic decided since its latest checkpoint, on disk before it has any effect.
+
+
+#: Bytes that a file grows by before entries that are no longer needed are dropped.
+_LONG = 1 << 20
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What one slice consists of.
+
+    Parameters
+    ----------
+    number
+        Of the slice.
+    ranges
+        First offset and the one after the last, by partition.
+    idle
+        Partitions that do not hold time back after the slice.
+    clock
+        Time that is reached by the clock, where all partitions are idle and time goes on; otherwise None.
+    elsewhere
+        Time that readers of other partitions have reached, where all of this reader's are idle and not all of theirs.
+    """
+
+    number: int
+    ranges: Mapping[int, tuple[int, int]]
+    idle: frozenset[int]
+    clock: int | None = None
+    elsewhere: int | None = None
+
+    def encode(self) -> str:
+        """One line."""
+        ranges = {str(partition): list(ends) for partition, ends in sorted(self.ranges.items())}
+        entry = {"number": self.number, "ranges": ranges, "idle": sorted(self.idle), "clock": self.clock}
+        return json.dumps(entry | {"elsewhere": self.elsewhere}) + "\n"
+
+    @classmethod
+    def decode(cls, line: str) -> Entry:
+        """Inverse of `encode`."""
+        entry = json.loads(line)
+        ranges = {int(partition): (ends[0], ends[1]) for partition, ends in entry["ranges"].items()}
+        return cls(entry["number"], ranges, frozenset(entry["idle"]), entry["clock"], entry.get("elsewhere"))
+
+
+class Journal:
+    """Entries in a file, one a line; a torn last line had no effect yet and is left out.
+
+    Whoever opens the journal takes it over: what another process, which is thought dead, writes from then on counts
+    for nothing.
+
+    Parameters
+    ----------
+    folder
+        Where the file is, made if need be.
+    number
+        First slice to be read again; earlier entries are dropped.
+    """
+
+    def __init__(self, folder: Path, number: int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        files = sorted(folder.glob("journal-*.jsonl"))
+        found = {entry.number: entry for entry in _entries(files[-1])} if files else {}
+        #: Entries from ``number`` on, without a gap.
+        self.entries: list[Entry] = []
+        while number + len(self.entries) in found:
+            self.entries.append(found[number + len(self.entries)])
+        taken = int(files[-1].stem.partition("-")[2]) if files else 0
+        self.path = folder / f"journal-{taken + 1:06d}.jsonl"
+        self._write(self.entries)
+        for file in files:
+            file.unlink(missing_ok=True)
+
+    def append(self, entry: Entry, needed: Callable[[], int]) -> None:
+        """Make an entry durable; ``needed`` says which is the first that may not be dropped."""
+        if self.path.stat().st_size > self._long:
+            first = needed()
+            self._write(kept for kept in _entries(self.path) if kept.number >= first)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(entry.encode())
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _write(self, entries: Iterable[Entry]) -> None:
+        lines = [entry.encode() for entry in entries]
+        temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
+        with temporary.open("w", encoding="utf-8") as file:
+            file.writelines(lines)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, self.path)
+        self._long = sum(map(len, lines)) + _LONG
+
+
+def _entries(path: Path) -> list[Entry]:
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    return [Entry.decode(line) for line in lines if line.endswith("\n")]
+
+
+# How far the partitions of a topic have been read, and what time it is by them.
+
+
+Integers = NDArray[np.int64]
+
+
+@dataclass
+class Progress:
+    """Position and time of every partition.
+
+    Parameters
+    ----------
+    offsets
+        Next offset to read, by partition.
+    times
+        Latest time of an event so far, by partition; `NEVER` where there was none.
+    idle
+        Partitions that do not hold time back.
+    reached
+        Time that the topic has reached: the earliest of the times of the partitions that are not idle; never goes back.
+    first, limit
+        Events before ``first`` move no time, and none moves it beyond ``limit``.
+
+    Examples
+    --------
+    >>> progress = Progress(offsets={0: 0, 1: 0}, times={0: NEVER, 1: NEVER})
+    >>> progress.read({0: (2, np.array([10, 30]))}, frozenset()), progress.reached == NEVER
+    ([array([-4611686018427387904,                   10])], True)
+    >>> _ = progress.read({1: (1, np.array([20]))}, frozenset())
+    >>> progress.reached
+    20
+    >>> progress.read({}, frozenset({1})), progress.reached
+    ([], 30)
+    """
+
+    offsets: dict[int, int] = field(default_factory=dict)
+    times: dict[int, int] = field(default_factory=dict)
+    idle: frozenset[int] = frozenset()
+    reached: int = NEVER
+    first: int = NEVER
+    limit: int | None = None
+
+    def add(self, partition: int, offset: int) -> None:
+        """Make a partition known."""
+        self.offsets[partition] = offset
+        self.times[partition] = NEVER
+
+    def read(
+        self,
+        rows: Mapping[int, tuple[int, Integers]],
+        idle: frozenset[int],
+        clock: int | None = None,
+        elsewhere: int | None = None,
+    ) -> list[Integers]:
+        """Move on.
+
+        Parameters
+        ----------
+        rows
+            By partition, in order: the next offset, and the times of the rows before it.
+        idle
+            Partitions that are idle from now on.
+        clock
+            Time that is reached by the clock, if all are idle.
+        elsewhere
+            Time that partitions of other readers have reached, if all of these are idle; None where those are too.
+
+        Returns
+        -------
+        The time that was reached as each row arrived, an array for each partition that was read. A row is only held
+        against its own partition and what was certain before all of these rows, so that it does not matter which
+        partitions happened to be read together.
+        """
+        found = []
+        for partition, (offset, times) in rows.items():
+            moves = np.where(times >= self.first, times if self.limit is None else np.minimum(times, self.limit), NEVER)
+            latest = np.maximum.accumulate(np.concatenate([[self.times[partition]], moves]))
+            found.append(np.maximum(latest[:-1], self.reached))
+            self.offsets[partition], self.times[partition] = offset, int(latest[-1])
+        self.idle = idle
+        active = [time for partition, time in self.times.items() if partition not in idle]
+        if not active:
+            active = [max(self.latest, clock or NEVER) if elsewhere is None else elsewhere]
+        self.reached = max(self.reached, min(active))
+        return found
+
+    @property
+    def latest(self) -> int:
+        """Latest time of an event of any partition."""
+        return max(self.times.values(), default=NEVER)
+
+    def as_state(self) -> State:
+        """The same as arrays."""
+        partitions = sorted(self.offsets)
+        return {
+            "partition": np.asarray(partitions, np.int64),
+            "offset": np.asarray([self.offsets[p] for p in partitions], np.int64),
+            "time": np.asarray([self.times[p] for p in partitions], np.int64),
+            "idle": np.asarray([p in self.idle for p in partitions], np.bool_),
+        }
+
+    def restore(self, state: State) -> None:
+        """Go on from what `as_state` gave; nothing for a state without partitions."""
+        if "partition" not in state:
+            return
+        partitions = state["partition"].tolist()
+        self.offsets = dict(zip(partitions, state["offset"].tolist()))
+        self.times = dict(zip(partitions, state["time"].tolist()))
+        self.idle = frozenset(p for p, is_idle in zip(partitions, state["idle"].tolist()) if is_idle)
+
+
+# Readers that share a topic on a cluster: each has partitions of its own, and knows what time it is at the others.
+
+
+#: Readers of one topic at most: each looks at what all others say.
+MOST = 16
+#: Seconds for which what the others said is good enough.
+_FRESH = 0.2
+
+
+@dataclass(frozen=True)
+class Share:
+    """Which partitions a reader has.
+
+    Parameters
+    ----------
+    reader, n_readers
+        Which of how many it is; the only one has all partitions.
+
+    Examples
+    --------
+    >>> [partition for partition in range(7) if Share(1, 3).owns(partition)]
+    [1, 4]
+    """
+
+    reader: int = 0
+    n_readers: int = 1
+
+    @classmethod
+    def of(cls, position: State) -> Share:
+        """The share that a position belongs to."""
+        return cls(int(position["reader"]), int(position["n_readers"])) if "reader" in position else cls()
+
+    def as_state(self) -> State:
+        """What a position says of it: nothing where there is one reader."""
+        if self.n_readers == 1:
+            return {}
+        return {"reader": np.asarray(self.reader), "n_readers": np.asarray(self.n_readers)}
+
+    def owns(self, partition: int) -> bool:
+        """Whether a partition is read here, also one that the topic is given later."""
+        return partition % self.n_readers == self.reader
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How far a reader has come.
+
+    Parameters
+    ----------
+    reached, latest
+        Time that its partitions have reached together, and the latest that any of them has shown.
+    idle
+        Whether all its partitions are idle, so that it holds nothing back.
+    behind
+        Typical time of the partition that is furthest back among those with more to be read; None where there is none.
+    """
+
+    reached: int = NEVER
+    latest: int = NEVER
+    idle: bool = False
+    behind: float | None = NEVER
+
+
+class Board:
+    """Where the readers of a run tell each other how far they have come: a small file each, in a folder they share.
+
+    Nothing is lost with it: it is only asked where a reader's own partitions say nothing of the time, and what follows
+    from it goes into that reader's journal.
+
+    Parameters
+    ----------
+    folder
+        Of the run.
+    share
+        Whose board it is.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     one, other = Board(Path(folder), Share(0, 2)), Board(Path(folder), Share(1, 2))
+    ...     one.tell(Standing(reached=7))
+    ...     other.others()[0].reached, one.others()[0].reached == NEVER
+    (7, True)
+    """
+
+    def __init__(self, folder: Path, share: Share) -> None:
+        self.folder, self.share = folder, share
+        self._told: Standing | None = None
+        self._heard: list[Standing] = []
+        self._since = float("-inf")
+
+    def tell(self, standing: Standing) -> None:
+        """Tell the others, if there are any and it is something new."""
+        if self.share.n_readers > 1 and standing != self._told:
+            files.write_json(self._path(self.share.reader), list(astuple(standing)))
+            self._told = standing
+
+    def others(self) -> list[Standing]:
+        """What the others said last; one that has not been heard of may have everything before it."""
+        if self.share.n_readers > 1 and time.monotonic() - self._since > _FRESH:
+            numbers = [number for number in range(self.share.n_readers) if number != self.share.reader]
+            self._heard = [self._hear(number) for number in numbers]
+            self._since = time.monotonic()
+        return self._heard
+
+    def _hear(self, reader: int) -> Standing:
+        path = self._path(reader)
+        return Standing(*json.loads(path.read_bytes())) if path.exists() else Standing()
+
+    def _path(self, reader: int) -> Path:
+        return self.folder / f"standing-{reader:03d}.json"

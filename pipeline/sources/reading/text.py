@@ -1,0 +1,586 @@
+"""Delimited text into columns: batches, parsing, checks, and the base of text sources."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import IO, Any, ClassVar, Self
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from mechanisms.core.plugin import Checked, DataError, ParameterError, RowEquationError, parameter
+from pipeline.sources.base import EventBlock, Reject, Source, Span
+from pipeline.sources.reading.inputs import list_files, open_inputs, sha256, share_out
+from pipeline.sources.reading.records import Records, count_byte, is_regular, split
+from pipeline.sources.reading.times import TimeFormat
+
+# Text of many files, large or small, as batches of whole records that can be parsed in one go.
+
+
+#: A line longer than this is not a row of a table.
+MAX_LINE_BYTES = 16 << 20
+
+_HEAD_BYTES = 64 << 10
+_NEWLINE = 10
+_MAX_BATCH_BYTES = 9 << 20
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True)
+class Prologue:
+    """How a file is written.
+
+    Parameters
+    ----------
+    columns
+        Names of all columns, in order.
+    n_lines
+        Lines before the first row.
+    separator, quote
+        As for `split`.
+    encoding
+        Of the text, one byte a character where it is not UTF-8.
+    """
+
+    columns: tuple[str, ...]
+    n_lines: int = 0
+    separator: str = ","
+    quote: str = ""
+    encoding: str = "utf-8"
+
+
+@dataclass(frozen=True)
+class Segment:
+    """The part of a batch that comes from one file: ``n_lines`` lines from the 1-based ``first_line`` on."""
+
+    file: str
+    first_line: int
+    n_lines: int
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Whole records of files that are written alike, and where they come from.
+
+    ``records`` is their outline where there are quotes; otherwise every line is a record.
+    """
+
+    format: Prologue
+    data: bytes
+    segments: tuple[Segment, ...]
+    records: Records | None = None
+
+    def locate(self, lines: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Segment, and 1-based line in its file, of 0-based lines of the batch."""
+        ends = np.cumsum([segment.n_lines for segment in self.segments])
+        segments = np.searchsorted(ends, lines, side="right")
+        offsets = np.array([segment.first_line for segment in self.segments]) - np.concatenate([[0], ends[:-1]])
+        return segments, lines + offsets[segments]
+
+
+def batches(
+    inputs: Iterable[tuple[str, IO[bytes]]], prologue: Callable[[str, bytes], Prologue], n_rows: int
+) -> Iterator[Batch]:
+    """Cut inputs into batches of about ``n_rows`` lines: small files are joined, large ones cut between records.
+
+    Parameters
+    ----------
+    inputs
+        (name, stream) pairs; each stream is read to its end before the next is taken.
+    prologue
+        Tells from a file's name and its first bytes (up to 64 KiB) how it is written.
+
+    Raises
+    ------
+    DataError
+        A line of more than `MAX_LINE_BYTES`.
+    """
+    waiting: list[Batch] = []
+    n_waiting = 0
+    for name, stream in inputs:
+        for part in _parts(name, stream, prologue, n_rows):
+            n_lines = part.segments[0].n_lines
+            fits = waiting and waiting[0].format == part.format and n_waiting + n_lines <= n_rows
+            # Parts with quotes are never joined: a quote left open in one file must not swallow the next.
+            if waiting and not (fits and part.records is None and waiting[0].records is None):
+                yield _joined(waiting)
+                waiting, n_waiting = [], 0
+            waiting.append(part)
+            n_waiting += n_lines
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(parts: list[Batch]) -> Batch:
+    if len(parts) == 1:
+        return parts[0]
+    segments = tuple(segment for part in parts for segment in part.segments)
+    return Batch(parts[0].format, b"".join(part.data for part in parts), segments)
+
+
+def _parts(name: str, stream: IO[bytes], prologue: Callable[[str, bytes], Prologue], n_rows: int) -> Iterator[Batch]:
+    """One file as batches of whole records."""
+    data = _read(stream, _HEAD_BYTES)
+    is_final = len(data) < _HEAD_BYTES
+    data = data.removeprefix(_BYTE_ORDER_MARK)
+    start = prologue(name, data)
+    for _ in range(start.n_lines):
+        data = data[data.find(b"\n") + 1 :] if b"\n" in data else b""
+    line = 1 + start.n_lines
+    n_bytes = min(_MAX_BATCH_BYTES, n_rows * max(1, len(data) // max(1, data.count(b"\n"))))
+    while data or not is_final:
+        if not is_final and len(data) < n_bytes:
+            n_wanted = n_bytes - len(data)
+            more = _read(stream, n_wanted)
+            is_final = len(more) < n_wanted
+            data += more
+        if is_final and data and not data.endswith(b"\n"):
+            data += b"\n"
+        records, n_whole = _whole(data, start, is_final)
+        if n_whole:
+            whole = data if n_whole == len(data) else data[:n_whole]
+            n_lines = count_byte(whole, _NEWLINE)
+            if start.encoding != "utf-8":
+                whole = whole.decode(start.encoding).encode()
+            yield Batch(start, whole, (Segment(name, line, n_lines),), records)
+            line += n_lines
+            data = data[n_whole:]
+        elif not is_final:
+            if len(data) > MAX_LINE_BYTES:
+                raise DataError(f"{name}, line {line}: longer than {MAX_LINE_BYTES:,} bytes; this is no table of text")
+            n_bytes = 2 * len(data)
+
+
+def _whole(data: bytes, format: Prologue, is_final: bool) -> tuple[Records | None, int]:
+    """Outline of the whole records (where there are quotes), and how many bytes they take up."""
+    if format.quote and format.quote.encode() in data:
+        return split(data, format.separator, format.quote, is_final)
+    return None, data.rfind(b"\n") + 1
+
+
+def _read(stream: IO[bytes], n_bytes: int) -> bytes:
+    """Read exactly so many bytes unless the stream ends (a decompressor may give less at once)."""
+    data = stream.read(n_bytes)
+    if len(data) == n_bytes or not data:
+        return data
+    pieces = [data]
+    n_left = n_bytes - len(data)
+    while n_left and (data := stream.read(n_left)):
+        pieces.append(data)
+        n_left -= len(data)
+    return b"".join(pieces)
+
+
+# What makes a row an event, and what to say of one that is none.
+
+
+#: What makes a column's value wrong, checked in this order: column, condition of being right, reason.
+_CHECKS: tuple[tuple[str, pl.Expr, str], ...] = (
+    ("user", pl.col("user").cast(pl.String).str.len_bytes() > 0, "user is missing (or is no integer)"),
+    ("time", pl.col("time").is_not_null(), "time cannot be read"),
+    ("latitude", pl.col("latitude").is_finite(), "latitude is not a finite number"),
+    ("latitude", pl.col("latitude").is_between(-90, 90), "latitude out of range"),
+    ("longitude", pl.col("longitude").is_finite(), "longitude is not a finite number"),
+    ("longitude", pl.col("longitude").is_between(-180, 180), "longitude out of range"),
+    ("place", pl.col("place").str.len_bytes() > 0, "place is empty"),
+)
+
+
+def sound_rows(events: pl.DataFrame) -> pl.Series:
+    """Which rows of a parsed frame are events: nothing missing, coordinates finite and in range, no ``problem``."""
+    checks = []
+    for column in events.columns:
+        if column == "problem":
+            checks.append(pl.col(column).is_null())
+        elif column in ("latitude", "longitude"):
+            limit = 90 if column == "latitude" else 180
+            checks.append(pl.col(column).is_between(-limit, limit))
+        elif events.schema[column] == pl.String:
+            checks.append(pl.col(column).str.len_bytes() > 0)
+        else:
+            checks.append(pl.col(column).is_not_null())
+    return events.select(sound=pl.all_horizontal(checks).fill_null(False))["sound"]
+
+
+def without_position() -> pl.Expr:
+    """What is wrong with rows at zero latitude or longitude, which devices report when they know none."""
+    at_zero = (pl.col("latitude") == 0) | (pl.col("longitude") == 0)
+    return pl.when(at_zero).then(pl.lit("a coordinate is zero: no position"))
+
+
+def reasons(events: pl.DataFrame) -> list[str]:
+    """Say of each row of `events` that is not sound what is wrong with it first."""
+    reason = pl.lit("unknown")
+    for column, is_right, text in reversed(_CHECKS):
+        if column in events.columns:
+            reason = pl.when(is_right.fill_null(False)).then(reason).otherwise(pl.lit(text))
+    if "problem" in events.columns:
+        reason = pl.coalesce("problem", reason)
+    return events.select(reason=reason)["reason"].to_list()
+
+
+# Which column of a table is the user, the time and the place.
+
+
+#: What an event consists of; coordinates or a place may be missing, not both.
+EVENT_COLUMNS = ("user", "time", "latitude", "longitude", "place")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MappedColumns(Checked):
+    """Parameters of sources whose tables may have any columns in any order."""
+
+    columns: dict[str, str] = parameter(
+        factory=dict, doc="name of the column that holds the user, time, latitude, longitude or place, if it differs"
+    )
+    time_format: str = parameter("iso", doc="iso, unix_s, unix_ms or a strptime format such as %d/%m/%Y %H:%M:%S")
+    time_zone: str = parameter("UTC", doc="zone of times written without an offset, such as Europe/Zurich")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        unknown = [key for key in self.columns if key not in EVENT_COLUMNS]
+        if unknown:
+            raise ParameterError("columns", unknown[0], "one of " + ", ".join(EVENT_COLUMNS))
+        TimeFormat(self.time_format, self.time_zone)
+
+    def reading(self, columns: Collection[str]) -> Self:
+        """As in `Source`: a column that nothing looks at is not read, so that nothing in it can be wrong."""
+        left_out = [part for part in EVENT_COLUMNS[2:] if part not in columns]
+        return replace(self, columns=self.columns | dict.fromkeys(left_out, ""))
+
+    def find_columns(self, names: Sequence[str], file: str) -> dict[str, str]:
+        """Name in the table of every part of an event that is there.
+
+        A column that is named in ``columns`` must exist; the others are taken under their own name if they exist.
+
+        Raises
+        ------
+        DataError
+            No user, no time, neither coordinates nor place, or a named column is missing or there twice; says which
+            columns there are.
+        """
+        return find_columns(self.columns, names, file)
+
+
+def find_columns(mapping: Mapping[str, str], names: Sequence[str], file: str) -> dict[str, str]:
+    """See `MappedColumns.find_columns`; a part whose name is empty is left out.
+
+    >>> find_columns({"user": "cab"}, ["cab", "time", "place"], "a.csv")
+    {'user': 'cab', 'time': 'time', 'place': 'place'}
+    """
+    there = f"(columns: {', '.join(names) or 'none'})"
+    named = {part: mapping.get(part, part) for part in EVENT_COLUMNS if part in mapping or part in names}
+    found = {part: name for part, name in named.items() if name}
+    for part, name in found.items():
+        if name not in names:
+            raise DataError(f"{file}: there is no column {name!r} for {part} {there}")
+        if list(names).count(name) > 1:
+            raise DataError(f"{file}: column {name!r} for {part} is there more than once {there}")
+    missing = [part for part in ("user", "time") if part not in found]
+    if ("latitude" in found) != ("longitude" in found):
+        missing.append("longitude" if "latitude" in found else "latitude")
+    elif "latitude" not in found and "place" not in found:
+        missing.append("latitude and longitude, or place")
+    if missing:
+        raise DataError(f"{file}: no column is named as {', nor '.join(missing)}; map them in columns: {there}")
+    return found
+
+
+# Batches of text to blocks of events: parse all columns at once, and keep every row that cannot be parsed.
+
+
+#: A rejected row is kept up to this many characters.
+MAX_RAW_CHARACTERS = 1000
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of a batch whose structure is sound, parsed; and the records whose structure is not.
+
+    Parameters
+    ----------
+    raw
+        The wanted columns; null where a value cannot be read as its type.
+    records
+        Outline of the batch, None where every line is a row.
+    row_records
+        Record of every row of ``raw``, None where they are the same.
+    problems
+        What is wrong with other records, by record index.
+    """
+
+    raw: pl.DataFrame
+    records: Records | None
+    row_records: NDArray[np.int64] | None
+    problems: dict[int, str]
+
+    def segments(self, batch: Batch) -> NDArray[np.int64]:
+        """Segment of the batch that every row comes from."""
+        if self.records is None:
+            n_lines = [segment.n_lines for segment in batch.segments]
+            return np.repeat(np.arange(len(n_lines)), n_lines)
+        return batch.locate(self.lines())[0]
+
+    def lines(self) -> NDArray[np.int64]:
+        """0-based line of the batch on which every row starts."""
+        if self.records is None or self.row_records is None:
+            return np.arange(self.raw.height)
+        return self.records.line[self.row_records]
+
+
+def parse(batch: Batch, wanted: Mapping[str, type[pl.DataType]]) -> Rows:
+    """Parse some columns of a batch; the other columns count for the structure only."""
+    data, n_fields, separator = batch.data, len(batch.format.columns), batch.format.separator
+    if batch.records is None and _is_utf8(data):
+        raw = _regular(batch, wanted)
+        if raw is not None:
+            return Rows(raw, None, None, {})
+    records = batch.records or split(data, separator, quote="")[0]
+    problems = _structural_problems(data, records, n_fields)
+    is_row = records.n_fields != 0
+    is_row[list(problems)] = False
+    row_records = np.flatnonzero(is_row)
+    kept = data if len(row_records) == len(is_row) else _join_records(data, records, row_records)
+    raw = _read_columns(kept, len(row_records), batch.format, wanted)
+    return Rows(raw, records, row_records, problems)
+
+
+def _regular(batch: Batch, wanted: Mapping[str, type[pl.DataType]]) -> pl.DataFrame | None:
+    """The columns of a batch without quotes if every line of it has as many fields as there should be, or else None."""
+    format, n_rows = batch.format, sum(segment.n_lines for segment in batch.segments)
+    n_fields = len(format.columns)
+    if count_byte(batch.data, ord(format.separator)) != n_rows * (n_fields - 1):
+        return None
+    last = format.columns[-1]
+    if last not in wanted:
+        regular = is_regular(batch.data, format.separator, n_fields)
+        return _read_columns(batch.data, n_rows, format, wanted) if regular else None
+    # No line has too few fields where the last one is there in each; then none has too many, or the sum were larger.
+    try:
+        raw = _read_columns(batch.data, n_rows, format, wanted)
+    except (RowEquationError, pl.exceptions.PolarsError):
+        return None
+    return raw if not raw[last].null_count() or is_regular(batch.data, format.separator, n_fields) else None
+
+
+def to_blocks(
+    batch: Batch,
+    rows: Rows,
+    events: pl.DataFrame,
+    explain: Callable[[pl.DataFrame], list[str | None]],
+    block_rows: int,
+) -> Iterator[EventBlock]:
+    """Turn a parsed batch into blocks of about ``block_rows`` rows.
+
+    Parameters
+    ----------
+    events
+        Columns of an `EventBlock`, one row for each of ``rows.raw``, null where a value is wrong; perhaps a column
+        ``problem`` with what else is wrong with a row.
+    explain
+        Given the raw rows that are wrong, what the source knows about them (None: what `reasons` says).
+    """
+    is_sound = sound_rows(events)
+    position, reject_at, rejects = np.arange(0), np.arange(0), list[Reject]()
+    if rows.problems or not is_sound.all():
+        bad = (~is_sound).arg_true().to_numpy()
+        given = explain(rows.raw[bad])
+        found = [own or general for own, general in zip(given, reasons(events[bad]), strict=True)]
+        row_records = np.arange(len(is_sound)) if rows.row_records is None else rows.row_records
+        problems = dict(sorted({**rows.problems, **dict(zip(row_records[bad].tolist(), found))}.items()))
+        reject_at = np.fromiter(problems, dtype=np.int64)
+        rejects = _rejects(batch, rows.records or split(batch.data, "\n", "")[0], problems)
+        position = row_records[is_sound.to_numpy()]
+        events = events.filter(is_sound)
+    events = events.select(column for column in EVENT_COLUMNS if column in events.columns)
+    yield from cut(events, position, rejects, reject_at, block_rows)
+
+
+def cut(
+    events: pl.DataFrame,
+    position: NDArray[np.int64],
+    rejects: list[Reject],
+    reject_at: NDArray[np.int64],
+    block_rows: int,
+) -> Iterator[EventBlock]:
+    """Cut parsed rows into blocks of nearly equal size, at most one and a half times ``block_rows``.
+
+    ``position`` and ``reject_at`` say where sound and rejected rows stood among all (increasing); without rejects
+    they are not looked at.
+    """
+    n_rows = events.height + len(rejects)
+    n_blocks = max(1, round(n_rows / block_rows))
+    if not n_rows:
+        return
+    if n_blocks == 1:
+        yield EventBlock(events, n_rows, tuple(rejects))
+        return
+    bounds = np.arange(n_blocks + 1) * n_rows // n_blocks
+    starts = rejects_before = bounds
+    if rejects:
+        ordered = np.sort(np.concatenate([position, reject_at]))
+        edges = np.append(ordered, ordered[-1] + 1)[bounds]
+        starts, rejects_before = np.searchsorted(position, edges), np.searchsorted(reject_at, edges)
+    else:
+        rejects_before = np.zeros_like(bounds)
+    for i in range(n_blocks):
+        frame = events.slice(int(starts[i]), int(starts[i + 1] - starts[i]))
+        mine = tuple(rejects[rejects_before[i] : rejects_before[i + 1]])
+        yield EventBlock(frame, frame.height + len(mine), mine)
+
+
+def _read_columns(data: bytes, n_rows: int, format: Prologue, wanted: Mapping[str, type[pl.DataType]]) -> pl.DataFrame:
+    if not n_rows:
+        return pl.DataFrame(schema=dict(wanted))
+    names = [f"column_{i}" for i in range(len(format.columns))]
+    indices = {name: format.columns.index(name) for name in wanted}
+    schema: dict[str, Any] = dict.fromkeys(names, pl.String)
+    schema.update({names[index]: wanted[name] for name, index in indices.items()})
+    frame = pl.read_csv(
+        data,
+        has_header=False,
+        schema=schema,
+        columns=sorted(set(indices.values())),
+        separator=format.separator,
+        quote_char=format.quote or None,
+        ignore_errors=True,
+    )
+    if frame.height != n_rows:
+        raise RowEquationError(f"{n_rows} rows found in the text, but {frame.height} parsed")
+    return frame.select(pl.col(names[index]).alias(name) for name, index in indices.items())
+
+
+def _is_utf8(data: bytes) -> bool:
+    if data.isascii():
+        return True
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _structural_problems(data: bytes, records: Records, n_fields: int) -> dict[int, str]:
+    problems = {}
+    for index in np.flatnonzero((records.n_fields != n_fields) & (records.n_fields != 0)).tolist():
+        found = int(records.n_fields[index])
+        problems[index] = f"{found} fields instead of {n_fields}" if found > 0 else "a quote is stray or never closed"
+    if not _is_utf8(data):
+        outside_ascii = np.flatnonzero(np.frombuffer(data, np.uint8) >= 128)
+        for index in np.unique(np.searchsorted(records.start, outside_ascii, side="right") - 1).tolist():
+            if not _is_utf8(data[records.start[index] : records.stop[index]]):
+                problems.setdefault(index, "not valid UTF-8")
+    return problems
+
+
+def _join_records(data: bytes, records: Records, indices: NDArray[np.int64]) -> bytes:
+    """The chosen records only, in long runs."""
+    if not len(indices):
+        return b""
+    breaks = np.flatnonzero(np.diff(indices) != 1)
+    first = indices[np.concatenate([[0], breaks + 1])]
+    last = indices[np.concatenate([breaks, [len(indices) - 1]])]
+    runs = zip(records.start[first].tolist(), records.stop[last].tolist())
+    return b"".join(data[start:stop] + b"\n" for start, stop in runs)
+
+
+def _rejects(batch: Batch, records: Records, problems: dict[int, str]) -> list[Reject]:
+    indices = np.fromiter(problems, dtype=np.int64)
+    segments, lines = batch.locate(records.line[indices])
+    return [
+        Reject(batch.segments[segment].file, line, reason, _text(batch.data[start:stop]))
+        for segment, line, reason, start, stop in zip(
+            segments.tolist(),
+            lines.tolist(),
+            problems.values(),
+            records.start[indices].tolist(),
+            records.stop[indices].tolist(),
+        )
+    ]
+
+
+def _text(raw: bytes) -> str:
+    return raw[: 4 * MAX_RAW_CHARACTERS].decode("utf-8", "backslashreplace")[:MAX_RAW_CHARACTERS]
+
+
+# The common part of all sources that read rows of text from files.
+
+
+#: Rows that are parsed together at most: several batches are in memory at a time.
+_BATCH_ROWS = 1 << 18
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextSource(Source):
+    """Base of sources in delimited text: a subclass says what the columns are and how they become events.
+
+    A row is a line (a record, where quotes enclose line ends); blank lines are no rows. Files are joined or cut so
+    that blocks have about ``block_rows`` rows; one file, compressed or not, or one archive is read by one worker.
+    """
+
+    path: str = parameter(kind="path", doc="a file, a directory, a pattern such as data/*.csv, or an archive")
+
+    patterns: ClassVar[tuple[str, ...]]
+    bytes_per_row: ClassVar[int] = 40
+
+    @abstractmethod
+    def prologue(self, file: str, head: bytes) -> Prologue:
+        """Tell from the first bytes of a file how it is written."""
+
+    @abstractmethod
+    def wanted(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
+        """Columns to parse and the types to read them as; raises `DataError` if one is missing."""
+
+    @abstractmethod
+    def events(self, rows: Rows, batch: Batch) -> pl.DataFrame:
+        """Columns of an `EventBlock` from ``rows.raw``: same rows, same order, null where a value is wrong.
+
+        A further column ``problem`` may say what else is wrong with a row (null: nothing).
+        """
+
+    def explain(self, raw: pl.DataFrame) -> list[str | None]:
+        """Say what is wrong with rows that are, as far as the source knows better than the general checks."""
+        return [None] * raw.height
+
+    def files(self) -> list[str]:
+        """Input files, in reading order."""
+        return list_files(self.path, self.patterns)
+
+    def spans(self) -> list[Span]:
+        """Whole files, grouped to about ``block_rows`` rows."""
+        return share_out(self.files(), self.block_rows * self.bytes_per_row)
+
+    def read(self, span: Span) -> Iterator[EventBlock]:
+        """Read the files of a span."""
+        for call in self.work(span):
+            yield from call()
+
+    def work(self, span: Span) -> Iterator[Callable[[], Iterable[EventBlock]]]:
+        """Cut the text of a span into batches; parsing them is what can be done side by side."""
+        for batch in self._batches(span):
+            yield partial(self.blocks, batch)
+
+    def blocks(self, batch: Batch) -> list[EventBlock]:
+        """Parse a batch; overridden where a row is more than one event."""
+        rows = self.parse(batch)
+        return list(to_blocks(batch, rows, self.events(rows, batch), self.explain, self.block_rows))
+
+    def parse(self, batch: Batch) -> Rows:
+        """The wanted columns of a batch."""
+        return parse(batch, self.wanted(batch.format.columns, batch.segments[0].file))
+
+    def parsed(self, span: Span) -> Iterator[tuple[Batch, Rows]]:
+        """Batches of a span with their wanted columns parsed, one after the other."""
+        for batch in self._batches(span):
+            yield batch, self.parse(batch)
+
+    def _batches(self, span: Span) -> Iterator[Batch]:
+        return batches(open_inputs(span.files, self.patterns), self.prologue, min(self.block_rows, _BATCH_ROWS))
+
+    def digests(self) -> dict[str, str]:
+        """SHA-256 of every input file, by its path below ``path``."""
+        return sha256(self.files(), self.path)

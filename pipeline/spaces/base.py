@@ -1,0 +1,47 @@
+"""What every space must offer: the public, fixed list of cells and where an event belongs."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from mechanisms.core.plugin import Checked, Registry
+from pipeline.sources.base import Source
+
+
+@dataclass(frozen=True, kw_only=True)
+class Space(Checked, ABC):
+    """Base of every space. Cells are public: their list never depends on what is counted in them."""
+
+    #: Columns of a block that `place` reads: ("latitude", "longitude") or ("place",).
+    reads = ("latitude", "longitude")
+
+    @property
+    @abstractmethod
+    def cells(self) -> tuple[str, ...]:
+        """Names of all cells; a cell's position here is its index everywhere."""
+
+    @abstractmethod
+    def place(self, frame: pl.DataFrame) -> NDArray[np.int64]:
+        """Cell index of every row, shape (n_rows,); −1 where the row is out of the area."""
+
+    def resolve(self, source: Source) -> Space:
+        """The space with everything known; reads the source only where the cells are asked to come from the data."""
+        return self
+
+    @property
+    def derived_from_data(self) -> bool:
+        """Whether the cell list is taken from private data (refused in deployment)."""
+        return False
+
+    def geometry(self) -> list[dict[str, Any]]:
+        """For maps: a dict a cell, with ``cell`` and if known ``polygon`` or ``point`` as [longitude, latitude]."""
+        return [{"cell": cell} for cell in self.cells]
+
+
+SPACES: Registry[Space] = Registry("pipeline.spaces", "space")

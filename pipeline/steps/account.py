@@ -1,0 +1,123 @@
+"""The accountants' counterpart of the release loop: one accountant through all releases, in order."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from accountants.core.accountant import ACCOUNTANTS, Accountant, Rows
+from mechanisms.core.state import State, StateFormat, decode_state, encode_state
+from pipeline.steps.release import Batch
+from pipeline.steps.targets import Known, nobody
+
+if TYPE_CHECKING:
+    from pipeline.config.plan import Plan
+
+
+VERSION = 1
+FORMAT = StateFormat("account_loop", VERSION)
+
+
+class AccountLoop:
+    """Steps one accountant through consecutive releases; keeps nothing between calls but bytes.
+
+    Parameters
+    ----------
+    plan
+        The run.
+    accountant
+        One of its accountants.
+    shard
+        Which of the accountant's parallel parts (`Plan.shards`).
+    """
+
+    def __init__(self, plan: Plan, accountant: Accountant, shard: int = 0) -> None:
+        self.plan, self.accountant = plan, accountant
+        self.name = ACCOUNTANTS.name_of(type(accountant))
+        spans = plan.targets.spans[plan.accountants.index(accountant)]
+        self.targets = spans[shard] if spans else None
+        self.model, self._state = accountant.start(plan.accounting_facts(accountant, shard))
+
+    def start(self) -> bytes:
+        """State before the first release."""
+        nothing = Known(1, np.zeros((0, self.plan.n_cells), np.int64), nobody())
+        return self._encode(self._state, 0, False, nothing)
+
+    def is_early(self, data: bytes, batch: Batch) -> bool:
+        """Whether an earlier batch has to come first."""
+        flat = FORMAT.decode(data)
+        if self.targets is not None and batch.known is not None:
+            return batch.known.first > _known(flat).last + 1
+        return bool(batch.releases) and batch.releases[0].window > int(flat["accounted"]) + 1
+
+    def accounted(self, data: bytes) -> int:
+        """Last window accounted for."""
+        return int(FORMAT.decode(data)["accounted"])
+
+    def advance(self, data: bytes, batch: Batch) -> tuple[Rows, bytes]:
+        """Account the releases of a batch that are still new; the end of a run adds its final figures."""
+        flat = FORMAT.decode(data)
+        accounted, finished = int(flat["accounted"]), bool(flat["finished"])
+        accountant = self.accountant
+        state = books_of(accountant, flat)
+        rows: Rows = []
+        known = _known(flat)
+        if self.targets is not None and batch.known is not None:
+            known = known.joined(batch.known.after(known.last))
+        if batch.releases:
+            windows = self.plan.windows(batch.releases[0].window, batch.releases[-1].window)
+            for release, window in zip(batch.releases, windows):
+                if release.window > accounted:
+                    private = {} if self.targets is None else known.of(release.window, self.targets)
+                    made, state = accountant.charge(release, window, private, self.model, state)
+                    rows += made
+                    accounted = release.window
+        if not finished and (batch.stopped or accounted == self.plan.calendar.n_windows):
+            rows += accountant.finish(self.model, state)
+            finished = True
+        return rows, self._encode(state, accounted, finished, known.after(accounted))
+
+    def summary(self, data: bytes) -> dict[str, Any]:
+        """The books so far in a few figures, as JSON can hold them."""
+        flat = FORMAT.decode(data)
+        accountant = self.accountant
+        state = books_of(accountant, flat)
+        figures: dict[str, Any] = writable(accountant.summary(self.model, state))
+        return figures
+
+    def _encode(self, state: State, accounted: int, finished: bool, known: Known) -> bytes:
+        encoded = encode_state(self.name, self.accountant.version, state)
+        own = {
+            "accounted": np.asarray(accounted),
+            "finished": np.asarray(finished),
+            "first": np.asarray(known.first),
+            "counts": known.counts,
+            "sightings": known.sightings,
+        }
+        return FORMAT.encode(own | {"state": np.frombuffer(encoded, np.uint8)})
+
+
+def books_of(accountant: Accountant, flat: State) -> State:
+    """The accountant's own state in that of its loop; raises `StateVersionError` where it cannot be read."""
+    name = ACCOUNTANTS.name_of(type(accountant))
+    return decode_state(flat["state"].tobytes(), name, accountant.version, accountant.migrate)
+
+
+def _known(flat: State) -> Known:
+    """Operator-only facts of windows whose releases are still to come."""
+    return Known(int(flat["first"]), flat["counts"], flat["sightings"])
+
+
+def writable(value: Any) -> Any:
+    """The same value with infinite numbers as texts, which JSON has no numbers for.
+
+    >>> writable({"loss": np.float64("inf"), "window": 3})
+    {'loss': 'inf', 'window': 3}
+    """
+    if isinstance(value, dict):
+        return {key: writable(entry) for key, entry in value.items()}
+    if isinstance(value, np.generic):
+        value = value.item()
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,254 @@
+"""Contribution bounding: at most C cells of a window and U cells and W windows of a block for each user."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.core.contract import Mechanism
+from mechanisms.core.samplers.siphash import keyed_hash
+from mechanisms.sampling import Sampling
+from pipeline.steps.contributions import REMEMBERED, Memberships, merge, sorted_order, starts_of
+
+if TYPE_CHECKING:
+    from pipeline.config.plan import Plan
+
+
+# Contribution bounding: a user counts in few cells of a window, and in few windows and cells of a block.
+#
+# Sensitivity comes from here.
+
+
+Integers = NDArray[np.int64]
+
+#: Words that keep the hashes of windows and of cells apart from each other and from those of memberships.
+_WINDOW, _CELL = 1, 2
+
+
+def bound(memberships: Memberships, max_cells: int, keep: str, hash_key: bytes) -> NDArray[np.bool_]:
+    """Which memberships stay.
+
+    Parameters
+    ----------
+    memberships
+        Sorted by user, window and cell (as `pipeline.steps.contributions.merge` leaves them).
+    max_cells
+        C: how many cells one user keeps in one window.
+    keep
+        Which ones: ``hash`` (by a keyed hash of user, window and cell), ``first``, ``last`` (by time of the user's
+        earliest or latest event there) or ``most_frequent``; ties go to the smaller cell index.
+    hash_key
+        Secret of the hash in deployment.
+
+    Returns
+    -------
+    Mask of shape (n,). O(n) where nobody exceeds the bound; only the rest is hashed and sorted.
+
+    Examples
+    --------
+    >>> two = Memberships(np.array([[7], [7]]), np.array([1, 1]), np.array([3, 4]))
+    >>> int(bound(two, 1, "hash", b"k" * 16).sum())
+    1
+    """
+    kept = np.ones(len(memberships), bool)
+    if len(memberships) == 0:
+        return kept
+    segment = np.cumsum(starts_of([*memberships.user.T, memberships.window])) - 1
+    crowded = np.flatnonzero(np.bincount(segment)[segment] > max_cells)
+    if len(crowded) == 0:
+        return kept
+    some = memberships if len(crowded) == len(memberships) else memberships.take(crowded)
+    if keep == "hash":
+        preference: NDArray[np.generic] = keyed_hash(hash_key, *identity(some), some.window, some.cell)
+    else:
+        preference = _signed(_marks(some, keep), keep)
+    kept[crowded] = _chosen(segment[crowded], preference, some.cell, max_cells)
+    return kept
+
+
+@dataclass(frozen=True)
+class BlockBounds:
+    """How much of a block one user may be in.
+
+    Parameters
+    ----------
+    length
+        Windows of a block; window 1 begins one.
+    max_windows, max_cells
+        W and U: windows, and cells over the whole block; None: no further bound.
+    """
+
+    length: int
+    max_windows: int | None = None
+    max_cells: int | None = None
+
+
+def bound_block(
+    memberships: Memberships, bounds: BlockBounds, max_cells: int, keep: str, hash_key: bytes
+) -> NDArray[np.bool_]:
+    """Which memberships stay where users are bounded over whole blocks: U cells first, then C a window, then W windows.
+
+    Parameters
+    ----------
+    memberships
+        All of each user's in each block, sorted as for `bound`.
+    bounds
+        Of the block.
+    max_cells, keep, hash_key
+        As for `bound`; a window's or cell's mark is that of all its memberships in the block.
+
+    Returns
+    -------
+    Mask of shape (n,); each bound only takes away, so that all three hold in the end. O(n log n) where one is exceeded.
+
+    Examples
+    --------
+    >>> three = Memberships(np.array([[7]] * 3), np.array([1, 2, 3]), np.array([0, 1, 2]))
+    >>> int(bound_block(three, BlockBounds(4, max_windows=2), 1, "hash", b"k" * 16).sum())
+    2
+    """
+    kept = np.ones(len(memberships), bool)
+    if bounds.max_cells is not None:
+        kept = _bound_items(memberships, bounds, memberships.cell, _CELL, bounds.max_cells, keep, hash_key)
+    kept[kept] = bound(memberships.take(kept), max_cells, keep, hash_key)
+    if bounds.max_windows is not None:
+        some = memberships.take(kept)
+        kept[kept] = _bound_items(some, bounds, some.window, _WINDOW, bounds.max_windows, keep, hash_key)
+    return kept
+
+
+def identity(memberships: Memberships) -> tuple[Integers, Integers]:
+    """Columns of the identities as hashes see them: the same for a user in whatever form counting holds it."""
+    user = memberships.user
+    return user[:, 0], user[:, 1] if user.shape[1] == 2 else np.zeros(len(user), np.int64)
+
+
+def _bound_items(
+    memberships: Memberships, bounds: BlockBounds, item: Integers, word: int, limit: int, keep: str, hash_key: bytes
+) -> NDArray[np.bool_]:
+    """Keep at most ``limit`` different items (windows or cells) of each user and block."""
+    if len(memberships) == 0:
+        return np.ones(0, bool)
+    block = (memberships.window - 1) // bounds.length
+    unit = np.cumsum(starts_of([*memberships.user.T, block])) - 1
+    order = sorted_order([unit, item])
+    start = starts_of([unit[order], item[order]])
+    first = np.flatnonzero(start)
+    units, items = unit[order][first], item[order][first]
+    if np.bincount(units).max() <= limit:
+        return np.ones(len(item), bool)
+    if keep == "hash":
+        who = [column[order][first] for column in identity(memberships)]
+        preference: NDArray[np.generic] = keyed_hash(hash_key, *who, block[order][first], items, word)
+    else:
+        preference = _signed(REMEMBERED[keep].reduceat(_marks(memberships, keep)[order], first), keep)
+    chosen = _chosen(units, preference, items, limit)
+    kept = np.empty(len(item), bool)
+    kept[order] = chosen[np.cumsum(start) - 1]
+    return kept
+
+
+def _chosen(unit: Integers, preference: NDArray[np.generic], tie: Integers, limit: int) -> NDArray[np.bool_]:
+    """Which rows are among the first ``limit`` of their unit by preference, then tie; units ascend already."""
+    first = np.flatnonzero(starts_of([unit]))
+    length = np.diff(first, append=len(unit))
+    if len(unit) and preference.dtype == np.uint64:
+        # The beginnings of two hashes of one unit are hardly ever equal, and short keys are sorted many times faster.
+        n_bits = 63 - int(unit[-1]).bit_length()
+        key = unit << n_bits | (np.asarray(preference, np.uint64) >> np.uint64(64 - n_bits)).astype(np.int64)
+        ordered = np.sort(key)
+        last = first + np.minimum(length, limit) - 1
+        beyond = last[length > limit]
+        if (ordered[beyond] != ordered[beyond + 1]).all():
+            return np.asarray(key <= np.repeat(ordered[last], length), bool)
+    order = np.lexsort((tie, preference, unit))
+    chosen = np.empty(len(unit), bool)
+    chosen[order] = np.arange(len(unit)) - np.repeat(first, length) < limit
+    return chosen
+
+
+def _marks(memberships: Memberships, keep: str) -> Integers:
+    if memberships.mark is None:
+        raise ValueError(f"keep {keep!r} needs the marks of the memberships")
+    return memberships.mark
+
+
+def _signed(mark: Integers, keep: str) -> Integers:
+    """Smaller is kept first."""
+    return mark if keep == "first" else -mark
+
+
+# What happens to people's memberships before they are counted for release: coarsened, bounded, sampled.
+
+
+def released_counts(memberships: Memberships, first: int, n_windows: int, plan: Plan) -> Integers:
+    """Counts that the mechanism sees, of consecutive windows and one shard of users.
+
+    Coarse cells and windows are counted afresh: whoever is in two of a group's cells counts once. Bounding follows, so
+    that it holds at the level of the noise, and sampling comes last: sampling first would leave a user with many
+    memberships some of them almost surely, and nothing would be gained.
+
+    Parameters
+    ----------
+    memberships
+        Distinct, sorted by user, window and cell.
+    first, n_windows
+        The windows; ``first`` begins a block.
+
+    Returns
+    -------
+    Shape (n_windows, n_cells); a coarse count stands in every cell and window that it covers.
+    """
+    memberships = released_memberships(memberships, plan)
+    place = (memberships.window - first) * plan.n_cells + memberships.cell
+    counts = np.bincount(place, minlength=n_windows * plan.n_cells).reshape(n_windows, plan.n_cells)
+    if plan.chain.together > 1:
+        counts = counts[np.arange(n_windows) // plan.chain.together * plan.chain.together]
+    return counts if plan.chain.groups is None else counts[:, plan.chain.groups]
+
+
+def released_memberships(memberships: Memberships, plan: Plan) -> Memberships:
+    """The memberships that `released_counts` counts: coarse cells by number, longer windows by their first one."""
+    chain, bounding = plan.chain, plan.config.bounding
+    if chain.groups is not None or chain.together > 1:
+        memberships = _coarse(memberships, chain.groups, chain.together, bounding.keep)
+    blocks = plan.block_bounds
+    if blocks is None:
+        kept = bound(memberships, plan.max_cells, bounding.keep, plan.hash_key)
+    else:
+        kept = bound_block(memberships, blocks, plan.max_cells, bounding.keep, plan.hash_key)
+    if not kept.all():
+        memberships = memberships.take(kept)
+    for step in chain.keepers:
+        memberships = memberships.take(_kept(step, memberships, plan))
+    return memberships
+
+
+def _coarse(memberships: Memberships, groups: Integers | None, together: int, keep: str) -> Memberships:
+    """Distinct memberships of coarse cells and of stretches of windows, which go by their first window."""
+    if len(memberships) == 0:
+        return memberships
+    cell = memberships.cell if groups is None else groups[memberships.cell]
+    window = (memberships.window - 1) // together * together + 1
+    return merge([Memberships(memberships.user, window, cell, memberships.mark)], keep)
+
+
+def _kept(step: Mechanism, memberships: Memberships, plan: Plan) -> NDArray[np.bool_]:
+    """Which memberships a step keeps."""
+    key, window = plan.key.subkey("sampling"), memberships.window
+    if getattr(step, "unit", "membership") == "user":
+        hashes = keyed_hash(key, *identity(memberships), (window - 1) // plan.chain.unit_windows)
+    else:
+        hashes = keyed_hash(key, *identity(memberships), window, memberships.cell)
+    user, kept = memberships.user[:, 0], np.ones(len(memberships), bool)
+    if isinstance(step, Sampling):  # it looks at the hashes only, hence at all windows together
+        return step.keep(user, memberships.cell, plan.windows(1, 1)[0], hashes)
+    order = np.argsort(window, kind="stable")
+    present, begins = np.unique(window[order], return_index=True)
+    for index, rows in zip(present.tolist(), np.split(order, begins[1:])):
+        facts = plan.windows(index, index)[0]
+        kept[rows] = step.keep(user[rows], memberships.cell[rows], facts, hashes[rows])
+    return kept

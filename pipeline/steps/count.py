@@ -1,0 +1,343 @@
+"""Count distinct users per window and cell, exactly, before and after contribution bounding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.core.samplers.siphash import keyed_hash
+from pipeline.sources.base import EventBlock
+from pipeline.steps.bounding import bound, released_counts
+from pipeline.steps.contributions import (
+    CHUNK,
+    Coded,
+    Distinct,
+    Layout,
+    Memberships,
+    crowded,
+    decoded,
+    distinct,
+    distinct_keys,
+    distinct_rows,
+    encoded,
+    factorize,
+    general,
+    joined,
+    split_groups,
+    starts_of,
+    user_codes,
+    widened,
+)
+from pipeline.steps.ingest import Fate, cells_of
+from pipeline.steps.targets import nobody, sightings
+
+if TYPE_CHECKING:
+    from pipeline.config.plan import Plan
+
+
+# How much each user moves about: for the operator's manifest, without any identity.
+
+
+Integers = NDArray[np.int64]
+
+#: Users, active windows of each, and the distinct (position in users, cell) pairs of one group of windows.
+Visits = tuple[Integers, Integers, Integers, Integers]
+
+
+def visits(memberships: Memberships) -> Visits:
+    """Activity in one group of windows, from memberships in order of user, window and cell."""
+    start_user = starts_of(list(memberships.user.T))
+    code = np.cumsum(start_user) - 1
+    start_window = starts_of([code, memberships.window])
+    pair_user, pair_cell = distinct_rows([code, memberships.cell])
+    active = np.bincount(code[start_window], minlength=int(start_user.sum()))
+    return memberships.user[start_user], active, pair_user, pair_cell
+
+
+def packed_visits(keys: Integers, layout: Layout, table: Integers | None = None) -> Visits:
+    """The same from sorted distinct keys, some users after the other; ``table`` has the users' identities, if any."""
+    users, active, lengths, cells = [keys[:0]], [keys[:0]], [keys[:0]], [keys[:0]]
+    # No user is cut in two.
+    ends = np.searchsorted(keys, ((keys[CHUNK - 1 :: CHUNK] >> layout.place_bits) + 1) << layout.place_bits)
+    for begin, end in pairwise([0, *ends.tolist(), len(keys)]):
+        if begin == end:
+            continue
+        user = keys[begin:end] >> layout.place_bits
+        first = np.flatnonzero(starts_of([user]))
+        users.append(user[first])
+        active.append(np.add.reduceat(starts_of([keys[begin:end] >> layout.cell_bits]), first, dtype=np.int64))
+        pairs = distinct_keys(user << layout.cell_bits | keys[begin:end] & ((1 << layout.cell_bits) - 1))
+        lengths.append(run_lengths([pairs >> layout.cell_bits]))
+        cells.append(pairs & ((1 << layout.cell_bits) - 1))
+    n_cells = np.concatenate(lengths)
+    pair_user = np.repeat(np.arange(len(n_cells)), n_cells)
+    user = np.concatenate(users)
+    identity = user[:, None] if table is None else table[user]
+    return identity, np.concatenate(active), pair_user, np.concatenate(cells)
+
+
+def summarise_users(parts: Iterable[Visits]) -> dict[str, list[int]]:
+    """Per user: distinct cells and active windows over the whole run, from the visits of every group.
+
+    >>> week = (np.array([[3], [8]]), np.array([5, 2]), np.array([0, 0, 1]), np.array([6, 7, 6]))
+    >>> summarise_users([week, week])
+    {'cells': [2, 1], 'windows': [10, 4]}
+    """
+    users, active, members, cells = zip(*parts)
+    width = max(user.shape[1] for user in users)
+    _, code = factorize(np.concatenate([widened(user, width) for user in users]))
+    windows = np.bincount(code, weights=np.concatenate(active))
+    every_cell = np.concatenate(cells)
+    # Where a group's own users begin among those of all groups.
+    begins = np.cumsum([0, *map(len, users)])[:-1].tolist()
+    visitor = np.concatenate([code[begin : begin + len(user)][m] for begin, user, m in zip(begins, users, members)])
+    bits = int(every_cell.max(initial=0)).bit_length()
+    pairs = distinct_keys(visitor << bits | every_cell)
+    # Codes may leave out numbers; every user was somewhere.
+    return {"cells": run_lengths([pairs >> bits]).tolist(), "windows": windows[windows > 0].astype(int).tolist()}
+
+
+def run_lengths(columns: list[Integers]) -> Integers:
+    """How many rows in a row are equal.
+
+    >>> run_lengths([np.array([5, 5, 7])])
+    array([2, 1])
+    """
+    start = np.flatnonzero(starts_of(columns))
+    return np.diff(np.append(start, len(columns[0])))
+
+
+# From blocks of events to count vectors, without Beam: what the counting stages of the graph call.
+
+
+def count_block(
+    block: EventBlock, plan: Plan, closed: Integers | None = None, used_by_group: dict[int, int] | None = None
+) -> tuple[Fate, Iterator[tuple[tuple[int, int], bytes]]]:
+    """What `memberships_of` finds, as bytes for the shuffle and for state."""
+    fate, found = memberships_of(block, plan, closed, used_by_group)
+    return fate, ((key, encoded(piece, plan, key[0])) for key, piece in found)
+
+
+def memberships_of(
+    block: EventBlock, plan: Plan, closed: Integers | None = None, used_by_group: dict[int, int] | None = None
+) -> tuple[Fate, Iterator[tuple[tuple[int, int], Distinct]]]:
+    """Distinct memberships of one block, split by window group and user shard.
+
+    Parameters
+    ----------
+    block
+        Rows of the input.
+    plan
+        The run.
+    closed
+        Shape (n_rows,): the last window that was final when each row arrived; None: all windows are still open.
+    used_by_group
+        Is filled with the number of rows used, by the group of their (latest) window.
+
+    Returns
+    -------
+    The fate of the block's rows, and ((group, shard), memberships) pairs.
+
+    Notes
+    -----
+    An event is in every window that holds it: one pass for each hop of overlapping windows. It is late only where all
+    of them are closed.
+    """
+    window = plan.calendar.index(block.frame["time"].to_numpy())
+    cell = cells_of(block.frame, plan)
+    timely = window > 0
+    inside = timely & (cell >= 0)
+    used = inside if closed is None else inside & (window > closed)
+    n_timely, n_inside, n_used = (int(np.count_nonzero(rows)) for rows in (timely, inside, used))
+    fate = Fate(
+        rows=block.n_rows,
+        used=n_used,
+        late=n_inside - n_used,
+        out_of_time=len(window) - n_timely,
+        out_of_area=n_timely - n_inside,
+    )
+    for reject in block.rejects:
+        fate.rejected[reject.reason] = fate.rejected.get(reject.reason, 0) + 1
+    frame = block.frame
+    if n_used < len(window):
+        frame, window, cell = frame.select("user", "time").filter(used), window[used], cell[used]
+        closed = None if closed is None else closed[used]
+    if used_by_group is not None:
+        groups, n_rows = np.unique((window - 1) // plan.group, return_counts=True)
+        used_by_group.update(zip(groups.tolist(), n_rows.tolist()))
+    if not plan.calendar.overlapping:
+        return fate, _split(frame, window, cell, plan)
+    first = np.ones(n_used, np.int64) if closed is None else np.maximum(closed, 0) + 1
+    fate.overlaps = int(np.minimum(window - first + 1, plan.calendar.n_hops).sum()) - n_used
+    return fate, _split_hops(frame, window, cell, first, plan)
+
+
+def _split_hops(
+    frame: Any, window: Integers, cell: Integers, first: Integers, plan: Plan
+) -> Iterator[tuple[tuple[int, int], Distinct]]:
+    """Every row in its latest window and in those before it, down to the first that is open."""
+    for hop in range(plan.calendar.n_hops):
+        here = window - hop >= first
+        if here.any():
+            yield from _split(frame.filter(here), window[here] - hop, cell[here], plan)
+
+
+def _split(frame: Any, window: Integers, cell: Integers, plan: Plan) -> Iterator[tuple[tuple[int, int], Distinct]]:
+    if len(window) == 0:
+        return
+    users, keep = frame["user"], plan.config.bounding.keep
+    if keep == "hash" and plan.digest_key is None and users.dtype.is_integer():
+        user = users.to_numpy()
+        if plan.layout.holds(user):
+            yield from _split_packed(user, window, cell, plan)
+            return
+    codes, table = user_codes(users, plan.digest_key)
+    if keep == "hash" and plan.layout.holds(codes):
+        yield from _split_coded(codes, table, window, cell, plan)
+        return
+    mark = {"hash": None, "most_frequent": np.ones(len(window), np.int64)}.get(keep, frame["time"].to_numpy())
+    window, codes, cell, *marks = distinct(codes, window, cell, mark, keep)
+    memberships = Memberships(table[codes], window, cell, marks[0] if marks else None)
+    group = (window - 1) // plan.group
+    for first, last in pairwise([*np.flatnonzero(starts_of([group])).tolist(), len(group)]):
+        piece = memberships.take(slice(first, last))
+        for number, rows in _shards(piece.user.T, plan):
+            yield (int(group[first]), number), (piece if rows is None else piece.take(rows))
+
+
+def _split_packed(
+    user: Integers, window: Integers, cell: Integers, plan: Plan
+) -> Iterator[tuple[tuple[int, int], Distinct]]:
+    for number, piece in _grouped(user, window, cell, plan):
+        if plan.n_shards == 1:
+            yield (number, 0), piece
+            continue
+        for shard, rows in _shards([piece >> plan.layout.place_bits], plan):
+            yield (number, shard), (piece if rows is None else piece[rows])
+
+
+def _split_coded(
+    codes: Integers, table: Integers, window: Integers, cell: Integers, plan: Plan
+) -> Iterator[tuple[tuple[int, int], Distinct]]:
+    # Whoever reports often is in one cell for many rows in a row: their first one says it all.
+    start = starts_of([cell, window, codes])
+    codes, window, cell = codes[start], window[start], cell[start]
+    if len(table) > len(codes):
+        # The table is kept for as long as its memberships; codes may be those of a range of ids, with gaps.
+        present, codes = np.unique(codes, return_inverse=True)
+        table = table[present]
+    shards = list(_shards(table.T, plan))
+    for number, keys in _grouped(codes, window, cell, plan):
+        for shard, users in shards:
+            piece = keys if users is None else keys[users[keys >> plan.layout.place_bits]]
+            if len(piece):
+                yield (number, shard), Coded(piece, table)
+
+
+def _grouped(user: Integers, window: Integers, cell: Integers, plan: Plan) -> Iterator[tuple[int, Integers]]:
+    """Sorted distinct keys of every group of windows."""
+    least, most = ((int(end) - 1) // plan.group for end in (window.min(), window.max()))
+    if least == most:  # as in most blocks of an input in the order of time
+        yield least, distinct_keys(plan.layout.pack(user, window - (least * plan.group + 1), cell))
+        return
+    group = (window - 1) // plan.group
+    keys = plan.layout.pack(user, (window - 1) - group * plan.group, cell)
+    for number, piece in split_groups(keys, group):
+        yield number, distinct_keys(piece)
+
+
+def _shards(identity: Iterable[Integers], plan: Plan) -> Iterator[tuple[int, NDArray[np.bool_] | None]]:
+    """Rows of every user shard; None stands for all rows of the only one."""
+    if plan.n_shards == 1:
+        yield 0, None
+        return
+    shard = keyed_hash(plan.hash_key, *identity) % np.uint64(plan.n_shards)
+    for number in np.unique(shard):
+        yield int(number), shard == number
+
+
+@dataclass(frozen=True)
+class GroupCounts:
+    """Counts of consecutive windows.
+
+    Parameters
+    ----------
+    first
+        First window, 1-based.
+    counts, bounded
+        Shape (n_windows, n_cells): distinct users before contribution bounding, and as the mechanism sees them after
+        all steps on events.
+    n_memberships
+        Distinct (user, window, cell) triples: rows used beyond these were duplicates.
+    sightings
+        Shape (n, 3): window, target and cell of every target seen, where accountants follow any.
+    """
+
+    first: int
+    counts: Integers
+    bounded: Integers
+    n_memberships: int
+    sightings: Integers = field(default_factory=nobody)
+
+    def __add__(self, other: GroupCounts) -> GroupCounts:
+        return GroupCounts(
+            self.first,
+            self.counts + other.counts,
+            self.bounded + other.bounded,
+            self.n_memberships + other.n_memberships,
+            np.concatenate([self.sightings, other.sightings]),
+        )
+
+
+def nothing(group: int, plan: Plan) -> GroupCounts:
+    """Counts of a group of windows that nobody was seen in."""
+    zeros = np.zeros((plan.group_windows(group), plan.n_cells), np.int64)
+    return GroupCounts(group * plan.group + 1, zeros, zeros, 0)
+
+
+def count_group(group: int, pieces: Iterable[Distinct | bytes], plan: Plan) -> tuple[GroupCounts, Visits | None]:
+    """Exact distinct users of one group of windows and one shard of users, bounded; visits where a summary is asked."""
+    first = group * plan.group + 1
+    n_windows = plan.group_windows(group)
+    opened = [decoded(piece) if isinstance(piece, bytes) else piece for piece in pieces]
+    memberships = joined(opened, plan, group)
+    if isinstance(memberships, Coded):
+        return _count_keys(first, n_windows, memberships.keys, memberships.table, plan)
+    if not isinstance(memberships, Memberships):
+        return _count_keys(first, n_windows, memberships, None, plan)
+    place = (memberships.window - first) * plan.n_cells + memberships.cell
+    counts = np.bincount(place, minlength=n_windows * plan.n_cells).reshape(n_windows, plan.n_cells)
+    bounded = released_counts(memberships, first, n_windows, plan)
+    seen = visits(memberships) if plan.summarises_users else None
+    found = sightings(plan.targets.among(memberships), plan)
+    return GroupCounts(first, counts, bounded, len(memberships), found), seen
+
+
+def _count_keys(
+    first: int, n_windows: int, keys: Integers, table: Integers | None, plan: Plan
+) -> tuple[GroupCounts, Visits | None]:
+    layout = plan.layout
+
+    def in_general(some: Integers) -> Memberships:
+        return general(some, layout, first) if table is None else Coded(some, table).in_general(layout, first)
+
+    keys = distinct_keys(keys)
+    counts = layout.count(keys)[:n_windows]
+    over = crowded(keys, layout, plan.max_cells)
+    bounded = counts
+    if plan.block_bounds is not None or plan.chain.reshapes:
+        bounded = released_counts(in_general(keys), first, n_windows, plan)
+    elif len(over):
+        kept = bound(in_general(over), plan.max_cells, "hash", plan.hash_key)
+        bounded = counts - layout.count(over[~kept])[:n_windows]
+    seen = packed_visits(keys, layout, table) if plan.summarises_users else None
+    if table is None:
+        watched = plan.targets.among_keys(keys, layout, first)
+    else:
+        watched = plan.targets.among(in_general(keys if plan.targets.n_targets else keys[:0]))
+    return GroupCounts(first, counts, bounded, len(keys), sightings(watched, plan)), seen

@@ -1,0 +1,289 @@
+"""Individual-level reads: presence matrices for attacks and training data for accountants."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accountants.core.accountant import Accountant
+from accountants.core.training import Training
+from mechanisms.core.plugin import DataError, ParameterError
+from mechanisms.core.samplers.siphash import keyed_hash
+from pipeline.config.sections import Bounding
+from pipeline.sources.base import EventBlock, Source
+from pipeline.spaces.base import Space
+from pipeline.steps.bounding import bound, released_memberships
+from pipeline.steps.contributions import Memberships, distinct, in_general, merge, starts_of, user_codes
+from pipeline.steps.count import memberships_of
+from pipeline.steps.targets import rows_of
+from pipeline.windows.calendar import Calendar
+
+if TYPE_CHECKING:
+    from pipeline.config.plan import Plan
+
+
+# Who was where and when, person by person: what a membership attack is simulated on. Held in memory, never written.
+
+
+Binary = NDArray[np.bool_]
+
+#: Entries of one binary matrix, a byte each.
+MAX_PRESENCE_ENTRIES = 2_000_000_000
+
+
+@dataclass(frozen=True)
+class Presence:
+    """Presence of people in the first windows of a run.
+
+    Attributes
+    ----------
+    users (n_users, 1) or (n_users, 2)
+        Identities of everybody who is seen, ascending.
+    raw, released (n_users, n_cells, n_windows)
+        Whether a person was in a cell, and whether that is counted after all steps on events and bounding; the same
+        array where these change nothing.
+    """
+
+    users: NDArray[np.int64]
+    raw: Binary
+    released: Binary
+
+
+def read_presence(plan: Plan, n_windows: int, *, max_entries: int = MAX_PRESENCE_ENTRIES) -> Presence:
+    """Read the binary matrices of the first windows of a run.
+
+    Parameters
+    ----------
+    plan
+        Of a simulation over a finite source, without shards of users.
+    n_windows
+        How many windows, at most those of the run.
+    max_entries
+        Most entries of one matrix.
+
+    Raises
+    ------
+    DataError
+        The run is endless, nobody is seen, or the matrix would be too large.
+    ParameterError
+        In a deployment, and for more windows than the run has.
+
+    Notes
+    -----
+    One pass over the source. People are bounded and sampled by the code and the keys of the run, so that the sum over
+    everybody is what the run's mechanism sees (in the last block if it is whole). 2·n_users·n_cells·n_windows bytes.
+    """
+    memberships = read_memberships(plan, n_windows)
+    users, code = np.unique(memberships.user, axis=0, return_inverse=True)
+    shape = (len(users), plan.n_cells, n_windows)
+    if np.prod(shape, dtype=float) > max_entries:
+        raise DataError(
+            f"{shape[0]:,} people × {shape[1]} cells × {shape[2]} windows are more than {max_entries:,} entries: "
+            "observe fewer windows, or attack a run over fewer people"
+        )
+    raw = np.zeros(shape, bool)
+    raw[code.ravel(), memberships.cell, memberships.window - 1] = True
+    kept, chain = released_memberships(memberships, plan), plan.chain
+    coarse = chain.groups is not None or chain.together > 1
+    if not coarse and len(kept) == len(memberships):
+        return Presence(users, raw, raw)
+    released = np.zeros(shape, bool)
+    released[_rows(users, kept.user), kept.cell, kept.window - 1] = True
+    if coarse:
+        windows = np.arange(n_windows) // chain.together * chain.together
+        cells = np.arange(plan.n_cells) if chain.groups is None else chain.groups
+        released = released[:, cells][:, :, windows]
+    return Presence(users, raw, released)
+
+
+def read_memberships(plan: Plan, n_windows: int) -> Memberships:
+    """Distinct memberships of the first windows, as `read_presence` makes its matrices of; its errors are the same."""
+    calendar = plan.calendar
+    if plan.config.mode != "simulation":
+        raise ParameterError("mode", plan.config.mode, "simulation: a deployment does not keep who was where")
+    if calendar.n_windows is None:
+        raise DataError("an endless stream cannot be attacked as a whole; give the source an end (until)")
+    if not 1 <= n_windows <= calendar.n_windows:
+        raise ParameterError("observation", n_windows, f"1 to {calendar.n_windows} windows, as many as the run has")
+    source = replace(plan.config.source, until=min(calendar.end(n_windows), calendar.until_ms or 0))
+    groups: dict[int, list[Memberships]] = defaultdict(list)
+    for span in source.spans():
+        for block in source.read(span):
+            for (group, _), piece in memberships_of(block, plan)[1]:
+                groups[group].append(in_general(piece, plan, group).widened())
+    pieces = [piece for _, its in sorted(groups.items()) for piece in its]
+    if not pieces:
+        raise DataError(f"nobody is seen in the first {n_windows} windows, so there is nobody to attack")
+    whole = merge(pieces, plan.config.bounding.keep)
+    return whole.take(whole.window <= n_windows)
+
+
+def _rows(users: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.intp]:
+    """Row of each wanted identity among all users, every one of which is there."""
+    _, code = np.unique(np.concatenate([users, wanted]), axis=0, return_inverse=True)
+    rows: NDArray[np.intp] = code.ravel()[len(users) :]
+    return rows
+
+
+# The training part of a stream: one cell for each person and window, for accountants that learn how people move.
+
+
+#: Distinct (user, window, cell) triples and entries of the table of trajectories held at once: about 1 GB together.
+MAX_TRIPLES = 10_000_000
+MAX_TRAINING_ENTRIES = 50_000_000
+_ALL = 2**64
+
+
+def training_part(
+    source: Source,
+    space: Space,
+    calendar: Calendar,
+    n_windows: int,
+    *,
+    bounding: Bounding,
+    hash_key: bytes,
+    digest_key: bytes | None = None,
+    max_triples: int = MAX_TRIPLES,
+    max_entries: int = MAX_TRAINING_ENTRIES,
+) -> Training:
+    """Read where people were in the first windows of a stream.
+
+    Parameters
+    ----------
+    source, space, calendar
+        Of the run; the space is resolved.
+    n_windows
+        How many windows, at most those of the run.
+    bounding
+        Where it leaves a person one cell a window, that cell counts; otherwise the one with most events (ties: the
+        smaller index).
+    hash_key, digest_key
+        Keys of the run, so that people and kept cells are those that counting knows.
+    max_triples, max_entries
+        Where people are more than fit, a part of them chosen by a keyed hash is kept: at any time at most about twice
+        ``max_triples`` distinct (user, window, cell), and at most ``max_entries`` entries in the result.
+
+    Raises
+    ------
+    ParameterError
+        More windows than the run has.
+    DataError
+        The source is endless, or nobody is seen.
+
+    Notes
+    -----
+    One pass over the source, vectorised: a sort of each block.
+    """
+    if calendar.n_windows is None:
+        raise DataError(
+            "an endless stream has no training part; learn from a finite one, then name the file as learned"
+        )
+    if n_windows > calendar.n_windows:
+        raise ParameterError("windows", n_windows, f"at most the {calendar.n_windows} windows of the run")
+    keep = bounding.keep if bounding.max_cells == 1 else "most_frequent"
+    part = _Part(n_windows, len(space.cells), keep, hash_key, max_triples, max_entries)
+    beginning = replace(source, until=min(calendar.end(n_windows), calendar.until_ms or 0))
+    for span in beginning.spans():
+        for block in beginning.read(span):
+            part.add(block, space, calendar, digest_key)
+    return part.training()
+
+
+@dataclass
+class _Part:
+    """Distinct memberships collected so far, of the people whose hash lies under a limit."""
+
+    n_windows: int
+    n_cells: int
+    keep: str
+    hash_key: bytes
+    max_triples: int
+    max_entries: int
+    limit: int = _ALL
+    pieces: list[Memberships] = field(default_factory=list)
+
+    def add(self, block: EventBlock, space: Space, calendar: Calendar, digest_key: bytes | None) -> None:
+        """Collect one block."""
+        window = calendar.index(block.frame["time"].to_numpy())
+        cell = np.asarray(space.place(block.frame), np.int64)
+        used = (window > 0) & (window <= self.n_windows) & (cell >= 0)
+        if not used.any():
+            return
+        frame = block.frame.filter(used)
+        codes, table = user_codes(frame["user"], digest_key)
+        marks = {"hash": None, "most_frequent": np.ones(len(frame), np.int64)}
+        mark = marks.get(self.keep, frame["time"].to_numpy())
+        window, codes, cell, *kept = distinct(codes, window[used], cell[used], mark, self.keep)
+        self.pieces.append(self._chosen(Memberships(table[codes], window, cell, kept[0] if kept else None)))
+        if sum(map(len, self.pieces)) > 2 * self.max_triples:
+            self._merge()
+
+    def _chosen(self, memberships: Memberships) -> Memberships:
+        if self.limit == _ALL:
+            return memberships
+        return memberships.take(keyed_hash(self.hash_key, *memberships.user.T) < np.uint64(self.limit))
+
+    def _merge(self) -> Memberships:
+        """One piece of at most `max_triples` rows: every halving drops half of the people."""
+        whole = merge([piece.widened() for piece in self.pieces] if self._is_mixed else self.pieces, self.keep)
+        while len(whole) > self.max_triples:
+            self.limit //= 2
+            whole = self._chosen(whole)
+        self.pieces = [whole]
+        return whole
+
+    @property
+    def _is_mixed(self) -> bool:
+        return len({piece.user.shape[1] for piece in self.pieces}) > 1
+
+    def training(self) -> Training:
+        """The trajectories of the people that are left."""
+        if not any(map(len, self.pieces)):
+            raise DataError(f"nobody is seen in the first {self.n_windows} windows, so there is nothing to learn from")
+        whole = self._merge()
+        while _n_users(whole) * self.n_windows > self.max_entries:
+            self.limit //= 2
+            whole = self._chosen(whole)
+        whole = whole.take(bound(whole, 1, self.keep, self.hash_key))
+        start = starts_of(list(whole.user.T))
+        trajectories: NDArray[np.int32] = np.full((int(start.sum()), self.n_windows), -1, np.int32)
+        trajectories[np.cumsum(start) - 1, whole.window - 1] = whole.cell
+        return Training(
+            trajectories=trajectories, users=whole.user[start], n_cells=self.n_cells, share=self.limit / _ALL
+        )
+
+
+def _n_users(memberships: Memberships) -> int:
+    return int(starts_of(list(memberships.user.T)).sum())
+
+
+def prepared(plan: Plan) -> tuple[Mapping[str, Any] | None, ...]:
+    """What every accountant of a plan works out before the run, in their order; the stream is read at most once."""
+    wanted = [accountant.training_windows or 0 for accountant in plan.accountants]
+    training = plan_training(plan, max(wanted)) if any(wanted) else None
+
+    def part(accountant: Accountant, n_windows: int) -> Training | None:
+        if training is None or n_windows == 0:
+            return None
+        named = rows_of(training.users, accountant.named_users, plan.digest_key)
+        return replace(training.first(n_windows), named=named)
+
+    return tuple(accountant.prepare(part(accountant, n)) for accountant, n in zip(plan.accountants, wanted))
+
+
+def plan_training(plan: Plan, n_windows: int) -> Training:
+    """The first windows of a planned run."""
+    return training_part(
+        plan.config.source,
+        plan.space,
+        plan.calendar,
+        n_windows,
+        bounding=plan.config.bounding,
+        hash_key=plan.hash_key,
+        digest_key=plan.digest_key,
+    )

@@ -1,0 +1,137 @@
+"""Rows to windows and cells: pseudonyms, lateness, and row counts by outcome."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from pipeline.sources.base import EventBlock, LiveSource, Reject, Slice, latest_before
+from pipeline.steps.contributions import with_digests
+from pipeline.steps.sealing import seal
+
+if TYPE_CHECKING:
+    from pipeline.config.plan import Plan
+
+
+# What became of the rows of the input: the row equation.
+
+
+@dataclass
+class Fate:
+    """What became of the rows of some input: every row has exactly one fate.
+
+    ``overlaps`` are the further windows that used rows count in, where windows overlap; they are no fate.
+    """
+
+    rows: int = 0
+    used: int = 0
+    overlaps: int = 0
+    late: int = 0
+    out_of_area: int = 0
+    out_of_time: int = 0
+    rejected: dict[str, int] = field(default_factory=dict)
+
+    def add(self, other: Fate) -> None:
+        """Add the rows of another piece."""
+        for name in ("rows", "used", "overlaps", "late", "out_of_area", "out_of_time"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for reason, n in other.rejected.items():
+            self.rejected[reason] = self.rejected.get(reason, 0) + n
+
+    @property
+    def balanced(self) -> bool:
+        """The row equation."""
+        return self.rows == self.used + self.late + self.out_of_area + self.out_of_time + sum(self.rejected.values())
+
+
+# What becomes of a block right after it was read, before it is kept or sent anywhere.
+
+
+#: Stands in place of coordinates and places once a deployment has taken events in; −1 outside the area.
+CELL = "cell"
+
+
+def ingested(block: EventBlock, plan: Plan) -> EventBlock:
+    """The block as it may travel on: in a deployment without user ids, positions, and rows that were rejected.
+
+    Parameters
+    ----------
+    block
+        As the source gave it.
+    plan
+        The run; its key makes the digests that stand for users, its ``output.rejects`` says what is kept of rejects.
+
+    Notes
+    -----
+    Doing it twice changes nothing. A hash for each distinct user of the block.
+    """
+    if plan.digest_key is None and plan.reject_rule == "raw":
+        return block
+    rejects = tuple(kept_reject(reject, plan) for reject in block.rejects)
+    frame = with_digests(block.frame, plan.digest_key)
+    if plan.digest_key is not None and not plan.on_points:
+        frame = frame.select("time", "user", pl.Series(CELL, cells_of(frame, plan), dtype=pl.Int64))
+    return EventBlock(frame, block.n_rows, rejects)
+
+
+def cells_of(frame: pl.DataFrame, plan: Plan) -> NDArray[np.int64]:
+    """Cell of every event, −1 outside the area."""
+    if CELL in frame.columns:
+        return frame[CELL].to_numpy()
+    return np.asarray(plan.space.place(frame), np.int64)
+
+
+def kept_reject(reject: Reject, plan: Plan) -> Reject:
+    """A reject as it is kept: with its row, with the row sealed, or only where it was and what was wrong.
+
+    A file that is named after a person is named by a digest in a deployment.
+    """
+    if plan.digest_key is not None and plan.config.source.recorded.names_users:
+        reject = replace(reject, file=_hidden(reject.file, plan.digest_key))
+    if plan.reject_rule == "raw" or reject.raw is None:
+        return reject
+    sealed = seal(reject.raw, plan.reject_key) if plan.reject_rule == "sealed" else None
+    return replace(reject, raw=None, sealed=sealed)
+
+
+def _hidden(file: str, key: bytes) -> str:
+    """A file's name as a digest; one that is hidden already stays."""
+    if file.startswith(_HIDDEN):
+        return file
+    return _HIDDEN + hashlib.blake2b(file.encode(), digest_size=8, key=key).hexdigest()
+
+
+_HIDDEN = "file:"
+
+
+# Which windows were final when an event arrived: decided by the order of the events alone.
+
+
+def closed_before(piece: Slice, plan: Plan) -> NDArray[np.int64]:
+    """Last window that was final when each row of a slice arrived; shape (n_rows,).
+
+    A window is final once the watermark, the latest time of the rows before (less the disorder that is allowed for),
+    has reached its end plus allowed lateness. Row for row, so that slices do not matter.
+
+    Notes
+    -----
+    O(n) where events are in order; a binary search for each row that is older than the watermark.
+    """
+    source = plan.config.source
+    disorder = source.disorder if isinstance(source, LiveSource) else 0
+    times = piece.block.frame["time"].to_numpy()
+    latest = latest_before(times, plan, piece.before)[:-1] if piece.reached is None else piece.reached
+    reached = latest - disorder - plan.config.windows.allowed_lateness
+    closed = np.zeros(len(times), np.int64)
+    window = plan.calendar.index(times)
+    old = np.flatnonzero((window > 0) & (times < reached))
+    if len(old):
+        first, last = max(1, int(window[old].min()) - plan.calendar.n_hops + 1), int(window[old].max())
+        ends = plan.calendar.ends(first, last)
+        closed[old] = first - 1 + np.searchsorted(ends, reached[old], side="right")
+    return closed

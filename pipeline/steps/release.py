@@ -1,0 +1,197 @@
+"""The ordered release: one vector per window, in order, each window once, nothing beyond the budget."""
+
+from __future__ import annotations
+
+import hmac
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accountants.core.charges import concentrated_rho, pure_epsilon
+from accountants.landmark_budget import LandmarkBudget
+from mechanisms.core.contract import MECHANISMS, Release, Window
+from mechanisms.core.events import Block, Repeated
+from mechanisms.core.plugin import BudgetExceeded
+from mechanisms.core.state import State, StateFormat, decode_state, encode_state
+from pipeline.config.canonical import digest
+from pipeline.config.plan import STREAM
+from pipeline.output.ledger import Charge
+from pipeline.steps.targets import Known
+
+if TYPE_CHECKING:
+    from pipeline.config.plan import Plan
+
+
+FORMAT = StateFormat("release_loop")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Consecutive windows as they leave the loop: releases, charges to make durable first, and why it stopped.
+
+    ``known`` are operator-only facts of the windows that went in, where an accountant needs them; a block's releases
+    come later than its windows. ``budget_left`` is what the current budget period has left, where there is a budget.
+    """
+
+    releases: tuple[Release, ...]
+    charges: tuple[Charge, ...]
+    stopped: str | None = None
+    known: Known | None = None
+    budget_left: float | None = None
+
+
+class ReleaseLoop:
+    """Steps the mechanism through consecutive windows; knows no Beam and keeps nothing between calls but bytes.
+
+    Parameters
+    ----------
+    plan
+        The run.
+
+    Notes
+    -----
+    `advance` is a pure function of (state, first window, counts): a retried call returns the same bytes, because
+    noise is keyed by the input and the state.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.mechanism = plan.mechanism
+        self.noise = plan.noise()
+        self.configuration = digest(plan.config)
+        self.ledger_key = plan.key.subkey("ledger")
+        self.name = MECHANISMS.name_of(type(self.mechanism))
+        guards = [a for a in plan.accountants if isinstance(a, LandmarkBudget)]
+        if not guards and self.mechanism.landmark_budget is not None and not plan.calendar.overlapping:
+            guards = [LandmarkBudget()]
+        budgets = [guard.start(plan.accounting_facts())[0] for guard in guards]
+        # Where several keep a budget, the smallest is the one that can be exceeded.
+        self.model = min(budgets, default=np.inf)
+        self.guard = guards[budgets.index(self.model)] if guards else None
+
+    def start(self) -> bytes:
+        """State before the first window."""
+        budget = self.guard.start(self.plan.accounting_facts())[1] if self.guard else {}
+        own: State = {
+            "released": np.asarray(0),
+            "stopped": np.asarray(False),
+            "shown": np.zeros(self.plan.n_cells),
+            "shown_window": np.asarray(0),
+        }
+        return self._encode(self.mechanism.start(self.plan.facts()), budget, own)
+
+    def released(self, data: bytes) -> int:
+        """Last window that has been released: later arrivals for it or before it are no longer counted."""
+        return int(self._decode(data)[2]["released"])
+
+    def advance(self, data: bytes, first: int, counts: NDArray[Any]) -> tuple[Batch, bytes]:
+        """Release consecutive windows.
+
+        Parameters
+        ----------
+        data
+            State from `start` or the previous call.
+        first
+            Window of the first row of counts; must follow the last one released.
+        counts
+            Shape (n_windows, n_cells), bounded counts.
+        """
+        inner, budget, own = self._decode(data)
+        if first != int(own["released"]) + 1:
+            raise ValueError(f"window {first} does not follow window {int(own['released'])}")
+        releases: list[Release] = []
+        charges: list[Charge] = []
+        stopped, left = None, None
+        for window, vector in zip(self.plan.windows(first, first + len(counts) - 1), counts):
+            if bool(own["stopped"]):
+                break
+            before = inner
+            try:
+                made, inner = self._step(window, vector, inner, budget)
+            except BudgetExceeded as error:
+                if self.plan.config.on_exhausted != "repeat":
+                    own, stopped = own | {"stopped": np.asarray(True)}, str(error)
+                    break
+                made, vector = [self._refuse(window, own)], vector[:0]
+            for release in made:
+                its = window if release.window == window.index else self.plan.windows(release.window, release.window)[0]
+                if self.guard:
+                    rows, budget = self.guard.charge(release, its, {}, self.model, budget)
+                    left = next((row.value for row in rows if row.name == "budget_left"), None)
+                if release.charge:  # the other windows of a block are charged with its first
+                    charges.append(self._charge(release, its, vector, before))
+                own = own | self._shown(release, own)
+            releases += [self._on_time(release) for release in made]
+            own = own | {"released": np.asarray(window.index)}
+        return Batch(tuple(releases), tuple(charges), stopped, budget_left=left), self._encode(inner, budget, own)
+
+    def _step(self, window: Window, vector: NDArray[Any], inner: State, budget: State) -> tuple[list[Release], State]:
+        """Step the mechanism if the worst that it can charge is there; the last window brings what is still owed."""
+        if self.guard:
+            self.guard.check(window, self.mechanism.worst_charge(window, inner), self.model, budget)
+        noise = self.noise.at(window.start, window.end, "step", vector, inner)
+        made, inner = self.mechanism.step(window, vector, inner, noise)
+        if window.index == self.plan.calendar.n_windows:
+            noise = self.noise.at(window.start, window.end, "finish", np.zeros_like(vector), inner)
+            made = made + self.mechanism.finish(inner, noise)
+        return made, inner
+
+    def _refuse(self, window: Window, own: State) -> Release:
+        shown = int(own["shown_window"])
+        values = np.asarray(own["shown"], np.float64)
+        return Release(
+            window=window.index,
+            values=values if window.active is None else np.where(window.active, values, np.nan),
+            action="refused",
+            charge=(Repeated(shown),),
+            landmark=window.landmark,
+            repeats=shown,
+            active=window.active,
+        )
+
+    @staticmethod
+    def _shown(release: Release, own: State) -> State:
+        if release.action != "published":
+            return {}
+        values = release.values if release.active is None else np.where(release.active, release.values, own["shown"])
+        return {"shown": values, "shown_window": np.asarray(release.window)}
+
+    def _on_time(self, release: Release) -> Release:
+        """A release that had to wait for later windows waits for their late rows too."""
+        if release.available_at is None:
+            return release
+        return replace(release, available_at=release.available_at + self.plan.config.windows.allowed_lateness)
+
+    def _charge(self, release: Release, window: Window, vector: NDArray[Any], state: State) -> Charge:
+        ends = [self.plan.calendar.end(event.last) for event in release.charge if isinstance(event, Block)]
+        end = int(max([window.end, *ends]))
+        # Keyed: the digest of a short vector of small numbers could be inverted by trying them all. With the state:
+        # other data in an earlier window means other noise, hence another charge.
+        message = f"{window.start} {end} ".encode() + np.ascontiguousarray(vector, "<i8").tobytes()
+        message += encode_state(self.name, self.mechanism.version, state)
+        data = hmac.digest(self.ledger_key, message, "sha256").hex()[:32]
+        return Charge(
+            stream=STREAM,
+            window=release.window,
+            window_start=window.start,
+            window_end=end,
+            epsilon=pure_epsilon(release.charge),
+            rho=concentrated_rho(release.charge),
+            landmark=release.landmark,
+            configuration=self.configuration.hex()[:32],
+            data=data if len(vector) else "",
+        )
+
+    def _encode(self, inner: State, budget: State, own: State) -> bytes:
+        mechanism = encode_state(self.name, self.mechanism.version, inner)
+        flat = {f"budget.{k}": np.asarray(v) for k, v in budget.items()} | {f"loop.{k}": v for k, v in own.items()}
+        return FORMAT.encode(flat | {"mechanism": np.frombuffer(mechanism, np.uint8)})
+
+    def _decode(self, data: bytes) -> tuple[State, State, State]:
+        flat = FORMAT.decode(data)
+        raw = flat.pop("mechanism").tobytes()
+        inner = decode_state(raw, self.name, self.mechanism.version, self.mechanism.migrate)
+        parts = {p: {k.partition(".")[2]: v for k, v in flat.items() if k.startswith(p)} for p in ("budget.", "loop.")}
+        return inner, parts["budget."], parts["loop."]

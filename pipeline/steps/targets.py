@@ -1,0 +1,223 @@
+"""Targets: the few people whose cells an accountant needs to know, found among all memberships while counting."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.core.plugin import ParameterError
+from pipeline.steps.bounding import bound
+from pipeline.steps.contributions import Layout, Memberships, general
+
+if TYPE_CHECKING:
+    from pipeline.config.plan import Plan
+
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """What only the operator knows about consecutive windows: it travels with releases to the accountants alone.
+
+    Parameters
+    ----------
+    first
+        First window, 1-based.
+    counts
+        Shape (n_windows, n_cells): true counts as the mechanism saw them.
+    sightings
+        Shape (n, 3): window, target and cell of every target seen.
+    """
+
+    first: int
+    counts: Integers
+    sightings: Integers
+
+    @property
+    def last(self) -> int:
+        """Last window."""
+        return self.first + len(self.counts) - 1
+
+    def joined(self, later: Known) -> Known:
+        """With the windows that follow."""
+        counts = np.concatenate([self.counts, later.counts])
+        return Known(self.first, counts, np.concatenate([self.sightings, later.sightings]))
+
+    def after(self, window: int) -> Known:
+        """Without the windows up to one."""
+        first = max(self.first, window + 1)
+        return Known(first, self.counts[first - self.first :], self.sightings[self.sightings[:, 0] >= first])
+
+    def of(self, window: int, targets: slice) -> dict[str, Any]:
+        """Facts of one window for some targets, as `Accountant.needs` names them."""
+        own = self.sightings[self.sightings[:, 0] == window]
+        own = own[(own[:, 1] >= targets.start) & (own[:, 1] < targets.stop)]
+        cells = np.full(targets.stop - targets.start, -1, np.int64)
+        cells[own[:, 1] - targets.start] = own[:, 2]
+        return {"counts": self.counts[window - self.first], "target_cells": cells}
+
+
+@dataclass(frozen=True, eq=False)
+class Targets:
+    """Identities of all targets of a run.
+
+    Parameters
+    ----------
+    identity
+        Shape (n_people, 2), ascending: as counting knows a person (an integer and 0, or a digest).
+    person, number
+        Shape (n,), ascending in ``person``: which row of ``identity`` is which target; a person may be several.
+    spans
+        Numbers of the targets of each shard of each accountant, empty where it needs none.
+    """
+
+    identity: Integers
+    person: Integers
+    number: Integers
+    spans: tuple[tuple[slice, ...], ...]
+
+    @property
+    def n_targets(self) -> int:
+        """All targets of all accountants; a person watched by two of them counts twice."""
+        return max((span.stop for spans in self.spans for span in spans), default=0)
+
+    def among(self, memberships: Memberships) -> tuple[Memberships, Integers]:
+        """The targets' memberships, in their order, and whose they are; O(n_people log n)."""
+        users = memberships.widened().user
+        low, high = (np.searchsorted(users[:, 0], self.identity[:, 0], side) for side in ("left", "right"))
+        rows, number = _ranges(low, high), np.repeat(np.arange(len(self.identity)), high - low)
+        same = users[rows, 1] == self.identity[number, 1]
+        return memberships.take(rows[same]), number[same]
+
+    def among_keys(self, keys: Integers, layout: Layout, first: int) -> tuple[Memberships, Integers]:
+        """The same for sorted packed keys."""
+        fits = (self.identity[:, 1] == 0) & (self.identity[:, 0] >= 0)
+        fits &= self.identity[:, 0] < 1 << (63 - layout.place_bits)
+        user = self.identity[fits, 0]
+        low = np.searchsorted(keys, user << layout.place_bits)
+        high = np.searchsorted(keys, (user << layout.place_bits) + (1 << layout.place_bits) - 1, "right")
+        return general(keys[_ranges(low, high)], layout, first), np.repeat(np.flatnonzero(fits), high - low)
+
+
+def _ranges(low: Integers, high: Integers) -> Integers:
+    """All integers from each ``low`` to before its ``high``.
+
+    >>> _ranges(np.array([2, 7]), np.array([4, 8])).tolist()
+    [2, 3, 7]
+    """
+    lengths = high - low
+    before = np.repeat(np.cumsum(lengths) - lengths, lengths)
+    return np.asarray(np.arange(lengths.sum()) - before + np.repeat(low, lengths), np.int64)
+
+
+def nobody() -> Integers:
+    """No sightings."""
+    return np.zeros((0, 3), np.int64)
+
+
+def sightings(found: tuple[Memberships, Integers], plan: Plan) -> Integers:
+    """One row (window, target, cell) for each target seen in a window: the one cell that bounding leaves a person.
+
+    Parameters
+    ----------
+    found
+        From `Targets.among` or `Targets.among_keys`.
+    plan
+        The run.
+    """
+    (memberships, person), targets = found, plan.targets
+    if len(person) == 0:
+        return nobody()
+    kept = bound(memberships, 1, plan.config.bounding.keep, plan.hash_key)
+    window, person, cell = memberships.window[kept], person[kept], memberships.cell[kept]
+    first, last = (np.searchsorted(targets.person, person, side) for side in ("left", "right"))
+    number, again = targets.number[_ranges(first, last)], last - first
+    return np.column_stack([np.repeat(window, again), number, np.repeat(cell, again)]).astype(np.int64)
+
+
+def targets_of(plan: Plan, prepared: Sequence[tuple[Any, ...]]) -> Targets:
+    """Targets of all accountants.
+
+    Parameters
+    ----------
+    plan
+        The run.
+    prepared
+        What each shard of each accountant works with (`Accountant.shards`).
+    """
+    identities: list[Integers] = []
+    numbers: list[Integers] = []
+    spans: list[tuple[slice, ...]] = []
+    n = 0
+    for accountant, shards in zip(plan.accountants, prepared):
+        own = []
+        for shard in shards if "target_cells" in accountant.needs else ():
+            users = shard["targets"]
+            table, index = as_counted(users, plan.digest_key)
+            identities.append(table)
+            numbers.append(n + index)
+            own.append(slice(n, n + len(users)))
+            n += len(users)
+        spans.append(tuple(own))
+    if not identities:
+        none = np.zeros(0, np.int64)
+        return Targets(np.zeros((0, 2), np.int64), none, none, tuple(spans))
+    identity, person = np.unique(np.concatenate(identities), axis=0, return_inverse=True)
+    order = np.argsort(person.ravel(), kind="stable")
+    return Targets(identity, person.ravel()[order], np.concatenate(numbers)[order], tuple(spans))
+
+
+def as_counted(users: Any, digest_key: bytes | None) -> tuple[Integers, Integers]:
+    """Identities (n, 2) of people as counting may know them, and the position of each one's person in ``users``.
+
+    Parameters
+    ----------
+    users
+        Identities from a training part, or ids as people write them: a number is looked for as a number and as text.
+    digest_key
+        None in a simulation; ids are refused in a deployment, which must not hold them.
+
+    Examples
+    --------
+    >>> as_counted((7,), None)[0][0].tolist(), len(as_counted(("b",), None)[0])
+    ([7, 0], 1)
+    """
+    if isinstance(users, np.ndarray):
+        wide = users if users.shape[1] == 2 else np.column_stack([users, np.zeros_like(users)])
+        return wide.astype(np.int64), np.arange(len(wide))
+    if digest_key is not None:
+        raise ParameterError("targets", list(users), "a number in a deployment, which must not hold ids of people")
+    rows, index = [], []
+    for position, name in enumerate(users):
+        if name is None:
+            raise ParameterError("prior.windows", None, "given: in how many first windows people are drawn as targets")
+        for identity in _identities(name):
+            rows.append(identity)
+            index.append(position)
+    return np.array(rows, np.int64), np.array(index, np.int64)
+
+
+def _identities(name: int | str) -> Iterable[tuple[int, int]]:
+    text = str(name)
+    if text.removeprefix("-").isdecimal() and -(2**63) <= int(text) < 2**63:
+        yield int(text), 0
+    low, high = np.frombuffer(hashlib.blake2b(text.encode(), digest_size=16, key=b"").digest(), "<i8").tolist()
+    yield low, high
+
+
+def rows_of(users: Integers, named: Sequence[int | str], digest_key: bytes | None) -> tuple[int, ...]:
+    """Row of each named person among identities (n, 1) or (n, 2), -1 for those who are not there."""
+    if not named:
+        return ()
+    wide, _ = as_counted(users, digest_key)
+    place = {(int(low), int(high)): row for row, (low, high) in enumerate(wide)}
+    rows = [-1] * len(named)
+    for identity, position in zip(*as_counted(tuple(named), digest_key)):
+        rows[position] = max(rows[position], place.get((int(identity[0]), int(identity[1])), -1))
+    return tuple(rows)

@@ -1,0 +1,293 @@
+"""Traces: read, release through a point mechanism, and account."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from accountants.core.accountant import ACCOUNTANTS, Accountant
+from accountants.core.trace_view import TraceView
+from mechanisms.core.contract import PointRelease
+from mechanisms.core.geometry import Points, stay_points
+from mechanisms.core.noise import TraceNoise
+from mechanisms.core.plugin import BudgetExceeded
+from mechanisms.core.run import ReleasedTraces, Step, collect, release_traces
+from mechanisms.core.state import decode_state, encode_state
+from mechanisms.core.traces import TraceAgenda, Traces
+from pipeline.config.canonical import digest
+from pipeline.config.plan import STREAM
+from pipeline.output.ledger import Charge
+from pipeline.output.tables import accounts_table
+from pipeline.sources.base import EventBlock
+from pipeline.spaces.base import Space
+from pipeline.steps.contributions import starts_of, user_codes
+from pipeline.steps.ingest import Fate
+from pipeline.windows.landmarks import Landmarks
+from pipeline.windows.schedule import period_calendar
+
+if TYPE_CHECKING:
+    from pipeline.config.plan import Plan
+
+
+# Which points of traces are landmarks, and which budget period each point is in.
+
+
+Integers = NDArray[np.int64]
+
+
+def landmark_mask(
+    landmarks: Landmarks | None, time_zone: str, times: Integers, points: Points, starts: Integers
+) -> NDArray[np.bool_]:
+    """Which points are landmarks.
+
+    Parameters
+    ----------
+    landmarks
+        ``windows`` are numbers of a user's points, the same for every user; ``times`` and ``recurring`` hold for every
+        point in them; ``stay_points`` are found on each trace. None: no landmarks.
+    time_zone
+        Zone of times without an offset.
+    times, points, starts
+        The traces, as in `Traces`.
+
+    Examples
+    --------
+    >>> landmarks = Landmarks(windows=(2,), times=("1970-01-01T00:00:05Z/1970-01-01T00:00:09Z",))
+    >>> times = np.array([0, 1000, 2000, 4000, 6000])
+    >>> landmark_mask(landmarks, "UTC", times, np.zeros((5, 2)), np.array([0, 3])).tolist()
+    [False, True, False, False, True]
+    """
+    mask = np.zeros(len(times), bool)
+    if landmarks is None or not len(times):
+        return mask
+    lengths = np.diff(starts, append=len(times))
+    for number in landmarks.windows:
+        mask[starts[lengths >= number] + number - 1] = True
+    mask |= landmarks.contains(times, time_zone)
+    if landmarks.stay_points is not None:
+        wanted = landmarks.stay_points
+        mask |= stay_points(times, points, starts, wanted.distance, wanted.time)
+    return mask
+
+
+def budget_periods(plan: Plan, times: Integers) -> Integers:
+    """Budget period of every point, 0-based; days are those of the windows' time zone."""
+    length = plan.config.budget_period
+    if length is None:
+        return np.zeros(len(times), np.int64)
+    return period_calendar(length, plan.calendar.start(1), plan.config.windows.time_zone).index(times) - 1
+
+
+# From blocks of events to the traces of a shard of users, without Beam: what the reading stages of the graph call.
+
+
+def read_block(block: EventBlock, plan: Plan) -> tuple[Fate, Iterator[tuple[int, bytes]]]:
+    """Points of one block by user shard.
+
+    Returns
+    -------
+    The fate of the block's rows, and (shard, encoded points) pairs. Users are pseudonyms from here on.
+    """
+    times = block.frame["time"].to_numpy()
+    timely = plan.calendar.index(times) > 0
+    inside = np.asarray(plan.space.place(block.frame)) >= 0
+    used = timely & inside
+    fate = Fate(
+        rows=block.n_rows,
+        used=int(used.sum()),
+        out_of_time=int((~timely).sum()),
+        out_of_area=int((timely & ~inside).sum()),
+    )
+    for reject in block.rejects:
+        fate.rejected[reject.reason] = fate.rejected.get(reject.reason, 0) + 1
+    return fate, _split(block.frame.filter(used), plan)
+
+
+def _split(frame: Any, plan: Plan) -> Iterator[tuple[int, bytes]]:
+    if frame.is_empty():
+        return
+    codes, table = user_codes(frame["user"], plan.pseudonym_key)
+    users = table.astype("<i8").view(">u8").astype(np.uint64)[codes]
+    # The pseudonym's leading bits choose the shard, so that shards in order hold pseudonyms in order.
+    shard = ((users[:, 0] >> np.uint64(32)) * np.uint64(plan.n_shards)) >> np.uint64(32)
+    columns = {name: frame[name].to_numpy() for name in ("time", "latitude", "longitude")}
+    for number in np.unique(shard).tolist():
+        own = shard == number
+        piece = {"user": users[own], **{name: values[own] for name, values in columns.items()}}
+        yield int(number), encode_state("points", 1, piece)
+
+
+def gather(parts: Iterable[bytes], plan: Plan) -> Traces:
+    """The traces of one shard.
+
+    Parameters
+    ----------
+    parts
+        Encoded points of the shard, in any order.
+    plan
+        The run.
+
+    Returns
+    -------
+    The traces, users in order of their pseudonyms. Of several points of a user at the same millisecond the southernmost
+    remains, of those the westernmost; the others are duplicates.
+    """
+    pieces = [decode_state(part, "points", 1) for part in parts]
+    users, times, latitudes, longitudes = (
+        np.concatenate([piece[name] for piece in pieces]) for name in ("user", "time", "latitude", "longitude")
+    )
+    order = np.lexsort((longitudes, latitudes, times, users[:, 1], users[:, 0]))
+    users, times = users[order], times[order]
+    kept = starts_of([users[:, 0], users[:, 1], times])
+    users, times, rows = users[kept], times[kept], order[kept]
+    points: Points = np.column_stack([latitudes[rows], longitudes[rows]])
+    starts = np.flatnonzero(starts_of([users[:, 0], users[:, 1]]))
+    return Traces(
+        users=users[starts].view(np.int64),
+        starts=starts,
+        times=times,
+        points=points,
+        landmarks=landmark_mask(plan.config.landmarks, plan.config.windows.time_zone, times, points, starts),
+        periods=budget_periods(plan, times),
+    )
+
+
+def pseudonyms(users: Integers) -> list[str]:
+    """Pseudonyms as text: 32 hexadecimal digits for each row of ``users``.
+
+    >>> pseudonyms(np.array([[1, 255]]))
+    ['000000000000000100000000000000ff']
+    """
+    digits = np.ascontiguousarray(users).astype(">i8").tobytes().hex()
+    return [digits[i : i + 32] for i in range(0, len(digits), 32)]
+
+
+# Accounts of a trace run: every accountant sees each shard of released traces once, and no true position.
+
+
+def view(plan: Plan, traces: Traces, released: ReleasedTraces) -> TraceView:
+    """What accountants may see."""
+    return TraceView(
+        subjects=pseudonyms(traces.users),
+        starts=traces.starts,
+        times=traces.times,
+        landmarks=traces.landmarks,
+        periods=traces.periods,
+        epsilon=released.epsilon,
+        scale=released.scale,
+        action=released.action,
+        noise=released.noise,
+        mechanism=plan.point_mechanism,
+    )
+
+
+def accounts_of(accountant: Accountant, seen: TraceView) -> pa.Table:
+    """Rows of one accountant."""
+    return accounts_table(accountant.account_traces(seen), ACCOUNTANTS.name_of(type(accountant)), STREAM)
+
+
+# The release of one shard of traces: every user's points in order, each once, nothing beyond the budget.
+
+
+#: Sums of shares such as 3 · (ε/3) may pass ε by rounding alone.
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class TraceBatch:
+    """One shard's releases in the order of its traces, and the charges to make durable before they leave."""
+
+    released: ReleasedTraces
+    charges: tuple[Charge, ...]
+
+
+class TraceLoop:
+    """Steps the mechanism through all traces of a shard; knows no Beam and keeps nothing.
+
+    Parameters
+    ----------
+    plan
+        The run.
+
+    Notes
+    -----
+    `release` is a pure function of the shard's traces; a user's releases depend on that user's trace only, whatever
+    shard it is in.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.configuration = digest(plan.config)
+        self.noise = TraceNoise(plan.key, self.configuration)
+        landmarks = plan.config.landmarks
+        self.max_landmarks = landmarks.max_per_period if landmarks else None
+        self.origin = centre(plan.space)
+
+    def release(self, shard: int, traces: Traces) -> TraceBatch:
+        """Release all traces of a shard; raises `BudgetExceeded` before anything leaves."""
+        agenda = TraceAgenda(traces, self.origin, self.max_landmarks)
+        charges = []
+
+        def steps() -> Any:
+            for step in release_traces(self.plan.point_mechanism, agenda, self.noise):
+                charges.append(self._charge(shard, step, traces))
+                yield step
+
+        released = collect(steps(), len(traces.times))
+        budget = self.plan.point_mechanism.landmark_budget
+        if budget is not None:
+            check_budget(budget, view(self.plan, traces, released))
+        return TraceBatch(released, tuple(charges))
+
+    def _charge(self, shard: int, step: Step, traces: Traces) -> Charge:
+        """The most that any user of the shard paid at this step: one line of the ledger, not one a user."""
+        release, times = step.release, step.time.time
+        return Charge(
+            stream=f"traces/{shard}",
+            window=step.time.index,
+            window_start=int(times.min()),
+            window_end=int(times.max()) + 1,
+            epsilon=float(release.epsilon.max()),
+            rho=_rho(release, self.plan.point_mechanism.metres),
+            landmark=bool(step.time.landmark.any()),
+            configuration=self.configuration.hex()[:32],
+            data=self._digest(traces.users[traces.user_of[step.rows]], times, traces.points[step.rows]),
+        )
+
+    def _digest(self, *arrays: NDArray[Any]) -> str:
+        message = b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
+        return hmac.new(self.plan.key.subkey("ledger"), message, hashlib.sha256).hexdigest()[:32]
+
+
+def _rho(release: PointRelease, radius: float) -> float:
+    """Largest zCDP ρ of telling two points ``radius`` apart: radius²/(2σ²), or ε²/2."""
+    if release.noise != "gaussian":
+        return float(release.epsilon.max()) ** 2 / 2
+    sigma = float(release.scale.min())
+    return radius**2 / (2 * sigma**2) if sigma else np.inf
+
+
+def check_budget(budget: float, seen: TraceView) -> None:
+    """Raise `BudgetExceeded` if any user's sum over L ∪ {t} passes the budget in any budget period."""
+    users, sums = seen.landmark_sums()
+    if (sums > budget * (1 + ROUNDING)).any():
+        worst = int(sums.argmax())
+        last = int(np.append(seen.starts[1:], len(seen.times))[users[worst]])
+        raise BudgetExceeded(last - int(seen.starts[users[worst]]), 0.0, float(sums[worst]), budget)
+
+
+def centre(space: Space) -> tuple[float, float]:
+    """Middle of the box around all cells of a space: the public point shown before a first release."""
+    corners = [np.asarray(cell.get("polygon") or [cell["point"]]) for cell in space.geometry() if len(cell) > 1]
+    if not corners:
+        return 0.0, 0.0
+    west, south = np.min([corner.min(axis=0) for corner in corners], axis=0)
+    east, north = np.max([corner.max(axis=0) for corner in corners], axis=0)
+    return float((south + north) / 2), float((west + east) / 2)

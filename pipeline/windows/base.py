@@ -1,0 +1,89 @@
+"""What every kind of window must offer: how event time is cut, and when a window is final."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+
+from mechanisms.core.plugin import Checked, ParameterError, Registry, parameter
+from pipeline.windows.calendar import DAY, Calendar, check_time_zone, instants, wall_time
+
+__all__ = ["WINDOWS", "Calendar", "Windows"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Windows(Checked, ABC):
+    """Base of all kinds of windows.
+
+    Windows follow the wall clock of their time zone: one starts at local midnight (plus ``offset``) of the day on
+    which the run begins, and from there one every step. Window 1 is the one that contains the begin of the run, so it
+    starts there whenever the run begins on a boundary.
+    """
+
+    size: int = parameter(doc="length of a window", kind="duration", above=0, unit="ms")
+    offset: int = parameter(
+        0, doc="shift of the boundaries from local midnight", kind="duration", at_least=0, unit="ms"
+    )
+    origin: int | None = parameter(
+        None,
+        doc="instant at which some window starts, in place of local midnight; begin of a run without from",
+        kind="time",
+    )
+    time_zone: str = parameter("UTC", doc="IANA time zone whose wall clock the windows follow")
+    allowed_lateness: int = parameter(
+        0,
+        doc="how long after its end a window waits for late rows before it is released",
+        kind="duration",
+        at_least=0,
+        unit="ms",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_time_zone("time_zone", self.time_zone)
+
+    #: Whether every event is a window of its own (traces).
+    per_event = False
+
+    @property
+    @abstractmethod
+    def step(self) -> int:
+        """Distance between the starts of two windows, in milliseconds."""
+
+    def calendar(self, from_ms: int | None, until_ms: int | None = None) -> Calendar:
+        """The numbered windows of a run.
+
+        Parameters
+        ----------
+        from_ms
+            Begin of the run (inclusive), in milliseconds since 1970 UTC; None: at ``origin``.
+        until_ms
+            End of the run (exclusive); every window that starts before it is covered. None: endless.
+
+        Raises
+        ------
+        ParameterError
+            If neither ``from_ms`` nor ``origin`` is known, or the run ends before it begins.
+        """
+        known = from_ms if self.origin is None else self.origin
+        if known is None:
+            raise ParameterError("from", None, "given in the source, or as origin of the windows")
+        anchor = wall_time(self.time_zone, known)
+        if self.origin is None:
+            anchor -= anchor % DAY
+        anchor += self.offset
+        if from_ms is None:
+            from_ms = int(instants(self.time_zone, np.array([anchor]))[0])
+        return Calendar(
+            step=self.step,
+            anchor=anchor,
+            time_zone=self.time_zone,
+            from_ms=from_ms,
+            until_ms=until_ms,
+            n_hops=self.size // self.step,
+        )
+
+
+WINDOWS: Registry[Windows] = Registry("pipeline.windows", "window")

@@ -1,0 +1,366 @@
+"""Calendar of windows: numbering, boundaries and local time."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import cached_property, lru_cache
+from itertools import pairwise
+from zoneinfo import ZoneInfo, available_timezones
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.core.plugin import ParameterError
+
+# Civil time: when the clocks of a zone change, and which instants a wall clock shows.
+#
+# All instants are milliseconds since 1970 UTC; a *wall time* is the reading of a local clock, counted in milliseconds
+# since it showed 1970-01-01 00:00.
+
+
+DAY = 86_400_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_YEAR = 366 * DAY
+#: Zone rules so far ahead are guesses; the last known offset is kept from here on (2400-01-01).
+_HORIZON = 13_569_465_600_000
+
+
+def check_time_zone(field: str, name: str) -> ZoneInfo:
+    """The zone of an IANA name; raises `ParameterError` naming ``field``, with a near miss where there is one.
+
+    >>> check_time_zone("time_zone", "Europe/Berlin").key
+    'Europe/Berlin'
+    """
+    try:
+        return ZoneInfo(name)
+    except (LookupError, ValueError, OSError, TypeError):
+        near = difflib.get_close_matches(str(name), available_timezones(), n=1)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        raise ParameterError(field, name, f"an IANA time zone such as 'Europe/Berlin'{hint}") from None
+
+
+def utc_offset(time_zone: str, instant: int) -> int:
+    """Milliseconds by which the zone's clocks are ahead of UTC at an instant.
+
+    >>> utc_offset("Asia/Kolkata", 0)
+    19800000
+    """
+    local = (_EPOCH + timedelta(milliseconds=min(instant, _HORIZON))).astimezone(ZoneInfo(time_zone))
+    offset = local.utcoffset()
+    assert offset is not None
+    return round(offset.total_seconds() * 1000)
+
+
+@lru_cache(maxsize=4096)
+def _changes_in(time_zone: str, year: int) -> tuple[tuple[int, int], ...]:
+    """Clock changes in the ``year``-th stretch of 366 days since 1970: (first instant, new offset)."""
+    start = year * _YEAR
+    if time_zone == "UTC" or start >= _HORIZON:
+        return ()
+    changes: list[tuple[int, int]] = []
+    known = utc_offset(time_zone, start - 1)
+    for day in range(start, start + _YEAR, DAY):
+        new = utc_offset(time_zone, day + DAY - 1)
+        if new != known:
+            low, high = day - 1, day + DAY - 1
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (middle, high) if utc_offset(time_zone, middle) == known else (low, middle)
+            changes.append((high, new))
+            known = new
+    return tuple(changes)
+
+
+def clock_changes(time_zone: str, after: int, until: int) -> list[tuple[int, int]]:
+    """Every clock change with ``after`` < instant < ``until``, as (instant, new offset), in order.
+
+    Parameters
+    ----------
+    time_zone
+        IANA name.
+    after, until
+        Range of instants, both exclusive. Two changes within one day of each other count as one.
+
+    Examples
+    --------
+    >>> clock_changes("Europe/Berlin", 1_583_000_000_000, 1_590_000_000_000)  # spring 2020
+    [(1585443600000, 7200000)]
+    """
+    years = range(after // _YEAR, min(until, _HORIZON) // _YEAR + 1)
+    return [change for year in years for change in _changes_in(time_zone, year) if after < change[0] < until]
+
+
+def wall_time(time_zone: str, instant: int) -> int:
+    """What the clock shows at an instant.
+
+    >>> wall_time("America/New_York", 0) == -5 * 3_600_000
+    True
+    """
+    return instant + utc_offset(time_zone, instant)
+
+
+def segments(time_zone: str, begin: int, end: int) -> list[tuple[int, int, int]]:
+    """The stretches of constant UTC offset from ``begin`` to ``end``: (first instant, instant after, offset).
+
+    >>> segments("UTC", 0, 100)
+    [(0, 100, 0)]
+    """
+    changes = [(begin, utc_offset(time_zone, begin)), *clock_changes(time_zone, begin, end)]
+    ends = [*(instant for instant, _ in changes[1:]), end]
+    return [(start, stop, offset) for (start, offset), stop in zip(changes, ends)]
+
+
+def instants(time_zone: str, wall: NDArray[np.int64]) -> NDArray[np.int64]:
+    """When a clock first shows the given wall times.
+
+    A wall time that a clock change skips becomes the instant of the change; one that is shown twice becomes its first
+    occurrence.
+
+    Parameters
+    ----------
+    time_zone
+        IANA name.
+    wall
+        Wall times, shape (n,).
+
+    Examples
+    --------
+    >>> shown_twice = np.array([1_604_194_200_000])  # 2020-11-01 01:30
+    >>> (shown_twice - instants("America/New_York", shown_twice)) // 3_600_000  # summer time is 4 hours behind UTC
+    array([-4])
+    """
+    wall = np.asarray(wall, np.int64)
+    if wall.size == 0:
+        return wall.copy()
+    stretches = segments(time_zone, int(wall.min()) - 2 * DAY, int(wall.max()) + 2 * DAY)
+    starts, ends, offsets = (np.array(column, np.int64) for column in zip(*stretches))
+    segment = np.searchsorted(ends + offsets, wall, "right")
+    shown: NDArray[np.int64] = np.maximum(wall - offsets[segment], starts[segment])
+    return shown
+
+
+# From instants to window numbers and back, without a table of windows.
+
+
+_GROWTH = 366 * DAY
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """All window starts up to an instant, as a few stretches of equal steps; a clock change may begin a new one.
+
+    Parameters
+    ----------
+    starts, indices
+        First window start of every stretch, and its 1-based index; shape (n_pieces,).
+    n_windows
+        Windows that start before ``until``.
+    until
+        Instant up to which the starts are known.
+    offset, reached
+        UTC offset at ``until``, and the latest multiple of the step that the clock has shown.
+    """
+
+    starts: NDArray[np.int64]
+    indices: NDArray[np.int64]
+    n_windows: int
+    until: int
+    offset: int
+    reached: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calendar:
+    """The windows of a run: number t starts at ``start(t)`` and ends before ``end(t)``; 1-based.
+
+    A window starts whenever the wall clock of the time zone shows ``anchor`` plus a multiple of ``step``. Where a
+    clock change skips such a time, the window starts at the change (several skipped starts are one window). Where a
+    change repeats a stretch of time at least as long as the step, its windows are windows of their own; a shorter
+    one lengthens the window it falls in. So a local day has 23, 24 or 25 hours and an hour always 60 minutes.
+
+    Parameters
+    ----------
+    step
+        Distance between the starts of two windows, in milliseconds.
+    anchor
+        Wall time of one window start, in milliseconds since the clock showed 1970-01-01 00:00.
+    time_zone
+        IANA name.
+    from_ms, until_ms
+        The run: window 1 contains ``from_ms``, the last window is the last one to start before ``until_ms`` (None:
+        endless). An event outside is out of time, also where its window is not.
+    n_hops
+        Length of a window in steps; above 1 windows overlap.
+
+    Notes
+    -----
+    O(1) a window or event; memory two numbers for every clock change passed. Immutable in value, picklable, safe to
+    share between threads.
+
+    Examples
+    --------
+    >>> hour = 3_600_000
+    >>> calendar = Calendar(step=24 * hour, anchor=0, time_zone="UTC", from_ms=0, until_ms=60 * hour)
+    >>> calendar.n_windows, calendar.start(3) // hour, calendar.end(3) // hour
+    (3, 48, 72)
+    >>> calendar.index(np.array([-1, 0, 25 * hour, 60 * hour]))
+    array([0, 1, 2, 0])
+    """
+
+    step: int
+    anchor: int
+    time_zone: str
+    from_ms: int
+    until_ms: int | None = None
+    n_hops: int = 1
+
+    def __post_init__(self) -> None:
+        if self.until_ms is not None and self.until_ms <= self.from_ms:
+            raise ParameterError("until", self.until_ms, f"later than from ({self.from_ms})")
+
+    @property
+    def overlapping(self) -> bool:
+        """Whether an event belongs to more than one window."""
+        return self.n_hops > 1
+
+    @cached_property
+    def n_windows(self) -> int | None:
+        """Windows in the run; None on an endless stream."""
+        if self.until_ms is None:
+            return None
+        return int(self.index(np.array([self.until_ms - 1]))[0])
+
+    def start(self, index: int) -> int:
+        """First instant of a window."""
+        return int(self.starts(index, index)[0])
+
+    def end(self, index: int) -> int:
+        """First instant after a window."""
+        return int(self.ends(index, index)[0])
+
+    def starts(self, first: int, last: int) -> NDArray[np.int64]:
+        """First instants of the windows ``first`` to ``last``, both inclusive; shape (last − first + 1,)."""
+        if first < 1 or last < first - 1:
+            raise ParameterError("first", first, f"at least 1 and at most last ({last})")
+        pieces = self._pieces
+        while pieces.n_windows < last:
+            pieces = self._grow(pieces, pieces.until + (last - pieces.n_windows) * self.step)
+        index = np.arange(first, last + 1)
+        piece = np.searchsorted(pieces.indices, index, "right") - 1
+        starts: NDArray[np.int64] = pieces.starts[piece] + (index - pieces.indices[piece]) * self.step
+        return starts
+
+    def ends(self, first: int, last: int) -> NDArray[np.int64]:
+        """First instants after the windows ``first`` to ``last``, both inclusive; shape (last − first + 1,)."""
+        return self.starts(first + self.n_hops, last + self.n_hops)
+
+    def index(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Number of the window that each instant is in (the latest one, where windows overlap); 0 out of time.
+
+        Parameters
+        ----------
+        times
+            Milliseconds since 1970 UTC, shape (n,).
+        """
+        times = np.asarray(times, np.int64)
+        if times.size == 0:
+            return np.zeros(0, np.int64)
+        first, last = int(times.min()), int(times.max())
+        latest = last if self.until_ms is None else min(last, self.until_ms - 1)
+        pieces = self._pieces
+        if latest >= pieces.until:
+            pieces = self._grow(pieces, latest + 1)
+        if len(pieces.starts) == 1:
+            index: NDArray[np.int64] = times - pieces.starts[0]
+            index //= self.step
+            index += 1
+            np.minimum(index, pieces.n_windows, out=index)
+        else:
+            piece = np.searchsorted(pieces.starts, times, "right") - 1
+            index = pieces.indices[piece] + (times - pieces.starts[piece]) // self.step
+            np.minimum(index, np.append(pieces.indices[1:] - 1, pieces.n_windows)[piece], out=index)
+        if first < self.from_ms:
+            index[times < self.from_ms] = 0
+        if last > latest:
+            index[times > latest] = 0
+        return index
+
+    def indices(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Numbers of all windows that each instant is in, ascending; shape (n, n_hops), 0 where there is none.
+
+        Examples
+        --------
+        >>> calendar = Calendar(step=10, anchor=0, time_zone="UTC", from_ms=0, n_hops=2)
+        >>> calendar.indices(np.array([5, 15, 29]))
+        array([[0, 1],
+               [1, 2],
+               [2, 3]])
+        """
+        latest = self.index(times)[:, None]
+        indices: NDArray[np.int64] = np.maximum(latest - np.arange(self.n_hops)[::-1], 0)
+        return indices
+
+    def first_from(self, instant: int) -> int:
+        """Number of the first window that starts at or after an instant."""
+        if instant <= self.start(1):
+            return 1
+        index = int(replace(self, until_ms=None).index(np.array([max(instant, self.from_ms)]))[0])
+        return index + (self.start(index) < instant)
+
+    @property
+    def _pieces(self) -> Pieces:
+        known: Pieces | None = self.__dict__.get("_known")
+        return self._first_pieces() if known is None else known
+
+    def _first_pieces(self) -> Pieces:
+        """Stretches up to just after ``from_ms``, numbered so that window 1 contains it."""
+        begin = self.from_ms - self.step - 3 * DAY  # early enough to have left any repeated stretch behind
+        offset = utc_offset(self.time_zone, begin)
+        reached = (begin + offset - self.anchor) // self.step
+        origin = Pieces(np.array([begin]), np.array([1]), 1, begin, offset, reached)
+        pieces = self._extend(origin, self.from_ms + 1)
+        # Drop what ended before the run.
+        piece = int(np.searchsorted(pieces.starts, self.from_ms, "right")) - 1
+        skipped = min(
+            (self.from_ms - int(pieces.starts[piece])) // self.step, pieces.n_windows - int(pieces.indices[piece])
+        )
+        first = int(pieces.indices[piece]) + skipped
+        starts, indices = pieces.starts[piece:].copy(), np.maximum(pieces.indices[piece:] - first + 1, 1)
+        starts[0] += skipped * self.step
+        return self._remember(replace(pieces, starts=starts, indices=indices, n_windows=pieces.n_windows - first + 1))
+
+    def _grow(self, pieces: Pieces, until: int) -> Pieces:
+        return self._remember(self._extend(pieces, until + _GROWTH))
+
+    def _remember(self, pieces: Pieces) -> Pieces:
+        self.__dict__["_known"] = pieces  # one assignment of an immutable value: safe between threads
+        return pieces
+
+    def _extend(self, pieces: Pieces, until: int) -> Pieces:
+        """Stretches up to ``until``."""
+        starts, indices = pieces.starts.tolist(), pieces.indices.tolist()
+        n_windows, reached, offset = pieces.n_windows, pieces.reached, pieces.offset
+        changes = clock_changes(self.time_zone, pieces.until, until)
+        segments = [(pieces.until, offset), *changes, (until, 0)]
+
+        def add(start: int, count: int) -> None:
+            nonlocal n_windows
+            if start != starts[-1] + (n_windows + 1 - indices[-1]) * self.step:
+                starts.append(start)
+                indices.append(n_windows + 1)
+            n_windows += count
+
+        for (instant, new_offset), (next_instant, _) in pairwise(segments):
+            shown = (instant + new_offset - self.anchor) // self.step
+            if shown > reached or offset - new_offset >= self.step:
+                add(instant, 1)
+                reached = shown
+            offset = new_offset
+            following = self.anchor + (reached + 1) * self.step - offset
+            if following < next_instant:
+                count = (next_instant - 1 - following) // self.step + 1
+                add(following, count)
+                reached += count
+        return Pieces(np.array(starts), np.array(indices), n_windows, until, offset, reached)

@@ -1,0 +1,251 @@
+"""Landmarks: given windows, times, recurring ranges, and stay points."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import date, datetime
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.core.plugin import Checked, ParameterError, parameter
+from pipeline.windows.calendar import DAY, Calendar, instants, segments
+
+# Stay points as landmarks of traces: how a configuration asks for them.
+
+
+@dataclass(frozen=True, kw_only=True)
+class StayPoints(Checked):
+    """Landmarks that are found on each trace: its stay points. Found offline, from the data: for simulations only.
+
+    Examples
+    --------
+    >>> StayPoints(distance=200.0, time=1_800_000).distance
+    200.0
+    """
+
+    distance: float = parameter(doc="how far from its first point a stay may go", at_least=0, unit="metres")
+    time: int = parameter(doc="how long it lasts at least", kind="duration", at_least=0, unit="ms")
+
+
+# Landmarks: the windows that are publicly known to be significant.
+
+
+_WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_RANGE = re.compile(
+    r"(?:(?P<days>[a-z,\s-]+?))?\s*(?:(?P<begin>\d{1,2}:\d\d)\s*-\s*(?P<end>\d{1,2}:\d\d))?", re.IGNORECASE
+)
+_TIMES = "an ISO 8601 timestamp or date, or two of them as begin/end with begin before end"
+_RECURRING = "a range of the day such as '07:00-09:00', with days as in 'Mon-Fri 07:00-09:00' or 'Sat,Sun'"
+_EPOCH = datetime(1970, 1, 1)
+_EPOCH_WEEKDAY = 3  # 1970-01-01 was a Thursday
+
+Intervals = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class DailyRange:
+    """A part of the day on some weekdays; ends on the next day where ``end`` exceeds a day."""
+
+    weekdays: tuple[int, ...]
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Landmarks(Checked):
+    """Which windows are landmarks: those listed, and those that contain a listed time or overlap a listed range.
+
+    Times are read in the time zone of the windows unless they carry an offset of their own. A range is half-open; a
+    date alone is that whole local day. A recurring range that crosses midnight belongs to the day on which it begins;
+    a part of it that a clock change skips does not exist, one that is shown twice counts twice.
+
+    Parameters
+    ----------
+    windows
+        1-based numbers of windows.
+    times
+        Timestamps, dates, or ranges of them as ``begin/end``.
+    recurring
+        Parts of the day, as ``07:00-09:00`` or ``Mon-Fri 07:00-09:00``; ``Sat,Sun`` are whole days.
+    stay_points
+        On traces, where windows are numbers of points: the stay points of every trace.
+    max_per_period
+        Declared maximum per budget period, in place of the number listed; landmarks over it are not published.
+
+    Raises
+    ------
+    ParameterError
+        If an entry cannot be read; names the list and the entry.
+
+    Examples
+    --------
+    >>> calendar = Calendar(step=3_600_000, anchor=0, time_zone="UTC", from_ms=0, until_ms=86_400_000)
+    >>> landmarks = Landmarks(windows=(1,), recurring=("07:00-09:00",), times=("1970-01-01T23:10:00Z",))
+    >>> (np.flatnonzero(landmarks.mask(calendar, 1, 24)) + 1).tolist()
+    [1, 8, 9, 24]
+    """
+
+    windows: tuple[int, ...] = parameter((), doc="1-based numbers of landmark windows")
+    times: tuple[str, ...] = parameter((), doc="timestamps, dates or begin/end ranges")
+    recurring: tuple[str, ...] = parameter((), doc="parts of the day, with weekdays if wanted")
+    stay_points: StayPoints | None = parameter(None, doc="on traces: the stay points of every trace (simulation only)")
+    max_per_period: int | None = parameter(None, at_least=0, doc="declared maximum per budget period")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for number in self.windows:
+            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+                raise ParameterError("windows", number, "a whole number of at least 1")
+        for entry in self.times:
+            _interval(entry, "UTC")
+        for entry in self.recurring:
+            _daily_range(entry)
+
+    @property
+    def endless(self) -> bool:
+        """Whether an endless stream has endlessly many landmarks."""
+        return bool(self.recurring)
+
+    def check(self, calendar: Calendar) -> None:
+        """Raise `ParameterError` if a listed window is not in the run."""
+        n_windows = calendar.n_windows
+        if n_windows is not None and max(self.windows, default=0) > n_windows:
+            raise ParameterError("windows", max(self.windows), f"a window of the run, from 1 to {n_windows}")
+
+    def mask(self, calendar: Calendar, first: int, last: int) -> NDArray[np.bool_]:
+        """Which of the windows ``first`` to ``last`` (both inclusive) are landmarks; shape (last − first + 1,).
+
+        O(windows + landmarks among them), vectorised; independent of how the windows are cut into calls.
+        """
+        starts, ends = calendar.starts(first, last), calendar.ends(first, last)
+        mask = np.zeros(len(starts), bool)
+        if not len(starts):
+            return mask
+        listed = self._numbers[np.searchsorted(self._numbers, first) : np.searchsorted(self._numbers, last, "right")]
+        mask[listed - first] = True
+        for begins, stops in self._intervals(calendar.time_zone, int(starts[0]), int(ends[-1])):
+            low, high = np.searchsorted(ends, begins, "right"), np.searchsorted(starts, stops, "left")
+            inside = low < high
+            change = np.bincount(low[inside], minlength=len(mask) + 1) - np.bincount(
+                high[inside], minlength=len(mask) + 1
+            )
+            mask |= np.cumsum(change[:-1]) > 0
+        return mask
+
+    def contains(self, times: NDArray[np.int64], time_zone: str) -> NDArray[np.bool_]:
+        """Which instants (milliseconds since 1970 UTC, shape (n,)) are in a listed time or recurring range.
+
+        Examples
+        --------
+        >>> Landmarks(recurring=("00:00-00:01",)).contains(np.array([0, 60_000]), "UTC").tolist()
+        [True, False]
+        """
+        mask = np.zeros(len(times), bool)
+        if not len(times):
+            return mask
+        for begins, stops in self._intervals(time_zone, int(times.min()), int(times.max()) + 1):
+            mask |= np.searchsorted(np.sort(begins), times, "right") > np.searchsorted(np.sort(stops), times, "right")
+        return mask
+
+    def count(self, calendar: Calendar) -> int | None:
+        """Landmarks in the whole run; None if there is no end to them."""
+        last = calendar.n_windows
+        if last is None:
+            if self.endless:
+                return None
+            latest = max((_interval(entry, calendar.time_zone)[1] for entry in self.times), default=0)
+            last = max([calendar.first_from(latest), *self.windows])
+        return int(self.mask(calendar, 1, last).sum())
+
+    @cached_property
+    def _numbers(self) -> NDArray[np.int64]:
+        return np.array(sorted(set(self.windows)), np.int64)
+
+    def _intervals(self, time_zone: str, begin: int, end: int) -> list[tuple[Intervals, Intervals]]:
+        """Begins and ends of every listed range that may touch [begin, end), one pair of arrays for each kind."""
+        listed = [_interval(entry, time_zone) for entry in self.times]
+        pairs = [tuple(np.array(column, np.int64) for column in zip(*listed))] if listed else []
+        stretches = segments(time_zone, begin, end) if self.recurring else []
+        for daily in map(_daily_range, self.recurring):
+            pairs += [_occurrences(daily, *stretch) for stretch in stretches]
+        return pairs  # type: ignore[return-value]
+
+
+def _occurrences(daily: DailyRange, start: int, stop: int, offset: int) -> tuple[Intervals, Intervals]:
+    """A daily range during one stretch of constant UTC offset."""
+    days = np.arange((start + offset) // DAY - 1, (stop + offset) // DAY + 1)
+    days = days[np.isin((days + _EPOCH_WEEKDAY) % 7, daily.weekdays)]
+    begins = np.maximum(days * DAY + daily.begin - offset, start)
+    ends = np.minimum(days * DAY + daily.end - offset, stop)
+    return begins[begins < ends], ends[begins < ends]
+
+
+def _interval(entry: str, time_zone: str) -> tuple[int, int]:
+    """A timestamp, a date or a range as a half-open interval of instants."""
+    parts = entry.split("/") if isinstance(entry, str) else []
+    try:
+        points = [_point(part.strip(), time_zone) for part in parts]
+    except ValueError:
+        points = []
+    if len(points) == 1:
+        return points[0]
+    if len(points) != 2 or points[0][0] >= points[1][0]:
+        raise ParameterError("times", entry, _TIMES)
+    return points[0][0], points[1][0]
+
+
+def _point(text: str, time_zone: str) -> tuple[int, int]:
+    """One timestamp as an interval of a millisecond, one date as its local day."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is not None:
+        instant = (moment - datetime.fromisoformat("1970-01-01T00:00:00Z")).total_seconds()
+        return round(instant * 1000), round(instant * 1000) + 1
+    wall = round((moment - _EPOCH).total_seconds() * 1000)
+    if _is_date(text):
+        begin, end = instants(time_zone, np.array([wall, wall + DAY])).tolist()
+        return begin, end
+    begin = int(instants(time_zone, np.array([wall]))[0])
+    return begin, begin + 1
+
+
+def _is_date(text: str) -> bool:
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _daily_range(entry: str) -> DailyRange:
+    """Parse one recurring range."""
+    match = _RANGE.fullmatch(entry.strip()) if isinstance(entry, str) else None
+    if match is None or not entry.strip():
+        raise ParameterError("recurring", entry, _RECURRING)
+    begin, end = _clock(match["begin"] or "00:00", entry), _clock(match["end"] or "24:00", entry)
+    if begin == end or begin >= DAY:
+        raise ParameterError("recurring", entry, _RECURRING)
+    return DailyRange(_weekdays(match["days"], entry), begin, end if begin < end else end + DAY)
+
+
+def _clock(text: str, entry: str) -> int:
+    hour, minute = map(int, text.split(":"))
+    if minute > 59 or hour * 60 + minute > 24 * 60:
+        raise ParameterError("recurring", entry, _RECURRING)
+    return (hour * 60 + minute) * 60_000
+
+
+def _weekdays(text: str | None, entry: str) -> tuple[int, ...]:
+    """Weekdays of ``Mon-Fri`` or ``Sat,Sun``, Monday 0; all of them for None."""
+    if text is None:
+        return tuple(range(7))
+    days: set[int] = set()
+    for part in text.split(","):
+        names = [name.strip().lower() for name in part.split("-")]
+        if len(names) > 2 or any(name not in _WEEKDAYS for name in names):
+            raise ParameterError("recurring", entry, _RECURRING)
+        begin, end = _WEEKDAYS.index(names[0]), _WEEKDAYS.index(names[-1])
+        days.update((begin + k) % 7 for k in range((end - begin) % 7 + 1))
+    return tuple(sorted(days))

@@ -1,0 +1,233 @@
+"""The agenda: everything that is publicly known about each window before any data is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.core.contract import Window
+from mechanisms.core.plugin import ParameterError
+from pipeline.windows.calendar import DAY, Calendar, wall_time
+from pipeline.windows.landmarks import Landmarks
+
+_BLOCK = 1024
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Public facts of some whole budget periods (or of a block of an endless period), as arrays over windows."""
+
+    first: int
+    last: int
+    landmark: NDArray[np.bool_]
+    landmarks_to_come: list[Any]
+    regulars_to_come: list[Any]
+    period: list[int]
+    n_landmarks: list[Any]
+    n_windows: list[Any]
+
+
+@dataclass(frozen=True)
+class Agenda:
+    """Windows with their landmarks and budget periods.
+
+    A window belongs to the budget period in which it starts. Periods of whole days begin at local midnight, of the
+    day of the run's first window; others follow each other from the start of window 1. Without a period the whole run
+    is one. With a declared maximum of landmarks, ``n_landmarks`` is that maximum and ``landmarks_to_come`` what is
+    left of it, never below 0: a landmark over the maximum still says that it is one, and the mechanism must not
+    publish it.
+
+    Parameters
+    ----------
+    calendar
+        The windows.
+    landmarks
+        Which of them are landmarks; None: none.
+    budget_period_ms
+        Length of a budget period in milliseconds, at least one step of the calendar; None: the whole run.
+    time_zone
+        IANA time zone of periods of whole days; None: that of the windows.
+
+    Raises
+    ------
+    ParameterError
+        If a listed landmark is not in the run, or a period is shorter than a window's step.
+
+    Notes
+    -----
+    O(1) amortised a window; memory O(windows in a period), on endless streams too.
+
+    Examples
+    --------
+    >>> hour = 3_600_000
+    >>> calendar = Calendar(step=hour, anchor=0, time_zone="UTC", from_ms=0, until_ms=48 * hour)
+    >>> agenda = Agenda(calendar=calendar, landmarks=Landmarks(recurring=("07:00-09:00",)), budget_period_ms=24 * hour)
+    >>> window = agenda.window(32)
+    >>> window.landmark, window.period, window.n_landmarks, window.landmarks_to_come, window.regulars_to_come
+    (True, 1, 2, 1, 15)
+    """
+
+    calendar: Calendar
+    landmarks: Landmarks | None = None
+    budget_period_ms: int | None = None
+    time_zone: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.landmarks is not None:
+            self.landmarks.check(self.calendar)
+        if self.budget_period_ms is not None and self.budget_period_ms < self.calendar.step:
+            raise ParameterError(
+                "budget_period", self.budget_period_ms, f"at least as long as a window ({self.calendar.step} ms)"
+            )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    def window(self, index: int) -> Window:
+        """Facts of one window (1-based)."""
+        first, block = self.__dict__.get("_block", (1, []))
+        if not first <= index < first + len(block):
+            first, last = index, index + _BLOCK - 1
+            if self.calendar.n_windows is not None:
+                last = max(index, min(last, self.calendar.n_windows))
+            block = self.windows(first, last)
+            self.__dict__["_block"] = (first, block)
+        window: Window = block[index - first]
+        return window
+
+    def windows(self, first: int, last: int) -> list[Window]:
+        """Facts of the windows ``first`` to ``last``, both inclusive.
+
+        Raises
+        ------
+        ParameterError
+            If the range is not in the run.
+        """
+        n_windows = self.calendar.n_windows
+        if first < 1 or (n_windows is not None and last > n_windows):
+            raise ParameterError("window", (first, last), f"windows of the run, from 1 to {n_windows or 'no end'}")
+        found: list[Window] = []
+        while first <= last:
+            stretch = self._stretch(first)
+            until = min(last, stretch.last)
+            found += self._cut(stretch, first, until)
+            first = until + 1
+        return found
+
+    def _cut(self, stretch: Stretch, first: int, last: int) -> list[Window]:
+        piece = slice(first - stretch.first, last - stretch.first + 1)
+        columns = (
+            range(first, last + 1),
+            self.calendar.starts(first, last).tolist(),
+            self.calendar.ends(first, last).tolist(),
+            stretch.landmark[piece].tolist(),
+            *(facts[piece] for facts in (stretch.landmarks_to_come, stretch.regulars_to_come)),
+            *(facts[piece] for facts in (stretch.period, stretch.n_landmarks, stretch.n_windows)),
+        )
+        return [
+            Window(
+                index=index,
+                start=start,
+                end=end,
+                landmark=landmark,
+                landmarks_to_come=landmarks,
+                regulars_to_come=regulars,
+                period=period,
+                n_landmarks=n_landmarks,
+                n_windows=n_windows,
+            )
+            for index, start, end, landmark, landmarks, regulars, period, n_landmarks, n_windows in zip(*columns)
+        ]
+
+    @cached_property
+    def _periods(self) -> Calendar:
+        """The budget periods as a calendar of their own."""
+        assert self.budget_period_ms is not None
+        return period_calendar(self.budget_period_ms, self.calendar.start(1), self.time_zone or self.calendar.time_zone)
+
+    @cached_property
+    def _n_landmarks(self) -> int | None:
+        """Landmarks of a run that is a single period."""
+        if self.landmarks is None:
+            return 0
+        declared = self.landmarks.max_per_period
+        return self.landmarks.count(self.calendar) if declared is None else declared
+
+    def _stretch(self, index: int) -> Stretch:
+        """The stretch that contains a window; the last one asked for is kept."""
+        known: Stretch | None = self.__dict__.get("_known")
+        if known is None or not known.first <= index <= known.last:
+            known = self._make_stretch(index)
+            self.__dict__["_known"] = known
+        return known
+
+    def _make_stretch(self, index: int) -> Stretch:
+        n_windows = self.calendar.n_windows
+        if self.budget_period_ms is None:
+            if n_windows is None:
+                return self._endless(index)
+            return self._whole(np.zeros(n_windows, np.int64), 1)
+        first = self.calendar.first_from(self._period_bounds(index)[0])
+        last = self.calendar.first_from(self._period_bounds(index + _BLOCK - 1)[1]) - 1
+        last = last if n_windows is None else min(last, n_windows)
+        return self._whole(self._periods.index(self.calendar.starts(first, last)) - 1, first)
+
+    def _period_bounds(self, index: int) -> tuple[int, int]:
+        """Start and end of the budget period of a window."""
+        period = int(self._periods.index(self.calendar.starts(index, index))[0])
+        return self._periods.start(period), self._periods.end(period)
+
+    def _mask(self, first: int, last: int) -> NDArray[np.bool_]:
+        if self.landmarks is None:
+            return np.zeros(last - first + 1, bool)
+        return self.landmarks.mask(self.calendar, first, last)
+
+    def _whole(self, period: NDArray[np.int64], first: int) -> Stretch:
+        """Facts of whole periods; ``period`` holds the number of each window's."""
+        n = len(period)
+        landmark = self._mask(first, first + n - 1)
+        begins = np.flatnonzero(np.diff(period, prepend=-1))
+        lengths = np.diff(begins, append=n)
+        listed = np.add.reduceat(landmark, begins, dtype=np.int64)
+        seen = np.cumsum(landmark) - np.repeat(np.cumsum(listed) - listed, lengths)
+        position = np.arange(1, n + 1) - np.repeat(begins, lengths)
+        n_windows, left = np.repeat(lengths, lengths), np.repeat(listed, lengths) - seen
+        regulars = n_windows - position - left
+        declared = None if self.landmarks is None else self.landmarks.max_per_period
+        if declared is not None:
+            listed, left = np.full_like(listed, declared), np.maximum(declared - seen, 0)
+        return Stretch(
+            first=first,
+            last=first + n - 1,
+            landmark=landmark,
+            landmarks_to_come=left.tolist(),
+            regulars_to_come=regulars.tolist(),
+            period=period.tolist(),
+            n_landmarks=np.repeat(listed, lengths).tolist(),
+            n_windows=n_windows.tolist(),
+        )
+
+    def _endless(self, index: int) -> Stretch:
+        """A block of an endless stream without budget periods."""
+        unknown = [None] * _BLOCK
+        return Stretch(
+            first=index,
+            last=index + _BLOCK - 1,
+            landmark=self._mask(index, index + _BLOCK - 1),
+            landmarks_to_come=unknown,
+            regulars_to_come=unknown,
+            period=[0] * _BLOCK,
+            n_landmarks=[self._n_landmarks] * _BLOCK,
+            n_windows=unknown,
+        )
+
+
+def period_calendar(length: int, begin: int, time_zone: str) -> Calendar:
+    """Budget periods as a calendar: from ``begin`` on, or from its midnight in the zone if they are whole days long."""
+    if length % DAY:
+        return Calendar(step=length, anchor=begin, time_zone="UTC", from_ms=begin)
+    return Calendar(step=length, anchor=wall_time(time_zone, begin) // DAY * DAY, time_zone=time_zone, from_ms=begin)
