@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
-import secrets
 import socket
-import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +18,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mechanisms.core.plugin import ConfigError
+from pipeline.atomic import sync_folder as sync_folder
+from pipeline.atomic import whole as whole
+from pipeline.atomic import write_first as write_first
+from pipeline.atomic import write_json as write_json
+from pipeline.atomic import write_text as write_text
 
 if TYPE_CHECKING:
     from pipeline.config.plan import Plan
@@ -83,51 +85,6 @@ def _locked(path: Path) -> TextIO:
 
 #: Parts of so many rows are not joined with others any more.
 ROLLED = 100_000
-
-
-@contextmanager
-def whole(path: Path) -> Iterator[Path]:
-    """A temporary path that becomes ``path`` when the block ends well: readers see the old file or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Workers of a cluster may be threads of one process, or processes of one number on several machines.
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        yield temporary
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write JSON, whole."""
-    with whole(path) as temporary:
-        temporary.write_text(json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write text, whole."""
-    with whole(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
-
-
-def write_first(path: Path, data: bytes) -> None:
-    """Write bytes, whole and durable when this returns, unless somebody has; of several at once one succeeds."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        with suppress(FileExistsError):
-            os.link(temporary, path)  # unlike a renamed file, it replaces none
-    finally:
-        os.unlink(temporary)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def part_path(folder: Path, name: str) -> Path:
