@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NoReturn, Protocol
 
 from pipeline.cli import attack, convert, experiment, generate, key, learn, report, run, schema, validate, verify
 from pipeline.cli import list as listing
 from pipeline.cli.common import print_json
 from pipeline.exit_codes import DONE, FAILED, INTERRUPTED, WRONG_USE
-from pipeline.process import end, prepare
 
 # The commands of ``penstock``: one file each, light to import; what is heavy is imported when a command runs.
 
@@ -48,19 +47,17 @@ COMMANDS: dict[str, Command] = {
 
 
 def script() -> NoReturn:
-    """Be the ``penstock`` command: the process ends with what `main` returns, and at once after Ctrl-C."""
-    sys.exit(main(at_interrupt=end))
+    """Be the ``penstock`` command: the process ends with what `main` returns."""
+    sys.exit(main())
 
 
-def main(argv: Sequence[str] | None = None, at_interrupt: Callable[[int], int] = int) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line.
 
     Parameters
     ----------
     argv
         The words; None: those of the process.
-    at_interrupt
-        Called with the exit code after Ctrl-C, when threads may still be at work; what it returns is returned.
 
     Returns
     -------
@@ -70,7 +67,6 @@ def main(argv: Sequence[str] | None = None, at_interrupt: Callable[[int], int] =
     words, beam_options = _split_beam(words)
     arguments = _parser().parse_args(words)
     arguments.beam_options = beam_options
-    prepare()
     from mechanisms.core.plugin import ConfigError, ParameterError, PenstockError, UnknownPlugin
 
     try:
@@ -81,7 +77,7 @@ def main(argv: Sequence[str] | None = None, at_interrupt: Callable[[int], int] =
         return DONE
     except BaseException as error:
         if _is_interrupt(error):
-            return at_interrupt(_fail(arguments, KeyboardInterrupt("interrupted"), INTERRUPTED))
+            return _fail(arguments, KeyboardInterrupt("interrupted"), INTERRUPTED)
         if isinstance(error, (ConfigError, ParameterError, UnknownPlugin)):
             return _fail(arguments, error, WRONG_USE)
         if isinstance(error, (PenstockError, OSError)):

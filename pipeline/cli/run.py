@@ -15,7 +15,6 @@ from typing import Any
 from pipeline.cli.common import add_configuration, print_json
 from pipeline.exit_codes import INTERRUPTED, STOPPED
 from pipeline.monitoring.metrics import BUDGET_LEFT, LATEST_EVENT, POINTS, REGISTRY, ROWS, WINDOWS, Registry
-from pipeline.process import apart
 from pipeline.run import Result
 
 HELP = "run a configuration: read, count, release, account, write"
@@ -25,7 +24,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     add_configuration(parser)
     parser.add_argument("--out", metavar="DIR", help="write here instead of output.path")
-    parser.add_argument("--runner", default="direct", help="direct (default), flink, or another runner of Beam")
+    parser.add_argument(
+        "--runner",
+        default="direct",
+        help="direct (default), local (a plain loop without Beam), flink, or another runner of Beam",
+    )
     parser.add_argument("--shards", type=int, default=1, metavar="N", help="split users while counting (same result)")
     parser.add_argument("--resume", action="store_true", help="continue a run that was killed or interrupted")
     parser.add_argument("--quiet", action="store_true", help="no progress and no summary")
@@ -42,11 +45,8 @@ def execute(arguments: argparse.Namespace) -> int:
     """Run; the exit code is the run's."""
     from pipeline.config.run import load
     from pipeline.monitoring.logs import logging_to
-    from pipeline.process import take_from_jemalloc
     from pipeline.run import run
-    from pipeline.sources.base import LiveSource
 
-    take_from_jemalloc()
     config = load(arguments.config, arguments.set)
     quiet = arguments.quiet or arguments.json or arguments.log
     with ExitStack() as services:
@@ -61,10 +61,7 @@ def execute(arguments: argparse.Namespace) -> int:
             services.enter_context(watch(Path(arguments.out or config.output.path)))
         services.enter_context(show_progress(enabled=not quiet and sys.stderr.isatty()))
         options = (arguments.runner, arguments.beam_options, arguments.shards, arguments.resume)
-        call = partial(run, config, arguments.out, *options)
-        # A stream and a job elsewhere are told to end, and do so in order; all else ends where it is.
-        is_told = arguments.runner != "direct" or isinstance(config.source, LiveSource)
-        result = call() if is_told else apart(call)
+        result = run(config, arguments.out, *options)
     if arguments.json:
         print_json({"exit_code": result.exit_code, "folder": str(result.folder), **result.manifest})
     elif not arguments.quiet:

@@ -10,7 +10,6 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 from mechanisms.core.plugin import PenstockError
-from pipeline import process
 
 Task = tuple[Callable[..., None], tuple[Any, ...]]
 DIED = "its process died; was there enough memory?"
@@ -86,10 +85,9 @@ class Workers:
 
 
 def prepare(plugins: Sequence[str]) -> None:
-    """Make a process ready, as that of a command is; plug-ins of further folders can be found."""
+    """Make the plug-ins of further folders known in a process."""
     from pipeline.config.sections import add_folder
 
-    process.prepare()
     for folder in plugins:
         add_folder(folder)
 
