@@ -313,7 +313,6 @@ class StreamLoop:
             **self.ends.saved(),
         }
         metrics.checkpoint_written(checkpoint.write(self.plan, state))
-        self.source.taken(self.plan, self.position, self.number)
         self._saved = time.monotonic()
 
     def _restore(self, saved: State) -> None:

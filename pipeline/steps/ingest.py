@@ -154,7 +154,7 @@ def closed_before(piece: Slice, plan: Plan) -> NDArray[np.int64]:
     source = plan.config.source
     disorder = source.disorder if isinstance(source, LiveSource) else 0
     times = piece.block.frame["time"].to_numpy()
-    latest = latest_before(times, plan.calendar, piece.before)[:-1] if piece.reached is None else piece.reached
+    latest = latest_before(times, plan, piece.before)[:-1] if piece.reached is None else piece.reached
     reached = latest - disorder - plan.config.windows.allowed_lateness
     closed = np.zeros(len(times), np.int64)
     window = plan.calendar.index(times)
