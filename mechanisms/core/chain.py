@@ -23,66 +23,13 @@ if TYPE_CHECKING:
     from mechanisms.core.draws import Noise
 
 
-# Which steps may follow each other.
-
-
 #: Steps on events, in the order in which they act: people are coarsened, then bounded, then sampled.
 EVENT_STEPS: tuple[type[Mechanism], ...] = (SpatialGeneralization, TemporalGeneralization, Sampling)
 
 
-def misplaced(steps: Sequence[Mechanism]) -> Iterator[tuple[int, str]]:
-    """Positions of steps that make no sense where they stand, each with what would be right.
-
-    Examples
-    --------
-    >>> from mechanisms import get
-    >>> noise, small = get("laplace")(epsilon=1.0), get("suppress_small")(threshold=5)
-    >>> list(misplaced([noise, small]))
-    []
-    >>> [position for position, _ in misplaced([small, noise])]
-    [1]
-    """
-    reader: Mechanism | None = None
-    stage = -1
-    for position, step in enumerate(steps):
-        if step.stages == ("events",):
-            order = next((i for i, kind in enumerate(EVENT_STEPS) if isinstance(step, kind)), stage)
-            if reader is not None:
-                yield position, f"before {_name(reader)}: it changes who is counted, and counts are made already"
-            elif order == stage and stage >= 0:
-                yield position, f"listed once: {_name(step)} stands before it"
-            elif order < stage:
-                yield position, f"before {_name(EVENT_STEPS[stage])}: samples are drawn from coarse memberships"
-            stage = max(stage, order)
-        elif reader is None:
-            reader = step
-            yield from ((position, right) for right in _cannot_read(step, steps[:position]))
-        elif not isinstance(step, Transformation) or not step.follows:
-            yield (
-                position,
-                (
-                    f"left out, or in place of {_name(reader)}: both read true counts, and only one step may; after it "
-                    "only functions of its release, such as suppress_small or fixed_ranges"
-                ),
-            )
-
-
-def _cannot_read(reader: Mechanism, before: Sequence[Mechanism]) -> Iterator[str]:
-    longer = any(isinstance(step, TemporalGeneralization) for step in before)
-    if longer and (isinstance(getattr(reader, "block", None), int) or reader.landmark_budget is not None):
-        yield "a mechanism of single windows after temporal_generalization (or set windows.size to the longer window)"
-
-
-def _name(step: Mechanism | type[Mechanism]) -> str:
-    return MECHANISMS.name_of(step if isinstance(step, type) else type(step))
-
-
-# Several steps as one mechanism: coarsen and sample what is counted, release once, then only post-process.
-
-
 @dataclass(frozen=True, kw_only=True)
 class Chain(Mechanism):
-    """The steps of a configuration, arranged.
+    """The steps of a configuration, arranged as one mechanism.
 
     Parameters
     ----------
@@ -91,7 +38,7 @@ class Chain(Mechanism):
     after
         Post-processing of its releases, in order.
     sampling, spatial, temporal
-        Steps on events, which counting carries out before; None: not there.
+        Steps on events, carried out before counting; None: absent.
     keepers
         All steps that drop memberships, sampling among them.
     groups
@@ -108,9 +55,9 @@ class Chain(Mechanism):
 
     @classmethod
     def of(cls, steps: Sequence[Mechanism], groups: NDArray[np.int64] | None = None) -> Chain:
-        """Arrange steps; raises `ParameterError` where they make no sense in their order.
+        """Arrange steps; without a step that reads counts these are released as they are.
 
-        A chain without a step that reads counts releases them as they are.
+        Raises `ParameterError` where the steps make no sense in their order.
         """
         for position, right in misplaced(steps):
             raise ParameterError(f"mechanism[{position}]", MECHANISMS.name_of(type(steps[position])), right)
@@ -136,7 +83,7 @@ class Chain(Mechanism):
 
     @property
     def landmark_budget(self) -> float | None:
-        """What the reading step promises."""
+        """The budget of the reading step."""
         return self.reader.landmark_budget
 
     @property
@@ -150,7 +97,7 @@ class Chain(Mechanism):
         return bool(self.keepers) or self.spatial is not None or self.temporal is not None
 
     def start(self, facts: Facts) -> State:
-        """States of all steps on counts, and what a longer window waits for."""
+        """States of all steps on counts, and an empty longer window."""
         coarse = facts
         if self.groups is not None:
             coarse = replace(coarse, n_cells=int(self.groups.max()) + 1)
@@ -166,11 +113,9 @@ class Chain(Mechanism):
         return state
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
-        """Release what the reading step has ready, as it is shown in every cell and window.
-
-        ``counts`` hold the coarse count in every cell of its group, and in every window of a longer one. All sensors
-        are active where people are generalized.
-        """
+        """Release what the reading step has ready, in every cell and window that it stands for."""
+        # `counts` hold the coarse count in every cell of its group, and in every window of a longer one. All sensors
+        # are active where people are generalized.
         if self.temporal:
             row = (window.index - 1) % self.together
             begin = window.start if row == 0 else int(np.max(state["begin"]))
@@ -191,7 +136,7 @@ class Chain(Mechanism):
         return releases, state
 
     def finish(self, state: State, noise: Noise) -> list[Release]:
-        """What the reading step still owes."""
+        """Last releases of the reading step."""
         releases = []
         for release in self.reader.finish(_part("reader", state), noise):
             shown, state = self._processed(self._in_cells(release), state)
@@ -231,7 +176,7 @@ class Chain(Mechanism):
         return replace(release, values=values, scale=scale)
 
     def _processed(self, release: Release, state: State) -> tuple[Release, State]:
-        """Charge what sampling leaves, and apply what follows the reading step."""
+        """Amplify the charge by sampling, and apply the steps after the reading one."""
         values = release.values
         for number, step in enumerate(self.after):
             values, after = step.transform(np.asarray(values, np.float64), _part(f"after{number}", state))
@@ -256,6 +201,43 @@ class Chain(Mechanism):
             return None
         fine = np.where(np.asarray(coarse) > 0, (np.asarray(coarse) - 1) * self.together + 1 + place, coarse)
         return fine if fine.ndim else int(fine)
+
+
+def misplaced(steps: Sequence[Mechanism]) -> Iterator[tuple[int, str]]:
+    """Positions of steps that make no sense where they stand, each with what would be right."""
+    reader: Mechanism | None = None
+    stage = -1
+    for position, step in enumerate(steps):
+        if step.stages == ("events",):
+            order = next((i for i, kind in enumerate(EVENT_STEPS) if isinstance(step, kind)), stage)
+            if reader is not None:
+                yield position, f"before {_name(reader)}: it changes who is counted, and counts are made already"
+            elif order == stage and stage >= 0:
+                yield position, f"listed once: {_name(step)} stands before it"
+            elif order < stage:
+                yield position, f"before {_name(EVENT_STEPS[stage])}: samples are drawn from coarse memberships"
+            stage = max(stage, order)
+        elif reader is None:
+            reader = step
+            yield from ((position, right) for right in _cannot_read(step, steps[:position]))
+        elif not isinstance(step, Transformation) or not step.follows:
+            yield (
+                position,
+                (
+                    f"left out, or in place of {_name(reader)}: both read true counts, and only one step may; after it "
+                    "only functions of its release, such as suppress_small or fixed_ranges"
+                ),
+            )
+
+
+def _cannot_read(reader: Mechanism, before: Sequence[Mechanism]) -> Iterator[str]:
+    longer = any(isinstance(step, TemporalGeneralization) for step in before)
+    if longer and (isinstance(getattr(reader, "block", None), int) or reader.landmark_budget is not None):
+        yield "a mechanism of single windows after temporal_generalization (or set windows.size to the longer window)"
+
+
+def _name(step: Mechanism | type[Mechanism]) -> str:
+    return MECHANISMS.name_of(step if isinstance(step, type) else type(step))
 
 
 def _named(prefix: str, state: State) -> State:
