@@ -13,7 +13,7 @@ from mechanisms.core.blocks import release_windows, seen, waiting
 from mechanisms.core.contract import MECHANISMS, Facts, Generalization, Mechanism, Release, Transformation, Window
 from mechanisms.core.events import Block, Event, Nothing, Repeated
 from mechanisms.core.plugin import ParameterError
-from mechanisms.core.state import State
+from mechanisms.core.state import State, nested, part
 from mechanisms.raw import Raw
 from mechanisms.sampling import Sampling
 from mechanisms.spatial_generalization import SpatialGeneralization
@@ -104,9 +104,9 @@ class Chain(Mechanism):
         if self.temporal:
             n_windows = None if facts.n_windows is None else -(-facts.n_windows // self.together)
             coarse = replace(coarse, n_windows=n_windows, landmarks=(), budget_period=None)
-        state = _named("reader", self.reader.start(coarse))
+        state = nested("reader", self.reader.start(coarse))
         for number, step in enumerate(self.after):
-            state |= _named(f"after{number}", step.start(facts))
+            state |= nested(f"after{number}", step.start(facts))
         if self.temporal:
             length = np.full(facts.shape, facts.n_windows or 0, np.int64)
             state |= waiting(facts, self.together) | {"n_windows": length, "begin": facts.constant(0, np.int64)}
@@ -125,8 +125,8 @@ class Chain(Mechanism):
         coarse = counts
         if self.groups is not None:
             coarse = counts[..., np.unique(self.groups, return_index=True)[1]]
-        made, reader = self.reader.step(self._coarse(window, state), coarse, _part("reader", state), noise)
-        state = state | _named("reader", reader)
+        made, reader = self.reader.step(self._coarse(window, state), coarse, part("reader", state), noise)
+        state = state | nested("reader", reader)
         releases: list[Release] = []
         for release in made:
             shown, state = self._processed(self._in_cells(release), state)
@@ -138,7 +138,7 @@ class Chain(Mechanism):
     def finish(self, state: State, noise: Noise) -> list[Release]:
         """Last releases of the reading step."""
         releases = []
-        for release in self.reader.finish(_part("reader", state), noise):
+        for release in self.reader.finish(part("reader", state), noise):
             shown, state = self._processed(self._in_cells(release), state)
             releases.append(shown)
         return releases
@@ -147,7 +147,7 @@ class Chain(Mechanism):
         """That of the reading step; a longer window announces it when it begins."""
         if self.temporal and int(np.max(state["block_first"])):
             return ()
-        worst = self.reader.worst_charge(self._coarse(window, state), _part("reader", state))
+        worst = self.reader.worst_charge(self._coarse(window, state), part("reader", state))
         worst = self.sampling.sampled(worst) if self.sampling else worst
         if self.temporal is None:
             return worst
@@ -179,8 +179,8 @@ class Chain(Mechanism):
         """Amplify the charge by sampling, and apply the steps after the reading one."""
         values = release.values
         for number, step in enumerate(self.after):
-            values, after = step.transform(np.asarray(values, np.float64), _part(f"after{number}", state))
-            state = state | _named(f"after{number}", after)
+            values, after = step.transform(np.asarray(values, np.float64), part(f"after{number}", state))
+            state = state | nested(f"after{number}", after)
         charge = self.sampling.sampled(release.charge) if self.sampling else release.charge
         return replace(release, values=values, charge=charge), state
 
@@ -238,12 +238,3 @@ def _cannot_read(reader: Mechanism, before: Sequence[Mechanism]) -> Iterator[str
 
 def _name(step: Mechanism | type[Mechanism]) -> str:
     return MECHANISMS.name_of(step if isinstance(step, type) else type(step))
-
-
-def _named(prefix: str, state: State) -> State:
-    return {f"{prefix}.{name}": value for name, value in state.items()}
-
-
-def _part(prefix: str, state: State) -> State:
-    start = f"{prefix}."
-    return {name.removeprefix(start): value for name, value in state.items() if name.startswith(start)}
