@@ -23,7 +23,7 @@ from mechanisms.core.contract import Facts, Release
 from mechanisms.core.events import Exact
 from mechanisms.core.plugin import DataError, ParameterError, UnsupportedEvent
 from mechanisms.core.run import run_mechanism
-from pipeline.cli.learn import learn_to_file
+from pipeline.cli.data import learn_to_file
 from pipeline.cli.main import main
 from pipeline.config.run import loads
 from pipeline.experiments.reconstruction_attack import (

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -82,7 +83,7 @@ STUCK = """
 import sys, time
 from concurrent.futures import ThreadPoolExecutor
 import pipeline.run
-from pipeline.cli.main.main import script
+from pipeline.cli.main import script
 
 def run(*_):
     waiting = ThreadPoolExecutor().submit(time.sleep, 600)
@@ -168,7 +169,7 @@ def test_ctrl_c_is_told_as_such_whatever_it_became_on_its_way(monkeypatch, capsy
             type("Owner", (), {"field": Field()})
         return 0
 
-    monkeypatch.setattr(COMMANDS["list"], "execute", execute)
+    monkeypatch.setitem(COMMANDS, "list", replace(COMMANDS["list"], execute=execute))
     assert main.main(["list"]) == 4
     assert capsys.readouterr().err == "penstock: interrupted\n"
 
