@@ -36,7 +36,7 @@ def configuration() -> tuple[Path, str]:
 
 def experiments() -> tuple[Path, str]:
     """The page of results, from the experiment files and the tables that full runs have left."""
-    from pipeline.experiments.page import experiments_page
+    from experiments_page import experiments_page
 
     return ROOT / "docs" / "experiments.md", experiments_page(
         ROOT / "configs" / "experiments", ROOT / "docs" / "results", ROOT / "docs" / "papers.yaml"

@@ -42,7 +42,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     add("--learned", metavar="FILE", help="prior of `penstock learn` in place of each target's own moves")
     add("--stretches", type=int, metavar="N", help="segments of windows attacked, at most (10)")
     add("--releases", type=int, metavar="N", help="releases of them, each with noise of its own (10)")
-    add("--simulated", type=int, metavar="N", help="simulated trajectories of each prior, to compare with the bound (200)")
+    add("--simulated", type=int, metavar="N", help="trajectories simulated from each prior, to test the bound (200)")
     add("--bound-samples", type=int, metavar="N", help="draws for the first-moment bound; 0: without it (500)")
 
 

@@ -58,8 +58,8 @@ class ConvertSummary:
 def convert(source: Source, out: str | os.PathLike[str]) -> ConvertSummary:
     """Write all events of a source to one Parquet file, and rejected rows to ``<out>.rejects.jsonl``.
 
-    The ``parquet`` source reads the file without further settings. Columns are those of an `EventBlock`, ``time`` as a timestamp in milliseconds UTC. Both files appear under their
-    names only when they are complete.
+    The ``parquet`` source reads the file without further settings. Columns are those of an `EventBlock`, ``time`` as a
+    timestamp in milliseconds UTC. Both files appear under their names only when they are complete.
 
     Parameters
     ----------

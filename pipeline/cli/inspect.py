@@ -135,12 +135,8 @@ def _verify(arguments: argparse.Namespace) -> int:
     return DONE if all(check.passed for check in checks) else FAILED
 
 
-LIST = Command(
-    "list", "list mechanisms, accountants, sources, spaces, windows and metrics", _configure_list, _list
-)
+LIST = Command("list", "list mechanisms, accountants, sources, spaces, windows and metrics", _configure_list, _list)
 SCHEMA = Command("schema", "print the JSON Schema of a configuration, for editors", no_arguments, _schema)
-VALIDATE = Command(
-    "validate", "check a configuration; every error at once, nothing runs", add_configuration, _validate
-)
+VALIDATE = Command("validate", "check a configuration; every error at once, nothing runs", add_configuration, _validate)
 REPORT = Command("report", "write report.html from the files of a run or of an experiment", add_folder, _report)
 VERIFY = Command("verify", "check a run's folder: row equation, ledger, windows, digests", add_folder, _verify)

@@ -10,6 +10,7 @@ from pathlib import Path
 from pipeline.cli.command import Command, print_json
 from pipeline.exit_codes import DONE
 
+
 def _configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(metavar="ACTION", dest="action", required=True)
     new = actions.add_parser("new", help="a noise key")
