@@ -7,11 +7,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 from experiment_cases import BASE, GRID
+from experiments_page import compare, papers_section
 
 from pipeline.cli import main as cli
 from pipeline.experiments import __main__ as every
 from pipeline.experiments.load import input_of
-from pipeline.experiments.page import compare, papers_section
 
 SMALL = GRID.replace("[1, 9]", "[1]") + "reduced: {seeds: 1}\n"
 NEEDS_DATA = """\

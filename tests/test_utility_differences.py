@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from experiments_page import differences_table, explained, far_figures, measured
 
 from evaluation.papers.pyrgelis_utility import BOXES, SHOWN, differences, main, readings
 from evaluation.utility import mean_relative_error
 from pipeline.config.yaml import parse, plain
-from pipeline.experiments.page import differences_table, explained, far_figures, measured
 
 ROOT = Path(__file__).parent.parent
 PEOPLE, GROUP = 130, 90
