@@ -413,7 +413,7 @@ def test_what_is_left_open_comes_from_the_accountant():
 @pytest.mark.parametrize(
     ("mechanism", "overrides", "game", "message"),
     [
-        ("{type: raw}", ["bounding.max_cells=2"], {}, "max_cells: 2 .* no one way to retrace"),
+        ("{type: raw}", ["bounding.max_cells=2"], {}, "max_cells: 2 .* no single trajectory to retrace"),
         ("{type: fpa, epsilon: 1.0, coefficients: 3, block: 4}", [], {}, r"\['fpa'\] .* `reconstruction` bounds"),
         ("{type: perturb_small, threshold: 3, epsilon: 1.0}", [], {}, "perturb_small"),
         ("[{type: sampling, rate: 0.5}, {type: raw}]", [], {}, "sampling"),
@@ -433,7 +433,7 @@ def test_what_cannot_be_retraced_is_refused_before_anything_is_read(mechanism, o
 def test_a_source_without_people_is_refused(monkeypatch):
     config = configuration("{type: raw}")
     monkeypatch.setattr(type(config.source), "has_people", False)
-    with pytest.raises(ParameterError, match=r"source: 'synthetic' .* every trip is somebody new"):
+    with pytest.raises(ParameterError, match=r"source: 'synthetic' .* every trip is a new person"):
         prepare_reconstruction(config, SMALL)
 
 
