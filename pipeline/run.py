@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mechanisms.core.plugin import ConfigError
-from pipeline.cluster import plans as cluster_plans
 from pipeline.config.plan import make_plan
 from pipeline.config.run import RunConfig
-from pipeline.execution import FLINK, check_runner, execute
 from pipeline.exit_codes import DONE, INTERRUPTED, STOPPED
 from pipeline.monitoring import logs, metrics
 from pipeline.monitoring.server import HEALTH
@@ -23,11 +20,15 @@ from pipeline.output import manifest as outcome
 from pipeline.output.files import LOCK, alone_in
 from pipeline.output.manifest import input_digests, operator_manifest, public_manifest
 from pipeline.output.redaction import discreet
+from pipeline.runners import beam
+from pipeline.runners.local import run_finite, run_stream
+from pipeline.sources.base import LiveSource
 
 if TYPE_CHECKING:
     from pipeline.config.plan import Plan
 
 
+DIRECT, LOCAL, FLINK = "direct", "local", beam.FLINK
 #: What a run leaves in its folder, and so what the next run into it replaces.
 OUTPUTS = ("public", "operator", "report.html")
 
@@ -68,7 +69,8 @@ def run(
     folder
         Where to write; None: the configuration's ``output.path``.
     runner
-        ``direct``: Beam's in-process runner, pinned; ``flink``: as a streaming job of Flink; others by Beam's name.
+        ``direct``: Beam's in-process runner, pinned; ``local``: a plain loop in this process, without Beam, which also
+        runs every stream under ``direct``; ``flink``: as a streaming job of Flink; others by Beam's name.
     beam_options
         Passed on to Beam.
     n_shards
@@ -83,7 +85,7 @@ def run(
         row was lost, and the rest of the family.
     """
     if config.on_exhausted is None:
-        config = replace(config, on_exhausted="stop" if runner == "direct" else "repeat")
+        config = replace(config, on_exhausted="stop" if runner in (DIRECT, LOCAL) else "repeat")
     with discreet(config.mode == "deployment"):
         return _run(config, folder, runner, beam_options, n_shards, resume)
 
@@ -95,7 +97,7 @@ def _run(
     check_runner(config, runner)
     plan = make_plan(config, Path(folder) if folder else None, n_shards=n_shards, resumed=resume)
     if runner == FLINK:
-        plan = cluster_plans.as_cluster_plan(plan, n_shards)
+        plan = beam.distributed(plan, n_shards)
     if resume and not plan.folder.exists():
         checkpoint.check_same(plan)  # says that there is no run, and makes no folder
     with alone_in(plan.folder):
@@ -107,27 +109,25 @@ def _run(
 def _run_alone(plan: Plan, runner: str, beam_options: Sequence[str], clock: Stopwatch) -> Result:
     """Run a plan while its folder is held."""
     config = plan.config
-    finished_before = _make_ready(plan, cluster_plans if runner == FLINK else checkpoint)
+    finished_before = _make_ready(plan, beam if plan.streaming and runner == FLINK else checkpoint)
     if finished_before is not None:
         return _done(plan, int(finished_before["exit"]["code"]), finished_before)
     if plan.on_points:
         from pipeline.trace_run import run_traces
 
-        manifest = run_traces(plan, lambda spans: execute(plan, spans, runner, beam_options))
+        manifest = run_traces(plan, lambda: beam.run(plan, runner, beam_options))
         return _done(plan, DONE, manifest)
     # What is known beforehand, so that the run can be watched; its end adds what the accountants say.
     files.write_json(plan.folder / "public" / "manifest.json", public_manifest(plan))
-    spans = [] if plan.streaming else config.source.spans()
     clock.lap("prepare")
     logs.event(
         "run begun", name=config.name, mode=config.mode, runner=runner, resumed=plan.resumed, folder=str(plan.folder)
     )
-    digests = cache(partial(input_digests, config))
-    with outcome.merging(plan, ahead=runner == "direct" and not plan.streaming) as merging:
-        unfinished = execute(plan, spans, runner, beam_options, [digests])
-        clock.lap("pipeline")
-        outcome.merge_outputs(plan, merging)
-    return _finish(plan, unfinished, digests, clock)
+    with HEALTH.watched():
+        unfinished = _execute(plan, runner, beam_options)
+    clock.lap("pipeline")
+    outcome.merge_outputs(plan)
+    return _finish(plan, unfinished, clock)
 
 
 class Stopwatch:
@@ -151,6 +151,28 @@ class Stopwatch:
         self.seconds[name], self._since = round(now - self._since, 3), now
 
 
+def check_runner(config: RunConfig, runner: str) -> None:
+    """Raise `ConfigError` where a runner cannot run a configuration."""
+    on_points = any(step.on_points for step in config.mechanism)
+    if isinstance(config.source, LiveSource):
+        if runner not in (DIRECT, LOCAL, FLINK):
+            raise ConfigError((f"--runner {runner}: a stream runs on this machine; leave --runner out",))
+        if on_points:
+            raise ConfigError(("source.type: traces are released from a finite source (what is under 'of')",))
+    elif runner == LOCAL and on_points:
+        raise ConfigError((f"--runner {runner}: traces are released by Beam; leave --runner out",))
+
+
+def _execute(plan: Plan, runner: str, beam_options: Sequence[str]) -> str | None:
+    """Run a plan; None where it came to its end, otherwise why a stream did not."""
+    if plan.streaming and runner != FLINK:
+        return run_stream(plan)
+    if runner == LOCAL:
+        run_finite(plan, plan.config.source.spans())
+        return None
+    return beam.run(plan, runner, beam_options)
+
+
 def _make_ready(plan: Plan, how: Any) -> dict[str, Any] | None:
     """Make the folder ready; the operator's manifest if a run that is to be continued had finished already."""
     if plan.resumed:
@@ -161,7 +183,7 @@ def _make_ready(plan: Plan, how: Any) -> dict[str, Any] | None:
     return None
 
 
-def _finish(plan: Plan, unfinished: str | None, digests: Callable[[], dict[str, str]], clock: Stopwatch) -> Result:
+def _finish(plan: Plan, unfinished: str | None, clock: Stopwatch) -> Result:
     """Balance the books and write the manifests."""
     equation = outcome.row_equation(plan)
     code, reason = _ending(plan, unfinished)
@@ -174,7 +196,7 @@ def _finish(plan: Plan, unfinished: str | None, digests: Callable[[], dict[str, 
         users=outcome.user_summaries(plan),
         windows={"planned": plan.calendar.n_windows, **outcome.actions(released)},
         accounts=accounts,
-        inputs=digests(),
+        inputs=input_digests(plan.config),
         exit={"code": code, "reason": reason},
     )
     if plan.config.mode == "simulation" and plan.config.utility:

@@ -14,14 +14,13 @@ from pipeline.output import manifest as outcome
 from pipeline.output.files import Target, merge, parts_folder
 from pipeline.output.manifest import input_digests, operator_manifest, public_manifest
 from pipeline.output.traces import TRACES, TRUE_TRACES, write_trace_utility
-from pipeline.sources.base import Span
 from pipeline.steps.traces import centre
 
 if TYPE_CHECKING:
     from pipeline.config.plan import Plan
 
 
-def run_traces(plan: Plan, execute: Callable[[list[Span]], object]) -> dict[str, Any]:
+def run_traces(plan: Plan, execute: Callable[[], object]) -> dict[str, Any]:
     """Run a trace configuration into its folder.
 
     Parameters
@@ -29,16 +28,14 @@ def run_traces(plan: Plan, execute: Callable[[list[Span]], object]) -> dict[str,
     plan
         The run; its folder is ready.
     execute
-        Runs the graph over the spans of the input.
+        Runs the graph.
 
     Returns
     -------
     The operator's manifest.
     """
     begun = time.monotonic()
-    spans = plan.config.source.spans()
-    prepared = time.monotonic()
-    execute(spans)
+    execute()
     executed = time.monotonic()
     _merge(plan)
     manifest = operator_manifest(
@@ -52,8 +49,7 @@ def run_traces(plan: Plan, execute: Callable[[list[Span]], object]) -> dict[str,
     if plan.config.mode == "simulation" and plan.config.utility and plan.config.output.truth:
         manifest["utility"] = write_trace_utility(plan)
     manifest["seconds"] = {
-        "prepare": round(prepared - begun, 3),
-        "pipeline": round(executed - prepared, 3),
+        "pipeline": round(executed - begun, 3),
         "finish": round(time.monotonic() - executed, 3),
     }
     files.write_json(plan.folder / "public" / "manifest.json", _public_manifest(plan))

@@ -9,10 +9,10 @@ from mechanisms.core.contract import Release
 from mechanisms.core.events import Block, DiscreteLaplace, Event, Gaussian, Nothing, Repeated, Sampled
 from mechanisms.core.plugin import StateVersionError
 from mechanisms.core.state import StateFormat
-from pipeline import batch_format
-from pipeline.account_stage import AccountInOrder
-from pipeline.batch_format import BatchCoder, decode_batch, encode_batch
 from pipeline.output.ledger import Charge
+from pipeline.runners.beam import coders
+from pipeline.runners.beam.coders import BatchCoder, decode_batch, encode_batch
+from pipeline.runners.beam.graph import AccountInOrder
 from pipeline.steps.release import Batch
 from pipeline.steps.targets import Known
 
@@ -65,7 +65,7 @@ def test_an_older_layout_is_migrated_and_others_are_refused(monkeypatch):
     batch = Batch(RELEASES, (CHARGE,))
     data = encode_batch(batch)
     later = StateFormat("batch", 2, {1: lambda state: state})
-    monkeypatch.setattr(batch_format, "FORMAT", later)
+    monkeypatch.setattr(coders, "BATCH", later)
     assert same(decode_batch(data), batch)
     newer = encode_batch(batch)
     monkeypatch.undo()
@@ -76,7 +76,7 @@ def test_an_older_layout_is_migrated_and_others_are_refused(monkeypatch):
 
 def test_an_event_that_this_code_does_not_know_is_of_another_version(monkeypatch):
     data = encode_batch(Batch(RELEASES, ()))
-    monkeypatch.delitem(batch_format._EVENTS, "Block")
+    monkeypatch.delitem(coders._EVENTS, "Block")
     with pytest.raises(StateVersionError, match="Block"):
         decode_batch(data)
 

@@ -6,6 +6,7 @@ import errno
 import json
 import logging
 import os
+import pickle
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,26 +15,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pytest
-from apache_beam.internal import pickler
 from apache_beam.runners.runner import PipelineState
 
 from mechanisms.core.noise_keys import new_key_file
 from mechanisms.core.plugin import ConfigError, DataError, ParameterError, PenstockError, StateVersionError
 from mechanisms.core.state import StateFormat
-from pipeline import account_stage, release_stage
-from pipeline.cluster import cursor, graph
-from pipeline.cluster.cursor import Cursor, CursorCoder, FromTheStart
-from pipeline.cluster.plans import as_cluster_plan, latest_checkpoint
-from pipeline.cluster.release_stage import ReleaseOnCluster, WriteOnCluster
-from pipeline.cluster.replay import Replay
-from pipeline.cluster.step import ClusterStep, discreetly
 from pipeline.config.plan import make_plan
 from pipeline.config.run import loads
-from pipeline.output import checkpoint, files
+from pipeline.output import checkpoint, writer
 from pipeline.output.checkpoint import open_ledger
 from pipeline.output.ledger import Charge, Ledger
 from pipeline.output.redaction import UnforeseenError, discreet
+from pipeline.runners.beam import distributed, graph, read
+from pipeline.runners.beam.graph import Release, WriteBatches
+from pipeline.runners.beam.read import Cursor, CursorCoder, FromTheStart, Replay
+from pipeline.runners.beam.step import Step, discreetly
 from pipeline.runners.flink import runner
+from pipeline.runners.flink.jobs import latest_checkpoint
 from pipeline.runners.flink.runner import note_failure, raise_failure
 from pipeline.steps.release import Batch, ReleaseLoop
 
@@ -44,7 +42,8 @@ if TYPE_CHECKING:
 CONFIG = """
 name: failures
 seed: 7
-source: {type: synthetic, seed: 1, n_users: 10, from: 2024-01-01T00:00:00Z, until: 2024-01-01T06:00:00Z}
+source: {type: stream, of: {type: synthetic, seed: 1, n_users: 10, from: 2024-01-01T00:00:00Z,
+         until: 2024-01-01T06:00:00Z}}
 space: {type: grid, south: 37.74, north: 37.82, west: -122.47, east: -122.37, rows: 2, columns: 2}
 windows: {type: fixed, size: 1h}
 mechanism: {type: discrete_laplace, epsilon: 0.5}
@@ -56,10 +55,10 @@ output: {path: PATH, report: false, kafka: {brokers: "localhost:1", releases: fo
 def plan_in(folder: Path, text: str = CONFIG, **changes: object) -> Plan:
     """A cluster's plan whose folder is there."""
     (folder / "operator").mkdir(parents=True, exist_ok=True)
-    return as_cluster_plan(make_plan(loads(text.replace("PATH", str(folder))), folder, **changes))
+    return distributed(make_plan(loads(text.replace("PATH", str(folder))), folder, **changes))
 
 
-class Failing(ClusterStep):
+class Failing(Step):
     """A step that fails."""
 
     def __init__(self, plan: Plan, error: Exception) -> None:
@@ -128,11 +127,14 @@ def test_a_worker_without_the_key_ends_the_run(tmp_path):
     key = tmp_path / "noise.key"
     new_key_file(key)
     text = CONFIG.replace("seed: 7", f"mode: deployment\nnoise_key: {key}")
-    sent = pickler.dumps(Failing(plan_in(tmp_path / "run", text), KeyError()))
-    assert pickler.loads(sent).plan.folder == tmp_path / "run"
+    sent = pickle.dumps(Failing(plan_in(tmp_path / "run", text), KeyError()))
+    step = pickle.loads(sent)
+    step.setup()
+    assert step.plan.folder == tmp_path / "run"
     key.unlink()
+    step = pickle.loads(sent)  # reads no file
     with pytest.raises(PenstockError):
-        pickler.loads(sent)
+        step.setup()
     with pytest.raises(PenstockError, match=r"noise\.key"):
         raise_failure(tmp_path / "run")
 
@@ -170,7 +172,7 @@ def test_a_position_of_a_later_version_ends_the_run(tmp_path, monkeypatch):
     """Coders work outside of steps: Flink would try for ever what none of them tells."""
     plan = plan_in(tmp_path)
     with monkeypatch.context() as later:
-        later.setattr(cursor, "FORMAT", StateFormat("cursor", 2, {1: lambda state: state}))
+        later.setattr(read, "FORMAT", StateFormat("cursor", 2, {1: lambda state: state}))
         data = CursorCoder().encode(Cursor(number=3))
     tracker = FromTheStart().create_tracker(CursorCoder().decode(data))
     for _ in range(2):
@@ -220,7 +222,7 @@ def test_a_run_that_goes_on_without_its_mark_counts_all_charges_as_its_own(tmp_p
 
 def test_a_step_that_would_charge_twice_ends_the_run(tmp_path):
     plan = plan_in(tmp_path)
-    step = ReleaseOnCluster(plan)
+    step = Release(plan)
     step.setup()
     loop = ReleaseLoop(plan)
     batch = loop.advance(loop.start(), 1, np.array([[1, 2, 3, 4]]))[0]
@@ -233,28 +235,21 @@ def test_a_step_that_would_charge_twice_ends_the_run(tmp_path):
         raise_failure(plan.folder)
 
 
-@pytest.mark.parametrize("kind", [release_stage.WriteReleases, WriteOnCluster])
-def test_a_topic_is_told_what_the_file_says(tmp_path, monkeypatch, kind):
+def test_a_topic_is_told_what_the_file_says(tmp_path, monkeypatch):
     plan = plan_in(tmp_path)
     told: list[pa.Table] = []
-    monkeypatch.setattr(release_stage, "publish_releases", lambda _, table: told.append(table))
+    monkeypatch.setattr(writer, "publish_releases", lambda _, table: told.append(table))
     loop = ReleaseLoop(plan)
     for counts in ([5, 5, 5, 5], [0, 0, 0, 0]):  # the second attempt would say something else
         batch, _ = loop.advance(loop.start(), 1, np.array([counts]))
-        list(kind(plan).process(Batch(batch.releases, batch.charges)))
-    written = files.settle(tmp_path / "public" / "parts" / "releases")
+        step = WriteBatches(plan)
+        step.setup()
+        list(step.process(Batch(batch.releases, batch.charges)))
+    written = list((tmp_path / "public" / "parts" / "releases").iterdir())
     assert len(written) == 1
     values = [table.column("value").to_pylist() for table in told]
     assert values[0] == values[1]
     assert told[0].schema == told[1].schema
-
-
-def test_of_several_writers_of_a_part_one_wins_and_all_know_it(tmp_path):
-    tables = [pa.table({"value": [number]}) for number in range(3)]
-    for write in (files.write_part, files.write_shared_part):
-        found = [write(tmp_path / write.__name__, "7", table).column("value").to_pylist() for table in tables]
-        assert found == [[0]] * 3
-    assert account_stage.AccountInOrder.write is files.write_part
 
 
 def test_runs_side_by_side_leave_the_log_as_it_was():

@@ -1,4 +1,4 @@
-"""The graph of a cluster without a cluster: on the runner of local streams, fed with blocks and watermarks by hand."""
+"""The graph of endless input without a cluster: in this process, fed with blocks and watermarks by hand."""
 
 import json
 import traceback
@@ -12,7 +12,6 @@ import apache_beam as beam
 import numpy as np
 import polars as pl
 import pytest
-from apache_beam.coders import BytesCoder
 from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 from apache_beam.runners.common import DoFnSignature
 from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
@@ -22,14 +21,6 @@ from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
 from mechanisms.core.plugin import StateVersionError
-from pipeline.cluster import replay
-from pipeline.cluster.blocks import decode_block, encode_block, end_of_input
-from pipeline.cluster.count_stage import CountBlocks, CountOpen, group_deadline
-from pipeline.cluster.cursor import Cursor, CursorCoder, CursorTracker
-from pipeline.cluster.graph import build, has_ended
-from pipeline.cluster.plans import as_cluster_plan
-from pipeline.cluster.reader import Reader
-from pipeline.cluster.replay import Replay
 from pipeline.config.plan import make_plan
 from pipeline.config.run import loads
 from pipeline.output import files, manifest
@@ -37,7 +28,13 @@ from pipeline.output.files import ledger_path
 from pipeline.output.ledger import Ledger
 from pipeline.output.redaction import UnforeseenError
 from pipeline.run import run
+from pipeline.runners.beam import distributed, read
+from pipeline.runners.beam.coders import BlockCoder, NamedBlock, decode_block, encode_block
+from pipeline.runners.beam.graph import CountWhenFinal, FindContributions, build, has_ended
+from pipeline.runners.beam.read import Cursor, CursorCoder, CursorTracker, Reader, Replay
+from pipeline.runners.beam.step import end_of_input, final_at
 from pipeline.sources.base import EventBlock, Reject
+from pipeline.sources.stream import Stream
 
 if TYPE_CHECKING:
     from pipeline.config.plan import Plan
@@ -58,8 +55,9 @@ output: {path: PATH, report: false}
 
 
 def plan_in(folder: Path, n_shards: int = 2, text: str = CONFIG) -> Plan:
-    """A cluster's plan."""
-    return as_cluster_plan(make_plan(loads(text.replace("PATH", str(folder))), folder), n_shards)
+    """The plan of a stream for workers elsewhere."""
+    config = loads(text.replace("PATH", str(folder)))
+    return distributed(make_plan(replace(config, source=Stream(of=config.source)), folder), n_shards)
 
 
 def slices_of(plan: Plan) -> list[EventBlock]:
@@ -76,25 +74,25 @@ def slices_of(plan: Plan) -> list[EventBlock]:
 
 def feed(plan: Plan, blocks: list[tuple[str, EventBlock | None, int | None]]) -> None:
     """Run the graph over named blocks, each followed by a watermark (milliseconds)."""
-    stream, reached = TestStream(coder=BytesCoder()), 0
+    stream, reached = TestStream(coder=BlockCoder()), 0
     for name, block, watermark in [*blocks, ("", None, end_of_input(plan))]:
         if block is not None:
             at = Timestamp(micros=1000 * int(block.frame["time"].min()))
-            stream.add_elements([TimestampedValue(encode_block(name, block), at)])
+            stream.add_elements([TimestampedValue(NamedBlock(name, block), at)])
         # This runner lets a watermark pass the counting before its timers have been called, so it takes small steps.
-        deadlines = [group_deadline(plan, group) for group in range(plan.n_windows)]
+        deadlines = [final_at(plan, group) for group in range(plan.n_windows)]
         for step in sorted({*deadlines, *(deadline - 1 for deadline in deadlines), watermark or 0}):
             if reached < step <= (watermark or 0):
                 stream.advance_watermark_to(Timestamp(micros=1000 * step))
                 reached = step
     pipeline = beam.Pipeline(runner=BundleBasedDirectRunner())
-    build(pipeline, plan, lambda root, plan: root | "Blocks" >> stream)
+    build(pipeline, plan, stream)
     pipeline.run().wait_until_finish()
 
 
 def released(plan: Plan) -> bytes:
     """What would leave."""
-    manifest.merge_outputs(plan, manifest.merging(plan, ahead=False))
+    manifest.merge_outputs(plan)
     return (plan.folder / "public" / "releases.parquet").read_bytes()
 
 
@@ -157,7 +155,7 @@ def test_rows_behind_the_watermark_are_late_row_by_row(tmp_path: Path) -> None:
     feed(plan, moved)
     found = manifest.row_equation(plan)
     assert found["late"] == blocks[2][1].n_rows - found_outside(plan, blocks[2][1]) > 0
-    manifest.merge_outputs(plan, manifest.merging(plan, ahead=False))
+    manifest.merge_outputs(plan)
     truth = pl.read_parquet(tmp_path / "operator" / "truth.parquet")
     assert truth.filter(pl.col("window") == 3)["count"].sum() == 0
 
@@ -170,7 +168,7 @@ def found_outside(plan: Plan, block: EventBlock) -> int:
 def test_windows_without_events_are_released_too(tmp_path: Path) -> None:
     plan = plan_in(tmp_path)
     feed(plan, in_time(plan)[:1])
-    manifest.merge_outputs(plan, manifest.merging(plan, ahead=False))
+    manifest.merge_outputs(plan)
     releases = pl.read_parquet(tmp_path / "public" / "releases.parquet")
     assert releases["window"].unique().sort().to_list() == list(range(1, 13))
 
@@ -186,11 +184,11 @@ def test_a_used_up_budget_ends_the_run(tmp_path: Path) -> None:
 def test_a_block_survives_the_way(tmp_path: Path) -> None:
     frame = pl.DataFrame({"time": [5, 6], "user": ["a", "b"], "place": ["x", "y"]})
     block = EventBlock(frame, 3, (Reject("topic", 7, "no time", "{}"),))
-    named = decode_block(encode_block("topic/0/7", block, np.array([0, 4])))
+    named = decode_block(encode_block(NamedBlock("topic/0/7", block, np.array([0, 4]))))
     assert (named.name, named.block.n_rows, named.block.rejects) == ("topic/0/7", 3, block.rejects)
     assert named.block.frame.equals(frame)
     assert named.closed.tolist() == [0, 4]
-    assert decode_block(encode_block("n", block)).closed is None
+    assert decode_block(encode_block(NamedBlock("n", block))).closed is None
 
 
 @pytest.mark.parametrize("data", [b"", b"PAR1", b"penstock block", b'penstock block{"version": 9}\n'])
@@ -240,8 +238,8 @@ def test_a_ledger_of_several_writers_holds_a_charge_once(tmp_path: Path) -> None
 
 def test_the_deadline_of_a_group_includes_the_lateness(tmp_path: Path) -> None:
     plan = plan_in(tmp_path)
-    assert group_deadline(plan, 0) == plan.calendar.end(1) + 300_000
-    assert end_of_input(plan) > group_deadline(plan, 11)
+    assert final_at(plan, 0) == plan.calendar.end(1) + 300_000
+    assert end_of_input(plan) > final_at(plan, 11)
 
 
 def test_a_reader_that_failed_is_never_taken_for_one_at_its_end(
@@ -265,11 +263,11 @@ def turn_of(plan: Plan, tracker: ThreadsafeRestrictionTracker) -> Iterator[Times
 
 
 def names_of(blocks: Iterable[TimestampedValue]) -> list[str]:
-    return [decode_block(block.value).name for block in blocks]
+    return [block.value.name for block in blocks]
 
 
 def test_a_turn_that_is_held_up_still_reads_one_slice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay, "TURN", -1.0)
+    monkeypatch.setattr(read, "TURN", -1.0)
     plan, cursor = plan_in(tmp_path), Cursor()
     for number in range(2):
         tracker = ThreadsafeRestrictionTracker(CursorTracker(cursor))
@@ -282,7 +280,7 @@ def test_a_turn_that_is_held_up_still_reads_one_slice(tmp_path: Path, monkeypatc
 def test_a_turn_that_was_given_up_shares_no_reader_with_its_successor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
-    monkeypatch.setattr(replay, "TURN", seconds)
+    monkeypatch.setattr(read, "TURN", seconds)
     plan = plan_in(tmp_path)
     given_up, successor = (turn_of(plan, ThreadsafeRestrictionTracker(CursorTracker(Cursor()))) for _ in range(2))
     first = names_of(islice(given_up, 1))
@@ -296,8 +294,10 @@ def test_the_words_of_an_error_leave_no_step_of_a_deployment(tmp_path: Path, mod
     plan = plan_in(tmp_path)
     plan = replace(plan, config=replace(plan.config, mode=mode))
     block = EventBlock(pl.DataFrame({"time": ["ann, 51.4778"], "user": [1], "place": ["a"]}), 1)
+    step = FindContributions(plan)
+    step.setup()
     with pytest.raises(Exception) as caught:
-        list(CountBlocks(plan).process(encode_block("block", block)))
+        list(step.process(NamedBlock("block", block)))
     written = "".join(traceback.format_exception(caught.value))
     assert isinstance(caught.value, UnforeseenError) == (mode == "deployment")
     assert ("ann, 51.4778" in written) == (mode == "simulation")
@@ -306,7 +306,7 @@ def test_the_words_of_an_error_leave_no_step_of_a_deployment(tmp_path: Path, mod
 def test_the_engine_sees_the_steps_as_they_are_meant(tmp_path: Path) -> None:
     plan = plan_in(tmp_path)
     assert DoFnSignature(Replay(plan)).is_unbounded_per_element()
-    assert DoFnSignature(CountOpen(plan)).is_stateful_dofn()
+    assert DoFnSignature(CountWhenFinal(plan)).is_stateful_dofn()
 
 
 def test_of_several_writers_of_counts_the_first_counts(tmp_path: Path) -> None:

@@ -8,8 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipeline.cluster.plans import checkpoints_folder
-from pipeline.runners.flink.jobs import cancel_jobs
+from pipeline.runners.flink.jobs import cancel_jobs, checkpoints_folder
 
 OWN, ENDED, FORGOTTEN, FOREIGN = (letter * 32 for letter in "abcd")
 

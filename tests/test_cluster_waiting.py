@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from test_cluster_graph import plan_in
 
-from pipeline.cluster.count_stage import decode_counts, encode_counts
-from pipeline.cluster.release_stage import ReleaseOnCluster
 from pipeline.config.plan import STREAM
 from pipeline.output.files import ledger_path, parts_folder
 from pipeline.output.ledger import Ledger
+from pipeline.runners.beam.coders import decode_counts, encode_counts
+from pipeline.runners.beam.graph import Release
 from pipeline.steps.count import nothing
 
 
@@ -46,9 +46,9 @@ class Due:
 def test_each_group_is_released_with_its_counts_however_far_ahead_they_came(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.cluster.release_stage._AHEAD", 4)
+    monkeypatch.setattr("pipeline.runners.beam.graph._AHEAD", 4)
     plan = plan_in(tmp_path)
-    step = ReleaseOnCluster(plan)
+    step = Release(plan)
     step.setup()
     pending, further, loop, due = Bag(), Bag(), Cell(), Due()
     for group in np.random.default_rng(1).permutation(12).tolist():
@@ -62,5 +62,5 @@ def test_each_group_is_released_with_its_counts_however_far_ahead_they_came(
         assert np.all(found.bounded == group)
     assert (len(pending), len(further)) == (0, 0)
     assert [charge.window for charge in Ledger(ledger_path(plan))] == list(range(1, 13))
-    assert pending.n_read == 3 * (4 + 3 + 2 + 1)
+    assert pending.n_read == (4 + 3 + 2 + 1) + 2 * (3 + 2 + 1)
     assert further.n_read == 8 + 8 + 4

@@ -11,7 +11,6 @@ from mechanisms.core.plugin import DataError
 from pipeline.config.plan import make_plan
 from pipeline.config.run import loads
 from pipeline.output import checkpoint
-from pipeline.output.checkpoint import Checkpoints, encode_position
 from pipeline.sources.base import NEVER
 from pipeline.sources.reading import kafka, kafka_progress
 from pipeline.sources.reading.kafka import Consumer
@@ -227,8 +226,8 @@ def test_offsets_are_committed_once_the_engine_has_taken_them(tmp_path, monkeypa
 def test_a_run_on_one_machine_commits_what_its_checkpoint_holds(tmp_path, monkeypatch):
     monkeypatch.setattr(kafka, "EVERY", -1.0)
     plan, consumer = plan_in(tmp_path, "group: watched"), Broker()
-    position = encode_position(Progress({0: 4, 1: 7}, {0: NEVER, 1: 5}).as_state(), number=1, latest=5, checkpoint=1)
-    Checkpoints(checkpoint.folder(plan), ("feed",)).write(1, "feed", position)
+    position = Progress({0: 4, 1: 7}, {0: NEVER, 1: 5}).as_state()
+    checkpoint.write(plan, {f"source.{name}": value for name, value in position.items()})
     own = kafka.Commits(plan.config.source, plan, consumer, Share())
     own.go_on()
     own.go_on()

@@ -23,7 +23,7 @@ from ports import free_ports
 from mechanisms.core.noise_keys import new_key_file
 from mechanisms.core.plugin import ParameterError
 from pipeline.cli.main import main
-from pipeline.monitoring import logs, metrics
+from pipeline.monitoring import logs
 from pipeline.monitoring.metrics import MEASURES, REGISTRY, ROWS, WINDOWS
 from pipeline.monitoring.server import Health, serve, serve_metrics
 
@@ -157,16 +157,16 @@ def test_a_taken_port_is_a_message(tmp_path, capsys):
 
 def test_beam_counts_the_same(small_run, tmp_path):
     import apache_beam as beam
-    from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
     from pipeline.config.plan import make_plan
     from pipeline.config.run import loads
-    from pipeline.graph import build
+    from pipeline.runners.beam import IN_PROCESS
+    from pipeline.runners.beam.graph import build
 
     first = small_run(events(300, seed=1))
     config = loads(json.dumps(first.manifest["configuration"] | {"output": {"path": str(tmp_path / "again")}}))
-    pipeline = beam.Pipeline(FnApiRunner())
-    build(pipeline, make_plan(config, tmp_path / "again"), config.source.spans(), alone=False)
+    pipeline = beam.Pipeline(IN_PROCESS)
+    build(pipeline, make_plan(config, tmp_path / "again"))
     result = pipeline.run()
     result.wait_until_finish()
     found = result.metrics().query(beam.metrics.MetricsFilter().with_namespace("penstock"))
@@ -320,13 +320,3 @@ def test_nothing_is_logged_unless_asked_for(small_run, caplog, capsys):
     with logs.logging_to(style=None):
         small_run(events(50, seed=1))
     assert capsys.readouterr().err == ""
-
-
-def test_a_window_is_final_since_its_own_announcement_or_a_later_one(monkeypatch):
-    metrics.begin()
-    now = [1.0]
-    monkeypatch.setattr(time, "time", lambda: now[0])
-    metrics.became_final(3)
-    now[0] = 2.0
-    metrics.became_final(7)
-    assert [metrics.final_since(window) for window in (2, 3, 4, 7, 8)] == [1.0, 1.0, 2.0, 2.0, None]

@@ -19,12 +19,12 @@ import pytest
 from mechanisms.core.noise_keys import new_key_file
 from mechanisms.core.plugin import ConfigError, DataError, StateVersionError
 from mechanisms.core.state import StateFormat
-from pipeline import feed
 from pipeline.config.run import loads
 from pipeline.exit_codes import INTERRUPTED
 from pipeline.output import checkpoint
 from pipeline.output.ledger import Ledger
 from pipeline.run import run
+from pipeline.runners import local
 from pipeline.steps import account, release
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
@@ -104,10 +104,11 @@ def deadly(write):
         return result
     return patched
 
-os.replace, os.fsync = deadly(os.replace), deadly(os.fsync)
+os.replace, os.link, os.fsync = deadly(os.replace), deadly(os.link), deadly(os.fsync)
 
 from pipeline.config.run import load
 from pipeline.run import run
+from pipeline.runners import local
 
 sys.exit(run(load(config), folder, resume=resume).exit_code)
 """
@@ -217,7 +218,7 @@ def check_killed_by_the_clock(folder: Path, n_kills: int, seed: int) -> None:
         resume = ["--resume"] if (out / "operator" / "run.json").exists() else []
         process = subprocess.Popen(command + resume, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         if kills < n_kills:
-            wait_for_a_checkpoint(process, out / "operator" / "checkpoint" / "current.json")
+            wait_for_a_checkpoint(process, out / "operator" / "checkpoint" / "latest")
             time.sleep(rng.uniform(0, 2))
             process.kill()
         _, errors = process.communicate()
@@ -311,15 +312,15 @@ def test_what_a_shared_ledger_has_from_before_binds_only_what_the_run_itself_has
 
 def interrupt_at(slice_number: int, monkeypatch) -> list[int]:
     """Stop streams after a slice, as a signal does; numbers of the slices that have been counted."""
-    used, counted = feed.Feed.used, []
+    count, counted = local.StreamLoop._count, []
 
-    def stop(self, number):
-        used(self, number)
-        counted.append(number)
-        if number == slice_number:
-            self.stop()
+    def stop(self, piece):
+        count(self, piece)
+        counted.append(piece.number)
+        if piece.number == slice_number:
+            self.stop.set()
 
-    monkeypatch.setattr(feed.Feed, "used", stop)
+    monkeypatch.setattr(local.StreamLoop, "_count", stop)
     return counted
 
 
@@ -350,6 +351,8 @@ def test_a_stream_goes_on_with_a_later_version_of_every_state(folder, monkeypatc
     value = sections(folder, stream=True)
     alone = run(configured(value), folder / "alone")
     with monkeypatch.context() as until_now:
+        for module, _ in UPGRADED:
+            until_now.setattr(module, "FORMAT", StateFormat(module.FORMAT.name, 1))
         interrupt_at(4, until_now)
         assert run(configured(value)).exit_code == INTERRUPTED
     migrated: list[str] = []
@@ -357,8 +360,7 @@ def test_a_stream_goes_on_with_a_later_version_of_every_state(folder, monkeypatc
     def step(module, name: str, version: int):
         def to_the_next(state):
             migrated.append(f"{module.FORMAT.name} {version}")
-            # The feed's piece is its source's position, which the source reads itself.
-            return state if "number" in state else state | {name: np.asarray(version + 1)}
+            return state | {name: np.asarray(version + 1)}
 
         return to_the_next
 
@@ -384,3 +386,15 @@ def test_a_version_that_nobody_reads_is_an_error_before_anything_is_released(fol
         with pytest.raises(StateVersionError, match=f"{module.FORMAT.name}.* has version {version}"):
             run(configured(value), resume=True)
     assert ((out / "operator" / "ledger").read_bytes(), outputs(out)["public/releases.parquet"]) == before
+
+
+def test_a_checkpoint_of_several_files_is_refused_with_what_to_do(folder, monkeypatch):
+    value, out = sections(folder, stream=True), folder / "out"
+    with monkeypatch.context() as until_now:
+        interrupt_at(4, until_now)
+        assert run(configured(value)).exit_code == INTERRUPTED
+    before = outputs(out)
+    (out / "operator" / "checkpoint" / "current.json").write_text("3")
+    with pytest.raises(StateVersionError, match="finish the run with that version, or start it anew without --resume"):
+        run(configured(value), resume=True)
+    assert outputs(out) == before

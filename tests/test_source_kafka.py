@@ -426,7 +426,7 @@ def test_a_producer_that_has_failed_is_not_asked_again(monkeypatch):
         def send(self, *_):
             raise DataError("a message could not be delivered")
 
-    monkeypatch.setattr(kafka, "Producer", Broken)
+    monkeypatch.setattr(kafka_output, "Producer", Broken)
     output = KafkaOutput(brokers="broken:1", releases="footfall")
     table = pa.table({"stream": ["main"], "window": [1]})
     for _ in range(2):  # an engine tries again in the same process

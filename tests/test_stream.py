@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-import queue
 import random
 import signal
 import subprocess
 import sys
 import time
 from datetime import UTC, datetime, timedelta
-from itertools import islice
 from pathlib import Path
 
 import polars as pl
 import pytest
-from apache_beam.runners.direct import test_stream_impl
 from small_configuration import grid
 
 from mechanisms.core.plugin import ConfigError, DataError
-from pipeline import feed
-from pipeline.cli.run import summary
 from pipeline.monitoring import metrics
+from pipeline.runners import local
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 COLUMNS = {"user": "user", "time": "time", "place": "place"}
@@ -151,9 +147,7 @@ def test_sliding_windows_stream_too(stream_run, small_run):
 
 @pytest.mark.parametrize("keep", ["first", "most_frequent"])
 def test_bounding_by_marks_survives_merging(stream_run, small_run, monkeypatch, keep):
-    from pipeline import stream_count
-
-    monkeypatch.setattr(stream_count, "_MAX_PIECES", 3)
+    monkeypatch.setattr(local, "_MAX_PIECES", 3)
     events = made_up_events(600)
     bounding = {"max_cells": 1, "keep": keep}
     windows = {"type": "fixed", "size": "1h", "allowed_lateness": "7h"}  # all windows are open together
@@ -207,36 +201,6 @@ def test_idle_time_fires_windows_before_the_next_event(stream_run, small_run, mo
     second = next(i for i, (n, _) in enumerate(seen) if n and any(m for _, m in seen[:i]))
     assert sum(windows for _, windows in seen[:second]) >= 2
     assert released(stream) == released(small_run(events, "finite"))
-
-
-class Impatient(queue.Queue):
-    """What Beam's runner waits at for messages, for less time."""
-
-    def get(self, block: bool = True, timeout: float | None = None):
-        return super().get(block, 0.3 if timeout == 30 else timeout)
-
-
-@pytest.mark.parametrize("n_told", [0, 7, 1000], ids=["at first", "in between", "at last"])
-def test_a_stream_whose_runner_gave_up_says_so_and_goes_on(stream_run, small_run, monkeypatch, n_told):
-    def falling_silent(self):
-        yield from islice(messages(self), n_told)
-        self._stopping.wait()
-
-    events, messages = made_up_events(600), feed.Feed.messages
-    source = {"block_rows": 50, "checkpoint": 0}
-    with monkeypatch.context() as silent:
-        silent.setattr(test_stream_impl, "Queue", Impatient)
-        silent.setattr(feed.Feed, "messages", falling_silent)
-        given_up = stream_run(events, source=source)
-    assert given_up.exit_code == 4
-    assert given_up.manifest["exit"]["reason"] == (
-        "interrupted: Beam's runner heard nothing for 30 s and gave up, as on an overloaded machine or a slow disk; "
-        "--resume goes on from here"
-    )
-    assert f"STOPPED   {given_up.manifest['exit']['reason']}\n" in summary(given_up)
-    resumed = stream_run(events, source=source, resume=True)
-    assert resumed.exit_code == 0
-    assert released(resumed) == released(small_run(events, "finite"))
 
 
 ENDLESS = {

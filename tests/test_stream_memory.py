@@ -8,10 +8,11 @@ import os
 import numpy as np
 import pytest
 
-from pipeline import feed
 from pipeline.config.run import loads
 from pipeline.exit_codes import INTERRUPTED
+from pipeline.output import checkpoint
 from pipeline.run import run
+from pipeline.runners import local
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -46,32 +47,29 @@ def endless(folder, n_users: int, events_per_hour: float = 1.0, window: str = "1
 
 def watch(monkeypatch, value: dict, n_windows: int) -> dict[str, np.ndarray]:
     """Run until so many windows are due; memory and state once in a while."""
-    figures: dict[str, list[float]] = {"windows": [], "events": [], "memory": [], "state": [], "files": []}
+    figures: dict[str, list[float]] = {"windows": [], "events": [], "memory": [], "state": []}
     n_events = 0
-    advance = feed.Feed._advance
-    used = feed.Feed.used
+    count, release = local.StreamLoop._count, local.StreamLoop._release
 
-    def count(self, number):
+    def counted(self, piece):
         nonlocal n_events
-        n_events += self._slices[number].block.n_rows if number in self._slices else 0
-        used(self, number)
+        n_events += piece.block.n_rows
+        count(self, piece)
 
-    def look(self, closed):
+    def look(self, window):
         last = figures["windows"][-1] if figures["windows"] else 0
-        if closed >= last + n_windows / 100:
-            figures["windows"].append(closed)
+        if window >= last + n_windows / 100:
+            figures["windows"].append(window)
             figures["events"].append(n_events)
             figures["memory"].append(resident())
-            pieces = [p.stat().st_size for p in self.checkpoints.folder.rglob("*") if p.is_file()]
-            figures["state"].append(sum(pieces))
-            parts = list((self.plan.folder / "public" / "parts").rglob("*.parquet"))
-            figures["files"].append(len(parts))
-        if closed >= n_windows:
-            self.stop()
-        yield from advance(self, closed)
+            saved = checkpoint.path(self.plan)
+            figures["state"].append(saved.stat().st_size if saved.exists() else 0)
+        if window >= n_windows:
+            self.stop.set()
+        release(self, window)
 
-    monkeypatch.setattr(feed.Feed, "_advance", look)
-    monkeypatch.setattr(feed.Feed, "used", count)
+    monkeypatch.setattr(local.StreamLoop, "_release", look)
+    monkeypatch.setattr(local.StreamLoop, "_count", counted)
     assert run(loads(json.dumps(value))).exit_code == INTERRUPTED
     return {name: np.array(values) for name, values in figures.items()}
 
@@ -89,4 +87,3 @@ def test_memory_and_state_stay_flat(tmp_path, monkeypatch, n_users, events_per_h
     print({name: values[[10, middle, -1]].tolist() for name, values in found.items()})
     assert late < 1.15 * early
     assert found["state"][middle:].max() < 1.5 * found["state"][10:middle].max()
-    assert found["files"].max() < 1000

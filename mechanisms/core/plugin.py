@@ -285,6 +285,8 @@ class Registry(Generic[T]):
         Import path of the package whose modules (not sub-packages) are the plug-ins.
     kind
         What one of them is called in messages, for instance "mechanism".
+    internal
+        Modules of the package that are not plug-ins although they hold a class of their name.
 
     Examples
     --------
@@ -293,17 +295,17 @@ class Registry(Generic[T]):
     True
     """
 
-    def __init__(self, package: str, kind: str) -> None:
-        self.package, self.kind = package, kind
+    def __init__(self, package: str, kind: str, internal: tuple[str, ...] = ()) -> None:
+        self.package, self.kind, self.internal = package, kind, internal
 
     def names(self) -> tuple[str, ...]:
         """Names of all plug-ins, sorted; imports none of them."""
-        return _module_names(self.package)
+        return tuple(name for name in _module_names(self.package) if name not in self.internal)
 
     def get(self, name: str) -> type[T]:
         """Class of one plug-in; raises `UnknownPlugin` with near misses."""
         names = self.names()
-        if name not in names and name not in _files(self.package):
+        if name not in names and (name in self.internal or name not in _files(self.package)):
             raise UnknownPlugin(self.kind, name, names, tuple(difflib.get_close_matches(name, names, n=1)))
         module = importlib.import_module(f"{self.package}.{name}")
         plugin: type[T] | None = getattr(module, class_name(name), None)

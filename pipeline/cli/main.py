@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NoReturn
 
 from pipeline.cli.attack import ATTACK
@@ -16,7 +16,6 @@ from pipeline.cli.inspect import LIST, REPORT, SCHEMA, VALIDATE, VERIFY
 from pipeline.cli.key import KEY
 from pipeline.cli.run import RUN
 from pipeline.exit_codes import DONE, FAILED, INTERRUPTED, WRONG_USE
-from pipeline.process import end, prepare
 
 #: Subcommands by name, in the order of ``--help``.
 COMMANDS: dict[str, Command] = {
@@ -39,19 +38,17 @@ COMMANDS: dict[str, Command] = {
 
 
 def script() -> NoReturn:
-    """Entry point of ``penstock``: exit with the code of `main`, immediately after Ctrl-C."""
-    sys.exit(main(at_interrupt=end))
+    """Entry point of ``penstock``: exit with the code of `main`."""
+    sys.exit(main())
 
 
-def main(argv: Sequence[str] | None = None, at_interrupt: Callable[[int], int] = int) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line.
 
     Parameters
     ----------
     argv
         The arguments; None: those of the process.
-    at_interrupt
-        Called with the exit code after Ctrl-C, when threads may still be running; its result is returned.
 
     Returns
     -------
@@ -61,7 +58,6 @@ def main(argv: Sequence[str] | None = None, at_interrupt: Callable[[int], int] =
     words, beam_options = _split_beam(words)
     arguments = _parser().parse_args(words)
     arguments.beam_options = beam_options
-    prepare()
     from mechanisms.core.plugin import ConfigError, ParameterError, PenstockError, UnknownPlugin
 
     try:
@@ -72,7 +68,7 @@ def main(argv: Sequence[str] | None = None, at_interrupt: Callable[[int], int] =
         return DONE
     except BaseException as error:
         if _is_interrupt(error):
-            return at_interrupt(_fail(arguments, KeyboardInterrupt("interrupted"), INTERRUPTED))
+            return _fail(arguments, KeyboardInterrupt("interrupted"), INTERRUPTED)
         if isinstance(error, (ConfigError, ParameterError, UnknownPlugin)):
             return _fail(arguments, error, WRONG_USE)
         if isinstance(error, (PenstockError, OSError)):

@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 def _configure(parser: argparse.ArgumentParser) -> None:
     add_configuration(parser)
     parser.add_argument("--out", metavar="DIR", help="write here instead of output.path")
-    parser.add_argument("--runner", default="direct", help="direct (default), flink, or another runner of Beam")
+    parser.add_argument(
+        "--runner",
+        default="direct",
+        help="direct (default), local (a plain loop without Beam), flink, or another runner of Beam",
+    )
     parser.add_argument("--shards", type=int, default=1, metavar="N", help="split users while counting (same result)")
     parser.add_argument("--resume", action="store_true", help="continue a run that was killed or interrupted")
     parser.add_argument("--quiet", action="store_true", help="no progress and no summary")
@@ -39,11 +43,8 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 def _execute(arguments: argparse.Namespace) -> int:
     from pipeline.config.run import load
     from pipeline.monitoring.logs import logging_to
-    from pipeline.process import apart, take_from_jemalloc
     from pipeline.run import run
-    from pipeline.sources.base import LiveSource
 
-    take_from_jemalloc()
     config = load(arguments.config, arguments.set)
     quiet = arguments.quiet or arguments.json or arguments.log
     with ExitStack() as services:
@@ -58,10 +59,7 @@ def _execute(arguments: argparse.Namespace) -> int:
             services.enter_context(watch(Path(arguments.out or config.output.path)))
         services.enter_context(show_progress(enabled=not quiet and sys.stderr.isatty()))
         options = (arguments.runner, arguments.beam_options, arguments.shards, arguments.resume)
-        call = partial(run, config, arguments.out, *options)
-        # A stream and a remote job shut down in order when interrupted; anything else stops where it is.
-        stops_in_order = arguments.runner != "direct" or isinstance(config.source, LiveSource)
-        result = call() if stops_in_order else apart(call)
+        result = run(config, arguments.out, *options)
     if arguments.json:
         print_json({"exit_code": result.exit_code, "folder": str(result.folder), **result.manifest})
     elif not arguments.quiet:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from accountants.core.accountant import Accountant, AccountingFacts
 from mechanisms.core.chain import Chain
@@ -50,8 +50,8 @@ class KeyedRun:
 
     Notes
     -----
-    A deployment's travels without its secret, nor anything derived from it: every worker reads the noise key for
-    itself.
+    A deployment's travels with the fingerprints of its key only, without the secret or anything derived from it:
+    every worker reads the key for itself (`opened`).
     """
 
     config: RunConfig
@@ -64,11 +64,13 @@ class KeyedRun:
         own = {field.name: getattr(self, field.name) for field in fields(self)}
         return own | {"key": self.key.fingerprints}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        if isinstance(state["key"], tuple):
-            # Another key, or an epoch that the run did not begin with, would be a second release of the same windows.
-            self.__dict__["key"] = noise_key(self.config).limited_to(state["key"])
+    def opened(self) -> Self:
+        """The run with its noise key, read anew where it has travelled without; raises `PenstockError` without a key.
+
+        Another key, or an epoch that the run did not begin with, would be a second release of the same windows.
+        """
+        key: Any = self.key
+        return self if isinstance(key, NoiseKey) else replace(self, key=noise_key(self.config).limited_to(key))
 
     def noise(self) -> NoiseSource:
         """The keyed noise of this configuration."""

@@ -16,7 +16,6 @@ from typing import Any, Protocol
 
 from mechanisms.core.contract import MECHANISMS
 from mechanisms.core.plugin import ConfigError, PenstockError
-from pipeline import process
 from pipeline.config.canonical import content_digest, input_paths, resolved
 from pipeline.config.run import RunConfig
 from pipeline.experiments import figures, results
@@ -114,10 +113,9 @@ class Workers:
 
 
 def prepare(plugins: Sequence[str]) -> None:
-    """Initialise a worker process: process settings and plug-ins of further folders."""
+    """Initialise a worker process: register the plug-ins of further folders."""
     from pipeline.config.sections import add_folder
 
-    process.prepare()
     for folder in plugins:
         add_folder(folder)
 

@@ -91,12 +91,12 @@ def digest_of(value: Any) -> str:
 
 
 def write_counts(config: RunConfig, path: Path) -> None:
-    """Count what a trial needs with an ordinary run, and write it atomically to one file."""
+    """Count what a trial needs in the plain local loop, and write it atomically to one file."""
     from pipeline.run import run
 
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".counting-") as folder:
-        result = run(counting_config(config), folder)
+        result = run(counting_config(config), folder, runner="local")
         table = pl.read_parquet(Path(folder) / "operator" / "truth.parquet", columns=["window", "count", "bounded"])
         n_windows = int(result.manifest["windows"]["planned"])
         n_cells = len(config.space.resolve(config.source).cells)

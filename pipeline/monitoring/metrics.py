@@ -216,14 +216,11 @@ def _number(amount: float) -> str:
 
 #: What this process knows: of a local run everything, of a run on a cluster what its own workers did.
 REGISTRY = Registry()
-#: Windows of a local stream that are final and not yet released, and since when.
-_final_since: dict[int, float] = {}
 
 
 def begin() -> None:
     """Forget what an earlier run of this process has measured."""
     REGISTRY.clear()
-    _final_since.clear()
 
 
 def read_rows(fate: Fate) -> None:
@@ -262,21 +259,6 @@ def written(final_at: float | None) -> None:
         delay = max(0.0, time.time() - final_at)
         REGISTRY.observe(RELEASE_DELAY, delay)
         _tell_beam(RELEASE_DELAY, delay)
-
-
-def became_final(window: int) -> None:
-    """A local stream has reached the deadline of a window, and so of all before it."""
-    _final_since[window] = time.time()
-
-
-def final_since(window: int) -> float | None:
-    """When `became_final` was told of a window, or of the first one after it; forgets it and those before."""
-    told = dict(_final_since)  # another thread may tell of further windows at the same time
-    known = [number for number in told if number >= window]
-    for number in told:
-        if number <= window:
-            _final_since.pop(number, None)
-    return told[min(known)] if known else None
 
 
 def reached(time_of_event: int) -> None:

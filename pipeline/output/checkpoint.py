@@ -9,16 +9,13 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from mechanisms.core.plugin import ConfigError
+from mechanisms.core.plugin import ConfigError, StateVersionError
 from mechanisms.core.state import State, StateFormat
 from pipeline.config.canonical import resolved
 from pipeline.output import files
 from pipeline.output.files import ledger_path, parts_folder
 from pipeline.output.ledger import Ledger
 from pipeline.output.manifest import why_not_the_same_key
-from pipeline.sources.base import NEVER
 from pipeline.steps import account
 from pipeline.steps.account import books_of
 from pipeline.steps.release import ReleaseLoop
@@ -27,70 +24,57 @@ if TYPE_CHECKING:
     from pipeline.config.plan import Plan
 
 
-# Checkpoints of a stream: what its steps remember, written down together, so that a killed run can go on.
+# The checkpoint of a stream, and the mark that says which run a folder holds.
 
 
-FORMAT = StateFormat("checkpoint")
+FORMAT = StateFormat("checkpoint", 2)
 #: The first file that a run writes, in ``operator``: which run it is.
 MARK = "run.json"
 
 
-class Checkpoints:
-    """The latest complete checkpoint of a run, and the one that is being written.
+def path(plan: Plan) -> Path:
+    """The one file that a checkpoint is."""
+    return plan.folder / "operator" / "checkpoint" / "latest"
 
-    Every step writes its own piece when the checkpoint's mark reaches it; the one that completes the set makes it the
-    current one, by renaming a single file. A kill at any moment leaves the one before.
 
-    Parameters
-    ----------
-    folder
-        ``operator/checkpoint`` of the run.
-    names
-        Names of all pieces of one checkpoint.
+def write(plan: Plan, state: State) -> int:
+    """Replace the checkpoint, atomically and durably; returns its size in bytes.
+
+    Everything that it covers must be durable before.
     """
-
-    def __init__(self, folder: Path, names: tuple[str, ...]) -> None:
-        self.folder, self.names = folder, names
-
-    @property
-    def current(self) -> int | None:
-        """Number of the latest complete checkpoint."""
-        path = self.folder / "current.json"
-        return int(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
-
-    def write(self, number: int, name: str, state: State) -> bool:
-        """Write one piece; True if it was the last one that was missing and the checkpoint is now the current one."""
-        folder = self.folder / f"{number:09d}"
-        with files.whole(folder / name) as temporary, temporary.open("wb") as file:
-            file.write(FORMAT.encode(state))
-            file.flush()
-            os.fsync(file.fileno())
-        if not all((folder / piece).exists() for piece in self.names):
-            return False
-        files.write_json(self.folder / "current.json", number)
-        for other in self.folder.glob("[0-9]*"):
-            if int(other.name) < number:
-                shutil.rmtree(other)
-        return True
-
-    def discard_incomplete(self) -> None:
-        """Remove what a killed run had begun to write: its pieces must not mix with those of a later one."""
-        current = self.current
-        for folder in self.folder.glob("[0-9]*"):
-            if int(folder.name) != current:
-                shutil.rmtree(folder)
-
-    def read(self, name: str) -> State | None:
-        """One piece of the current checkpoint; None where there is none."""
-        if self.current is None:
-            return None
-        data = (self.folder / f"{self.current:09d}" / name).read_bytes()
-        return FORMAT.decode(data)
+    data = FORMAT.encode(state)
+    with files.whole(path(plan)) as temporary, temporary.open("xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    files.sync_folder(path(plan).parent)
+    return len(data)
 
 
-def folder(plan: Plan) -> Path:
-    """Where the checkpoints of a run are kept."""
-    return plan.folder / "operator" / "checkpoint"
+def read(plan: Plan) -> State | None:
+    """The checkpoint of a stream; None where there is none yet.
+
+    Raises
+    ------
+    StateVersionError
+        Another version of penstock has written it.
+    """
+    if (path(plan).parent / "current.json").exists():
+        raise StateVersionError(
+            f"{path(plan).parent} was written by an earlier version of penstock, which kept a checkpoint as several "
+            "files; finish the run with that version, or start it anew without --resume"
+        )
+    return FORMAT.decode(path(plan).read_bytes()) if path(plan).exists() else None
+
+
+def position_of(state: State | None) -> State:
+    """Where the source of a stream goes on, in the source's own terms; empty: the beginning."""
+    return {k.removeprefix("source."): v for k, v in (state or {}).items() if k.startswith("source.")}
+
+
+def account_key(number: int, shard: int) -> str:
+    """Name of the state of one parallel part of an accountant in a checkpoint."""
+    return f"account-{number:03d}-{shard:06d}"
 
 
 def run_digest(plan: Plan) -> str:
@@ -131,20 +115,6 @@ def check_same(plan: Plan) -> None:
 
 def _mark(plan: Plan) -> Path:
     return plan.folder / "operator" / MARK
-
-
-def encode_position(position: State, **numbers: int) -> State:
-    """Where a stream stands, as state: the position of its source and the feed's own numbers."""
-    return position | {name: np.asarray(value) for name, value in numbers.items()}
-
-
-def decode_position(state: State | None) -> tuple[State, dict[str, int]]:
-    """Inverse of `encode_position`; the beginning where there is no state."""
-    numbers = {"number": 0, "latest": NEVER, "checkpoint": 0}
-    if state is None:
-        return {}, numbers
-    position = {name: value for name, value in state.items() if name not in numbers}
-    return position, {name: int(state[name]) for name in numbers}
 
 
 # Continue a run that was killed or interrupted, in the folder that it left.
@@ -190,39 +160,38 @@ def finished(plan: Plan) -> dict[str, Any] | None:
 
 
 def go_back(plan: Plan) -> None:
-    """Make the folder of a stream what it was at its latest checkpoint, but for releases and true counts.
+    """Make the folder of a stream what it was at its checkpoint, but for releases and true counts.
 
-    These stay: the first of two parts is kept.
+    These stay: of two parts with the same windows the first one counts.
     """
-    checkpoints = Checkpoints(folder(plan), ())
-    _check_readable(plan, checkpoints)
-    checkpoints.discard_incomplete()
-    numbers = decode_position(checkpoints.read("feed"))[1]
+    saved = read(plan)
+    accounted = _accounted(plan, saved)
     for kind in ("accounts", "accounts_public"):
-        files.remove_from(parts_folder(plan, kind), lambda stem: _is_later(stem, checkpoints))
+        for path in parts_folder(plan, kind).glob("*.parquet"):
+            number, first, shard = map(int, path.stem.split("-"))
+            if first > accounted[number, shard]:
+                path.unlink()
     for path in parts_folder(plan, "rejects").glob("*.jsonl"):
-        if int(path.stem) >= numbers["number"]:
+        if saved is None or int(path.stem) >= int(saved["number"]):
             path.unlink()
 
 
-def _check_readable(plan: Plan, checkpoints: Checkpoints) -> None:
-    """Raise `StateVersionError` if this code cannot read a piece: before anything changes or is released."""
-    checkpoints.read("count")
-    release = checkpoints.read("release")
-    if release is not None:
-        ReleaseLoop(plan).released(release["loop"].tobytes())
+def _accounted(plan: Plan, saved: State | None) -> dict[tuple[int, int], int]:
+    """Last window that each part of each accountant has in the checkpoint.
+
+    Raises `StateVersionError` if this code cannot read some state: before anything changes or is released.
+    """
+    if saved is not None:
+        ReleaseLoop(plan).released(saved["release"].tobytes())
+    found = {}
     for number, (accountant, own) in enumerate(zip(plan.accountants, plan.shards)):
         for shard in range(len(own)):
-            saved = checkpoints.read(f"account-{number:03d}-{shard:06d}")
+            found[number, shard] = 0
             if saved is not None:
-                books_of(accountant, account.FORMAT.decode(saved["loop"].tobytes()))
-
-
-def _is_later(stem: str, checkpoints: Checkpoints) -> bool:
-    """Whether a part of the accounts came after the current checkpoint."""
-    number, first, shard = stem.partition("~")[0].split("-")
-    saved = checkpoints.read(f"account-{number}-{shard}")
-    return saved is None or int(first) > int(saved["accounted"])
+                flat = account.FORMAT.decode(saved[account_key(number, shard)].tobytes())
+                books_of(accountant, flat)
+                found[number, shard] = int(flat["accounted"])
+    return found
 
 
 # The ledger as one run opens it: which charges are its own, among those of others in a shared file.

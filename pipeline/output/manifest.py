@@ -7,7 +7,6 @@ import json
 import platform
 import shutil
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -15,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 
 from accountants.core.accountant import Accountant
 from mechanisms.core.contract import Mechanism
@@ -25,7 +23,7 @@ from pipeline.config.build import format_time
 from pipeline.config.canonical import digest, resolved
 from pipeline.config.run import RunConfig
 from pipeline.output import files, tables
-from pipeline.output.files import Merging, Target, ledger_path, parts_folder
+from pipeline.output.files import Target, ledger_path, merge, parts_folder
 from pipeline.output.ledger import Ledger
 from pipeline.steps.ingest import Fate
 
@@ -95,7 +93,7 @@ def why_not_the_same_key(plan: Plan, begun_with: Sequence[str]) -> str | None:
 PACKAGES = ("apache-beam", "numpy", "scipy", "polars", "pyarrow", "river", "scikit-learn", "dp-accounting")
 #: Penstock's own code, and the part of it that only shows what others have found.
 CODE, SHOWN = ("accountants", "evaluation", "mechanisms", "pipeline"), "pipeline/reporting"
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parent.parent.parent
 UNFIT = "This is a simulation: its seed undoes the noise. Its outputs are unfit for publication."
 
 
@@ -208,32 +206,15 @@ def _name(accountant: Accountant) -> str:
 # After the last window: parts become files, the row equation is checked and the manifests are written.
 
 
-def merging(plan: Plan, ahead: bool) -> Merging:
-    """The tables of a run, each window once, to be made from their parts; ``ahead``: beginning now."""
+def merge_outputs(plan: Plan) -> None:
+    """Merge the parts of every table, each window once, and the rejected rows."""
     public, operator = plan.folder / "public", plan.folder / "operator"
-
-    def target(kind: str, path: Path, schema: pa.Schema, once: str | None = None) -> Target:
-        return Target(parts_folder(plan, kind), path, schema, once)
-
-    wanted = {
-        "releases": target("releases", public / "releases.parquet", tables.RELEASES, "window"),
-        "accounts_public": target("accounts_public", public / "accounts.parquet", tables.ACCOUNTS),
-        "accounts": target("accounts", operator / "accounts.parquet", tables.ACCOUNTS),
-    }
+    merge(Target(parts_folder(plan, "releases"), public / "releases.parquet", tables.RELEASES, "window"))
+    merge(Target(parts_folder(plan, "accounts_public"), public / "accounts.parquet", tables.ACCOUNTS))
+    merge(Target(parts_folder(plan, "accounts"), operator / "accounts.parquet", tables.ACCOUNTS))
     if plan.config.mode == "simulation" and plan.config.output.truth:
-        wanted["truth"] = target("truth", operator / "truth.parquet", tables.TRUTH, "window")
-    return Merging(wanted, ahead)
-
-
-def merge_outputs(plan: Plan, merging: Merging) -> None:
-    """Merge the parts of every table, two side by side, and the rejected rows."""
-    merging.stop()
-    with ThreadPoolExecutor(2) as pool:
-        merged = [pool.submit(merging.end, kind) for kind in merging]
-        merge_rejects(plan)
-        for each in merged:
-            each.result()
-    pa.default_memory_pool().release_unused()
+        merge(Target(parts_folder(plan, "truth"), operator / "truth.parquet", tables.TRUTH, "window"))
+    merge_rejects(plan)
 
 
 def merge_rejects(plan: Plan) -> None:

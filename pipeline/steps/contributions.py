@@ -592,8 +592,17 @@ def union(pieces: list[bytes], plan: Plan, group: int) -> bytes:
     """Encoded memberships of one group in one piece, each once."""
     if len(pieces) == 1:
         return pieces[0]
-    whole = joined([decoded(piece) for piece in pieces], plan, group)
-    return encoded(distinct_keys(whole) if isinstance(whole, np.ndarray) else whole, plan, group)
+    return encoded(merged([decoded(piece) for piece in pieces], plan, group), plan, group)
+
+
+def merged(pieces: list[Distinct], plan: Plan, group: int) -> Distinct:
+    """Memberships of one group in one piece, each once."""
+    if len(pieces) == 1:
+        return pieces[0]
+    whole = joined(pieces, plan, group)
+    if isinstance(whole, Coded):
+        return Coded(distinct_keys(whole.keys), whole.table)
+    return distinct_keys(whole) if isinstance(whole, np.ndarray) else whole
 
 
 def joined(pieces: Sequence[Distinct], plan: Plan, group: int) -> Distinct:

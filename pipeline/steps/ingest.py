@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from mechanisms.core.state import State
 from pipeline.sources.base import EventBlock, LiveSource, Reject, Slice, latest_before
 from pipeline.steps.contributions import with_digests
 from pipeline.steps.sealing import seal
+from pipeline.windows.calendar import Calendar
 
 if TYPE_CHECKING:
     from pipeline.config.plan import Plan
@@ -43,10 +45,22 @@ class Fate:
         for reason, n in other.rejected.items():
             self.rejected[reason] = self.rejected.get(reason, 0) + n
 
-    @property
-    def balanced(self) -> bool:
-        """The row equation."""
-        return self.rows == self.used + self.late + self.out_of_area + self.out_of_time + sum(self.rejected.values())
+    def as_state(self) -> State:
+        """As arrays, for checkpoints and for the state of an engine.
+
+        >>> counts = Fate(rows=3, used=2, rejected={"user is missing": 1})
+        >>> Fate.of_state(counts.as_state()) == counts
+        True
+        """
+        numbers = {name: np.asarray(n) for name, n in asdict(self).items() if name != "rejected"}
+        reasons = np.asarray(list(self.rejected), np.str_ if self.rejected else "U1")
+        return numbers | {"reasons": reasons, "rejected": np.asarray(list(self.rejected.values()), np.int64)}
+
+    @classmethod
+    def of_state(cls, state: State) -> Fate:
+        """Inverse of `as_state`."""
+        numbers = {name: int(n) for name, n in state.items() if name not in ("reasons", "rejected")}
+        return cls(rejected=dict(zip(state["reasons"].tolist(), state["rejected"].tolist())), **numbers)
 
 
 # What becomes of a block right after it was read, before it is kept or sent anywhere.
@@ -110,6 +124,21 @@ _HIDDEN = "file:"
 
 
 # Which windows were final when an event arrived: decided by the order of the events alone.
+
+
+def deadline(calendar: Calendar, lateness: int, window: int) -> int:
+    """Instant at which a window is final: its end plus allowed lateness; all in milliseconds (since 1970)."""
+    return int(calendar.end(window)) + lateness
+
+
+def last_final(calendar: Calendar, lateness: int, watermark: int) -> int:
+    """Last window that is final at a watermark, 0 for none: the inverse of `deadline`."""
+    instant = watermark - lateness
+    if instant < calendar.from_ms:
+        return 0
+    endless = replace(calendar, until_ms=None)
+    last = int(endless.index(np.array([instant]))[0]) - calendar.n_hops
+    return max(0, last if calendar.n_windows is None else min(last, calendar.n_windows))
 
 
 def closed_before(piece: Slice, plan: Plan) -> NDArray[np.int64]:

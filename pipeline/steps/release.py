@@ -86,6 +86,10 @@ class ReleaseLoop:
         """Last window that has been released: later arrivals for it or before it are no longer counted."""
         return int(self._decode(data)[2]["released"])
 
+    def stopped(self, data: bytes) -> bool:
+        """Whether the budget was used up, and nothing more is released."""
+        return bool(self._decode(data)[2]["stopped"])
+
     def advance(self, data: bytes, first: int, counts: NDArray[Any]) -> tuple[Batch, bytes]:
         """Release consecutive windows.
 

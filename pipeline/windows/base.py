@@ -86,4 +86,4 @@ class Windows(Checked, ABC):
         )
 
 
-WINDOWS: Registry[Windows] = Registry("pipeline.windows", "window")
+WINDOWS: Registry[Windows] = Registry("pipeline.windows", "window", ("calendar", "landmarks", "sensors"))

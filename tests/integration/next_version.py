@@ -14,9 +14,8 @@ import numpy as np
 from accountants.composition import Composition
 from mechanisms.core.state import State, StateFormat
 from mechanisms.discrete_laplace import DiscreteLaplace
-from pipeline import batch_format
 from pipeline.cli.main import main
-from pipeline.cluster import books, count_stage, cursor
+from pipeline.runners.beam import coders, read
 from pipeline.steps import account
 from pipeline.steps import release as release_loop
 
@@ -24,11 +23,11 @@ VERSION = 2
 LAYOUTS = (
     (release_loop, "FORMAT"),
     (account, "FORMAT"),
-    (batch_format, "FORMAT"),
-    (books, "FORMAT"),
-    (cursor, "FORMAT"),
-    (count_stage, "COUNTS"),
-    (count_stage, "LANE"),
+    (coders, "BATCH"),
+    (coders, "ROWS"),
+    (coders, "COUNTS"),
+    (coders, "LANE"),
+    (read, "FORMAT"),
 )
 _announced: set[str] = set()
 
@@ -95,7 +94,7 @@ def upgrade_accountant(kind: Any) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] == "--earlier":
-        cursor.FORMAT = StateFormat("cursor", 0)
+        read.FORMAT = StateFormat("cursor", 0)
         sys.exit(main(sys.argv[2:]))
     upgrade_layouts()
     upgrade_mechanism(DiscreteLaplace)

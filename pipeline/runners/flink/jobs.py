@@ -23,7 +23,6 @@ import grpc
 from apache_beam.utils.subprocess_server import pick_port
 
 from mechanisms.core.plugin import DataError
-from pipeline.cluster.plans import checkpoints_folder
 from pipeline.monitoring import logs
 from pipeline.monitoring.metrics import MEASURES, REGISTRY, Measure
 from pipeline.runners.flink import jars
@@ -134,6 +133,19 @@ _JOB = re.compile("[0-9a-f]{32}")
 _OVER = ("CANCELED", "FINISHED", "FAILED")
 #: Seconds that jobs have to end in, between two looks, and for an answer.
 _PATIENCE, _PAUSE, _ANSWER = 60.0, 0.2, 10.0
+
+
+def checkpoints_folder(plan: Plan) -> Path:
+    """Where the engine keeps its checkpoints; removed when the run has ended."""
+    return plan.folder / "operator" / "checkpoint" / "flink"
+
+
+def latest_checkpoint(plan: Plan) -> Path | None:
+    """The latest whole checkpoint or savepoint in the folder of the run, whichever attempt it is from."""
+    folder = checkpoints_folder(plan)
+    found = [*folder.glob("*/chk-*/_metadata"), *folder.glob("savepoint-*/_metadata")]
+    latest = max(found, key=lambda path: path.stat().st_mtime_ns, default=None)
+    return None if latest is None else latest.parent
 
 
 def cancel_jobs(plan: Plan, master: str) -> bool:

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from mechanisms.core import plugin
 from mechanisms.core.plugin import ConfigError, DataError, ParameterError, PenstockError, UnknownPlugin
-from pipeline.cluster.plans import checkpoints_folder, latest_checkpoint
 from pipeline.monitoring import logs
 from pipeline.output import files
 from pipeline.runners.flink.jars import FLINK
-from pipeline.runners.flink.jobs import FlinkMeasures, cancel_jobs
+from pipeline.runners.flink.jobs import FlinkMeasures, cancel_jobs, checkpoints_folder, latest_checkpoint
 from pipeline.streaming import stopping
 
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ def _path(folder: Path) -> Path:
     return folder / "operator" / "parts" / "failed" / "failed.json"
 
 
-# Run a plan on Flink: submit the graph through Beam's portable runner, watch it, and end it when all is done.
+# Run a plan on Flink: submit the graph through Beam's portable runner, and watch it until it has ended.
 
 
 #: Seconds between two looks at the job.
@@ -93,6 +92,10 @@ DEFAULTS = {
     "flink_version": FLINK,
     "parallelism": "2",
     "environment_type": "LOOPBACK",
+}
+#: The same for endless input.
+STREAMING = {
+    "streaming": "",
     "checkpointing_interval": "5000",
     "max_bundle_time_mills": "200",
     "state_backend": "filesystem",
@@ -109,7 +112,7 @@ def run_flink(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
     Parameters
     ----------
     plan
-        As `as_cluster_plan` makes it; a resumed one goes on from the latest checkpoint in its folder.
+        As `pipeline.runners.beam.distributed` makes it; a resumed stream goes on from the latest checkpoint.
     beam_options
         Options of Beam and its Flink runner, such as ``--flink_master=localhost:8081``. Without ``--job_endpoint`` a
         job server is started from the cached jars.
@@ -138,15 +141,17 @@ def run_flink(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
 def options_of(plan: Plan, endpoint: str, beam_options: Sequence[str]) -> list[str]:
     """All options of the job: those given, and defaults for the rest."""
     given = _given(beam_options)
-    own = DEFAULTS | {"state_backend_storage_path": checkpoints_folder(plan).as_uri(), "job_name": plan.config.name}
+    own = {"job_endpoint": endpoint, "job_name": plan.config.name, **DEFAULTS}
+    if plan.streaming:
+        own |= STREAMING | {"state_backend_storage_path": checkpoints_folder(plan).as_uri()}
     if given.get("environment_type", own["environment_type"]) == "EXTERNAL" and "environment_config" not in given:
         own["environment_config"] = "localhost:50000"
-    checkpoint = latest_checkpoint(plan) if plan.resumed else None
+    checkpoint = latest_checkpoint(plan) if plan.resumed and plan.streaming else None
     if checkpoint is not None:
         own["savepoint_path"] = checkpoint.as_uri()
         logs.event("going on from a checkpoint of Flink", checkpoint=checkpoint.name)
     flags = [f"--{name}={value}" if value else f"--{name}" for name, value in own.items() if name not in given]
-    return ["--streaming", f"--job_endpoint={endpoint}", *flags, *beam_options]
+    return [*flags, *beam_options]
 
 
 def _given(beam_options: Sequence[str]) -> dict[str, str]:
@@ -188,8 +193,7 @@ def _submit(plan: Plan, endpoint: str, beam_options: Sequence[str]) -> bool:
     from apache_beam.options.pipeline_options import PipelineOptions
     from apache_beam.runners.portability.portable_runner import PortableRunner
 
-    from pipeline.cluster.graph import build
-    from pipeline.cluster.replay import read
+    from pipeline.runners.beam.graph import build
 
     checkpoints_folder(plan).mkdir(parents=True, exist_ok=True)
     given = DEFAULTS | _given(beam_options)
@@ -199,7 +203,7 @@ def _submit(plan: Plan, endpoint: str, beam_options: Sequence[str]) -> bool:
         forget_failure(plan.folder)  # only now: a job that still tries would tell of it again
     options = PipelineOptions(options_of(plan, endpoint, beam_options), save_main_session=False)
     pipeline = beam.Pipeline(runner=PortableRunner(), options=options)
-    build(pipeline, plan, read)
+    build(pipeline, plan)
     try:
         return _watch(plan, pipeline.run(), FlinkMeasures(plan, master).look if elsewhere else None)
     finally:
@@ -207,23 +211,24 @@ def _submit(plan: Plan, endpoint: str, beam_options: Sequence[str]) -> bool:
 
 
 def _watch(plan: Plan, job: Any, look: Callable[[], None] | None = None) -> bool:
-    """Wait until everything is done, then cancel the job, which would otherwise wait for more input.
+    """Wait until a bounded job has ended, or a streaming one has done everything; that is cancelled then.
 
     ``look`` takes over what workers elsewhere have measured.
     """
     from apache_beam.runners.runner import PipelineState
 
-    from pipeline.cluster.graph import has_ended
+    from pipeline.runners.beam.graph import has_ended
 
     stopped = threading.Event()
     with stopping(stopped.set), _cancelling(job):
         while not stopped.is_set():
             state = _state(job)
-            if has_ended(plan):
+            if plan.streaming and has_ended(plan):
                 return True
             raise_failure(plan.folder)
             if state == PipelineState.DONE:
-                return False  # the job itself waits for ever: whoever stopped it in Flink has its savepoint
+                # A streaming job waits for ever: it was stopped in Flink, with a savepoint.
+                return not plan.streaming
             if PipelineState.is_terminal(state):
                 raise DataError(
                     "Flink has lost the job; its log says why, and --resume goes on from the last checkpoint"

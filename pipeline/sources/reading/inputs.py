@@ -14,6 +14,7 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import IO, Any
@@ -21,7 +22,6 @@ from typing import IO, Any
 import pyarrow as pa
 
 from mechanisms.core.plugin import DataError
-from pipeline.prefetch import in_threads
 from pipeline.sources.base import Span
 
 # Which files a path means, how they are shared out between workers, and their digests.
@@ -97,7 +97,8 @@ def sha256(files: Iterable[str], root: str) -> dict[str, str]:
     """SHA-256 of every file, by its path below ``root`` (its own name where ``root`` is not a directory)."""
     files, is_folder = list(files), os.path.isdir(root)
     names = [os.path.relpath(file, root) if is_folder else os.path.basename(file) for file in files]
-    return dict(zip(names, in_threads(_digest, files)))
+    with ThreadPoolExecutor(2) as pool:  # hashing releases Python's lock
+        return dict(zip(names, pool.map(_digest, files)))
 
 
 def _digest(file: str) -> str:

@@ -19,7 +19,6 @@ import polars as pl
 from mechanisms.core.plugin import DataError
 from mechanisms.core.state import State
 from pipeline.output import checkpoint, files
-from pipeline.output.checkpoint import Checkpoints
 from pipeline.output.files import parts_folder
 from pipeline.sources.base import NEVER, EventBlock, Reject, Slice
 from pipeline.sources.reading.kafka_client import PATIENCE, Producer, library, resolved_options, silent
@@ -268,7 +267,7 @@ class Commits:
     def _position(self) -> State:
         found = _taken.get((str(self.plan.folder), self.share))
         if found is None:
-            found = Checkpoints(checkpoint.folder(self.plan), ()).read("feed") or {}
+            found = checkpoint.position_of(checkpoint.read(self.plan))
         return found if "partition" in found else {}
 
 
@@ -560,5 +559,5 @@ def _journal_folder(plan: Plan, share: Share) -> Path:
 
 def _needed(plan: Plan, number: int) -> int:
     """First slice that may be read again: the one after the checkpoint of a local run; an engine keeps its own."""
-    saved = Checkpoints(checkpoint.folder(plan), ()).read("feed")
-    return checkpoint.decode_position(saved)[1]["number"] if saved else number - _KEPT
+    saved = checkpoint.read(plan)
+    return int(saved["number"]) if saved else number - _KEPT

@@ -1,0 +1,138 @@
+"""Everything that is written into the folder of a run while it goes on: parts, row counts, rejects and summaries."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from accountants.core.accountant import ACCOUNTANTS, Rows
+from mechanisms.core.contract import Release
+from pipeline.config.plan import STREAM
+from pipeline.monitoring import metrics
+from pipeline.output import files
+from pipeline.output.files import PART_ROWS, parts_folder
+from pipeline.output.kafka import publish_accounts, publish_releases
+from pipeline.output.tables import accounts_table, releases_table, truth_table
+from pipeline.sources.base import Reject
+from pipeline.steps.count import Visits, summarise_users
+from pipeline.steps.ingest import Fate, kept_reject
+from pipeline.steps.release import Batch
+
+if TYPE_CHECKING:
+    from pipeline.config.plan import Plan
+
+
+class RunWriter:
+    """The one writer of a run, for every runner.
+
+    Every method is idempotent. A part is durable when its method returns, and the first write of a part wins, so that
+    steps may be executed again after a failure. Row counts, memberships and summaries are replaced whole.
+
+    Parameters
+    ----------
+    plan
+        The run; its folder is ready.
+    """
+
+    sleep = staticmethod(time.sleep)
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+
+    def releases(self, batch: Batch, final_at: float | None = None) -> None:
+        """Write a batch of releases and publish it.
+
+        Parameters
+        ----------
+        batch
+            Consecutive releases whose charges are in the ledger.
+        final_at
+            When the last window of the batch became final, in seconds since 1970; the batch leaves ``output.delay``
+            after it. None: nobody waits for the releases (finite input).
+        """
+        if batch.stopped:
+            self.stopped(batch.stopped)
+        if not batch.releases:
+            return
+        name = files.stretch(batch.releases[0].window, batch.releases[-1].window)
+        table = self._releases_table(batch.releases)  # before the wait: how long it takes depends on the data
+        if final_at is not None:
+            self._wait(final_at)
+        held = files.write_part(parts_folder(self.plan, "releases"), name, table)
+        # A topic gets what the file holds, also where an earlier execution has written it.
+        publish_releases(self.plan, held)
+        metrics.written(final_at)
+
+    def truth(self, first: int, counts: NDArray[Any], bounded: NDArray[Any]) -> None:
+        """Write the true counts of consecutive windows, shape (n_windows, n_cells); a deployment keeps none."""
+        plan = self.plan
+        if plan.config.mode != "simulation" or not plan.config.output.truth:
+            return
+        step = max(1, PART_ROWS // plan.n_cells)
+        for row in range(0, len(counts), step):
+            windows = plan.windows(first + row, first + min(row + step, len(counts)) - 1)
+            some = slice(row, row + step)
+            table = truth_table(counts[some], bounded[some], windows, plan.space.cells, STREAM)
+            name = files.stretch(windows[0].index, windows[-1].index)
+            files.write_part(parts_folder(plan, "truth"), name, table)
+
+    def accounts(self, number: int, shard: int, first: int, rows: Rows) -> None:
+        """Write rows of one parallel part of the accountant at a place; ``first``: the first window accounted."""
+        if not rows:
+            return
+        accountant = self.plan.accountants[number]
+        table = accounts_table(rows, ACCOUNTANTS.name_of(type(accountant)), STREAM)
+        kind = "accounts_public" if accountant.public else "accounts"
+        held = files.write_part(parts_folder(self.plan, kind), f"{number:03d}-{first:012d}-{shard:06d}", table)
+        if accountant.public:
+            publish_accounts(self.plan, held)
+
+    def summary(self, number: int, figures: Mapping[str, Any]) -> None:
+        """Replace the summary of the accountant at a place."""
+        accountant = self.plan.accountants[number]
+        own = {"accountant": ACCOUNTANTS.name_of(type(accountant)), "public": accountant.public, **figures}
+        files.write_json(parts_folder(self.plan, "summaries") / f"{number:03d}.json", own)
+
+    def row_counts(self, name: str, counts: Fate) -> None:
+        """Replace the row counts of one piece of the input, or of all of it."""
+        files.write_json(parts_folder(self.plan, "fates") / f"{name}.json", asdict(counts))
+
+    def memberships(self, name: str, n_memberships: int) -> None:
+        """Replace the number of distinct memberships that one piece of the rows was reduced to."""
+        files.write_json(parts_folder(self.plan, "memberships") / f"{name}.json", n_memberships)
+
+    def rejects(self, name: str, rejects: Iterable[Reject]) -> None:
+        """Write the rejected rows of one piece of the input; redacted in a deployment, since a row names a person."""
+        kept = [json.dumps(kept_reject(reject, self.plan).as_dict(), ensure_ascii=False) for reject in rejects]
+        if kept:
+            path = parts_folder(self.plan, "rejects") / f"{name}.jsonl"
+            files.write_first(path, ("\n".join(kept) + "\n").encode())
+
+    def users(self, shard: int, visits: Iterable[Visits]) -> None:
+        """Write the numbers of cells and windows of the users of one shard; no identity."""
+        files.write_json(parts_folder(self.plan, "users") / f"{shard:06d}.json", summarise_users(visits))
+
+    def stopped(self, reason: str) -> None:
+        """Write down why the release stopped before its last window."""
+        files.write_json(parts_folder(self.plan, "stopped") / "stopped.json", reason)
+
+    def _releases_table(self, releases: Sequence[Release]) -> pa.Table:
+        plan = self.plan
+        windows = plan.windows(releases[0].window, releases[-1].window)
+        return releases_table(releases, windows, plan.space.cells, STREAM, plan.config.windows.allowed_lateness)
+
+    def _wait(self, final_at: float) -> None:
+        """Let a release leave a fixed time after its window was final, whatever there was to count.
+
+        What is caught up with is late already and leaves at once.
+        """
+        delay = self.plan.config.output.delay / 1000
+        left = final_at + delay - time.time()
+        if 0 < left <= delay:
+            self.sleep(left)

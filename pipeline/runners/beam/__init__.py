@@ -1,0 +1,133 @@
+"""Run a plan as one Beam graph: in this process, on Flink, or on any other runner of Beam's.
+
+`pipeline.runners.beam.graph` holds the transforms; nothing here imports Beam before a graph is run.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from mechanisms.core.plugin import ConfigError, DataError, PenstockError
+from pipeline.output import checkpoint
+from pipeline.output.checkpoint import finished
+from pipeline.runners.flink.runner import raise_failure
+from pipeline.sources.stream import Stream
+from pipeline.streaming import INTERRUPTED
+
+if TYPE_CHECKING:
+    from pipeline.config.plan import Plan
+
+
+FLINK = "flink"
+#: Beam's in-process runner by its full name, as ``--runner`` of Beam takes one. The name "DirectRunner" picks another
+#: engine from one pipeline and one release of Beam to the next.
+IN_PROCESS = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
+#: Rows of a block of an endless source: small enough for any channel, large enough to amortise a call.
+BLOCK_ROWS = 100_000
+
+
+def distributed(plan: Plan, n_shards: int = 1) -> Plan:
+    """The same run for workers elsewhere: a folder that all of them understand, users split into shards, small blocks.
+
+    Parameters
+    ----------
+    plan
+        As `make_plan` returns it.
+    n_shards
+        Parts that users are split into while counting; never changes a result.
+    """
+    source = plan.config.source
+    if isinstance(source, Stream):
+        source = replace(source, block_rows=min(source.block_rows, BLOCK_ROWS))
+    config = replace(plan.config, source=source)
+    return replace(plan, config=config, folder=plan.folder.absolute(), n_shards=n_shards)
+
+
+def prepare(plan: Plan) -> dict[str, Any] | None:
+    """Check that the folder holds a run of the same configuration that the engine can go on with.
+
+    What has been written stays: the first write of a part counts, and a repeated one is the same.
+
+    Returns
+    -------
+    The operator's manifest if the run had finished already; None where there is something to do.
+    """
+    checkpoint.check_same(plan)
+    return finished(plan)
+
+
+def run(plan: Plan, runner: str = "direct", beam_options: Sequence[str] = ()) -> str | None:
+    """Run the graph of a plan; parts of the output files are left to be merged.
+
+    Parameters
+    ----------
+    plan
+        The run; its folder is ready.
+    runner
+        ``direct``: Beam's in-process runner, pinned; ``flink``; others by Beam's name.
+    beam_options
+        Passed on to Beam.
+
+    Returns
+    -------
+    None where it came to its end; otherwise why a stream did not.
+
+    Raises
+    ------
+    PenstockError
+        What a step raised, without Beam's wrapping.
+    """
+    _import_quietly()
+    try:
+        if runner == FLINK:
+            from pipeline.runners.flink.runner import run_flink
+
+            return None if run_flink(plan, beam_options) else INTERRUPTED
+        _run(plan, IN_PROCESS if runner == "direct" else runner, beam_options)
+    except ImportError as error:
+        raise ConfigError((f"--runner {runner}: {error}",)) from None
+    except RuntimeError as error:
+        # Beam adds the step's name to a worker's exception by wrapping it; the cause is what people need.
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, PenstockError):
+            cause = cause.__cause__
+        if cause is not None:
+            raise cause from None
+        raise_failure(plan.folder)  # workers elsewhere report theirs here
+        raise
+    return None
+
+
+def _import_quietly() -> None:
+    """Import Beam without its warnings, by the root logger, of clients that are neither installed nor needed."""
+    logging.getLogger("apache_beam").setLevel(logging.ERROR)
+    root = logging.getLogger()
+    level = root.level
+    root.setLevel(logging.ERROR)
+    try:
+        import apache_beam  # noqa: F401
+    finally:
+        root.setLevel(level)
+
+
+def _run(plan: Plan, runner: str, beam_options: Sequence[str]) -> None:
+    import apache_beam as beam
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    from pipeline.runners.beam.graph import build, row_counts_exist
+
+    options = PipelineOptions(list(beam_options), save_main_session=False)
+    try:
+        pipeline = beam.Pipeline(runner=runner, options=options)
+    except ValueError as error:
+        raise ConfigError((f"--runner {runner}: {error}",)) from None
+    build(pipeline, plan)
+    pipeline.run().wait_until_finish()
+    if not row_counts_exist(plan):
+        raise DataError(
+            f"{plan.folder}: the row counts are missing after {runner} has run; "
+            "the folder must be one that the driver shares with all workers"
+        )

@@ -1,0 +1,658 @@
+"""The Beam graph of a run: blocks of events in; releases, accounts and row counts out, on any runner.
+
+The graph is the same for finite and endless input. What is final is decided by the watermark alone: each group of
+windows has its deadline on endless input (`final_at`), while all of them are final at the end of finite input, so that
+one timer for each key does. Elements reach a stateful step in any order, timers may fire again, and an engine may go
+back to an earlier checkpoint: every step is idempotent, and so are the ledger and the `RunWriter`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.coders import BytesCoder
+from apache_beam.transforms.timeutil import TimeDomain
+from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
+from apache_beam.typehints import Any as AnyType
+from apache_beam.typehints import Tuple
+from apache_beam.typehints.decorators import with_input_types, with_output_types
+
+from accountants.core.accountant import Rows
+from pipeline.config.plan import STREAM
+from pipeline.monitoring import metrics
+from pipeline.output import files
+from pipeline.output.checkpoint import open_ledger
+from pipeline.output.files import PART_ROWS, parts_folder
+from pipeline.output.writer import RunWriter
+from pipeline.runners.beam.coders import (
+    BatchCoder,
+    NamedBlock,
+    decode_counts,
+    decode_lane,
+    decode_rows,
+    encode_counts,
+    encode_lane,
+    encode_rows,
+    late,
+    pack,
+    row_counts,
+    unpack,
+)
+from pipeline.runners.beam.read import ReadEvents
+from pipeline.runners.beam.step import ROWS, Step, discreetly, end_of_input, final_at, last_due, timestamp, typed
+from pipeline.runners.beam.traces import ReleaseTraces
+from pipeline.steps import account as account_loop
+from pipeline.steps.account import AccountLoop
+from pipeline.steps.contributions import union
+from pipeline.steps.count import GroupCounts, Visits, count_block, count_group, nothing
+from pipeline.steps.ingest import Fate, deadline
+from pipeline.steps.release import Batch, ReleaseLoop
+from pipeline.steps.targets import Known
+
+if TYPE_CHECKING:
+    from pipeline.config.plan import Plan
+
+
+#: Groups of windows are dealt out to so many keys for each shard of users, so that the number of keys is bounded.
+LANES = 32
+#: Pieces of contributions that a lane may hold before they are merged.
+MAX_PIECES = 64
+#: Rows of a block that are counted together: what is worked out on the way stays in the processor's cache.
+_PIECE_ROWS = 1 << 18
+#: Groups that timers are set for ahead of time.
+_AHEAD = 64
+#: Groups whose counts stay on disk after their release.
+_KEPT = 4096
+#: Milliseconds before the end of the input, after the last deadline, at which the row counts are complete.
+_BEFORE = 2000
+#: Name of the row counts on disk; that of earlier versions, so that an upgraded job replaces its file.
+_TALLY = "cluster"
+#: The element that starts the release, whether there are events or not.
+BEGIN = b""
+
+#: Tag of the users' visits.
+USERS = "users"
+_CONTRIBUTIONS = Tuple[Tuple[int, int], bytes]  # ((lane, shard), packed contributions)
+_COUNTS = Tuple[str, bytes]  # (stream, counts of a group and a shard)
+_ROWS = Tuple[int, bytes]  # (0, row counts)
+_USERS = Tuple[int, AnyType]  # (shard, Visits)
+
+
+def build(root: beam.Pipeline, plan: Plan, blocks: beam.PTransform[Any, Any] | None = None) -> None:
+    """Attach the whole graph to a pipeline.
+
+    Parameters
+    ----------
+    root
+        The pipeline.
+    plan
+        The run.
+    blocks
+        Where blocks of events come from, by the contract of `pipeline.runners.beam.read`; None: the plan's source.
+    """
+    events = root | "ReadEvents" >> (blocks or ReadEvents(plan))
+    if plan.on_points:
+        traces = events | "ReleaseTraces" >> ReleaseTraces(plan)
+        _ = (traces[ROWS],) | "TallyRows" >> TallyRows(plan)
+        return
+    counted = events | "CountDistinctUsers" >> CountDistinctUsers(plan)
+    released = counted["counts"] | "ReleaseInOrder" >> ReleaseInOrder(plan)
+    _ = released["releases"] | "WriteReleases" >> WriteReleases(plan) | "Account" >> Account(plan)
+    _ = (counted[ROWS], released[ROWS]) | "TallyRows" >> TallyRows(plan)
+
+
+def has_ended(plan: Plan) -> bool:
+    """Whether an endless run has released and accounted all of its input, or a budget was used up."""
+    ended = parts_folder(plan, "ended")
+    if any(not (ended / f"{_account_name(part)}.json").exists() for part in account_parts(plan)):
+        return False
+    if (parts_folder(plan, "stopped") / "stopped.json").exists():
+        return True
+    rows = ended / "input.json"
+    if not ((ended / "releases.json").exists() and rows.exists()):
+        return False
+    # Row counts on disk go back with a failure, and are complete when they are again what they were at the end.
+    counts = json.loads((parts_folder(plan, "fates") / f"{_TALLY}.json").read_text())
+    return bool(json.loads(rows.read_text()) == counts["rows"])
+
+
+def row_counts_exist(plan: Plan) -> bool:
+    """Whether workers have written to the folder that this process sees."""
+    return (parts_folder(plan, "fates") / f"{_TALLY}.json").exists()
+
+
+@with_input_types(NamedBlock)
+class CountDistinctUsers(beam.PTransform[Any, Any]):  # type: ignore[misc]
+    """Count the distinct users of every window and cell exactly, with each user's contributions bounded.
+
+    Contributions are deduplicated in each block, held in state by lane of windows and shard of users, and counted once,
+    when their window is final. Rows that come later are late.
+
+    Parameters
+    ----------
+    plan
+        The run.
+
+    Returns
+    -------
+    ``{"counts": PCollection[tuple[str, bytes]], "rows": PCollection[tuple[int, bytes]]}``: counts of a group of windows
+    and a shard of users under the name of the stream (`decode_counts`), and row counts (`decode_rows`).
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__()
+        self.plan = plan
+
+    def expand(self, blocks: Any) -> dict[str, Any]:
+        """Attach the steps."""
+        plan = self.plan
+        found = blocks | "FindContributions" >> beam.ParDo(FindContributions(plan)).with_outputs(ROWS, main="main")
+        contributions = typed(found["main"], _CONTRIBUTIONS)
+        # ((lane, shard), packed contributions)
+        counted = contributions | "CountWhenFinal" >> beam.ParDo(CountWhenFinal(plan)).with_outputs(
+            ROWS, USERS, main="main"
+        )
+        if plan.summarises_users:
+            visits = typed(counted[USERS], _USERS)
+            # (shard, Visits)
+            _ = visits | "ByShard" >> beam.GroupByKey() | "WriteUsers" >> beam.ParDo(WriteUsers(plan))
+        late = (typed(found[ROWS], _ROWS), typed(counted[ROWS], _ROWS)) | "Rows" >> beam.Flatten()
+        return {"counts": typed(counted["main"], _COUNTS), ROWS: typed(late, _ROWS)}
+
+
+@with_input_types(_COUNTS)
+class ReleaseInOrder(beam.PTransform[Any, Any]):  # type: ignore[misc]
+    """Step the mechanism through the windows in order, each once, those without an event included.
+
+    Charges are in the ledger before the releases they are for leave.
+
+    Parameters
+    ----------
+    plan
+        The run.
+
+    Returns
+    -------
+    ``{"releases": PCollection[Batch], "rows": PCollection[tuple[int, bytes]]}``
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__()
+        self.plan = plan
+
+    def expand(self, counts: Any) -> dict[str, Any]:
+        """Attach the steps."""
+        start = (
+            counts.pipeline
+            | "Begin" >> beam.Impulse()
+            | "Start" >> beam.Map(lambda _: (STREAM, BEGIN)).with_output_types(tuple[str, bytes])
+        )
+        released = (
+            (counts, start)
+            | "CountsAndStart" >> beam.Flatten().with_output_types(_COUNTS)
+            # (stream, counts)
+            | "Release" >> beam.ParDo(Release(self.plan)).with_outputs(ROWS, main="main")
+        )
+        return {"releases": typed(released["main"], Batch), ROWS: typed(released[ROWS], _ROWS)}
+
+
+@with_input_types(Batch)
+@with_output_types(Batch)
+class WriteReleases(beam.PTransform[Any, Any]):  # type: ignore[misc]
+    """Write releases into the folder of the run and to its topic, and pass them on.
+
+    Parameters
+    ----------
+    plan
+        The run.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__()
+        self.plan = plan
+
+    def expand(self, releases: Any) -> Any:
+        """Attach the step."""
+        return releases | "Write" >> beam.ParDo(WriteBatches(self.plan)).with_output_types(Batch)
+
+
+@with_input_types(Batch)
+class Account(beam.PTransform[Any, Any]):  # type: ignore[misc]
+    """Step every accountant of the plan through the releases in order, and write its rows and its summary.
+
+    Parameters
+    ----------
+    plan
+        The run.
+
+    Returns
+    -------
+    ``PCollection[tuple[str, list]]``: the name of an accountant, and its rows of one batch.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__()
+        self.plan = plan
+
+    def expand(self, releases: Any) -> Any:
+        """Attach the steps."""
+        accounted = account_parts(self.plan)
+        return (
+            releases
+            | "ForEachAccountant"
+            >> beam.FlatMap(lambda batch: [(part, batch) for part in accounted]).with_output_types(
+                tuple[tuple[int, int], Batch]
+            )
+            # ((accountant, shard), Batch)
+            | "AccountInOrder" >> beam.ParDo(AccountInOrder(self.plan)).with_output_types(tuple[str, list[Any]])
+            # (name, rows)
+        )
+
+
+class TallyRows(beam.PTransform[Any, Any]):  # type: ignore[misc]
+    """Add up what became of the rows, in state that the engine keeps exactly once, and write it down.
+
+    Runners' own counters would count a retried bundle again.
+
+    Parameters
+    ----------
+    plan
+        The run.
+
+    Returns
+    -------
+    ``PCollection[bytes]``: the row counts of the whole input (`decode_rows`), at its end.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__()
+        self.plan = plan
+
+    def expand(self, rows: tuple[Any, ...]) -> Any:
+        """Attach the steps to all collections of row counts."""
+        opening = (
+            rows[0].pipeline
+            | "Begin" >> beam.Impulse()
+            | "Opening" >> beam.Map(lambda _: row_counts()).with_output_types(tuple[int, bytes])
+        )
+        return (
+            (*rows, opening)
+            | "Together" >> beam.Flatten().with_output_types(_ROWS)
+            # (0, row counts)
+            | "Tally" >> beam.ParDo(Tally(self.plan)).with_output_types(bytes)
+        )
+
+
+class FindContributions(Step):
+    """Reduce every block to distinct contributions, by lane of windows and shard of users."""
+
+    def prepare(self) -> None:
+        """Make the writer."""
+        self.writer = RunWriter(self.plan)
+
+    @discreetly
+    def process(self, named: NamedBlock) -> Iterator[Any]:
+        """Emit ((lane, shard), contributions), and the row counts; keep rejects once, under the block's name."""
+        total, row = Fate(), 0
+        for piece in named.block.pieces(_PIECE_ROWS):
+            n_rows = piece.frame.height
+            closed = None if named.closed is None else named.closed[row : row + n_rows]
+            row += n_rows
+            used: dict[int, int] = {}
+            fate, found = count_block(piece, self.plan, closed, used)
+            total.add(fate)
+            for (group, shard), contributions in found:
+                # A row is accounted for with the first contributions of its group.
+                yield (group % LANES, shard), pack(group, used.pop(group, 0), contributions)
+        self.writer.rejects(named.name.replace("/", "-"), named.block.rejects)
+        metrics.read_rows(total)
+        yield beam.pvalue.TaggedOutput(ROWS, row_counts(total))
+
+
+class CountWhenFinal(Step):
+    """Hold the distinct contributions of open windows; count a group once, when its last window is final.
+
+    State: what the users of the open windows have done, in `LANES` keys for each shard of users, whatever the length of
+    the stream.
+    """
+
+    PENDING = BagStateSpec("pending", BytesCoder())
+    LANE = ReadModifyWriteStateSpec("lane", BytesCoder())
+    DUE = TimerSpec("due", TimeDomain.WATERMARK)
+
+    @discreetly
+    def process(
+        self,
+        element: tuple[tuple[int, int], bytes],
+        pending: Any = beam.DoFn.StateParam(PENDING),
+        lane: Any = beam.DoFn.StateParam(LANE),
+        due: Any = beam.DoFn.TimerParam(DUE),
+    ) -> Iterator[Any]:
+        """Keep contributions until their group is final; rows that come after that are late."""
+        group, n_rows, _ = unpack(element[1])
+        own = decode_lane(lane.read())
+        if group <= own["counted"]:
+            if n_rows:
+                yield beam.pvalue.TaggedOutput(ROWS, late(n_rows))
+            return
+        pending.add(element[1])
+        own["pieces"] += 1
+        if own["pieces"] > own["merged"] + MAX_PIECES:
+            # A contribution that is met again takes no room.
+            own["pieces"] = own["merged"] = self._leave(pending, _by_group(pending.read()))
+        lane.write(encode_lane(own))
+        last = last_due(self.plan, group)
+        # A millisecond before the release: a step that is called at an instant holds the watermark at it.
+        due.set(timestamp(final_at(self.plan, last) - 1), dynamic_timer_tag=str(last))
+
+    @on_timer(DUE)
+    @discreetly
+    def fire(
+        self,
+        key: Any = beam.DoFn.KeyParam,
+        tag: Any = beam.DoFn.DynamicTimerTagParam,
+        pending: Any = beam.DoFn.StateParam(PENDING),
+        lane: Any = beam.DoFn.StateParam(LANE),
+    ) -> Iterator[Any]:
+        """Count every group that is final now."""
+        own, last = decode_lane(lane.read()), int(tag)
+        if last <= own["counted"]:
+            return
+        waiting = _by_group(pending.read())
+        for group in sorted(group for group in waiting if group <= last):
+            rows, pieces = waiting.pop(group)
+            counts, visits = count_group(group, pieces, self.plan)
+            if visits is not None:
+                yield beam.pvalue.TaggedOutput(USERS, (key[1], visits))
+            yield STREAM, encode_counts(counts, rows, self.plan)
+        n_left = self._leave(pending, waiting)
+        lane.write(encode_lane({"counted": last, "pieces": n_left, "merged": n_left}))
+
+    def _leave(self, pending: Any, waiting: dict[int, tuple[int, list[bytes]]]) -> int:
+        """Leave one piece for every group that is still open; returns their number."""
+        _replace(pending, [pack(group, n, union(pieces, self.plan, group)) for group, (n, pieces) in waiting.items()])
+        return len(waiting)
+
+
+class Release(Step):
+    """Step the release loop through the groups of windows in order.
+
+    On endless input a chain of timers, one at the deadline of every group, releases what has been counted until then;
+    any firing releases all that is due. The counts of a group are written down before they are noised, and the first
+    write counts: if the engine goes back behind a release, and another set of rows is in time then, neither the release
+    nor its charge becomes another one. On finite input all rows are in time whenever it is counted.
+
+    State: counts of the groups that are not released yet. Those of the stretch of `_AHEAD` groups at hand are read and
+    written with every release, those further on once in a stretch: there may be thousands while much is caught up with.
+    """
+
+    PENDING = BagStateSpec("pending", BytesCoder())
+    FURTHER = BagStateSpec("further", BytesCoder())
+    LOOP = ReadModifyWriteStateSpec("loop", BytesCoder())
+    DUE = TimerSpec("due", TimeDomain.WATERMARK)
+
+    @discreetly
+    def prepare(self) -> None:
+        """Make the loop, and open the ledger."""
+        self.loop = ReleaseLoop(self.plan)
+        self.ledger = open_ledger(self.plan, strict=True)
+        self.writer = RunWriter(self.plan)
+
+    @discreetly
+    def process(
+        self,
+        element: tuple[str, bytes],
+        pending: Any = beam.DoFn.StateParam(PENDING),
+        further: Any = beam.DoFn.StateParam(FURTHER),
+        loop: Any = beam.DoFn.StateParam(LOOP),
+        due: Any = beam.DoFn.TimerParam(DUE),
+    ) -> Iterator[Any]:
+        """Keep counts until their windows are final; rows counted after that are late."""
+        if element[1] == BEGIN:
+            for group in range(_AHEAD if self.plan.streaming else 1):
+                self._wake(due, group)
+            return
+        counts, n_rows = decode_counts(element[1])
+        released = self.loop.released(loop.read() or self.loop.start())
+        if counts.first <= released:
+            yield beam.pvalue.TaggedOutput(ROWS, late(n_rows))
+        else:
+            group = (counts.first - 1) // self.plan.group
+            is_near = group // _AHEAD <= released // self.plan.group // _AHEAD
+            (pending if is_near else further).add(pack(group, n_rows, element[1]))
+
+    @on_timer(DUE)
+    @discreetly
+    def fire(
+        self,
+        tag: Any = beam.DoFn.DynamicTimerTagParam,
+        pending: Any = beam.DoFn.StateParam(PENDING),
+        further: Any = beam.DoFn.StateParam(FURTHER),
+        loop: Any = beam.DoFn.StateParam(LOOP),
+        due: Any = beam.DoFn.TimerParam(DUE),
+    ) -> Iterator[Any]:
+        """Release every group that is due, and set the timers of as many further on."""
+        state, last = loop.read() or self.loop.start(), int(tag)
+        first = -(-self.loop.released(state) // self.plan.group)
+        if first > last or self.loop.stopped(state):
+            return
+        waiting = _by_group(pending.read())
+        for group in range(first, last + 1):
+            if group % _AHEAD == 0:
+                waiting |= _next_stretch(group, further)
+            counts = self._settled(group, waiting.pop(group, (0, []))[1])
+            stopped = False
+            for batch, after in self._release(state, counts):
+                state, stopped = after, batch.stopped is not None
+                yield batch
+            yield beam.pvalue.TaggedOutput(ROWS, row_counts(memberships=counts.n_memberships))
+            if stopped:
+                break
+            self._wake(due, group + _AHEAD)
+        _replace(pending, [pack(group, n, data) for group, (n, pieces) in waiting.items() for data in pieces])
+        loop.write(state)
+
+    def _wake(self, due: Any, group: int) -> None:
+        n_windows = self.plan.calendar.n_windows
+        if n_windows is None or group * self.plan.group < n_windows:
+            last = last_due(self.plan, group)
+            due.set(timestamp(final_at(self.plan, last)), dynamic_timer_tag=str(last))
+
+    def _settled(self, group: int, pieces: list[bytes]) -> GroupCounts:
+        """Counts of a group as they are released, with the number of memberships that this attempt has counted."""
+        counts = nothing(group, self.plan)
+        for data in pieces:
+            counts = counts + decode_counts(data)[0]
+        if not self.plan.streaming:
+            return counts
+        path = self._path(group)
+        if not path.exists():
+            files.write_first(path, encode_counts(counts, 0, self.plan))
+            self._path(group - _KEPT).unlink(missing_ok=True)
+        return replace(decode_counts(path.read_bytes())[0], n_memberships=counts.n_memberships)
+
+    def _path(self, group: int) -> Path:
+        return parts_folder(self.plan, "counted") / f"{group:012d}"
+
+    def _release(self, state: bytes, counts: GroupCounts) -> Iterator[tuple[Batch, bytes]]:
+        """Batches of a group, charges on disk, and the state after each; the same cuts whenever it is repeated."""
+        self.writer.truth(counts.first, counts.counts, counts.bounded)
+        step = max(1, PART_ROWS // self.plan.n_cells)
+        for row in range(0, len(counts.bounded), step):
+            first, bounded = counts.first + row, counts.bounded[row : row + step]
+            last = first + len(bounded) - 1
+            batch, state = self.loop.advance(state, first, bounded)
+            if self.plan.targets.n_targets:
+                seen = counts.sightings[(counts.sightings[:, 0] >= first) & (counts.sightings[:, 0] <= last)]
+                batch = replace(batch, known=Known(first, bounded, seen))
+            self.ledger.append(batch.charges)
+            metrics.released(batch, int(self.plan.calendar.end(last)))
+            yield batch, state
+            if batch.stopped:
+                return
+
+
+class WriteBatches(Step):
+    """Write batches of releases, a stream's not before ``output.delay`` has passed."""
+
+    def prepare(self) -> None:
+        """Make the writer."""
+        self.writer = RunWriter(self.plan)
+
+    @discreetly
+    def process(self, batch: Batch) -> Iterator[Batch]:
+        """Write a batch, once, and pass it on."""
+        plan = self.plan
+        last = batch.releases[-1].window if batch.releases else 0
+        final = deadline(plan.calendar, plan.config.windows.allowed_lateness, last) if last and plan.streaming else None
+        self.writer.releases(batch, None if final is None else final / 1000)
+        if last and last == plan.calendar.n_windows:
+            files.write_json(parts_folder(plan, "ended") / "releases.json", True)
+        yield batch
+
+
+class AccountInOrder(Step):
+    """Step one parallel part of one accountant through all releases, each once and in order.
+
+    Batches are cut alike whenever they are repeated, so that a part of the accounts that is there already is the same.
+    """
+
+    WAITING = BagStateSpec("waiting", BatchCoder())
+    LOOP = ReadModifyWriteStateSpec("loop", BytesCoder())
+
+    def prepare(self) -> None:
+        """Make the writer; loops are made when they are first needed: a part may hold many priors."""
+        self.writer = RunWriter(self.plan)
+        self.loops: dict[tuple[int, int], AccountLoop] = {}
+
+    @discreetly
+    def process(
+        self,
+        element: tuple[tuple[int, int], Batch],
+        waiting: Any = beam.DoFn.StateParam(WAITING),
+        loop: Any = beam.DoFn.StateParam(LOOP),
+    ) -> Iterator[tuple[str, Rows]]:
+        """Account what is next in order, and keep what came too early; note when nothing more is to come."""
+        (number, shard), batch = element
+        account = self._loop_of((number, shard))
+        state = loop.read() or account.start()
+        early = []
+        for candidate in sorted([*waiting.read(), batch], key=_position):
+            if account.is_early(state, candidate):
+                early.append(candidate)
+                continue
+            first = account.accounted(state) + 1
+            rows, state = account.advance(state, candidate)
+            if rows:
+                self.writer.accounts(number, shard, first, rows)
+                yield account.name, rows
+        _replace(waiting, early)
+        loop.write(state)
+        if shard == 0:  # the summary is the same in every part
+            self.writer.summary(number, account.summary(state))
+        if account_loop.FORMAT.decode(state)["finished"]:
+            files.write_json(parts_folder(self.plan, "ended") / f"{_account_name(element[0])}.json", True)
+
+    def _loop_of(self, part: tuple[int, int]) -> AccountLoop:
+        if part not in self.loops:
+            number, shard = part
+            self.loops[part] = AccountLoop(self.plan, self.plan.accountants[number], shard)
+        return self.loops[part]
+
+
+class WriteUsers(Step):
+    """Summarise the users of one shard for the operator's manifest."""
+
+    @discreetly
+    def process(self, element: tuple[int, Iterable[Visits]]) -> None:
+        """Write per-user numbers of cells and windows; no identity."""
+        RunWriter(self.plan).users(*element)
+
+
+class Tally(Step):
+    """Add up row counts under one key.
+
+    Row counts balance at any time. The file is written again with each element: after a failure it goes back with the
+    state, and is right again when the rows have been read again.
+    """
+
+    BOOKS = ReadModifyWriteStateSpec("books", BytesCoder())
+    END = TimerSpec("end", TimeDomain.WATERMARK)
+
+    def prepare(self) -> None:
+        """Make the writer."""
+        self.writer = RunWriter(self.plan)
+
+    @discreetly
+    def process(
+        self,
+        element: tuple[int, bytes],
+        books: Any = beam.DoFn.StateParam(BOOKS),
+        end: Any = beam.DoFn.TimerParam(END),
+    ) -> None:
+        """Add row counts; set a timer for when all input has been read."""
+        total, memberships = decode_rows(books.read() or encode_rows(Fate()))
+        counts, more = decode_rows(element[1])
+        total.add(counts)
+        memberships += more
+        books.write(encode_rows(total, memberships))
+        self.writer.row_counts(_TALLY, total)
+        self.writer.memberships(_TALLY, memberships)
+        if (instant := end_of_input(self.plan)) is not None:
+            end.set(timestamp(instant - _BEFORE))
+
+    @on_timer(END)
+    @discreetly
+    def close(self, books: Any = beam.DoFn.StateParam(BOOKS)) -> Iterator[bytes]:
+        """Note that there is no more input, and how many rows there were."""
+        data = books.read()
+        files.write_json(parts_folder(self.plan, "ended") / "input.json", decode_rows(data)[0].rows)
+        yield data
+
+
+def account_parts(plan: Plan) -> list[tuple[int, int]]:
+    """Every accountant's parallel parts."""
+    return [(number, shard) for number, own in enumerate(plan.shards) for shard in range(len(own))]
+
+
+def _account_name(part: tuple[int, int]) -> str:
+    return f"account-{part[0]:03d}-{part[1]:06d}"
+
+
+def _position(batch: Batch) -> float:
+    if batch.known is not None:
+        return batch.known.first
+    return batch.releases[0].window if batch.releases else np.inf
+
+
+def _by_group(entries: Iterable[bytes]) -> dict[int, tuple[int, list[bytes]]]:
+    """Rows and pieces of every group."""
+    found: dict[int, tuple[int, list[bytes]]] = {}
+    for data in entries:
+        group, n_rows, piece = unpack(data)
+        rows, pieces = found.get(group, (0, []))
+        found[group] = (rows + n_rows, [*pieces, piece])
+    return found
+
+
+def _next_stretch(group: int, further: Any) -> dict[int, tuple[int, list[bytes]]]:
+    """Take the counts of a stretch of groups that begins from those further on."""
+    near: list[bytes] = []
+    far: list[bytes] = []
+    for data in further.read():
+        (near if unpack(data)[0] < group + _AHEAD else far).append(data)
+    _replace(further, far)
+    return _by_group(near)
+
+
+def _replace(bag: Any, entries: Iterable[Any]) -> None:
+    """Let a bag hold these entries and no others; they must not be read from it while this goes on."""
+    bag.clear()
+    for entry in entries:
+        bag.add(entry)

@@ -1,0 +1,428 @@
+"""Read events as blocks: spans of finite input, or a splittable reader of endless input with its own watermark.
+
+Both kinds of reader keep to one contract:
+
+* An element is a `NamedBlock`. A block that is read again after a failure has the same name and the same rows.
+* Its timestamp is not after its earliest event of the run. Blocks of finite input have the least timestamp there is.
+* The watermark passes an instant when no row from before it is expected any more. Rows that come all the same are
+  late, and counted as late where all their windows are final. On finite input it moves once, at the end.
+* Where the order of the events alone decides which of them are late, a block says for every row which window was the
+  last final one when the row arrived (``closed``). This never depends on timing, so that a run which was disturbed
+  accepts the same rows as one which was not.
+* After the last block of endless input that ends, the watermark goes to `end_of_input` and stays there. Flink
+  would clear state before its timers have fired if it went to the end of time, so the reader itself never ends: the
+  driver cancels the job.
+* Everything is in the global window.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.coders import Coder
+from apache_beam.coders.coders import NullableCoder, TimestampCoder
+from apache_beam.io.iobase import RestrictionProgress, RestrictionTracker
+from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
+from apache_beam.transforms.core import RestrictionProvider, WatermarkEstimatorProvider
+from apache_beam.transforms.window import TimestampedValue
+from apache_beam.utils.shared import Shared
+from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration, Timestamp
+
+from mechanisms.core.plugin import StateVersionError
+from mechanisms.core.state import State, StateFormat
+from pipeline.runners.beam.coders import NamedBlock
+from pipeline.runners.beam.step import Step, discreetly, end_of_input, timestamp, whole_second
+from pipeline.sources.base import NEVER, EventBlock, LiveSource, Slice, Span
+from pipeline.steps.ingest import closed_before
+from pipeline.windows.calendar import Calendar
+
+if TYPE_CHECKING:
+    from pipeline.config.plan import Plan
+
+
+FORMAT = StateFormat("cursor")
+_NUMBERS, _POSITION = ("number", "latest", "ended", "reader"), "position."
+#: Seconds to wait where there is nothing to read at the moment, and after the end.
+IDLE, REST = 0.1, 5.0
+#: Seconds of reading after which the engine gets its turn: it takes positions and watermarks in between.
+TURN = 0.25
+#: Windows after which it gets its turn as well: what waits for its release stays little when much is caught up with.
+TURN_WINDOWS = 64
+
+
+class ReadEvents(beam.PTransform[Any, Any]):  # type: ignore[misc]
+    """Read the source of a plan: a span of files or rows after another, or one reader for each share of a live source.
+
+    Parameters
+    ----------
+    plan
+        The run.
+
+    Returns
+    -------
+    ``PCollection[NamedBlock]``; unbounded for a live source.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__()
+        self.plan = plan
+
+    def expand(self, root: Any) -> Any:
+        """Attach the readers."""
+        if not self.plan.streaming:
+            return (
+                root
+                | "Spans" >> beam.Create(self.plan.config.source.spans())
+                # Span
+                | "ReadSpans" >> beam.ParDo(ReadSpans(self.plan)).with_output_types(NamedBlock)
+                # NamedBlock
+            )
+        return (
+            root
+            | "Source" >> beam.Impulse()
+            # bytes
+            | "Readers" >> beam.ParDo(Readers(self.plan)).with_output_types(bytes)
+            # bytes: the cursor that a reader begins at
+            | "Replay" >> beam.ParDo(Replay(self.plan)).with_output_types(NamedBlock)
+            # NamedBlock
+        )
+
+
+class ReadSpans(Step):
+    """Read spans of finite input."""
+
+    @discreetly
+    def process(self, span: Span) -> Iterator[NamedBlock]:
+        """Emit the blocks of a span; their names sort as their rows do in the input."""
+        number = 0
+        for work in self.plan.source.work(span):
+            for block in work():
+                yield NamedBlock(f"{span.index:09d}/{number:09d}", block)
+                number += 1
+
+
+class Readers(Step):
+    """The readers that share a live source."""
+
+    @discreetly
+    def process(self, _: bytes) -> Iterator[bytes]:
+        """Emit the cursor that each reader begins at."""
+        for reader, position in enumerate(live_source(self.plan).starts(self.plan)):
+            yield CursorCoder().encode(Cursor(position, reader=reader))
+
+
+@dataclass(frozen=True, eq=False)
+class Cursor:
+    """How far a source has been read.
+
+    Parameters
+    ----------
+    position
+        In the terms of the source (`Slice.end`).
+    number, latest
+        Number of the next slice, and the time that was reached before it.
+    ended
+        Whether nothing is left for this reader: the rest was left to another.
+    reader
+        Number of the reader among those that share the source.
+    """
+
+    position: State = field(default_factory=dict)
+    number: int = 0
+    latest: int = NEVER
+    ended: bool = False
+    reader: int = 0
+
+    def after(self, piece: Slice) -> Cursor:
+        """The same reader's cursor behind a slice."""
+        return Cursor(piece.end, piece.number + 1, piece.after, reader=self.reader)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Cursor) and CursorCoder().encode(self) == CursorCoder().encode(other)
+
+    def __hash__(self) -> int:
+        return hash((self.number, self.latest, self.ended))
+
+
+@dataclass(frozen=True, eq=False)
+class UnreadableCursor(Cursor):
+    """A cursor that this code cannot read.
+
+    A coder works outside of steps, where no error is reported to the driver: the step that gets the cursor refuses it.
+
+    Parameters
+    ----------
+    data
+        Its bytes, which stay what they are.
+    reason
+        Why they cannot be read.
+    """
+
+    data: bytes = b""
+    reason: str = ""
+
+
+class CursorCoder(Coder):  # type: ignore[misc]
+    """Cursors as bytes.
+
+    Examples
+    --------
+    >>> CursorCoder().decode(CursorCoder().encode(Cursor(number=3))).number
+    3
+    >>> CursorCoder().decode(b"of another time").reason
+    'these bytes are not an encoded penstock state'
+    """
+
+    def encode(self, value: Cursor) -> bytes:
+        """Its numbers beside the position of the source."""
+        if isinstance(value, UnreadableCursor):
+            return value.data
+        own = {name: np.asarray(getattr(value, name)) for name in _NUMBERS}
+        return FORMAT.encode(own | {_POSITION + name: array for name, array in value.position.items()})
+
+    def decode(self, encoded: bytes) -> Cursor:
+        """The inverse of `encode`; an `UnreadableCursor` of a version that this code cannot read."""
+        try:
+            state = FORMAT.decode(encoded)
+        except StateVersionError as error:
+            return UnreadableCursor(data=encoded, reason=str(error))
+        number, latest, ended, reader = (state.pop(name).item() for name in _NUMBERS)
+        position = {name.removeprefix(_POSITION): array for name, array in state.items()}
+        return Cursor(position, number, latest, ended, reader)
+
+    def is_deterministic(self) -> bool:
+        """Equal cursors have equal bytes."""
+        return True
+
+
+class CursorTracker(RestrictionTracker):  # type: ignore[misc]
+    """Everything from a cursor on; never split for several readers, only left to be continued.
+
+    Examples
+    --------
+    >>> tracker = CursorTracker(Cursor())
+    >>> tracker.try_claim(Cursor(number=1)), tracker.try_split(0)[1].number, tracker.try_claim(Cursor(number=2))
+    (True, 1, False)
+    """
+
+    def __init__(self, restriction: Cursor) -> None:
+        self._cursor, self._left = restriction, False
+
+    def current_restriction(self) -> Cursor:
+        """Where to go on, or the end if that was left to another."""
+        return replace(self._cursor, ended=True) if self._left else self._cursor
+
+    def try_claim(self, position: Cursor) -> bool:
+        """Move behind a slice."""
+        if self._left:
+            return False
+        self._cursor = position
+        return True
+
+    def try_split(self, fraction_of_remainder: float) -> tuple[Cursor, Cursor] | None:
+        """Leave what has not been claimed; a fraction of something endless cannot be told."""
+        if fraction_of_remainder != 0 or self._left or self._cursor.ended:
+            return None
+        self._left = True
+        return replace(self._cursor, ended=True), self._cursor
+
+    def check_done(self) -> None:
+        """Raise `ValueError` unless the end was reached or the rest was left."""
+        if not (self._left or self._cursor.ended):
+            raise ValueError(f"the source was left at slice {self._cursor.number} without a word")
+
+    def current_progress(self) -> RestrictionProgress:
+        """Unknown: a source may have no end."""
+        return RestrictionProgress(completed=float(self._cursor.number), remaining=0.0 if self._cursor.ended else 1.0)
+
+    def is_bounded(self) -> bool:
+        """A live source is unbounded, also where it comes to an end."""
+        return False
+
+
+class FromTheStart(RestrictionProvider):  # type: ignore[misc]
+    """One reader for each element, which is the cursor that it begins at, as bytes."""
+
+    def initial_restriction(self, element: bytes) -> Cursor:
+        """From its beginning."""
+        return CursorCoder().decode(element)
+
+    def create_tracker(self, restriction: Cursor) -> CursorTracker:
+        """A tracker of what is left."""
+        return CursorTracker(restriction)
+
+    def restriction_size(self, element: bytes, restriction: Cursor) -> float:
+        """The same for all: size decides nothing here."""
+        return 1.0
+
+    def restriction_coder(self) -> Coder:
+        """How positions are kept in checkpoints."""
+        return CursorCoder()
+
+    def truncate(self, element: bytes, restriction: Cursor) -> None:
+        """A drained job reads nothing more."""
+
+
+class WatermarkByHand(WatermarkEstimatorProvider):  # type: ignore[misc]
+    """A watermark that the reader sets, and that checkpoints keep in a standard coder."""
+
+    def initial_estimator_state(self, element: bytes, restriction: Cursor) -> None:
+        """No time yet."""
+
+    def create_watermark_estimator(self, estimator_state: Timestamp | None) -> ManualWatermarkEstimator:
+        """Where it was left."""
+        return ManualWatermarkEstimator(estimator_state)
+
+    def estimator_state_coder(self) -> Coder:
+        """Beam's own would pickle it."""
+        return NullableCoder(TimestampCoder())
+
+
+class Reader:
+    """An open source in this process, and the slice that comes next."""
+
+    def __init__(self, plan: Plan, start: Cursor) -> None:
+        self.plan, self.source, self.cursor = plan, live_source(plan), start
+        self._folder = tempfile.TemporaryDirectory(prefix="penstock-")
+        spool = Path(self._folder.name) / "spool"
+        self._pieces = self.source.slices(plan, spool, start.position, start.number, start.latest)
+        self._begun, self._start = time.monotonic(), max(start.latest, plan.calendar.from_ms)
+        self.ended = False
+        self.piece: Slice | None = None
+        self.advance()
+
+    def advance(self) -> None:
+        """Leave the slice at hand behind, and look at the next one."""
+        if self.piece is not None:
+            self.cursor = self.cursor.after(self.piece)
+        try:
+            self.piece = next(self._pieces)
+        except StopIteration:
+            self.ended, self.piece = True, None
+            self._folder.cleanup()
+
+    @property
+    def wait(self) -> float:
+        """Seconds until the slice at hand is due."""
+        if self.piece is None:
+            return IDLE
+        if self.source.factor is None or self.piece.after == NEVER:
+            return 0.0
+        return self._begun + (self.piece.after - self._start) / 1000 / self.source.factor - time.monotonic()
+
+    @property
+    def time(self) -> int:
+        """Time that is reached while nothing happens: up to the next event where the order of events is known."""
+        if not self.source.by_time or self.source.factor is None or self.piece is None:
+            return self.cursor.latest
+        times = self.piece.block.frame["time"]
+        now = self._start + int((time.monotonic() - self._begun) * 1000 * self.source.factor)
+        return max(self.cursor.latest, min(now, int(times[0]))) if len(times) else self.cursor.latest
+
+
+class _OpenReaders(dict[int, Reader]):
+    """Readers between two turns, by number: to go on where the last turn ended costs nothing."""
+
+
+class Replay(Step):
+    """Read a live source without end, in turns of a fraction of a second; the engine keeps position and watermark."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        self._shared = Shared()  # one object for all instances of the step in a process
+        self._open: _OpenReaders | None = None
+
+    @property
+    def readers(self) -> _OpenReaders:
+        """Readers that are open in this process."""
+        if self._open is None:
+            self._open = self._shared.acquire(_OpenReaders)
+        return self._open
+
+    @beam.DoFn.unbounded_per_element()  # type: ignore[untyped-decorator]
+    @discreetly
+    def process(
+        self,
+        element: bytes,
+        tracker: Any = beam.DoFn.RestrictionParam(FromTheStart()),
+        watermark: Any = beam.DoFn.WatermarkEstimatorParam(WatermarkByHand()),
+    ) -> Iterator[Any]:
+        """Emit what is due; leave the rest for the next turn."""
+        cursor = tracker.current_restriction()
+        if isinstance(cursor, UnreadableCursor):
+            raise StateVersionError(cursor.reason)
+        live_source(self.plan).taken(self.plan, cursor.position)
+        # Removed from the open ones: an abandoned turn that still runs in another thread must not share its reader.
+        reader = self.readers.pop(cursor.reader, None)
+        if reader is None or reader.cursor != cursor:
+            reader = Reader(self.plan, cursor)
+        yield from self._turn(reader, tracker, watermark)
+        # Not where the turn failed or was given up: the rest of its reader would look like the end of the input.
+        self.readers[cursor.reader] = reader
+
+    def _turn(self, reader: Reader, tracker: Any, watermark: Any) -> Iterator[Any]:
+        turn_ends = time.monotonic() + TURN
+        furthest = max(reader.cursor.latest, self.plan.calendar.from_ms) + TURN_WINDOWS * self.plan.calendar.step
+        if reader.piece is None and not reader.ended:
+            reader.advance()
+        turn_is_over = False  # not before a slice: a machine that is held up comes on, if by one at a time
+        while not reader.ended:
+            piece, wait = reader.piece, reader.wait
+            if piece is None or wait > 0 or turn_is_over:
+                self._reach(watermark, reader.time)
+                tracker.defer_remainder(Duration(max(0.0, wait)))
+                return
+            if not tracker.try_claim(reader.cursor.after(piece)):
+                return
+            reader.advance()
+            yield self._block(piece, reader.cursor.reader)
+            self._reach(watermark, piece.after)
+            turn_is_over = time.monotonic() > turn_ends or reader.cursor.latest > furthest
+        if (end := end_of_input(self.plan)) is not None:
+            self._reach(watermark, end + live_source(self.plan).disorder)
+        tracker.defer_remainder(Duration(REST))
+
+    def _block(self, piece: Slice, reader: int) -> Any:
+        closed = closed_before(piece, self.plan)
+        named = NamedBlock(f"{reader:03d}/{piece.number:012d}", piece.block, closed if closed.any() else None)
+        otherwise = piece.before if piece.before != NEVER else self.plan.calendar.from_ms
+        return TimestampedValue(named, timestamp(earliest(piece.block, self.plan.calendar, otherwise)))
+
+    def _reach(self, watermark: Any, reached: int) -> None:
+        """Let the watermark move on; what is at the time reached may still come."""
+        if reached == NEVER:
+            return
+        instant = timestamp(whole_second(reached - live_source(self.plan).disorder))
+        if instant > (watermark.current_watermark() or MIN_TIMESTAMP):
+            watermark.set_watermark(instant)
+
+
+def live_source(plan: Plan) -> LiveSource:
+    """The live source of a plan; raises `TypeError` for finite input."""
+    source = plan.config.source
+    if not isinstance(source, LiveSource):
+        raise TypeError(f"{type(source).__name__} is not live")
+    return source
+
+
+def earliest(block: EventBlock, calendar: Calendar, otherwise: int) -> int:
+    """Time of the earliest event of the run in a block, in milliseconds; ``otherwise`` where there is none.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> calendar = Calendar(step=10, anchor=0, time_zone="UTC", from_ms=0, until_ms=100)
+    >>> block = EventBlock(pl.DataFrame({"time": [-5, 42, 17, 100], "user": [1, 2, 3, 4], "place": list("aaaa")}), 4)
+    >>> earliest(block, calendar, otherwise=0)
+    17
+    """
+    times = block.frame["time"].to_numpy()
+    inside = times[calendar.index(times) > 0]
+    return int(np.min(inside)) if len(inside) else otherwise

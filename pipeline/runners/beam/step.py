@@ -1,0 +1,157 @@
+"""Base of all steps of the graph: the plan they carry, their errors, and the deadlines they share."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+from collections.abc import Callable, Iterator
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import apache_beam as beam
+from apache_beam.typehints.native_type_compatibility import convert_to_beam_type
+from apache_beam.utils.timestamp import Timestamp
+
+from pipeline.output.redaction import without_words
+from pipeline.runners.flink.runner import is_lasting, note_failure
+from pipeline.steps.ingest import deadline
+
+if TYPE_CHECKING:
+    from pipeline.config.plan import Plan
+
+
+#: Tag of row counts, where a step emits them beside its main output.
+ROWS = "rows"
+#: Milliseconds from the last deadline of a run to its end of input: engines round a watermark down to seconds.
+_MARGIN = 4000
+
+
+class Step(beam.DoFn):  # type: ignore[misc]
+    """A step that carries the plan of the run.
+
+    The plan of a deployment travels without its noise key; `setup` reads the key on the worker. Unpickling a step reads
+    no file.
+
+    Parameters
+    ----------
+    plan
+        The run.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+
+    def __getstate__(self) -> dict[str, Any]:
+        # As bytes: that a plug-in of the plan is not installed on a worker is then an error of the step.
+        return self.__dict__ | {"plan": _Packed(self.plan.folder, pickle.dumps(self.plan))}
+
+    def setup(self) -> None:
+        """Unpack the plan, read the noise key where the plan has travelled without it, and `prepare`."""
+        if isinstance(self.plan, _Packed):
+            self.plan = self.plan.opened()
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Make what does not travel with the step."""
+
+
+class _Packed(NamedTuple):
+    """A plan as it travels."""
+
+    folder: Path
+    data: bytes
+
+    def opened(self) -> Plan:
+        try:
+            plan: Plan = pickle.loads(self.data)
+            return plan.opened()
+        except Exception as error:  # a plug-in that is not installed; no noise key, or another one
+            note_failure(self.folder, error)
+            raise
+
+
+def discreetly(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Report permanent errors of a `Step`'s method to the driver, and redact all of them in a deployment.
+
+    An engine retries a failed bundle again and again, and logs the error each time.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> class Parse:
+    ...     plan = SimpleNamespace(config=SimpleNamespace(mode="deployment"))
+    ...     @discreetly
+    ...     def process(self, row):
+    ...         yield float(row)
+    >>> list(Parse().process("51.4778, home"))
+    Traceback (most recent call last):
+    pipeline.output.redaction.UnforeseenError: ValueError at ...; a deployment does not repeat its words, ...
+    """
+
+    def reported(step: Any, error: Exception) -> Exception:
+        redacted = without_words(error) if step.plan.config.mode == "deployment" else error
+        if is_lasting(error):
+            note_failure(step.plan.folder, redacted)
+        return redacted
+
+    @wraps(method)
+    def yielding(self: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        try:
+            yield from method(self, *args, **kwargs)
+        except Exception as error:
+            if (redacted := reported(self, error)) is error:
+                raise
+            raise redacted from None
+
+    @wraps(method)
+    def returning(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(self, *args, **kwargs)
+        except Exception as error:
+            if (redacted := reported(self, error)) is error:
+                raise
+            raise redacted from None
+
+    return yielding if inspect.isgeneratorfunction(method) else returning
+
+
+def final_at(plan: Plan, group: int) -> int:
+    """When the last window of a group is final, in milliseconds since 1970, rounded up to a `whole_second`."""
+    last = group * plan.group + plan.group_windows(group)
+    return -whole_second(-deadline(plan.calendar, plan.config.windows.allowed_lateness, last))
+
+
+def last_due(plan: Plan, group: int) -> int:
+    """Last group that is final at the moment when a group is counted: on finite input, at its end, that of the run."""
+    return group if plan.streaming else plan.n_groups - 1
+
+
+def end_of_input(plan: Plan) -> int | None:
+    """Where the watermark goes when no more events are expected, in milliseconds; None for a run without an end."""
+    n_windows = plan.calendar.n_windows
+    if n_windows is None:
+        return None
+    return deadline(plan.calendar, plan.config.windows.allowed_lateness, n_windows) + _MARGIN
+
+
+def whole_second(instant: int) -> int:
+    """An instant in milliseconds, rounded down to the second, as Flink rounds the watermarks of a splittable step.
+
+    Examples
+    --------
+    >>> whole_second(1999), whole_second(2000), -whole_second(-1001)
+    (1000, 2000, 2000)
+    """
+    return instant // 1000 * 1000
+
+
+def timestamp(instant: int) -> Timestamp:
+    """Beam's timestamp of an instant in milliseconds."""
+    return Timestamp(micros=1000 * instant)
+
+
+def typed(collection: Any, kind: Any) -> Any:
+    """Give a tagged output its type, which Beam does not infer: coders of keys have to be the same everywhere."""
+    collection.element_type = convert_to_beam_type(kind)
+    return collection

@@ -1,0 +1,453 @@
+"""Run counts in this process: one plain loop over the steps, for finite input and for streams."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from mechanisms.core.state import State
+from pipeline.monitoring import metrics
+from pipeline.monitoring.server import HEALTH
+from pipeline.output import checkpoint
+from pipeline.output.checkpoint import open_ledger
+from pipeline.output.files import PART_ROWS, parts_folder
+from pipeline.output.writer import RunWriter
+from pipeline.sources.base import NEVER, EventBlock, LiveSource, Reject, Slice, Span
+from pipeline.steps.account import AccountLoop
+from pipeline.steps.contributions import Distinct, decoded, encoded, merged
+from pipeline.steps.count import GroupCounts, Visits, count_group, memberships_of, nothing
+from pipeline.steps.ingest import Fate, closed_before, last_final
+from pipeline.steps.release import Batch, ReleaseLoop
+from pipeline.steps.targets import Known
+from pipeline.streaming import INTERRUPTED, stopping
+
+if TYPE_CHECKING:
+    from pipeline.config.plan import Plan
+
+
+#: Rows that are counted together, so that intermediate arrays fit the processor's cache.
+_PIECE_ROWS = 1 << 18
+#: Blocks, and groups of windows, that are worked on side by side: parsing and sorting release Python's lock. Each holds
+#: a piece of the input in memory.
+_N_THREADS = 2
+#: Slices that are read ahead of the loop of a stream.
+_READ_AHEAD = 2
+#: Seconds between two looks at the clock and at signals while a stream has nothing to do.
+_PAUSE = 0.1
+#: Pieces of contributions to one group of windows that are held before they are merged.
+_MAX_PIECES = 64
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+#: Row counts, rejects and distinct contributions of one piece of the input.
+Reduced = tuple[Fate, tuple[Reject, ...], list[tuple[tuple[int, int], Distinct]]]
+
+
+def run_finite(plan: Plan, spans: Iterable[Span]) -> None:
+    """Read, count, release and account finite input; parts of the output files are left to be merged.
+
+    Parameters
+    ----------
+    plan
+        The run; its folder is ready.
+    spans
+        The input.
+
+    Raises
+    ------
+    PenstockError
+        As for any run.
+    """
+    writer, output = RunWriter(plan), ReleaseAndAccount(plan)
+    contributions: dict[int, dict[int, list[Distinct]]] = defaultdict(lambda: defaultdict(list))
+    for span in spans:
+        _read_span(span, plan, writer, contributions)
+    # Contributions to a group of windows are dropped as soon as it is counted.
+    groups = ((group, contributions.pop(group, {})) for group in range(plan.n_groups))
+    users: dict[int, list[Visits]] = defaultdict(list)
+    n_memberships, goes_on = 0, True
+    for counts, visits in _side_by_side(partial(_count_shards, plan), groups):
+        n_memberships += counts.n_memberships
+        writer.truth(counts.first, counts.counts, counts.bounded)
+        goes_on = goes_on and output.release(counts)
+        for shard, own in visits.items():
+            users[shard].append(own)
+    writer.memberships("all", n_memberships)
+    for shard, seen in users.items():
+        writer.users(shard, seen)
+    output.summarise()
+
+
+def run_stream(plan: Plan) -> str | None:
+    """Read, count, release and account a stream; parts of the output files are left to be merged.
+
+    Parameters
+    ----------
+    plan
+        The run; it goes on from the checkpoint in its folder, if there is one.
+
+    Returns
+    -------
+    None where the stream came to its end or used up a budget; `INTERRUPTED` after SIGINT or SIGTERM.
+
+    Raises
+    ------
+    PenstockError
+        As for any run.
+    """
+    stop = threading.Event()
+    with stopping(stop.set):
+        return StreamLoop(plan, stop).run()
+
+
+class ReleaseAndAccount:
+    """Release counts in order, account the releases and write both: what follows counting.
+
+    A charge is durable in the ledger before its release is written, and a release before it is accounted.
+
+    Parameters
+    ----------
+    plan
+        The run.
+    saved
+        A checkpoint to go on from.
+    """
+
+    def __init__(self, plan: Plan, saved: State | None = None) -> None:
+        self.plan, self.writer = plan, RunWriter(plan)
+        self.ledger = open_ledger(plan, strict=plan.resumed)
+        self.loop = ReleaseLoop(plan)
+        self.state = saved["release"].tobytes() if saved else self.loop.start()
+        self.accounts = {
+            (number, shard): AccountLoop(plan, accountant, shard)
+            for number, (accountant, own) in enumerate(zip(plan.accountants, plan.shards))
+            for shard in range(len(own))
+        }
+        self.account_states = {
+            part: saved[checkpoint.account_key(*part)].tobytes() if saved else loop.start()
+            for part, loop in self.accounts.items()
+        }
+
+    def release(self, counts: GroupCounts, final_at: float | None = None) -> bool:
+        """Release consecutive windows; False where a budget was used up and nothing may follow.
+
+        ``final_at``: when the last window became final, in seconds since 1970 (streams).
+        """
+        step = max(1, PART_ROWS // self.plan.n_cells)
+        for row in range(0, len(counts.bounded), step):
+            first, bounded = counts.first + row, counts.bounded[row : row + step]
+            last = first + len(bounded) - 1
+            batch, self.state = self.loop.advance(self.state, first, bounded)
+            if self.plan.targets.n_targets:
+                seen = counts.sightings[(counts.sightings[:, 0] >= first) & (counts.sightings[:, 0] <= last)]
+                batch = replace(batch, known=Known(first, bounded, seen))
+            self.ledger.append(batch.charges)
+            metrics.released(batch, int(self.plan.calendar.end(last)))
+            self.writer.releases(batch, final_at)
+            self._account(batch)
+            if batch.stopped:
+                return False
+        return True
+
+    def _account(self, batch: Batch) -> None:
+        for (number, shard), loop in self.accounts.items():
+            state = self.account_states[number, shard]
+            first = loop.accounted(state) + 1
+            rows, self.account_states[number, shard] = loop.advance(state, batch)
+            self.writer.accounts(number, shard, first, rows)
+
+    def summarise(self) -> None:
+        """Write the summary of every accountant, which is the same in all of its parallel parts."""
+        for (number, shard), loop in self.accounts.items():
+            if shard == 0:
+                self.writer.summary(number, loop.summary(self.account_states[number, shard]))
+
+    def saved(self) -> State:
+        """What a checkpoint keeps."""
+        accounts = {checkpoint.account_key(*part): _array(data) for part, data in self.account_states.items()}
+        return {"release": _array(self.state), **accounts}
+
+
+class StreamLoop:
+    """Count and release a stream as its watermark passes the ends of windows.
+
+    A window is final once the watermark has reached its end plus allowed lateness. A checkpoint is taken between two
+    slices, when all parts that it covers are durable; what is executed again after a kill writes the same parts.
+
+    Parameters
+    ----------
+    plan
+        The run; its source is live.
+    stop
+        Set to end the stream after the slice that is being counted.
+    """
+
+    def __init__(self, plan: Plan, stop: threading.Event) -> None:
+        if not isinstance(plan.config.source, LiveSource):
+            raise TypeError(f"{type(plan.config.source).__name__} is not a stream")
+        self.plan, self.source, self.stop = plan, plan.config.source, stop
+        saved = checkpoint.read(plan)
+        self.writer, self.output = RunWriter(plan), ReleaseAndAccount(plan, saved)
+        #: Contributions to the groups of windows that are not final yet.
+        self.open: dict[int, list[Distinct]] = {}
+        self.rows, self.n_memberships, self.n_counted = Fate(), 0, 0
+        self.position: State = {}
+        self.number, self.latest = 0, NEVER
+        if saved:
+            self._restore(saved)
+        self.goes_on = True
+        self._start = max(self.latest, plan.calendar.from_ms)
+        self._begun = self._saved = time.monotonic()
+
+    def run(self) -> str | None:
+        """Go on until the source ends, the stream is stopped, or a budget is used up."""
+        spool = parts_folder(self.plan, "spool")
+        slices = self.source.slices(self.plan, spool, self.position, self.number, self.latest)
+        with _read_ahead(slices) as reader:
+            for piece in self._due(reader):
+                self._count(piece)
+                self._release_until(self._watermark)
+                if time.monotonic() - self._saved >= self.source.checkpoint / 1000:
+                    self._save()
+        n_windows = self.plan.calendar.n_windows
+        if reader.ended and n_windows is not None:
+            self._release(n_windows)
+        self._save()
+        self._note_rows()
+        self.output.summarise()
+        return None if reader.ended or not self.goes_on else INTERRUPTED
+
+    @property
+    def _watermark(self) -> int:
+        return NEVER if self.latest == NEVER else self.latest - self.source.disorder
+
+    def _due(self, reader: _Reader) -> Iterator[Slice]:
+        """Slices when their time has come."""
+        while self.goes_on and not self.stop.is_set() and not reader.ended:
+            HEALTH.beat()
+            piece = reader.take(_PAUSE)
+            while piece is not None and self.goes_on and not self.stop.is_set():
+                if (wait := self._wait(piece)) <= 0:
+                    yield piece
+                    break
+                self._idle(piece)
+                self.stop.wait(min(wait, _PAUSE))
+                HEALTH.beat()
+
+    def _wait(self, piece: Slice) -> float:
+        """Seconds until a slice is due."""
+        if self.source.factor is None or piece.after == NEVER:
+            return 0.0
+        return self._begun + (piece.after - self._start) / 1000 / self.source.factor - time.monotonic()
+
+    def _idle(self, piece: Slice) -> None:
+        """Advance the watermark towards the next event while nothing happens, where the order of events is known."""
+        if self.source.by_time and self.source.factor is not None and piece.block.frame.height:
+            now = self._start + int((time.monotonic() - self._begun) * 1000 * self.source.factor)
+            self._release_until(min(now, int(piece.block.frame["time"][0])) - self.source.disorder)
+
+    def _count(self, piece: Slice) -> None:
+        """Reduce a slice to contributions; rows whose windows were final when they arrived are late."""
+        rows, found = memberships_of(piece.block, self.plan, closed_before(piece, self.plan))
+        for (group, _), contributions in found:
+            pieces = self.open.setdefault(group, [])
+            pieces.append(contributions)
+            if len(pieces) > _MAX_PIECES:
+                self.open[group] = [merged(pieces, self.plan, group)]
+        self.writer.rejects(f"{piece.number:012d}", piece.block.rejects)
+        self.rows.add(rows)
+        metrics.read_rows(rows)
+        metrics.reached(piece.after)
+        self.position, self.number, self.latest = piece.end, piece.number + 1, piece.after
+
+    def _release_until(self, watermark: int) -> None:
+        self._release(last_final(self.plan.calendar, self.plan.config.windows.allowed_lateness, watermark))
+
+    def _release(self, window: int) -> None:
+        """Count and release all windows up to one that is final, empty ones included."""
+        final_at, size = time.time(), self.plan.group
+        n_groups = -(-window // size) if window == self.plan.calendar.n_windows else window // size
+        # Windows that become final together are released and written together.
+        step = max(1, PART_ROWS // (size * self.plan.n_cells))
+        while self.goes_on and self.n_counted < n_groups:
+            groups = range(self.n_counted, min(self.n_counted + step, n_groups))
+            counts = _joined([self._count_group(group, self.open.pop(group, [])) for group in groups])
+            self.n_memberships += counts.n_memberships
+            self.n_counted = groups.stop
+            self.writer.truth(counts.first, counts.counts, counts.bounded)
+            self.goes_on = self.output.release(counts, final_at)
+
+    def _count_group(self, group: int, pieces: list[Distinct]) -> GroupCounts:
+        return count_group(group, pieces, self.plan)[0] if pieces else nothing(group, self.plan)
+
+    def _note_rows(self) -> None:
+        """Write the row counts, and what the used rows were reduced to; open windows are counted for it alone."""
+        still_open = sum(self._count_group(group, pieces).n_memberships for group, pieces in self.open.items())
+        self.writer.row_counts("stream", self.rows)
+        self.writer.memberships("stream", self.n_memberships + still_open)
+
+    def _save(self) -> None:
+        """Take a checkpoint."""
+        self.open = {group: [merged(pieces, self.plan, group)] for group, pieces in self.open.items()}
+        pieces = [encoded(pieces[0], self.plan, group) for group, pieces in self.open.items()]
+        state = {
+            **{f"source.{name}": value for name, value in self.position.items()},
+            **{f"rows.{name}": value for name, value in self.rows.as_state().items()},
+            "number": np.asarray(self.number),
+            "latest": np.asarray(self.latest),
+            "counted": np.asarray(self.n_counted),
+            "memberships": np.asarray(self.n_memberships),
+            "open_groups": np.asarray(list(self.open), np.int64),
+            "open_bytes": np.asarray([len(piece) for piece in pieces], np.int64),
+            "open": _array(b"".join(pieces)),
+            **self.output.saved(),
+        }
+        metrics.checkpoint_written(checkpoint.write(self.plan, state))
+        self._saved = time.monotonic()
+
+    def _restore(self, saved: State) -> None:
+        self.position = checkpoint.position_of(saved)
+        self.rows = Fate.of_state({k.removeprefix("rows."): v for k, v in saved.items() if k.startswith("rows.")})
+        self.number, self.latest = int(saved["number"]), int(saved["latest"])
+        self.n_counted, self.n_memberships = int(saved["counted"]), int(saved["memberships"])
+        data, end = saved["open"].tobytes(), 0
+        for group, n_bytes in zip(saved["open_groups"].tolist(), saved["open_bytes"].tolist()):
+            begin, end = end, end + n_bytes
+            self.open[group] = [decoded(data[begin:end])]
+
+
+class _Reader:
+    """Slices of a source, read in a thread of their own: a slow source does not hold up the releases.
+
+    The queue is bounded, so that a slow loop holds the source back.
+    """
+
+    def __init__(self, slices: Iterator[Slice | None]) -> None:
+        self.ended = False
+        self._slices = slices
+        self._ready: queue.Queue[Slice | BaseException | None] = queue.Queue(_READ_AHEAD)
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._read, name="penstock-reader", daemon=True)
+        self._thread.start()
+
+    def take(self, timeout: float) -> Slice | None:
+        """The next slice; None where there is none in time, and at the end. Raises what reading has raised."""
+        try:
+            found = self._ready.get(timeout=timeout)
+        except queue.Empty:
+            return None
+        if isinstance(found, BaseException):
+            raise found
+        self.ended = found is None
+        return found
+
+    def close(self) -> None:
+        """End the thread."""
+        self._closed.set()
+        self._thread.join()
+
+    def _read(self) -> None:
+        try:
+            for piece in self._slices:
+                if self._closed.is_set() or not (piece is None or self._put(piece)):
+                    return
+            self._put(None)
+        except BaseException as error:
+            self._put(error)
+        finally:
+            if isinstance(self._slices, Generator):
+                self._slices.close()
+
+    def _put(self, found: Slice | BaseException | None) -> bool:
+        while not self._closed.is_set():
+            try:
+                self._ready.put(found, timeout=_PAUSE)
+                return True
+            except queue.Full:
+                continue
+        return False
+
+
+@contextmanager
+def _read_ahead(slices: Iterator[Slice | None]) -> Iterator[_Reader]:
+    reader = _Reader(slices)
+    try:
+        yield reader
+    finally:
+        reader.close()
+
+
+def _read_span(span: Span, plan: Plan, writer: RunWriter, contributions: dict[int, dict[int, list[Distinct]]]) -> None:
+    """Reduce a span of input to contributions, by group of windows and shard of users."""
+    rows, rejects = Fate(), list[Reject]()
+    for reduced in _side_by_side(partial(_reduced, plan), plan.source.work(span)):
+        for own, refused, found in reduced:
+            rows.add(own)
+            metrics.read_rows(own)
+            rejects += refused
+            for (group, shard), piece in found:
+                contributions[group][shard].append(piece)
+    name = f"{span.index:09d}"
+    writer.rejects(name, rejects)
+    writer.row_counts(name, rows)
+
+
+def _reduced(plan: Plan, call: Callable[[], Iterable[EventBlock]]) -> list[Reduced]:
+    found = []
+    for piece in (piece for block in call() for piece in block.pieces(_PIECE_ROWS)):
+        rows, contributions = memberships_of(piece, plan)
+        found.append((rows, piece.rejects, list(contributions)))
+    return found
+
+
+def _count_shards(plan: Plan, work: tuple[int, dict[int, list[Distinct]]]) -> tuple[GroupCounts, dict[int, Visits]]:
+    """Counts of a group of windows, and what its users visited by shard where a summary is asked for."""
+    group, shards = work
+    total, visits = nothing(group, plan), {}
+    for shard in sorted(shards):
+        counts, seen = count_group(group, shards.pop(shard), plan)
+        total = total + counts
+        if seen is not None:
+            visits[shard] = seen
+    return total, visits
+
+
+def _joined(groups: list[GroupCounts]) -> GroupCounts:
+    """Counts of consecutive groups of windows as those of one."""
+    return GroupCounts(
+        groups[0].first,
+        np.concatenate([group.counts for group in groups]),
+        np.concatenate([group.bounded for group in groups]),
+        sum(group.n_memberships for group in groups),
+        np.concatenate([group.sightings for group in groups]),
+    )
+
+
+def _side_by_side(call: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+    """Results in order of the items, of which only a few are worked on or waiting at any time."""
+    with ThreadPoolExecutor(_N_THREADS, "penstock-counting") as pool:
+        running: deque[Future[Result]] = deque()
+        try:
+            for item in items:
+                running.append(pool.submit(call, item))
+                if len(running) > _N_THREADS:
+                    yield running.popleft().result()
+            while running:
+                yield running.popleft().result()
+        finally:
+            for future in running:
+                future.cancel()
+
+
+def _array(data: bytes) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    return np.frombuffer(data, np.uint8)
