@@ -11,6 +11,7 @@ from apache_beam.typehints import Tuple
 from pipeline.account_stage import AccountInOrder
 from pipeline.count_stage import CountGroup, CountHere, CountSpans, WriteTruth, WriteUsers
 from pipeline.release_stage import ReleaseInOrder, WriteReleases
+from pipeline.runners.beam.metrics import report_to_beam
 from pipeline.sources.base import Span
 from pipeline.steps.count import GroupCounts, Visits, nothing
 from pipeline.steps.release import Batch
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 def build(root: beam.Pipeline, plan: Plan, spans: list[Span], alone: bool = True) -> None:
     """Attach the whole graph to a pipeline; one worker ``alone`` reads and counts all spans without a shuffle."""
+    report_to_beam()
     released = (
         (_count_here(root, plan, spans) if alone else _count_everywhere(root, plan, spans))
         | "WriteTruth" >> beam.ParDo(WriteTruth(plan)).with_output_types(tuple[str, bytes])

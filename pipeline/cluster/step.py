@@ -11,6 +11,7 @@ import apache_beam as beam
 from apache_beam.internal import pickler
 
 from pipeline.output.redaction import without_words
+from pipeline.runners.beam.metrics import report_to_beam
 from pipeline.runners.flink.runner import is_lasting, note_failure
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class ClusterStep(beam.DoFn):  # type: ignore[misc]
             note_failure(folder, error)
             raise
         self.__dict__.update(state | {"plan": plan})
+        report_to_beam()
 
 
 def discreetly(method: Callable[..., Any]) -> Callable[..., Any]:
