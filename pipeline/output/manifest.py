@@ -1,4 +1,4 @@
-"""Manifests of a run: row equation, summaries, digests, versions and key epochs."""
+"""Public and operator's manifest of a run: guarantee, versions, digests, row equation, summaries, key epochs."""
 
 from __future__ import annotations
 
@@ -28,16 +28,227 @@ from pipeline.output import files, tables
 from pipeline.output.files import Merging, Target, ledger_path, parts_folder
 from pipeline.output.ledger import Ledger
 from pipeline.steps.ingest import Fate
+from pipeline.steps.traces import centre
 
 if TYPE_CHECKING:
     from pipeline.config.plan import Plan
 
+PACKAGES = ("apache-beam", "numpy", "scipy", "polars", "pyarrow", "river", "scikit-learn", "dp-accounting")
+#: Packages whose code decides a result, and the part of them that only presents results.
+CODE, SHOWN = ("accountants", "evaluation", "mechanisms", "pipeline"), "pipeline/reporting"
+ROOT = Path(__file__).parents[2]
+UNFIT = "This is a simulation: its seed undoes the noise. Its outputs are unfit for publication."
 
-# The epochs of a run's noise key: which windows each one covers, and whether a run may go on with a longer key.
+
+def versions() -> dict[str, str]:
+    """Versions of the platform and of all packages that can affect a result."""
+    found = {"python": platform.python_version(), "machine": platform.machine()}
+    for package in ("penstock", *PACKAGES):
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+@cache
+def code_digest(root: Path = ROOT) -> str:
+    """SHA-256 of penstock's own source files below a folder: a cached result is valid for the same code only."""
+    total = hashlib.sha256()
+    for file in sorted(file for package in CODE for file in (root / package).rglob("*.py")):
+        name = file.relative_to(root).as_posix()
+        if not name.startswith(f"{SHOWN}/"):
+            total.update(name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
+    return total.hexdigest()
+
+
+def made_by() -> dict[str, Any]:
+    """Versions and the digest of the code: with configuration and input they determine a result."""
+    return {"versions": versions(), "code": code_digest()}
+
+
+def guarantee_in_words(mechanism: Mechanism) -> dict[str, str]:
+    """Guarantee of one mechanism in words."""
+    guarantee = mechanism.stated_guarantee
+    return {
+        "mechanism": type(mechanism).__module__.rpartition(".")[2],
+        "guarantee": guarantee.statement if guarantee.exists else "none: the mechanism has no privacy guarantee",
+        "unit": guarantee.unit,
+        "neighbours": guarantee.neighbours,
+        "theorem": guarantee.theorem,
+    }
+
+
+def public_manifest(plan: Plan, accounts: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+    """Manifest to publish with the releases: no secret, and nothing that depends on the data except through them.
+
+    Parameters
+    ----------
+    plan
+        The run.
+    accounts
+        Every accountant's figures (`account_summaries`); those that are not public are left out.
+    """
+    config = resolved(plan.config)
+    if plan.config.mode == "deployment":
+        config.pop("source", None)
+    config["output"].pop("kafka", None)
+    # The others' books are the operator's, and their settings may name people.
+    config["accountants"] = [own for own, a in zip(config["accountants"], plan.config.accountants) if a.public]
+    manifest = {
+        "name": plan.config.name,
+        "mode": plan.config.mode,
+        "notice": UNFIT if plan.config.mode == "simulation" else "Released under the guarantee below.",
+        "configuration": config,
+        "configuration_digest": digest(plan.config).hex(),
+        "versions": versions(),
+        "guarantee": [guarantee_in_words(m) for m in plan.config.mechanism],
+        "distinct_people": plan.config.source.has_people,
+        "accounts": [dict(books) for books in accounts if books["public"]],
+    }
+    if plan.on_points:
+        shown = list(centre(plan.space))
+        return manifest | {"radius_metres": plan.point_mechanism.metres, "shown_before_any_release": shown}
+    return manifest | {
+        "sensitivity": {"max_cells": plan.max_cells, "l1": plan.max_cells, "l2": plan.max_cells**0.5},
+        "cells": plan.n_cells,
+        "windows": plan.calendar.n_windows,
+    }
+
+
+def input_digests(config: RunConfig) -> dict[str, str]:
+    """SHA-256 of every input by name; one for all of them in a deployment whose files are named after people."""
+    digests = config.source.digests()
+    if config.mode == "simulation" or not config.source.recorded.names_users:
+        return digests
+    text = json.dumps(digests, sort_keys=True)
+    return {f"{len(digests):,} files": hashlib.sha256(text.encode()).hexdigest()}
+
+
+def operator_manifest(plan: Plan, **facts: Any) -> dict[str, Any]:
+    """Manifest for the operator; ``facts`` are the figures of the finished run."""
+    key = {"key": plan.key.fingerprint, "epochs": key_epochs(plan)}
+    noise = {"seed": plan.config.seed} if plan.key.simulation else key
+    return {
+        # With the *name* of the key's file or variable, so that the run can be checked and repeated; never the key.
+        "configuration": resolved(plan.config, secrets=True),
+        "configuration_digest": digest(plan.config).hex(),
+        "noise": noise,
+        "versions": versions(),
+        "accountants": [_name(a) for a in plan.accountants],
+        "distinct_people": plan.config.source.has_people,
+        **facts,
+    }
+
+
+def _name(accountant: Accountant) -> str:
+    return type(accountant).__module__.rpartition(".")[2]
+
+
+def row_equation(plan: Plan) -> dict[str, Any]:
+    """Row counts by outcome over the whole run; raises `RowEquationError` unless they balance."""
+    total = Fate()
+    for path in sorted(parts_folder(plan, "fates").glob("*.json")):
+        total.add(Fate(**json.loads(path.read_text(encoding="utf-8"))))
+    memberships = sum(json.loads(p.read_text()) for p in parts_folder(plan, "memberships").glob("*.json"))
+    equation = {
+        "rows": total.rows,
+        "used": total.used,
+        "duplicates": total.used + total.overlaps - memberships,
+        "late": total.late,
+        "out_of_area": total.out_of_area,
+        "out_of_time": total.out_of_time,
+        "rejected": sum(total.rejected.values()),
+        "rejected_by_reason": dict(sorted(total.rejected.items())),
+    }
+    if plan.calendar.overlapping:
+        equation["overlaps"] = total.overlaps  # duplicates are counted in every window, so there may be more than rows
+    check_row_equation(equation)
+    return equation
+
+
+def check_row_equation(equation: dict[str, Any]) -> None:
+    """Raise `RowEquationError` unless rows = used + late + out of area + out of time + rejected."""
+    fates = {name: equation[name] for name in ("used", "late", "out_of_area", "out_of_time", "rejected")}
+    most = equation["used"] + equation.get("overlaps", 0)
+    if equation["rows"] != sum(fates.values()) or not 0 <= equation["duplicates"] <= most:
+        raise RowEquationError(f"{equation['rows']} rows were read, but their fates are {fates}")
+
+
+def user_summaries(plan: Plan) -> dict[str, Any] | None:
+    """Number of users, and the spread of their cells and active windows, or of their points and landmarks."""
+    if not plan.summarises_users:
+        return None
+    names = ("points", "landmarks") if plan.on_points else ("cells", "windows")
+    found: dict[str, list[int]] = {name: [] for name in names}
+    for path in sorted(parts_folder(plan, "users").glob("*.json")):
+        for name, values in json.loads(path.read_text(encoding="utf-8")).items():
+            found[name] += values
+    shown = {"windows": "active_windows"}
+    spreads = {f"{shown.get(name, name)}_per_user": _spread(values) for name, values in found.items()}
+    return {"users": len(found[names[0]]), **spreads}
+
+
+def _spread(values: list[int]) -> dict[str, float]:
+    """Mean, standard deviation, extremes and median; empty without values."""
+    if not values:
+        return {}
+    array = np.asarray(values)
+    return {
+        "mean": float(array.mean()),
+        "standard_deviation": float(array.std(ddof=1)) if len(array) > 1 else 0.0,
+        "minimum": int(array.min()),
+        "median": float(np.median(array)),
+        "maximum": int(array.max()),
+    }
+
+
+def account_summaries(plan: Plan) -> list[dict[str, Any]]:
+    """Summary of every accountant, in the order of the configuration."""
+    return [json.loads(path.read_text()) for path in sorted(parts_folder(plan, "summaries").glob("*.json"))]
+
+
+def stopped(plan: Plan) -> str | None:
+    """Why the run stopped before its last window, if it did."""
+    path = parts_folder(plan, "stopped") / "stopped.json"
+    return str(json.loads(path.read_text())) if path.exists() else None
+
+
+def released(folder: Path) -> pl.DataFrame:
+    """Window and action of every release, in the order of the file."""
+    frame = pl.scan_parquet(folder / "public" / "releases.parquet").select("window", "action")
+    # The rows of a window follow each other, and say the same.
+    return frame.filter((pl.col("window") != pl.col("window").shift()).fill_null(True)).collect()
+
+
+def actions(released: pl.DataFrame) -> dict[str, int]:
+    """Number of windows or points by action."""
+    counted = released.with_columns(pl.col("action").cast(pl.String)).group_by("action").len()
+    return dict(sorted(counted.iter_rows()))
+
+
+def check_windows(plan: Plan, released: pl.DataFrame, complete: bool) -> None:
+    """Raise `RowEquationError` if a window that is due was not released, or one was released twice.
+
+    ``complete``: the run has ended, and all its windows are due; otherwise those before the last released one.
+    """
+    present = released["window"].to_numpy()
+    n_due = plan.calendar.n_windows if complete else None
+    if n_due is None:
+        n_due = int(present[-1]) if len(present) else 0
+    if np.array_equal(present, np.arange(1, n_due + 1)):
+        return
+    absent = np.setdiff1d(np.arange(1, n_due + 1), present).tolist()
+    # A window in which no sensor is active has no row.
+    missing = [w for w in absent if (active := plan.windows(w, w)[0].active) is None or active.any()]
+    if missing or (np.diff(present) <= 0).any():
+        named = ", ".join(map(str, missing[:5])) + (", …" if len(missing) > 5 else "")
+        what = f"{len(missing)} of {n_due} are missing ({named})" if missing else "some are there twice"
+        raise RowEquationError(f"{plan.folder / 'public' / 'releases.parquet'}: of the windows that are due {what}")
 
 
 def key_epochs(plan: Plan) -> list[dict[str, Any]]:
-    """Every epoch of the key: its fingerprint, when it begins, and its first window (traces have none).
+    """Epochs of the noise key: fingerprint, beginning, and first window (traces have none).
 
     An epoch covers the windows from its first one up to the next epoch's; one that begins after the end of the run, or
     between two starts of windows, covers none.
@@ -65,15 +276,10 @@ def _first_window(plan: Plan, start: int) -> int | None:
 
 
 def why_not_the_same_key(plan: Plan, begun_with: Sequence[str]) -> str | None:
-    """What stands against continuing a run with the plan's key; None where nothing does.
+    """Reason not to resume a run with the plan's key, or None; ``begun_with``: fingerprints of the epochs of its start.
 
-    Parameters
-    ----------
-    plan
-        The run as it is to go on.
-    begun_with
-        Fingerprints of the epochs that it began with. Further ones may have come, but only for windows that have not
-        been charged yet: another noise for the same window would be a second release of it.
+    Epochs may have been added since, but only for windows that have not been charged yet: another noise for the same
+    window would be a second release of it.
     """
     if not plan.key.continues(begun_with):
         return "began with another noise key; continue it with that one, or one that 'penstock key rotate' made of it"
@@ -87,125 +293,6 @@ def why_not_the_same_key(plan: Plan, begun_with: Sequence[str]) -> str | None:
         f"has released windows up to {format_time(last)}, and an epoch of its noise key now begins at "
         f"{format_time(boundary)}; begin it after what has been released"
     )
-
-
-# The two manifests: what may be told to everybody, and what the operator needs to know.
-
-
-PACKAGES = ("apache-beam", "numpy", "scipy", "polars", "pyarrow", "river", "scikit-learn", "dp-accounting")
-#: Penstock's own code, and the part of it that only shows what others have found.
-CODE, SHOWN = ("accountants", "evaluation", "mechanisms", "pipeline"), "pipeline/reporting"
-ROOT = Path(__file__).parent.parent
-UNFIT = "This is a simulation: its seed undoes the noise. Its outputs are unfit for publication."
-
-
-def versions() -> dict[str, str]:
-    """Versions of everything that can affect a result."""
-    found = {"python": platform.python_version(), "machine": platform.machine()}
-    for package in ("penstock", *PACKAGES):
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-@cache
-def code_digest(root: Path = ROOT) -> str:
-    """SHA-256 of penstock's own source files, read once by a process: a result that is kept is that of this code only.
-
-    Parameters
-    ----------
-    root
-        Folder of the packages.
-    """
-    total = hashlib.sha256()
-    for file in sorted(file for package in CODE for file in (root / package).rglob("*.py")):
-        name = file.relative_to(root).as_posix()
-        if not name.startswith(f"{SHOWN}/"):
-            total.update(name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
-    return total.hexdigest()
-
-
-def made_by() -> dict[str, Any]:
-    """What decides a result beside its configuration and input: versions, and penstock's code whatever its version."""
-    return {"versions": versions(), "code": code_digest()}
-
-
-def guarantee_in_words(mechanism: Mechanism) -> dict[str, str]:
-    """What one mechanism promises, for people."""
-    guarantee = mechanism.stated_guarantee
-    return {
-        "mechanism": type(mechanism).__module__.rpartition(".")[2],
-        "guarantee": guarantee.statement if guarantee.exists else "none: the mechanism has no privacy guarantee",
-        "unit": guarantee.unit,
-        "neighbours": guarantee.neighbours,
-        "theorem": guarantee.theorem,
-    }
-
-
-def public_manifest(plan: Plan, accounts: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
-    """What may be published with the releases: no secret, nothing that depends on data but through the releases.
-
-    Parameters
-    ----------
-    plan
-        The run.
-    accounts
-        Every accountant's figures (`account_summaries`); those that are not public are left out.
-    """
-    config = resolved(plan.config)
-    if plan.config.mode == "deployment":
-        config.pop("source", None)
-    config["output"].pop("kafka", None)
-    # The others' books are the operator's, and their settings may name people.
-    config["accountants"] = [own for own, a in zip(config["accountants"], plan.config.accountants) if a.public]
-    return {
-        "name": plan.config.name,
-        "mode": plan.config.mode,
-        "notice": UNFIT if plan.config.mode == "simulation" else "Released under the guarantee below.",
-        "configuration": config,
-        "configuration_digest": digest(plan.config).hex(),
-        "versions": versions(),
-        "guarantee": [guarantee_in_words(m) for m in plan.config.mechanism],
-        "sensitivity": {"max_cells": plan.max_cells, "l1": plan.max_cells, "l2": plan.max_cells**0.5},
-        "cells": plan.n_cells,
-        "windows": plan.calendar.n_windows,
-        "distinct_people": plan.config.source.has_people,
-        "accounts": [dict(books) for books in accounts if books["public"]],
-    }
-
-
-def input_digests(config: RunConfig) -> dict[str, str]:
-    """SHA-256 of every input by its name; one over all where a deployment's files are named after people."""
-    digests = config.source.digests()
-    if config.mode == "simulation" or not config.source.recorded.names_users:
-        return digests
-    text = json.dumps(digests, sort_keys=True)
-    return {f"{len(digests):,} files": hashlib.sha256(text.encode()).hexdigest()}
-
-
-def operator_manifest(plan: Plan, **facts: Any) -> dict[str, Any]:
-    """The operator's record of the run."""
-    key = {"key": plan.key.fingerprint, "epochs": key_epochs(plan)}
-    noise = {"seed": plan.config.seed} if plan.key.simulation else key
-    return {
-        # With the *name* of the key's file or variable, so that the run can be checked and repeated; never the key.
-        "configuration": resolved(plan.config, secrets=True),
-        "configuration_digest": digest(plan.config).hex(),
-        "noise": noise,
-        "versions": versions(),
-        "accountants": [_name(a) for a in plan.accountants],
-        "distinct_people": plan.config.source.has_people,
-        **facts,
-    }
-
-
-def _name(accountant: Accountant) -> str:
-    return type(accountant).__module__.rpartition(".")[2]
-
-
-# After the last window: parts become files, the row equation is checked and the manifests are written.
 
 
 def merging(plan: Plan, ahead: bool) -> Merging:
@@ -244,119 +331,7 @@ def merge_rejects(plan: Plan) -> None:
                 shutil.copyfileobj(source, target)
 
 
-def row_equation(plan: Plan) -> dict[str, Any]:
-    """Rows by fate over the whole run; raises `RowEquationError` if one is missing or was counted twice."""
-    total = Fate()
-    for path in sorted(parts_folder(plan, "fates").glob("*.json")):
-        total.add(Fate(**json.loads(path.read_text(encoding="utf-8"))))
-    memberships = sum(json.loads(p.read_text()) for p in parts_folder(plan, "memberships").glob("*.json"))
-    equation = {
-        "rows": total.rows,
-        "used": total.used,
-        "duplicates": total.used + total.overlaps - memberships,
-        "late": total.late,
-        "out_of_area": total.out_of_area,
-        "out_of_time": total.out_of_time,
-        "rejected": sum(total.rejected.values()),
-        "rejected_by_reason": dict(sorted(total.rejected.items())),
-    }
-    if plan.calendar.overlapping:
-        equation["overlaps"] = total.overlaps  # duplicates are counted in every window, so there may be more than rows
-    check_row_equation(equation)
-    return equation
-
-
-def check_row_equation(equation: dict[str, Any]) -> None:
-    """Raise `RowEquationError` unless rows = used + late + out of area + out of time + rejected."""
-    fates = {name: equation[name] for name in ("used", "late", "out_of_area", "out_of_time", "rejected")}
-    most = equation["used"] + equation.get("overlaps", 0)
-    if equation["rows"] != sum(fates.values()) or not 0 <= equation["duplicates"] <= most:
-        raise RowEquationError(f"{equation['rows']} rows were read, but their fates are {fates}")
-
-
-def user_summaries(plan: Plan) -> dict[str, Any] | None:
-    """Users seen, and the spread over them of distinct cells and active windows."""
-    if not plan.summarises_users:
-        return None
-    cells: list[int] = []
-    windows: list[int] = []
-    for path in sorted(parts_folder(plan, "users").glob("*.json")):
-        summary = json.loads(path.read_text())
-        cells += summary["cells"]
-        windows += summary["windows"]
-    return {
-        "users": len(cells),
-        "cells_per_user": spread(cells),
-        "active_windows_per_user": spread(windows),
-    }
-
-
-def spread(values: list[int]) -> dict[str, float]:
-    """Mean, standard deviation, extremes and median of some figures; nothing for none."""
-    if not values:
-        return {}
-    array = np.asarray(values)
-    return {
-        "mean": float(array.mean()),
-        "standard_deviation": float(array.std(ddof=1)) if len(array) > 1 else 0.0,
-        "minimum": int(array.min()),
-        "median": float(np.median(array)),
-        "maximum": int(array.max()),
-    }
-
-
-def account_summaries(plan: Plan) -> list[dict[str, Any]]:
-    """Every accountant's books in a few figures, in the order of the configuration."""
-    return [json.loads(path.read_text()) for path in sorted(parts_folder(plan, "summaries").glob("*.json"))]
-
-
-def stopped(plan: Plan) -> str | None:
-    """Why the run stopped before its last window, if it did."""
-    path = parts_folder(plan, "stopped") / "stopped.json"
-    return str(json.loads(path.read_text())) if path.exists() else None
-
-
-def released(folder: Path) -> pl.DataFrame:
-    """Window and action of every release, in the order of the file."""
-    frame = pl.scan_parquet(folder / "public" / "releases.parquet").select("window", "action")
-    # The rows of a window follow each other, and say the same.
-    return frame.filter((pl.col("window") != pl.col("window").shift()).fill_null(True)).collect()
-
-
-def actions(released: pl.DataFrame) -> dict[str, int]:
-    """How many windows were published, repeated, suppressed and refused."""
-    counted = released.with_columns(pl.col("action").cast(pl.String)).group_by("action").len()
-    return dict(sorted(counted.iter_rows()))
-
-
-def check_windows(plan: Plan, released: pl.DataFrame, complete: bool) -> None:
-    """Raise `RowEquationError` if the releases lack a window, or have one twice.
-
-    Parameters
-    ----------
-    plan
-        The run, its parts merged.
-    released
-        Its windows.
-    complete
-        Whether it came to its last window; otherwise only those before the last one released are due.
-    """
-    present = released["window"].to_numpy()
-    n_due = plan.calendar.n_windows if complete else None
-    if n_due is None:
-        n_due = int(present[-1]) if len(present) else 0
-    if np.array_equal(present, np.arange(1, n_due + 1)):
-        return
-    absent = np.setdiff1d(np.arange(1, n_due + 1), present).tolist()
-    # A window in which no sensor is active has no row.
-    missing = [w for w in absent if (active := plan.windows(w, w)[0].active) is None or active.any()]
-    if missing or (np.diff(present) <= 0).any():
-        named = ", ".join(map(str, missing[:5])) + (", …" if len(missing) > 5 else "")
-        what = f"{len(missing)} of {n_due} are missing ({named})" if missing else "some are there twice"
-        raise RowEquationError(f"{plan.folder / 'public' / 'releases.parquet'}: of the windows that are due {what}")
-
-
 def clear_parts(plan: Plan) -> None:
-    """Remove what is no longer needed."""
+    """Remove parts and checkpoints of a finished run."""
     for folder in ("public/parts", "operator/parts", "operator/checkpoint"):
         shutil.rmtree(plan.folder / folder, ignore_errors=True)
