@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from socketserver import ThreadingMixIn
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import disable_created_metrics, make_wsgi_app
@@ -161,8 +161,8 @@ def _site(pages: Pages, loopback: bool) -> WSGIApplication:
         return found() if found else Answer(404, f"there are: {', '.join(pages)}")
 
     def site(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        def start(status: str, headers: list[tuple[str, str]]) -> object:
-            return start_response(status, [*headers, ("Cache-Control", "no-store")])
+        def start(status: str, headers: list[tuple[str, str]], *failure: Any) -> Callable[[bytes], object]:
+            return start_response(status, [*headers, ("Cache-Control", "no-store")], *failure)
 
         return page(environ)(environ, start)
 

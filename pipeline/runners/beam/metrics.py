@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
-from apache_beam.metrics import Metrics
+from apache_beam.metrics.metric import Metrics
 
 from pipeline.monitoring.metrics import REGISTRY, Measure
 
