@@ -28,7 +28,7 @@ import numpy as np
 from accountants.core.accountant import Accountant, AccountingFacts, AccountRow, Rows
 from accountants.core.trace_view import TraceView
 from accountants.gaussian_process.design import designed_covariance, dominating_covariance
-from accountants.gaussian_process.goal import TracePrior, smallest_sigma, worst_length_scale
+from accountants.gaussian_process.goal import smallest_sigma, worst_length_scale
 from accountants.gaussian_process.kernels import (
     GaussianProcess,
     axis_models,
@@ -60,6 +60,7 @@ from mechanisms.core import events
 from mechanisms.core.contract import Release, Window
 from mechanisms.core.plugin import UnsupportedEvent, parameter
 from mechanisms.core.state import State
+from mechanisms.core.trace_goal import TracePrior
 
 __all__ = [
     "ConditionalInferential",

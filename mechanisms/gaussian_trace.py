@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from accountants.gaussian_process.goal import ConditionalGoal, PlannedNoise, planned_sigma
 from mechanisms.core.contract import Facts, Guarantee, Mask, PointRelease, Timestamp
 from mechanisms.core.geometry import Points, moved, on_the_map
 from mechanisms.core.plugin import ParameterError, parameter
 from mechanisms.core.schedules import Budgets
 from mechanisms.core.state import State
+from mechanisms.core.trace_goal import ConditionalGoal, PlannedNoise
 from mechanisms.core.traces import PointMechanism, only_present
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ class GaussianTrace(PointMechanism):
     ----------
     sigma
         Standard deviation on each axis, in metres; or ``conditional_goal``: the conditional inferential loss that
-        secret points may have when the points of a trace depend on each other.
+        secret points may have when the points of a trace depend on each other. A configuration works the goal out when
+        it is loaded; in code, `accountants.gaussian_process.goal.with_planned_noise` does.
     radius
         How far apart the two hypotheses about a secret point may be, in metres; 1 if unset.
 
@@ -72,14 +73,18 @@ class GaussianTrace(PointMechanism):
     def examples(cls) -> tuple[GaussianTrace, ...]:
         """One with a given σ, one with a goal."""
         goal = ConditionalGoal(goal=1.0, interval=60.0, n_points=5, length_scale=120.0, variance=1e6)
-        return cls(sigma=100.0), cls(sigma=PlannedNoise(conditional_goal=goal), radius=100.0)
+        planned = PlannedNoise(conditional_goal=goal, deviation=133.7463058412996)
+        return cls(sigma=100.0), cls(sigma=planned, radius=100.0)
 
     @property
     def deviation(self) -> float:
         """σ in metres, as given or as the goal needs."""
-        if isinstance(self.sigma, PlannedNoise):
-            return planned_sigma(self.sigma.conditional_goal, self.metres)
-        return self.sigma
+        if not isinstance(self.sigma, PlannedNoise):
+            return self.sigma
+        if self.sigma.deviation is None:
+            right = "worked out first: accountants.gaussian_process.goal.with_planned_noise(mechanism)"
+            raise ParameterError("sigma", "conditional_goal", right)
+        return self.sigma.deviation
 
     def start(self, facts: Facts) -> State:
         """Nothing to remember."""

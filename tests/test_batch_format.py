@@ -9,11 +9,10 @@ from mechanisms.core.contract import Release
 from mechanisms.core.events import Block, DiscreteLaplace, Event, Gaussian, Nothing, Repeated, Sampled
 from mechanisms.core.plugin import StateVersionError
 from mechanisms.core.state import StateFormat
-from pipeline.output.ledger import Charge
 from pipeline.runners.beam import coders
 from pipeline.runners.beam.coders import BatchCoder, decode_batch, encode_batch
 from pipeline.runners.beam.graph import AccountInOrder
-from pipeline.steps.release import Batch
+from pipeline.steps.release import Batch, Charge
 from pipeline.steps.targets import Known
 
 CHARGE = Charge("main", 3, 0, 10, 0.1, 0.005, True, "configuration", "data")

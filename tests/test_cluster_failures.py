@@ -24,7 +24,7 @@ from pipeline.config.plan import make_plan
 from pipeline.config.run import loads
 from pipeline.output import checkpoint, writer
 from pipeline.output.checkpoint import open_ledger
-from pipeline.output.ledger import Charge, Ledger
+from pipeline.output.ledger import Ledger
 from pipeline.output.redaction import UnforeseenError, discreet
 from pipeline.runners.beam import distributed, graph, read
 from pipeline.runners.beam.graph import Release, WriteBatches
@@ -33,7 +33,7 @@ from pipeline.runners.beam.step import Step, discreetly
 from pipeline.runners.flink import runner
 from pipeline.runners.flink.jobs import latest_checkpoint
 from pipeline.runners.flink.runner import note_failure, raise_failure
-from pipeline.steps.release import Batch, ReleaseLoop
+from pipeline.steps.release import Batch, Charge, ReleaseLoop
 
 if TYPE_CHECKING:
     from pipeline.config.plan import Plan

@@ -10,7 +10,7 @@ import pytest
 from accountants.conditional_inferential import ConditionalInferential
 from accountants.core.accountant import AccountingFacts
 from accountants.core.trace_view import TraceView
-from accountants.gaussian_process.goal import ConditionalGoal, PlannedNoise, planned_sigma
+from accountants.gaussian_process.goal import planned_sigma, with_planned_noise
 from accountants.gaussian_process.kernels import GaussianProcess
 from accountants.gaussian_process.loss import conditional_inferential_loss
 from accountants.gaussian_process.readings import posterior
@@ -19,6 +19,7 @@ from mechanisms.core.contract import Release, Window
 from mechanisms.core.events import Event, Gaussian, Repeated
 from mechanisms.core.plugin import ParameterError, UnsupportedEvent
 from mechanisms.core.state import decode_state, encode_state
+from mechanisms.core.trace_goal import ConditionalGoal, PlannedNoise
 
 PRIOR = {"length_scale": 120.0, "variance": 1e5, "nugget": 100.0}
 RADIUS, SIGMA = 40.0, 80.0
@@ -133,7 +134,11 @@ def test_the_books_of_one_stream_are_those_of_its_trace_and_survive_a_restart():
 
 def test_a_goal_is_kept_with_no_more_noise_than_it_takes():
     goal = ConditionalGoal(goal=0.8, interval=60.0, n_points=9, secrets="sliding_blocks", width=2, **PRIOR)
-    mechanism = get("gaussian_trace")(sigma=PlannedNoise(conditional_goal=goal), radius=RADIUS)
+    asked = get("gaussian_trace")(sigma=PlannedNoise(conditional_goal=goal), radius=RADIUS)
+    with pytest.raises(ParameterError, match="with_planned_noise"):
+        asked.deviation  # noqa: B018
+    mechanism = with_planned_noise(asked)
+    assert mechanism == asked
     accountant = books(secrets="sliding_blocks", width=2)
     times = 60.0 * np.arange(9)
     loss = rows_of(accountant.trace_rows("x", times, np.full(9, mechanism.deviation)), "loss")[-1]

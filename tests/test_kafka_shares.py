@@ -10,7 +10,6 @@ import pytest
 from mechanisms.core.plugin import DataError
 from pipeline.config.plan import make_plan
 from pipeline.config.run import loads
-from pipeline.output import checkpoint
 from pipeline.sources.base import NEVER
 from pipeline.sources.reading import kafka, kafka_progress
 from pipeline.sources.reading.kafka import Consumer
@@ -159,7 +158,7 @@ def test_a_reader_that_has_finished_keeps_none_waiting(tmp_path, monkeypatch):
     position = Progress({0: 9}, {0: late}).as_state() | Share(0, 2).as_state()
     other = reader_of(plan, Share(1, 2), Broker())
     Board(other.board.folder, Share(0, 2)).tell(Standing(behind=5))  # of an attempt before
-    assert list(kafka.slices(plan.config.source, plan, tmp_path, position, 4, late)) == []
+    assert list(kafka.slices(plan.config.source, plan, position, 4, late)) == []
     assert [(one.reached, one.behind) for one in other.board.others()] == [(late, None)]
 
 
@@ -226,12 +225,14 @@ def test_offsets_are_committed_once_the_engine_has_taken_them(tmp_path, monkeypa
 def test_a_run_on_one_machine_commits_what_its_checkpoint_holds(tmp_path, monkeypatch):
     monkeypatch.setattr(kafka, "EVERY", -1.0)
     plan, consumer = plan_in(tmp_path, "group: watched"), Broker()
-    position = Progress({0: 4, 1: 7}, {0: NEVER, 1: 5}).as_state()
-    checkpoint.write(plan, {f"source.{name}": value for name, value in position.items()})
     own = kafka.Commits(plan.config.source, plan, consumer, Share())
+    own.go_on()
+    assert consumer.committed == []
+    plan.config.source.taken(plan, Progress({0: 4, 1: 7}, {0: NEVER, 1: 5}).as_state(), 1)
     own.go_on()
     own.go_on()
     assert consumer.committed == [{0: 4, 1: 7}]
+    assert kafka._needed(plan, Share(), 9) == 1
 
 
 def test_without_a_group_nothing_is_committed(tmp_path, monkeypatch):

@@ -1,13 +1,124 @@
-"""What may import what, and how long the command needs to wake up in modules."""
+"""Direction of imports between packages and inside the pipeline, and what the command imports at its start."""
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
 
 import pytest
 
 BARRED = ("apache_beam", "pipeline")
+
+ROOT = Path(__file__).parents[1]
+#: Each may import those before it.
+PACKAGES = ("mechanisms", "accountants", "evaluation", "pipeline", "penstock")
+#: The entries of pipeline/, in the same order.
+PIPELINE = (
+    "exit_codes",
+    "atomic",
+    "windows",
+    "sources",
+    "spaces",
+    "steps",
+    "config",
+    "output",
+    "monitoring",
+    "runners",
+    "reporting",
+    "run",
+    "experiments",
+    "cli",
+)
+#: Where in which module another one is imported: (importing, line, imported).
+Import = tuple[str, int, str]
+
+
+def imports_of(root: Path) -> list[Import]:
+    """Every import of one module of the project by another, those inside functions and for type checkers too."""
+    modules = {}
+    for package in PACKAGES:
+        for path in (root / package).rglob("*.py"):
+            parts = path.relative_to(root).with_suffix("").parts
+            modules[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    found = []
+    for module, path in sorted(modules.items()):
+        for line, imported in named_imports(path):
+            # ``from a.b import c`` imports the module a.b.c, or a name of a.b.
+            known = imported if imported in modules else imported.rpartition(".")[0]
+            if known in modules and known != module:
+                found.append((module, line, known))
+    return found
+
+
+def named_imports(path: Path) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: a relative import"
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+def upward(imports: list[Import], order: tuple[str, ...], depth: int) -> list[str]:
+    """Imports of a later entry by an earlier one; an entry that is not in the order has no place."""
+    wrong = []
+    for module, line, imported in imports:
+        here, there = (name.split(".")[depth] for name in (module, imported))
+        if here not in order or there not in order:
+            wrong.append(f"{module}:{line} imports {imported}; one of them has no place in the order")
+        elif order.index(there) > order.index(here):
+            wrong.append(f"{module}:{line} imports {imported}, which is above it")
+    return wrong
+
+
+def circle(imports: list[Import]) -> list[str]:
+    """Modules that import each other in a circle, the first one again at the end; none where there is no circle."""
+    graph: dict[str, set[str]] = {}
+    for module, _, imported in imports:
+        graph.setdefault(module, set()).add(imported)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(reversed(error.args[1]))
+    return []
+
+
+def test_packages_import_one_way():
+    wrong = upward(imports_of(ROOT), PACKAGES, 0)
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_pipeline_imports_one_way():
+    inside = [one for one in imports_of(ROOT) if all(name.startswith("pipeline.") for name in (one[0], one[2]))]
+    assert len(inside) > 100
+    wrong = upward(inside, PIPELINE, 1)
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    wrong = circle(imports_of(ROOT))
+    assert not wrong, " -> ".join(wrong)
+
+
+def test_lazy_imports_and_those_for_type_checkers_count(tmp_path):
+    lower, upper = tmp_path / "pipeline" / "windows", tmp_path / "pipeline" / "cli"
+    for folder in (lower, upper):
+        folder.mkdir(parents=True)
+        (folder / "__init__.py").touch()
+    (upper / "main.py").write_text("from pipeline.windows import base\n")
+    (lower / "base.py").write_text("def lazy():\n    from pipeline.cli.main import run\n")
+    imports = imports_of(tmp_path)
+    assert upward(imports, PIPELINE, 1) == ["pipeline.windows.base:2 imports pipeline.cli.main, which is above it"]
+    assert sorted(set(circle(imports))) == ["pipeline.cli.main", "pipeline.windows.base"]
+    (lower / "base.py").write_text("if TYPE_CHECKING:\n    import pipeline.cli.main\n")
+    assert upward(imports_of(tmp_path), PIPELINE, 1)
+    (lower / "base.py").write_text("import pipeline.elsewhere\n")
+    (tmp_path / "pipeline" / "elsewhere.py").touch()
+    assert "no place" in upward(imports_of(tmp_path), PIPELINE, 1)[0]
 
 
 def loaded_by(code: str) -> set[str]:

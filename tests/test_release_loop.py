@@ -19,8 +19,8 @@ from mechanisms.core.plugin import DataError
 from mechanisms.core.run import run_mechanism
 from pipeline.config.plan import make_plan
 from pipeline.config.run import loads
-from pipeline.output.ledger import Charge, Ledger
-from pipeline.steps.release import ReleaseLoop
+from pipeline.output.ledger import Ledger
+from pipeline.steps.release import Charge, ReleaseLoop
 
 N_WINDOWS, N_CELLS = 8, 3
 

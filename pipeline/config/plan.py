@@ -17,11 +17,12 @@ from mechanisms.core.traces import PointMechanism
 from mechanisms.spatial_generalization import SpatialGeneralization
 from pipeline.config.canonical import digest
 from pipeline.config.run import RunConfig
-from pipeline.sources.base import LiveSource, Source
+from pipeline.sources.base import EventBlock, LiveSource, Source
 from pipeline.spaces.base import Space
 from pipeline.steps.bounding import BlockBounds
 from pipeline.steps.contributions import Layout
 from pipeline.steps.individuals import prepared
+from pipeline.steps.ingest import ingested
 from pipeline.steps.sealing import public_key
 from pipeline.steps.targets import Targets, targets_of
 from pipeline.windows.calendar import Calendar
@@ -157,6 +158,20 @@ class Plan(KeyedRun):
     def source(self) -> Source:
         """Where events come from, with no column that the space does not look at."""
         return self.config.source.reading(self.space.reads)
+
+    @property
+    def lateness(self) -> int:
+        """How long after its end a window accepts events, in milliseconds."""
+        return self.config.windows.allowed_lateness
+
+    @property
+    def spool(self) -> Path:
+        """Where a live source keeps files for the run."""
+        return self.folder / "operator" / "parts" / "spool"
+
+    def ingest(self, block: EventBlock) -> EventBlock:
+        """The block as it may be kept or sent on."""
+        return ingested(block, self)
 
     @cached_property
     def chain(self) -> Chain:

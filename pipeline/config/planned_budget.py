@@ -9,10 +9,11 @@ from typing import Any
 from accountants.correlation.adversary import KnownCorrelation, adversary
 from accountants.correlation.planning import largest_epsilon
 from accountants.temporal import Temporal
-from mechanisms.core.contract import MECHANISMS
+from mechanisms.core.contract import MECHANISMS, Mechanism
 from mechanisms.core.noise_keys import NoiseKey
 from mechanisms.core.plugin import Checked, PenstockError, parameter
 from mechanisms.core.schedules import BudgetSchedule
+from mechanisms.core.trace_goal import PlannedNoise
 from pipeline.config.build import FAILED, Builder, fields_of
 from pipeline.config.yaml import Mapping, Path, Problem, Scalar, Sequence
 
@@ -76,6 +77,18 @@ def plan_budgets(root: Mapping, builder: Builder, config: type) -> list[Problem]
             if epsilon is not None:
                 section.items["epsilon"] = Scalar(node.place, epsilon, repr(epsilon))
     return problems
+
+
+def plan_noise(mechanisms: tuple[Mechanism, ...]) -> tuple[Mechanism, ...]:
+    """The mechanisms of a run; where one's noise is given by a goal, with the standard deviation that keeps to it.
+
+    The configuration keeps the goal, so that its digest and what is written of it do not depend on the solver.
+    """
+    if not any(isinstance(getattr(one, "sigma", None), PlannedNoise) for one in mechanisms):
+        return mechanisms
+    from accountants.gaussian_process.goal import with_planned_noise  # loads SciPy's optimisers
+
+    return tuple(map(with_planned_noise, mechanisms))
 
 
 def _mechanisms(root: Mapping) -> Iterator[Mapping]:

@@ -13,7 +13,7 @@ from mechanisms.core.plugin import Checked, ConfigError, parameter
 from pipeline.config import rules
 from pipeline.config.build import FAILED, Builder, fields_of
 from pipeline.config.canonical import digest, resolved
-from pipeline.config.planned_budget import plan_budgets
+from pipeline.config.planned_budget import plan_budgets, plan_noise
 from pipeline.config.rules import broken_rules
 from pipeline.config.sections import UNIONS, Bounding, Output, add_folder
 from pipeline.config.yaml import Mapping, Problem, apply_override, parse_section
@@ -153,6 +153,7 @@ def from_document(root: Mapping, folder: Path | None = None, problems: Iterable[
     problems += broken_rules((*rules.RULES, *rules.TRACE_RULES, *rules.DEPLOYMENT_RULES), root, _known(values))
     if problems:
         raise ConfigError(tuple(str(problem) for problem in sorted(problems, key=_position)))
+    values["mechanism"] = plan_noise(values["mechanism"])
     return RunConfig(**values)
 
 

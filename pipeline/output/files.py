@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
-import secrets
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,6 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mechanisms.core.plugin import ConfigError
+from pipeline.atomic import sync_folder as sync_folder
+from pipeline.atomic import whole as whole
+from pipeline.atomic import write_first as write_first
+from pipeline.atomic import write_json as write_json
+from pipeline.atomic import write_text as write_text
 
 if TYPE_CHECKING:
     from pipeline.config.plan import Plan
@@ -75,68 +78,6 @@ def _locked(path: Path) -> TextIO:
 
 
 # Files that appear whole or not at all, and parts of files.
-
-
-@contextmanager
-def whole(path: Path) -> Iterator[Path]:
-    """A temporary path that becomes ``path`` when the block ends well: readers see the old file or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = _temporary(path)
-    try:
-        yield temporary
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _temporary(path: Path) -> Path:
-    # Workers of a cluster may be threads of one process, or processes of one number on several machines.
-    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write JSON, whole."""
-    with whole(path) as temporary:
-        temporary.write_text(json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write text, whole."""
-    with whole(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
-
-
-def write_first(path: Path, data: bytes) -> bool:
-    """Write bytes, whole and durable when this returns, unless the file is there; of several writers one succeeds.
-
-    Returns
-    -------
-    Whether it was this write.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = _temporary(path)
-    try:
-        with temporary.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            os.link(temporary, path)  # unlike a renamed file, it replaces none
-            return True
-        except FileExistsError:
-            return False
-    finally:
-        temporary.unlink(missing_ok=True)
-        sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names of the files in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def part_path(folder: Path, name: str) -> Path:

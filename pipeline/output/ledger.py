@@ -8,49 +8,14 @@ import os
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from mechanisms.core.plugin import DataError
+from pipeline.steps.release import Charge, Identity, Span
 
 #: Charges that are remembered beside those that were there at first.
 MAX_RECENT = 100_000
-#: Stream, start and end of a window, configuration: what is released once; and with the digest of its input.
-Span = tuple[str, int, int, str]
-Identity = tuple[str, int, int, str, str]
-
-
-@dataclass(frozen=True)
-class Charge:
-    """One line of the ledger.
-
-    Parameters
-    ----------
-    stream, window, window_start, window_end
-        What was released; times in milliseconds since 1970.
-    epsilon, rho
-        What the whole vector cost under add/remove.
-    landmark
-        Whether the window is a landmark.
-    configuration, data
-        Digests of the configuration and (keyed) of the input: the same pair again is a retry and is not charged.
-    """
-
-    stream: str
-    window: int
-    window_start: int
-    window_end: int
-    epsilon: float
-    rho: float
-    landmark: bool
-    configuration: str
-    data: str
-
-    @property
-    def identity(self) -> Identity:
-        """What makes two charges the same one."""
-        return (self.stream, self.window_start, self.window_end, self.configuration, self.data)
 
 
 class Ledger:

@@ -205,6 +205,7 @@ class StreamLoop:
         self.number, self.latest = 0, NEVER
         if saved:
             self._restore(saved)
+            self.source.taken(plan, self.position, self.number)
         self.goes_on = True
         self._start = max(self.latest, plan.calendar.from_ms)
         self._begun = self._saved = time.monotonic()
@@ -313,6 +314,7 @@ class StreamLoop:
             **self.output.saved(),
         }
         metrics.checkpoint_written(checkpoint.write(self.plan, state))
+        self.source.taken(self.plan, self.position, self.number)
         self._saved = time.monotonic()
 
     def _restore(self, saved: State) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import polars as pl
@@ -15,10 +15,7 @@ from numpy.typing import NDArray
 
 from mechanisms.core.plugin import Checked, ParameterError, Registry, parameter
 from mechanisms.core.state import State
-
-if TYPE_CHECKING:
-    from pipeline.config.plan import Plan
-
+from pipeline.windows.calendar import Calendar
 
 # Blocks of events: the unit in which data moves until it is counted.
 
@@ -131,17 +128,6 @@ class Slice:
     reached: Integers | None = None
 
 
-def latest_before(times: Integers, plan: Plan, before: int) -> Integers:
-    """Latest time of an event of the run before each row; shape (n_rows + 1,), the last entry is after all rows.
-
-    An event outside the run does not move time.
-    """
-    inside = times >= plan.calendar.from_ms
-    if plan.calendar.until_ms is not None:
-        inside &= times < plan.calendar.until_ms
-    return np.maximum.accumulate(np.concatenate([[before], np.where(inside, times, NEVER)]))
-
-
 # What every source of events must offer.
 
 
@@ -210,6 +196,36 @@ class Source(Checked, ABC):
         """SHA-256 of every input file by name (or of the generating parameters)."""
 
 
+class LiveRun(Protocol):
+    """What a live source uses of the run that reads it."""
+
+    @property
+    def calendar(self) -> Calendar:
+        """Windows of the run."""
+
+    @property
+    def lateness(self) -> int:
+        """How long after its end a window accepts events, in milliseconds."""
+
+    @property
+    def spool(self) -> Path:
+        """Folder in which a source keeps what a continued run needs; it lasts as long as the run's own files."""
+
+    def ingest(self, block: EventBlock) -> EventBlock:
+        """The block as it may be kept or sent on: in a deployment without user ids and positions."""
+
+
+def latest_before(times: Integers, run: LiveRun, before: int) -> Integers:
+    """Latest time of an event of the run before each row; shape (n_rows + 1,), the last entry is after all rows.
+
+    An event outside the run does not move time.
+    """
+    inside = times >= run.calendar.from_ms
+    if run.calendar.until_ms is not None:
+        inside &= times < run.calendar.until_ms
+    return np.maximum.accumulate(np.concatenate([[before], np.where(inside, times, NEVER)]))
+
+
 @dataclass(frozen=True, kw_only=True)
 class LiveSource(Source):
     """Base of sources whose events are counted and released while more of them arrive."""
@@ -234,20 +250,28 @@ class LiveSource(Source):
         """Whether there is no end."""
         return self.until is None
 
-    def starts(self, plan: Plan) -> list[State]:
-        """Where the readers begin that share the source on a cluster, the same whenever a run goes on; here one."""
+    def starts(self, run: LiveRun) -> list[State]:
+        """Initial position of each of the readers that share the source on a cluster; the same when a run resumes."""
         return [{}]
 
-    def taken(self, plan: Plan, position: State) -> None:
-        """The engine of a cluster keeps everything that comes before a position."""
+    def taken(self, run: LiveRun, position: State, number: int | None = None) -> None:
+        """Note that the run never reads again what comes before a position.
+
+        Parameters
+        ----------
+        run, position
+            The run, and a position (`Slice.end`) that its checkpoint or its engine has taken.
+        number
+            First slice after the checkpoint; None where an engine may still go back to an earlier one.
+        """
 
     @abstractmethod
-    def slices(self, plan: Plan, folder: Path, start: State, number: int, latest: int) -> Iterator[Slice | None]:
+    def slices(self, run: LiveRun, folder: Path, start: State, number: int, latest: int) -> Iterator[Slice | None]:
         """Events from a position on, one slice after the other; None where there is nothing to read at the moment.
 
         Parameters
         ----------
-        plan
+        run
             The run.
         folder
             Where the source may keep files while it reads.

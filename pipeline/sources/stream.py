@@ -9,22 +9,13 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
 from mechanisms.core.plugin import ParameterError, parameter
 from mechanisms.core.state import State
-from pipeline.sources.base import NEVER, EventBlock, LiveSource, Reject, Slice, Source, Span, latest_before
-from pipeline.steps.ingest import ingested
-
-if TYPE_CHECKING:
-    from pipeline.config.plan import Plan
-
-
-# Any recorded source, replayed as a stream that is counted and released while it goes on.
-
+from pipeline.sources.base import NEVER, EventBlock, LiveRun, LiveSource, Reject, Slice, Source, Span, latest_before
 
 _SPEED = re.compile(r"([0-9]*\.?[0-9]+)x")
 
@@ -107,10 +98,9 @@ class Stream(LiveSource):
         """The source that is replayed."""
         return self.of
 
-    def slices(self, plan: Plan, folder: Path, start: State, number: int, latest: int) -> Iterator[Slice | None]:
+    def slices(self, run: LiveRun, folder: Path, start: State, number: int, latest: int) -> Iterator[Slice | None]:
         """The events of the source, cut by time; ``folder`` is for sorting."""
-
-        return replay(plan, folder, Position.of(start), number, latest)
+        return replay(self, run, folder, Position.of(start), number, latest)
 
     def spans(self) -> list[Span]:
         """Those of the source."""
@@ -156,13 +146,15 @@ class Position:
         return {name: np.asarray(value) for name, value in asdict(self).items()}
 
 
-def replay(plan: Plan, spool: Path, start: Position, number: int = 0, latest: int = NEVER) -> Iterator[Slice]:
+def replay(
+    source: Stream, run: LiveRun, spool: Path, start: Position, number: int = 0, latest: int = NEVER
+) -> Iterator[Slice]:
     """Slices from a position on.
 
     Parameters
     ----------
-    plan
-        The run; its source is a stream.
+    source, run
+        What is replayed, and the run that reads it.
     spool
         Folder for sorting, made and removed.
     start, number, latest
@@ -173,11 +165,8 @@ def replay(plan: Plan, spool: Path, start: Position, number: int = 0, latest: in
     A slice covers a second of real time, or some windows where there is no speed. Memory: one chunk where events are
     sorted, otherwise one block.
     """
-    source = plan.config.source
-    if not isinstance(source, Stream):
-        raise TypeError(f"{type(source).__name__} is not a stream")
     sort = source.by_time
-    chunks = _sorted(source.of, plan, spool, start.chunk) if sort else _arriving(source.of, plan, start.chunk)
+    chunks = _sorted(source.of, run, spool, start.chunk) if sort else _arriving(source.of, run, start.chunk)
     with closing(chunks):  # now and not some time later, when a run that goes on may have a spool of the same name
         for chunk, blocks in chunks:
             for index, block in enumerate(blocks):
@@ -185,20 +174,20 @@ def replay(plan: Plan, spool: Path, start: Position, number: int = 0, latest: in
                 if (here.chunk, here.block) < (start.chunk, start.block):
                     continue
                 first = start.row if (here.chunk, here.block) == (start.chunk, start.block) else 0
-                for piece in _cut(block, here, first, latest, plan, source.factor):
+                for piece in _cut(block, here, first, latest, run, source.factor):
                     latest = piece.after
                     yield replace(piece, number=number)
                     number += 1
 
 
 def _cut(
-    block: EventBlock, here: Position, first: int, before: int, plan: Plan, factor: float | None
+    block: EventBlock, here: Position, first: int, before: int, run: LiveRun, factor: float | None
 ) -> Iterator[Slice]:
     frame = block.frame
     following = Position(here.chunk, here.block + 1)
     times = frame["time"].to_numpy()[first:]
-    latest = latest_before(times, plan, before)
-    longest = _MAX_WINDOWS * plan.calendar.step if factor is None else max(1, round(factor * 1000))
+    latest = latest_before(times, run, before)
+    longest = _MAX_WINDOWS * run.calendar.step if factor is None else max(1, round(factor * 1000))
     cuts = np.flatnonzero(np.diff(latest[1:] // longest)) + 1
     edges = [0, *cuts.tolist(), len(times)]
     for begin, end in pairwise(edges):
@@ -213,24 +202,24 @@ def _cut(
         )
 
 
-def _arriving(source: Source, plan: Plan, first: int) -> Generator[tuple[int, Iterator[EventBlock]]]:
+def _arriving(source: Source, run: LiveRun, first: int) -> Generator[tuple[int, Iterator[EventBlock]]]:
     """Chunks in the order of the source: its spans."""
     for span in source.spans_from(first):
-        yield span.index, (ingested(block, plan) for block in source.read(span))
+        yield span.index, (run.ingest(block) for block in source.read(span))
 
 
-def _sorted(source: Source, plan: Plan, spool: Path, first: int) -> Generator[tuple[int, Iterator[EventBlock]]]:
+def _sorted(source: Source, run: LiveRun, spool: Path, first: int) -> Generator[tuple[int, Iterator[EventBlock]]]:
     """Chunks in the order of time; ties stay in the order of the source.
 
     One pass shares the rows out to pieces of equal time on disk; these are sorted when their turn comes, as many
     together as fill a block.
     """
-    begin, end = plan.calendar.from_ms, plan.calendar.until_ms or 0
+    begin, end = run.calendar.from_ms, run.calendar.until_ms or 0
     width = max(1, -(-(end - begin) // _PIECES))
     shutil.rmtree(spool, ignore_errors=True)
     spool.mkdir(parents=True)
     try:
-        empty, rejects = _share_out(source, plan, spool, begin, width)
+        empty, rejects = _share_out(source, run, spool, begin, width)
         if empty is not None:
             yield 0, iter([EventBlock(empty, len(rejects), rejects)])
         files: list[Path] = []
@@ -249,14 +238,14 @@ def _sorted(source: Source, plan: Plan, spool: Path, first: int) -> Generator[tu
 
 
 def _share_out(
-    source: Source, plan: Plan, spool: Path, begin: int, width: int
+    source: Source, run: LiveRun, spool: Path, begin: int, width: int
 ) -> tuple[pl.DataFrame | None, tuple[Reject, ...]]:
     """Write every block's rows to the pieces they belong to; give the columns, and all rejects."""
     empty, number = None, 0
     rejects: list[Reject] = []
     for span in source.spans():
         for block in source.read(span):
-            block = ingested(block, plan)  # what lies on disk names nobody in a deployment
+            block = run.ingest(block)  # what lies on disk names nobody in a deployment
             empty = block.frame.clear()
             rejects += block.rejects
             piece = np.clip((block.frame["time"].to_numpy() - begin) // width, 0, _PIECES - 1)

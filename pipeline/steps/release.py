@@ -17,7 +17,6 @@ from mechanisms.core.plugin import BudgetExceeded
 from mechanisms.core.state import State, StateFormat, decode_state, encode_state
 from pipeline.config.canonical import digest
 from pipeline.config.plan import STREAM
-from pipeline.output.ledger import Charge
 from pipeline.steps.targets import Known
 
 if TYPE_CHECKING:
@@ -25,6 +24,41 @@ if TYPE_CHECKING:
 
 
 FORMAT = StateFormat("release_loop")
+#: Stream, start and end of a window, configuration: what is released once; and with the digest of its input.
+Span = tuple[str, int, int, str]
+Identity = tuple[str, int, int, str, str]
+
+
+@dataclass(frozen=True)
+class Charge:
+    """One line of the ledger.
+
+    Parameters
+    ----------
+    stream, window, window_start, window_end
+        What was released; times in milliseconds since 1970.
+    epsilon, rho
+        What the whole vector cost under add/remove.
+    landmark
+        Whether the window is a landmark.
+    configuration, data
+        Digests of the configuration and (keyed) of the input: the same pair again is a retry and is not charged.
+    """
+
+    stream: str
+    window: int
+    window_start: int
+    window_end: int
+    epsilon: float
+    rho: float
+    landmark: bool
+    configuration: str
+    data: str
+
+    @property
+    def identity(self) -> Identity:
+        """What makes two charges the same one."""
+        return (self.stream, self.window_start, self.window_end, self.configuration, self.data)
 
 
 @dataclass(frozen=True)

@@ -23,12 +23,12 @@ from mechanisms.core.state import decode_state, encode_state
 from mechanisms.core.traces import TraceAgenda, Traces
 from pipeline.config.canonical import digest
 from pipeline.config.plan import STREAM
-from pipeline.output.ledger import Charge
 from pipeline.output.tables import accounts_table
 from pipeline.sources.base import EventBlock
 from pipeline.spaces.base import Space
 from pipeline.steps.contributions import starts_of, user_codes
 from pipeline.steps.ingest import Fate
+from pipeline.steps.release import Charge
 from pipeline.windows.landmarks import Landmarks
 from pipeline.windows.schedule import period_calendar
 

@@ -22,11 +22,10 @@ from mechanisms.core.contract import Release
 from mechanisms.core.events import EVENTS, Event
 from mechanisms.core.plugin import StateVersionError
 from mechanisms.core.state import State, StateFormat
-from pipeline.output.ledger import Charge
 from pipeline.sources.base import EventBlock, Reject
 from pipeline.steps.count import GroupCounts
 from pipeline.steps.ingest import Fate
-from pipeline.steps.release import Batch
+from pipeline.steps.release import Batch, Charge
 from pipeline.steps.targets import Known
 
 if TYPE_CHECKING:

@@ -11,26 +11,20 @@ from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from time import time as clock_time
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from mechanisms.core.plugin import DataError
 from mechanisms.core.state import State
-from pipeline.output import checkpoint, files
-from pipeline.output.files import parts_folder
-from pipeline.sources.base import NEVER, EventBlock, Reject, Slice
+from pipeline.atomic import write_first
+from pipeline.sources.base import NEVER, EventBlock, LiveRun, Reject, Slice
 from pipeline.sources.reading.kafka_client import PATIENCE, Producer, library, resolved_options, silent
 from pipeline.sources.reading.kafka_progress import MOST, Board, Entry, Journal, Progress, Share, Standing
+from pipeline.sources.reading.kafka_settings import KafkaSettings
 from pipeline.sources.reading.payload import Rows, read_messages
 from pipeline.sources.reading.text import MAX_RAW_CHARACTERS, reasons, sound_rows
-from pipeline.steps.ingest import ingested
-
-if TYPE_CHECKING:
-    from pipeline.config.plan import Plan
-    from pipeline.sources.kafka import Kafka
-
 
 # Reads a topic by partition and offset, whatever a consumer group says: positions are in the run's own checkpoints.
 
@@ -59,7 +53,7 @@ class Consumer:
         No broker answers, or there is no such topic; later: what was to be read is no longer there.
     """
 
-    def __init__(self, source: Kafka) -> None:
+    def __init__(self, source: KafkaSettings) -> None:
         self.topic = source.topic
         self._kafka = library()
         self._trouble, self._refused = "", False
@@ -226,13 +220,21 @@ class Consumer:
 #: Seconds between two commits of a reader.
 EVERY = 1.0
 
-#: Positions that the engine of a cluster has taken, by run and share.
-_taken: dict[tuple[str, Share], State] = {}
+
+class _Taken(NamedTuple):
+    """A position that a checkpoint or an engine has taken, and the slice that a local run goes on with."""
+
+    position: State
+    number: int | None
 
 
-def taken(plan: Plan, position: State) -> None:
-    """The engine keeps what comes before a position."""
-    _taken[str(plan.folder), Share.of(position)] = position
+#: By run and share.
+_taken: dict[tuple[Path, Share], _Taken] = {}
+
+
+def taken(run: LiveRun, position: State, number: int | None) -> None:
+    """See `LiveSource.taken`."""
+    _taken[run.spool, Share.of(position)] = _Taken(position, number)
 
 
 class Commits:
@@ -240,14 +242,14 @@ class Commits:
 
     Parameters
     ----------
-    source, plan
-        What is read; its ``group`` is where offsets go, None: nowhere.
+    source, run
+        What is read, and by which run; the ``group`` of the source is where offsets go, None: nowhere.
     consumer, share
         The reader.
     """
 
-    def __init__(self, source: Kafka, plan: Plan, consumer: Consumer, share: Share) -> None:
-        self.source, self.plan, self.consumer, self.share = source, plan, consumer, share
+    def __init__(self, source: KafkaSettings, run: LiveRun, consumer: Consumer, share: Share) -> None:
+        self.source, self.run, self.consumer, self.share = source, run, consumer, share
         self._last: dict[int, int] = {}
         self._since = float("-inf")
 
@@ -265,10 +267,8 @@ class Commits:
                 self._last = offsets
 
     def _position(self) -> State:
-        found = _taken.get((str(self.plan.folder), self.share))
-        if found is None:
-            found = checkpoint.position_of(checkpoint.read(self.plan))
-        return found if "partition" in found else {}
+        found = _taken.get((self.run.spool, self.share))
+        return found.position if found and "partition" in found.position else {}
 
 
 # Tells a topic of messages that were rejected: where they are and what is wrong, and by choice what they were.
@@ -286,7 +286,7 @@ class DeadLetters:
         Says where to, and whether with content.
     """
 
-    def __init__(self, source: Kafka) -> None:
+    def __init__(self, source: KafkaSettings) -> None:
         self.source = source
         self._producer = Producer(source.brokers, source.options) if source.dead_letters else None
 
@@ -326,7 +326,7 @@ def _text(data: bytes | None) -> str | None:
 # From messages to a block of events: every message is read or rejected, whatever is in it.
 
 
-def block_of(source: Kafka, partition: int, messages: Sequence[Any]) -> EventBlock:
+def block_of(source: KafkaSettings, partition: int, messages: Sequence[Any]) -> EventBlock:
     """The events of consecutive messages of one partition.
 
     Parameters
@@ -352,7 +352,7 @@ def block_of(source: Kafka, partition: int, messages: Sequence[Any]) -> EventBlo
     return EventBlock(frame, frame.height + len(rejects), tuple(rejects))
 
 
-def joined(blocks: Iterable[EventBlock], source: Kafka) -> EventBlock:
+def joined(blocks: Iterable[EventBlock], source: KafkaSettings) -> EventBlock:
     """Blocks one after the other as one; an empty one where there is none."""
     blocks = list(blocks)
     frame = pl.concat([pl.DataFrame(schema=source.layout.schema), *(block.frame for block in blocks)])
@@ -391,17 +391,16 @@ _WINDOWS_AHEAD = 64
 _KEPT = 100_000
 
 
-def slices(source: Kafka, plan: Plan, folder: Path, start: State, number: int, latest: int) -> Iterator[Slice | None]:
+def slices(source: KafkaSettings, run: LiveRun, start: State, number: int, latest: int) -> Iterator[Slice | None]:
     """See `LiveSource.slices`.
 
     Every slice is written to a journal before it is counted: its offsets, and which partitions were idle. A run that is
-    continued counts the same slices again from its checkpoint on, so that it releases the same. The journal lies with
-    the run (not in ``folder``, which may be gone with a worker).
+    continued counts the same slices again from its checkpoint on, so that it releases the same.
     """
     with closing(Consumer(source)) as consumer, closing(DeadLetters(source)) as letters:
-        reader = _Reader(source, plan, consumer, letters, start, latest)
-        journal = Journal(_journal_folder(plan, reader.share), number)
-        commits = Commits(source, plan, consumer, reader.share)
+        reader = _Reader(source, run, consumer, letters, start, latest)
+        journal = Journal(_journal_folder(run, reader.share), number)
+        commits = Commits(source, run, consumer, reader.share)
         for entry in journal.entries:
             reader.add({partition: first for partition, (first, _) in entry.ranges.items()})
             yield reader.slice(entry, consumer.take(entry.ranges))
@@ -415,7 +414,7 @@ def slices(source: Kafka, plan: Plan, folder: Path, start: State, number: int, l
                 ranges = {partition: (first, first) for partition, first in new.items()}
                 ranges |= {partition: (own[0].offset(), own[-1].offset() + 1) for partition, own in messages.items()}
                 entry = Entry(number, ranges, idle, clock, elsewhere)
-                journal.append(entry, partial(_needed, plan, number))
+                journal.append(entry, partial(_needed, run, reader.share, number))
                 yield reader.slice(entry, messages)
                 number += 1
             else:
@@ -429,18 +428,17 @@ class _Reader:
     """Turns messages into slices."""
 
     def __init__(
-        self, source: Kafka, plan: Plan, consumer: Consumer, letters: DeadLetters, start: State, latest: int
+        self, source: KafkaSettings, run: LiveRun, consumer: Consumer, letters: DeadLetters, start: State, latest: int
     ) -> None:
-        self.source, self.plan, self.consumer, self.letters = source, plan, consumer, letters
+        self.source, self.run, self.consumer, self.letters = source, run, consumer, letters
         self.share = Share.of(start)
-        self.board = Board(parts_folder(plan, "spool"), self.share)
+        self.board = Board(run.spool, self.share)
         #: Middle of the times that each partition has shown last.
         self.typical: dict[int, float] = {}
         self.end: int | None = None
-        if plan.calendar.n_windows is not None:
-            last = plan.calendar.end(plan.calendar.n_windows)
-            self.end = last + plan.config.windows.allowed_lateness + source.disorder
-        self.progress = Progress(reached=latest, first=plan.calendar.from_ms, limit=self.end)
+        if run.calendar.n_windows is not None:
+            self.end = run.calendar.end(run.calendar.n_windows) + run.lateness + source.disorder
+        self.progress = Progress(reached=latest, first=run.calendar.from_ms, limit=self.end)
         self.progress.restore(start)
         if self.progress.offsets:
             consumer.assign(self.progress.offsets)
@@ -471,7 +469,7 @@ class _Reader:
 
     def passes(self, *times: int | None) -> bool:
         """Whether a window, or the run, is over at one of these times and was not before."""
-        step, reached = self.plan.calendar.step, self.progress.reached
+        step, reached = self.run.calendar.step, self.progress.reached
         latest = max((time for time in times if time is not None), default=reached)
         is_over = self.end is not None and reached < self.end <= latest
         return is_over or latest // step > reached // step
@@ -483,7 +481,7 @@ class _Reader:
         behind = [self.typical.get(partition, NEVER) for partition in partitions if not self.consumer.at_end(partition)]
         self.tell(min(behind, default=None))
         behind += [other.behind for other in self.board.others() if other.behind is not None and not other.idle]
-        longest = _WINDOWS_AHEAD * self.plan.calendar.step
+        longest = _WINDOWS_AHEAD * self.run.calendar.step
         self.consumer.hold({p for p, time in self.typical.items() if behind and time > min(behind) + longest})
         return self._find(list(filter(self.share.owns, self.consumer.more())), from_start=True)
 
@@ -507,7 +505,7 @@ class _Reader:
         reached = self.progress.read(rows, entry.idle, entry.clock, entry.elsewhere)
         return Slice(
             number=entry.number,
-            block=ingested(joined(blocks, self.source), self.plan),
+            block=self.run.ingest(joined(blocks, self.source)),
             before=before,
             after=self.progress.reached,
             end=self.progress.as_state() | self.share.as_state(),
@@ -523,7 +521,7 @@ class _Reader:
         for partition, (_, times) in rows.items():
             if len(times):
                 low, self.typical[partition], high = np.quantile(times, (0.1, 0.5, 0.9))
-                longest = max(longest, (high - low) / self.plan.calendar.step)
+                longest = max(longest, (high - low) / self.run.calendar.step)
         self.consumer.adapt(True if longest > _WINDOWS_AHEAD else False if longest < _WINDOWS_AHEAD / 4 else None)
 
     def _find(self, partitions: list[int], from_start: bool) -> dict[int, int]:
@@ -542,22 +540,21 @@ class _Reader:
             self.consumer.assign(new)
 
 
-def starts(source: Kafka, plan: Plan) -> list[State]:
-    """See `LiveSource.starts`: a reader for each partition that the topic had at first, up to `shares.MOST`."""
-    path = parts_folder(plan, "spool") / "readers"
+def starts(source: KafkaSettings, run: LiveRun) -> list[State]:
+    """See `LiveSource.starts`: a reader for each partition that the topic had at first, up to `kafka_progress.MOST`."""
+    path = run.spool / "readers"
     if not path.exists():
         with closing(Consumer(source)) as consumer:
-            files.write_first(path, str(min(MOST, len(consumer.partitions()))).encode())
+            write_first(path, str(min(MOST, len(consumer.partitions()))).encode())
     n_readers = int(path.read_bytes())
     return [Share(reader, n_readers).as_state() for reader in range(n_readers)]
 
 
-def _journal_folder(plan: Plan, share: Share) -> Path:
-    folder = parts_folder(plan, "spool")
-    return folder / f"reader-{share.reader:03d}" if share.n_readers > 1 else folder
+def _journal_folder(run: LiveRun, share: Share) -> Path:
+    return run.spool / f"reader-{share.reader:03d}" if share.n_readers > 1 else run.spool
 
 
-def _needed(plan: Plan, number: int) -> int:
+def _needed(run: LiveRun, share: Share, number: int) -> int:
     """First slice that may be read again: the one after the checkpoint of a local run; an engine keeps its own."""
-    saved = checkpoint.read(plan)
-    return int(saved["number"]) if saved else number - _KEPT
+    found = _taken.get((run.spool, share))
+    return number - _KEPT if found is None or found.number is None else found.number

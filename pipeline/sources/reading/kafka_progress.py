@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.core.state import State
-from pipeline.output import files
+from pipeline.atomic import write_json
 from pipeline.sources.base import NEVER
 
 # What a run that reads a topic decided since its latest checkpoint, on disk before it has any effect.
@@ -321,7 +321,7 @@ class Board:
     def tell(self, standing: Standing) -> None:
         """Tell the others, if there are any and it is something new."""
         if self.share.n_readers > 1 and standing != self._told:
-            files.write_json(self._path(self.share.reader), list(astuple(standing)))
+            write_json(self._path(self.share.reader), list(astuple(standing)))
             self._told = standing
 
     def others(self) -> list[Standing]:

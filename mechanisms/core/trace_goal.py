@@ -1,0 +1,88 @@
+"""Declaration of noise by a goal: the conditional inferential loss that the secret points of a trace may have.
+
+The numbers alone; `accountants.gaussian_process.goal` works out the standard deviation that keeps to a goal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mechanisms.core.plugin import Checked, ParameterError, parameter
+
+KERNELS = ("rbf", "matern12", "matern32", "periodic")
+FAMILIES = ("singletons", "every_other", "sliding_blocks")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TracePrior(Checked):
+    """What an adversary is assumed to know: each axis of a trace is a Gaussian process; and which points are secret.
+
+    Parameters
+    ----------
+    kernel, length_scale, variance, period, nugget
+        Of the process: seconds and square metres; the length scale of a periodic kernel has no unit.
+    secrets, width
+        Families of secret points: ``singletons``, ``every_other``, or ``sliding_blocks`` of ``width`` points.
+    order
+        Order λ of the Rényi divergence that measures the loss.
+
+    Examples
+    --------
+    >>> TracePrior(length_scale=600.0, variance=1e6).kernel
+    'rbf'
+    """
+
+    kernel: str = parameter("rbf", doc="kernel of the process", choices=KERNELS)
+    length_scale: float = parameter(doc="length scale of the process", above=0, unit="seconds")
+    variance: float = parameter(doc="variance of a position on each axis", above=0, unit="square metres")
+    period: float | None = parameter(None, doc="period of the periodic kernel", above=0, unit="seconds")
+    nugget: float = parameter(
+        0.0, doc="variance that a position shares with no other", at_least=0, unit="square metres"
+    )
+    secrets: str = parameter("singletons", doc="which points are secret together", choices=FAMILIES)
+    width: int = parameter(2, doc="points of a sliding block", at_least=1)
+    order: float = parameter(2.0, doc="order of the Rényi divergence", at_least=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.kernel == "periodic") != (self.period is not None):
+            raise ParameterError("period", self.period, "given for the periodic kernel and for no other")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConditionalGoal(TracePrior):
+    """The largest conditional inferential loss that every chosen secret may have, and the trace it is planned for.
+
+    Parameters
+    ----------
+    goal
+        Largest loss, nats.
+    interval, n_points
+        The planned trace: so many points, one every ``interval`` seconds. Points that come faster, or a longer trace,
+        lose more; the conditional_inferential accountant says how much.
+
+    Examples
+    --------
+    >>> ConditionalGoal(goal=0.5, interval=60.0, length_scale=600.0, variance=1e6).n_points
+    21
+    """
+
+    goal: float = parameter(doc="largest loss of every chosen secret", above=0, unit="nats")
+    interval: float = parameter(doc="time between two points", above=0, unit="seconds")
+    n_points: int = parameter(21, doc="points of the planned trace", at_least=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedNoise(Checked):
+    """Noise that is worked out from a goal.
+
+    Parameters
+    ----------
+    deviation
+        The standard deviation that keeps to the goal, in metres on each axis; None until it has been worked out
+        (`accountants.gaussian_process.goal.with_planned_noise`). It follows from the goal, so it is no part of a
+        configuration.
+    """
+
+    conditional_goal: ConditionalGoal = parameter(doc="the loss that the noise is to keep to")
+    deviation: float | None = field(default=None, compare=False)

@@ -1,0 +1,84 @@
+"""Settings of a Kafka topic that is read as a source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from mechanisms.core.plugin import ParameterError, parameter
+from pipeline.sources.base import LiveSource
+from pipeline.sources.reading.kafka_client import check_options
+from pipeline.sources.reading.payload import Layout, Parser, parser_of
+from pipeline.sources.reading.text import MappedColumns
+from pipeline.sources.reading.times import TimeFormat
+
+
+@dataclass(frozen=True, kw_only=True)
+class KafkaSettings(MappedColumns, LiveSource):
+    """Topic, brokers and format of the messages; `pipeline.sources.kafka.Kafka` says what they mean."""
+
+    brokers: str = parameter(doc="addresses to begin with: host:port, several with commas between them")
+    topic: str = parameter(doc="topic to read")
+    format: str = parameter(
+        "json", choices=("json", "avro", "arrow"), doc="a JSON object or an Avro record a message, or a block of Arrow"
+    )
+    schema: str | None = parameter(None, doc="Avro schema: JSON text, or file: and a path")
+    schema_ids: bool = parameter(
+        False, choices=(True, False), doc="whether five bytes with a registry's schema id begin an Avro message"
+    )
+    user_type: str = parameter("string", choices=("string", "integer"), doc="type of the user's identifier")
+    offset: str = parameter("earliest", choices=("earliest", "latest"), doc="where a new run begins to read")
+    idle_after: int = parameter(
+        60_000, kind="duration", above=0, unit="ms", doc="time without an event after which a partition is left out"
+    )
+    clock: bool = parameter(
+        False,
+        choices=(True, False),
+        doc="whether time goes on by the clock, less idle_after, while all partitions are idle; for live events",
+    )
+    ahead: int = parameter(
+        86_400_000,
+        kind="duration",
+        at_least=0,
+        unit="ms",
+        doc="how far an event may be ahead of its message's timestamp; one that is further is rejected",
+    )
+    group: str | None = parameter(
+        None, doc="consumer group that is told how far the run has come, for watching its lag; never read"
+    )
+    dead_letters: str | None = parameter(None, doc="topic that is told of every message with rows that were rejected")
+    dead_letter_content: bool = parameter(
+        False, choices=(True, False), doc="whether dead letters hold the message itself, which tells of people"
+    )
+    options: dict[str, str] = parameter(factory=dict, doc="options of the client, such as those of TLS and SASL")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_options(self.options)
+        if not self.topic or self.topic == self.dead_letters:
+            raise ParameterError("topic", self.topic, "the name of a topic that is not the one of dead letters")
+        if (self.format == "avro") != (self.schema is not None):
+            expected = "given for avro" if self.format == "avro" else "left out, but for avro"
+            raise ParameterError("schema", self.schema, expected)
+        self.parser  # noqa: B018 (what is wrong is refused here rather than on a worker)
+
+    @property
+    def layout(self) -> Layout:
+        """Which columns the messages have."""
+        parts = ["user", "time"]
+        if "place" not in self.columns or "latitude" in self.columns or "longitude" in self.columns:
+            parts += ["latitude", "longitude"]
+        parts += ["place"] if "place" in self.columns else []
+        names = {part: self.columns.get(part, part) for part in parts}
+        return Layout(names, TimeFormat(self.time_format, self.time_zone), self.user_type == "integer")
+
+    @property
+    def parser(self) -> Parser | None:
+        """What reads one message; None for blocks of Arrow."""
+        schema = self.schema
+        if schema is not None and schema.startswith("file:"):
+            try:
+                schema = Path(schema.removeprefix("file:")).read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                raise ParameterError("schema", self.schema, f"a file that can be read ({error})") from None
+        return parser_of(self.format, schema, self.schema_ids)
