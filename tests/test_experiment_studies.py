@@ -194,7 +194,7 @@ def test_its_data_set_is_looked_for(write, tmp_path, monkeypatch, capsys):
     cabs.mkdir(parents=True)
     (cabs / "new_a.txt").write_text("37.741 -122.469 0 1211155201")
     assert every.main([str(tmp_path), "--out", str(tmp_path / "out"), "--jobs", "1"]) == 1
-    said = "study.targets: 3 is not allowed; it must be at most 1, as so many people are seen"
+    said = "study.targets: 3 is not allowed; it must be at most 1, the people who are seen"
     assert said in capsys.readouterr().out  # found and read: one cab is too few
 
 

@@ -16,7 +16,7 @@ from pipeline.cli import inspect
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 #: What the generator reads and writes.
-GENERATED = ("configuration.md", "experiments.md", "generate.py", "papers.yaml")
+GENERATED = ("configuration.md", "experiments.md", "experiments_page.py", "generate.py", "papers.yaml")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 

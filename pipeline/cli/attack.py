@@ -7,7 +7,7 @@ import sys
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from pipeline.cli.command import Command, add_configuration, print_json
+from pipeline.cli.command import Command, add_configuration, print_json, progress_bar
 from pipeline.exit_codes import DONE
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def _execute(arguments: argparse.Namespace) -> int:
     from evaluation.attacks.game import ATTACKS as CLASSIFIERS
     from mechanisms.core.plugin import ParameterError
     from pipeline.config.run import load
-    from pipeline.experiments.membership_attack import as_text, show_attacks
+    from pipeline.experiments.membership_attack import as_text
     from pipeline.experiments.reconstruction_attack import reconstruction_text
 
     if arguments.jobs < 1:
@@ -63,8 +63,8 @@ def _execute(arguments: argparse.Namespace) -> int:
     config = load(arguments.config, arguments.set)
     quiet = arguments.quiet or arguments.json
     _refuse_useless(arguments)
-    with show_attacks(enabled=not quiet and sys.stderr.isatty()) as listener:
-        outcomes, left_out = _attack(config, arguments, listener)
+    with progress_bar("attacks", enabled=not quiet and sys.stderr.isatty()) as show:
+        outcomes, left_out = _attack(config, arguments, lambda done, total: show(done, total, ""))
     if arguments.json:
         print_json(_figures(outcomes, left_out))
     elif not arguments.quiet:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,3 +68,22 @@ def print_figures(figures: Mapping[str, Any], as_json: bool) -> None:
         print_json(figures)
     else:
         print("\n".join(f"{name}: {value}" for name, value in figures.items()))
+
+
+@contextmanager
+def progress_bar(unit: str, enabled: bool) -> Iterator[Callable[[int, int | None, str], None]]:
+    """Show a progress bar on standard error; yields a function of steps done, all steps, and a remark."""
+    if not enabled:
+        yield lambda done, total, remark: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn(f"{unit}{{task.description}}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None)
+
+        def show(done: int, total: int | None, remark: str) -> None:
+            bar.update(task, completed=done, total=total, description=remark and f" · {remark}")
+
+        yield show

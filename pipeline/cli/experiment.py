@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from pipeline.cli.command import Command, add_configuration, print_json
+from pipeline.cli.command import Command, add_configuration, print_json, progress_bar
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -23,14 +23,21 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 def _execute(arguments: argparse.Namespace) -> int:
     from mechanisms.core.plugin import ParameterError
     from pipeline.experiments.results import save
-    from pipeline.experiments.runner import show_progress, summary
+    from pipeline.experiments.runner import summary
     from pipeline.experiments.study import ready
 
     if arguments.jobs is not None and arguments.jobs < 1:
         raise ParameterError("--jobs", arguments.jobs, "a number at least 1")
     experiment = ready(arguments.config, arguments.set, arguments.reduced)
     quiet = arguments.quiet or arguments.json
-    with show_progress(experiment.n_steps, enabled=not quiet and sys.stderr.isatty()) as listener:
+    with progress_bar("trials", enabled=not quiet and sys.stderr.isatty()) as show:
+
+        def listener(done: int, failed: int, counts: int) -> None:
+            numbers = ((counts, "counted"), (failed, "failed"))
+            show(
+                done + failed, experiment.n_steps, " · ".join(f"{number} {what}" for number, what in numbers if number)
+            )
+
         outcome = experiment.run(arguments.out, arguments.jobs, listener)
     if arguments.save:
         save(outcome.folder, Path(arguments.save))

@@ -1,1 +1,1 @@
-"""Sweeps: a base configuration, what varies, seeds and measures in; one tidy table, figures and advice out."""
+"""Experiments: sweeps over a parameter grid, studies of attacks, and attacks on a configured release."""

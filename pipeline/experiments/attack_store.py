@@ -26,19 +26,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Store:
-    """Result table of one game.
-
-    Parameters
-    ----------
-    path
-        Parquet file; rows of another game are ignored and replaced.
-    schema
-        Columns, including ``game``.
-    game
-        Digest of the game (`game_name`).
-    by
-        Columns that order the rows.
-    """
+    """Result table of one game (its digest, `game_name`), ordered ``by`` columns; rows of another game are replaced."""
 
     path: Path
     schema: Mapping[str, Any]

@@ -68,15 +68,8 @@ class Setting:
 
 
 class Grid:
-    """The axes read from ``set``, ``variants``, ``zip`` and ``grid``; ``problems`` collects every error.
+    """The axes in an experiment's ``set``, ``variants``, ``zip`` and ``grid``; ``problems`` collects every error.
 
-    Parameters
-    ----------
-    root
-        The experiment's document.
-
-    Examples
-    --------
     >>> from pipeline.config.yaml import parse
     >>> root, _ = parse("grid: {a: [1, 2], b.c: {from: 0, to: 1, step: 1}}\\nzip: {d: [3, 4], e: [x, y]}", "e.yaml")
     >>> grid = Grid(root)
@@ -207,21 +200,11 @@ def _shown(node: Node) -> Any:
 
 @dataclass(frozen=True)
 class Trial:
-    """One run of a sweep.
+    """One run of a sweep: one setting with one seed."""
 
-    Parameters
-    ----------
-    number
-        Position in the order of the grid, from 0.
-    values
-        The varied values by column.
-    seed
-        Seed of its noise.
-    config
-        Its whole configuration.
-    """
-
+    #: Position in the order of the grid, from 0.
     number: int
+    #: The varied values by column.
     values: dict[str, Any]
     seed: int
     config: RunConfig

@@ -21,25 +21,14 @@ A_BASE = "a section as in a run's configuration, or the file of one"
 
 @dataclass(frozen=True)
 class Experiment:
-    """A loaded sweep with all its trials.
-
-    Parameters
-    ----------
-    config
-        Measures, figures and expectations.
-    columns
-        Names of what varies, in the order of the tables.
-    trials
-        Every run; the seed varies fastest.
-    written
-        The whole file as plain values after all changes, for provenance.
-    reduced
-        Whether it runs at its reduced size.
-    """
+    """A loaded sweep with all its trials."""
 
     config: ExperimentConfig
+    #: Names of what varies, in the order of the tables.
     columns: tuple[str, ...]
+    #: The seed varies fastest.
     trials: tuple[Trial, ...]
+    #: The whole file as plain values after all changes, for provenance.
     written: dict[str, Any]
     reduced: bool = False
 

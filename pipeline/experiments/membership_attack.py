@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -303,8 +302,14 @@ def summarize(results: pl.DataFrame) -> dict[str, Any]:
 
 def _area(results: pl.DataFrame) -> dict[str, float | None]:
     auc = results["auc"].to_numpy()
-    figure, n_challenges = mean_with_interval(auc, 0.0), int(results["n_challenges"].sum())
-    low, high = auc_interval(float(auc.mean()), n_challenges // 2, n_challenges - n_challenges // 2, CONFIDENCE)
+    n_challenges = int(results["n_challenges"].sum())
+    limits = auc_interval(float(auc.mean()), n_challenges // 2, n_challenges - n_challenges // 2, CONFIDENCE)
+    return widened(mean_with_interval(auc, 0.0), limits)
+
+
+def widened(figure: Mapping[str, float | None], limits: tuple[float, float]) -> dict[str, float | None]:
+    """A mean with the wider of its own interval, over targets, and the limits over trials."""
+    low, high = limits
     return {
         "mean": figure["mean"],
         "low": low if figure["low"] is None else min(low, figure["low"]),
@@ -357,22 +362,3 @@ def shown(figure: Mapping[str, float | None]) -> str:
     if figure["low"] is None:
         return f"{figure['mean']:.3f}"
     return f"{figure['mean']:.3f} [{figure['low']:.3f}, {figure['high']:.3f}]"
-
-
-@contextmanager
-def show_attacks(enabled: bool) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar on standard error; yields the listener that moves it."""
-    if not enabled:
-        yield lambda done, total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("attacks"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("reading …", total=None)
-
-        def listener(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
-
-        yield listener

@@ -42,6 +42,7 @@ from pipeline.experiments.membership_attack import (
     fewer_targets,
     mean_with_interval,
     shown,
+    widened,
 )
 from pipeline.experiments.success_bounds import SuccessBounds
 from pipeline.output import files as parts
@@ -553,12 +554,7 @@ def _people(rows: pl.DataFrame) -> dict[str, float | None]:
     figure = mean_with_interval(rows["value"].to_numpy(), 0.0)
     # releases of one segment are not independent trials
     n_segments = int(rows["stretches"].sum())
-    low, high = binomial_limits(figure["mean"] or 0.0, n_segments)
-    return {
-        "mean": figure["mean"],
-        "low": low if figure["low"] is None else min(low, figure["low"]),
-        "high": high if figure["high"] is None else max(high, figure["high"]),
-    }
+    return widened(figure, binomial_limits(figure["mean"] or 0.0, n_segments))
 
 
 def _pooled(rows: pl.DataFrame) -> dict[str, float | None]:

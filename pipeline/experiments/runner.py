@@ -9,7 +9,6 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -134,24 +133,13 @@ def attempt(task: Task) -> str | None:
 
 @dataclass
 class Progress:
-    """Progress of an experiment.
-
-    Parameters
-    ----------
-    n_trials, n_resumed
-        All trials, and those with a result from an earlier call.
-    records
-        Result of every finished trial by its number.
-    failed
-        Reason of every failure by the trial's number.
-    n_counts
-        Counts made in this call.
-    """
+    """Progress of an experiment; records and reasons of failure by the trial's number."""
 
     n_trials: int
     n_resumed: int = 0
     records: dict[int, dict[str, Any]] = field(default_factory=dict)
     failed: dict[int, str] = field(default_factory=dict)
+    #: Counts made in this call.
     n_counts: int = 0
 
 
@@ -313,18 +301,9 @@ class Loaded(Protocol):
 
 @dataclass(frozen=True)
 class ExperimentResult:
-    """Result of an experiment.
+    """Result of an experiment: its output folder and the content of ``experiment.json``."""
 
-    Parameters
-    ----------
-    exit_code
-        0 done; 1 if any trial failed.
-    folder
-        Where the files are.
-    manifest
-        Content of ``experiment.json``.
-    """
-
+    #: 0 done; 1 if any trial failed.
     exit_code: int
     folder: Path
     manifest: dict[str, Any]
@@ -421,27 +400,6 @@ def _write(experiment: Experiment, folder: Path, progress: Progress) -> dict[str
             choice, frontier = results.write_choice(experiment, summary, folder)
             manifest["choice"] = choice | {"chart": figures.draw_frontier(config, summary, frontier, folder)}
     return manifest
-
-
-@contextmanager
-def show_progress(n_steps: int, enabled: bool) -> Iterator[Listener]:
-    """Show a progress bar on standard error; yields the listener that moves it."""
-    if not enabled:
-        yield lambda done, failed, counts: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("trials · {task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("begun", total=n_steps)
-
-        def listener(done: int, failed: int, counts: int) -> None:
-            """Move the bar."""
-            words = [f"{number} {what}" for number, what in ((counts, "counted"), (failed, "failed")) if number]
-            bar.update(task, completed=done + failed, description=" · ".join(words))
-
-        yield listener
 
 
 def summary(outcome: ExperimentResult) -> str:

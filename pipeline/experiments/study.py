@@ -145,20 +145,12 @@ def _read(path: Path) -> Figures:
 
 @dataclass(frozen=True)
 class Ready:
-    """A loaded experiment of any kind, ready to run.
-
-    Parameters
-    ----------
-    name
-        Name of the experiment.
-    n_steps
-        Trials of a sweep, or pieces of a study.
-    run
-        Called with the folder to write (None: where the file says), processes at a time, and a listener.
-    """
+    """A loaded experiment of any kind, ready to run."""
 
     name: str
+    #: Trials of a sweep, or pieces of a study.
     n_steps: int
+    #: Called with the folder to write (None: where the file says), processes at a time, and a listener.
     run: Callable[[str | Path | None, int | None, Listener], ExperimentResult]
 
 

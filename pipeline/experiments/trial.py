@@ -38,14 +38,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Counts:
-    """Distinct users by window and cell.
+    """Distinct users before and after contribution bounding, shape (n_windows, n_cells).
 
-    Parameters
-    ----------
-    truth, bounded
-        Before and after contribution bounding, shape (n_windows, n_cells).
-    facts
-        Row equation of the counting run (``rows``), or how many people a random group has (``n_people``).
+    ``facts`` holds the row equation of the counting run (``rows``), or the size of a random group (``n_people``).
     """
 
     truth: NDArray[np.int64]
@@ -211,22 +206,9 @@ def trial_record(config: RunConfig, counts: Counts, names: tuple[str, ...]) -> d
 def write_group_counts(wanted: Sequence[tuple[RunConfig, Path]], group_size: int) -> None:
     """Count a random group of users for each configuration, with one pass over their source.
 
-    Parameters
-    ----------
-    wanted
-        Configurations over the same users, each with the file to write. The seed draws the group, uniformly among all
-        users of the source, and decides sampling as in a run.
-    group_size
-        Users in a group.
-
-    Raises
-    ------
-    DataError
-        The source has fewer users than a group.
-
-    Notes
-    -----
-    Memory: about 40 bytes for each distinct user, cell and window.
+    ``wanted`` holds configurations over the same users, each with the file to write. The seed draws the group
+    uniformly among all users and decides sampling as in a run. Memory: about 40 bytes for each distinct user, cell
+    and window.
     """
     first = make_plan(wanted[0][0])
     n_windows = first.n_windows
