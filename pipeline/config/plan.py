@@ -1,4 +1,4 @@
-"""The plan of a run: the resolved configuration, with its key, that every worker receives."""
+"""Plan of a run: the resolved configuration and its noise key, computed once and shipped to every worker."""
 
 from __future__ import annotations
 
@@ -30,9 +30,6 @@ from pipeline.windows.schedule import Agenda
 from pipeline.windows.sensors import SensorSchedule
 
 __all__ = ["STREAM", "Plan", "make_plan"]
-
-
-# A configuration together with its noise key: everything secret that a run derives, and how little of it travels.
 
 
 STREAM = "main"
@@ -111,9 +108,6 @@ def noise_key(config: RunConfig) -> NoiseKey:
     if named.startswith("env:"):
         return NoiseKey.from_environment(named.removeprefix("env:"))
     return NoiseKey.from_file(named)
-
-
-# The plan of a run: what the driver works out once from the configuration and ships to every worker.
 
 
 #: Counts of this many cells travel as one matrix: small enough for any worker, large enough to amortise a call.

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mechanisms.core.plugin import ConfigError
-from pipeline.config.canonical import content_digest, input_paths, resolved
+from pipeline.config.build import input_paths
+from pipeline.config.canonical import content_digest, resolved
 from pipeline.config.run import RunConfig
 from pipeline.experiments import choose, figures
 from pipeline.experiments import results as expected
