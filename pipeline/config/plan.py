@@ -26,7 +26,7 @@ from pipeline.steps.ingest import ingested
 from pipeline.steps.sealing import public_key
 from pipeline.steps.targets import Targets, targets_of
 from pipeline.windows.calendar import Calendar
-from pipeline.windows.schedule import Agenda
+from pipeline.windows.schedule import WindowSchedule
 from pipeline.windows.sensors import SensorSchedule
 
 __all__ = ["STREAM", "Plan", "make_plan"]
@@ -140,7 +140,7 @@ class Plan(KeyedRun):
 
     space: Space
     calendar: Calendar
-    agenda: Agenda
+    agenda: WindowSchedule
     sensors: SensorSchedule
     folder: Path
     n_shards: int = 1
@@ -313,7 +313,7 @@ def make_plan(config: RunConfig, folder: Path | None = None, **changes: Any) -> 
     return replace(plan, prepared=prepared(plan))
 
 
-def _agenda(config: RunConfig, calendar: Calendar) -> Agenda:
+def _agenda(config: RunConfig, calendar: Calendar) -> WindowSchedule:
     if config.windows.per_event:
-        return Agenda(calendar=calendar)  # landmarks and budget periods of traces go by points, not by windows
-    return Agenda(calendar=calendar, landmarks=config.landmarks, budget_period_ms=config.budget_period)
+        return WindowSchedule(calendar=calendar)  # landmarks and budget periods of traces go by points, not by windows
+    return WindowSchedule(calendar=calendar, landmarks=config.landmarks, budget_period_ms=config.budget_period)
