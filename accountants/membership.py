@@ -19,7 +19,7 @@ from mechanisms.core.contract import Facts, Mechanism, Release, Window
 from mechanisms.core.noise import NoiseSource
 from mechanisms.core.noise_keys import NoiseKey
 from mechanisms.core.plugin import ParameterError, UnsupportedEvent, parameter
-from mechanisms.core.state import State
+from mechanisms.core.state import State, nested, part
 
 __all__ = ["Membership"]
 
@@ -147,9 +147,11 @@ class Membership(Accountant):
         game = Game(groups, _mechanism(facts), own, prepared["warnings"])
         state: State = {}
         for one in groups:
-            state |= _named(one, "mechanism", game.mechanism.start(own))
-            state |= _named(one, "learner", start_learner(facts.n_cells + 1))
-            state |= _named(one, "evidence", {"sum": np.zeros(self.samples - one.n_train), "window": np.asarray(0)})
+            state |= nested(f"{one.subject}.mechanism", game.mechanism.start(own))
+            state |= nested(f"{one.subject}.learner", start_learner(facts.n_cells + 1))
+            state |= nested(
+                f"{one.subject}.evidence", {"sum": np.zeros(self.samples - one.n_train), "window": np.asarray(0)}
+            )
         return game, state
 
     def charge(
@@ -165,7 +167,9 @@ class Membership(Accountant):
         return rows, state
 
     def _attack(self, groups: Groups, window: Window, model: Game, state: State) -> tuple[Rows, State]:
-        inner, learner, evidence = (_part(groups, name, state) for name in ("mechanism", "learner", "evidence"))
+        inner, learner, evidence = (
+            part(f"{groups.subject}.{name}", state) for name in ("mechanism", "learner", "evidence")
+        )
         counts = groups.counts(window.index, model.facts.n_cells)
         key = NoiseKey.from_seed(self.seed)
         source = NoiseSource(key, configuration=b"membership", stream=f"target {groups.subject}")
@@ -181,21 +185,23 @@ class Membership(Accountant):
             _row(groups, window.index, "membership_auc", total),
         ]
         told = {"sum": total, "window": np.asarray(window.index)}
-        named = _named(groups, "mechanism", inner) | _named(groups, "learner", learner)
-        return rows, named | _named(groups, "evidence", told)
+        named = nested(f"{groups.subject}.mechanism", inner) | nested(f"{groups.subject}.learner", learner)
+        return rows, named | nested(f"{groups.subject}.evidence", told)
 
     def finish(self, model: Game, state: State) -> Rows:
         """What all evidence of the run told."""
         rows = []
         for groups in model.groups:
-            evidence = _part(groups, "evidence", state)
+            evidence = part(f"{groups.subject}.evidence", state)
             if evidence["window"]:
                 rows.append(_row(groups, None, "membership_auc", evidence["sum"]))
         return rows
 
     def summary(self, model: Game, state: State) -> dict[str, Any]:
         """How well each target was told so far, and what is less than was asked for."""
-        areas = {f"target {one.subject}": _area(one, _part(one, "evidence", state)["sum"]) for one in model.groups}
+        areas = {
+            f"target {one.subject}": _area(one, part(f"{one.subject}.evidence", state)["sum"]) for one in model.groups
+        }
         warnings = {"warnings": list(model.warnings)} if model.warnings else {}
         return {"membership_auc": areas, "samples": self.samples, **warnings}
 
@@ -224,12 +230,3 @@ def _row(groups: Groups, window: int | None, name: str, scores: Any) -> AccountR
     against = f"groups of {size} out of {n_known} known people, with the target against without"
     low, high = min(low, area), max(high, area)  # rounding may put a limit beyond an area of 0 or 1
     return AccountRow(f"target {groups.subject}", window, name, area, low, high, unit=UNIT, adjacency=against)
-
-
-def _named(groups: Groups, prefix: str, state: State) -> State:
-    return {f"{groups.subject}.{prefix}.{name}": value for name, value in state.items()}
-
-
-def _part(groups: Groups, prefix: str, state: State) -> State:
-    start = f"{groups.subject}.{prefix}."
-    return {name.removeprefix(start): value for name, value in state.items() if name.startswith(start)}

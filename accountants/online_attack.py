@@ -1,4 +1,4 @@
-"""Membership attacks that learn while releases go by."""
+"""Online membership attack: labelled groups of known people, a learner with flat state, and its scores."""
 
 from __future__ import annotations
 
@@ -13,74 +13,7 @@ from accountants.core.training import Training
 from mechanisms.core.plugin import ParameterError
 from mechanisms.core.state import State
 
-# How well scores tell samples with the target from samples without.
-
-
-def area_under_curve(labels: NDArray[np.bool_], scores: NDArray[Any]) -> float:
-    """Probability that a sample with the target scores above one without; ties count half.
-
-    Examples
-    --------
-    >>> area_under_curve(np.array([True, True, False]), np.array([2.0, 1.0, 1.0]))
-    0.75
-    """
-    labels = np.asarray(labels, dtype=bool)
-    n_positive, n_negative = int(labels.sum()), int((~labels).sum())
-    if n_positive == 0 or n_negative == 0:
-        raise ParameterError("labels", (n_positive, n_negative), "samples with and without the target")
-    from scipy.stats import rankdata  # not for those who only read configurations: it takes longer than all of ours
-
-    above = rankdata(scores)[labels].sum() - n_positive * (n_positive + 1) / 2
-    return float(above / (n_positive * n_negative))
-
-
-def auc_interval(auc: float, n_positive: int, n_negative: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Confidence interval of an area under the curve, not empty even at 0 and 1.
-
-    The limits are the areas whose own standard error reaches exactly to the observed one. They cover the choice of
-    challenges for one trained adversary, not the choice of what she trained on.
-
-    Parameters
-    ----------
-    auc
-        Observed area.
-    n_positive, n_negative
-        Challenges with and without the target.
-    confidence
-        Probability of covering, in (0, 1).
-
-    Notes
-    -----
-    Newcombe, "Confidence intervals for an effect size measure based on the Mann-Whitney statistic", Statistics in
-    Medicine 2006, method 5.
-
-    Examples
-    --------
-    >>> [round(limit, 3) for limit in auc_interval(0.8, 50, 50)]
-    [0.697, 0.871]
-    """
-    if not 0 <= auc <= 1:
-        raise ParameterError("auc", auc, "0 to 1")
-    if not 0 < confidence < 1:
-        raise ParameterError("confidence", confidence, "between 0 and 1")
-    from scipy.optimize import brentq
-    from scipy.stats import norm
-
-    quantile = norm.ppf((1 + confidence) / 2)
-    half = (n_positive + n_negative) / 2 - 1
-
-    def excess(area: float) -> float:
-        """Distance of the area from the estimate, above the half-width of the interval around it."""
-        spread = area * (1 - area) * (1 + half * ((1 - area) / (2 - area) + area / (1 + area)))
-        return abs(auc - area) - float(quantile) * math.sqrt(spread / (n_positive * n_negative))
-
-    inside = min(max(auc, 1e-12), 1 - 1e-12)  # 0 and 1 themselves are roots, but not the ones sought
-    low = brentq(excess, 0.0, inside) if excess(0.0) > 0 else 0.0
-    high = brentq(excess, inside, 1.0) if excess(1.0) > 0 else 1.0
-    return low, high
-
-
-# Labelled groups of people whom the adversary knows, and how many of them are where.
+Array = NDArray[np.float64]
 
 
 #: Share of the groups that the adversary learns from; she is challenged with the others.
@@ -89,25 +22,11 @@ TRAINING_SHARE = 0.8
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """Groups with and without one target.
+    """Groups of known people with and without one target, of which the first ``n_train`` are for training."""
 
-    Parameters
-    ----------
-    subject
-        Number of the target, from 0: a row must name nobody.
-    trajectories
-        Shape (n_known, n_windows): cell of every known person, -1 where not seen; the target is the first.
-    members
-        Shape (n_groups, n_known): who is in which group.
-    n_train
-        How many groups, from the first on, are learned from.
-
-    Examples
-    --------
-    >>> groups = Groups(0, np.array([[1], [0], [-1]]), np.array([[True, True, False], [False, True, True]]), 1)
-    >>> groups.counts(1, n_cells=2).tolist(), groups.labels.tolist()
-    ([[1, 1], [1, 0]], [True, False])
-    """
+    # `trajectories` (n_known, n_windows): cell of every known person, -1 where not seen, the target first. `members`
+    # (n_groups, n_known): who is in which group. The target is a number, from 0, since a row must not identify a
+    # person.
 
     subject: int
     trajectories: NDArray[np.integer[Any]]
@@ -132,11 +51,9 @@ class Groups:
         return counts
 
     def features(self, values: NDArray[np.float64], window: int) -> NDArray[np.float64]:
-        """What the adversary looks at in released values (n_groups, n_cells): shape (n_groups, n_cells + 1).
-
-        Every cell, and again the one where the target is (0 where not seen), which is another one in every window but
-        tells the same; each less its mean over the groups that are learned from, which goes with the time of day.
-        """
+        """Features (n_groups, n_cells + 1) of released values: every cell, and again the target's (0: not seen)."""
+        # The target's cell is another one in every window but carries the same evidence. Each feature is less its mean
+        # over the training groups, which goes with the time of day.
         apart = values - values[: self.n_train].mean(axis=0)
         cell = int(self.trajectories[0, window - 1])
         own = apart[:, cell] if cell >= 0 else np.zeros(len(values))
@@ -146,22 +63,9 @@ class Groups:
 def draw_groups(
     training: Training, *, n_targets: int, n_known: int, group_size: int | None, n_samples: int, seed: int
 ) -> tuple[Groups, ...]:
-    """Choose targets, whom the adversary of each one knows, and groups of them, half with the target.
-
-    Parameters
-    ----------
-    training
-        Where people were.
-    n_targets, n_known
-        How many targets, and people known to the adversary of each, the target among them; fewer where there are
-        fewer. Only people who are seen become targets.
-    group_size
-        People in a group; None: half of the known.
-    n_samples
-        Groups of each target.
-    seed
-        Of all choices. Those of one target do not depend on the others.
-    """
+    """Targets, the people known to the adversary of each one, and groups of them, half with the target."""
+    # Only people who are seen become targets. Fewer targets and known people where there are fewer; `group_size` None:
+    # half of the known. The choices of one target do not depend on the others.
     seen = np.flatnonzero((training.trajectories >= 0).any(axis=1))
     n_known = min(n_known, training.n_users)
     size = n_known // 2 if group_size is None else group_size
@@ -181,20 +85,8 @@ def draw_groups(
     return tuple(groups)
 
 
-# Logistic regression that learns sample by sample, its memory a few flat arrays.
-
-
-Array = NDArray[np.float64]
-
-
 def start_learner(n_features: int) -> State:
-    """A learner that has seen nothing: weights and intercept 0.
-
-    Examples
-    --------
-    >>> sorted(start_learner(2))
-    ['intercept', 'mean', 'seen', 'squares', 'weights']
-    """
+    """Untrained learner: weights and intercept 0."""
     return {
         "seen": np.asarray(0.0),
         "mean": np.zeros(n_features),
@@ -205,33 +97,11 @@ def start_learner(n_features: int) -> State:
 
 
 def learn(features: NDArray[Any], labels: NDArray[np.bool_], rate: float, state: State) -> State:
-    """Take in labelled samples, one after the other.
-
-    All of them first enter the running mean and deviation of every feature; then each standardised sample makes one
-    step of stochastic gradient descent on the logarithmic loss.
-
-    Parameters
-    ----------
-    features (n_samples, n_features)
-        What was released.
-    labels (n_samples,)
-        Whether the target is in it.
-    rate
-        Learning rate of weights and intercept.
-    state
-        From `start_learner` or an earlier call; never changed.
-
-    Notes
-    -----
-    O(n_samples·n_features). Equal to river's ``StandardScaler().learn_one`` on all samples followed by
-    ``LogisticRegression(SGD(rate), intercept_lr=rate).learn_one`` on each, without a dictionary for every sample.
-
-    Examples
-    --------
-    >>> state = learn(np.array([[0.0], [2.0]]), np.array([False, True]), 0.1, start_learner(1))
-    >>> logits(np.array([[0.0], [2.0]]), state).round(2)
-    array([-0.1,  0.1])
-    """
+    """Take in labelled samples (n_samples, n_features), one after the other; never changes ``state``."""
+    # All of them first enter the running mean and deviation of every feature; then each standardised sample makes one
+    # step of stochastic gradient descent on the logarithmic loss. Equal to river's StandardScaler().learn_one on all
+    # samples followed by LogisticRegression(SGD(rate), intercept_lr=rate).learn_one on each, without a dictionary for
+    # every sample.
     values = np.asarray(features, np.float64)
     state = _measured(values, state)
     rows, signs = _standardised(values, state), np.where(labels, 1.0, -1.0).tolist()
@@ -271,3 +141,41 @@ def _standardised(values: Array, state: State) -> Array:
     # The mean of equal numbers is off by rounding; that must not look like a deviation.
     varies = deviations > 1e-12 * np.maximum(np.abs(state["mean"]), 1.0)
     return np.divide(values - state["mean"], deviations, out=np.zeros_like(values), where=varies)
+
+
+def area_under_curve(labels: NDArray[np.bool_], scores: NDArray[Any]) -> float:
+    """Probability that a sample with the target scores above one without; ties count half."""
+    labels = np.asarray(labels, dtype=bool)
+    n_positive, n_negative = int(labels.sum()), int((~labels).sum())
+    if n_positive == 0 or n_negative == 0:
+        raise ParameterError("labels", (n_positive, n_negative), "samples with and without the target")
+    from scipy.stats import rankdata  # not for those who only read configurations: it takes longer than all of ours
+
+    above = rankdata(scores)[labels].sum() - n_positive * (n_positive + 1) / 2
+    return float(above / (n_positive * n_negative))
+
+
+def auc_interval(auc: float, n_positive: int, n_negative: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Confidence interval of an area under the curve, not empty even at 0 and 1."""
+    # The limits are the areas whose own standard error reaches exactly to the observed one (Newcombe, "Confidence
+    # intervals for an effect size measure based on the Mann-Whitney statistic", Statistics in Medicine 2006, method 5).
+    # They cover the choice of challenges for one trained adversary, not the choice of the training set.
+    if not 0 <= auc <= 1:
+        raise ParameterError("auc", auc, "0 to 1")
+    if not 0 < confidence < 1:
+        raise ParameterError("confidence", confidence, "between 0 and 1")
+    from scipy.optimize import brentq
+    from scipy.stats import norm
+
+    quantile = norm.ppf((1 + confidence) / 2)
+    half = (n_positive + n_negative) / 2 - 1
+
+    def excess(area: float) -> float:
+        """Distance of the area from the estimate, above the half-width of the interval around it."""
+        spread = area * (1 - area) * (1 + half * ((1 - area) / (2 - area) + area / (1 + area)))
+        return abs(auc - area) - float(quantile) * math.sqrt(spread / (n_positive * n_negative))
+
+    inside = min(max(auc, 1e-12), 1 - 1e-12)  # 0 and 1 themselves are roots, but not the ones sought
+    low = brentq(excess, 0.0, inside) if excess(0.0) > 0 else 0.0
+    high = brentq(excess, inside, 1.0) if excess(1.0) > 0 else 1.0
+    return low, high

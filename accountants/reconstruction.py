@@ -58,7 +58,7 @@ from accountants.inference.success_bounds import success_upper_bound
 from accountants.inference.targets import KnownPrior, KnownTargets, Line, Targets, known_targets
 from mechanisms.core.contract import Release, Window
 from mechanisms.core.plugin import ParameterError, UnsupportedEvent, parameter
-from mechanisms.core.state import State
+from mechanisms.core.state import State, nested, part
 
 __all__ = [
     "MarkovPrior",
@@ -190,7 +190,7 @@ class Reconstruction(Accountant):
         watched = watch(known, self.horizon, Costly(self.tolerance, self.segment, self.n_samples, self.seed))
         releasing = Releasing(facts.mechanism, facts.steps)
         outlook = Outlook(known.places, self.horizon, releasing, facts.of_mechanism(), facts.windows)
-        return (watched, outlook), watched.start() | {f"outlook.{name}": v for name, v in outlook.start().items()}
+        return (watched, outlook), watched.start() | nested("outlook", outlook.start())
 
     def charge(
         self,
@@ -209,10 +209,10 @@ class Reconstruction(Accountant):
         cells = np.asarray(private["target_cells"], np.intp)
         cells = np.where(cells < 0, watched.known.places.n_cells, cells)
         reading, active = outlook.releasing.reading(release, np.asarray(private["counts"], float))
-        planned = {name.removeprefix("outlook."): v for name, v in state.items() if name.startswith("outlook.")}
+        planned = part("outlook", state)
         step = Step(release.window, outlook.coming(release.window, planned), reading, active, cells)
         rows, new = watched.charge(self._writer(watched.known), step, state)
-        return rows, new | {f"outlook.{name}": v for name, v in outlook.after(release.window, planned).items()}
+        return rows, new | nested("outlook", outlook.after(release.window, planned))
 
     def finish(self, model: tuple[Watched, Outlook], state: State) -> Rows:
         """Nothing comes after the last release: what is known of the last windows is final."""

@@ -39,13 +39,12 @@ from accountants.correlation.running import (
     LossRows,
     RunningLandmarkLoss,
     RunningTemporalLoss,
-    part,
 )
 from mechanisms.core.contract import Release, Window
 from mechanisms.core.events import Block
 from mechanisms.core.plugin import ParameterError, UnsupportedEvent, parameter
 from mechanisms.core.schedules import BudgetSchedule
-from mechanisms.core.state import State
+from mechanisms.core.state import State, nested, part
 
 __all__ = [
     "LandmarkFigures",
@@ -175,7 +174,9 @@ class Temporal(Accountant):
             horizon=facts.n_windows,
         )
         model = tuple(Books(known, settings) for known in prepared["adversaries"])
-        state = {f"{i}.{key}": value for i, books in enumerate(model) for key, value in books.start().items()}
+        state: State = {}
+        for i, books in enumerate(model):
+            state |= nested(f"{i}", books.start())
         return model, state | {"block": np.zeros(2, np.int64)}
 
     def _largest_epsilon(self, facts: AccountingFacts) -> float:
@@ -205,15 +206,15 @@ class Temporal(Accountant):
         new: State = {"block": np.array([block.first, block.last]) if block else state["block"]}
         for i, books in enumerate(model):
             landmark = release.landmark or block is not None
-            made, inner = books.step(release.window, epsilon, landmark, part(state, f"{i}."))
+            made, inner = books.step(release.window, epsilon, landmark, part(f"{i}", state))
             rows += made
-            new |= {f"{i}.{key}": value for key, value in inner.items()}
+            new |= nested(f"{i}", inner)
         return rows, new
 
     def finish(self, model: tuple[Books, ...], state: State) -> Rows:
         """Nothing comes after the last release: all rows become final."""
-        return [row for i, books in enumerate(model) for row in books.finish(part(state, f"{i}."))]
+        return [row for i, books in enumerate(model) for row in books.finish(part(f"{i}", state))]
 
     def summary(self, model: tuple[Books, ...], state: State) -> dict[str, Any]:
         """By subject: largest total loss and its window, where it would go, and the ε for the goal."""
-        return {books.subject: books.summary(part(state, f"{i}.")) for i, books in enumerate(model)}
+        return {books.subject: books.summary(part(f"{i}", state)) for i, books in enumerate(model)}

@@ -41,9 +41,16 @@ def window(is_exact: bool, family: str, scale: float) -> Callable[[], Any]:
 
 def opendp_window(family: str, scale: float) -> float | None:
     try:
-        from mechanisms.core.draws import opendp_noise
+        import opendp.prelude as dp
 
-        return microseconds(lambda: opendp_noise(family.removeprefix("discrete_"), scale, N_CELLS), 20)
+        dp.enable_features("contrib")
+        metric, make = (
+            (dp.l1_distance(T=int), dp.m.make_laplace)
+            if family == "discrete_laplace"
+            else (dp.l2_distance(T=float), dp.m.make_gaussian)
+        )
+        draw = make(dp.vector_domain(dp.atom_domain(T=int)), metric, scale=scale)
+        return microseconds(lambda: np.array(draw([0] * N_CELLS), dtype=np.int64), 20)
     except Exception as error:
         print(f"(no OpenDP: {error})")
         return None

@@ -9,7 +9,7 @@ import re
 import sys
 from pathlib import Path
 
-from pipeline.cli import list
+from pipeline.cli import inspect
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -19,7 +19,7 @@ def readme() -> tuple[Path, str]:
     path = ROOT / "README.md"
     text = path.read_text(encoding="utf-8")
     for kind in ("mechanisms", "accountants"):
-        table = f"<!-- {kind} -->\n{list.markdown(kind)}\n<!-- end -->"
+        table = f"<!-- {kind} -->\n{inspect.markdown(kind)}\n<!-- end -->"
         text, n = re.subn(rf"<!-- {kind} -->.*?<!-- end -->", lambda _, t=table: t, text, count=1, flags=re.DOTALL)
         if n != 1:
             raise SystemExit(f"{path}: no table of {kind}; it must be between <!-- {kind} --> and <!-- end -->")
@@ -36,7 +36,7 @@ def configuration() -> tuple[Path, str]:
 
 def experiments() -> tuple[Path, str]:
     """The page of results, from the experiment files and the tables that full runs have left."""
-    from pipeline.experiments.page import experiments_page
+    from experiments_page import experiments_page
 
     return ROOT / "docs" / "experiments.md", experiments_page(
         ROOT / "configs" / "experiments", ROOT / "docs" / "results", ROOT / "docs" / "papers.yaml"

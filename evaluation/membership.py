@@ -1,4 +1,4 @@
-"""Membership inference on released counts: can an adversary tell whether somebody is in them?
+"""Membership inference on released counts: does an aggregate include a given person?
 
 The public names of `evaluation.attacks`, and the one-call form of the game.
 """

@@ -1,4 +1,9 @@
-"""Utility metrics of released against true counts, cell by cell or window by window."""
+"""Values behind the utility metrics, for each cell or window, and their registry entry `Metric`.
+
+Pyrgelis, Troncoso, De Cristofaro, *Measuring Membership Privacy on Aggregate Location Time-Series*, 2020: errors
+(section 5.1), hotspots and ranks (5.2), distributions over cells (5.3), correlations in time (5.4). Forecasts and
+anomalies are the tasks behind sections 5.1 and 5.4, with a plain seasonal forecaster.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +16,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.core.plugin import ParameterError
-
-# What all utility metrics share: checked arrays, and which cells are busiest.
-
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -68,12 +70,9 @@ def busiest(counts: Array, fraction: float) -> Indices:
     return np.argsort(-counts, axis=0, kind="stable")[: n_busiest(len(counts), fraction)]
 
 
-# What the pipeline and the command line know of a utility metric.
-
-
 @dataclass(frozen=True)
 class Metric:
-    """One utility metric as the pipeline and the command line know it.
+    """Registry entry of a utility metric.
 
     Parameters
     ----------
@@ -117,20 +116,14 @@ class Metric:
         return where, values[where]
 
 
-# Error of the released counts, cell by cell.
-#
-# Pyrgelis, Troncoso, De Cristofaro, *Measuring Membership Privacy on Aggregate Location Time-Series*, 2020, section
-# 5.1.
-
-
 SANITY_SHARE = 0.1
 
 
 def relative_errors(truth: Array, released: Array) -> Array:
     """Mean relative error of each cell, shape (n_cells,).
 
-    mean over t of |Y'[t] − Y[t]| / max(γ, Y[t]) with the sanity bound γ = 0.1·Σ_t Y[t] of the cell. A cell that nobody
-    ever visited is measured as if one person had been there once (γ = 0.1): its error is neither infinite nor hidden.
+    mean over t of |Y'[t] − Y[t]| / max(γ, Y[t]) with the sanity bound γ = 0.1·Σ_t Y[t] of the cell. A cell without any
+    visit is measured as if it had one (γ = 0.1): its error is neither infinite nor hidden.
 
     >>> relative_errors(np.array([[10.0, 0.0], [0.0, 0.0]]), np.array([[8.0, 1.0], [0.0, 0.0]]))
     array([0.6, 0. ])
@@ -148,12 +141,6 @@ def absolute_errors(truth: Array, released: Array) -> Array:
     """
     errors: Array = np.abs(released - truth).mean(axis=1)
     return errors
-
-
-# Are the busiest places still the busiest? Window by window.
-#
-# Pyrgelis, Troncoso, De Cristofaro, *Measuring Membership Privacy on Aggregate Location Time-Series*, 2020, section
-# 5.2.
 
 
 LARGEST_PAIRWISE = 512
@@ -246,12 +233,6 @@ def _sorted_tau(first: Array, second: Array) -> float:
     return float(stats.kendalltau(first, second, variant="b").statistic)
 
 
-# Is the distribution of visits over cells preserved? Window by window.
-#
-# Pyrgelis, Troncoso, De Cristofaro, *Measuring Membership Privacy on Aggregate Location Time-Series*, 2020, section
-# 5.3.
-
-
 def js_divergences(truth: Array, released: Array) -> Array:
     """Jensen–Shannon divergence of the two distributions over cells, for each window, nats, shape (n_windows,).
 
@@ -278,12 +259,6 @@ def _shares(counts: Array) -> Array:
     return shares
 
 
-# Does the release rise and fall with the truth? Cell by cell.
-#
-# Pyrgelis, Troncoso, De Cristofaro, *Measuring Membership Privacy on Aggregate Location Time-Series*, 2020, section
-# 5.4.
-
-
 def pearson_correlations(truth: Array, released: Array) -> Array:
     """Pearson's r between the two series of each cell, shape (n_cells,); 0 where a side is constant.
 
@@ -304,12 +279,6 @@ def _standardised(series: Array) -> Array:
     norms = np.linalg.norm(centred, axis=1, keepdims=True)
     standardised: Array = np.divide(centred, norms, out=np.zeros_like(series), where=varies & (norms > 0))
     return standardised
-
-
-# Are forecasts and anomalies those that the truth would have shown? Cell by cell.
-#
-# The tasks behind the metrics of Pyrgelis, Troncoso, De Cristofaro, *Measuring Membership Privacy on Aggregate Location
-# Time-Series*, 2020, sections 5.1 and 5.4, done with a plain seasonal forecaster.
 
 
 PERIOD = 24

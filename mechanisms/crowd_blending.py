@@ -62,14 +62,14 @@ class CrowdBlending(Mechanism):
 
     @property
     def form(self) -> SuppressSmall | PerturbSmall:
-        """The mechanism that this is another name for."""
+        """The mechanism behind the name."""
         if self.epsilon is None:
             return SuppressSmall(threshold=self.threshold)
         return PerturbSmall(threshold=self.threshold, epsilon=self.epsilon, noise=self.noise)
 
     @property
     def crowd(self) -> tuple[int, float]:
-        """What the other name says."""
+        """That of the mechanism behind the name."""
         return self.form.crowd
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
@@ -81,5 +81,5 @@ class CrowdBlending(Mechanism):
         return (Exact(),)
 
     def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:
-        """What the other name says."""
+        """That of the mechanism behind the name."""
         return self.form.without_noise(counts)

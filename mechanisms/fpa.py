@@ -198,7 +198,7 @@ class Fpa(BlockMechanism):
         return values, {"noise": "gaussian" if self._noise.gaussian else "laplace", "scale": scale}
 
     def block_charge(self, n_windows: int, state: State) -> tuple[events.Event, ...]:
-        """The same for every block of one length; for the paper's calibration, what it is really worth."""
+        """The same for every block of one length; for the paper's calibration, its true price."""
         kept = self._noise.charge(n_windows, _bounds(state))
         if not self.choice:
             return (kept,)

@@ -91,15 +91,15 @@ class LandmarkAdaptive(LandmarkSchedule):
         begun = super().begin_period(window, state)
         return begun if begun is state else begun | {"bonus": np.zeros_like(state["bonus"])}
 
-    def allotted(self, window: Window, state: State) -> NDArray[np.float64]:
-        """ε of this window, were it published."""
+    def window_budget(self, window: Window, state: State) -> NDArray[np.float64]:
+        """Publication budget of this window."""
         return np.asarray(self.share(window) + state["bonus"])
 
     def release(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[Release, State]:
         """Publish with probability ``rate``, else repeat and hand on a landmark's share."""
-        epsilon = self.allotted(window, state)
+        epsilon = self.window_budget(window, state)
         publish = np.asarray(noise.uniform(state["rate"].shape) < state["rate"])
-        made, after = self.decide(window, counts, state, epsilon, publish, noise)
+        made, after = self.publish_or_repeat(window, counts, state, epsilon, publish, noise)
         bonus = np.where(publish, state["bonus"], state["bonus"] + self._handed_on(window, epsilon))
         if not publish.any():
             return made, after | {"bonus": bonus}
@@ -116,15 +116,15 @@ class LandmarkAdaptive(LandmarkSchedule):
         return made, after | own
 
     def worst(self, window: Window, state: State) -> tuple[Event, ...]:
-        """Publication with the whole allotment."""
-        return self.charge_of(window, state, self.allotted(window, state))
+        """Publication with the whole publication budget."""
+        return self.charge_of(window, state, self.window_budget(window, state))
 
     def enter(self, time: Timestamp, state: State) -> State:
         """A new period of a user forgets what the last one left over."""
         is_new = state["period"] != time.period
         return super().enter(time, state) | {"bonus": np.where(is_new, 0.0, state["bonus"])}
 
-    def allot(self, time: Timestamp, state: State) -> Budgets:
+    def point_budget(self, time: Timestamp, state: State) -> Budgets:
         """The share and what landmarks have handed on."""
         return self.shares(time) + state["bonus"]
 

@@ -67,9 +67,9 @@ class LandmarkSkip(LandmarkSchedule):
         return self.charge_of(window, state, self.epsilon)
 
     def refused(self, time: Timestamp, state: State) -> Mask:
-        """Nobody: landmarks cost nothing."""
+        """None: landmarks cost nothing."""
         return np.zeros(len(time.landmark), bool)
 
-    def allot(self, time: Timestamp, state: State) -> Budgets:
+    def point_budget(self, time: Timestamp, state: State) -> Budgets:
         """Nothing at a landmark, ε elsewhere."""
         return np.where(time.landmark, 0.0, self.epsilon)

@@ -54,6 +54,6 @@ class LandmarkUniform(LandmarkSchedule):
         """The share, always."""
         return self.charge_of(window, state, self.share(window))
 
-    def allot(self, time: Timestamp, state: State) -> Budgets:
+    def point_budget(self, time: Timestamp, state: State) -> Budgets:
         """The share, always."""
         return self.shares(time)

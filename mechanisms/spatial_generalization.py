@@ -86,7 +86,7 @@ class SpatialGeneralization(Generalization):
         return _numbered(group)
 
     def _neighbours(self, geometry: Sequence[Mapping[str, Any]]) -> NDArray[np.int64]:
-        """Group of every cell, where all say where they are."""
+        """Group of every cell, where all have a location."""
         if self.group_size is not None:
             return _halved(_centres(geometry), self.group_size)
         corners = np.concatenate([np.reshape(cell.get("polygon", cell.get("point")), (-1, 2)) for cell in geometry])

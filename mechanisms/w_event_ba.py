@@ -21,10 +21,11 @@ class WEventBa(DissimilaritySchedule):
     epsilon, w, noise, radius
         As in `DissimilaritySchedule`.
 
-    **Privacy.** w-event ε-differential privacy: any w successive questions cost ε/2; a publication that used k shares
-    of ε/(2w) is followed by k − 1 windows without one, so that any w successive publications spend at most ε/2.
-    Deciding whether to publish reads the data and is paid for. Unit: all of one user's bounded contributions within
-    any w successive windows; neighbours add or remove it. Kellaris et al. 2014, Budget Absorption.
+    **Privacy.** w-event ε-differential privacy: any w successive dissimilarity queries cost ε/2; a publication that
+    used k shares of ε/(2w) is followed by k − 1 windows without one, so that any w successive publications spend at
+    most ε/2. Deciding whether to publish reads the data and is paid for. Unit: all of one user's bounded
+    contributions within any w successive windows; neighbours add or remove it. Kellaris et al. 2014, Budget
+    Absorption.
 
     Notes
     -----
@@ -47,12 +48,12 @@ class WEventBa(DissimilaritySchedule):
             "saved": facts.constant(0, np.int64),
         }
 
-    def offer(self, window: Window | Timestamp, state: State) -> NDArray[np.float64]:
+    def publication_budget(self, window: Window | Timestamp, state: State) -> NDArray[np.float64]:
         """This window's share and those saved up, at most w of them; nothing during a pause."""
         shares = np.minimum(state["saved"] + 1, self.w)
         return np.where(state["pause"] > 0, 0.0, self.unit * shares)
 
-    def spend(self, window: Window | Timestamp, state: State, spent: NDArray[np.float64]) -> State:
+    def record_spent(self, window: Window | Timestamp, state: State, spent: NDArray[np.float64]) -> State:
         """A publication of k shares pauses the next k − 1 windows; shares of paused windows are gone."""
         published, paused = np.asarray(spent) > 0, state["pause"] > 0
         shares = np.minimum(state["saved"] + 1, self.w)

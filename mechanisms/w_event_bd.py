@@ -1,4 +1,4 @@
-"""Budget distribution: publications get half of what is left in the protected stretch."""
+"""Budget distribution: publications get half of what is left among any w successive windows."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ class WEventBd(DissimilaritySchedule):
     epsilon, w, noise, radius
         As in `DissimilaritySchedule`.
 
-    **Privacy.** w-event ε-differential privacy: any w successive questions cost ε/2, any w successive publications at
-    most ε/2. Deciding whether to publish reads the data and is paid for. Unit: all of one user's bounded contributions
-    within any w successive windows; neighbours add or remove it. Kellaris et al. 2014, Budget Distribution.
+    **Privacy.** w-event ε-differential privacy: any w successive dissimilarity queries cost ε/2, any w successive
+    publications at most ε/2. Deciding whether to publish reads the data and is paid for. Unit: all of one user's
+    bounded contributions within any w successive windows; neighbours add or remove it. Kellaris et al. 2014,
+    Budget Distribution.
 
     Notes
     -----
@@ -43,13 +44,13 @@ class WEventBd(DissimilaritySchedule):
         """Nothing spent in the last w − 1 windows."""
         return super().start(facts) | {"spent": np.zeros((*facts.shape, self.w))}
 
-    def offer(self, window: Window | Timestamp, state: State) -> NDArray[np.float64]:
-        """Half of what is left; entry 0 of ``spent`` has left the stretch."""
+    def publication_budget(self, window: Window | Timestamp, state: State) -> NDArray[np.float64]:
+        """Half of the remaining budget; entry 0 of ``spent`` is no longer among the last w windows."""
         if np.isinf(self.epsilon):
             return np.full(state["spent"].shape[:-1], np.inf)
         left = self.epsilon / 2 - state["spent"][..., 1:].sum(-1)
         return np.asarray(np.maximum(left, 0.0) / 2)
 
-    def spend(self, window: Window | Timestamp, state: State, spent: NDArray[np.float64]) -> State:
+    def record_spent(self, window: Window | Timestamp, state: State, spent: NDArray[np.float64]) -> State:
         """Remember what the last w windows spent."""
         return {"spent": np.concatenate([state["spent"][..., 1:], np.asarray(spent)[..., None]], axis=-1)}

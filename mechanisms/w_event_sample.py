@@ -58,6 +58,6 @@ class WEventSample(WEventSchedule):
             return (Repeated(int(state["last_window"].max())),)
         return self.charge_of(window, state, self.epsilon)
 
-    def allot(self, time: Timestamp, state: State) -> Budgets:
+    def point_budget(self, time: Timestamp, state: State) -> Budgets:
         """ε at every w-th point of a user, nothing in between."""
         return np.full(len(time.time), 0.0 if (time.index - 1) % self.w else self.epsilon)

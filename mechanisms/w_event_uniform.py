@@ -51,6 +51,6 @@ class WEventUniform(WEventSchedule):
         """ε/w, always."""
         return self.charge_of(window, state, self.epsilon / self.w)
 
-    def allot(self, time: Timestamp, state: State) -> Budgets:
+    def point_budget(self, time: Timestamp, state: State) -> Budgets:
         """ε/w, always."""
         return np.full(len(time.time), self.epsilon / self.w)

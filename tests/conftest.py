@@ -29,7 +29,7 @@ def data_folder():
 
 @pytest.fixture
 def small_run(tmp_path: Path):
-    """Write events as CSV, make a configuration with changes, run it and return the result."""
+    """Write events as CSV, make a configuration with changes, run it in the plain loop and return the result."""
     from pipeline.config.run import loads
     from pipeline.run import run
 
@@ -43,6 +43,6 @@ def small_run(tmp_path: Path):
                 sections[key] = sections[key] | value
             else:
                 sections[key] = value
-        return run(loads(json.dumps(sections)), n_shards=n_shards, resume=resume)
+        return run(loads(json.dumps(sections)), runner="local", n_shards=n_shards, resume=resume)
 
     return go

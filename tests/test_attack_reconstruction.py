@@ -23,19 +23,20 @@ from mechanisms.core.contract import Facts, Release
 from mechanisms.core.events import Exact
 from mechanisms.core.plugin import DataError, ParameterError, UnsupportedEvent
 from mechanisms.core.run import run_mechanism
-from pipeline.cli.learn import learn_to_file
+from pipeline.cli.data import learn_to_file
 from pipeline.cli.main import main
 from pipeline.config.run import loads
 from pipeline.experiments.reconstruction_attack import (
     SCHEMA,
+    ReconstructionGame,
     binomial_limits,
     prepare_reconstruction,
     reconstruct,
     reconstruction_text,
+    settle,
     tuned,
 )
-from pipeline.experiments.reconstruction_game import ReconstructionGame, settle
-from pipeline.experiments.success_bounds import Prospects, from_each_place, told_before
+from pipeline.experiments.success_bounds import SuccessBounds, from_each_place, told_before
 from pipeline.output.tables import ACCOUNTS
 from pipeline.run import run
 
@@ -164,8 +165,9 @@ def test_the_bound_covers_the_best_attack_from_all_releases(start):
     prior = MarkovPrior.stationary(np.array([[0.9, 0.05, 0.05], [0.02, 0.93, 0.05], [0.04, 0.05, 0.91]]))
     prior = MarkovPrior(prior.initial if start is None else start, prior.transition)
     nothing = Observed(np.zeros((6, 2), int), np.zeros((1, 6, 2)), np.zeros((1, 6, 2)))
-    prospects = Prospects(plan, Places.of_cells(2), settings, game, nothing)
-    bound, _ = prospects.of(prior, np.zeros(6, int), 0)
+    segments = {"training": settings.training, "horizon": settings.horizon, "n_segments": settings.n_segments}
+    bounds = SuccessBounds(plan, Places.of_cells(2), nothing, **segments, tolerance=1, simulated=0, n_samples=0)
+    bound, _ = bounds.of(prior, np.zeros(6, int), 0)
     ways = np.array(list(product(range(3), repeat=6)))
     chance = prior.initial[ways[:, 0]] * prior.transition[ways[:, :-1], ways[:, 1:]].prod(axis=1)
     active = np.column_stack([[window.active for window in plan.windows(1, 6)], np.zeros((6, 1), bool)])
@@ -400,18 +402,18 @@ def test_what_is_left_open_comes_from_the_accountant():
         "accountants=[{type: reconstruction, horizon: 3, tolerance: 1, prior: {estimate: first, windows: 9, top: 4}}]",
     )
     settings = settle(ReconstructionGame(), config, 24, 9)
-    assert (settings.horizon, settings.tolerance, settings.training, settings.n_stretches) == (3, 1, 9, 5)
+    assert (settings.horizon, settings.tolerance, settings.training, settings.n_segments) == (3, 1, 9, 5)
     assert settings.known.top == 4
     settings = settle(ReconstructionGame(horizon=5, training=10), config, 24, 9)
-    assert (settings.horizon, settings.training, settings.n_stretches) == (5, 10, 2)
+    assert (settings.horizon, settings.training, settings.n_segments) == (5, 10, 2)
     settings = settle(ReconstructionGame(), configuration("{type: raw}"), 24, 9)
-    assert (settings.horizon, settings.tolerance, settings.training, settings.n_stretches) == (10, 2, 12, 1)
+    assert (settings.horizon, settings.tolerance, settings.training, settings.n_segments) == (10, 2, 12, 1)
 
 
 @pytest.mark.parametrize(
     ("mechanism", "overrides", "game", "message"),
     [
-        ("{type: raw}", ["bounding.max_cells=2"], {}, "max_cells: 2 .* no one way to retrace"),
+        ("{type: raw}", ["bounding.max_cells=2"], {}, "max_cells: 2 .* no single trajectory to retrace"),
         ("{type: fpa, epsilon: 1.0, coefficients: 3, block: 4}", [], {}, r"\['fpa'\] .* `reconstruction` bounds"),
         ("{type: perturb_small, threshold: 3, epsilon: 1.0}", [], {}, "perturb_small"),
         ("[{type: sampling, rate: 0.5}, {type: raw}]", [], {}, "sampling"),
@@ -431,7 +433,7 @@ def test_what_cannot_be_retraced_is_refused_before_anything_is_read(mechanism, o
 def test_a_source_without_people_is_refused(monkeypatch):
     config = configuration("{type: raw}")
     monkeypatch.setattr(type(config.source), "has_people", False)
-    with pytest.raises(ParameterError, match=r"source: 'synthetic' .* every trip is somebody new"):
+    with pytest.raises(ParameterError, match=r"source: 'synthetic' .* every trip is a new person"):
         prepare_reconstruction(config, SMALL)
 
 

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from mechanisms.core.plugin import DataError, ParameterError
-from pipeline.cli.convert import convert, generate
+from pipeline.cli.data import convert, generate
 from pipeline.sources.base import Source
 from pipeline.sources.csv import Csv
 from pipeline.sources.parquet import Parquet

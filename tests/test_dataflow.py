@@ -170,7 +170,7 @@ def graph_of(folder: Path, **changes: object) -> beam_runner_api_pb2.Pipeline:
     config = loads(json.dumps(configuration(folder, **changes)))
     options = PipelineOptions(["--environment_type=DOCKER", f"--environment_config={IMAGE}"])
     pipeline = beam.Pipeline(options=options)
-    build(pipeline, make_plan(config, folder / "out", n_shards=2), config.source.spans())
+    build(pipeline, make_plan(config, folder / "out", n_shards=2))
     environment = Environment.from_options(options.view_as(PortableOptions))
     return pipeline.to_runner_api(default_environment=environment)
 

@@ -53,7 +53,7 @@ seeds: [7, 3]
 """
     experiment = load(text)
     assert experiment.columns == ("variant", "bounding.max_cells", "space.rows", "mechanism[0].epsilon")
-    rows = [(*cell.values.values(), cell.seed) for cell in experiment.cells]
+    rows = [(*cell.values.values(), cell.seed) for cell in experiment.trials]
     assert rows[:5] == [
         ("plain", 1, 2, 0.5, 7),
         ("plain", 1, 2, 0.5, 3),
@@ -62,24 +62,24 @@ seeds: [7, 3]
         ("plain", 2, 3, 0.5, 7),
     ]
     assert len(rows) == len(set(rows)) == 2 * 2 * 2 * 2
-    last = experiment.cells[-1].config
+    last = experiment.trials[-1].config
     assert (type(last.mechanism[0]).__name__, last.mechanism[0].epsilon) == ("Laplace", 1.0)
     assert (last.bounding.max_cells, last.space.rows, last.seed) == (2, 3, 3)
 
 
 def test_values_written_once_do_not_leak_into_other_cells(load):
     text = 'variants: {one: {mechanism: {type: laplace, epsilon: 9}}}\ngrid: {"mechanism[0].epsilon": [1, 2]}\n'
-    assert [cell.config.mechanism[0].epsilon for cell in load(text).cells] == [1, 2]
+    assert [cell.config.mechanism[0].epsilon for cell in load(text).trials] == [1, 2]
     only_one = 'variants: {a: {mechanism: {type: laplace, epsilon: 9}}, b: {"mechanism[0].epsilon": 4}}\n'
-    assert [cell.config.mechanism[0].epsilon for cell in load(only_one).cells] == [9, 4]
+    assert [cell.config.mechanism[0].epsilon for cell in load(only_one).trials] == [9, 4]
 
 
 def test_fixed_changes_come_first_and_overrides_last(load):
     text = 'set: {"mechanism[0].epsilon": 3, bounding.max_cells: 2}\nseeds: 2\n'
     experiment = load(text, "base.bounding.max_cells=4", "seeds=3")
-    assert [cell.seed for cell in experiment.cells] == [1, 2, 3]
-    assert experiment.cells[0].config.mechanism[0].epsilon == 3
-    assert experiment.cells[0].config.bounding.max_cells == 2  # `set` is a change to the base, however that came to be
+    assert [cell.seed for cell in experiment.trials] == [1, 2, 3]
+    assert experiment.trials[0].config.mechanism[0].epsilon == 3
+    assert experiment.trials[0].config.bounding.max_cells == 2  # `set` is a change to the base, however that came to be
 
 
 def test_reduced_replaces_key_by_key(load):
@@ -90,18 +90,18 @@ reduced:
   seeds: 1
   grid: {"mechanism[0].epsilon": [2]}
 """
-    assert len(load(text).cells) == 3 * 2 * 5
-    small = load(text, reduced=True).cells
+    assert len(load(text).trials) == 3 * 2 * 5
+    small = load(text, reduced=True).trials
     assert [tuple(cell.values.values()) for cell in small] == [(2, 1), (2, 2)]
 
 
 def test_sections_as_values_are_shown_as_json(load):
     experiment = load("grid: {windows: [{type: fixed, size: 1h}, {type: fixed, size: 2h}]}\n")
-    assert [cell.values["windows"] for cell in experiment.cells] == [
+    assert [cell.values["windows"] for cell in experiment.trials] == [
         '{"size": "1h", "type": "fixed"}',
         '{"size": "2h", "type": "fixed"}',
     ]
-    assert [cell.config.windows.size for cell in experiment.cells] == [3_600_000, 7_200_000]
+    assert [cell.config.windows.size for cell in experiment.trials] == [3_600_000, 7_200_000]
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_a_wrong_file_is_told_where(load, text: str, said: str):
     ("name", "said"),
     [
         ("hotspot_f", "did you mean 'hotspot_f1'?"),
-        ("temporal/loss", "e.yaml:4: measures[0]: no accountant temporal in every cell"),
+        ("temporal/loss", "e.yaml:4: measures[0]: no accountant temporal in every trial"),
         ("nobody/loss", "accountant/name, the accountant out of"),
         ("composition/user_epsilon/middle", "accountant/name/max"),
         ("nothing.at_all:here", "a function that can be imported"),

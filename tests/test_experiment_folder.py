@@ -1,4 +1,4 @@
-"""All experiments of a folder, and the table of the papers' figures over them."""
+"""All experiments of a folder, one after the other."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from experiment_cases import BASE, GRID
 from pipeline.cli import main as cli
 from pipeline.experiments import __main__ as every
 from pipeline.experiments.load import input_of
-from pipeline.experiments.page import compare, papers_section
 
 SMALL = GRID.replace("[1, 9]", "[1]") + "reduced: {seeds: 1}\n"
 NEEDS_DATA = """\
@@ -86,51 +85,3 @@ def test_what_an_experiment_reads(folder):
     (folder / "files" / "data" / "cabspotting").mkdir(parents=True)
     assert input_of(needs) == ("base.source.path", "data/cabspotting", True)
     assert input_of(write(folder, "small", SMALL)) is None
-
-
-INDEX = """\
-- paper: A 2022
-  figures:
-    - {figure: 1, shows: this, page: a.md#b, found: so here, verdict: differs}
-    - {figure: 2, shows: that, experiment: table}
-    - {figure: 3, shows: claims, experiment: claims}
-    - {figure: 4, shows: more, experiment: later}
-    - {figure: 5, shows: nothing, found: no data here, verdict: no data}
-"""
-
-
-def test_the_papers_figures_get_the_verdict_of_saved_results(tmp_path):
-    (tmp_path / "papers.yaml").write_text(INDEX)
-    measured = {"variant": ["a", "b"], "measure": ["mae", "mae"], "mean": [1.0, 5.0]}
-    for name in ("table", "claims"):
-        pl.DataFrame(measured).write_csv(tmp_path / f"{name}.csv")
-    pl.DataFrame({"verdict": ["agrees", "agrees"]}).write_csv(tmp_path / "claims-expected.csv")
-    published = {"measures": ["mae"], "rows": {"a": [1.09], "b": [9.0]}}
-    experiments = {"table": {"published": published}, "claims": {}, "later": {}}
-    lines = papers_section(tmp_path / "papers.yaml", experiments, tmp_path).splitlines()
-    assert "| 1 | this | [a.md](a.md#b) | **differs**: so here |" in lines
-    assert "| 2 | that | [table](#table) | **in part**: 1 of 2 figures within 10% or 0.02 |" in lines
-    assert "| 3 | claims | [claims](#claims) | agrees: 2 claims: agrees |" in lines
-    assert "| 4 | more | [later](#later) | not run in full yet |" in lines
-    assert "| 5 | nothing | – | no data: no data here |" in lines
-
-
-def test_a_figure_that_is_missing_is_not_near():
-    frame = pl.DataFrame({"variant": ["a"], "measure": ["mae"], "mean": [1.0]})
-    assert compare(frame, {"measures": ["mae", "mre"], "rows": {"a": [1.0, None], "b": [1.0, 1.0]}}) == (1, 3)
-
-
-def test_every_experiment_of_the_index_is_there():
-    from pipeline.config.yaml import parse, plain
-
-    root = Path(__file__).parent.parent
-    papers = plain(parse((root / "docs" / "papers.yaml").read_text(encoding="utf-8"), "papers.yaml")[0])
-    entries = [entry for paper in papers for entry in paper["figures"]]
-    for entry in entries:
-        assert {"figure", "shows"} < set(entry)
-        if "experiment" not in entry:
-            assert {"found", "verdict"} < set(entry)
-        elif (root / "docs" / "results" / f"{entry['experiment']}.csv").exists():
-            assert (root / "configs" / "experiments" / f"{entry['experiment']}.yaml").exists()
-        if "page" in entry:
-            assert (root / "docs" / entry["page"].partition("#")[0]).exists()

@@ -11,16 +11,16 @@ import polars as pl
 import pytest
 import yaml
 from experiment_cases import BASE, GRID, experiment_in, values
+from experiments_page import experiments_page
 
 from mechanisms.core.plugin import ConfigError, DataError
 from pipeline.config.canonical import digest
 from pipeline.config.run import load
 from pipeline.experiments import runner
 from pipeline.experiments.config import Expectation
-from pipeline.experiments.page import experiments_page, save
-from pipeline.experiments.results import per_seed
+from pipeline.experiments.results import per_seed, save
 from pipeline.experiments.runner import run_experiment
-from pipeline.experiments.trial import cell_record
+from pipeline.experiments.trial import trial_record
 from pipeline.run import run
 
 HAS_PLOTS = importlib.util.find_spec("matplotlib") is not None
@@ -39,7 +39,7 @@ def test_every_number_says_where_it_comes_from(experiment, tmp_path: Path):
         *("configuration", "inputs", "counts", "versions"),
     ]
     assert len(table) == 8 * 5
-    for cell, rows in zip(made.cells, table.partition_by(["variant", "mechanism[0].epsilon", "seed"])):
+    for cell, rows in zip(made.trials, table.partition_by(["variant", "mechanism[0].epsilon", "seed"])):
         assert set(rows["configuration"]) == {digest(cell.config).hex()}
         assert set(rows["seed"]) == {cell.seed}
         assert rows.select("inputs", "counts", "versions").n_unique() == 1
@@ -143,9 +143,9 @@ def test_a_setting_with_a_failed_seed_is_not_up_for_choice(experiment, tmp_path:
     def unlucky(config, *arguments):
         if config.seed == 2 and config.mechanism[0].epsilon == 9 and not config.mechanism[0].adaptive:
             raise DataError("no such luck")
-        return cell_record(config, *arguments)
+        return trial_record(config, *arguments)
 
-    monkeypatch.setattr(runner, "cell_record", unlucky)
+    monkeypatch.setattr(runner, "trial_record", unlucky)
     text = GRID.replace("[mae", "[epsilon_stated, mae") + CHOOSE
     outcome = run_experiment(experiment(text), tmp_path / "out", n_jobs=1)
     assert len(outcome.manifest["failed"]) == 1
@@ -216,7 +216,7 @@ def _broken(*arguments):
 
 def test_an_experiment_of_which_nothing_came_out_is_saved_too(experiment, tmp_path: Path, monkeypatch):
     made = experiment(GRID)
-    monkeypatch.setattr(runner, "cell_record", _broken)
+    monkeypatch.setattr(runner, "trial_record", _broken)
     outcome = run_experiment(made, tmp_path / "out", n_jobs=1)
     assert (outcome.exit_code, len(outcome.manifest["failed"])) == (1, 8)
     save(outcome.folder, tmp_path / "results")

@@ -15,9 +15,8 @@ from mechanisms.core.plugin import ConfigError, DataError
 from pipeline.config.plan import STREAM, make_plan
 from pipeline.experiments import runner, trial
 from pipeline.experiments.measures import measure
-from pipeline.experiments.runner import run_experiment
-from pipeline.experiments.trial import counting_config, read_counts, release, run_cell, write_counts
-from pipeline.experiments.workers import DIED, Workers
+from pipeline.experiments.runner import DIED, Workers, run_experiment
+from pipeline.experiments.trial import counting_config, read_counts, release, run_trial, write_counts
 from pipeline.output import files, manifest
 from pipeline.output.tables import releases_table
 from pipeline.run import run
@@ -40,11 +39,11 @@ def experiment(tmp_path: Path):
     ],
 )
 def test_a_cell_releases_the_bytes_of_a_plain_run(experiment, tmp_path: Path, change: str):
-    cell = experiment(f"name: e\nquestion: q\nbase: base.yaml\nmeasures: [mae]\nseeds: [5]\nset: {change}\n").cells[0]
-    write_counts(cell.config, tmp_path / "counts.npz")
+    one = experiment(f"name: e\nquestion: q\nbase: base.yaml\nmeasures: [mae]\nseeds: [5]\nset: {change}\n").trials[0]
+    write_counts(one.config, tmp_path / "counts.npz")
     counts = read_counts(tmp_path / "counts.npz")
-    plain = run(cell.config, tmp_path / "plain")
-    plan = make_plan(cell.config)
+    plain = run(one.config, tmp_path / "plain")
+    plan = make_plan(one.config)
     made = [one for batch in release(plan, counts) for one in batch.releases]
     windows = [plan.windows(one.window, one.window)[0] for one in made]
     table = releases_table(made, windows, plan.space.cells, STREAM, 0)
@@ -54,17 +53,17 @@ def test_a_cell_releases_the_bytes_of_a_plain_run(experiment, tmp_path: Path, ch
     truth = pl.read_parquet(plain.folder / "operator/truth.parquet")
     for column, array in (("count", counts.truth), ("bounded", counts.bounded)):
         assert truth[column].to_numpy().tolist() == array.ravel().tolist()
-    finished = run_cell(cell.config, counts)
+    finished = run_trial(one.config, counts)
     for name, value in plain.manifest["utility"].items():
         assert measure(name).compute(finished) == value
 
 
 def test_figures_of_the_books_are_those_of_the_accounts_file(experiment, tmp_path: Path):
     text = GRID + "set: {accountants: [{type: landmark_budget}, {type: composition, w: 3}]}\n"
-    cell = experiment(text).cells[0]
-    write_counts(cell.config, tmp_path / "counts.npz")
-    finished = run_cell(cell.config, read_counts(tmp_path / "counts.npz"))
-    accounts = pl.read_parquet(run(cell.config, tmp_path / "plain").folder / "public/accounts.parquet")
+    one = experiment(text).trials[0]
+    write_counts(one.config, tmp_path / "counts.npz")
+    finished = run_trial(one.config, read_counts(tmp_path / "counts.npz"))
+    accounts = pl.read_parquet(run(one.config, tmp_path / "plain").folder / "public/accounts.parquet")
     for name in ("composition/w_event_epsilon", "composition/user_epsilon"):
         accountant, figure = name.split("/")
         rows = accounts.filter(pl.col("accountant") == accountant, pl.col("name") == figure)
@@ -93,12 +92,12 @@ def test_counts_are_made_once_for_all_cells_that_share_them(experiment, tmp_path
 
 
 def test_what_decides_counts_is_in_their_name(experiment):
-    config = experiment().cells[0].config
+    config = experiment().trials[0].config
     assert counting_config(config) == counting_config(
-        replace(config, mechanism=experiment().cells[-1].config.mechanism)
+        replace(config, mechanism=experiment().trials[-1].config.mechanism)
     )
     bounding = replace(config.bounding, max_block_cells=3)
-    over_blocks = [replace(one.config, bounding=bounding) for one in (experiment().cells[0], experiment().cells[-2])]
+    over_blocks = [replace(one.config, bounding=bounding) for one in (experiment().trials[0], experiment().trials[-2])]
     assert counting_config(over_blocks[0]) != counting_config(over_blocks[1])
     for part in ("source", "space", "windows", "sensors"):
         assert getattr(counting_config(config), part) == getattr(config, part)
@@ -116,7 +115,7 @@ def test_an_interrupted_experiment_goes_on_and_ends_with_the_same_bytes(experime
     broken = next((tmp_path / "resumed" / "cells").glob("*.json"))
     broken.write_text(broken.read_text()[:20])  # as a crashed disk might leave it
     ran = []
-    monkeypatch.setattr(runner, "cell_record", lambda *a, own=runner.cell_record: ran.append(a) or own(*a))
+    monkeypatch.setattr(runner, "trial_record", lambda *a, own=runner.trial_record: ran.append(a) or own(*a))
     outcome = run_experiment(experiment(), tmp_path / "resumed", n_jobs=1)
     assert (outcome.manifest["resumed"], len(ran)) == (2, 6)
     for name in ("results.parquet", "summary.parquet", "summary.csv"):
@@ -172,7 +171,7 @@ def test_an_input_that_cannot_be_counted_fails_its_own_cells_only(experiment, tm
             raise DataError("no such luck")
         write_counts(config, path)
 
-    monkeypatch.setattr(trial, "write_counts", broken)
+    monkeypatch.setattr(runner, "write_counts", broken)
     outcome = run_experiment(experiment(), tmp_path / "out", n_jobs=1)
     assert [(one["seed"], one["problem"]) for one in outcome.manifest["failed"]] == [(2, "counting: no such luck")] * 4
     assert values(outcome.folder)["seed"].unique().to_list() == [1]
@@ -237,10 +236,10 @@ seeds: 3
     # Everybody is a group, too: what it counts is what a plain run counts.
     everybody = experiment(text.replace("seeds: 3", "seeds: 1") + "group_size: 60\n")
     run_experiment(everybody, tmp_path / "all", n_jobs=1)
-    for cell in everybody.cells:
-        write_counts(cell.config, tmp_path / "plain.npz")
+    for one in everybody.trials:
+        write_counts(one.config, tmp_path / "plain.npz")
         plain = read_counts(tmp_path / "plain.npz")
-        names = values(tmp_path / "all").filter(variant=cell.values["variant"])["counts"]
+        names = values(tmp_path / "all").filter(variant=one.values["variant"])["counts"]
         counts = read_counts(tmp_path / "all" / "counts" / f"{names[0]}.npz")
         assert (counts.truth == plain.truth).all()
         assert (counts.bounded == plain.bounded).all()

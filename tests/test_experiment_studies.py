@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from experiments_page import experiments_page
 
 from evaluation.attacks.targets import mobility_groups
 from evaluation.papers.pyrgelis import STUDIES, WEEK, Piece
@@ -17,7 +18,7 @@ from pipeline.cli.main import main
 from pipeline.experiments import __main__ as every
 from pipeline.experiments import study as module
 from pipeline.experiments.load import input_of
-from pipeline.experiments.page import experiments_page, save
+from pipeline.experiments.results import save
 from pipeline.experiments.study import ready
 from pipeline.output import manifest
 

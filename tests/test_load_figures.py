@@ -27,19 +27,6 @@ def test_throughput_leaves_out_the_start_and_what_is_gone_at_the_end(load: Modul
     assert load.events_per_second(samples) == {"events per second, counted": 200, "and released": 150}
 
 
-def test_processor_time_is_that_of_processes_which_have_ended_too(load: ModuleType) -> None:
-    samples = [sample(load, at, 0, 0) for at in range(5)]
-    assert load.processor_seconds(samples) == {"worker": 2.0 + 14.0}
-    assert load.cores(samples) == {"worker": 4.0}
-
-
-def test_fifths_are_those_of_the_windows(load: ModuleType) -> None:
-    samples = [sample(load, at, 0, released) for at, released in enumerate([0, 0, 2, 4, 5, 6, 8, 10])]
-    found = load.by_fifths(samples)
-    assert found["memory by fifths (MB)"] == {"worker": [2, 3, 5, 6, 7]}
-    assert found["seconds by fifths"] == [0, 1, 3, 4, 5]
-
-
 def test_delays_before_the_pause_and_after_it(load: ModuleType) -> None:
     assert load.steady(np.array([1.0, 1.0, 2.0, 2.0, 3.0, 3.0])) == {
         "windows": 6,

@@ -7,7 +7,6 @@ import polars as pl
 import pytest
 
 from evaluation.attacks.challenge import privacy_gain
-from evaluation.attacks.exposure import component_loadings
 from evaluation.attacks.game import MembershipGame
 from evaluation.papers import pyrgelis
 from evaluation.papers.pyrgelis import (
@@ -96,34 +95,6 @@ def test_loadings_and_importance(binary):
     assert table["weight"].sum() == pytest.approx(1.0)
     assert table.filter(feature="events")["most"].item() > table.filter(feature="events")["least"].item()
     assert table.filter(feature="events")["alone"].item() == 1.0
-
-
-def test_one_training_serves_both_past_priors(binary, monkeypatch):
-    day = binary[:, :10, :36]
-    options = {"group_size": 12, "observation": (0, 24), "inference": (24, 36), "groups": 60, "n_samples": 180}
-    priors = ("same_groups", "different_groups")
-    games = {prior: MembershipGame(day, prior=prior, **options, seed=1) for prior in priors}
-    trained = []
-    train = MembershipGame.adversary
-    monkeypatch.setattr(MembershipGame, "adversary", lambda *a: trained.append(a) or train(*a))
-    found = exposure_of({Piece(target, "past"): study(games, target) for target in (3, 5)}, priors)
-    assert len(trained) == 2
-    assert found.targets.tolist() == [3, 5]
-    for prior in priors:
-        assert found.areas[prior].tolist() == [games[prior].attack(target).auc for target in (3, 5)]
-    assert (found.areas["same_groups"] != found.areas["different_groups"]).any()
-    np.testing.assert_array_equal(found.loadings[5], component_loadings(games["different_groups"], 5))
-
-
-def test_margins_order_whom_the_area_cannot(binary):
-    day = binary[:, :10, :24].copy()
-    day[:3] = False
-    day[1, :2, :6] = day[2] = True  # the second is always everywhere, the first in few places, the other never
-    game = MembershipGame(day, group_size=12, observation=24, inference=24, n_samples=200, seed=1)
-    found = [study({"subset": game}, target) for target in range(3)]
-    assert [own["areas"].item() for own in found[1:]] == [1.0, 1.0]
-    margins = [own["margins"].item() for own in found]
-    assert margins[0] < 1 < margins[1] < margins[2]
 
 
 def test_where_no_count_ever_varies_nobody_is_told_from_anybody(binary):

@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ def listening() -> None:
 
 BUSY = """
 import time
-from pipeline.cli.main.main import script
+from pipeline.cli.main import script
 from pipeline import run
 
 def merge_outputs(_):
@@ -70,6 +71,6 @@ def test_ctrl_c_is_told_as_such_whatever_it_became_on_its_way(monkeypatch, capsy
             type("Owner", (), {"field": Field()})
         return 0
 
-    monkeypatch.setattr(COMMANDS["list"], "execute", execute)
+    monkeypatch.setitem(COMMANDS, "list", replace(COMMANDS["list"], execute=execute))
     assert main.main(["list"]) == 4
     assert capsys.readouterr().err == "penstock: interrupted\n"

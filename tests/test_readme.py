@@ -11,7 +11,7 @@ import pytest
 
 import accountants
 import mechanisms
-from pipeline.cli import list
+from pipeline.cli import inspect
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -48,17 +48,17 @@ def test_a_stale_table_is_noticed_and_rewritten(tmp_path):
 
 @pytest.mark.parametrize(("kind", "package"), [("mechanisms", mechanisms), ("accountants", accountants)])
 def test_tables_have_a_row_for_every_plug_in(kind, package):
-    table = list.markdown(kind).splitlines()
+    table = inspect.markdown(kind).splitlines()
     assert [re.match(r"\| `(\w+)` \|", line).group(1) for line in table[2:]] == list(package.names())
     assert len({line.count(" | ") for line in table}) == 1
 
 
 @pytest.mark.parametrize("kind", ["mechanisms", "accountants", "sources", "spaces", "windows", "metrics"])
 def test_every_plug_in_has_a_promise(kind):
-    for entry in list.entries(kind):
+    for entry in inspect.entries(kind):
         assert entry["promise"].endswith("."), entry["name"]
-        assert entry["name"] in list.text(kind)
-        assert f"`{entry['name']}`" in list.markdown(kind)
+        assert entry["name"] in inspect.text(kind)
+        assert f"`{entry['name']}`" in inspect.markdown(kind)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -10,37 +10,15 @@ import polars as pl
 import pytest
 
 from accountants.inference.prior import chain_prior
-from accountants.inference.success_bounds import success_upper_bound
 from evaluation.papers.koga import (
     ATTACKS,
     BOUNDS,
     PREPARATIONS,
-    SIGMAS,
     chain_table,
     gaps_to_best_attack,
-    noise_sweep,
-    paper_bounds,
     people,
     real_tables,
-    sweeps,
 )
-
-
-def test_the_sweeps_are_the_papers():
-    names = [name for name, *_ in sweeps()]
-    assert {name: names.count(name) for name in names} == {
-        "locations": 5,
-        "right windows": 10,
-        "windows, half of them right": 10,
-        "windows, two of them right": 10,
-    }
-    for name, at, prior, n_steps, tolerance, sigma in sweeps():
-        assert sigma is None
-        if name != "locations":
-            assert prior.n_locations == 100
-        if name == "right windows":
-            assert n_steps - tolerance == at
-    assert [sigma for *_, sigma in noise_sweep()] == [None, *SIGMAS]
 
 
 @pytest.mark.parametrize("sigma", [None, 1.0])
@@ -59,18 +37,6 @@ def test_no_attack_beats_a_bound(sigma):
     ratios = gaps_to_best_attack(table)
     assert ratios["ratio"].min() > 0.9
     assert ratios.height == table.filter(pl.col("kind") == "bound").height
-
-
-def test_the_papers_tight_bound_solves_its_inequality():
-    prior, sensors = chain_prior(30, 0.1), [{3}, {9}, {20}, {11}, {3}]
-    for sigma in (None, 0.5, 4.0):
-        p = paper_bounds(prior, sensors, 1, sigma)["paper_tight"]
-        ours = success_upper_bound(prior, sensors, 1, "gaussian" if sigma else None, sigma, bound="tight", ball="paper")
-        assert p >= ours * (1 - 1e-9)
-        assert 0 < p < 1
-    # a noisy bound of the paper can exceed its raw one; ours cannot
-    little = paper_bounds(prior, sensors, 1, 0.05)["paper_tight"]
-    assert little >= paper_bounds(prior, sensors, 1)["paper_tight"]
 
 
 def made_up(folder: Path) -> Path:

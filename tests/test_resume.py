@@ -104,7 +104,7 @@ def deadly(write):
         return result
     return patched
 
-os.replace, os.fsync = deadly(os.replace), deadly(os.fsync)
+os.replace, os.link, os.fsync = deadly(os.replace), deadly(os.link), deadly(os.fsync)
 
 from pipeline.config.run import load
 from pipeline.run import run

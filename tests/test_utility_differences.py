@@ -1,9 +1,6 @@
-"""Other readings of the published utility tables, and that the experiments say why their figures differ."""
+"""The table of alternative readings of the published utility figures."""
 
 from __future__ import annotations
-
-from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -11,14 +8,8 @@ import pytest
 
 from evaluation.papers.pyrgelis_utility import BOXES, SHOWN, differences, main, readings
 from evaluation.utility import mean_relative_error
-from pipeline.config.yaml import parse, plain
-from pipeline.experiments.page import differences_table, explained, far_figures, measured
 
-ROOT = Path(__file__).parent.parent
 PEOPLE, GROUP = 130, 90
-FILES = (ROOT / "configs" / "experiments").glob("sfc_*.yaml")
-#: Sweeps; studies have no such tables.
-EXPERIMENTS = sorted(path.stem for path in FILES if "\nbase: " in path.read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")
@@ -63,62 +54,8 @@ def test_coarse_readings_are_those_of_distinct_people_unless_they_say_otherwise(
     )
 
 
-def test_a_cell_that_nobody_visits_costs_much_and_can_be_left_out(table):
-    own, without = row(table, "random guess"), row(table, "random guess", "cells that nobody visited left out")
-    assert without["mre"] < own["mre"]
-    assert row(table, "random guess", "600 m further east")["mre"] == own["mre"]  # here all boxes show the same
-
-
-def test_groups_are_drawn_among_the_most_active(presence):
-    seen = presence.copy()
-    seen[12:, :, 1:] = False
-    own = next(reading for reading in readings() if reading.defense == "TG 1 week")
-    among = replace(own, most_active=12)
-    found, alone = differences(lambda box: seen, [among], 12, 1), differences(lambda box: seen[:12], [own], 12, 1)
-    assert found["mre"][0] == pytest.approx(alone["mre"][0])
-    assert found["mre"][0] != pytest.approx(differences(lambda box: seen, [own], 12, 1)["mre"][0])
-
-
-def test_smaller_groups_differ_more(table):
-    few = row(table, "TG 1 day", "groups of 100")  # here the larger ones
-    assert few["js_distance"] < row(table, "TG 1 day")["js_distance"]
-
-
 def test_the_command_needs_data(capsys, monkeypatch):
     monkeypatch.delenv("PENSTOCK_DATA", raising=False)
     with pytest.raises(SystemExit):
         main([])
     assert "cabspotting" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_experiments_say_why_figures_are_not_the_paper_s(name):
-    root, _ = parse((ROOT / "configs" / "experiments" / f"{name}.yaml").read_text(encoding="utf-8"), name)
-    experiment = plain(root)
-    results = ROOT / "docs" / "results"
-    far = far_figures(measured(pl.read_csv(results / f"{name}.csv")), experiment.get("published") or {"rows": {}})
-    told = [explained(difference, far) for difference in experiment.get("differences", ())]
-    assert all(told), "a difference that is none any more"
-    about = {pair for pairs in told for pair in pairs}
-    assert set(far) <= about, "figures that differ without a reason"
-    if (results / f"{name}-expected.csv").exists():
-        verdicts = pl.read_csv(results / f"{name}-expected.csv")["verdict"].to_list()
-        for claim, verdict in zip(experiment["expected"], verdicts):
-            assert verdict == "agrees" or (claim["where"]["variant"], claim["measure"]) in about
-
-
-def test_a_table_of_differences():
-    summary = pl.DataFrame({"variant": ["a", "b"], "measure": ["mae"] * 2, "mean": [1.0, 3.14159]})
-    experiment = {
-        "labels": {"mae": "error"},
-        "published": {"measures": ["mae"], "rows": {"a": [1.05], "b": [2.0]}},
-        "differences": [
-            {"measures": ["mae"], "why": "nobody\nknows"},
-            {"measures": ["mae"], "settings": ["a"], "paper": "about 9", "why": "|Y| of it"},
-        ],
-    }
-    assert differences_table(summary, experiment)[4:6] == [
-        "| error: b | 2 | 3.14 | nobody knows |",
-        "| error: a | about 9 | 1 | \\|Y\\| of it |",
-    ]
-    assert differences_table(summary, {}) == []

@@ -69,7 +69,7 @@ def test_distribution_and_absorption_follow_the_published_algorithms(spikes):
     w = 4
     counts = (np.cumsum([s == "1" for s in spikes]) % 2 * 10**9)[:, None]
     for name, expected in (("w_event_bd", distribution), ("w_event_ba", absorption)):
-        # Every window's question costs ε/(2w); the rest is for publications.
+        # Every window's dissimilarity query costs ε/(2w); the rest is for publications.
         found = spent(get(name)(epsilon=EPSILON, w=w), counts, NoNoise()) - EPSILON / (2 * w)
         assert found == pytest.approx(expected(counts[:, 0], w), abs=1e-12)
 
@@ -103,17 +103,17 @@ def absorption(counts, w):
 
 
 class ForgetsTheStretch(WEventBd):
-    """Always offers half of everything."""
+    """Publication budget: always half of everything."""
 
-    def offer(self, window, state):
+    def publication_budget(self, window, state):
         return np.full(state["spent"].shape[:-1], self.epsilon / 4)
 
 
 class NeverPauses(WEventBa):
     """Absorbs without paying back."""
 
-    def spend(self, window, state, spent):
-        return super().spend(window, state, spent) | {"pause": np.zeros_like(state["pause"])}
+    def record_spent(self, window, state, spent):
+        return super().record_spent(window, state, spent) | {"pause": np.zeros_like(state["pause"])}
 
 
 @pytest.mark.parametrize("broken", [ForgetsTheStretch, NeverPauses])
@@ -123,7 +123,7 @@ def test_the_sums_would_notice(broken):
     assert max(stretches(spent(broken(epsilon=EPSILON, w=4), counts, NoNoise()), 4)) > 1.1 * EPSILON
 
 
-def test_an_offer_too_small_for_any_noise_is_no_publication():
+def test_a_budget_too_small_for_any_noise_is_no_publication():
     # Every window jumps by more than any noise: halving would go on until no sampler serves the scale.
     counts = (np.arange(100) % 2 * 10**15)[:, None]
     epsilons = spent(get("w_event_bd")(epsilon=EPSILON, w=100), counts, NoNoise()) - EPSILON / 200

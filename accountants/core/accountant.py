@@ -16,7 +16,7 @@ from mechanisms.core.state import State
 
 @dataclass(frozen=True)
 class AccountRow:
-    """One figure of the books, one row of ``accounts.parquet``.
+    """One figure of an accountant: one row of ``accounts.parquet``.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ Rows = list[AccountRow]
 
 @dataclass(frozen=True, kw_only=True)
 class AccountingFacts:
-    """What is known before the first release.
+    """Facts of a run, known before the first release.
 
     Parameters
     ----------
@@ -71,12 +71,12 @@ class AccountingFacts:
     max_block_cells
         Cells that one user counts in over all windows of a block; None: no such bound.
     windows
-        Public facts of the windows from one to another, both inclusive, those to come among them: active sensors,
+        Public facts of the windows from one to another, both inclusive, future ones included: active sensors,
         landmarks, budget periods; None: not known beforehand.
     landmarks
         Whether the run has landmarks.
     training
-        Operator-only: what the accountant's own `Accountant.prepare` made of files and of the training part.
+        Operator-only: result of the accountant's `Accountant.prepare`.
     """
 
     n_cells: int
@@ -93,11 +93,7 @@ class AccountingFacts:
     training: Mapping[str, Any] | None = None
 
     def of_mechanism(self, n_replicas: int | None = None) -> Facts:
-        """What a mechanism starts from, for accountants that step one themselves.
-
-        >>> AccountingFacts(n_cells=4).of_mechanism(n_replicas=2).shape
-        (2,)
-        """
+        """Facts that a mechanism starts from, for accountants that step one themselves."""
         return Facts(
             n_cells=self.n_cells,
             max_cells=self.max_cells,
@@ -131,7 +127,7 @@ class Accountant(Checked, ABC):
 
     @property
     def public(self) -> bool:
-        """Whether the rows depend on no data but past releases, and may be published; a subclass may say so flatly."""
+        """Whether the rows depend on no data but past releases, and may be published."""
         return True
 
     @property
@@ -141,11 +137,11 @@ class Accountant(Checked, ABC):
 
     @property
     def named_users(self) -> tuple[int | str, ...]:
-        """Ids of people whom the configuration names; `prepare` is told where they are in the training part."""
+        """Ids of people whom the configuration names; `prepare` finds their rows in `Training.named`."""
         return ()
 
     def prepare(self, training: Training | None) -> Mapping[str, Any] | None:
-        """Work out once, where the run is planned, what `start` needs: files are read and priors learned here.
+        """Read files and learn priors once, where the run is planned.
 
         Parameters
         ----------
@@ -154,7 +150,7 @@ class Accountant(Checked, ABC):
 
         Returns
         -------
-        What workers find in `AccountingFacts.training`: small, and independent of the number of people.
+        `AccountingFacts.training` of the workers: small, and independent of the number of people.
         """
         return None
 
@@ -186,7 +182,7 @@ class Accountant(Checked, ABC):
         return []
 
     def summary(self, model: Any, state: State) -> dict[str, Any]:
-        """The books so far in a few figures for the manifest: numbers and texts by name, public where `public` is."""
+        """Figures so far for the manifest: numbers and texts by name, public where `public` is."""
         return {}
 
     def migrate(self, version: int, state: State) -> State:

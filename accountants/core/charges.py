@@ -72,18 +72,9 @@ def _ratio(sensitivity: events.Number, scale: events.Number) -> float:
 
 
 def parts_sampled(event: events.Sampled) -> int:
-    """How many parts of an event are dropped independently; 0: none for which amplification is claimed.
-
-    A user who is sampled as a whole is one part. Memberships that are sampled one by one are as many as the noisy
-    counts that one user moves by 1: l1 of them, or l2². Where that is no whole number they are not such counts.
-
-    Examples
-    --------
-    >>> parts_sampled(events.Sampled(events.Gaussian(l2=2.0, sigma=1.0), 0.5))
-    4
-    >>> parts_sampled(events.Sampled(events.PureDP(1.0), 0.5))
-    0
-    """
+    """Parts of an event that are sampled independently; 0: none for which amplification is claimed."""
+    # A user who is sampled as a whole is one part. Memberships that are sampled one by one are as many as the noisy
+    # counts that one user moves by 1: l1 of them, or l2². Where that is no whole number they are not such counts.
     if event.unit == "user":
         return 1
     if isinstance(event.inner, events.Laplace | events.DiscreteLaplace):
@@ -129,13 +120,8 @@ def pure_epsilon(charge: Iterable[events.Event], adjacency: Adjacency = "add_rem
 
 
 def concentrated_rho(charge: Iterable[events.Event]) -> float:
-    """Zero-concentrated DP ρ of one release under add/remove: L2²/(2σ²), or ε²/2 for a pure event.
-
-    Source: Bun and Steinke 2016, propositions 1.4 and 1.6; Canonne, Kamath and Steinke 2020, theorem 4.
-
-    >>> concentrated_rho([events.Gaussian(l2=1.0, sigma=2.0)])
-    0.125
-    """
+    """Zero-concentrated DP ρ of one release under add/remove: L2²/(2σ²), or ε²/2 for a pure event."""
+    # Bun and Steinke 2016, propositions 1.4 and 1.6; Canonne, Kamath and Steinke 2020, theorem 4.
     return float(sum(_rho(event) for event in charge))
 
 

@@ -23,23 +23,9 @@ FINEST, N_PARTS = 1e-4, 2_000_000
 
 
 def remember(charge: tuple[events.Event, ...], table: NDArray[np.float64], n_kinds: int) -> State:
-    """Count equal events.
-
-    Parameters
-    ----------
-    charge
-        Events of one release.
-    table
-        Shape (MAX_DISTINCT, 5): kind, sensitivity, scale, sampling rate and how often; the first ``n_kinds`` rows are
-        filled.
-    n_kinds
-        Rows in use. More than MAX_DISTINCT: the book is closed, after too many different events or one of another
-        kind.
-
-    Returns
-    -------
-    ``events`` and ``n_kinds`` as they are now.
-    """
+    """Count a release's events in the first ``n_kinds`` rows of ``table``; more than MAX_DISTINCT: book closed."""
+    # Rows: kind, sensitivity, scale, sampling rate and how often. The book is closed after too many different events or
+    # one of another kind.
     table = table.copy()
     for event in charge:
         if isinstance(event, events.Repeated | events.Nothing):
@@ -56,17 +42,9 @@ def remember(charge: tuple[events.Event, ...], table: NDArray[np.float64], n_kin
 
 
 def from_loss_distributions(table: NDArray[np.float64], n_kinds: int, delta: float) -> float | None:
-    """ε at δ of everything in a table of `remember`, rounded up; None where the book is closed or empty.
-
-    One coordinate shifted by the whole L1 sensitivity is the worst direction of (discrete) Laplace noise. At most some
-    0.3 GB and a second, whatever the number of releases.
-
-    Examples
-    --------
-    >>> book = remember((events.Gaussian(l2=1.0, sigma=1.0),), np.zeros((MAX_DISTINCT, 5)), 0)
-    >>> round(from_loss_distributions(book["events"], 1, 1e-5), 3)
-    4.377
-    """
+    """ε at δ of everything in a table of `remember`, rounded up; None where the book is closed or empty."""
+    # One coordinate shifted by the whole L1 sensitivity is the worst direction of (discrete) Laplace noise. At most
+    # some 0.3 GB and a second, whatever the number of releases.
     if not 0 < n_kinds <= MAX_DISTINCT:
         return None
     accountant = PLDAccountant(value_discretization_interval=_interval(table[:n_kinds]))
@@ -81,10 +59,8 @@ def from_loss_distributions(table: NDArray[np.float64], n_kinds: int, delta: flo
 
 
 def classical_gaussian(table: NDArray[np.float64], n_kinds: int, delta: float) -> float | None:
-    """L2·sqrt(2·ln(1.25/δ))/σ over all releases (Dwork and Roth 2014, theorem A.1); None for other noise.
-
-    The theorem holds for values up to 1 only; it is here because papers report it.
-    """
+    """L2·sqrt(2·ln(1.25/δ))/σ over all releases (Dwork and Roth 2014, theorem A.1); None for other noise."""
+    # The theorem holds for values up to 1 only; it is here because papers report it.
     rows = table[:n_kinds]
     if not 0 < n_kinds <= MAX_DISTINCT or (rows[:, [0, 3]] != [GAUSSIAN, 1]).any():
         return None
@@ -94,14 +70,14 @@ def classical_gaussian(table: NDArray[np.float64], n_kinds: int, delta: float) -
 
 
 def _interval(table: NDArray[np.float64]) -> float:
-    """What losses are rounded up to: any choice is sound, a coarser one overstates by less than it each release."""
+    """Discretisation interval of losses: any choice is sound, a coarser one overstates by less than it each release."""
     noisy = table[(table[:, 2] > 0) & (table[:, 0] != GAUSSIAN)]
     return max(FINEST, float((noisy[:, 4] * noisy[:, 1] / noisy[:, 2]).sum()) / N_PARTS)
 
 
 @singledispatch
 def _key(event: events.Event) -> tuple[list[float] | None, int]:
-    """What makes two events equal, and how many it stands for; None where the library has no distribution."""
+    """Key by which two events are equal (None: no distribution in the library), and how many events it stands for."""
     return None, 1
 
 

@@ -19,24 +19,12 @@ ORDERS: NDArray[np.float64] = np.asarray(DEFAULT_RDP_ORDERS, np.float64)
 
 
 def renyi(charge: tuple[events.Event, ...]) -> NDArray[np.float64]:
-    """Rényi DP of one release at `ORDERS`, shape (n_orders,); its events' figures add.
-
-    Examples
-    --------
-    >>> renyi((events.Gaussian(l2=1.0, sigma=2.0),))[ORDERS == 2.0].item()
-    0.25
-    """
+    """Rényi DP of one release at `ORDERS`, shape (n_orders,); its events' figures add."""
     return np.asarray(np.sum([np.zeros(len(ORDERS)), *(_renyi(event) for event in charge)], axis=0), np.float64)
 
 
 def from_renyi(curve: NDArray[np.float64], delta: float) -> float:
-    """ε at δ of a Rényi curve at `ORDERS`, by the library's conversion (Canonne, Kamath, Steinke 2020, prop. 12).
-
-    Examples
-    --------
-    >>> round(from_renyi(renyi((events.Gaussian(l2=1.0, sigma=1.0),)), 1e-5), 3)
-    4.729
-    """
+    """ε at δ of a Rényi curve at `ORDERS`, by the library's conversion (Canonne, Kamath, Steinke 2020, prop. 12)."""
     if not curve.any():
         return 0.0
     finite = np.isfinite(curve)

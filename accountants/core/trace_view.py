@@ -45,12 +45,7 @@ class TraceView:
     mechanism: Mechanism
 
     def landmark_sums(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """What the landmarks of a budget period and the dearest other point of it cost together.
-
-        Returns
-        -------
-        User of every period, as an index into ``subjects``, and the largest sum of ε over L ∪ {t} in it.
-        """
+        """User (index into ``subjects``) of every budget period, and the largest sum of ε over L ∪ {t} in it."""
         if not len(self.starts):
             return np.zeros(0, np.int64), np.zeros(0)
         is_first = np.zeros(len(self.times), bool)

@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Training:
-    """The cell of each person in each of the first windows of a stream.
+    """The cell of each person in each of the first windows of a stream; operator-only.
 
     Parameters
     ----------
     trajectories
         Shape (n_users, n_windows), integers: the one cell a person counts in, -1 where not seen.
     users
-        Shape (n_users, 1) or (n_users, 2): identity of each row, as counting knows it (a digest in deployment).
+        Shape (n_users, 1) or (n_users, 2): identity of each row, as in counting (a digest in deployment).
     n_cells
         Cells of the space.
     share

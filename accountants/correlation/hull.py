@@ -1,4 +1,9 @@
-"""Concave hulls of the ROC curves of row pairs: the geometry of temporal leakage."""
+"""Geometry of temporal leakage: the concave hull above the ROC curves of all pairs of rows of a matrix.
+
+A pair of distributions (q, d) and a set of states S give the point (d(S), q(S) - d(S)), here called (miss, gain).
+Seen in these coordinates the upper-left hull of the usual ROC plane, down to slope 1, is the increasing part of an
+ordinary concave hull, and q(S) - d(S) keeps its relative precision when the two distributions nearly agree.
+"""
 
 from __future__ import annotations
 
@@ -7,116 +12,32 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-# Geometry of temporal leakage: ROC curves of pairs of distributions and the concave hull above all of them.
-#
-# A pair of distributions (q, d) and a set of states S give the point (d(S), q(S) - d(S)), here called (miss, gain).
-# Seen in these coordinates the upper-left hull of the usual ROC plane, down to slope 1, is the increasing part of an
-# ordinary concave hull, and q(S) - d(S) keeps its relative precision when the two distributions nearly agree.
-
-
 Array = NDArray[np.float64]
-
-_FEW_POINTS = 32  # up to here the sequential hull is the fastest
-
-
-def roc_points(q: Array, d: Array) -> Array:
-    """Points (miss, gain) of the ROC curves of pairs (q[i], d[i]) down to slope 1, flattened to (n_points, 2).
-
-    The prefixes of the states sorted by q/d are the corners of the curve (Neyman and Pearson, 1933); sorting stops
-    to matter where q <= d, so those states add nothing.
-
-    >>> roc_points(np.array([[0.5, 0.25, 0.25]]), np.array([[0.0, 0.125, 0.875]])).tolist()
-    [[0.0, 0.5], [0.125, 0.625], [0.125, 0.625]]
-    """
-    gain = np.maximum(q - d, 0.0)
-    inverse_ratio = np.divide(d, q, out=np.full_like(d, np.inf), where=gain > 0)
-    order = np.argsort(inverse_ratio, axis=-1)
-    miss = np.take_along_axis(np.where(gain > 0, d, 0.0), order, -1).cumsum(axis=-1)
-    gain = np.take_along_axis(gain, order, -1).cumsum(axis=-1)
-    return np.column_stack((miss.ravel(), gain.ravel()))
-
-
-def height(hull: Array, points: Array) -> Array:
-    """How far points (miss, gain) lie above a hull, which is taken to go on level after its last vertex."""
-    above: Array = points[..., 1] - np.interp(points[..., 0], hull[:, 0], hull[:, 1])
-    return above
-
-
-def upper_hull(points: Array) -> Array:
-    """Concave chain from the highest of the leftmost points to the highest of all (monotone chain, Andrew 1979).
-
-    >>> upper_hull(np.array([[0.0, 0.0], [0.5, 0.5], [0.25, 0.25], [0.75, 0.25]]))
-    array([[0. , 0. ], [0.5, 0.5]])
-    """
-    points = points[np.lexsort((-points[:, 1], points[:, 0]))]
-    rises = np.append(True, points[1:, 1] > np.maximum.accumulate(points[:-1, 1]))
-    chain: list[tuple[float, float]] = []
-    slopes: list[float] = []  # slopes[i] joins chain[i] and chain[i + 1]
-    for miss, gain in points[rises].tolist():
-        while chain:
-            slope = (gain - chain[-1][1]) / (miss - chain[-1][0])
-            if not slopes or slope < slopes[-1]:
-                slopes.append(slope)
-                break
-            chain.pop()
-            slopes.pop()
-        chain.append((miss, gain))
-    return np.array(chain)
-
-
-def extend_hull(hull: Array, points: Array) -> Array:
-    """Hull of a hull and of more points, O(n_points) a round and few rounds (as Quickhull, Barber et al. 1996).
-
-    Each round keeps the points above the hull and takes the highest over each edge into it, so that almost no point
-    ever reaches the sequential `upper_hull`.
-    """
-    if len(points) <= _FEW_POINTS:
-        return upper_hull(np.concatenate((hull, points)))
-    while len(points := points[height(hull, points) > 0]):
-        edge = np.searchsorted(hull[:, 0], points[:, 0])
-        order = np.lexsort((height(hull, points), edge))
-        highest = order[np.append(np.diff(edge[order]) > 0, True)]
-        hull = upper_hull(np.concatenate((hull, points[highest])))
-        points = np.delete(points, highest, axis=0)
-    return hull
-
-
-# Which pairs of rows of a transition matrix can matter, and the one hull that holds all their leakage.
 
 
 Indices = NDArray[np.intp]
 
+
 SMALLEST_PROBABILITY = 1e-290
 """Entries below count as 0, which keeps every slope between two hull vertices a finite double."""
 
+
+_FEW_POINTS = 32  # up to here the sequential hull is the fastest
+
+
 _ELEMENTS_AT_ONCE = 1 << 16  # chunks of half a megabyte stay in the processor's cache
+
+
 _FEW_ROWS = 16  # up to here pruning costs more than it saves
+
+
 _MOST_SLOPES = 24
 
 
 def leakage_hull(rows: Array) -> Array:
-    """Vertices (miss, gain) of the hull over all ordered pairs of rows, by increasing miss.
-
-    Parameters
-    ----------
-    rows
-        Conditional distributions, one a row, shape (n_rows, n_states); each sums to 1.
-
-    Returns
-    -------
-    Array
-        Shape (n_vertices, 2), strictly increasing in both columns, without the origin. Empty when all rows agree.
-
-    Notes
-    -----
-    Memory O(n_rows² + n_vertices). Time: a few passes over all pairs at O(n_rows² n_states), and
-    O(n_states log n_states) for each pair that survives `candidate_pairs`.
-
-    Examples
-    --------
-    >>> leakage_hull(np.array([[0.75, 0.25], [0.125, 0.875]]))
-    array([[0.125, 0.625]])
-    """
+    """Vertices (miss, gain), by increasing miss, of the hull over all ordered pairs of rows; empty if rows agree."""
+    # Memory O(n_rows² + n_vertices). Time: a few passes over all pairs at O(n_rows² n_states), and O(n_states log
+    # n_states) for each pair that survives `candidate_pairs`.
     rows = np.where(rows < SMALLEST_PROBABILITY, 0.0, rows)
     if len(rows) > _FEW_ROWS:
         rows = np.unique(rows, axis=0)
@@ -129,14 +50,12 @@ def leakage_hull(rows: Array) -> Array:
 
 
 def candidate_pairs(rows: Array) -> tuple[Array, Indices, Indices]:
-    """A hull so far, and the ordered pairs (first, second) of rows whose ROC curve may rise above it.
-
-    The support h(r) = max over S of q(S) - r·d(S) = sum of max(q - r·d, 0) costs no sort. Supports at slopes
-    1 = r_0 < ... < r_m, the last at least every likelihood ratio, enclose a pair's curve in a polygon with the corners
-    where neighbouring support lines meet. A pair is dropped only if *every* corner lies under the hull of some exact
-    curves. With m = 1 this is the test with the pair's total variation h(1) and largest ratio; further slopes are
-    put where most pairs survive.
-    """
+    """A hull so far, and the ordered pairs (first, second) of rows whose ROC curve may rise above it."""
+    # The support h(r) = max over S of q(S) - r·d(S) = sum of max(q - r·d, 0) costs no sort. Supports at slopes 1 = r_0
+    # < ... < r_m, the last at least every likelihood ratio, enclose a pair's curve in a polygon with the corners where
+    # neighbouring support lines meet. A pair is dropped only if *every* corner lies under the hull of some exact
+    # curves. With m = 1 this is the test with the pair's total variation h(1) and largest ratio; further slopes are put
+    # where most pairs survive.
     first, second = np.nonzero(~np.eye(len(rows), dtype=bool))
     hull = np.zeros((1, 2))
     if len(rows) <= _FEW_ROWS:
@@ -167,11 +86,7 @@ def largest_ratio(rows: Array) -> float:
 
 
 def support(rows: Array, first: Indices, second: Indices, slope: float) -> Array:
-    """For each pair the largest q(S) - slope·d(S) over sets S of states, O(n_states) a pair.
-
-    >>> support(np.array([[0.75, 0.25], [0.125, 0.875]]), np.array([0]), np.array([1]), 2.0)
-    array([0.5])
-    """
+    """For each pair the largest q(S) - slope·d(S) over sets S of states, O(n_states) a pair."""
     scaled = slope * rows
     chunk = max(1, _ELEMENTS_AT_ONCE // rows.shape[1])
     result = np.empty(len(first))
@@ -193,3 +108,54 @@ def _corner_above(
     gain = value + (slope - 1.0) * miss
     above: NDArray[np.bool_] = height(hull, np.column_stack((miss, gain))) > tolerance * (gain + miss)
     return above
+
+
+def roc_points(q: Array, d: Array) -> Array:
+    """Points (miss, gain) of the ROC curves of pairs (q[i], d[i]) down to slope 1, flattened to (n_points, 2)."""
+    # The prefixes of the states sorted by q/d are the corners of the curve (Neyman and Pearson, 1933); states with q <=
+    # d add nothing, so those are not sorted.
+    gain = np.maximum(q - d, 0.0)
+    inverse_ratio = np.divide(d, q, out=np.full_like(d, np.inf), where=gain > 0)
+    order = np.argsort(inverse_ratio, axis=-1)
+    miss = np.take_along_axis(np.where(gain > 0, d, 0.0), order, -1).cumsum(axis=-1)
+    gain = np.take_along_axis(gain, order, -1).cumsum(axis=-1)
+    return np.column_stack((miss.ravel(), gain.ravel()))
+
+
+def height(hull: Array, points: Array) -> Array:
+    """How far points (miss, gain) lie above a hull, which is taken to go on level after its last vertex."""
+    above: Array = points[..., 1] - np.interp(points[..., 0], hull[:, 0], hull[:, 1])
+    return above
+
+
+def upper_hull(points: Array) -> Array:
+    """Concave chain from the highest of the leftmost points to the highest of all (monotone chain, Andrew 1979)."""
+    points = points[np.lexsort((-points[:, 1], points[:, 0]))]
+    rises = np.append(True, points[1:, 1] > np.maximum.accumulate(points[:-1, 1]))
+    chain: list[tuple[float, float]] = []
+    slopes: list[float] = []  # slopes[i] joins chain[i] and chain[i + 1]
+    for miss, gain in points[rises].tolist():
+        while chain:
+            slope = (gain - chain[-1][1]) / (miss - chain[-1][0])
+            if not slopes or slope < slopes[-1]:
+                slopes.append(slope)
+                break
+            chain.pop()
+            slopes.pop()
+        chain.append((miss, gain))
+    return np.array(chain)
+
+
+def extend_hull(hull: Array, points: Array) -> Array:
+    """Hull of a hull and of more points, O(n_points) a round and few rounds (as Quickhull, Barber et al. 1996)."""
+    # Each round keeps the points above the hull and takes the highest over each edge into it, so that almost no point
+    # ever reaches the sequential `upper_hull`.
+    if len(points) <= _FEW_POINTS:
+        return upper_hull(np.concatenate((hull, points)))
+    while len(points := points[height(hull, points) > 0]):
+        edge = np.searchsorted(hull[:, 0], points[:, 0])
+        order = np.lexsort((height(hull, points), edge))
+        highest = order[np.append(np.diff(edge[order]) > 0, True)]
+        hull = upper_hull(np.concatenate((hull, points[highest])))
+        points = np.delete(points, highest, axis=0)
+    return hull

@@ -13,10 +13,8 @@ from accountants.correlation.hull import Array, leakage_hull, upper_hull
 from accountants.correlation.matrices import checked_matrix, disjoint_rows, transition_matrix
 from mechanisms.core.plugin import ParameterError
 
-# The leakage function L_P(alpha) of a Markov chain: exact, stable at every alpha, microseconds an evaluation.
-
-
 _LARGE_ALPHA = 700.0  # exp overflows a little above
+
 
 Correlation: TypeAlias = "LeakageFunction | ArrayLike | None"
 """What every function of this package takes as a correlation: a function built before, a matrix, or none."""
@@ -74,11 +72,7 @@ class LeakageFunction:
 
     @classmethod
     def of_vertices(cls, vertices: ArrayLike) -> LeakageFunction:
-        """Leakage from hull vertices (d, q), for instance those of a function built before.
-
-        >>> LeakageFunction.of_vertices([[0.1, 0.8]])(40.0)
-        2.0794415416798357
-        """
+        """Leakage from hull vertices (d, q), for instance those of a function built before."""
         points = np.asarray(vertices, dtype=float).reshape(-1, 2)
         if not ((points >= 0) & (points <= 1)).all():
             raise ParameterError("vertices", vertices, "pairs (d, q) of probabilities")
@@ -187,17 +181,10 @@ class LeakageFunction:
 
 
 def leakage_function(correlation: Correlation) -> LeakageFunction:
-    """Leakage function of a correlation; none leaks nothing.
-
-    >>> leakage_function(None)(5.0)
-    0.0
-    """
+    """Leakage function of a correlation; None leaks nothing."""
     if correlation is None:
         return LeakageFunction.of_vertices(np.empty((0, 2)))
     return correlation if isinstance(correlation, LeakageFunction) else LeakageFunction(correlation)
-
-
-# Backward, forward and total temporal privacy loss of a finite series of releases.
 
 
 def temporal_privacy_loss(
@@ -252,10 +239,8 @@ def checked_epsilons(epsilons: ArrayLike) -> Array:
 
 
 def leaked(charges: Array, leakage: LeakageFunction) -> Array:
-    """What the releases before each release tell about the value at its time: L(loss of the release before).
-
-    Shape (..., n_releases), as `charges`; entry 0 is 0. The loss itself is this plus the charge.
-    """
+    """L(loss of the release before) for every release, shape (..., n_releases); entry 0 is 0."""
+    # This is what earlier releases tell about the value at the time of a release; its loss is this plus its charge.
     result = np.zeros_like(charges)
     if charges.ndim > 1:
         for t in range(1, charges.shape[-1]):

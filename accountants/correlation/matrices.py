@@ -14,9 +14,6 @@ from scipy import sparse
 from accountants.correlation.hull import Array
 from mechanisms.core.plugin import DataError, ParameterError
 
-# Transition matrices: checked, read from files, built from a model, or estimated from a training stream.
-
-
 ROW_SUM_TOLERANCE = 1e-6  # matrices come from files with few digits; rows are rescaled to exactly 1
 
 
@@ -68,19 +65,6 @@ def checked_matrix(matrix: Any, name: str = "matrix") -> Any:
     if abs(sums[row] - 1.0) > ROW_SUM_TOLERANCE:
         raise ParameterError(name, f"row {row} with sum {sums[row]:.9g}", "row-stochastic: every row sums to 1")
     return sparse.csr_array(sparse.diags_array(1.0 / sums) @ checked) if is_sparse else checked / sums[:, None]
-
-
-def disjoint_rows(matrix: Any) -> bool:
-    """Whether two rows of a checked matrix have no state in common, so that one step reveals everything.
-
-    >>> disjoint_rows(np.eye(2)), disjoint_rows(np.array([[0.5, 0.5], [0.0, 1.0]]))
-    (True, False)
-    """
-    if sparse.issparse(matrix):
-        pattern = (matrix > 0).astype(np.int32)
-        return bool((pattern @ pattern.T).nnz < matrix.shape[0] ** 2)
-    pattern = (matrix > 0).astype(np.float32)
-    return bool((pattern @ pattern.T == 0).any())
 
 
 def read_matrix(path: str | os.PathLike[str]) -> Array:
@@ -190,9 +174,6 @@ def _check_size(field: str, n: Any) -> None:
         raise ParameterError(field, n, "a whole number of at least 1")
 
 
-# The stationary distribution of a chain, and the chain seen backwards in time by Bayes' rule.
-
-
 def stationary_distribution(matrix: ArrayLike) -> Array:
     """The one distribution that a step leaves unchanged, shape (n,); O(n³), without cancellation.
 
@@ -269,3 +250,12 @@ def backward_matrix(forward: ArrayLike, distribution: ArrayLike | None = None) -
     reached = now.ravel() > 0
     joint[~reached], now[~reached] = joint[now.argmax()], now.max()
     return np.asarray(joint / now)
+
+
+def disjoint_rows(matrix: Any) -> bool:
+    """Whether two rows of a checked matrix have no state in common, so that one step reveals everything."""
+    if sparse.issparse(matrix):
+        pattern = (matrix > 0).astype(np.int32)
+        return bool((pattern @ pattern.T).nnz < matrix.shape[0] ** 2)
+    pattern = (matrix > 0).astype(np.float32)
+    return bool((pattern @ pattern.T == 0).any())

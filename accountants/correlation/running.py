@@ -1,4 +1,11 @@
-"""Temporal and landmark loss kept up to date release by release, in bounded state."""
+"""Temporal and landmark loss kept up to date release by release, in bounded state.
+
+The backward loss is one number. The forward loss of a release grows with every later one, so each open release keeps
+two figures: `low`, the leakage from later releases so far, and `high`, their leakage as long as none costs more than
+a declared `largest_epsilon`. Both are swept back from the newest release; a row is final as soon as they meet, or
+when it is `lag` releases old, with `high` as its loss. Where `high` is infinite, a row leaves without becoming final.
+In the landmark loss a closed gap is two numbers, and the open one a few arrays.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +23,7 @@ from accountants.correlation.landmark_losses import LandmarkModel, Method, to_en
 from accountants.correlation.leakage import Correlation, LeakageFunction, leakage_function
 from accountants.correlation.planning import largest_epsilon
 from mechanisms.core.plugin import ParameterError
-from mechanisms.core.state import State
-
-# Temporal privacy loss kept up to date release by release, in bounded state.
-#
-# The backward loss is one number. The forward loss of a release grows with every later one, so each open release keeps
-# two figures: `low`, what later releases tell so far, and `high`, what they can ever tell as long as none costs more
-# than a declared `largest_epsilon`. Both are swept back from the newest release; a row is final as soon as they meet,
-# or
-# when it is `lag` releases old, with `high` as its loss. Where `high` is infinite, a row leaves without becoming final.
-
-
-LossState = dict[str, NDArray[Any]]
+from mechanisms.core.state import State, nested, part
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +116,7 @@ class RunningTemporalLoss:
         self.lag, self.largest_epsilon, self.tolerance = int(lag), float(largest_epsilon), float(tolerance)
         self._future = self.forward(self.forward.supremum(self.largest_epsilon))
 
-    def start(self) -> LossState:
+    def start(self) -> State:
         """State before the first release."""
         empty = np.empty(0)
         return {
@@ -134,7 +130,7 @@ class RunningTemporalLoss:
             "high": empty,
         }
 
-    def step(self, state: LossState, epsilon: float) -> tuple[LossState, LossRows]:
+    def step(self, state: State, epsilon: float) -> tuple[State, LossRows]:
         """Add one release and revise the open rows before it.
 
         Parameters
@@ -167,7 +163,7 @@ class RunningTemporalLoss:
         rows = _rows(n_releases - len(charges) + 1, n_closed, charges, leaked_in, low, high)
         largest, at = _largest_row(state, rows, n_closed)
         still_open = slice(n_closed, None)
-        new_state: LossState = {
+        new_state: State = {
             "releases": np.array([n_releases]),
             "last_backward": np.array([arriving + epsilon]),
             "largest_closed": np.array([largest]),
@@ -179,12 +175,12 @@ class RunningTemporalLoss:
         }
         return new_state, rows
 
-    def finish(self, state: LossState) -> LossRows:
+    def finish(self, state: State) -> LossRows:
         """Rows still open when the series ends: nothing comes after them, so all are final with their present loss."""
         charges, leaked_in, low = (np.asarray(state[key], dtype=float) for key in ("epsilons", "leaked_in", "low"))
         return _rows(int(state["releases"][0]) - len(low) + 1, len(low), charges, leaked_in, low, low)
 
-    def largest(self, state: LossState) -> tuple[float, int]:
+    def largest(self, state: State) -> tuple[float, int]:
         """Largest total loss of any release so far, and the 1-based index of that release (0 before the first)."""
         rows = self.finish(state)
         return _largest_row(state, rows, len(rows.total))
@@ -222,15 +218,12 @@ def _rows(first: int, n_closed: int, charges: Array, leaked_in: Array, low: Arra
     )
 
 
-def _largest_row(state: LossState, rows: LossRows, n_rows: int) -> tuple[float, int]:
+def _largest_row(state: State, rows: LossRows, n_rows: int) -> tuple[float, int]:
     """Largest total among the closed rows of a state and the first of these rows, and where it is."""
     largest, at = float(state["largest_closed"][0]), int(state["largest_closed_at"][0])
     if n_rows and (best := float(rows.total[:n_rows].max())) > largest:
         return best, rows.first + int(rows.total[:n_rows].argmax())
     return largest, at
-
-
-# The landmark loss kept up to date release by release: closed gaps are two numbers, the open one a few arrays.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,7 +294,7 @@ class RunningLandmarkLoss:
         self.model = LandmarkModel(backward, forward, method) if model is None else model
         self.longest_gap = int(longest_gap)
 
-    def start(self) -> LossState:
+    def start(self) -> State:
         """State before the first release."""
         n_ends = max((back.n_ends for _, back in self.model.adversaries), default=1)
         return {
@@ -314,7 +307,7 @@ class RunningLandmarkLoss:
             "from_left": np.zeros((len(self.model.adversaries), n_ends)),
         }
 
-    def step(self, state: LossState, epsilon: float, landmark: bool) -> tuple[LossState, LandmarkFigures]:
+    def step(self, state: State, epsilon: float, landmark: bool) -> tuple[State, LandmarkFigures]:
         """Add one release.
 
         Parameters
@@ -342,7 +335,7 @@ class RunningLandmarkLoss:
             return self._close(state, float(epsilon))
         return self._extend(state, float(epsilon))
 
-    def _extend(self, state: LossState, epsilon: float) -> tuple[LossState, LandmarkFigures]:
+    def _extend(self, state: State, epsilon: float) -> tuple[State, LandmarkFigures]:
         has_left = bool(state["landmarks"][0])
         charges = np.append(state["charges"], epsilon)
         gap, from_left = self._next_gap(charges, state["from_left"])
@@ -365,7 +358,7 @@ class RunningLandmarkLoss:
         )
         return new_state, figures
 
-    def _close(self, state: LossState, epsilon: float) -> tuple[LossState, LandmarkFigures]:
+    def _close(self, state: State, epsilon: float) -> tuple[State, LandmarkFigures]:
         charges, left = np.asarray(state["charges"], dtype=float), np.asarray(state["left"], dtype=float)
         without = float(left[-1])
         within = left[:-1] + charges + self.model.gaps_back(charges)[1:]
@@ -402,31 +395,15 @@ class RunningLandmarkLoss:
         return max(terms), runs
 
 
-# The running books of one adversary: temporal loss and landmark loss, release by release, as rows.
-
-
-STREAM, LANDMARK = "stream.", "landmark."
+STREAM, LANDMARK = "stream", "landmark"
 
 
 @dataclass(frozen=True, kw_only=True)
 class BookSettings:
-    """What all adversaries of an accountant share; epsilons are those of the replacement adjacency, in nats.
+    """Settings that all adversaries of an accountant share; replacement epsilons, in nats."""
 
-    Parameters
-    ----------
-    largest_epsilon
-        Bound on every release's epsilon; infinite: none is known.
-    lag
-        Releases that stay open at most.
-    landmark
-        Method of the landmark loss; None: the run has no landmarks.
-    longest_gap
-        Releases without a landmark after which the next counts as one.
-    goal
-        Total loss that is not to be passed, if one is stated.
-    horizon
-        Releases of the run; None where it is endless.
-    """
+    # `landmark` is the method of the landmark loss (None: no landmarks), `horizon` the releases of the run (None:
+    # endless).
 
     largest_epsilon: float
     lag: int
@@ -437,15 +414,7 @@ class BookSettings:
 
 
 class Books:
-    """Books of one adversary; the object is public and unchanging, the state a flat dict of arrays.
-
-    Parameters
-    ----------
-    adversary
-        What is known of the correlation.
-    settings
-        Shared by all adversaries.
-    """
+    """Temporal and landmark loss of one adversary as rows; the object is public, the state flat arrays."""
 
     def __init__(self, adversary: Adversary, settings: BookSettings) -> None:
         self.subject, self.goal = adversary.subject, settings.goal
@@ -471,9 +440,9 @@ class Books:
 
     def start(self) -> State:
         """State before the first release: nothing is open, nothing closed."""
-        state = {STREAM + key: value for key, value in self.running.start().items()}
+        state = nested(STREAM, self.running.start())
         if self.landmarks is not None:
-            state |= {LANDMARK + key: value for key, value in self.landmarks.start().items()}
+            state |= nested(LANDMARK, self.landmarks.start())
         own: State = {
             "windows": np.zeros(0, np.int64),
             "largest": np.array([0.0, 0.0]),
@@ -483,20 +452,8 @@ class Books:
         return state | own
 
     def step(self, window: int, epsilon: float, landmark: bool, state: State) -> tuple[Rows, State]:
-        """Enter one release.
-
-        Parameters
-        ----------
-        window
-            1-based window of the release.
-        epsilon
-            Its pure epsilon for replacement.
-        landmark
-            Whether it is a landmark, or a block that may hold one.
-        state
-            Left as it is.
-        """
-        inner, losses = self.running.step(part(state, STREAM), epsilon)
+        """Enter one release with its pure epsilon for replacement; a block that may hold a landmark counts as one."""
+        inner, losses = self.running.step(part(STREAM, state), epsilon)
         windows = np.append(state["windows"], window)
         rows = [self._row(window, "backward_loss", float(losses.backward[-1]))]
         rows += self._revised(losses, windows, range(losses.n_closed), force_final=False)
@@ -508,10 +465,10 @@ class Books:
             "largest_landmark": state["largest_landmark"],
             "costliest": np.maximum(state["costliest"], epsilon),
         }
-        new |= {STREAM + key: value for key, value in inner.items()}
+        new |= nested(STREAM, inner)
         if self.landmarks is not None:
-            inner, figures = self.landmarks.step(part(state, LANDMARK), epsilon, landmark)
-            new |= {LANDMARK + key: value for key, value in inner.items()}
+            inner, figures = self.landmarks.step(part(LANDMARK, state), epsilon, landmark)
+            new |= nested(LANDMARK, inner)
             new["largest_landmark"] = np.array([figures.largest])
             for name, value in (("landmark_loss", figures.now), ("largest_landmark_loss", figures.largest)):
                 rows.append(self._row(window, name, value, status="provisional", adjacency=self.landmark_adjacency))
@@ -519,7 +476,7 @@ class Books:
 
     def finish(self, state: State) -> Rows:
         """What is still open becomes final, and the figures of the whole run."""
-        losses = self.running.finish(part(state, STREAM))
+        losses = self.running.finish(part(STREAM, state))
         rows = self._revised(losses, state["windows"], range(len(state["windows"])), force_final=True)
         total, _ = self._largest(state)
         rows.append(self._row(None, "largest_total_loss", total))
@@ -545,7 +502,7 @@ class Books:
         return figures | {"assumption": self.adjacency}
 
     def _largest(self, state: State) -> tuple[float, int]:
-        losses = self.running.finish(part(state, STREAM))
+        losses = self.running.finish(part(STREAM, state))
         total, window = _largest_window(state["largest"], losses, state["windows"], len(losses.total))
         return float(total), int(window)
 
@@ -581,11 +538,6 @@ class Books:
     ) -> AccountRow:
         low, high = interval or (None, None)
         return AccountRow(self.subject, window, name, value, low, high, "nats", adjacency or self.adjacency, status)
-
-
-def part(state: State, prefix: str) -> State:
-    """What a state holds under names that begin with a prefix, without it."""
-    return {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
 
 
 def _largest_window(largest: Any, losses: LossRows, windows: Any, n_rows: int) -> Any:

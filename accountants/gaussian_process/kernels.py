@@ -1,4 +1,7 @@
-"""Gaussian-process model of a trace: kernels, noise covariances and families of secret points."""
+"""Gaussian-process model of a trace: kernels, noise covariances and families of secret points.
+
+Rasmussen and Williams, *Gaussian Processes for Machine Learning*, 2006, chapter 4.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,14 @@ from scipy import linalg
 
 from mechanisms.core.plugin import Checked, ParameterError, parameter
 
-# Stationary kernels and the Gaussian-process model of one coordinate axis of a trace.
-#
-# Rasmussen and Williams, *Gaussian Processes for Machine Learning*, 2006, chapter 4.
-
-
 Array = NDArray[np.float64]
 
+
+Indices = NDArray[np.intp]
+
+
 Correlation = Callable[[Array, float, float], Array]
+
 
 CORRELATIONS: dict[str, Correlation] = {
     "rbf": lambda lag, length_scale, period: np.exp(-0.5 * (lag / length_scale) ** 2),
@@ -80,13 +83,8 @@ class GaussianProcess(Checked):
         return covariance + self.nugget * np.eye(len(times))
 
     def envelope(self, lags: ArrayLike) -> Array:
-        """Bound g on the correlation that falls with the lag and has g(s + t) ≤ g(s)·g(t).
-
-        The kernels that fade are their own envelope; a periodic one returns, so its envelope is 1.
-
-        >>> GaussianProcess(kernel="periodic", period=24.0, length_scale=1.0).envelope([0.0, 12.0])
-        array([1., 1.])
-        """
+        """Bound g on the correlation that falls with the lag and has g(s + t) ≤ g(s)·g(t)."""
+        # The kernels that fade are their own envelope; a periodic one returns, so its envelope is 1.
         lag = np.asarray(lags, dtype=np.float64)
         return np.ones_like(lag) if self.kernel == "periodic" else self.correlation(lag)
 
@@ -135,9 +133,6 @@ def axis_models(
     )
 
 
-# Covariance of the noise that a trace mechanism adds, from what a caller may give for it.
-
-
 def checked_times(times: ArrayLike, field: str = "times") -> Array:
     """Times as a float array of shape (n,), n at least 1; raises `ParameterError` for anything else."""
     checked = np.asarray(times, dtype=np.float64)
@@ -149,33 +144,9 @@ def checked_times(times: ArrayLike, field: str = "times") -> Array:
 def noise_covariances(
     n_points: int, n_axes: int, sigma: ArrayLike | None = None, noise_covariance: ArrayLike | None = None
 ) -> list[Array]:
-    """Noise covariance of each axis.
-
-    Parameters
-    ----------
-    n_points, n_axes
-        Size of the trace.
-    sigma
-        Standard deviation of independent noise: one number, (n_points,) or (n_points, n_axes).
-    noise_covariance
-        Instead of sigma: (n_points, n_points) for every axis, or (n_axes, n_points, n_points).
-
-    Returns
-    -------
-    list of array
-        ``n_axes`` positive definite matrices of shape (n_points, n_points).
-
-    Raises
-    ------
-    ParameterError
-        If both or neither are given, a shape is wrong, or the noise does not cover every direction.
-
-    Examples
-    --------
-    >>> noise_covariances(2, 1, sigma=[1.0, 2.0])
-    [array([[1., 0.],
-           [0., 4.]])]
-    """
+    """Positive definite noise covariance (n_points, n_points) of each axis, from ``sigma`` or ``noise_covariance``."""
+    # `sigma`: standard deviation of independent noise, one number, (n_points,) or (n_points, n_axes).
+    # `noise_covariance`: (n_points, n_points) for every axis, or (n_axes, n_points, n_points).
     if (sigma is None) == (noise_covariance is None):
         raise ParameterError("sigma", sigma, "given, unless noise_covariance is given in its place (then None)")
     if sigma is not None:
@@ -205,71 +176,30 @@ def _positive_definite(matrix: Array) -> Array:
     return symmetric
 
 
-# Which points of a trace are secret: one subset, or a family of them.
+# Families of secret points.
 
 
-Indices = NDArray[np.intp]
+FAMILIES: dict[str, str] = {
+    "singletons": "every point on its own",
+    "every_other": "all odd points, and all even points",
+    "sliding_blocks": "every run of `width` points",
+}
+"""Names under which a configuration asks for a family of secrets, with one line of help each."""
 
 
-def secret_indices(secret: ArrayLike, n_points: int, field: str = "secret") -> Indices:
-    """Sorted indices of a secret subset given as indices or as a mask.
+def named_family(name: str, n_points: int, width: int = 2) -> Sequence[Indices]:
+    """Family of secrets by its name in `FAMILIES`; ``width`` is used by ``sliding_blocks`` only.
 
-    Parameters
-    ----------
-    secret
-        Indices of the secret points (negative ones count from the end), or a bool mask of shape (n_points,).
-    n_points
-        Number of points of the trace.
-    field
-        Name of the parameter for messages.
-
-    Raises
-    ------
-    ParameterError
-        If the subset is empty, repeats a point, or leaves the trace.
-
-    Examples
-    --------
-    >>> secret_indices([True, False, True], 3)
-    array([0, 2])
-    >>> secret_indices([-1, 0], 3)
-    array([0, 2])
+    >>> named_family("every_other", 3)
+    [array([0, 2]), array([1])]
     """
-    given = np.atleast_1d(np.asarray(secret))
-    expected = f"indices of distinct points of a trace of {n_points}, or a mask of that length, and not empty"
-    if given.dtype == np.bool_:
-        if given.shape != (n_points,) or not given.any():
-            raise ParameterError(field, secret, expected)
-        return np.flatnonzero(given)
-    if given.ndim != 1 or given.size == 0 or not np.issubdtype(given.dtype, np.integer):
-        raise ParameterError(field, secret, expected)
-    if given.min() < -n_points or given.max() >= n_points:
-        raise ParameterError(field, secret, expected)
-    indices = np.unique(given % n_points)
-    if len(indices) != len(given):
-        raise ParameterError(field, secret, expected)
-    return indices.astype(np.intp)
-
-
-def secret_family(secrets: Any, n_points: int, field: str = "secrets") -> list[Indices]:
-    """Several secret subsets; a single subset is a family of one.
-
-    Parameters
-    ----------
-    secrets
-        One subset as in `secret_indices`, or a sequence of them (their sizes may differ).
-    n_points, field
-        As in `secret_indices`.
-
-    Examples
-    --------
-    >>> secret_family([[0], [1, 2]], 3)
-    [array([0]), array([1, 2])]
-    >>> secret_family([1, 2], 3)
-    [array([1, 2])]
-    """
-    one = np.ndim(secrets) == 0 if np.isscalar(secrets) else len(secrets) == 0 or np.ndim(secrets[0]) == 0
-    return [secret_indices(secret, n_points, field) for secret in ([secrets] if one else secrets)]
+    if name == "singletons":
+        return singletons(n_points)
+    if name == "every_other":
+        return every_other(n_points)
+    if name == "sliding_blocks":
+        return sliding_blocks(n_points, width)
+    raise ParameterError("secrets", name, "one of " + ", ".join(FAMILIES))
 
 
 def singletons(n_points: int) -> list[Indices]:
@@ -302,24 +232,25 @@ def sliding_blocks(n_points: int, width: int) -> list[Indices]:
     return [np.arange(first, first + size) for first in range(n_points - size + 1)] if n_points else []
 
 
-FAMILIES: dict[str, str] = {
-    "singletons": "every point on its own",
-    "every_other": "all odd points, and all even points",
-    "sliding_blocks": "every run of `width` points",
-}
-"""Names under which a configuration asks for a family of secrets, with one line of help each."""
+def secret_family(secrets: Any, n_points: int, field: str = "secrets") -> list[Indices]:
+    """Several secret subsets as in `secret_indices`; a single subset is a family of one."""
+    one = np.ndim(secrets) == 0 if np.isscalar(secrets) else len(secrets) == 0 or np.ndim(secrets[0]) == 0
+    return [secret_indices(secret, n_points, field) for secret in ([secrets] if one else secrets)]
 
 
-def named_family(name: str, n_points: int, width: int = 2) -> Sequence[Indices]:
-    """Family of secrets by its name in `FAMILIES`; ``width`` is used by ``sliding_blocks`` only.
-
-    >>> named_family("every_other", 3)
-    [array([0, 2]), array([1])]
-    """
-    if name == "singletons":
-        return singletons(n_points)
-    if name == "every_other":
-        return every_other(n_points)
-    if name == "sliding_blocks":
-        return sliding_blocks(n_points, width)
-    raise ParameterError("secrets", name, "one of " + ", ".join(FAMILIES))
+def secret_indices(secret: ArrayLike, n_points: int, field: str = "secret") -> Indices:
+    """Sorted indices of a secret subset given as distinct indices (negative: from the end) or as a mask, not empty."""
+    given = np.atleast_1d(np.asarray(secret))
+    expected = f"indices of distinct points of a trace of {n_points}, or a mask of that length, and not empty"
+    if given.dtype == np.bool_:
+        if given.shape != (n_points,) or not given.any():
+            raise ParameterError(field, secret, expected)
+        return np.flatnonzero(given)
+    if given.ndim != 1 or given.size == 0 or not np.issubdtype(given.dtype, np.integer):
+        raise ParameterError(field, secret, expected)
+    if given.min() < -n_points or given.max() >= n_points:
+        raise ParameterError(field, secret, expected)
+    indices = np.unique(given % n_points)
+    if len(indices) != len(given):
+        raise ParameterError(field, secret, expected)
+    return indices.astype(np.intp)

@@ -33,7 +33,7 @@ LARGEST_RELATIVE_ERROR = 1e-3
 
 
 class Response(NamedTuple):
-    """How a whole trace answers to its secret points under the prior.
+    """Conditional distribution of a trace given its secret points.
 
     ``mean`` is M_S, shape (n_points, n_secret); ``residual`` is D_S, shape (n_points, n_points), zero at the secrets.
     """
@@ -43,27 +43,9 @@ class Response(NamedTuple):
 
 
 def conditional_response(covariance: Array, secret: Indices) -> Response:
-    """Mean map and residual covariance of a Gaussian trace given its secret points.
-
-    Parameters
-    ----------
-    covariance
-        Prior covariance, shape (n, n).
-    secret
-        Indices of the secret points.
-
-    Raises
-    ------
-    ParameterError
-        If the prior determines one secret point from the others to machine precision, so that the answer would be
-        rounding noise; a nugget makes the model well posed.
-
-    Examples
-    --------
-    >>> conditional_response(np.array([[1.0, 0.5], [0.5, 1.0]]), np.array([0])).residual
-    array([[0.  , 0.  ],
-           [0.  , 0.75]])
-    """
+    """Mean map and residual covariance of a Gaussian trace given its secret points."""
+    # Refused if the prior determines one secret point from the others to machine precision, so that the answer would be
+    # rounding noise; a nugget makes the model well posed.
     n_points = len(covariance)
     rest = np.setdiff1d(np.arange(n_points), secret)
     mean, residual = np.zeros((n_points, len(secret))), np.zeros_like(covariance)
@@ -93,20 +75,7 @@ def _well_conditioned(covariance: Array) -> tuple[Array, bool]:
 
 
 def loss_matrix(response: Response, noise: Array) -> Array:
-    """M_Sᵀ (Σ_g + D_S)⁻¹ M_S: twice the divergence of order 1 is its quadratic form in δ.
-
-    Parameters
-    ----------
-    response
-        From `conditional_response`.
-    noise
-        Noise covariance Σ_g, shape (n, n), positive definite.
-
-    Returns
-    -------
-    array (n_secret, n_secret)
-        Symmetric. O(n³).
-    """
+    """M_Sᵀ (Σ_g + D_S)⁻¹ M_S, symmetric: twice the divergence of order 1 is its quadratic form in δ. O(n³)."""
     whitened = linalg.solve_triangular(
         linalg.cholesky(noise + response.residual, lower=True), response.mean, lower=True
     )
@@ -115,11 +84,7 @@ def loss_matrix(response: Response, noise: Array) -> Array:
 
 
 def loss_per_eigenvalue(n_secret: int, radius: float, order: float) -> float:
-    """(λ/2)·|S|·r²: the loss of the worst pair in the circumscribed ball, for each unit of the largest eigenvalue.
-
-    >>> loss_per_eigenvalue(2, radius=3.0, order=2.0)
-    18.0
-    """
+    """(λ/2)·|S|·r²: the loss of the worst pair in the circumscribed ball, for each unit of the largest eigenvalue."""
     if not (math.isfinite(radius) and radius > 0):
         raise ParameterError("radius", radius, "a finite number above 0")
     if not (math.isfinite(order) and order >= 1):

@@ -1,4 +1,7 @@
-"""Readings of a loss: odds, location, the worst pair of hypotheses and loss against noise."""
+"""Readings of a loss: odds, location, the worst pair of hypotheses and loss against noise.
+
+Meehan and Chaudhuri, *Location Trace Privacy Under Conditional Priors*, 2021, Corollary 1 and figure 2.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +29,9 @@ from accountants.gaussian_process.loss import (
 )
 from mechanisms.core.plugin import ParameterError
 
-# What a loss means: odds, and how well the trace can be located.
-
 
 class LogOddsChange(NamedTuple):
-    """How much a release changes the log-odds of two hypotheses, in expectation, nats.
+    """Expected change of the log-odds of two hypotheses by a release, nats.
 
     ``bound`` is the paper's Corollary 1, the loss itself; ``exact`` is the Kullback–Leibler divergence, which for
     Gaussian releases of equal covariance is the loss divided by its order.
@@ -79,7 +80,7 @@ def posterior(
     model: GaussianProcess,
     noise_covariance: ArrayLike | None = None,
 ) -> tuple[Array, Array]:
-    """Where an adversary who knows the prior places each point of one axis, given all releases.
+    """Posterior of each point of one axis for an adversary who knows the prior, given all releases.
 
     Parameters
     ----------
@@ -117,11 +118,6 @@ def posterior(
     variances = np.diag(noise) - np.einsum("ij,ij->j", noise, linalg.cho_solve(factor, noise))
     mean: Array = prior @ linalg.cho_solve(factor, released)
     return mean, 2.0 * np.sqrt(np.maximum(variances, 0.0))
-
-
-# The hypothesis about the secret points that a release separates best.
-#
-# Meehan and Chaudhuri, *Location Trace Privacy Under Conditional Priors*, 2021, figure 2b.
 
 
 def worst_pair(
@@ -221,11 +217,6 @@ def worst_hypothesis(
     mean = conditional_response(model.covariance(points), indices).mean
     truth = mean @ positions[indices]
     return truth, truth + mean @ shift
-
-
-# Loss against noise for several length scales: the data of a figure.
-#
-# Meehan and Chaudhuri, *Location Trace Privacy Under Conditional Priors*, 2021, figure 2a.
 
 
 def loss_table(

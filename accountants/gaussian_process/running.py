@@ -1,4 +1,19 @@
-"""Loss along a trace that never ends, in bounded state, with promised and regular later releases."""
+"""Loss along a trace that never ends, in bounded state, with promised and regular later releases.
+
+State holds the times and noise of the points in a block of the last ones, and one number an axis that bounds all
+points that have left it. Nothing in it depends on where the user was.
+
+A point that has left the block is never forgotten, only bounded. With P = Cov[x_S given the block's releases], every
+other release o (older, or still to come) lowers P by at most c·cᵀ/σ_o², c = Cov[x_S, x_o given the block's releases]
+= L·k_o, L the rows of Σ_g(Σ + Σ_g)⁻¹ at S and k_o the prior covariance of the block with o. All the kernels here fade
+at least as fast as an envelope g with g(s + t) ≤ g(s)·g(t), so |k_o| ≤ σ_x²·g(edge − t_o)·g(t_b − edge), and in
+Loewner order
+
+    Σ_o c·cᵀ/σ_o² ⪯ diag ρ,  ρ_s = σ_x⁴·|S|·tail·(Σ_b |L_sb|·g(t_b − edge))²,  tail = Σ_o g(edge − t_o)²/σ_o².
+
+The loss matrix is then at most that of the block plus (P − diag ρ)⁻¹ − P⁻¹; where P − diag ρ is not positive definite
+the block is too short for the prior, and the loss is reported as infinite.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +23,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import linalg
 
 from accountants.gaussian_process.kernels import Array, GaussianProcess, Indices
@@ -16,30 +31,14 @@ from accountants.gaussian_process.loss import conditional_response, largest_eige
 from mechanisms.core.plugin import ParameterError
 from mechanisms.core.state import State
 
-# The loss along a trace that never ends, from a bounded block of its last points.
-#
-# State is a flat dict of arrays: the times and noise of the points in the block, and one number an axis that bounds
-# all the points that have left it. Nothing in it depends on where the user was.
-#
-# What has left the block is never forgotten, only bounded. With P = Cov[x_S given the block's releases], every other
-# release o (older, or still to come) lowers P by at most c·cᵀ/σ_o², c = Cov[x_S, x_o given the block's releases] =
-# L·k_o,
-# L the rows of Σ_g(Σ + Σ_g)⁻¹ at S and k_o the prior covariance of the block with o. All the kernels here fade at least
-# as fast as an envelope g with g(s + t) ≤ g(s)·g(t), so |k_o| ≤ σ_x²·g(edge − t_o)·g(t_b − edge), and in Loewner order
-#
-#     Σ_o c·cᵀ/σ_o² ⪯ diag ρ,  ρ_s = σ_x⁴·|S|·tail·(Σ_b |L_sb|·g(t_b − edge))²,  tail = Σ_o g(edge − t_o)²/σ_o².
-#
-# The loss matrix is then at most that of the block plus (P − diag ρ)⁻¹ − P⁻¹; where P − diag ρ is not positive definite
-# the block is too short for the prior, and the loss is reported as infinite.
-
-
-BlockState = dict[str, NDArray[np.float64]]
-
 N_TAIL_TERMS = 4096
 
 
+PRECISION = 1e-6
+
+
 class Future(NamedTuple):
-    """What is declared about later releases: no two closer than ``interval``, none with less noise than ``sigma``."""
+    """Declared bounds on later releases: no two closer than ``interval``, none with less noise than ``sigma``."""
 
     interval: float
     sigma: float
@@ -57,7 +56,7 @@ class RunningLoss(NamedTuple):
     interval: Array
 
 
-def start_trace(n_axes: int) -> BlockState:
+def start_trace(n_axes: int) -> State:
     """State before the first release.
 
     >>> {name: value.shape for name, value in start_trace(2).items()}
@@ -68,9 +67,7 @@ def start_trace(n_axes: int) -> BlockState:
     return {"times": np.zeros(0), "noise_variance": np.zeros((0, n_axes)), "past": np.zeros(n_axes)}
 
 
-def add_release(
-    state: BlockState, time: float, sigma: ArrayLike, axes: Sequence[GaussianProcess], block: int
-) -> BlockState:
+def add_release(state: State, time: float, sigma: ArrayLike, axes: Sequence[GaussianProcess], block: int) -> State:
     """State after one more point has been released.
 
     Parameters
@@ -118,21 +115,8 @@ def add_release(
     return {"times": times, "noise_variance": variances, "past": past}
 
 
-def endless_tail(axis: GaussianProcess, interval: float) -> float:
-    """Σ_{j ≥ 1} g(j·interval)², bounded from above: releases for ever, at least ``interval`` apart, of unit noise.
-
-    >>> round(endless_tail(GaussianProcess(kernel="matern12", length_scale=2.0), 1.0), 6) == round(1 / (math.e - 1), 6)
-    True
-    """
-    if not (math.isfinite(interval) and interval > 0):
-        raise ParameterError("interval", interval, "a finite number above 0")
-    squares = axis.envelope(interval * np.arange(1, N_TAIL_TERMS + 1)) ** 2
-    rest = float(squares[-1] * squares[0] / (1.0 - squares[0])) if squares[0] < 1.0 else math.inf
-    return float(squares.sum()) + rest
-
-
 def running_losses(
-    state: BlockState,
+    state: State,
     axes: Sequence[GaussianProcess],
     secrets: Iterable[Indices],
     radius: float,
@@ -229,31 +213,20 @@ def _squared(axis: GaussianProcess, tail: float, reach: Array) -> Array:
     return np.asarray(axis.variance**2 * tail * reach**2)
 
 
-# A trace whose later releases may be promised: what is known of it after each one, and when the promise is broken.
+def endless_tail(axis: GaussianProcess, interval: float) -> float:
+    """Σ_{j ≥ 1} g(j·interval)², bounded from above: releases for ever, at least ``interval`` apart, of unit noise."""
+    if not (math.isfinite(interval) and interval > 0):
+        raise ParameterError("interval", interval, "a finite number above 0")
+    squares = axis.envelope(interval * np.arange(1, N_TAIL_TERMS + 1)) ** 2
+    rest = float(squares[-1] * squares[0] / (1.0 - squares[0])) if squares[0] < 1.0 else math.inf
+    return float(squares.sum()) + rest
 
 
 @dataclass(frozen=True)
 class PromisedTrace:
-    """What does not change along a trace.
+    """Prior, declared future and block of a trace (times in seconds); a broken declaration makes its loss infinite."""
 
-    Parameters
-    ----------
-    axis
-        The prior of both axes.
-    future
-        What is promised of later releases; None: nothing.
-    block
-        Last points that are treated exactly.
-    is_bounded
-        Whether the releases have a known bound at all.
-
-    Examples
-    --------
-    >>> trace = PromisedTrace(GaussianProcess(length_scale=600.0), Future(interval=60.0, sigma=100.0), block=25)
-    >>> early = trace.after(trace.after(trace.start(), 0.0, 100.0), 30.0, 100.0)
-    >>> bool(early["broken"])
-    True
-    """
+    # `is_bounded` is False where the releases have no known bound at all.
 
     axis: GaussianProcess
     future: Future | None
@@ -266,17 +239,9 @@ class PromisedTrace:
         return start_trace(1) | {"broken": np.asarray(False)}
 
     def after(self, state: State, time: float, sigma: float) -> State:
-        """State after one more release; without a known bound, or against the promise, it is broken for good.
-
-        Parameters
-        ----------
-        state
-            From `start` or `after`.
-        time
-            Seconds, not before the last release.
-        sigma
-            Standard deviation of the release's noise in metres: infinite for a repetition, 0 where no bound is known.
-        """
+        """State after one more release; without a known bound, or against the declaration, it is broken for good."""
+        # `sigma` is the standard deviation of the noise in metres: infinite for a repetition, 0 where no bound is
+        # known.
         sigma = sigma if self.is_bounded else 0.0
         if bool(state["broken"]) or np.isinf(sigma):
             return state
@@ -285,12 +250,6 @@ class PromisedTrace:
         if sigma == 0 or early or (future is not None and sigma < future.sigma):
             return self.start() | {"broken": np.asarray(True)}
         return add_release(state, time, sigma, (self.axis,), self.block) | {"broken": np.asarray(False)}
-
-
-# Noise for a trace without an end, with a point at every interval.
-
-
-PRECISION = 1e-6
 
 
 def regular_trace_loss(

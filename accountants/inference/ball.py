@@ -1,4 +1,7 @@
-"""The best guess without any release: the largest prior probability of a ball of trajectories."""
+"""Best guess without any release: the largest prior probability of a ball of trajectories.
+
+B = max over guesses x̂ of Pr[at most ``tolerance`` of ``n_steps`` locations differ from x̂]. All in logarithms.
+"""
 
 from __future__ import annotations
 
@@ -6,119 +9,22 @@ import math
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 
-from accountants.inference.prior import Kernel, MarkovPrior
+from accountants.inference.prior import FloatArray, Kernel, MarkovPrior
 from mechanisms.core.plugin import ParameterError
 
-# f(m): the largest prior probability that any m chosen windows are at any m chosen locations.
-
-
-FloatArray = NDArray[np.float64]
-_OPERATIONS = 2e6
-
-
-def most_matches(prior: MarkovPrior, n_steps: int, max_skips: int) -> FloatArray:
-    """ln f(n_steps − l) for l = 0 … max_skips.
-
-    Only runs that skip few windows matter, so the state is (window matched last, windows skipped so far) and a gap is
-    at most max_skips + 1 windows: O(n_steps max_skips² M²) instead of the paper's O(n_steps³ M²), and right for
-    chains that do not start stationary.
-
-    Parameters
-    ----------
-    prior
-        The target's Markov chain; f is over its own start, window 1 to ``n_steps``.
-    n_steps, max_skips
-        Windows, and how many of them may stay unmatched, below n_steps.
-
-    Returns
-    -------
-    (max_skips + 1,) logarithms.
-    """
-    kernels = _log_powers(prior, min(max_skips + 1, n_steps - 1))
-    with np.errstate(divide="ignore"):
-        leading = np.log(prior.marginals(max_skips + 1))
-    matched: list[FloatArray] = []  # per window (skips so far + 1, M): the last max_skips + 1 windows
-    result = np.full(max_skips + 1, -np.inf)
-    for window in range(n_steps):
-        current = np.full((min(window, max_skips) + 1, prior.n_locations), -np.inf)
-        if window <= max_skips:
-            current[window] = leading[window]
-        for gap in range(1, min(max_skips + 1, window) + 1):
-            before = matched[-gap][: max_skips + 2 - gap]
-            reached = kernels[gap - 1].best_previous_log(before)
-            part = current[gap - 1 : gap - 1 + len(before)]
-            np.maximum(part, reached, out=part)
-        matched = [*matched[-max_skips:], current] if max_skips else [current]
-        trailing = n_steps - 1 - window
-        if trailing <= max_skips:
-            best = current[: max_skips + 1 - trailing].max(axis=1)
-            np.maximum(result[trailing : trailing + best.size], best, out=result[trailing : trailing + best.size])
-    return result
-
-
-def few_matches(prior: MarkovPrior, n_steps: int, most: int) -> FloatArray:
-    """ln f(1), ln f(2), … up to ``most``, f(3) and beyond only while they are cheap.
-
-    f(2) takes n_steps products of a vector with a matrix, every further one n_steps² / 2.
-    """
-    if most < 1:
-        return np.empty(0)
-    with np.errstate(divide="ignore"):
-        first = np.log(prior.marginals(n_steps))
-    values = [first.max()]
-    if most == 1:
-        return np.array(values)
-    kernels = _log_powers(prior, n_steps - 1)
-    best_so_far = np.maximum.accumulate(first)
-    pairs = [kernel.best_previous_log(best_so_far[None, -1 - gap]).max() for gap, kernel in enumerate(kernels, start=1)]
-    values.append(np.max(pairs))
-    each = n_steps**2 / 2 * prior.n_locations**2
-    current = first
-    for j in range(2, min(most, int(_OPERATIONS / each)) + 1):
-        following = np.full_like(first, -np.inf)
-        for gap, kernel in enumerate(kernels, start=1):
-            if gap < n_steps - j + 2:
-                following[gap:] = np.maximum(following[gap:], kernel.best_previous_log(current[:-gap]))
-        current = following
-        if j > 2:
-            values.append(current.max())
-    return np.array(values)
-
-
-def consecutive_matches(prior: MarkovPrior, most: int) -> FloatArray:
-    """ln of the largest probability of the first 1, 2, … ``most`` locations: at most ln f(1), ln f(2), …"""
-    kernel = Kernel(prior.transition)
-    with np.errstate(divide="ignore"):
-        current = np.log(prior.initial)[None, :]
-    values = [current.max()]
-    for _ in range(most - 1):
-        current = kernel.best_previous_log(current)
-        values.append(current.max())
-    return np.array(values)
-
-
-def _log_powers(prior: MarkovPrior, highest: int) -> list[Kernel]:
-    """Kernels of the first ``highest`` powers of the transition matrix."""
-    powers = []
-    power = prior.transition
-    for exponent in range(1, highest + 1):
-        powers.append(Kernel(power))
-        if exponent < highest:
-            power = power @ prior.transition
-    return powers
-
-
-# The best guess without any release: the largest prior probability of a ball of trajectories.
-#
-# B = max over guesses x̂ of Pr[at most ``tolerance`` of ``n_steps`` locations differ from x̂]. All in logarithms.
-
-
 Ball = Literal["genie", "factorial", "union", "paper", "best"]
+
+
 BALLS = ("genie", "factorial", "union", "paper", "best")
-_FLOOR = 1e-280
+
+
+#: Success, relative to the largest, below which the genie's values are rounded up.
+FLOOR = 1e-280
+
+
+_OPERATIONS = 2e6
 
 
 def max_ball_probability(prior: MarkovPrior, n_steps: int, tolerance: int, bound: Ball = "best") -> float:
@@ -191,10 +97,8 @@ def log_ball(prior: MarkovPrior, n_steps: int, tolerance: int, bound: Ball = "be
 
 
 def _log_factorial(prior: MarkovPrior, n_steps: int, tolerance: int, enough: float = np.inf) -> float:
-    """Smallest of Markov's inequalities on C(hits, j); j = n_steps − tolerance is the union bound.
-
-    Those that certainly exceed ``enough``, because already j windows in a row are too likely, are not computed.
-    """
+    """Smallest of Markov's inequalities on C(hits, j); j = n_steps − tolerance is the union bound."""
+    # Those that certainly exceed `enough`, because already j windows in a row are too likely, are not computed.
     n_hits = n_steps - tolerance
     moments = np.array([_log_moment(n_steps, tolerance, j) for j in range(1, n_hits + 1)])
     useful = np.flatnonzero(moments + consecutive_matches(prior, n_hits) < enough) + 1
@@ -218,19 +122,17 @@ def log_binomial(n: int, k: int) -> float:
 
 
 def log_genie(initial: FloatArray, kernel: Kernel, n_steps: int, tolerance: int) -> float:
-    """ln of the success of a guesser who is told each true location after guessing it.
-
-    G_{t−1}(x, a) = Σ_x′ P[x, x′] G_t(x′, a − 1) + max_x′ P[x, x′] (G_t(x′, a) − G_t(x′, a − 1)): Bellman's equation
-    with a misses left. Rows are rescaled every window; values 1e-280 below the largest are rounded up, which is safe
-    because the equation is monotone.
-    """
+    """ln of the success of a guesser who learns each true location after guessing it."""
+    # G_{t−1}(x, a) = Σ_x′ P[x, x′] G_t(x′, a − 1) + max_x′ P[x, x′] (G_t(x′, a) − G_t(x′, a − 1)): Bellman's equation
+    # with a misses left. Rows are rescaled every window; values 1e-280 below the largest are rounded up, which is safe
+    # because the equation is monotone.
     values = np.ones((tolerance + 1, kernel.n_from))
     log_scale = 0.0
     for _ in range(n_steps - 1):
         values = genie_step(kernel, values)
         top = float(values.max())
         log_scale += np.log(top)
-        values = np.maximum(values / top, _FLOOR)
+        values = np.maximum(values / top, FLOOR)
     start = Kernel(initial[None, :])
     return min(0.0, float(np.log(genie_step(start, values)[-1, 0]) + log_scale))
 
@@ -239,3 +141,80 @@ def genie_step(kernel: Kernel, values: FloatArray) -> FloatArray:
     """One window back in the genie's equation; values (tolerance + 1, n_to) grow with the misses left."""
     fewer = np.concatenate([np.zeros((1, values.shape[1])), values[:-1]])
     return kernel.expected(fewer) + kernel.best_next(values - fewer)
+
+
+def most_matches(prior: MarkovPrior, n_steps: int, max_skips: int) -> FloatArray:
+    """ln f(n_steps − l) for l = 0 … max_skips, f(m) the largest prior probability of any m chosen windows."""
+    # Only runs that skip few windows matter, so the state is (window matched last, windows skipped so far) and a gap is
+    # at most max_skips + 1 windows: O(n_steps max_skips² M²) instead of the paper's O(n_steps³ M²), and right for
+    # chains that do not start stationary.
+    kernels = _log_powers(prior, min(max_skips + 1, n_steps - 1))
+    with np.errstate(divide="ignore"):
+        leading = np.log(prior.marginals(max_skips + 1))
+    matched: list[FloatArray] = []  # per window (skips so far + 1, M): the last max_skips + 1 windows
+    result = np.full(max_skips + 1, -np.inf)
+    for window in range(n_steps):
+        current = np.full((min(window, max_skips) + 1, prior.n_locations), -np.inf)
+        if window <= max_skips:
+            current[window] = leading[window]
+        for gap in range(1, min(max_skips + 1, window) + 1):
+            before = matched[-gap][: max_skips + 2 - gap]
+            reached = kernels[gap - 1].best_previous_log(before)
+            part = current[gap - 1 : gap - 1 + len(before)]
+            np.maximum(part, reached, out=part)
+        matched = [*matched[-max_skips:], current] if max_skips else [current]
+        trailing = n_steps - 1 - window
+        if trailing <= max_skips:
+            best = current[: max_skips + 1 - trailing].max(axis=1)
+            np.maximum(result[trailing : trailing + best.size], best, out=result[trailing : trailing + best.size])
+    return result
+
+
+def few_matches(prior: MarkovPrior, n_steps: int, most: int) -> FloatArray:
+    """ln f(1), ln f(2), … up to ``most``, f(3) and beyond only while they are cheap."""
+    # f(2) takes n_steps products of a vector with a matrix, every further one n_steps² / 2.
+    if most < 1:
+        return np.empty(0)
+    with np.errstate(divide="ignore"):
+        first = np.log(prior.marginals(n_steps))
+    values = [first.max()]
+    if most == 1:
+        return np.array(values)
+    kernels = _log_powers(prior, n_steps - 1)
+    best_so_far = np.maximum.accumulate(first)
+    pairs = [kernel.best_previous_log(best_so_far[None, -1 - gap]).max() for gap, kernel in enumerate(kernels, start=1)]
+    values.append(np.max(pairs))
+    each = n_steps**2 / 2 * prior.n_locations**2
+    current = first
+    for j in range(2, min(most, int(_OPERATIONS / each)) + 1):
+        following = np.full_like(first, -np.inf)
+        for gap, kernel in enumerate(kernels, start=1):
+            if gap < n_steps - j + 2:
+                following[gap:] = np.maximum(following[gap:], kernel.best_previous_log(current[:-gap]))
+        current = following
+        if j > 2:
+            values.append(current.max())
+    return np.array(values)
+
+
+def consecutive_matches(prior: MarkovPrior, most: int) -> FloatArray:
+    """ln of the largest probability of the first 1, 2, … ``most`` locations: at most ln f(1), ln f(2), …"""
+    kernel = Kernel(prior.transition)
+    with np.errstate(divide="ignore"):
+        current = np.log(prior.initial)[None, :]
+    values = [current.max()]
+    for _ in range(most - 1):
+        current = kernel.best_previous_log(current)
+        values.append(current.max())
+    return np.array(values)
+
+
+def _log_powers(prior: MarkovPrior, highest: int) -> list[Kernel]:
+    """Kernels of the first ``highest`` powers of the transition matrix."""
+    powers = []
+    power = prior.transition
+    for exponent in range(1, highest + 1):
+        powers.append(Kernel(power))
+        if exponent < highest:
+            power = power @ prior.transition
+    return powers

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import beta
 
 from accountants.inference.ball import check_horizon
 from accountants.inference.observation import (
+    CHUNK,
     active_sensors,
     check_likelihood,
     log_likelihoods,
@@ -19,19 +19,19 @@ from accountants.inference.observation import (
     scaled,
     smoothed,
 )
-from accountants.inference.prior import Kernel, MarkovPrior
+from accountants.inference.prior import FloatArray, IntArray, Kernel, MarkovPrior
 from mechanisms.core.plugin import ParameterError
 
-# What an informed adversary guesses: four estimators of a trajectory.
-
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.intp]
 Estimator = Literal["map", "prior", "posterior_marginals", "constant"]
+
+
 ESTIMATORS = ("map", "prior", "posterior_marginals", "constant")
+
+
 _IMPOSSIBLE = -700.0
+
+
 _LEAK = 1e-150
-_CHUNK = 64
 
 
 def estimate(
@@ -83,51 +83,10 @@ def estimate(
     kernel = Kernel(prior.transition)
     flat = values.reshape(-1, *shape)
     guesses: IntArray = np.empty(flat.shape[:2], dtype=np.intp)
-    for first in range(0, len(flat), _CHUNK):
-        part = slice(first, first + _CHUNK)
+    for first in range(0, len(flat), CHUNK):
+        part = slice(first, first + CHUNK)
         guesses[part] = guess(kind, prior.initial, kernel, log_likelihoods(flat[part], active, noise, scales))
     return np.asarray(guesses.reshape(values.shape[:-1]))
-
-
-def blind_guess(kind: Estimator, prior: MarkovPrior, n_steps: int) -> IntArray:
-    """The guess of an estimator that looks at no release, (n_steps,)."""
-    if kind == "constant":
-        return np.full(n_steps, prior.marginals(n_steps).sum(axis=0).argmax())
-    nothing = np.zeros((1, n_steps, prior.n_locations))
-    return np.asarray(viterbi(prior.initial, Kernel(prior.transition), nothing)[0])
-
-
-def guess(kind: Estimator, initial: FloatArray, kernel: Kernel, log_likelihood: FloatArray) -> IntArray:
-    """Guesses (n, n_steps) of map or posterior_marginals from log-likelihoods (n, n_steps, M).
-
-    ``initial``, where they begin: (M,), or (n, M) with a start of each.
-    """
-    if kind == "map":
-        return viterbi(initial, kernel, log_likelihood)
-    likelihood = scaled(log_likelihood)
-    return np.asarray(smoothed(initial, kernel, likelihood, _LEAK).argmax(axis=-1))
-
-
-def viterbi(initial: FloatArray, kernel: Kernel, log_likelihood: FloatArray) -> IntArray:
-    """Most probable trajectories (n, n_steps); an impossible move costs e^−700 instead of everything."""
-    n, n_steps, _ = log_likelihood.shape
-    with np.errstate(divide="ignore"):
-        start = np.maximum(np.log(initial), _IMPOSSIBLE)
-    scores = np.empty(log_likelihood.shape)
-    scores[:, 0] = start + log_likelihood[:, 0]
-    for step in range(1, n_steps):
-        before = scores[:, step - 1]
-        best = np.maximum(kernel.best_previous_log(before), before.max(axis=1, keepdims=True) + _IMPOSSIBLE)
-        scores[:, step] = best + log_likelihood[:, step]
-    path = np.empty((n, n_steps), dtype=np.intp)
-    path[:, -1] = scores[:, -1].argmax(axis=1)
-    for step in range(n_steps - 2, -1, -1):
-        moves = np.maximum(kernel.log_column(path[:, step + 1]), _IMPOSSIBLE)
-        path[:, step] = (scores[:, step] + moves).argmax(axis=1)
-    return path
-
-
-# How often an attack succeeds, by Monte Carlo over trajectories.
 
 
 def attack_success(
@@ -229,13 +188,13 @@ def _informed_guesses(
     kernel = Kernel(prior.transition)
     guesses = np.empty(paths.shape, dtype=np.intp)
     steps = np.arange(paths.shape[1])
-    for first in range(0, len(paths), _CHUNK):
-        part = paths[first : first + _CHUNK]
+    for first in range(0, len(paths), CHUNK):
+        part = paths[first : first + CHUNK]
         shape = (len(part), *scales.shape)
         observed = np.zeros(shape) if noise is None else sample_noise(noise, np.broadcast_to(scales, shape), rng)
         observed[np.arange(len(part))[:, None], steps, part] += 1
         likelihood = log_likelihoods(observed, active, noise, scales)
-        guesses[first : first + _CHUNK] = guess(kind, prior.initial, kernel, likelihood)
+        guesses[first : first + CHUNK] = guess(kind, prior.initial, kernel, likelihood)
     return guesses[back]
 
 
@@ -245,3 +204,38 @@ def _interval(successes: int, n: int, confidence: float, n_choices: int) -> tupl
     low = float(beta.ppf(error, successes, n - successes + 1)) if successes else 0.0
     high = float(beta.ppf(1 - error, successes + 1, n - successes)) if successes < n else 1.0
     return successes / n, low, high
+
+
+def blind_guess(kind: Estimator, prior: MarkovPrior, n_steps: int) -> IntArray:
+    """The guess of an estimator that looks at no release, (n_steps,)."""
+    if kind == "constant":
+        return np.full(n_steps, prior.marginals(n_steps).sum(axis=0).argmax())
+    nothing = np.zeros((1, n_steps, prior.n_locations))
+    return np.asarray(viterbi(prior.initial, Kernel(prior.transition), nothing)[0])
+
+
+def guess(kind: Estimator, initial: FloatArray, kernel: Kernel, log_likelihood: FloatArray) -> IntArray:
+    """Guesses (n, n_steps) of map or posterior_marginals from log-likelihoods (n, n_steps, M); start (M,) or (n, M)."""
+    if kind == "map":
+        return viterbi(initial, kernel, log_likelihood)
+    likelihood = scaled(log_likelihood)
+    return np.asarray(smoothed(initial, kernel, likelihood, _LEAK).argmax(axis=-1))
+
+
+def viterbi(initial: FloatArray, kernel: Kernel, log_likelihood: FloatArray) -> IntArray:
+    """Most probable trajectories (n, n_steps); an impossible move costs e^−700 instead of everything."""
+    n, n_steps, _ = log_likelihood.shape
+    with np.errstate(divide="ignore"):
+        start = np.maximum(np.log(initial), _IMPOSSIBLE)
+    scores = np.empty(log_likelihood.shape)
+    scores[:, 0] = start + log_likelihood[:, 0]
+    for step in range(1, n_steps):
+        before = scores[:, step - 1]
+        best = np.maximum(kernel.best_previous_log(before), before.max(axis=1, keepdims=True) + _IMPOSSIBLE)
+        scores[:, step] = best + log_likelihood[:, step]
+    path = np.empty((n, n_steps), dtype=np.intp)
+    path[:, -1] = scores[:, -1].argmax(axis=1)
+    for step in range(n_steps - 2, -1, -1):
+        moves = np.maximum(kernel.log_column(path[:, step + 1]), _IMPOSSIBLE)
+        path[:, step] = (scores[:, step] + moves).argmax(axis=1)
+    return path

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from accountants.inference.observation import (
     ADDITIVE,
+    CHUNK,
     Schedule,
     log_likelihoods,
     posterior_genie,
@@ -17,39 +17,22 @@ from accountants.inference.observation import (
     scaled,
     smoothed,
 )
-from accountants.inference.prior import Kernel
+from accountants.inference.prior import FloatArray, IntArray, Kernel
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.intp]
 _HISTORIES = 2048
 _RARE = 1e-6
-_CHUNK = 64
 _GENIE_OPERATIONS = 2e9
 
 
 def first_moment(
     plan: Schedule, tolerance: int, n_samples: int, seed: int, confidence: float, raw_too: bool = True
 ) -> float:
-    """E over observations of min(1, Σ_t max_x Pr(X_t = x given y) / (T − s), the posterior's genie ball).
-
-    Parameters
-    ----------
-    plan
-        Prior, sensors and noise; a bare guarantee is bounded by the raw counts.
-    tolerance
-        Wrong guesses allowed.
-    n_samples, seed
-        Observations to draw where there are too many to go through (noise, or more than 2048 raw histories).
-    confidence
-        One-sided level of the upper confidence limit that is returned in that case.
-    raw_too
-        Whether noise is bounded by the raw counts too where their histories can be gone through: noise tells no more.
-
-    Returns
-    -------
-    The exact expectation, or an upper confidence limit on it. O(n_samples T s M²) time, of which the genie balls take
-    most: observations go without one where all of them would take more than a few seconds.
-    """
+    """E over observations of min(1, Σ_t max_x Pr(X_t = x given y) / (T − s), the posterior's genie ball)."""
+    # Exact, or an upper limit of the one-sided confidence level where there are too many observations to go through
+    # (noise, or more than 2048 raw histories): then `n_samples` are drawn. A bare guarantee is bounded by the raw
+    # counts; with `raw_too` noise is as well, where their histories can be gone through, since noise tells no more.
+    # O(n_samples T s M²) time, of which the genie balls take most: observations go without one where all of them would
+    # take more than a few seconds.
     if tolerance >= plan.n_steps:
         return 1.0
     if plan.noise not in ADDITIVE:
@@ -59,7 +42,7 @@ def first_moment(
     with_genie = n_samples <= _affordable_genies(plan, tolerance)
     values = [
         _conditional(plan, kernel, scaled(_observe(plan, size, rng)), tolerance, with_genie)
-        for size in np.diff(np.append(np.arange(0, n_samples, _CHUNK), n_samples))
+        for size in np.diff(np.append(np.arange(0, n_samples, CHUNK), n_samples))
     ]
     bound = upper_mean(np.concatenate(values), confidence)
     if not raw_too:
@@ -89,8 +72,8 @@ def _from_raw_counts(
     n_genies = _affordable_genies(plan, tolerance)
     n_genies = min(n_genies, int(np.searchsorted(total, 1 - _RARE)) + 1 if is_exact else order.size)
     bounds = np.empty(order.size)
-    for first in range(0, order.size, _CHUNK):
-        rows = order[first : first + _CHUNK]
+    for first in range(0, order.size, CHUNK):
+        rows = order[first : first + CHUNK]
         # rare histories change the average too little to pay for their genie; any of them may go without
         bounds[rows] = _conditional(plan, kernel, _raw_likelihood(plan, histories[rows]), tolerance, first < n_genies)
     if is_exact:
@@ -160,16 +143,9 @@ def _raw_likelihood(plan: Schedule, readings: IntArray) -> FloatArray:
 
 
 def upper_mean(values: FloatArray, confidence: float) -> float:
-    """Upper confidence limit on the mean of independent values between 0 and 1, valid for every sample size.
-
-    The smaller of Hoeffding's limit in its Kullback-Leibler form and the empirical Bernstein limit, each at half the
-    remaining error probability.
-
-    >>> 0.10 < upper_mean(np.full(1000, 0.1), 0.999) < 0.13
-    True
-
-    Sources: Hoeffding (1963), theorem 1; Maurer, Pontil (2009), theorem 4.
-    """
+    """Upper confidence limit on the mean of independent values between 0 and 1, valid for every sample size."""
+    # The smaller of Hoeffding's limit in its Kullback-Leibler form (1963, theorem 1) and the empirical Bernstein limit
+    # (Maurer, Pontil 2009, theorem 4), each at half the remaining error probability.
     n, mean = values.size, float(values.mean())
     error = math.log(2 / (1 - confidence))
     if mean >= 1 or n < 2:

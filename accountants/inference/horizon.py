@@ -15,30 +15,27 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import entr, logsumexp, xlogy
 
-from accountants.inference.ball import check_horizon, log_binomial
+from accountants.inference.ball import FLOOR, check_horizon, log_binomial
 from accountants.inference.information import largest_successes
 from accountants.inference.observation import ADDITIVE, active_sensors, cell_divergence, log_capacity, noise_scales
+from accountants.inference.prior import FloatArray, IntArray
 from accountants.inference.targets import Targets
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.intp]
-_FLOOR = 1e-280
 _PAIRED_SENSORS = 8
 
 
 @dataclass(frozen=True, eq=False)
 class GenieAhead:
-    """The genie's success after the first window of a horizon: it depends on the priors alone, hence is made once.
+    """Genie's success after the first window of a horizon, (n_targets, tolerance + 1, n_places), and its log scale."""
 
-    ``values`` is (n_targets, tolerance + 1, n_places), each target's divided by the exponential of its ``log_scale``.
-    """
+    # It depends on the priors alone, hence is made once; each target's values are divided by exp of its `log_scale`.
 
     values: FloatArray
     log_scale: FloatArray
 
 
 class _Coming(NamedTuple):
-    """The coming windows: what is believed of each, its active sensors among all and among each target's places."""
+    """Beliefs about the coming windows, and their active sensors among all and among each target's places."""
 
     marginals: FloatArray
     active: tuple[IntArray, ...]
@@ -48,10 +45,7 @@ class _Coming(NamedTuple):
 
 
 def genie_ahead(targets: Targets, n_steps: int, tolerance: int) -> GenieAhead:
-    """Follow the genie's equation from the end of the horizon to its first window.
-
-    O(n_targets n_steps tolerance n_places²) time.
-    """
+    """Genie's equation from the end of the horizon to its first window; O(n_targets n_steps tolerance n_places²)."""
     values = np.ones((targets.n_targets, tolerance + 1, targets.locations.shape[1]))
     log_scale = np.zeros(targets.n_targets)
     for _ in range(n_steps - 1):
@@ -62,7 +56,7 @@ def genie_ahead(targets: Targets, n_steps: int, tolerance: int) -> GenieAhead:
         values[:, useful] += targets.best_next(np.ascontiguousarray(gain[:, useful]))
         top = values.max(axis=(1, 2))
         log_scale += np.log(top)
-        values = np.maximum(values / top[:, None, None], _FLOOR)
+        values = np.maximum(values / top[:, None, None], FLOOR)
     return GenieAhead(values, log_scale)
 
 
@@ -95,7 +89,7 @@ def horizon_bounds(
 
     Examples
     --------
-    >>> from accountants.inference.prior import chain_prior
+    >>> from accountants.inference.prior import FloatArray, IntArray, chain_prior
     >>> targets = Targets.of([chain_prior(20, 0.1)] * 2)
     >>> bounds = horizon_bounds(targets, targets.initial, [{t} for t in range(5)], tolerance=1)
     >>> bounds["best"].round(3)

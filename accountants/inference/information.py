@@ -1,4 +1,10 @@
-"""Information bounds: mutual information, Bayes capacity and Fano's inequality."""
+"""Information bounds: mutual information, Bayes capacity and Fano's inequality.
+
+A raw count reads "at sensor c" or "elsewhere". A sighting resets the chain: the distribution of the next reading
+given the past depends only on the last sighting and on having been elsewhere since. So instead of all alphabet^m
+histories only (last sighting, elsewhere since) are followed, and following them to the start gives the exact mutual
+information, which Koga et al. call intractable.
+"""
 
 from __future__ import annotations
 
@@ -7,104 +13,25 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import brentq
 from scipy.special import entr, logsumexp
 
 from accountants.inference.ball import log_binomial
 from accountants.inference.observation import ADDITIVE, Schedule, cell_divergence, log_capacity, schedule
-from accountants.inference.prior import MarkovPrior
+from accountants.inference.prior import FloatArray, IntArray, MarkovPrior
 from mechanisms.core.plugin import ParameterError
 
-# Information in raw counts, of any order and exactly.
-#
-# A raw count says "at sensor c" or "elsewhere". A sighting resets the chain: what the past says about the next reading
-# depends only on the last sighting and on having been elsewhere since. So instead of all alphabet^m histories only
-# (last sighting, elsewhere since) are followed, and following them to the start gives the exact mutual information,
-# which Koga et al. call intractable.
+_EXACT_OPERATIONS = 5e9
 
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.intp]
 _LOGARITHM = 50  # multiplications that one logarithm costs
 
 
-def raw_information(plan: Schedule, order: int | None) -> float:
-    """Σ_t H(Y_t given Y_{t−order} … Y_{t−1}) in nats, Y the raw reading; ``order`` None for the exact information.
-
-    Since Y is a function of X, I(X; Y) = H(Y) = Σ_t H(Y_t given all earlier readings), and forgetting some of the
-    past only adds to a term: every order is an upper bound, decreasing to the exact value.
-
-    Cost: O(n_steps · min(order, n_steps) · sensors · M · min(M, unseen locations)) time.
-    """
-    plan = plan.raw
-    order = plan.n_steps if order is None else order
-    matrix = plan.prior.transition
-    rows = np.empty((0, plan.prior.n_locations))  # joint weight of (last sighting, elsewhere since, location now)
-    sighted_at = np.empty(0, dtype=np.intp)
-    never = plan.marginals[0][None, :]
-    total = _reading_entropy(never, plan, 0)
-    for step in range(1, plan.n_steps):
-        rows, sighted_at = _advance(rows, sighted_at, plan, step, order)
-        if order < step:
-            never = plan.marginals[step - order][None, :]
-            for window in range(step - order, step):
-                never = _unseen(never, plan, window) @ matrix
-        else:
-            never = _unseen(never, plan, step - 1) @ matrix
-        total += _reading_entropy(rows, plan, step) + _reading_entropy(never, plan, step)
-    return total
+_SLACK = 1e-12
 
 
-def _advance(
-    rows: FloatArray, sighted_at: IntArray, plan: Schedule, step: int, order: int
-) -> tuple[FloatArray, IntArray]:
-    """Follow every last sighting of the past ``order`` windows from window step − 1 to window ``step``."""
-    matrix, hidden, active = plan.prior.transition, plan.hidden[step - 1], plan.active[step - 1]
-    alive = (step - sighted_at <= order) & (rows[:, hidden].sum(axis=1) > 0)
-    unseen = rows[alive]
-    if 2 * hidden.size > plan.prior.n_locations:
-        unseen[:, active] = 0.0
-        moved = unseen @ matrix
-    else:
-        moved = unseen[:, hidden] @ matrix[hidden]
-    arrivals = plan.marginals[step - 1][active]
-    fresh = matrix[active]
-    fresh = fresh.toarray() if sparse.issparse(fresh) else fresh
-    return (
-        np.concatenate([moved, arrivals[:, None] * fresh]),
-        np.concatenate([sighted_at[alive], np.full(active.size, step - 1)]),
-    )
-
-
-def _unseen(rows: FloatArray, plan: Schedule, window: int) -> FloatArray:
-    result = rows.copy()
-    result[:, plan.active[window]] = 0.0
-    return result
-
-
-def _reading_entropy(rows: FloatArray, plan: Schedule, step: int) -> float:
-    """Σ over histories of Pr(history) · H(reading given history), from joint weights with the location."""
-    seen = rows[:, plan.active[step]]
-    unseen = rows[:, plan.hidden[step]].sum(axis=1)
-    joint = entr(seen).sum(axis=1) + entr(unseen) - entr(seen.sum(axis=1) + unseen)
-    return float(np.maximum(joint, 0.0).sum())
-
-
-def raw_operations(plan: Schedule, order: int | None) -> float:
-    """Cost of `raw_information` in multiplications, to choose an order beforehand."""
-    plan = plan.raw
-    depth = plan.n_steps if order is None else min(order, plan.n_steps)
-    n_histories = depth * np.mean([active.size * (hidden.size > 0) for active, hidden in zip(plan.active, plan.hidden)])
-    width = np.mean([hidden.size for hidden in plan.hidden])
-    return float(plan.n_steps * n_histories * plan.prior.n_locations * (width + _LOGARITHM))
-
-
-# Upper bounds on what a series of releases tells about a trajectory.
-
-
-_EXACT_OPERATIONS = 5e9
+_BISECTIONS = 60
 
 
 def information_bound(
@@ -191,17 +118,86 @@ def _mixture_bound(plan: Schedule, step: int) -> float:
     return float(max(0.0, -weight[positive] @ np.log(np.minimum(same[positive], 1.0))))
 
 
-# How often any observation can multiply the best blind guess: Bayes capacities, window by window.
+# Information in raw counts.
+
+
+def raw_information(plan: Schedule, order: int | None) -> float:
+    """Σ_t H(Y_t given Y_{t−order} … Y_{t−1}) in nats, Y the raw reading; ``order`` None for the exact information."""
+    # Since Y is a function of X, I(X; Y) = H(Y) = Σ_t H(Y_t given all earlier readings), and forgetting some of the
+    # past only adds to a term: every order is an upper bound, decreasing to the exact value. O(n_steps · min(order,
+    # n_steps) · sensors · M · min(M, unseen locations)) time.
+    plan = plan.raw
+    order = plan.n_steps if order is None else order
+    matrix = plan.prior.transition
+    rows = np.empty((0, plan.prior.n_locations))  # joint weight of (last sighting, elsewhere since, location now)
+    sighted_at = np.empty(0, dtype=np.intp)
+    never = plan.marginals[0][None, :]
+    total = _reading_entropy(never, plan, 0)
+    for step in range(1, plan.n_steps):
+        rows, sighted_at = _advance(rows, sighted_at, plan, step, order)
+        if order < step:
+            never = plan.marginals[step - order][None, :]
+            for window in range(step - order, step):
+                never = _unseen(never, plan, window) @ matrix
+        else:
+            never = _unseen(never, plan, step - 1) @ matrix
+        total += _reading_entropy(rows, plan, step) + _reading_entropy(never, plan, step)
+    return total
+
+
+def _advance(
+    rows: FloatArray, sighted_at: IntArray, plan: Schedule, step: int, order: int
+) -> tuple[FloatArray, IntArray]:
+    """Follow every last sighting of the past ``order`` windows from window step − 1 to window ``step``."""
+    matrix, hidden, active = plan.prior.transition, plan.hidden[step - 1], plan.active[step - 1]
+    alive = (step - sighted_at <= order) & (rows[:, hidden].sum(axis=1) > 0)
+    unseen = rows[alive]
+    if 2 * hidden.size > plan.prior.n_locations:
+        unseen[:, active] = 0.0
+        moved = unseen @ matrix
+    else:
+        moved = unseen[:, hidden] @ matrix[hidden]
+    arrivals = plan.marginals[step - 1][active]
+    fresh = matrix[active]
+    fresh = fresh.toarray() if sparse.issparse(fresh) else fresh
+    return (
+        np.concatenate([moved, arrivals[:, None] * fresh]),
+        np.concatenate([sighted_at[alive], np.full(active.size, step - 1)]),
+    )
+
+
+def _unseen(rows: FloatArray, plan: Schedule, window: int) -> FloatArray:
+    result = rows.copy()
+    result[:, plan.active[window]] = 0.0
+    return result
+
+
+def _reading_entropy(rows: FloatArray, plan: Schedule, step: int) -> float:
+    """Σ over histories of Pr(history) · H(reading given history), from joint weights with the location."""
+    seen = rows[:, plan.active[step]]
+    unseen = rows[:, plan.hidden[step]].sum(axis=1)
+    joint = entr(seen).sum(axis=1) + entr(unseen) - entr(seen.sum(axis=1) + unseen)
+    return float(np.maximum(joint, 0.0).sum())
+
+
+def raw_operations(plan: Schedule, order: int | None) -> float:
+    """Cost of `raw_information` in multiplications, to choose an order beforehand."""
+    plan = plan.raw
+    depth = plan.n_steps if order is None else min(order, plan.n_steps)
+    n_histories = depth * np.mean([active.size * (hidden.size > 0) for active, hidden in zip(plan.active, plan.hidden)])
+    width = np.mean([hidden.size for hidden in plan.hidden])
+    return float(plan.n_steps * n_histories * plan.prior.n_locations * (width + _LOGARITHM))
+
+
+# Bayes capacity and Fano's inequality.
 
 
 def log_leakage(plan: Schedule) -> float:
-    """ln Π_t λ_t, λ_t = Σ_y max_x Pr(y given x) the Bayes capacity of window t.
-
-    Raw counts have one reading per sensor the target can be at, plus elsewhere; noisy counts of a family what
-    `log_capacity` says; an ε-DP release e^ε. Never more than the raw counts of the same sensors, by data processing:
-    per window for a noise family, over all windows for a bare guarantee, whose release may mix windows. ρ-zCDP alone
-    bounds no capacity, so there the raw counts decide.
-    """
+    """ln Π_t λ_t, λ_t = Σ_y max_x Pr(y given x) the Bayes capacity of window t."""
+    # Raw counts have one reading per sensor the target can be at, plus elsewhere; noisy counts of a family have
+    # `log_capacity`; an ε-DP release e^ε. Never more than the raw counts of the same sensors, by data processing: per
+    # window for a noise family, over all windows for a bare guarantee, whose release may mix windows. ρ-zCDP alone
+    # bounds no capacity, so there the raw counts decide.
     raw = np.log(np.maximum(plan.n_outcomes(), 1))
     if plan.noise == "pure_dp":
         return float(min(raw.sum(), plan.scales.max(axis=1).sum()))
@@ -214,22 +210,10 @@ def log_leakage(plan: Schedule) -> float:
     return float(np.minimum(raw, noisy).sum())
 
 
-# Fano's inequality in its Kullback-Leibler form: how far information can lift the success of a guess.
-
-
-_SLACK = 1e-12
-_BISECTIONS = 60
-
-
 def largest_success(log_baseline: float, information: float) -> float:
-    """ln of the largest p ≥ B with p ln(p / B) + (1 − p) ln((1 − p) / (1 − B)) ≤ information, ln B given.
-
-    Solved for ln p by a bracketing root finder, so that a probability of 1e-300 has as many digits as one of 0.1,
-    and rounded up.
-
-    >>> round(math.exp(largest_success(math.log(0.25), 0.1)), 6)
-    0.456672
-    """
+    """ln of the largest p ≥ B with p ln(p / B) + (1 − p) ln((1 − p) / (1 − B)) ≤ information, ln B given."""
+    # Solved for ln p by a bracketing root finder, so that a probability of 1e-300 has as many digits as one of 0.1, and
+    # rounded up.
     if information >= -log_baseline:
         return 0.0
     if information <= 0:
@@ -270,11 +254,9 @@ def largest_successes(log_baseline: FloatArray, information: FloatArray) -> Floa
 
 
 def log_loose(n_locations: int, n_steps: int, tolerance: int, entropy: float, information: float) -> float:
-    """ln of the largest success that Fano's inequality for a uniform prior allows (equation 3 of Koga et al.).
-
-    With N the number of trajectories within the tolerance of a guess, the inequality reads: the divergence of the
-    success from N / M^T is at most T ln M − H(X) + information. N and M^T stay in logarithms.
-    """
+    """ln of the largest success that Fano's inequality for a uniform prior allows (equation 3 of Koga et al.)."""
+    # With N the number of trajectories within the tolerance of a guess, the inequality reads: the divergence of the
+    # success from N / M^T is at most T ln M − H(X) + information. N and M^T stay in logarithms.
     if n_locations == 1 or tolerance >= n_steps:
         return 0.0
     log_all = n_steps * math.log(n_locations)

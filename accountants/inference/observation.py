@@ -8,37 +8,32 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import log_ndtr
 
-from accountants.inference.prior import Kernel, MarkovPrior
+from accountants.inference.prior import FloatArray, IntArray, Kernel, MarkovPrior
 from mechanisms.core.plugin import ParameterError
 
-# What one window shows of the target: which cells publish, and with which noise.
-
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.intp]
-
 ADDITIVE = ("gaussian", "laplace", "discrete_gaussian", "discrete_laplace")
+
+
 GUARANTEE = ("pure_dp", "zcdp")
 
 
+#: Trajectories that are worked on together.
+CHUNK = 64
+
+
+_GRID = 4096
+
+
+_TAIL = 9.0
+
+
+_FLOOR = 1e-300
+
+
 def active_sensors(sensors: Sequence[int | Iterable[int]], n_locations: int) -> tuple[IntArray, ...]:
-    """The publishing locations of every window, sorted and without repetition.
-
-    Parameters
-    ----------
-    sensors
-        One entry per window: a set of locations, a single location, or an empty set where nothing is observed.
-    n_locations
-        Locations are 0 … n_locations − 1.
-
-    Examples
-    --------
-    >>> active_sensors([{2, 0}, 1, set()], 3)
-    (array([0, 2]), array([1]), array([], dtype=int64))
-    """
+    """Publishing locations of every window, sorted and distinct, from a set of locations or one location each."""
     windows = []
     for window in sensors:
         entry = (window,) if isinstance(window, int | np.integer) else tuple(window)
@@ -52,17 +47,9 @@ def active_sensors(sensors: Sequence[int | Iterable[int]], n_locations: int) -> 
 
 
 def noise_scales(noise: str | None, scale: Any, n_steps: int, n_locations: int) -> FloatArray:
-    """Noise scale of every window and location, (n_steps, n_locations); zeros without noise.
-
-    Parameters
-    ----------
-    noise
-        None (raw counts), gaussian, laplace, discrete_gaussian, discrete_laplace, or a guarantee whose mechanism is
-        not specified: pure_dp, zcdp.
-    scale
-        Standard deviation σ, Laplace scale b, or the add/remove ε or ρ of the window's whole release (a guarantee
-        has no scale per location). A scalar, one per window, or one per window and location.
-    """
+    """Noise scale of every window and location, (n_steps, n_locations); zeros without noise."""
+    # `scale` is σ, the Laplace scale b, or the add/remove ε or ρ of the window's whole release (a guarantee has no
+    # scale per location): a scalar, one per window, or one per window and location.
     if noise is None:
         if scale is not None:
             raise ParameterError("scale", scale, "left out when there is no noise")
@@ -81,10 +68,9 @@ def noise_scales(noise: str | None, scale: Any, n_steps: int, n_locations: int) 
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """A prior on its reachable locations with the sensors that can ever see the target.
+    """A prior on its reachable locations with the sensors that can ever see the target."""
 
-    ``active`` and ``hidden`` split the locations of each window; ``scales`` is (n_steps, n_locations).
-    """
+    # `active` and `hidden` split the locations of each window; `scales` is (n_steps, n_locations).
 
     prior: MarkovPrior
     active: tuple[IntArray, ...]
@@ -130,19 +116,11 @@ def schedule(
     return Schedule(small, kept, hidden, noise, scales[:, locations], small.marginals(len(active)))
 
 
-# The additive noise families seen as channels: is the target at this cell (mean 1) or not (mean 0)?
-
-
-_GRID = 4096
-_TAIL = 9.0
+# Additive noise as a channel: is the target at this cell (mean 1) or not (mean 0)?
 
 
 def cell_divergence(noise: str, scale: FloatArray) -> FloatArray:
-    """Kullback-Leibler divergence between the noisy count with and without the target, in nats.
-
-    >>> cell_divergence("gaussian", np.array([1.0, 2.0]))
-    array([0.5  , 0.125])
-    """
+    """Kullback-Leibler divergence between the noisy count with and without the target, in nats."""
     if noise in ("gaussian", "discrete_gaussian"):
         return 0.5 / scale**2
     if noise == "laplace":
@@ -183,44 +161,23 @@ def _discrete_gaussian(sigma: float) -> tuple[FloatArray, FloatArray]:
     return support, weight / weight.sum()
 
 
-def _log_exceed(noise: str, scale: float, level: FloatArray) -> FloatArray:
-    """ln of the probability, target absent, that the log-likelihood ratio of one cell exceeds each level ≥ 0."""
+def total_variation(noise: str, scale: float) -> float:
+    """Total variation distance between the noisy count with and without the target; the one-cell capacity minus 1."""
     if noise == "gaussian":
-        return np.asarray(log_ndtr(-(scale * level + 0.5 / scale)))
+        return float(-np.expm1(np.log(2) + log_ndtr(-0.5 / scale)))
     if noise == "laplace":
-        return np.where(level < 1 / scale, np.log(0.5) - (1 + level * scale) / (2 * scale), -np.inf)
+        return float(-np.expm1(-0.5 / scale))
     if noise == "discrete_laplace":
-        return np.where(level < 1 / scale, -1 / scale - np.log1p(np.exp(-1 / scale)), -np.inf)
-    support, mass = _discrete_gaussian(scale)
-    tail = np.append(np.cumsum(mass[::-1])[::-1], 0.0)
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.log(tail[np.searchsorted(support, scale**2 * level + 0.5, side="right")]))
+        return float(np.tanh(0.5 / scale))
+    _, mass = _discrete_gaussian(scale)
+    return float(mass[mass.size // 2])
 
 
 def log_capacity(noise: str, scales: FloatArray) -> float:
-    """ln of an upper bound on the Bayes capacity Σ_y max_x Pr(y given x) of one window's noisy counts.
-
-    Parameters
-    ----------
-    noise
-        gaussian, laplace, discrete_gaussian or discrete_laplace.
-    scales
-        (n_sensors,) noise scale of each active cell the target can be at; none at all gives 0.
-
-    Returns
-    -------
-    Exact for one cell; for several the integral 1 + ∫₁^∞ (1 − Π_c Pr(R_c ≤ r)) dr over the likelihood ratios R_c of
-    independent noisy empty cells, summed from above on a grid (at most a few per cent too large). Never above
-    ln(n_sensors + 1).
-
-    Examples
-    --------
-    >>> from math import exp
-    >>> round(exp(log_capacity("laplace", np.array([1.0]))), 6)      # 2 − e^(−1/2)
-    1.393469
-    >>> exp(log_capacity("gaussian", np.full(100, 5.0))) < 1.7
-    True
-    """
+    """ln of an upper bound on the Bayes capacity Σ_y max_x Pr(y given x) of one window's noisy counts."""
+    # `scales` (n_sensors,) holds the scale of each active cell the target can be at; none at all gives 0. Exact for one
+    # cell; for several the integral 1 + ∫₁^∞ (1 − Π_c Pr(R_c ≤ r)) dr over the likelihood ratios R_c of independent
+    # noisy empty cells, summed from above on a grid (at most a few per cent too large). Never above ln(n_sensors + 1).
     values, counts = np.unique(np.asarray(scales, dtype=float), return_counts=True)
     return _log_capacity(noise, tuple(values.tolist()), tuple(counts.tolist())) if values.size else 0.0
 
@@ -233,18 +190,6 @@ def _log_capacity(noise: str, values: tuple[float, ...], counts: tuple[int, ...]
     if n_sensors == 1:
         return float(np.log1p(crude))
     return float(np.log1p(min(crude, _excess(noise, values, counts))))
-
-
-def total_variation(noise: str, scale: float) -> float:
-    """Total variation distance between the noisy count with and without the target; the one-cell capacity minus 1."""
-    if noise == "gaussian":
-        return float(-np.expm1(np.log(2) + log_ndtr(-0.5 / scale)))
-    if noise == "laplace":
-        return float(-np.expm1(-0.5 / scale))
-    if noise == "discrete_laplace":
-        return float(np.tanh(0.5 / scale))
-    _, mass = _discrete_gaussian(scale)
-    return float(mass[mass.size // 2])
 
 
 def _excess(noise: str, values: tuple[float, ...], counts: tuple[int, ...]) -> float:
@@ -271,36 +216,34 @@ def _excess(noise: str, values: tuple[float, ...], counts: tuple[int, ...]) -> f
     )
 
 
+def _log_exceed(noise: str, scale: float, level: FloatArray) -> FloatArray:
+    """ln of the probability, target absent, that the log-likelihood ratio of one cell exceeds each level ≥ 0."""
+    if noise == "gaussian":
+        return np.asarray(log_ndtr(-(scale * level + 0.5 / scale)))
+    if noise == "laplace":
+        return np.where(level < 1 / scale, np.log(0.5) - (1 + level * scale) / (2 * scale), -np.inf)
+    if noise == "discrete_laplace":
+        return np.where(level < 1 / scale, -1 / scale - np.log1p(np.exp(-1 / scale)), -np.inf)
+    support, mass = _discrete_gaussian(scale)
+    tail = np.append(np.cumsum(mass[::-1])[::-1], 0.0)
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(tail[np.searchsorted(support, scale**2 * level + 0.5, side="right")]))
+
+
+# Forward-backward smoothing.
+
+
 def check_likelihood(noise: str | None) -> None:
     """Refuse a bare guarantee where a likelihood is needed."""
     if noise in GUARANTEE:
         raise ParameterError("noise", noise, "None or a noise family: a bare guarantee has no likelihood")
 
 
-# What an adversary believes after the releases: forward-backward smoothing and the posterior's ball.
-
-
-_FLOOR = 1e-300
-
-
 def log_likelihoods(
     observations: FloatArray, active: tuple[IntArray, ...], noise: str | None, scales: FloatArray
 ) -> FloatArray:
-    """ln Pr(observation given location) up to a constant per window.
-
-    Parameters
-    ----------
-    observations
-        (..., n_steps, n_locations) releases minus everybody else; only the active locations are read.
-    active
-        Active locations of every window.
-    noise, scales
-        None or a noise family, with its (n_steps, n_locations) scales.
-
-    Returns
-    -------
-    Same shape as ``observations``; minus infinity for locations that a raw count excludes.
-    """
+    """ln Pr(observation given location), up to a constant per window, of releases minus everybody else; same shape."""
+    # Only active locations are read; minus infinity for locations that a raw count excludes.
     result = np.zeros(observations.shape)
     for step, sensors in enumerate(active):
         values = observations[..., step, sensors]
@@ -323,10 +266,8 @@ def scaled(log_values: FloatArray) -> FloatArray:
 
 
 def forward(initial: FloatArray, kernel: Kernel, likelihood: FloatArray, leak: float = 0.0) -> FloatArray:
-    """Filtered beliefs Pr(X_t given y_1 … y_t), (n, n_steps, M), from scaled likelihoods of that shape.
-
-    ``leak`` adds a vanishing chance of any move, so that a real trajectory which the prior excludes has a posterior.
-    """
+    """Filtered beliefs Pr(X_t given y_1 … y_t), (n, n_steps, M), from scaled likelihoods of that shape."""
+    # `leak` adds a vanishing chance of any move, so that a real trajectory which the prior excludes has a posterior.
     result = np.empty(likelihood.shape)
     current = np.broadcast_to(initial, likelihood[:, 0].shape)
     for step in range(likelihood.shape[1]):
@@ -353,11 +294,9 @@ def smoothed(initial: FloatArray, kernel: Kernel, likelihood: FloatArray, leak: 
 
 
 def genie_levels(kernel: Kernel, after: FloatArray) -> FloatArray:
-    """Genie's equation one window back for a batch.
-
-    ``after`` is (n, s + 2, n_to): success with 0 … s wrong guesses left, then the total mass. Levels without gain,
-    because everything may be guessed wrong, are not worked on.
-    """
+    """Genie's equation one window back for a batch."""
+    # `after` is (n, s + 2, n_to): success with 0 … s wrong guesses left, then the total mass. Levels without gain,
+    # because everything may be guessed wrong, are not worked on.
     rows = (after.shape[0] * after.shape[1], kernel.n_to)
     fewer = np.concatenate([np.zeros_like(after[:, :1]), after[:, :-2], after[:, -1:]], axis=1)
     gain = np.maximum(after - fewer, 0.0).reshape(rows)

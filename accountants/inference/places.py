@@ -1,4 +1,4 @@
-"""Cells as places of a prior: what past and coming releases show of each place."""
+"""Cells as places of a prior, with the observations of past and coming releases."""
 
 from __future__ import annotations
 
@@ -13,34 +13,43 @@ from scipy.special import logsumexp
 
 from accountants.core.charges import concentrated_rho, pure_epsilon
 from accountants.inference.observation import ADDITIVE, check_likelihood, log_ratio
+from accountants.inference.prior import FloatArray, IntArray
 from mechanisms.core import events
 from mechanisms.core.contract import Facts, Generalization, Mechanism, Release, Window
 from mechanisms.core.noise import NoiseSource
 from mechanisms.core.noise_keys import NoiseKey
 from mechanisms.core.schedules import WEventSchedule
-from mechanisms.core.state import State
+from mechanisms.core.state import State, nested, part
 
-# Cells of a run as places of a prior: what one window's release tells about each place.
+WindowsOf = Callable[[int, int], Sequence[Window]]
 
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.intp]
+#: Noise family of each additive event.
+FAMILIES: dict[type[events.Event], str] = {
+    events.Laplace: "laplace",
+    events.DiscreteLaplace: "discrete_laplace",
+    events.Gaussian: "gaussian",
+    events.DiscreteGaussian: "discrete_gaussian",
+}
+
+
+_NOTHING = (events.Repeated, events.Nothing)
+
+
+_DRY = "dry"
+
+
+#: Columns of the table of planned windows: 1 + place of the noise family in ADDITIVE (0: none known), its scale,
+#: ε and ρ of the window or its block, first window of the block (0: none); NaN scale: nothing is observed.
+_FAMILY, _SCALE, _EPSILON, _RHO, _BLOCK = range(5)
 
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """What one window shows of a target once everybody else is subtracted.
+    """Observation of a target in one window, everybody else subtracted: which cells publish, noise and residual."""
 
-    Parameters
-    ----------
-    active
-        (n_cells,) mask of the cells that publish.
-    noise, scale
-        None for raw counts and for mechanisms without a known likelihood; else a noise family and its scale, a number
-        or (n_cells,).
-    residual
-        (n_cells,) release minus true counts; read where there is noise.
-    """
+    # `noise` is None for raw counts and for mechanisms without a known likelihood; else a family, with a number or
+    # (n_cells,) as its scale. `residual` (n_cells,) is release minus true counts; it is read where there is noise.
 
     active: NDArray[np.bool_]
     noise: str | None = None
@@ -50,20 +59,10 @@ class Reading:
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """Which place of the priors each cell belongs to.
+    """Map of cells (n_cells + 1, the last: not seen) to places of the priors, and each cell's share of its place."""
 
-    Parameters
-    ----------
-    location
-        (n_cells + 1,) place of every cell; the last entry is that of not being seen in any cell.
-    share
-        (n_cells + 1,) how often somebody who is at the cell's place is in that cell; 1 where the place is one cell.
-
-    Notes
-    -----
-    Only the last place, elsewhere, may hold several cells. Given that somebody is there, which cell it is has the
-    probability ``share``, whatever came before and comes after.
-    """
+    # Only the last place, elsewhere, may hold several cells. Given that somebody is there, which cell it is has the
+    # probability `share`, whatever came before and comes after.
 
     location: IntArray
     share: FloatArray
@@ -75,11 +74,7 @@ class Places:
 
     @classmethod
     def most_visited(cls, trajectories: NDArray[Any], n_cells: int, n_top: int) -> Places:
-        """The most visited cells (ties: the smaller index), and elsewhere for all others and for not being seen.
-
-        >>> Places.most_visited(np.array([[2, 2, 0, -1]]), n_cells=4, n_top=1).location
-        array([1, 1, 0, 1, 1])
-        """
+        """The most visited cells (ties: the smaller index), and elsewhere for all others and for not being seen."""
         if n_top >= n_cells:
             return cls.of_cells(n_cells)
         visits = np.bincount(np.where(trajectories < 0, n_cells, trajectories).ravel(), minlength=n_cells + 1)
@@ -107,20 +102,9 @@ class Places:
         return set(self.location[:-1][active].tolist())
 
     def log_likelihood(self, reading: Reading, cells: IntArray) -> tuple[FloatArray, FloatArray, NDArray[np.bool_]]:
-        """ln Pr(reading given each place), up to a constant for each target.
-
-        Parameters
-        ----------
-        reading
-            The window's.
-        cells
-            (n_targets,) true cells, ``n_cells`` where not seen.
-
-        Returns
-        -------
-        (n_locations,) for the places where a target is not, (n_targets,) for the place where it is, and a mask of
-        the targets whose raw count shows them, so that they can be nowhere else.
-        """
+        """ln Pr(reading given each place), up to a constant a target, from true cells (``n_cells``: not seen)."""
+        # Returns (n_locations,) for the places where a target is not, (n_targets,) for the place where it is, and a
+        # mask of the targets whose raw count shows them, so that they can be nowhere else.
         check_likelihood(reading.noise)
         active = np.append(reading.active, False)
         elsewhere = np.flatnonzero(self.location == self.n_locations - 1)
@@ -147,22 +131,9 @@ class Places:
         return result, own, np.zeros(cells.shape, bool)
 
 
-# What releases counts, and what one of its releases tells: noise with a likelihood, a count, or nothing.
-
-
-#: Noise family of each additive event.
-FAMILIES: dict[type[events.Event], str] = {
-    events.Laplace: "laplace",
-    events.DiscreteLaplace: "discrete_laplace",
-    events.Gaussian: "gaussian",
-    events.DiscreteGaussian: "discrete_gaussian",
-}
-_NOTHING = (events.Repeated, events.Nothing)
-
-
 @dataclass(frozen=True, eq=False)
 class Releasing:
-    """What releases: the mechanism that sees counts, and all steps of the release, itself among them."""
+    """Mechanism that sees counts, and all steps of the release, itself among them."""
 
     mechanism: Mechanism | None
     steps: tuple[Mechanism, ...] = ()
@@ -188,20 +159,10 @@ class Releasing:
         return FAMILIES[type(event)], float(event.sigma if hasattr(event, "sigma") else event.scale)
 
     def reading(self, release: Release, counts: FloatArray) -> tuple[Reading | None, NDArray[np.bool_]]:
-        """What a release tells the adversary of any target, None where nothing, and the mask of the cells it shows.
-
-        Parameters
-        ----------
-        release
-            What was published.
-        counts
-            (n_cells,) true bounded counts: the adversary knows everybody's share of them but the target's.
-
-        Notes
-        -----
-        Noise that is simply added has a likelihood, also with a scale that follows earlier releases. For whatever else
-        was done counts without noise stand: the beliefs are then those of somebody who was told more.
-        """
+        """Observation by the adversary of any target (None: nothing), and mask of the cells that the release shows."""
+        # `counts` are the true bounded ones: the adversary knows everybody's share of them but the target's. Additive
+        # noise has a likelihood, also with a scale that follows earlier releases. For everything else counts without
+        # noise stand: the beliefs are then those of an adversary with more information.
         if tells_nothing(release.charge):
             return None, np.zeros(counts.shape, bool)
         hidden = release.active is None or self.is_coarse
@@ -217,17 +178,6 @@ def tells_nothing(charge: tuple[events.Event, ...]) -> bool:
     return bool(charge) and all(isinstance(event, _NOTHING) for event in charge)
 
 
-# What the coming windows will release, as far as it is known before: active cells, noise, or a guarantee alone.
-
-
-WindowsOf = Callable[[int, int], Sequence[Window]]
-
-_DRY = "dry."
-#: Columns of the table of planned windows: 1 + place of the noise family in ADDITIVE (0: none known), its scale,
-#: ε and ρ of the window or its block, first window of the block (0: none); NaN scale: nothing is observed.
-_FAMILY, _SCALE, _EPSILON, _RHO, _BLOCK = range(5)
-
-
 @dataclass(frozen=True, eq=False)
 class Coming:
     """The coming windows in the terms of `horizon_bounds`."""
@@ -239,27 +189,12 @@ class Coming:
 
 @dataclass(frozen=True, eq=False)
 class Outlook:
-    """What is known beforehand about ``horizon`` windows from any window on.
+    """Public knowledge about ``horizon`` windows from any window on."""
 
-    Parameters
-    ----------
-    places
-        Cells as places of the priors.
-    horizon
-        How many windows.
-    releasing
-        What releases; where that is unknown, raw counts stand for it (data processing).
-    facts
-        What the mechanism starts from.
-    windows
-        Public facts of windows from one to another, both inclusive; None: every cell publishes in every window.
-
-    Notes
-    -----
-    Where amounts are fixed in advance, the mechanism itself says them: it is stepped through empty windows, always
-    ``horizon`` windows ahead, and its charges are written down. Adaptive mechanisms are bounded over all paths from
-    their guarantee; the ε that one run spends is no bound.
-    """
+    # Where amounts are fixed in advance, the mechanism itself gives them: it is stepped through empty windows, always
+    # `horizon` windows ahead, and its charges are written down. Adaptive mechanisms are bounded over all paths from
+    # their guarantee; the ε that one run spends is no bound. Where the releasing mechanism is unknown, raw counts stand
+    # for it (data processing); without `windows` every cell publishes in every window.
 
     places: Places
     horizon: int
@@ -310,7 +245,7 @@ class Outlook:
 
     def _plan(self, index: int, state: State) -> State:
         """Write down one more window."""
-        table, dry, block = np.asarray(state["planned"]), _part(state), np.asarray(state["block"])
+        table, dry, block = np.asarray(state["planned"]), part(_DRY, state), np.asarray(state["block"])
         if self.mechanism is None or self.windows is None or index > (self.facts.n_windows or math.inf):
             return state | {"planned": np.vstack([table, _row(scale=math.nan)])}
         window = self.windows(index, index)[0]
@@ -370,14 +305,10 @@ class Outlook:
 
 
 def _encode(table: FloatArray, dry: State, block: FloatArray) -> State:
-    return {"planned": table, "block": block} | {_DRY + name: value for name, value in dry.items()}
+    return {"planned": table, "block": block} | nested(_DRY, dry)
 
 
 def _row(
     family: float = 0.0, scale: float = 0.0, epsilon: float = math.inf, rho: float = math.inf, block: float = 0.0
 ) -> FloatArray:
     return np.array([family, scale, epsilon, rho, block])
-
-
-def _part(state: State) -> State:
-    return {name.removeprefix(_DRY): value for name, value in state.items() if name.startswith(_DRY)}

@@ -13,217 +13,25 @@ from scipy.special import entr
 
 from mechanisms.core.plugin import ParameterError
 
-# The four products of a transition matrix that every method here is made of, dense or sparse.
-
-
 FloatArray = NDArray[np.float64]
-_BLOCK = 1 << 15
 
 
-class Kernel:
-    """A nonnegative matrix from ``n_from`` to ``n_to`` locations; vectors are rows, a batch is (n_rows, size).
-
-    Parameters
-    ----------
-    matrix
-        (n_from, n_to), entry [x, x'] for the move x to x'; a NumPy array or SciPy sparse array.
-    """
-
-    def __init__(self, matrix: Any) -> None:
-        self.matrix = matrix
-        self.is_sparse = sparse.issparse(matrix)
-        self.n_from, self.n_to = matrix.shape
-        # sparse by rows; dense transposed, so that the maximum over x' runs along whole rows of memory
-        self._arranged: Any = matrix.tocsr() if self.is_sparse else np.ascontiguousarray(matrix.T)
-        self._log: Any = None
-
-    def forward(self, rows: FloatArray) -> FloatArray:
-        """Sum over x of rows[x] matrix[x, x']; one matrix product."""
-        return np.asarray(rows @ self.matrix)
-
-    def expected(self, rows: FloatArray) -> FloatArray:
-        """Sum over x' of matrix[x, x'] rows[x']; one matrix product."""
-        return np.asarray((self.matrix @ rows.T).T if self.is_sparse else rows @ self._arranged)
-
-    def best_next(self, rows: FloatArray) -> FloatArray:
-        """Largest matrix[x, x'] rows[x'] over x', for nonnegative rows; O(n_rows nnz)."""
-        result = np.zeros((len(rows), self.n_from))
-        if self.n_to == 0:
-            return result
-        if self.is_sparse:
-            csr, filled = self._arranged, np.flatnonzero(np.diff(self._arranged.indptr))
-            for out, row in zip(result, rows):
-                if filled.size:
-                    out[filled] = np.maximum.reduceat(csr.data * row[csr.indices], csr.indptr[filled])
-            return result
-        for part in self._blocks(len(rows)):
-            np.max(self._arranged * rows[part, :, None], axis=1, out=result[part])
-        return result
-
-    def best_previous_log(self, rows: FloatArray) -> FloatArray:
-        """Largest rows[x] + ln matrix[x, x'] over x, for rows of logarithms; O(n_rows nnz)."""
-        log = self._log_matrix()
-        result = np.full((len(rows), self.n_to), -np.inf)
-        if self.is_sparse:
-            filled = np.flatnonzero(np.diff(log.indptr))
-            for out, row in zip(result, rows):
-                if filled.size:
-                    out[filled] = np.maximum.reduceat(log.data + row[log.indices], log.indptr[filled])
-            return result
-        for part in self._blocks(len(rows)):
-            np.max(log + rows[part, :, None], axis=1, out=result[part])
-        return result
-
-    def _blocks(self, n_rows: int) -> list[slice]:
-        """Rows to work on together, so that a product of them with a dense matrix stays in the processor's cache."""
-        size = max(1, _BLOCK // max(1, self.n_from * self.n_to))
-        return [slice(first, first + size) for first in range(0, n_rows, size)]
-
-    def log_column(self, to: NDArray[np.intp]) -> FloatArray:
-        """ln matrix[:, x'] for each x' in ``to``: (n_rows, n_from), minus infinity where a move is impossible."""
-        log = self._log_matrix()
-        if not self.is_sparse:
-            return np.asarray(log[:, to].T)
-        result = np.full((len(to), self.n_from), -np.inf)
-        for out, column in zip(result, to):
-            part = slice(log.indptr[column], log.indptr[column + 1])
-            out[log.indices[part]] = log.data[part]
-        return result
-
-    def _log_matrix(self) -> Any:
-        """Logarithms, made once: dense as stored, sparse by columns with impossible moves left out."""
-        if self._log is None:
-            with np.errstate(divide="ignore"):
-                if self.is_sparse:
-                    self._log = self.matrix.tocsc(copy=True)
-                    self._log.sort_indices()
-                    self._log.data = np.log(self._log.data)
-                else:
-                    self._log = np.log(self.matrix)
-        return self._log
+IntArray = NDArray[np.intp]
 
 
-# Long-run behaviour of a Markov chain: its stationary distribution and its spectral gap.
+#: Entries of a product that stays in the processor's cache.
+BLOCK_ENTRIES = 1 << 15
 
 
 _DENSE_SOLVE_LIMIT = 512
 
 
-def stationary_distribution(transition: Any, start: FloatArray | None = None) -> FloatArray:
-    """Long-run share of time in each location, entrywise accurate.
-
-    Parameters
-    ----------
-    transition
-        (n_locations, n_locations), rows sum to 1; dense or SciPy sparse.
-    start
-        (n_locations,) distribution that decides between several closed classes (uniform when left out);
-        with one closed class it changes nothing.
-
-    Returns
-    -------
-    (n_locations,) distribution. O(M^3) time per closed class of up to 512 locations, one sparse solve beyond.
-
-    Examples
-    --------
-    >>> stationary_distribution(np.array([[0.9, 0.1], [0.3, 0.7]]))
-    array([0.75, 0.25])
-
-    Source: Grassmann, Taksar, Heyman (1985): elimination without subtraction, so tiny probabilities keep their digits.
-    """
-    from scipy.sparse import csgraph  # with the solvers below a fifth of what starting a command takes
-
-    matrix = sparse.csr_array(transition)
-    n_locations = matrix.shape[0]
-    start = np.full(n_locations, 1 / n_locations) if start is None else np.asarray(start, dtype=float)
-    n_classes, label = csgraph.connected_components(matrix, directed=True, connection="strong")
-    if n_classes == 1:
-        return _irreducible(matrix)
-    edges = matrix.tocoo()
-    is_open = np.zeros(n_classes, dtype=bool)
-    is_open[label[edges.row[label[edges.row] != label[edges.col]]]] = True
-    share = _absorbed(matrix, start, label, is_open)
-    result = np.zeros(n_locations)
-    for closed in np.flatnonzero(~is_open & (share > 0)):
-        members = np.flatnonzero(label == closed)
-        result[members] = share[closed] * _irreducible(matrix[members][:, members])
-    return np.asarray(result / result.sum())
-
-
-def _absorbed(matrix: Any, start: FloatArray, label: NDArray[Any], is_open: NDArray[np.bool_]) -> FloatArray:
-    """Probability of ending in each class, from the expected visits to the transient locations."""
-    from scipy.sparse import linalg as sparse_linalg
-
-    transient = np.flatnonzero(is_open[label])
-    landing = start.copy()
-    if transient.size:
-        inner = sparse.eye_array(transient.size, format="csc") - matrix[transient][:, transient].T.tocsc()
-        visits = np.atleast_1d(sparse_linalg.spsolve(inner.tocsc(), start[transient]))
-        landing = start + matrix[transient].T @ visits
-        landing[transient] = 0.0
-    return np.bincount(label, np.maximum(landing, 0.0), is_open.size).astype(float)
-
-
-def _irreducible(matrix: Any) -> FloatArray:
-    """Stationary distribution of one closed class."""
-    n_locations = matrix.shape[0]
-    if n_locations > _DENSE_SOLVE_LIMIT:
-        from scipy.sparse import linalg as sparse_linalg
-
-        balance = (sparse.eye_array(n_locations, format="csr") - matrix).T.tolil()
-        balance[-1, :] = 1.0
-        solution = sparse_linalg.spsolve(balance.tocsc(), np.eye(1, n_locations, n_locations - 1)[0])
-        positive = np.maximum(solution, 0.0)
-        return np.asarray(positive / positive.sum())
-    rest = matrix.toarray()
-    for last in range(n_locations - 1, 0, -1):
-        rest[:last, last] /= rest[last, :last].sum()
-        rest[:last, :last] += np.outer(rest[:last, last], rest[last, :last])
-    result = np.ones(n_locations)
-    for last in range(1, n_locations):
-        result[last] = result[:last] @ rest[:last, last]
-    return np.asarray(result / result.sum())
-
-
-def spectral_gap(transition: Any) -> float:
-    """1 minus the second largest modulus of an eigenvalue: how fast the chain forgets where it was.
-
-    Parameters
-    ----------
-    transition
-        (n_locations, n_locations), rows sum to 1; dense or SciPy sparse. A chain of one location has gap 1.
-
-    Returns
-    -------
-    A number in [0, 1]; 0 for a chain that never forgets (several closed classes, or periodic). O(M^3), or the two
-    leading eigenvalues by Arnoldi iteration above 512 locations.
-
-    Examples
-    --------
-    >>> round(spectral_gap(np.array([[0.9, 0.1], [0.3, 0.7]])), 12)
-    0.4
-    """
-    n_locations = transition.shape[0]
-    if transition.shape != (n_locations, n_locations):
-        raise ParameterError("transition", transition.shape, "a square matrix")
-    if n_locations == 1:
-        return 1.0
-    if sparse.issparse(transition) and n_locations > _DENSE_SOLVE_LIMIT:
-        from scipy.sparse import linalg as sparse_linalg
-
-        moduli = np.abs(sparse_linalg.eigs(transition.astype(float), k=2, which="LM", return_eigenvectors=False))
-    else:
-        dense = transition.toarray() if sparse.issparse(transition) else np.asarray(transition, dtype=float)
-        moduli = np.abs(np.linalg.eigvals(dense))
-    return float(np.clip(1.0 - np.sort(moduli)[-2], 0.0, 1.0))
-
-
-# What an adversary knows about one target before any release: a Markov chain over locations.
-
-
-IntArray = NDArray[np.intp]
 _SUM_TOLERANCE = 1e-6
+
+
 _DENSE_LIMIT = 256
+
+
 _DENSE_SHARE = 0.15
 
 
@@ -301,11 +109,9 @@ class MarkovPrior:
 
     @cached_property
     def reduced(self) -> tuple[MarkovPrior, IntArray]:
-        """The same prior on its reachable locations only, and which locations those are (ascending).
-
-        Every bound is the same on it, and a user seen in ten places out of 10,000 costs ten places. The matrix is
-        dense when small (up to 256 reachable locations) or well filled, sparse otherwise.
-        """
+        """The same prior on its reachable locations only, and which locations those are (ascending)."""
+        # Every bound is the same on it, and a user seen in ten places out of 10,000 costs ten places. The matrix is
+        # dense when small (up to 256 reachable locations) or well filled, sparse otherwise.
         reached = self.initial > 0
         links = self.transition > 0
         while True:
@@ -383,9 +189,6 @@ def chain_prior(n_locations: int, tau: float) -> MarkovPrior:
     return MarkovPrior(row_sum / row_sum.sum(), weight / row_sum[:, None])
 
 
-# How uncertain a trajectory is before any release.
-
-
 def trajectory_entropy(prior: MarkovPrior, n_steps: int) -> float:
     """Shannon entropy of the first ``n_steps`` locations, in nats: H(X_1) + Σ_t H(X_t given X_{t−1}).
 
@@ -416,7 +219,7 @@ def trajectory_entropy(prior: MarkovPrior, n_steps: int) -> float:
     return float(entr(prior.initial).sum() + visits @ rows)
 
 
-# Priors from data: trajectories of visited places, and transition probabilities estimated from them.
+# Estimation from data.
 
 
 def estimate_prior(
@@ -564,3 +367,195 @@ def _one_a_window(visits: IntArray) -> IntArray:
     first = np.ones(counts.size, dtype=bool)
     first[1:] = (triples[:2, 1:] != triples[:2, :-1]).any(axis=0)
     return triples[:, first]
+
+
+# Long-run behaviour.
+
+
+def stationary_distribution(transition: Any, start: FloatArray | None = None) -> FloatArray:
+    """Long-run share of time in each location, entrywise accurate.
+
+    Parameters
+    ----------
+    transition
+        (n_locations, n_locations), rows sum to 1; dense or SciPy sparse.
+    start
+        (n_locations,) distribution that decides between several closed classes (uniform when left out);
+        with one closed class it changes nothing.
+
+    Returns
+    -------
+    (n_locations,) distribution. O(M^3) time per closed class of up to 512 locations, one sparse solve beyond.
+
+    Examples
+    --------
+    >>> stationary_distribution(np.array([[0.9, 0.1], [0.3, 0.7]]))
+    array([0.75, 0.25])
+
+    Source: Grassmann, Taksar, Heyman (1985): elimination without subtraction, so tiny probabilities keep their digits.
+    """
+    from scipy.sparse import csgraph  # with the solvers below a fifth of what starting a command takes
+
+    matrix = sparse.csr_array(transition)
+    n_locations = matrix.shape[0]
+    start = np.full(n_locations, 1 / n_locations) if start is None else np.asarray(start, dtype=float)
+    n_classes, label = csgraph.connected_components(matrix, directed=True, connection="strong")
+    if n_classes == 1:
+        return _irreducible(matrix)
+    edges = matrix.tocoo()
+    is_open = np.zeros(n_classes, dtype=bool)
+    is_open[label[edges.row[label[edges.row] != label[edges.col]]]] = True
+    share = _absorbed(matrix, start, label, is_open)
+    result = np.zeros(n_locations)
+    for closed in np.flatnonzero(~is_open & (share > 0)):
+        members = np.flatnonzero(label == closed)
+        result[members] = share[closed] * _irreducible(matrix[members][:, members])
+    return np.asarray(result / result.sum())
+
+
+def _absorbed(matrix: Any, start: FloatArray, label: NDArray[Any], is_open: NDArray[np.bool_]) -> FloatArray:
+    """Probability of ending in each class, from the expected visits to the transient locations."""
+    from scipy.sparse import linalg as sparse_linalg
+
+    transient = np.flatnonzero(is_open[label])
+    landing = start.copy()
+    if transient.size:
+        inner = sparse.eye_array(transient.size, format="csc") - matrix[transient][:, transient].T.tocsc()
+        visits = np.atleast_1d(sparse_linalg.spsolve(inner.tocsc(), start[transient]))
+        landing = start + matrix[transient].T @ visits
+        landing[transient] = 0.0
+    return np.bincount(label, np.maximum(landing, 0.0), is_open.size).astype(float)
+
+
+def _irreducible(matrix: Any) -> FloatArray:
+    """Stationary distribution of one closed class."""
+    n_locations = matrix.shape[0]
+    if n_locations > _DENSE_SOLVE_LIMIT:
+        from scipy.sparse import linalg as sparse_linalg
+
+        balance = (sparse.eye_array(n_locations, format="csr") - matrix).T.tolil()
+        balance[-1, :] = 1.0
+        solution = sparse_linalg.spsolve(balance.tocsc(), np.eye(1, n_locations, n_locations - 1)[0])
+        positive = np.maximum(solution, 0.0)
+        return np.asarray(positive / positive.sum())
+    rest = matrix.toarray()
+    for last in range(n_locations - 1, 0, -1):
+        rest[:last, last] /= rest[last, :last].sum()
+        rest[:last, :last] += np.outer(rest[:last, last], rest[last, :last])
+    result = np.ones(n_locations)
+    for last in range(1, n_locations):
+        result[last] = result[:last] @ rest[:last, last]
+    return np.asarray(result / result.sum())
+
+
+def spectral_gap(transition: Any) -> float:
+    """1 minus the second largest modulus of an eigenvalue: how fast the chain forgets where it was.
+
+    Parameters
+    ----------
+    transition
+        (n_locations, n_locations), rows sum to 1; dense or SciPy sparse. A chain of one location has gap 1.
+
+    Returns
+    -------
+    A number in [0, 1]; 0 for a chain that never forgets (several closed classes, or periodic). O(M^3), or the two
+    leading eigenvalues by Arnoldi iteration above 512 locations.
+
+    Examples
+    --------
+    >>> round(spectral_gap(np.array([[0.9, 0.1], [0.3, 0.7]])), 12)
+    0.4
+    """
+    n_locations = transition.shape[0]
+    if transition.shape != (n_locations, n_locations):
+        raise ParameterError("transition", transition.shape, "a square matrix")
+    if n_locations == 1:
+        return 1.0
+    if sparse.issparse(transition) and n_locations > _DENSE_SOLVE_LIMIT:
+        from scipy.sparse import linalg as sparse_linalg
+
+        moduli = np.abs(sparse_linalg.eigs(transition.astype(float), k=2, which="LM", return_eigenvectors=False))
+    else:
+        dense = transition.toarray() if sparse.issparse(transition) else np.asarray(transition, dtype=float)
+        moduli = np.abs(np.linalg.eigvals(dense))
+    return float(np.clip(1.0 - np.sort(moduli)[-2], 0.0, 1.0))
+
+
+# Products with a transition matrix.
+
+
+class Kernel:
+    """Nonnegative matrix (n_from, n_to), dense or sparse, entry [x, x'] for the move x to x'; vectors are rows."""
+
+    def __init__(self, matrix: Any) -> None:
+        self.matrix = matrix
+        self.is_sparse = sparse.issparse(matrix)
+        self.n_from, self.n_to = matrix.shape
+        # sparse by rows; dense transposed, so that the maximum over x' runs along whole rows of memory
+        self._arranged: Any = matrix.tocsr() if self.is_sparse else np.ascontiguousarray(matrix.T)
+        self._log: Any = None
+
+    def forward(self, rows: FloatArray) -> FloatArray:
+        """Sum over x of rows[x] matrix[x, x']; one matrix product."""
+        return np.asarray(rows @ self.matrix)
+
+    def expected(self, rows: FloatArray) -> FloatArray:
+        """Sum over x' of matrix[x, x'] rows[x']; one matrix product."""
+        return np.asarray((self.matrix @ rows.T).T if self.is_sparse else rows @ self._arranged)
+
+    def best_next(self, rows: FloatArray) -> FloatArray:
+        """Largest matrix[x, x'] rows[x'] over x', for nonnegative rows; O(n_rows nnz)."""
+        result = np.zeros((len(rows), self.n_from))
+        if self.n_to == 0:
+            return result
+        if self.is_sparse:
+            csr, filled = self._arranged, np.flatnonzero(np.diff(self._arranged.indptr))
+            for out, row in zip(result, rows):
+                if filled.size:
+                    out[filled] = np.maximum.reduceat(csr.data * row[csr.indices], csr.indptr[filled])
+            return result
+        for part in self._blocks(len(rows)):
+            np.max(self._arranged * rows[part, :, None], axis=1, out=result[part])
+        return result
+
+    def best_previous_log(self, rows: FloatArray) -> FloatArray:
+        """Largest rows[x] + ln matrix[x, x'] over x, for rows of logarithms; O(n_rows nnz)."""
+        log = self._log_matrix()
+        result = np.full((len(rows), self.n_to), -np.inf)
+        if self.is_sparse:
+            filled = np.flatnonzero(np.diff(log.indptr))
+            for out, row in zip(result, rows):
+                if filled.size:
+                    out[filled] = np.maximum.reduceat(log.data + row[log.indices], log.indptr[filled])
+            return result
+        for part in self._blocks(len(rows)):
+            np.max(log + rows[part, :, None], axis=1, out=result[part])
+        return result
+
+    def _blocks(self, n_rows: int) -> list[slice]:
+        """Rows to work on together, so that a product of them with a dense matrix stays in the processor's cache."""
+        size = max(1, BLOCK_ENTRIES // max(1, self.n_from * self.n_to))
+        return [slice(first, first + size) for first in range(0, n_rows, size)]
+
+    def log_column(self, to: NDArray[np.intp]) -> FloatArray:
+        """ln matrix[:, x'] for each x' in ``to``: (n_rows, n_from), minus infinity where a move is impossible."""
+        log = self._log_matrix()
+        if not self.is_sparse:
+            return np.asarray(log[:, to].T)
+        result = np.full((len(to), self.n_from), -np.inf)
+        for out, column in zip(result, to):
+            part = slice(log.indptr[column], log.indptr[column + 1])
+            out[log.indices[part]] = log.data[part]
+        return result
+
+    def _log_matrix(self) -> Any:
+        """Logarithms, made once: dense as stored, sparse by columns with impossible moves left out."""
+        if self._log is None:
+            with np.errstate(divide="ignore"):
+                if self.is_sparse:
+                    self._log = self.matrix.tocsc(copy=True)
+                    self._log.sort_indices()
+                    self._log.data = np.log(self._log.data)
+                else:
+                    self._log = np.log(self.matrix)
+        return self._log

@@ -15,24 +15,45 @@ from accountants.inference.first_moment import first_moment
 from accountants.inference.horizon import GenieAhead, genie_ahead, horizon_bounds
 from accountants.inference.observation import Schedule, schedule
 from accountants.inference.places import Coming, Places, Reading
-from accountants.inference.prior import MarkovPrior, spectral_gap
+from accountants.inference.prior import FloatArray, IntArray, MarkovPrior, spectral_gap
 from accountants.inference.segment import log_segments
 from accountants.inference.targets import KnownTargets, Targets
 from mechanisms.core.plugin import ParameterError
-from mechanisms.core.state import State
+from mechanisms.core.state import State, nested, part
 
-# The risk realised by the releases made so far: what each target's adversary believes now.
-#
-# Pure functions on a flat state of arrays: a forward filter keeps every target's belief for the last windows, and
-# a backward pass over this horizon revises it with what came later (fixed-lag smoothing).
+Figures = dict[str, FloatArray]
 
 
-FloatArray = NDArray[np.float64]
-BeliefState = dict[str, NDArray[Any]]
+#: Targets that are worked on together: their matrices stay in the processor's cache.
+BLOCK = 64
+
+
+#: Figures of the coming windows as `horizon_bounds` calls them, and how their rows are called, with the unit.
+COMING = {
+    "loose": ("loose_bound", "probability"),
+    "tight": ("tight_bound", "probability"),
+    "leakage": ("leakage_bound", "probability"),
+    "first_moment": ("first_moment_bound", "probability"),
+    "segment": ("segment_bound", "probability"),
+    "best": ("best_bound", "probability"),
+    "ball": ("ball", "probability"),
+    "information": ("information", "nats"),
+}
+
+
 _LEAK = 1e-150
 
 
-def start_beliefs(targets: Targets, horizon: int) -> BeliefState:
+_ROUNDING = 1 + 1e-12
+
+
+_CONFIDENCE = 0.9999
+
+
+# Beliefs and realised risk: a forward filter, and fixed-lag smoothing over the horizon.
+
+
+def start_beliefs(targets: Targets, horizon: int) -> State:
     """State before the first window.
 
     Parameters
@@ -53,7 +74,7 @@ def start_beliefs(targets: Targets, horizon: int) -> BeliefState:
     return {"belief": np.zeros(shape), "likelihood": np.ones(shape), "n_windows": np.zeros((), dtype=np.int64)}
 
 
-def observe(targets: Targets, state: BeliefState, log_likelihood: FloatArray) -> BeliefState:
+def observe(targets: Targets, state: State, log_likelihood: FloatArray) -> State:
     """Forward filter: take in one window's release.
 
     Parameters
@@ -92,7 +113,7 @@ def observe(targets: Targets, state: BeliefState, log_likelihood: FloatArray) ->
     }
 
 
-def predict(targets: Targets, state: BeliefState) -> FloatArray:
+def predict(targets: Targets, state: State) -> FloatArray:
     """Belief about the coming window before its release, (n_targets, n_places).
 
     A bound on what the coming releases can tell must start here, never from the prior alone: earlier releases may
@@ -103,7 +124,7 @@ def predict(targets: Targets, state: BeliefState) -> FloatArray:
     return targets.forward(np.asarray(state["belief"])[-1][:, None, :])[:, 0]
 
 
-def coming_prior(targets: Targets, state: BeliefState, target: int) -> MarkovPrior:
+def coming_prior(targets: Targets, state: State, target: int) -> MarkovPrior:
     """Prior of one target for the coming windows, on all locations, to bound what they can tell."""
     known = np.flatnonzero(targets.locations[target] >= 0)
     where = targets.locations[target, known]
@@ -115,7 +136,7 @@ def coming_prior(targets: Targets, state: BeliefState, target: int) -> MarkovPri
     return MarkovPrior(initial, matrix)
 
 
-def realised_risk(targets: Targets, state: BeliefState, tolerance: int) -> dict[str, FloatArray]:
+def realised_risk(targets: Targets, state: State, tolerance: int) -> dict[str, FloatArray]:
     """What every adversary can now get right about the last T locations, given the releases made.
 
     Parameters
@@ -169,10 +190,8 @@ def realised_risk(targets: Targets, state: BeliefState, tolerance: int) -> dict[
 def _smooth(
     targets: Targets, belief: FloatArray, likelihood: FloatArray, tolerance: int
 ) -> tuple[FloatArray, FloatArray]:
-    """Smoothed marginals and the posterior's genie ball in one backward pass.
-
-    ``values`` has one row per number of wrong guesses left, then the probability of the later releases.
-    """
+    """Smoothed marginals and the posterior's genie ball in one backward pass."""
+    # `values` has one row per number of wrong guesses left, then the probability of the later releases.
     n_steps, n_targets, n_places = belief.shape
     values = np.ones((n_targets, tolerance + 2, n_places))
     marginals = np.empty((n_targets, n_steps, n_places))
@@ -219,115 +238,17 @@ def _rescaled(values: FloatArray) -> FloatArray:
     return np.asarray(values / values[:, -1].max(axis=1)[:, None, None])
 
 
-# The books of targets as rows.
-
-
-#: Figures of the coming windows as `horizon_bounds` calls them, and how their rows are called, with the unit.
-COMING = {
-    "loose": ("loose_bound", "probability"),
-    "tight": ("tight_bound", "probability"),
-    "leakage": ("leakage_bound", "probability"),
-    "first_moment": ("first_moment_bound", "probability"),
-    "segment": ("segment_bound", "probability"),
-    "best": ("best_bound", "probability"),
-    "ball": ("ball", "probability"),
-    "information": ("information", "nats"),
-}
-
-
-@dataclass(frozen=True)
-class RowWriter:
-    """Makes the rows of a run: subjects are numbered, for a row must name nobody.
-
-    Parameters
-    ----------
-    assumption
-        The prior in words.
-    horizon, tolerance
-        T and s.
-    """
-
-    assumption: str
-    horizon: int
-    tolerance: int
-
-    def coming(self, subjects: Iterable[int], window: int, bounds: dict[str, FloatArray]) -> Rows:
-        """Bounds on attacks on the horizon that begins with a window; said before its release, hence final."""
-        text = self._text(f"success against {self.horizon} windows from this one on, at most {self.tolerance} wrong")
-        columns = [(*COMING[name], values.tolist()) for name, values in bounds.items() if name in COMING]
-        return [
-            AccountRow(f"target {subject}", window, name, values[i], unit=unit, adjacency=text)
-            for i, subject in enumerate(subjects)
-            for name, unit, values in columns
-        ]
-
-    def realised(self, subjects: Iterable[int], window: int, risk: dict[str, NDArray[Any]], status: str) -> Rows:
-        """What is known about the windows up to one, now; later releases tell more."""
-        n_steps = risk["marginals"].shape[1]
-        text = self._text(
-            f"success against the last {n_steps} windows given the releases so far, at most {self.tolerance} wrong"
-        )
-        low, high = risk["low"].tolist(), risk["high"].tolist()
-        return [
-            AccountRow(
-                f"target {subject}", window, "realised_risk", high[i], low[i], high[i], "probability", text, status
-            )
-            for i, subject in enumerate(subjects)
-        ]
-
-    def places(self, subjects: Iterable[int], window: int, likeliest: FloatArray) -> Rows:
-        """Probability of the likeliest place of a window, smoothed by the windows after it; (n_targets,)."""
-        text = self._text(f"place in this window given the releases up to {self.horizon - 1} windows later")
-        return [
-            AccountRow(f"target {subject}", window, "place_known", value, unit="probability", adjacency=text)
-            for subject, value in zip(subjects, likeliest.tolist())
-        ]
-
-    def visits(self, subjects: Iterable[int], window: int, frequency: FloatArray) -> Rows:
-        """Share of the windows so far in a cell that published, (n_targets,)."""
-        text = "windows up to this one in which the target was in a cell whose count was published"
-        return [
-            AccountRow(f"target {subject}", window, "visit_frequency", value, unit="share", adjacency=text)
-            for subject, value in zip(subjects, frequency.tolist())
-        ]
-
-    def gaps(self, subjects: Iterable[int], gaps: FloatArray) -> Rows:
-        """Spectral gap of each target's prior: how fast it forgets where it was."""
-        text = self._text("of the transition matrix that the adversary knows")
-        return [
-            AccountRow(f"target {subject}", None, "spectral_gap", gap, unit="1", adjacency=text)
-            for subject, gap in zip(subjects, gaps.tolist())
-        ]
-
-    def _text(self, what: str) -> str:
-        return f"{what}; everybody else's cells known, {self.assumption}"
-
-
-# Bounds that take too long for every window: made once for each schedule, from every place somebody may come from.
-#
-# What a schedule allows is bounded given the place in the window before it. An adversary who was told that place would
-# do
-# no worse, so the average over what is believed about it bounds the success, in every window that looks ahead on the
-# same schedule.
-
-
-_ROUNDING = 1 + 1e-12
-_CONFIDENCE = 0.9999
+# Books of targets in blocks.
 
 
 @dataclass(frozen=True)
 class Costly:
-    """Which of these bounds are wanted.
+    """Bounds that are recomputed only when the schedule changes: segment and first moment."""
 
-    Parameters
-    ----------
-    tolerance
-        Wrong guesses that still count as a success.
-    segment
-        The segment bound: O(T² s M² · sensors) time for each target.
-    n_samples, seed
-        Observations drawn for the first-moment bound, 0 for none: O(n_samples T s M³) time for each target.
-    """
+    # What a schedule allows is bounded given the place in the window before it. An adversary who knew that place would
+    # do no worse, so the average over the belief about it bounds the success, in every window that looks ahead on the
+    # same schedule. `segment`: O(T² s M² · sensors) time for each target; first moment with `n_samples` observations
+    # drawn (0: none): O(n_samples T s M³).
 
     tolerance: int
     segment: bool = False
@@ -410,32 +331,69 @@ def _text(coming: Coming) -> bytes:
     return repr(([sorted(sensors) for sensors in coming.sensors], coming.noise)).encode() + scale
 
 
-# The running books of many targets: bounds on what comes, and the risk realised by what was released.
+@dataclass(frozen=True)
+class RowWriter:
+    """Rows of a run; subjects are numbered, since a row must not identify a person."""
 
+    assumption: str
+    horizon: int
+    tolerance: int
 
-IntArray = NDArray[np.intp]
-Figures = dict[str, FloatArray]
-#: Targets that are worked on together: their matrices stay in the processor's cache.
-BLOCK = 64
+    def coming(self, subjects: Iterable[int], window: int, bounds: dict[str, FloatArray]) -> Rows:
+        """Bounds on attacks on the horizon that begins with a window; said before its release, hence final."""
+        text = self._text(f"success against {self.horizon} windows from this one on, at most {self.tolerance} wrong")
+        columns = [(*COMING[name], values.tolist()) for name, values in bounds.items() if name in COMING]
+        return [
+            AccountRow(f"target {subject}", window, name, values[i], unit=unit, adjacency=text)
+            for i, subject in enumerate(subjects)
+            for name, unit, values in columns
+        ]
+
+    def realised(self, subjects: Iterable[int], window: int, risk: dict[str, NDArray[Any]], status: str) -> Rows:
+        """Realised risk of the windows up to one; later releases can still raise it."""
+        n_steps = risk["marginals"].shape[1]
+        text = self._text(
+            f"success against the last {n_steps} windows given the releases so far, at most {self.tolerance} wrong"
+        )
+        low, high = risk["low"].tolist(), risk["high"].tolist()
+        return [
+            AccountRow(
+                f"target {subject}", window, "realised_risk", high[i], low[i], high[i], "probability", text, status
+            )
+            for i, subject in enumerate(subjects)
+        ]
+
+    def places(self, subjects: Iterable[int], window: int, likeliest: FloatArray) -> Rows:
+        """Probability of the likeliest place of a window, smoothed by the windows after it; (n_targets,)."""
+        text = self._text(f"place in this window given the releases up to {self.horizon - 1} windows later")
+        return [
+            AccountRow(f"target {subject}", window, "place_known", value, unit="probability", adjacency=text)
+            for subject, value in zip(subjects, likeliest.tolist())
+        ]
+
+    def visits(self, subjects: Iterable[int], window: int, frequency: FloatArray) -> Rows:
+        """Share of the windows so far in a cell that published, (n_targets,)."""
+        text = "windows up to this one in which the target was in a cell whose count was published"
+        return [
+            AccountRow(f"target {subject}", window, "visit_frequency", value, unit="share", adjacency=text)
+            for subject, value in zip(subjects, frequency.tolist())
+        ]
+
+    def gaps(self, subjects: Iterable[int], gaps: FloatArray) -> Rows:
+        """Spectral gap of each target's prior: how fast it forgets where it was."""
+        text = self._text("of the transition matrix that the adversary knows")
+        return [
+            AccountRow(f"target {subject}", None, "spectral_gap", gap, unit="1", adjacency=text)
+            for subject, gap in zip(subjects, gaps.tolist())
+        ]
+
+    def _text(self, what: str) -> str:
+        return f"{what}; everybody else's cells known, {self.assumption}"
 
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """A few targets with everything about them that does not change.
-
-    Parameters
-    ----------
-    span
-        Which targets these are.
-    targets, places
-        Their priors, and cells as places of those.
-    horizon
-        Windows T.
-    ahead
-        The genie's success after the first window of a horizon.
-    costly
-        Bounds that are made only when the schedule changes.
-    """
+    """A few targets with everything about them that does not change: priors, places, genie's values, costly bounds."""
 
     span: slice
     targets: Targets
@@ -476,13 +434,13 @@ class Block:
         return observe(self.targets, state, np.where(own, here[:, None], places))
 
     def risk(self, state: State) -> dict[str, NDArray[Any]]:
-        """What is known about the last windows; see `realised_risk`."""
+        """Realised risk of the last windows; see `realised_risk`."""
         return realised_risk(self.targets, state, self.costly.tolerance)
 
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One window: what is coming from it on, what its release told, the cells it showed and where the targets were."""
+    """One window: its horizon, the reading of its release, the cells it showed and the cells of the targets."""
 
     window: int
     coming: Coming
@@ -508,7 +466,7 @@ class Watched:
         """Nothing released yet."""
         state: State = {"window": np.asarray(0), "visits": np.zeros(self.known.n_targets)}
         for number, block in enumerate(self.blocks):
-            state |= _named(number, block.start())
+            state |= nested(f"{number}", block.start())
         return state
 
     def charge(self, writer: RowWriter, step: Step, state: State) -> tuple[Rows, State]:
@@ -528,7 +486,7 @@ class Watched:
             if window >= writer.horizon:
                 oldest = window - writer.horizon + 1
                 rows += writer.places(subjects, oldest, risk["marginals"][:, 0].max(axis=-1))
-            new |= _named(number, after | tables)
+            new |= nested(f"{number}", after | tables)
         return rows + writer.visits(self.subjects, window, visits / window), new
 
     def finish(self, writer: RowWriter, state: State) -> Rows:
@@ -548,27 +506,11 @@ class Watched:
     def _parts(self, state: State) -> Iterator[tuple[Block, State]]:
         """Each block with its part of a state."""
         for number, block in enumerate(self.blocks):
-            prefix = f"{number}."
-            yield block, {name.removeprefix(prefix): v for name, v in state.items() if name.startswith(prefix)}
-
-
-def _named(number: int, state: State) -> State:
-    """A block's state as part of the whole."""
-    return {f"{number}.{name}": value for name, value in state.items()}
+            yield block, part(f"{number}", state)
 
 
 def watch(known: KnownTargets, horizon: int, costly: Costly) -> Watched:
-    """Put targets into blocks and work out what does not change.
-
-    Parameters
-    ----------
-    known
-        Who they are and what is known of each.
-    horizon
-        Windows T.
-    costly
-        The tolerance, and which bounds beyond the cheap ones are wanted.
-    """
+    """Targets in blocks of at most `BLOCK`, with everything about them that does not change."""
     is_shared = len(known.priors) == 1
     blocks = []
     for first in range(0, known.n_targets, BLOCK):

@@ -1,4 +1,4 @@
-"""Targets of reconstruction: who they are, what adversaries know of each, and their priors side by side."""
+"""Targets of reconstruction: the people, their declared or estimated priors, and these priors side by side."""
 
 from __future__ import annotations
 
@@ -15,10 +15,19 @@ from accountants.core.training import Training
 from accountants.correlation.adversary import Learned
 from accountants.inference.observation import check_likelihood, log_ratio
 from accountants.inference.places import Places
-from accountants.inference.prior import Kernel, MarkovPrior, chain_prior, estimate_prior
+from accountants.inference.prior import (
+    BLOCK_ENTRIES,
+    FloatArray,
+    IntArray,
+    Kernel,
+    MarkovPrior,
+    chain_prior,
+    estimate_prior,
+)
 from mechanisms.core.plugin import Checked, ParameterError, parameter
 
-# How the movement prior that an adversary knows is declared in a configuration.
+#: Entries of all transition matrices together: 2 GB.
+MAX_ENTRIES = 250_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +40,7 @@ class Line(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class KnownPrior(Checked):
-    """What an adversary knows of how each target moves: exactly one of ``estimate``, ``chain`` and ``learned``.
+    """Prior knowledge of an adversary about each target's moves: exactly one of ``estimate``, ``chain``, ``learned``.
 
     Parameters
     ----------
@@ -82,168 +91,12 @@ class KnownPrior(Checked):
             raise ParameterError("windows", None, "given with estimate: how many windows to learn from")
 
 
-# Many targets at once: their priors side by side, each on the locations it can reach.
-
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.intp]
-_BLOCK = 1 << 15
-
-
-@dataclass(frozen=True, eq=False)
-class Targets:
-    """Priors of many targets, padded to the most places any of them can reach.
-
-    Parameters
-    ----------
-    locations
-        (n_targets, n_places) location behind each place of each target, −1 for padding.
-    initial
-        (n_targets, n_places), 0 for padding.
-    transition
-        (n_targets, n_places, n_places), or (1, n_places, n_places) when all move alike; padding stays where it is.
-    n_locations
-        Locations of the run.
-    """
-
-    locations: IntArray
-    initial: FloatArray
-    transition: FloatArray
-    n_locations: int
-
-    @classmethod
-    def of(cls, priors: Sequence[MarkovPrior], n_places: int | None = None) -> Targets:
-        """Put priors side by side; one prior given many times is stored once.
-
-        ``n_places`` pads further than needed, so that figures of a part of the targets are those of all, bit by bit.
-
-        >>> stay = MarkovPrior([0, 1, 0], np.eye(3))
-        >>> Targets.of([stay, MarkovPrior([0.5, 0, 0.5], np.eye(3))]).locations
-        array([[ 1, -1],
-               [ 0,  2]])
-        """
-        if not priors or len({prior.n_locations for prior in priors}) > 1:
-            raise ParameterError("priors", f"{len(priors)} priors", "at least one, all over the same locations")
-        small = [prior.reduced for prior in priors]
-        n_places = max([n_places or 0, *(reached.size for _, reached in small)])
-        is_shared = all(prior is priors[0] for prior in priors)
-        locations = np.full((len(priors), n_places), -1, dtype=np.intp)
-        initial = np.zeros((len(priors), n_places))
-        transition = np.tile(np.eye(n_places), (1 if is_shared else len(priors), 1, 1))
-        for target, (prior, reached) in enumerate(small):
-            locations[target, : reached.size] = reached
-            initial[target, : reached.size] = prior.initial
-            if target == 0 or not is_shared:
-                dense = prior.transition if isinstance(prior.transition, np.ndarray) else prior.transition.toarray()
-                transition[target, : reached.size, : reached.size] = dense
-        return cls(locations, initial, transition, priors[0].n_locations)
-
-    @cached_property
-    def move_entropy(self) -> FloatArray:
-        """Entropy of the next move from each place, in nats, (n_targets or 1, n_places)."""
-        return np.stack([entr(matrix).sum(axis=1) for matrix in self.transition])
-
-    @cached_property
-    def _transposed(self) -> FloatArray:
-        """Transposed once, so that a maximum over x' runs along whole rows of memory."""
-        return np.ascontiguousarray(self.transition.transpose(0, 2, 1))
-
-    @property
-    def n_targets(self) -> int:
-        """Number of targets."""
-        return len(self.locations)
-
-    def forward(self, rows: FloatArray) -> FloatArray:
-        """One window on: rows (n_targets, k, n_places) times each target's transition matrix."""
-        return np.asarray(rows @ self.transition)
-
-    def expected(self, rows: FloatArray) -> FloatArray:
-        """One window back: Σ over x' of P[x, x'] rows[x']."""
-        return np.asarray(rows @ self._transposed)
-
-    def best_next(self, rows: FloatArray) -> FloatArray:
-        """Largest P[x, x'] rows[x'] over x', for nonnegative rows; in blocks that stay in the processor's cache."""
-        n_places = rows.shape[-1]
-        if len(self.transition) == 1:
-            return Kernel(self.transition[0]).best_next(rows.reshape(-1, n_places)).reshape(rows.shape)
-        result = np.empty(rows.shape)
-        size = max(1, _BLOCK // n_places**2)
-        for first in range(0, self.n_targets, size):
-            part = slice(first, first + size)
-            product = np.empty((len(rows[part]), n_places, n_places))
-            for level in range(rows.shape[1]):
-                np.multiply(self._transposed[part], rows[part, level, :, None], out=product)
-                np.max(product, axis=1, out=result[part, level])
-        return result
-
-    def log_likelihood(
-        self,
-        sensors: set[int],
-        places: IntArray,
-        noise: str | None = None,
-        scale: float | FloatArray = 1.0,
-        residual: FloatArray | None = None,
-    ) -> FloatArray:
-        """ln Pr(this window's release given each place), up to a constant, for the adversary of every target.
-
-        Parameters
-        ----------
-        sensors
-            Active locations; empty when nothing new is observed.
-        places
-            (n_targets,) true locations, −1 for a location outside the run's.
-        noise, scale
-            None or a noise family, with a scalar or (n_locations,) scale. None also for a mechanism without a known
-            likelihood: the beliefs are then those of an adversary who saw the raw counts.
-        residual
-            (n_locations,) release minus true counts; only active entries are read.
-
-        Returns
-        -------
-        (n_targets, n_places). The adversary of a target subtracts everybody else, so it is left with the residual
-        plus 1 where the target is.
-        """
-        check_likelihood(noise)
-        active = np.zeros(self.n_locations + 1, dtype=bool)  # the last entry stands for padding and for outside
-        active[list(sensors)] = True
-        here = self.locations == np.asarray(places)[:, None]
-        if noise is None:
-            seen = active[places][:, None]
-            return np.where(seen, np.where(here, 0.0, -np.inf), np.where(active[self.locations], -np.inf, 0.0))
-        if residual is None or residual.shape != (self.n_locations,):
-            raise ParameterError(
-                "residual", None if residual is None else residual.shape, f"of shape ({self.n_locations},)"
-            )
-        scales = np.append(np.broadcast_to(np.asarray(scale, dtype=float), self.n_locations), 1.0)
-        values = np.append(np.where(active[:-1], residual, 0.0), 0.0)
-        absent, present = log_ratio(noise, values, scales), log_ratio(noise, values + 1, scales)
-        return np.where(active[self.locations], np.where(here, present[self.locations], absent[self.locations]), 0.0)
-
-
-# From a declared prior to targets: who they are, what adversaries know of each, and over which places.
-
-
-#: Entries of all transition matrices together: 2 GB.
-MAX_ENTRIES = 250_000_000
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class KnownTargets:
-    """What the adversaries of some targets know, as arrays that can be shipped.
+    """Targets and what their adversaries know, as arrays that can be shipped."""
 
-    Parameters
-    ----------
-    users
-        Identity of each target as `Training` has it, ids as configured, or None each where nobody is named.
-    priors
-        One of each target, or a single one for all.
-    places
-        Cells as places of the priors.
-    first
-        Number of the first of these targets among all of them, from 0.
-    assumption
-        The prior in words.
-    """
+    # `users` are identities as in `Training`, ids as configured, or None each where nobody is named; `priors` is one of
+    # each target, or a single one for all; `first` is the number of the first target among all, from 0.
 
     users: Any
     priors: tuple[MarkovPrior, ...]
@@ -271,19 +124,7 @@ class KnownTargets:
 def known_targets(
     known: KnownPrior, targets: int | tuple[int | str, ...], seed: int, training: Training | None
 ) -> KnownTargets:
-    """Choose targets and make their priors; files are read here.
-
-    Parameters
-    ----------
-    known
-        What is known of how they move.
-    targets
-        How many, drawn from the people of the training part, or ids.
-    seed
-        Of the draw.
-    training
-        The training part, where there is one.
-    """
+    """Targets, drawn from the training part or named by id, with their priors; files are read here."""
     part = training.first(known.windows) if training is not None and known.windows is not None else None
     if known.estimate is not None:
         return _estimated(known, targets, seed, part)
@@ -379,3 +220,126 @@ def _named(part: Training, targets: tuple[int | str, ...]) -> IntArray:
         if row < 0:
             raise ParameterError("targets", name, f"somebody seen in the first {part.n_windows} windows")
     return np.array(part.named, np.intp)
+
+
+@dataclass(frozen=True, eq=False)
+class Targets:
+    """Priors of many targets, padded to the most places any of them can reach.
+
+    Parameters
+    ----------
+    locations
+        (n_targets, n_places) location behind each place of each target, −1 for padding.
+    initial
+        (n_targets, n_places), 0 for padding.
+    transition
+        (n_targets, n_places, n_places), or (1, n_places, n_places) when all move alike; padding stays where it is.
+    n_locations
+        Locations of the run.
+    """
+
+    locations: IntArray
+    initial: FloatArray
+    transition: FloatArray
+    n_locations: int
+
+    @classmethod
+    def of(cls, priors: Sequence[MarkovPrior], n_places: int | None = None) -> Targets:
+        """Put priors side by side; one prior given many times is stored once."""
+        # `n_places` pads further than needed, so that figures of a part of the targets are those of all, bit by bit.
+        if not priors or len({prior.n_locations for prior in priors}) > 1:
+            raise ParameterError("priors", f"{len(priors)} priors", "at least one, all over the same locations")
+        small = [prior.reduced for prior in priors]
+        n_places = max([n_places or 0, *(reached.size for _, reached in small)])
+        is_shared = all(prior is priors[0] for prior in priors)
+        locations = np.full((len(priors), n_places), -1, dtype=np.intp)
+        initial = np.zeros((len(priors), n_places))
+        transition = np.tile(np.eye(n_places), (1 if is_shared else len(priors), 1, 1))
+        for target, (prior, reached) in enumerate(small):
+            locations[target, : reached.size] = reached
+            initial[target, : reached.size] = prior.initial
+            if target == 0 or not is_shared:
+                dense = prior.transition if isinstance(prior.transition, np.ndarray) else prior.transition.toarray()
+                transition[target, : reached.size, : reached.size] = dense
+        return cls(locations, initial, transition, priors[0].n_locations)
+
+    @cached_property
+    def move_entropy(self) -> FloatArray:
+        """Entropy of the next move from each place, in nats, (n_targets or 1, n_places)."""
+        return np.stack([entr(matrix).sum(axis=1) for matrix in self.transition])
+
+    @cached_property
+    def _transposed(self) -> FloatArray:
+        """Transposed once, so that a maximum over x' runs along whole rows of memory."""
+        return np.ascontiguousarray(self.transition.transpose(0, 2, 1))
+
+    @property
+    def n_targets(self) -> int:
+        """Number of targets."""
+        return len(self.locations)
+
+    def forward(self, rows: FloatArray) -> FloatArray:
+        """One window on: rows (n_targets, k, n_places) times each target's transition matrix."""
+        return np.asarray(rows @ self.transition)
+
+    def expected(self, rows: FloatArray) -> FloatArray:
+        """One window back: Σ over x' of P[x, x'] rows[x']."""
+        return np.asarray(rows @ self._transposed)
+
+    def best_next(self, rows: FloatArray) -> FloatArray:
+        """Largest P[x, x'] rows[x'] over x', for nonnegative rows; in blocks that stay in the processor's cache."""
+        n_places = rows.shape[-1]
+        if len(self.transition) == 1:
+            return Kernel(self.transition[0]).best_next(rows.reshape(-1, n_places)).reshape(rows.shape)
+        result = np.empty(rows.shape)
+        size = max(1, BLOCK_ENTRIES // n_places**2)
+        for first in range(0, self.n_targets, size):
+            part = slice(first, first + size)
+            product = np.empty((len(rows[part]), n_places, n_places))
+            for level in range(rows.shape[1]):
+                np.multiply(self._transposed[part], rows[part, level, :, None], out=product)
+                np.max(product, axis=1, out=result[part, level])
+        return result
+
+    def log_likelihood(
+        self,
+        sensors: set[int],
+        places: IntArray,
+        noise: str | None = None,
+        scale: float | FloatArray = 1.0,
+        residual: FloatArray | None = None,
+    ) -> FloatArray:
+        """ln Pr(this window's release given each place), up to a constant, for the adversary of every target.
+
+        Parameters
+        ----------
+        sensors
+            Active locations; empty when nothing new is observed.
+        places
+            (n_targets,) true locations, −1 for a location outside the run's.
+        noise, scale
+            None or a noise family, with a scalar or (n_locations,) scale. None also for a mechanism without a known
+            likelihood: the beliefs are then those of an adversary who saw the raw counts.
+        residual
+            (n_locations,) release minus true counts; only active entries are read.
+
+        Returns
+        -------
+        (n_targets, n_places). The adversary of a target subtracts everybody else, so it is left with the residual
+        plus 1 where the target is.
+        """
+        check_likelihood(noise)
+        active = np.zeros(self.n_locations + 1, dtype=bool)  # the last entry stands for padding and for outside
+        active[list(sensors)] = True
+        here = self.locations == np.asarray(places)[:, None]
+        if noise is None:
+            seen = active[places][:, None]
+            return np.where(seen, np.where(here, 0.0, -np.inf), np.where(active[self.locations], -np.inf, 0.0))
+        if residual is None or residual.shape != (self.n_locations,):
+            raise ParameterError(
+                "residual", None if residual is None else residual.shape, f"of shape ({self.n_locations},)"
+            )
+        scales = np.append(np.broadcast_to(np.asarray(scale, dtype=float), self.n_locations), 1.0)
+        values = np.append(np.where(active[:-1], residual, 0.0), 0.0)
+        absent, present = log_ratio(noise, values, scales), log_ratio(noise, values + 1, scales)
+        return np.where(active[self.locations], np.where(here, present[self.locations], absent[self.locations]), 0.0)

@@ -1,4 +1,4 @@
-"""Train an adversary on the first samples of a game, challenge her with the others, and score the result."""
+"""Train a distinguisher on a game's first samples, challenge it with the others, and score the result."""
 
 from __future__ import annotations
 
@@ -16,11 +16,8 @@ from mechanisms.core.plugin import ParameterError
 __all__ = ["area_under_curve", "auc_interval", "privacy_gain", "privacy_loss"]
 
 
-# How well an attack does, and how much a defense takes away from it.
-
-
 def privacy_loss(auc: ArrayLike) -> NDArray[np.float64] | float:
-    """How far an adversary is above guessing: AUC − ½.
+    """Privacy loss, the advantage over guessing: AUC − ½.
 
     >>> privacy_loss(0.75)
     0.25
@@ -30,7 +27,7 @@ def privacy_loss(auc: ArrayLike) -> NDArray[np.float64] | float:
 
 
 def privacy_gain(auc: ArrayLike, auc_defended: ArrayLike) -> NDArray[np.float64] | float:
-    """How much of the privacy loss a defense removes.
+    """Privacy gain: the share of the privacy loss that a defense removes.
 
     Parameters
     ----------
@@ -61,12 +58,9 @@ def privacy_gain(auc: ArrayLike, auc_defended: ArrayLike) -> NDArray[np.float64]
     return float(gain) if gain.ndim == 0 else gain
 
 
-# Train an adversary on the first samples of a game and challenge her with the others.
-
-
 @dataclass(frozen=True)
 class AttackResult:
-    """How well one target's membership was inferred.
+    """Result of the membership attack on one target.
 
     Attributes
     ----------
@@ -127,7 +121,7 @@ def distinguish(
     """
     n_train, known = samples.n_train, samples.labels[: samples.n_train]
     if attack == "pca":
-        # No component points where training samples never vary: most of what is left of rounded or suppressed counts.
+        # Components vanish on features constant in training, which most rounded or suppressed counts are.
         varying = (features[:n_train] != features[0]).any(axis=0)
         if 2 * varying.sum() < varying.size:  # else the copy costs more than it saves
             features = features[:, varying]
@@ -140,7 +134,7 @@ def distinguish(
 def judge(
     target: int, samples: Samples, scores: NDArray[np.float64], n_features: int, confidence: float
 ) -> AttackResult:
-    """How well the scores of the challenges tell those with the target."""
+    """Area under the curve of the scores of the challenges, with its confidence interval."""
     hidden = samples.labels[samples.n_train :]
     auc, n_positive = area_under_curve(hidden, scores), int(hidden.sum())
     limits = auc_interval(auc, n_positive, hidden.size - n_positive, confidence)

@@ -1,4 +1,4 @@
-"""Classifiers of the attack: principal components and cell statistics, with logistic regression."""
+"""Classifiers of the membership attack: principal components or cell statistics, with logistic regression."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
-
-# The attack by principal components and logistic regression.
-
 
 Array = NDArray[np.float64]
 
@@ -139,9 +136,6 @@ def fit_logistic(features: Array, labels: NDArray[np.bool_]) -> tuple[Array, flo
         return np.empty(0), 0.0
     model = LogisticRegression(solver="newton-cholesky", tol=1e-6, max_iter=200).fit(features, labels)
     return model.coef_[0], float(model.intercept_[0])
-
-
-# Features of the earlier attack: statistics of every cell's series, for a logistic regression.
 
 
 def cell_statistics(released: NDArray[Any]) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""Mechanisms as defenses of the membership game, a bounded number of samples at a time."""
+"""Mechanisms as defenses in the membership game: the pipeline's code on many samples, in batches of bounded size."""
 
 from __future__ import annotations
 
@@ -19,9 +19,6 @@ from mechanisms.core.run import run_mechanism
 from mechanisms.core.samplers.siphash import keyed_hash
 from mechanisms.raw import Raw
 from mechanisms.sampling import Sampling
-
-# Released aggregates of a game, a bounded number of samples at a time.
-
 
 SAMPLES_AT_ONCE = 256
 #: Values of all samples together, of which three copies of 8 bytes are held: 12 GB.
@@ -57,7 +54,7 @@ def released_features(
     Returns
     -------
     features (n_samples, n_features)
-        8·n_samples·n_features bytes, beside a few times 8·256·n_windows·n_cells for one batch.
+        8·n_samples·n_features bytes, plus a few times 8·256·n_windows·n_cells for one batch.
 
     Raises
     ------
@@ -107,9 +104,6 @@ def _defended(defense: Defense, counts: NDArray[np.int64], seed: int) -> NDArray
     return released
 
 
-# Mechanisms as defenses of the membership game: the same code that a pipeline runs, many samples at a time.
-
-
 #: Counts that pass through a mechanism at one time; its state and its releases are a few times as large.
 COUNTS_AT_ONCE = 2_000_000
 
@@ -125,7 +119,7 @@ def mechanism_defense(
     resample: bool = False,
     counts_at_once: int = COUNTS_AT_ONCE,
 ) -> Release | None:
-    """What a mechanism does to counts, as a `defense` of `evaluation.membership.MembershipGame`.
+    """A mechanism as a ``defense`` of `evaluation.membership.MembershipGame`.
 
     Parameters
     ----------
@@ -139,7 +133,7 @@ def mechanism_defense(
     groups (n_cells,)
         Coarse cell of every cell, where a step generalizes space.
     resample
-        Whether `sampling` of memberships is drawn anew for every sample, by thinning its counts: the adversary knows
+        Whether `sampling` of memberships is redrawn for every sample, by thinning its counts: the adversary knows
         its rate, but not which memberships are kept. False: the memberships were sampled before.
     counts_at_once
         Bound on the counts, hence on memory: about 8·counts_at_once bytes for each array of a mechanism's state.
@@ -182,7 +176,7 @@ def mechanism_defense(
         at_once = max(1, counts_at_once // (n_windows * n_cells))
         begins = range(0, n_replicas, at_once)
         released = np.empty(counts.shape)
-        # The noise of a replica is keyed by its place, so equal places of two parts need different seeds.
+        # Noise is keyed by the replica's index, so equal indices in two parts need different seeds.
         for begin, own in zip(begins, np.random.SeedSequence(seed).generate_state(len(begins), np.uint64)):
             part = slice(begin, begin + at_once)
             released[part] = _released(arranged, counts[part], facts, windows, int(own))
@@ -192,7 +186,7 @@ def mechanism_defense(
 
 
 def _rate(steps: Sequence[Mechanism]) -> float:
-    """With which probability a membership is counted: one draw each is a binomial one for a whole count."""
+    """Sampling rate of memberships; thinning a count is one binomial draw."""
     samplings = [step for step in steps if isinstance(step, Sampling)]
     coarse = [step for step in steps if isinstance(step, Generalization)]
     if samplings and (coarse or samplings[0].unit != "membership"):
@@ -259,10 +253,10 @@ def defended_presence(
     if chain.spatial is not None and (groups is None or np.shape(groups) != (n_cells,)):
         raise ParameterError("groups", None if groups is None else np.shape(groups), f"one coarse cell for {n_cells}")
     codes = np.arange(n_cells) if groups is None or chain.spatial is None else np.unique(groups, return_inverse=True)[1]
-    stretch = np.arange(n_windows) // chain.together
-    coarse = np.zeros((n_users, codes.max() + 1, stretch[-1] + 1), bool)
+    block_of_window = np.arange(n_windows) // chain.together
+    coarse = np.zeros((n_users, codes.max() + 1, block_of_window[-1] + 1), bool)
     user, cell, window = np.nonzero(presence)
-    coarse[user, codes[cell], stretch[window]] = True
+    coarse[user, codes[cell], block_of_window[window]] = True
     if chain.keepers:
         user, cell, window = np.nonzero(coarse)
         key = NoiseKey.from_seed(seed).subkey("sampling")
@@ -274,12 +268,12 @@ def defended_presence(
             kept = step.keep(user, cell.astype(np.int64), first, hashes)
             coarse[user[~kept], cell[~kept], window[~kept]] = False
             user, cell, window = user[kept], cell[kept], window[kept]
-    fine: NDArray[np.bool_] = coarse[:, codes][:, :, stretch]
+    fine: NDArray[np.bool_] = coarse[:, codes][:, :, block_of_window]
     return fine
 
 
 def random_guess(counts: NDArray[Any], seed: int, largest: int | None = None) -> NDArray[np.float64]:
-    """A release that knows nothing of any cell or window: the baseline of utility tables.
+    """A random guess, independent of the data: the baseline of utility tables.
 
     Every value is drawn uniformly from the whole numbers between 0 and `largest`.
 

@@ -1,4 +1,4 @@
-"""Explanations of exposure: mobility features, feature importance and component loadings."""
+"""Explanations of exposure: mobility features, their importance, and loadings of the principal components."""
 
 from __future__ import annotations
 
@@ -13,9 +13,6 @@ from evaluation.attacks.classifiers import fit_logistic
 from evaluation.attacks.game import Adversary, MembershipGame
 from evaluation.attacks.user_space import checked_binary, inverse_scale
 from mechanisms.core.plugin import ParameterError
-
-# Mobility features: what may explain why some users are more exposed than others.
-
 
 Array = NDArray[np.float64]
 
@@ -72,7 +69,7 @@ def mobility_features(binary: NDArray[Any], weekend: NDArray[Any]) -> dict[str, 
 
 
 def unicity(binary: NDArray[Any]) -> Array:
-    """Share of the windows in which a user is somewhere and nobody else is in exactly the same cells.
+    """Share of the windows in which a user's set of cells is unique.
 
     The order of the cells within a window is not in the binary matrix, so sets are compared where the source
     compares sequences: this never exceeds its figure.
@@ -108,9 +105,6 @@ def _entropy(counts: Array) -> Array:
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     entropy: Array = -(shares * np.log(shares, out=np.zeros_like(shares), where=shares > 0)).sum(axis=1)
     return np.abs(entropy)  # no negative zero
-
-
-# Which mobility features tell the most exposed users from the least exposed.
 
 
 METHODS = ("random_forest", "logistic_regression")
@@ -163,9 +157,6 @@ def feature_importance(
         deviation = rows.std(axis=0)
         weights, _ = fit_logistic((rows - rows.mean(axis=0)) / np.where(deviation > 0, deviation, 1), hardest)
     return {name: float(weight) for name, weight in zip(features, weights, strict=True)}
-
-
-# Where and when an attack finds its information: correlations of its components with cells and windows.
 
 
 def component_loadings(

@@ -1,4 +1,4 @@
-"""The membership game: an adversary tells aggregates with her target from aggregates without."""
+"""The membership game: an adversary distinguishes aggregates with her target from aggregates without."""
 
 from __future__ import annotations
 
@@ -29,9 +29,6 @@ from evaluation.attacks.priors import (
 from evaluation.attacks.user_space import Embedding, UserSpace, checked_binary, inverse_scale
 from mechanisms.core.plugin import ParameterError
 
-# An adversary who has trained on undefended aggregates, without ever forming one of them.
-
-
 Array = NDArray[np.float64]
 
 
@@ -47,7 +44,7 @@ class Adversary:
     space
         Presence of all users.
     samples
-        What she trained on: no challenges, nobody who is in no group.
+        The training samples, without users in none of their groups.
     scale (n_windows·n_cells,)
         What counts are multiplied with before components are extracted.
     embedding
@@ -98,9 +95,6 @@ class Adversary:
         """Log-odds of membership for the challenges of a game, all along one direction of counts."""
         direction = self.directions(self.distinguisher.weights[None])[0] * self.scale
         return self.space.products(samples, direction)[samples.n_train :] + self.distinguisher.offset
-
-
-# The membership game: an adversary tells aggregates with her target from aggregates without.
 
 
 ATTACKS = ("pca", "statistics")

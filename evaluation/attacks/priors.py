@@ -1,4 +1,4 @@
-"""Prior knowledge of the adversary: periods and labelled groups for training and for the challenge."""
+"""Prior knowledge of the adversary: observation and inference periods, and labelled groups for both."""
 
 from __future__ import annotations
 
@@ -11,14 +11,11 @@ from numpy.typing import NDArray
 
 from mechanisms.core.plugin import ParameterError
 
-# Observation and inference periods: which windows the adversary learns from and which she is challenged on.
-
-
 Period = int | slice | range | tuple[int, int] | Sequence[int] | NDArray[Any]
 
 
 def period_windows(period: Period, n_windows: int, field: str) -> NDArray[np.intp]:
-    """Window indices (0-based, in the order given) that a period stands for.
+    """Window indices of a period, 0-based and in the given order.
 
     Parameters
     ----------
@@ -105,9 +102,6 @@ def game_blocks(observation: Period, inference: Period, n_windows: int, prior: s
     return np.vstack([apart, challenged[None]])
 
 
-# Prior knowledge of the adversary: which labelled groups she trains on and which she is challenged with.
-
-
 PRIORS = ("subset", "same_groups", "different_groups")
 CHALLENGES = ("known", "others")
 TRAINING_SHARE = 0.8
@@ -117,7 +111,7 @@ Known = float | int | NDArray[Any] | list[int] | None
 
 @dataclass(frozen=True)
 class Samples:
-    """Labelled groups: who is in them, when they are observed and what they are for.
+    """Labelled groups: members, block of windows, and the split into training and challenges.
 
     Attributes
     ----------
@@ -130,7 +124,7 @@ class Samples:
     labels (n_samples,)
         Whether the target is in the group.
     n_train
-        The adversary trains on so many first samples; the others are her challenges.
+        Number of first samples for training; the others are challenges.
     """
 
     users: NDArray[np.intp]
@@ -141,7 +135,7 @@ class Samples:
 
     @property
     def training(self) -> Samples:
-        """What the adversary trains on, without challenges and without users who are in none of its groups."""
+        """The training samples, without users who are in none of their groups."""
         members = self.members[: self.n_train]
         seen = members.any(axis=0)
         rows = slice(self.n_train)
@@ -149,7 +143,7 @@ class Samples:
 
 
 def check_whole(**numbers: object) -> None:
-    """Refuse, by its name, a number that is not whole.
+    """Refuse a number that is not whole, by its name.
 
     >>> check_whole(seed=3, n_samples=80.5)
     Traceback (most recent call last):

@@ -1,4 +1,4 @@
-"""The reconstruction game: an adversary who knows where everybody else is retraces people's ways from releases.
+"""The reconstruction game: an adversary who knows everybody else's cells retraces trajectories from releases.
 
 Koga, Meehan, Chaudhuri, *Measuring Privacy Loss in Distributed Spatio-Temporal Data*, section 3.2, played against what
 a mechanism has really released of real people's counts.
@@ -26,26 +26,26 @@ IntArray = NDArray[np.intp]
 Shown = Callable[[NDArray[Any]], NDArray[Any]]
 
 _EXACT = "none"
-#: Chance of any move, so that a way which the prior excludes is followed on.
+#: Probability of any move, so that the filter continues on a trajectory that the prior excludes.
 _LEAK = 1e-150
 
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """Several independent releases of the same windows, less everybody's share.
+    """Several independent releases of the same windows, less the true counts.
 
     Parameters
     ----------
     counts
         (n_windows, n_cells) true counts that were released.
     residual
-        (n_releases, n_windows, n_cells) release minus true counts; NaN where a cell tells nothing.
+        (n_releases, n_windows, n_cells) release minus true counts; NaN where a cell reveals nothing.
     scale
         Same shape: scale of the noise, 0 where there is none.
     noise
         Noise family; None: without.
     shown
-        What a mechanism without noise makes of counts, cell by cell; None: it leaves them as they are.
+        Function of a mechanism without noise, applied cell by cell; None: the identity.
     """
 
     counts: NDArray[Any]
@@ -54,20 +54,20 @@ class Observed:
     noise: str | None = None
     shown: Shown | None = None
 
-    def without_others(self, way: NDArray[Any]) -> FloatArray:
-        """What is left of the releases once everybody but one person is subtracted.
+    def without_others(self, trajectory: NDArray[Any]) -> FloatArray:
+        """The releases with everybody but one person subtracted.
 
         Parameters
         ----------
-        way
+        trajectory
             (n_windows,) the person's cells, n_cells where not counted.
 
         Returns
         -------
-        (n_releases, n_windows, n_cells): 0 or 1 plus the noise; NaN where nothing is told, which without noise is
-        wherever one person more would not change what is shown.
+        (n_releases, n_windows, n_cells): 0 or 1 plus the noise; NaN where nothing is revealed, which without noise is
+        wherever one person more would not change the output.
         """
-        own = np.arange(self.counts.shape[1]) == np.asarray(way)[:, None]
+        own = np.arange(self.counts.shape[1]) == np.asarray(trajectory)[:, None]
         left: FloatArray = self.residual + own
         if self.shown is None:
             return left
@@ -76,7 +76,7 @@ class Observed:
 
 
 def observe(releases: Sequence[Release], counts: NDArray[Any], shown: Shown | None = None) -> Observed:
-    """What releases tell an adversary who knows the counts but for one person.
+    """Releases as seen by an adversary who knows the counts but for one person.
 
     Parameters
     ----------
@@ -94,8 +94,8 @@ def observe(releases: Sequence[Release], counts: NDArray[Any], shown: Shown | No
 
     Notes
     -----
-    Repeated, suppressed and refused windows are taken to tell nothing: an adversary who also read something into the
-    decision might do better.
+    Repeated, suppressed and refused windows count as no information: an adversary who also interprets the decision
+    might do better.
 
     Examples
     --------
@@ -125,18 +125,17 @@ def observe(releases: Sequence[Release], counts: NDArray[Any], shown: Shown | No
 
 
 def _family(release: Release) -> str | None:
-    """Noise family of a release, "none" for exact counts; None where it tells nothing."""
+    """Noise family of a release, "none" for exact counts; None if it reveals nothing."""
     if str(release.action) != "published" or tells_nothing(release.charge):
         return None
     if release.charge and isinstance(release.charge[-1], Exact) and release.noise == _EXACT:
         return _EXACT
-    # a question that was asked before may stand in front of what was published
+    # the charge of a dissimilarity query may precede that of the publication
     family = FAMILIES.get(type(release.charge[-1])) if release.charge else None
     scale = np.asarray(release.scale)
     if family is None or family != release.noise or not (scale > 0).all():
         raise UnsupportedEvent(
-            f"reconstruction: window {release.window} is released with noise {release.noise!r} in a way that has no "
-            "known likelihood"
+            f"reconstruction: window {release.window} is released with noise {release.noise!r} and no known likelihood"
         )
     return None if np.isinf(scale).all() else family
 
@@ -145,40 +144,40 @@ def retrace(
     kinds: Sequence[Estimator],
     prior: MarkovPrior,
     observed: Observed,
-    ways: NDArray[Any],
+    trajectories: NDArray[Any],
     places: Places,
     n_steps: int,
     n_before: int = 0,
 ) -> dict[Estimator, IntArray]:
-    """Guess where people were, a stretch of windows at a time, each from what all releases up to its end told.
+    """Guess trajectories, a segment of windows at a time, each from all releases up to its end.
 
     Parameters
     ----------
     kinds
         Estimators of `accountants.reconstruction.estimate`.
     prior
-        What the adversary knows of how each of these people moves, from the first window on.
+        The adversary's prior of each of these people's movements, from the first window on.
     observed
         The releases.
-    ways
+    trajectories
         (n_people, n_windows) their cells, n_cells where not counted.
     places
-        Cells as places of the prior. A place of several cells is not looked at: people are elsewhere if nothing
-        else fits.
+        Cells as places of the prior. A place of several cells is not observed: people are there if nothing else
+        fits.
     n_steps
-        Windows guessed together; they divide the windows after the first ``n_before`` into stretches.
+        Windows guessed together; they divide the windows after the first ``n_before`` into segments.
     n_before
-        Windows that are listened to and not guessed.
+        First windows, observed and not guessed.
 
     Returns
     -------
-    Places guessed by each estimator, (n_people, n_releases, n_stretches, n_steps). O(n_windows n_places²) time for a
+    Places guessed by each estimator, (n_people, n_releases, n_segments, n_steps). O(n_windows n_places²) time for a
     release of a person, vectorised over both; 8·n_people·n_releases·n_windows·(n_cells + 4·n_places) bytes.
 
     Notes
     -----
-    A forward filter runs through all windows (`accountants.inference.observation.forward`); a stretch begins from its
-    prediction. Releases after a stretch are not used for it. A reading that the prior excludes is explained by an
+    A forward filter runs through all windows (`accountants.inference.observation.forward`); a segment begins from its
+    prediction. Releases after a segment are not used for it. A reading that the prior excludes is explained by an
     impossible move.
 
     Examples
@@ -192,7 +191,7 @@ def retrace(
     >>> retrace(["map", "prior"], stay, seen, np.array([[1, 1]]), Places.of_cells(2), 1, n_before=1)
     {'map': array([[[[1]]]]), 'prior': array([[[[2]]]])}
     """
-    likelihood = np.concatenate([_log_likelihoods(observed, way, places) for way in ways])
+    likelihood = np.concatenate([_log_likelihoods(observed, trajectory, places) for trajectory in trajectories])
     kernel = Kernel(prior.transition)
     beliefs = forward(prior.initial, kernel, scaled(likelihood), _LEAK)
     begins = range(n_before, likelihood.shape[1], n_steps)
@@ -205,12 +204,12 @@ def retrace(
             guesses[kind][:, number] = (
                 guess(kind, initial, kernel, part) if looks else blind_guess(kind, prior, n_steps)
             )
-    return {kind: guessed.reshape(len(ways), -1, len(begins), n_steps) for kind, guessed in guesses.items()}
+    return {kind: guessed.reshape(len(trajectories), -1, len(begins), n_steps) for kind, guessed in guesses.items()}
 
 
-def _log_likelihoods(observed: Observed, way: NDArray[Any], places: Places) -> FloatArray:
+def _log_likelihoods(observed: Observed, trajectory: NDArray[Any], places: Places) -> FloatArray:
     """ln Pr(release given each place) of one person up to a constant, (n_releases, n_windows, n_places)."""
-    left = observed.without_others(way)
+    left = observed.without_others(trajectory)
     single = np.flatnonzero(np.bincount(places.location)[places.location[:-1]] == 1)
     values = np.full((*left.shape[:2], places.n_locations), np.nan)
     values[..., places.location[single]] = left[..., single]
@@ -225,12 +224,12 @@ def _log_likelihoods(observed: Observed, way: NDArray[Any], places: Places) -> F
     return np.where(hidden, 0.0, log_ratio(observed.noise, values, np.where(hidden, 1.0, scale)))
 
 
-def right(guesses: IntArray, ways: NDArray[Any], places: Places) -> IntArray:
-    """Windows of each stretch that were guessed right, (n_people, n_releases, n_stretches).
+def right(guesses: IntArray, trajectories: NDArray[Any], places: Places) -> IntArray:
+    """Windows of each segment that were guessed right, (n_people, n_releases, n_segments).
 
     >>> right(np.array([[[[1, 2]]]]), np.array([[1, 0]]), Places.of_cells(2)).tolist()
     [[[1]]]
     """
-    n_people, _, n_stretches, n_steps = guesses.shape
-    truth = places.location[ways].reshape(n_people, 1, n_stretches, n_steps)
+    n_people, _, n_segments, n_steps = guesses.shape
+    truth = places.location[trajectories].reshape(n_people, 1, n_segments, n_steps)
     return np.asarray((guesses == truth).sum(axis=-1))

@@ -1,4 +1,4 @@
-"""Whom to attack, and when the most and the least exposed of them move."""
+"""Choice of targets by mobility, the most and least exposed of them, and their activity."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOBILITY_GROUPS = ("barely", "somewhat", "highly")
 def mobility_groups(binary: NDArray[Any]) -> NDArray[np.intp]:
     """Thirds of the users by number of events: 0 barely, 1 somewhat, 2 highly mobile (`MOBILITY_GROUPS`).
 
-    Users without an event are in no group, −1. Equal numbers of events are told apart by the index.
+    Users without an event are in no group, −1. Ties go by index.
 
     Examples
     --------

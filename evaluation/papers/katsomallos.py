@@ -1,4 +1,8 @@
-"""Landmarks and temporal privacy loss: two figures of Katsomallos et al. (2022) as tables."""
+"""Temporal privacy loss against landmarks and correlation: two figures of Katsomallos et al. (2022).
+
+``python -m evaluation.papers.katsomallos --out DIR`` writes both tables as CSV and, with the extra ``plot``, both
+figures as SVG and PNG.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +21,6 @@ from accountants.correlation.leakage import LeakageFunction, leaked
 from accountants.correlation.matrices import laplacian_smoothing_matrix
 from accountants.landmark_budget import landmark_allocation
 from mechanisms.core.plugin import ParameterError
-
-# Sets of landmarks with a chosen shape in time, for experiments.
-
 
 #: Centres of the truncated normals, as fractions of the series; none: uniform.
 SHAPES: dict[str, tuple[float, ...]] = {
@@ -91,12 +92,6 @@ def landmark_distribution(
     landmarks = np.zeros(n_windows, bool)
     landmarks[np.argsort(keys)[n_windows - n_landmarks :]] = True
     return landmarks
-
-
-# How landmarks and correlation drive the temporal privacy loss: two figures of Katsomallos et al. 2022, as tables.
-#
-# ``python -m evaluation.papers.katsomallos --out DIR`` writes both tables as CSV and, with the extra ``plot``, both
-# figures as SVG and PNG.
 
 
 N_WINDOWS = 100

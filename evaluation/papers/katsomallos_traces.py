@@ -1,4 +1,4 @@
-"""Skip, Uniform and Adaptive on real traces: the error against the share of landmarks of Katsomallos et al. 2022.
+"""Error of Skip, Uniform and Adaptive on real traces against the share of landmarks: Katsomallos et al. 2022.
 
 ``penstock convert`` makes a Parquet file of each data set; then ``python -m evaluation.papers.katsomallos_traces
 --geolife FILE --tdrive FILE --out TABLE.csv``. ``docs/experiments_landmark.md`` reads the table."""

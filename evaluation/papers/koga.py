@@ -1,4 +1,8 @@
-"""Reconstruction bounds beside attacks: the figures of Koga, Meehan and Chaudhuri."""
+"""Reconstruction bounds and attacks: figures 3 to 8 of Koga, Meehan and Chaudhuri.
+
+``python -m evaluation.papers.koga --out DIR [--data FOLDER]`` writes the tables as CSV (`saved_tables`) and, with the
+extra ``plot``, the figures as SVG. FOLDER holds ``gowalla`` and ``foursquare``.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +35,6 @@ from accountants.inference.prior import (
 )
 from accountants.inference.success_bounds import Bound, success_upper_bound
 
-# The paper's two bounds exactly as it writes them, beside which the project's are shown.
-
-
 BOUNDS: tuple[Bound, ...] = ("loose", "tight", "leakage", "first_moment", "segment")
 ATTACKS: tuple[Estimator, ...] = get_args(Estimator)
 
@@ -48,8 +49,8 @@ def paper_bounds(
     prior, sensors, tolerance
         As for `success_upper_bound`.
     sigma
-        Of Gaussian noise; None: raw counts. Unlike `success_upper_bound`, the paper does not use that noise never tells
-        more than raw counts.
+        Of Gaussian noise; None: raw counts. Unlike `success_upper_bound`, the paper does not use that a noisy release
+        is never more informative than raw counts.
 
     Returns
     -------
@@ -88,17 +89,14 @@ def _largest_success(log_ball: float, information: float) -> float:
     return float(brentq(slack, max(peak, 1e-300), 1 - 1e-15))
 
 
-# Reconstruction of real people's check-ins, prepared as in the paper: figures 3, 4, 6 and 8 of Koga et al.
-
-
 IntArray = NDArray[np.intp]
 
 N_TOP, N_GUESSED, WINDOW_DAYS = 100, 5, 20
-#: Windows that somebody must be seen in: as in the paper, or so that anybody remains at all.
+#: Windows in which a person must be seen: as in the paper, or few enough for people to remain.
 PREPARATIONS = {"gowalla": 10, "foursquare": 3}
 _QUANTILES = (0.25, 0.5, 0.75)
 _ERROR = 1e-4
-#: Ranges of fewer people than this say no quartiles.
+#: Ranges with fewer people have no quartiles.
 _FEW = 10
 Place = tuple[float, int, float | None]
 
@@ -182,7 +180,7 @@ def _schedules(n_draws: int, seed: int) -> list[list[set[int]]]:
 
 
 def frequency_table(known: People) -> pl.DataFrame:
-    """Figure 3: bounds against how often the one fixed sensor, at the most visited place, sees somebody.
+    """Figure 3: bounds against how often the one fixed sensor, at the most visited place, sees a person.
 
     Returns
     -------
@@ -300,9 +298,6 @@ def _success(
     return n / known.n_people, low, high
 
 
-# The figures of `evaluation.papers.koga` as SVG; needs matplotlib (the extra ``plot``).
-
-
 _FLOOR = 1e-12
 
 
@@ -363,14 +358,6 @@ def _quartiles(axis: Any, panel: pl.DataFrame) -> None:
         label = f"{name!s}, rank correlation {correlation[0]:.2f}" if len(correlation) else str(name)
         axis.errorbar(middle, part["median"], yerr=ends, marker="o", capsize=3, label=label)
     axis.set(xlabel=panel["against"][0], ylabel="bound (quartiles)", ylim=(0, 1.02))
-
-
-# Bounds on reconstruction beside attacks: the figures of Koga, Meehan and Chaudhuri, as tables.
-#
-# ``python -m evaluation.papers.koga --out DIR [--data FOLDER]`` writes the tables as CSV (`saved_tables`) and,
-# with the extra ``plot``, the figures as SVG. Figures 5 and 7 are on the paper's simulated chain; 3, 4, 6 and 8 need
-# check-ins: FOLDER holds the folders ``gowalla`` and ``foursquare``. Tables hold means and bins over people, never
-# anybody's own figures.
 
 
 N_LOCATIONS, N_STEPS, TAU, TOLERANCE, SIGMA = 100, 10, 0.1, 5, 1.0
@@ -487,7 +474,7 @@ def real_tables(
 
 
 def saved_tables(tables: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
-    """The tables as files: figures of one kind together, told by their number.
+    """The tables as files: figures of one kind together, with a column for their number.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""What a trace's secret points lose, and the hypothesis that shows it best: figure 2 of Meehan and Chaudhuri.
+"""Conditional inferential loss of a trace's secret points, and the worst hypothesis: figure 2 of Meehan and Chaudhuri.
 
 ``python -m evaluation.papers.meehan --out DIR`` writes the tables as CSV and, with the extra ``plot``, the
 figures as SVG.

@@ -30,8 +30,6 @@ from mechanisms.suppress_small import SuppressSmall
 from mechanisms.suppress_unpopular import SuppressUnpopular
 from mechanisms.temporal_generalization import TemporalGeneralization
 
-# San Francisco cabs as the papers on aggregates prepare them: who was in which cell of a grid in which hour.
-
 
 class Box(NamedTuple):
     """An area, by its edges in degrees."""
@@ -85,7 +83,7 @@ def cab_presence(folder: Path, box: Box = CITY) -> NDArray[np.bool_]:
 
 
 def made_up_presence(n_people: int, seed: int) -> NDArray[np.bool_]:
-    """Presence of people who are nobody, in that shape: some busier than others, in cells some busier than others.
+    """Presence of synthetic people in that shape, with uneven activity of people and cells.
 
     >>> made_up_presence(3, seed=1).shape
     (3, 100, 504)
@@ -106,9 +104,6 @@ def _cells(path: Path, box: Box) -> pl.LazyFrame:
     return placed.filter(inside & within).select(pl.col("row") * COLUMNS + pl.col("column"), "window").unique()
 
 
-# A study: figures made of many attacks, one target after the other, each kept as soon as it is there.
-
-
 Binary = NDArray[np.bool_]
 Targets = NDArray[np.intp]
 Figures = dict[str, NDArray[np.float64]]
@@ -116,7 +111,7 @@ Tables = dict[str, pl.DataFrame]
 
 
 class Piece(NamedTuple):
-    """What a study does at a time: the attacks on one target that have a name in common."""
+    """One unit of work of a study: the attacks on one target under a common name."""
 
     target: int
     name: str
@@ -130,7 +125,7 @@ class Study(Checked, ABC):
     parallel, and kept when more are asked for: of those who are drawn then, too (`draw_targets`).
     """
 
-    #: Parameters without a part in the figures of a piece.
+    #: Parameters that do not affect the figures of a piece.
     aside: ClassVar[tuple[str, ...]] = ("path", "targets")
 
     path: str | None = parameter(
@@ -149,7 +144,7 @@ class Study(Checked, ABC):
         """Whom to attack: as many as asked for, shared out as `draw_targets` says, the barely mobile ones first."""
         n_seen = np.count_nonzero(presence.any(axis=(1, 2)))
         if n_seen < self.targets:
-            raise ParameterError("study.targets", self.targets, f"at most {n_seen}, as so many people are seen")
+            raise ParameterError("study.targets", self.targets, f"at most {n_seen}, the people who are seen")
         return draw_targets(presence, self.targets, self.seed)
 
     @property
@@ -171,9 +166,6 @@ class Study(Checked, ABC):
 
 
 STUDIES: Registry[Study] = Registry("evaluation.papers.studies", "study")
-
-
-# The defenses of Pyrgelis, Troncoso and De Cristofaro (2020) with their settings for the taxi data, as mechanisms.
 
 
 #: Hours of the week under attack; mechanisms over a block take it as one.
@@ -215,7 +207,7 @@ class PaperDefense:
     def of(self, binary: NDArray[np.bool_], rows: int, columns: int) -> tuple[NDArray[np.bool_], Defense | None]:
         """Presence as generalization leaves it, and what the other steps do to counts (None: nothing).
 
-        Sampling is drawn anew for every aggregate, as the adversary does not know which memberships were kept.
+        Sampling is redrawn for every aggregate: the adversary does not know which memberships were kept.
 
         Parameters
         ----------
@@ -304,9 +296,6 @@ def _sampling(dropped: float) -> Sampling:
     return Sampling(rate=round(1 - dropped, 12))
 
 
-# Privacy gain of the paper's defenses on the taxi data, and what each costs: its figures 6(b) and 7 to 10.
-
-
 RAW = "raw"
 
 
@@ -365,7 +354,7 @@ BOTH = {"1x1, 1 week": "1 week, 1x1"}
 
 
 def trade_off_table(gains: pl.DataFrame, results: Path) -> pl.DataFrame:
-    """Figures 7 to 10: privacy gain beside the loss of utility, for every defense that has both.
+    """Figures 7 to 10: privacy gain against loss of utility, for every defense that has both.
 
     Parameters
     ----------
@@ -393,10 +382,6 @@ def trade_off_table(gains: pl.DataFrame, results: Path) -> pl.DataFrame:
                 own = {"defense": row["defense"], "family": family, "metric": metric}
                 rows.append(own | {"privacy_gain": row["mirrored"], "utility_loss": loss})
     return pl.DataFrame(rows)
-
-
-# Who is exposed by the attack on the taxi data, and by what: figures 1(b), 3, 4(b), 5(b) and tables 2 and 3 of
-# Pyrgelis, Troncoso and De Cristofaro (2020).
 
 
 #: Tables 2 and 3: importance in a random forest, and coefficients of a regression (negative: more exposed).
@@ -566,7 +551,7 @@ def activity_table(binary: Binary, most: Targets, least: Targets) -> pl.DataFram
 
 
 def importance_table(binary: Binary, most: Targets, least: Targets, method: str) -> pl.DataFrame:
-    """Table 2 (``random_forest``) or 3 (``logistic_regression``): what tells the most from the least exposed.
+    """Table 2 (``random_forest``) or 3 (``logistic_regression``): features separating most and least exposed.
 
     Returns
     -------

@@ -1,4 +1,10 @@
-"""Utility tables of the San Francisco cabs: other readings of the published ones, measured."""
+"""Why utility tables of the San Francisco cabs differ from the published ones: alternative readings, measured.
+
+``python -m evaluation.papers.pyrgelis_utility --data DATA --out FILE.csv`` draws ten groups of 250 cabs, as the
+experiments ``sfc_*`` do, and writes six metrics of Pyrgelis, Troncoso and De Cristofaro (2020) for every reading. A
+reading maps the presence of a group (n_people, 100, n_hours) to true and released counts (100, n_hours). DATA holds
+``cabspotting``.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +35,6 @@ from evaluation.papers.pyrgelis import (
 from evaluation.utility import METRICS
 from mechanisms.fpa import Fpa
 
-# Other ways to read how published utility tables of the San Francisco cabs were made: which counts were compared.
-#
-# A reading turns the presence of a group (n_people, 100, n_hours) into true and released counts (100, n_hours). All
-# that has a mechanism is released by it.
-
-
 Presence = NDArray[np.bool_]
 Counts = NDArray[np.float64]
 Pair = tuple[Counts, Counts]
@@ -59,20 +59,20 @@ UNRELEASED, FEW = 12, 100
 
 @dataclass(frozen=True)
 class Reading:
-    """One way to make the figures of one defense.
+    """One interpretation of the published figures of one defense.
 
     Parameters
     ----------
     defense
         The defense with its setting, as `PaperDefense.name` gives it.
     name
-        In which way this reading is unlike the project's.
+        How this reading differs from the project's.
     compared
         True and released counts of a group, given a seed.
     box
         Area that the cells divide.
     most_active
-        Groups are drawn among so many cabs, those seen in most hours; None: among all seen.
+        Draw groups among that many cabs, those seen in most hours; None: among all.
     group_size
         People of a group; None: as many as in all other readings.
     """
@@ -261,13 +261,6 @@ def _medians(presence: Presence, _: int) -> Pair:
             if part.any():
                 shown[cell, part] = np.median(truth[cell, part])
     return truth, shown
-
-
-# Why utility tables of the San Francisco cabs differ from published ones: every reading that was tried, measured.
-#
-# ``python -m evaluation.papers.pyrgelis_utility --data DATA --out FILE.csv`` draws ten groups of 250 cabs, as the
-# experiments ``sfc_*`` do, and writes the six metrics of Pyrgelis, Troncoso and De Cristofaro (2020) for every reading.
-# DATA holds ``cabspotting``.
 
 
 SHOWN = ("mre", "mre_top", "hotspot_f1", "hotspot_rank_tau", "js_distance", "pearson")

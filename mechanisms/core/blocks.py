@@ -22,7 +22,7 @@ _WORD = 64
 
 
 def waiting(facts: Facts, n_windows: int) -> State:
-    """State of a block of at most ``n_windows`` of which none has been seen: public facts of each window to come."""
+    """State of an empty block of at most ``n_windows``: public facts of each window to come."""
     words = -(-facts.n_cells // _WORD)
     return {
         "block_first": facts.constant(0, np.int64),
@@ -34,7 +34,7 @@ def waiting(facts: Facts, n_windows: int) -> State:
 
 
 def seen(window: Window, row: int, state: State) -> State:
-    """The state with one more window of the block, ``row`` its place in it (0-based)."""
+    """State with one more window of the block, ``row`` its place in it (0-based)."""
     first = np.where(state["block_first"] == 0, window.index, state["block_first"])
     landmark, active = state["block_landmark"].copy(), state["block_active"].copy()
     landmark[..., row] = window.landmark
@@ -52,21 +52,9 @@ def seen(window: Window, row: int, state: State) -> State:
 def release_windows(
     state: State, row: int, values: NDArray[Any], charge: tuple[Event, ...], **common: Any
 ) -> list[Release]:
-    """One release for each window seen, available when the last of them was over; the first carries the charge.
-
-    Parameters
-    ----------
-    state
-        From `seen`.
-    row
-        Place of the first window seen in its block.
-    values
-        Shape (..., n_windows, n_cells), one row for each window seen.
-    charge
-        What the whole block cost.
-    common
-        Further fields of every release.
-    """
+    """One release for each window seen, available when the last of them was over; the first carries the charge."""
+    # `row` is the place of the first window seen in its block, `values` (..., n_windows, n_cells) has one row for each,
+    # `charge` is that of the whole block, and `common` are further fields of every release.
     first, last, end = (int(np.max(state[name])) for name in ("block_first", "block_last", "block_end"))
     n_cells = values.shape[-1]
     landmark = state["block_landmark"].reshape(-1, state["block_landmark"].shape[-1])[0]
@@ -103,7 +91,7 @@ def _unpacked(words: NDArray[np.uint64], n_cells: int) -> NDArray[np.bool_] | No
 
 @dataclass(frozen=True, kw_only=True)
 class BlockMechanism(Mechanism):
-    """Base of mechanisms that release ``length`` windows at once: window 1 begins a block, and each one the next."""
+    """Base of mechanisms that release ``length`` windows at once; window 1 begins the first block."""
 
     @property
     @abstractmethod
@@ -145,7 +133,7 @@ class BlockMechanism(Mechanism):
         return self._release(state, noise), self._cleared(state)
 
     def finish(self, state: State, noise: Noise) -> list[Release]:
-        """The windows of a block whose end nobody had announced; those that did not come count as empty."""
+        """The windows of an unfinished block; those that did not come count as empty."""
         return self._release(state, noise) if int(np.max(state["block_first"])) else []
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:

@@ -13,7 +13,7 @@ from mechanisms.core.blocks import release_windows, seen, waiting
 from mechanisms.core.contract import MECHANISMS, Facts, Generalization, Mechanism, Release, Transformation, Window
 from mechanisms.core.events import Block, Event, Nothing, Repeated
 from mechanisms.core.plugin import ParameterError
-from mechanisms.core.state import State
+from mechanisms.core.state import State, nested, part
 from mechanisms.raw import Raw
 from mechanisms.sampling import Sampling
 from mechanisms.spatial_generalization import SpatialGeneralization
@@ -23,25 +23,188 @@ if TYPE_CHECKING:
     from mechanisms.core.draws import Noise
 
 
-# Which steps may follow each other.
-
-
 #: Steps on events, in the order in which they act: people are coarsened, then bounded, then sampled.
 EVENT_STEPS: tuple[type[Mechanism], ...] = (SpatialGeneralization, TemporalGeneralization, Sampling)
 
 
-def misplaced(steps: Sequence[Mechanism]) -> Iterator[tuple[int, str]]:
-    """Positions of steps that make no sense where they stand, each with what would be right.
+@dataclass(frozen=True, kw_only=True)
+class Chain(Mechanism):
+    """The steps of a configuration, arranged as one mechanism.
 
-    Examples
-    --------
-    >>> from mechanisms import get
-    >>> noise, small = get("laplace")(epsilon=1.0), get("suppress_small")(threshold=5)
-    >>> list(misplaced([noise, small]))
-    []
-    >>> [position for position, _ in misplaced([small, noise])]
-    [1]
+    Parameters
+    ----------
+    reader
+        The one step that sees counts.
+    after
+        Post-processing of its releases, in order.
+    sampling, spatial, temporal
+        Steps on events, carried out before counting; None: absent.
+    keepers
+        All steps that drop memberships, sampling among them.
+    groups
+        With `spatial`: coarse cell of every cell, shape (n_cells,).
     """
+
+    reader: Mechanism
+    after: tuple[Transformation, ...] = ()
+    sampling: Sampling | None = None
+    spatial: SpatialGeneralization | None = None
+    temporal: TemporalGeneralization | None = None
+    keepers: tuple[Mechanism, ...] = ()
+    groups: NDArray[np.int64] | None = None
+
+    @classmethod
+    def of(cls, steps: Sequence[Mechanism], groups: NDArray[np.int64] | None = None) -> Chain:
+        """Arrange steps; without a step that reads counts these are released as they are.
+
+        Raises `ParameterError` where the steps make no sense in their order.
+        """
+        for position, right in misplaced(steps):
+            raise ParameterError(f"mechanism[{position}]", MECHANISMS.name_of(type(steps[position])), right)
+        on_counts = [step for step in steps if step.stages != ("events",)]
+        found: dict[str, Any] = {
+            name: next((step for step in steps if isinstance(step, kind)), None)
+            for name, kind in zip(("spatial", "temporal", "sampling"), EVENT_STEPS)
+        }
+        found["after"] = tuple(step for step in on_counts[1:] if isinstance(step, Transformation))
+        on_events = (step for step in steps if step.stages == ("events",))
+        found["keepers"] = tuple(step for step in on_events if not isinstance(step, Generalization))
+        return cls(reader=on_counts[0] if on_counts else Raw(), groups=groups, **found)
+
+    @property
+    def together(self) -> int:
+        """Windows that are counted as one."""
+        return self.temporal.windows if self.temporal else 1
+
+    @property
+    def unit_windows(self) -> int:
+        """Windows over which users are bounded together: those of a block, or of a longer window."""
+        return max(self.together, self.reader.unit_windows)
+
+    @property
+    def landmark_budget(self) -> float | None:
+        """The budget of the reading step."""
+        return self.reader.landmark_budget
+
+    @property
+    def simple(self) -> bool:
+        """Whether the chain is nothing but its reader."""
+        return not self.after and not self.reshapes
+
+    @property
+    def reshapes(self) -> bool:
+        """Whether memberships are changed before they are counted."""
+        return bool(self.keepers) or self.spatial is not None or self.temporal is not None
+
+    def start(self, facts: Facts) -> State:
+        """States of all steps on counts, and an empty longer window."""
+        coarse = facts
+        if self.groups is not None:
+            coarse = replace(coarse, n_cells=int(self.groups.max()) + 1)
+        if self.temporal:
+            n_windows = None if facts.n_windows is None else -(-facts.n_windows // self.together)
+            coarse = replace(coarse, n_windows=n_windows, landmarks=(), budget_period=None)
+        state = nested("reader", self.reader.start(coarse))
+        for number, step in enumerate(self.after):
+            state |= nested(f"after{number}", step.start(facts))
+        if self.temporal:
+            length = np.full(facts.shape, facts.n_windows or 0, np.int64)
+            state |= waiting(facts, self.together) | {"n_windows": length, "begin": facts.constant(0, np.int64)}
+        return state
+
+    def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
+        """Release what the reading step has ready, in every cell and window that it stands for."""
+        # `counts` hold the coarse count in every cell of its group, and in every window of a longer one. All sensors
+        # are active where people are generalized.
+        if self.temporal:
+            row = (window.index - 1) % self.together
+            begin = window.start if row == 0 else int(np.max(state["begin"]))
+            state = state | seen(window, row, state) | {"begin": np.full_like(state["begin"], begin)}
+            if row < self.together - 1 and window.index != int(np.max(state["n_windows"])):
+                return [], state
+        coarse = counts
+        if self.groups is not None:
+            coarse = counts[..., np.unique(self.groups, return_index=True)[1]]
+        made, reader = self.reader.step(self._coarse(window, state), coarse, part("reader", state), noise)
+        state = state | nested("reader", reader)
+        releases: list[Release] = []
+        for release in made:
+            shown, state = self._processed(self._in_cells(release), state)
+            releases += self._in_windows(shown, state)
+        if self.temporal:
+            state = state | {name: np.zeros_like(state[name]) for name in state if name.startswith("block_")}
+        return releases, state
+
+    def finish(self, state: State, noise: Noise) -> list[Release]:
+        """Last releases of the reading step."""
+        releases = []
+        for release in self.reader.finish(part("reader", state), noise):
+            shown, state = self._processed(self._in_cells(release), state)
+            releases.append(shown)
+        return releases
+
+    def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
+        """That of the reading step; a longer window announces it when it begins."""
+        if self.temporal and int(np.max(state["block_first"])):
+            return ()
+        worst = self.reader.worst_charge(self._coarse(window, state), part("reader", state))
+        worst = self.sampling.sampled(worst) if self.sampling else worst
+        if self.temporal is None:
+            return worst
+        last = window.index + self.together - 1
+        return tuple(e if isinstance(e, Repeated | Nothing) else Block(e, window.index, last) for e in worst)
+
+    def _coarse(self, window: Window, state: State) -> Window:
+        """The window as the reading step sees it; groups of cells are published whenever one of their cells is."""
+        if self.groups is not None:
+            window = replace(window, active=None)
+        if self.temporal is None:
+            return window
+        index = (window.index - 1) // self.together + 1
+        begin = int(np.max(state["begin"])) if int(np.max(state["block_first"])) else window.start
+        return replace(window, index=index, start=begin, active=None, landmark=False)
+
+    def _in_cells(self, release: Release) -> Release:
+        """A release of groups as one of cells."""
+        if self.spatial is None or self.groups is None:
+            return release
+        values, scale = release.values[..., self.groups], release.scale
+        if self.spatial.spread == "even":
+            values = values / np.bincount(self.groups)[self.groups]
+        if np.ndim(scale) and np.shape(scale)[-1] > 1:
+            scale = np.asarray(scale)[..., self.groups]
+        return replace(release, values=values, scale=scale)
+
+    def _processed(self, release: Release, state: State) -> tuple[Release, State]:
+        """Amplify the charge by sampling, and apply the steps after the reading one."""
+        values = release.values
+        for number, step in enumerate(self.after):
+            values, after = step.transform(np.asarray(values, np.float64), part(f"after{number}", state))
+            state = state | nested(f"after{number}", after)
+        charge = self.sampling.sampled(release.charge) if self.sampling else release.charge
+        return replace(release, values=values, charge=charge), state
+
+    def _in_windows(self, release: Release, state: State) -> list[Release]:
+        """A release of a longer window as one of each of its windows."""
+        if self.temporal is None:
+            return [release]
+        first, last = (int(np.max(state[name])) for name in ("block_first", "block_last"))
+        n_windows = last - first + 1
+        values = release.values / n_windows if self.temporal.spread == "even" else release.values
+        rows = np.repeat(np.asarray(values)[..., None, :], n_windows, axis=-2)
+        common = {"action": release.action, "noise": release.noise, "scale": release.scale}
+        made = release_windows(state, (first - 1) % self.together, rows, release.charge, **common)
+        return [replace(one, repeats=self._repeated(release.repeats, place)) for place, one in enumerate(made)]
+
+    def _repeated(self, coarse: Any, place: int) -> Any:
+        if coarse is None:
+            return None
+        fine = np.where(np.asarray(coarse) > 0, (np.asarray(coarse) - 1) * self.together + 1 + place, coarse)
+        return fine if fine.ndim else int(fine)
+
+
+def misplaced(steps: Sequence[Mechanism]) -> Iterator[tuple[int, str]]:
+    """Positions of steps that make no sense where they stand, each with what would be right."""
     reader: Mechanism | None = None
     stage = -1
     for position, step in enumerate(steps):
@@ -75,193 +238,3 @@ def _cannot_read(reader: Mechanism, before: Sequence[Mechanism]) -> Iterator[str
 
 def _name(step: Mechanism | type[Mechanism]) -> str:
     return MECHANISMS.name_of(step if isinstance(step, type) else type(step))
-
-
-# Several steps as one mechanism: coarsen and sample what is counted, release once, then only post-process.
-
-
-@dataclass(frozen=True, kw_only=True)
-class Chain(Mechanism):
-    """The steps of a configuration, arranged.
-
-    Parameters
-    ----------
-    reader
-        The one step that sees counts.
-    after
-        Post-processing of its releases, in order.
-    sampling, spatial, temporal
-        Steps on events, which counting carries out before; None: not there.
-    keepers
-        All steps that drop memberships, sampling among them.
-    groups
-        With `spatial`: coarse cell of every cell, shape (n_cells,).
-    """
-
-    reader: Mechanism
-    after: tuple[Transformation, ...] = ()
-    sampling: Sampling | None = None
-    spatial: SpatialGeneralization | None = None
-    temporal: TemporalGeneralization | None = None
-    keepers: tuple[Mechanism, ...] = ()
-    groups: NDArray[np.int64] | None = None
-
-    @classmethod
-    def of(cls, steps: Sequence[Mechanism], groups: NDArray[np.int64] | None = None) -> Chain:
-        """Arrange steps; raises `ParameterError` where they make no sense in their order.
-
-        A chain without a step that reads counts releases them as they are.
-        """
-        for position, right in misplaced(steps):
-            raise ParameterError(f"mechanism[{position}]", MECHANISMS.name_of(type(steps[position])), right)
-        on_counts = [step for step in steps if step.stages != ("events",)]
-        found: dict[str, Any] = {
-            name: next((step for step in steps if isinstance(step, kind)), None)
-            for name, kind in zip(("spatial", "temporal", "sampling"), EVENT_STEPS)
-        }
-        found["after"] = tuple(step for step in on_counts[1:] if isinstance(step, Transformation))
-        on_events = (step for step in steps if step.stages == ("events",))
-        found["keepers"] = tuple(step for step in on_events if not isinstance(step, Generalization))
-        return cls(reader=on_counts[0] if on_counts else Raw(), groups=groups, **found)
-
-    @property
-    def together(self) -> int:
-        """Windows that are counted as one."""
-        return self.temporal.windows if self.temporal else 1
-
-    @property
-    def unit_windows(self) -> int:
-        """Windows over which users are bounded together: those of a block, or of a longer window."""
-        return max(self.together, self.reader.unit_windows)
-
-    @property
-    def landmark_budget(self) -> float | None:
-        """What the reading step promises."""
-        return self.reader.landmark_budget
-
-    @property
-    def simple(self) -> bool:
-        """Whether the chain is nothing but its reader."""
-        return not self.after and not self.reshapes
-
-    @property
-    def reshapes(self) -> bool:
-        """Whether memberships are changed before they are counted."""
-        return bool(self.keepers) or self.spatial is not None or self.temporal is not None
-
-    def start(self, facts: Facts) -> State:
-        """States of all steps on counts, and what a longer window waits for."""
-        coarse = facts
-        if self.groups is not None:
-            coarse = replace(coarse, n_cells=int(self.groups.max()) + 1)
-        if self.temporal:
-            n_windows = None if facts.n_windows is None else -(-facts.n_windows // self.together)
-            coarse = replace(coarse, n_windows=n_windows, landmarks=(), budget_period=None)
-        state = _named("reader", self.reader.start(coarse))
-        for number, step in enumerate(self.after):
-            state |= _named(f"after{number}", step.start(facts))
-        if self.temporal:
-            length = np.full(facts.shape, facts.n_windows or 0, np.int64)
-            state |= waiting(facts, self.together) | {"n_windows": length, "begin": facts.constant(0, np.int64)}
-        return state
-
-    def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
-        """Release what the reading step has ready, as it is shown in every cell and window.
-
-        ``counts`` hold the coarse count in every cell of its group, and in every window of a longer one. All sensors
-        are active where people are generalized.
-        """
-        if self.temporal:
-            row = (window.index - 1) % self.together
-            begin = window.start if row == 0 else int(np.max(state["begin"]))
-            state = state | seen(window, row, state) | {"begin": np.full_like(state["begin"], begin)}
-            if row < self.together - 1 and window.index != int(np.max(state["n_windows"])):
-                return [], state
-        coarse = counts
-        if self.groups is not None:
-            coarse = counts[..., np.unique(self.groups, return_index=True)[1]]
-        made, reader = self.reader.step(self._coarse(window, state), coarse, _part("reader", state), noise)
-        state = state | _named("reader", reader)
-        releases: list[Release] = []
-        for release in made:
-            shown, state = self._processed(self._in_cells(release), state)
-            releases += self._in_windows(shown, state)
-        if self.temporal:
-            state = state | {name: np.zeros_like(state[name]) for name in state if name.startswith("block_")}
-        return releases, state
-
-    def finish(self, state: State, noise: Noise) -> list[Release]:
-        """What the reading step still owes."""
-        releases = []
-        for release in self.reader.finish(_part("reader", state), noise):
-            shown, state = self._processed(self._in_cells(release), state)
-            releases.append(shown)
-        return releases
-
-    def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """That of the reading step; a longer window announces it when it begins."""
-        if self.temporal and int(np.max(state["block_first"])):
-            return ()
-        worst = self.reader.worst_charge(self._coarse(window, state), _part("reader", state))
-        worst = self.sampling.sampled(worst) if self.sampling else worst
-        if self.temporal is None:
-            return worst
-        last = window.index + self.together - 1
-        return tuple(e if isinstance(e, Repeated | Nothing) else Block(e, window.index, last) for e in worst)
-
-    def _coarse(self, window: Window, state: State) -> Window:
-        """The window as the reading step sees it; groups of cells are published whenever one of their cells is."""
-        if self.groups is not None:
-            window = replace(window, active=None)
-        if self.temporal is None:
-            return window
-        index = (window.index - 1) // self.together + 1
-        begin = int(np.max(state["begin"])) if int(np.max(state["block_first"])) else window.start
-        return replace(window, index=index, start=begin, active=None, landmark=False)
-
-    def _in_cells(self, release: Release) -> Release:
-        """A release of groups as one of cells."""
-        if self.spatial is None or self.groups is None:
-            return release
-        values, scale = release.values[..., self.groups], release.scale
-        if self.spatial.spread == "even":
-            values = values / np.bincount(self.groups)[self.groups]
-        if np.ndim(scale) and np.shape(scale)[-1] > 1:
-            scale = np.asarray(scale)[..., self.groups]
-        return replace(release, values=values, scale=scale)
-
-    def _processed(self, release: Release, state: State) -> tuple[Release, State]:
-        """Charge what sampling leaves, and apply what follows the reading step."""
-        values = release.values
-        for number, step in enumerate(self.after):
-            values, after = step.transform(np.asarray(values, np.float64), _part(f"after{number}", state))
-            state = state | _named(f"after{number}", after)
-        charge = self.sampling.sampled(release.charge) if self.sampling else release.charge
-        return replace(release, values=values, charge=charge), state
-
-    def _in_windows(self, release: Release, state: State) -> list[Release]:
-        """A release of a longer window as one of each of its windows."""
-        if self.temporal is None:
-            return [release]
-        first, last = (int(np.max(state[name])) for name in ("block_first", "block_last"))
-        n_windows = last - first + 1
-        values = release.values / n_windows if self.temporal.spread == "even" else release.values
-        rows = np.repeat(np.asarray(values)[..., None, :], n_windows, axis=-2)
-        common = {"action": release.action, "noise": release.noise, "scale": release.scale}
-        made = release_windows(state, (first - 1) % self.together, rows, release.charge, **common)
-        return [replace(one, repeats=self._repeated(release.repeats, place)) for place, one in enumerate(made)]
-
-    def _repeated(self, coarse: Any, place: int) -> Any:
-        if coarse is None:
-            return None
-        fine = np.where(np.asarray(coarse) > 0, (np.asarray(coarse) - 1) * self.together + 1 + place, coarse)
-        return fine if fine.ndim else int(fine)
-
-
-def _named(prefix: str, state: State) -> State:
-    return {f"{prefix}.{name}": value for name, value in state.items()}
-
-
-def _part(prefix: str, state: State) -> State:
-    start = f"{prefix}."
-    return {name.removeprefix(start): value for name, value in state.items() if name.startswith(start)}

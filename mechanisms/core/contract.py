@@ -17,12 +17,15 @@ if TYPE_CHECKING:
     from mechanisms.core.draws import Noise
 
 
-# A window as a mechanism sees it: public facts only.
+Integers = NDArray[np.int64]
+
+
+Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """One interval of event time and what is publicly known about it before any data is read.
+    """Public facts of one window, known before any data is read.
 
     Parameters
     ----------
@@ -31,7 +34,7 @@ class Window:
     start, end
         Half-open interval in milliseconds since 1970 UTC.
     landmark
-        Whether the window is a landmark (significant to everybody, and known to be).
+        Whether the window is a landmark; landmarks are public.
     landmarks_to_come, regulars_to_come
         How many landmarks and how many regular windows follow in the same budget period; None where the stream is
         endless and has no period.
@@ -62,19 +65,12 @@ class Window:
     active: NDArray[np.bool_] | None = field(default=None, compare=False)
 
 
-# One timestamp of many traces at once: its public facts, and what is released at it.
-
-
-Integers = NDArray[np.int64]
-Mask = NDArray[np.bool_]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Timestamp:
-    """What is publicly known about the n-th point of every user of a shard, as arrays of shape (n_users,).
+    """Public facts of the n-th point of every user of a shard, as arrays of shape (n_users,).
 
     The counterpart of `Window` on traces: every event of a user is a timestamp of its own, so that the same index means
-    another time for every user. When a trace has a point is public; where is not.
+    another time for every user. The times of the points are public, their positions are not.
 
     Parameters
     ----------
@@ -108,53 +104,8 @@ class Timestamp:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PointRelease:
-    """What is published of one timestamp of many traces.
-
-    Parameters
-    ----------
-    values
-        Shape (n_users, 2): latitude and longitude in degrees; NaN for users without a point.
-    action
-        Shape (n_users,): ``published``, ``repeated``, ``refused``, or ``absent`` for users without a point.
-    noise
-        Name of the noise family.
-    scale
-        Shape (n_users,), metres: 1/ε of planar Laplace noise, σ of Gaussian noise; 0 where nothing is drawn.
-    epsilon
-        Shape (n_users,): what it costs to tell two points ``radius`` metres apart, in nats, the decision whether to
-        publish included; infinite where no such figure exists.
-    repeats
-        Shape (n_users,): timestamp shown again, 0 for the public point; −1: not a repetition.
-    """
-
-    values: NDArray[np.float64]
-    action: NDArray[np.str_]
-    noise: str
-    scale: NDArray[np.float64]
-    epsilon: NDArray[np.float64]
-    repeats: Integers
-
-    @classmethod
-    def same_for_all(cls, values: NDArray[np.float64], noise: str, scale: float, epsilon: float) -> PointRelease:
-        """Every user's point published, with the same noise at the same cost."""
-        n_users = len(values)
-        return cls(
-            values=values,
-            action=np.full(n_users, "published"),
-            noise=noise,
-            scale=np.full(n_users, scale),
-            epsilon=np.full(n_users, epsilon),
-            repeats=np.full(n_users, -1),
-        )
-
-
-# Public facts of a run that a mechanism starts from.
-
-
-@dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What is publicly known before the first window.
+    """Public facts of a run, known before the first window.
 
     Parameters
     ----------
@@ -168,7 +119,7 @@ class Facts:
     n_windows
         Windows in the run; None on an endless stream.
     landmarks
-        1-based indices of the landmark windows (used by the plain loop; a pipeline tells them window by window).
+        1-based indices of the landmark windows (for the plain loop; a pipeline gives them window by window).
     budget_period
         Windows per budget period; None: the whole run is one period.
     max_landmarks
@@ -252,58 +203,6 @@ class Facts:
         return windows
 
 
-# Additive noise on a count vector, calibrated to the sensitivity that bounding left.
-
-
-#: Families that give pure ε-differential privacy for a scale of l1/ε.
-PURE_FAMILIES = ("discrete_laplace", "laplace")
-
-
-def active_l1(window: Window, max_cells: NDArray[Any]) -> NDArray[np.float64]:
-    """L1 sensitivity of the active part of the vector: no user adds to more cells than publish."""
-    if window.active is None:
-        return np.asarray(max_cells, np.float64)
-    return np.minimum(np.asarray(max_cells, np.float64), float(np.count_nonzero(window.active)))
-
-
-def pure_scale(epsilon: Any, l1: Any) -> Any:
-    """Scale l1/ε: 0 for ε = ∞, ∞ for ε = 0."""
-    if not getattr(l1, "ndim", 0) and not getattr(epsilon, "ndim", 0) and epsilon > 0:
-        return np.float64(l1) / np.float64(epsilon)  # what most windows ask, without the arrays' overhead
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(np.asarray(l1) == 0, 0.0, np.asarray(l1, np.float64) / np.asarray(epsilon, np.float64))
-
-
-def pure_event(family: str, l1: Any, scale: Any) -> Event:
-    """Event of one noisy vector of a pure family."""
-    _check_family(family)
-    numbers = [x if getattr(x, "ndim", 0) else float(x) for x in (l1, scale)]
-    return DiscreteLaplace(*numbers) if family == "discrete_laplace" else Laplace(*numbers)
-
-
-def add_noise(noise: Noise, family: str, counts: NDArray[Any], scale: Any) -> NDArray[Any]:
-    """Counts plus noise of one scale (per replica)."""
-    _check_family(family)
-    per_cell = np.asarray(scale, np.float64)[..., None] if np.ndim(scale) else float(scale)
-    draw = noise.discrete_laplace if family == "discrete_laplace" else noise.laplace
-    noisy: NDArray[Any] = counts + draw(per_cell, counts.shape)
-    return noisy
-
-
-def _check_family(family: str) -> None:
-    if family not in PURE_FAMILIES:
-        raise ParameterError("noise", family, "one of " + ", ".join(PURE_FAMILIES) + ", on counts")
-
-
-def only_active(window: Window, values: NDArray[Any]) -> NDArray[np.float64]:
-    """Values as published: NaN where the sensor is not active."""
-    released = np.asarray(values, np.float64)
-    return released if window.active is None else np.where(window.active, released, np.nan)
-
-
-# A release: everything an accountant, a file or a reader needs to know about one published vector.
-
-
 ACTIONS = ("published", "repeated", "suppressed", "refused")
 
 
@@ -349,24 +248,14 @@ class Release:
 
     @classmethod
     def of(cls, window: Window, values: NDArray[Any], charge: tuple[Event, ...], **further: Any) -> Release:
-        """What is released of one window.
-
-        Parameters
-        ----------
-        window
-            Says which it is, whether it is a landmark, and which sensors are active.
-        values
-            Shape (..., n_cells), of all cells: only those of active sensors are kept.
-        charge, further
-            As the fields of a release.
-        """
+        """Release of one window, without the values of inactive sensors; ``charge`` and ``further`` are its fields."""
         public = only_active(window, values)
         return cls(
             window=window.index, values=public, charge=charge, landmark=window.landmark, active=window.active, **further
         )
 
     def replica(self, number: int) -> Release:
-        """One replica's release, as a run without the others would have made it."""
+        """Release of one replica, as a run without the others would have made it."""
 
         def own(value: Any) -> Any:
             """The replica's entry, where replicas differ."""
@@ -387,21 +276,56 @@ class Release:
         return replace(self, **changes)
 
 
-# The contract of a mechanism: pure state in, state out; no clock, no generator, no Beam.
+@dataclass(frozen=True, kw_only=True)
+class PointRelease:
+    """Release of one timestamp of many traces.
 
+    Parameters
+    ----------
+    values
+        Shape (n_users, 2): latitude and longitude in degrees; NaN for users without a point.
+    action
+        Shape (n_users,): ``published``, ``repeated``, ``refused``, or ``absent`` for users without a point.
+    noise
+        Name of the noise family.
+    scale
+        Shape (n_users,), metres: 1/ε of planar Laplace noise, σ of Gaussian noise; 0 where nothing is drawn.
+    epsilon
+        Shape (n_users,): what it costs to tell two points ``radius`` metres apart, in nats, the decision whether to
+        publish included; infinite where no such figure exists.
+    repeats
+        Shape (n_users,): timestamp shown again, 0 for the public point; −1: not a repetition.
+    """
 
-#: Parameters that stand for the amount of privacy, and their value without any.
-UNLIMITED = {"epsilon": np.inf, "rho": np.inf, "sigma": 0.0}
+    values: NDArray[np.float64]
+    action: NDArray[np.str_]
+    noise: str
+    scale: NDArray[np.float64]
+    epsilon: NDArray[np.float64]
+    repeats: Integers
+
+    @classmethod
+    def same_for_all(cls, values: NDArray[np.float64], noise: str, scale: float, epsilon: float) -> PointRelease:
+        """Every user's point published, with the same noise at the same cost."""
+        n_users = len(values)
+        return cls(
+            values=values,
+            action=np.full(n_users, "published"),
+            noise=noise,
+            scale=np.full(n_users, scale),
+            epsilon=np.full(n_users, epsilon),
+            repeats=np.full(n_users, -1),
+        )
 
 
 @dataclass(frozen=True)
 class Guarantee:
-    """What a mechanism promises, in words that are shown to people.
+    """Privacy guarantee of a mechanism in words.
 
     Parameters
     ----------
     unit
-        What is protected: the unit of privacy.
+        The unit of privacy.
     neighbours
         Which two inputs are compared.
     statement
@@ -422,8 +346,16 @@ class Guarantee:
 
 
 ONE_WINDOW = "all of one user's events in one window"
+
+
 ADD_REMOVE = "add or remove the unit"
+
+
 NO_GUARANTEE = Guarantee(unit=ONE_WINDOW, neighbours=ADD_REMOVE, statement="none", theorem="none")
+
+
+#: Parameters that stand for the amount of privacy, and their value without any.
+UNLIMITED = {"epsilon": np.inf, "rho": np.inf, "sigma": 0.0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -434,8 +366,8 @@ class Mechanism(Checked, ABC):
     `keep`; one at stage "points" implements `step_points`. State is a flat dict of arrays whose leading axes are
     those of `Facts.shape`.
 
-    The last four methods tell the conformance suite what to expect; a mechanism overrides one of them only where
-    the base's answer is not its own.
+    The last four methods are read by the conformance suite; a mechanism overrides one of them only where the base's
+    answer is wrong for it.
     """
 
     stages: ClassVar[tuple[str, ...]] = ("counts",)
@@ -559,12 +491,9 @@ class Mechanism(Checked, ABC):
 MECHANISMS: Registry[Mechanism] = Registry("mechanisms", "mechanism")
 
 
-# Functions of the released numbers alone: without noise on true counts, post-processing after a private release.
-
-
 @dataclass(frozen=True, kw_only=True)
 class Transformation(Mechanism):
-    """Base of mechanisms that coarsen or suppress numbers, window by window and without noise."""
+    """Base of post-processing: functions of the counts or of a release, window by window and without noise."""
 
     @property
     def follows(self) -> bool:
@@ -578,7 +507,7 @@ class Transformation(Mechanism):
         Parameters
         ----------
         values
-            Shape (..., n_cells); NaN where no sensor is active, which stays NaN.
+            Shape (..., n_cells); NaN stands for inactive sensors and stays NaN.
         state
             From `start` or the last call.
         """
@@ -591,9 +520,6 @@ class Transformation(Mechanism):
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
         """A function of true counts without noise: an exact release."""
         return (Exact(),)
-
-
-# Generalization: people are counted again in coarser cells or windows.
 
 
 SPREADS = ("copy", "even")
@@ -614,3 +540,52 @@ class Generalization(Mechanism):
     ) -> NDArray[np.bool_]:
         """Every membership stays; equal coarse ones become one."""
         return np.ones(len(cells), bool)
+
+
+# Additive noise on a count vector, calibrated to the sensitivity that contribution bounding leaves.
+
+
+#: Families that give pure ε-differential privacy for a scale of l1/ε.
+PURE_FAMILIES = ("discrete_laplace", "laplace")
+
+
+def active_l1(window: Window, max_cells: NDArray[Any]) -> NDArray[np.float64]:
+    """L1 sensitivity of the active part of the vector: no user adds to more cells than publish."""
+    if window.active is None:
+        return np.asarray(max_cells, np.float64)
+    return np.minimum(np.asarray(max_cells, np.float64), float(np.count_nonzero(window.active)))
+
+
+def pure_scale(epsilon: Any, l1: Any) -> Any:
+    """Scale l1/ε: 0 for ε = ∞, ∞ for ε = 0."""
+    if not getattr(l1, "ndim", 0) and not getattr(epsilon, "ndim", 0) and epsilon > 0:
+        return np.float64(l1) / np.float64(epsilon)  # what most windows ask, without the arrays' overhead
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(np.asarray(l1) == 0, 0.0, np.asarray(l1, np.float64) / np.asarray(epsilon, np.float64))
+
+
+def pure_event(family: str, l1: Any, scale: Any) -> Event:
+    """Event of one noisy vector of a pure family."""
+    _check_family(family)
+    numbers = [x if getattr(x, "ndim", 0) else float(x) for x in (l1, scale)]
+    return DiscreteLaplace(*numbers) if family == "discrete_laplace" else Laplace(*numbers)
+
+
+def add_noise(noise: Noise, family: str, counts: NDArray[Any], scale: Any) -> NDArray[Any]:
+    """Counts plus noise of one scale (per replica) from a pure family."""
+    _check_family(family)
+    per_cell = np.asarray(scale, np.float64)[..., None] if np.ndim(scale) else float(scale)
+    draw = noise.discrete_laplace if family == "discrete_laplace" else noise.laplace
+    noisy: NDArray[Any] = counts + draw(per_cell, counts.shape)
+    return noisy
+
+
+def _check_family(family: str) -> None:
+    if family not in PURE_FAMILIES:
+        raise ParameterError("noise", family, "one of " + ", ".join(PURE_FAMILIES) + ", on counts")
+
+
+def only_active(window: Window, values: NDArray[Any]) -> NDArray[np.float64]:
+    """Values with NaN where the sensor is inactive."""
+    released = np.asarray(values, np.float64)
+    return released if window.active is None else np.where(window.active, released, np.nan)

@@ -1,4 +1,4 @@
-"""Noise of one step: every family that mechanisms draw from, keyed or from OpenDP."""
+"""Noise of one step: every family that mechanisms draw from, in exact integers or fast."""
 
 from __future__ import annotations
 
@@ -10,21 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mechanisms.core.plugin import ParameterError, PenstockError
-from mechanisms.core.samplers import bits as common
+from mechanisms.core.plugin import ParameterError
 from mechanisms.core.samplers import exact, fast
-from mechanisms.core.samplers.bits import Bits
-from mechanisms.core.samplers.exact import groups_of
-
-# Noise of one step: every family that mechanisms draw from, in exact integers or fast.
-
+from mechanisms.core.samplers.bits import Bits, bernoulli, integers, permutations
 
 #: Integer noise of a larger scale is refused: sums with counts must stay far inside 64 bits.
 LARGEST_SCALE = 2.0**40
 
 
 class Noise:
-    """Noise of one step: every call draws from its own sub-stream, in the order of the calls.
+    """Noise of one step; every call draws from its own sub-stream, in the order of the calls.
 
     Shapes are those of the result; with replicas their leading axis is the replica. Scales broadcast to the shape:
     a number, one per replica as shape (n_replicas, 1), or one per cell. A scale of 0 gives zeros without a draw; an
@@ -52,7 +47,7 @@ class Noise:
         if not 1 <= n <= 2**63 - 1:
             raise ParameterError("n", n, "an integer from 1 to 2**63 - 1")
         bits, shape, n_per_row = self._call(shape)
-        return common.integers(bits, n_per_row, n).reshape(shape)
+        return integers(bits, n_per_row, n).reshape(shape)
 
     def bernoulli(self, p: ArrayLike, shape: Any) -> NDArray[np.bool_]:
         """Trials that succeed with exactly the probability the float `p` stands for."""
@@ -60,12 +55,12 @@ class Noise:
         flat = _flat("p", p, shape)
         if not ((flat >= 0) & (flat <= 1)).all():
             raise ParameterError("p", p, "from 0 to 1")
-        return common.bernoulli(bits, n, flat).reshape(shape)
+        return bernoulli(bits, n, flat).reshape(shape)
 
     def permutation(self, n: int) -> NDArray[np.int64]:
         """Exactly uniform order of 0, …, n - 1: shape (n,), or (n_replicas, n)."""
         bits, shape, _ = self._call((n,) if self._n_replicas is None else (self._n_replicas, n))
-        return common.permutations(bits, n).reshape(shape)
+        return permutations(bits, n).reshape(shape)
 
     def discrete_laplace(self, scale: ArrayLike, shape: Any) -> NDArray[np.int64]:
         """Integers with P(z) ∝ exp(-abs(z) / scale): ε-private at scale L1 sensitivity / ε (Ghosh et al. 2009)."""
@@ -169,53 +164,7 @@ def _scales(name: str, scale: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.f
 
 
 def _ends(scales: NDArray[np.float64]) -> tuple[float, float]:
-    """The least and the largest; most often there is only one, and a reduction takes a few times its look-up."""
+    """Smallest and largest scale, without a reduction where there is only one."""
     if len(scales) == 1:
         return scales[0], scales[0]
     return scales.min(initial=np.inf), scales.max(initial=0.0)
-
-
-# OpenDP's exact samplers as an optional source: independent evidence, but not keyed and so not retry-safe.
-
-
-_FAMILIES = {"laplace": "make_laplace", "gaussian": "make_gaussian"}
-
-
-class UnkeyedNoise(Noise):
-    """Noise whose discrete families come from the ``opendp`` package (extra ``opendp``) and its own generator.
-
-    A second call gives other noise whatever the key: use it to check a release, not to run a stream that may retry.
-    """
-
-    def discrete_laplace(self, scale: ArrayLike, shape: Any) -> NDArray[np.int64]:
-        """Integers with P(z) ∝ exp(-abs(z) / scale), drawn afresh."""
-        return self._integer("scale", scale, shape, lambda _, n, scales: self._draw("laplace", n, scales))
-
-    def discrete_gaussian(self, sigma: ArrayLike, shape: Any) -> NDArray[np.int64]:
-        """Integers with P(z) ∝ exp(-z² / (2 sigma²)), drawn afresh."""
-        return self._integer("sigma", sigma, shape, lambda _, n, sigmas: self._draw("gaussian", n, sigmas))
-
-    def _draw(self, family: str, n_per_row: int, scales: NDArray[np.float64]) -> NDArray[np.int64]:
-        result = np.zeros(n_per_row * len(self._seeds), dtype=np.int64)
-        for scale, where in groups_of(scales):
-            result[where] = opendp_noise(family, scale, result[where].size)
-        return result
-
-
-def opendp_noise(family: str, scale: float, n: int) -> NDArray[np.int64]:
-    """`n` draws of the discrete ``"laplace"`` or ``"gaussian"`` distribution from OpenDP.
-
-    Raises
-    ------
-    PenstockError
-        If the package is not installed.
-    """
-    try:
-        import opendp.prelude as dp
-    except ImportError:
-        raise PenstockError("source: opendp is not installed; install penstock[opendp] or use source: keyed") from None
-    dp.enable_features("contrib")
-    metric = dp.l1_distance(T=int) if family == "laplace" else dp.l2_distance(T=float)
-    space = dp.vector_domain(dp.atom_domain(T=int)), metric
-    draw = getattr(dp.m, _FAMILIES[family])(*space, scale=scale)
-    return np.array(draw([0] * n), dtype=np.int64)

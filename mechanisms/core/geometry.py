@@ -11,13 +11,20 @@ if TYPE_CHECKING:
     from mechanisms.core.draws import Noise
 
 
-# Distances and offsets in metres between points on the sphere, given in degrees.
-
-
 Points = NDArray[np.float64]
+
 
 EARTH_RADIUS = 6_371_008.8
 """Mean radius of the reference ellipsoid, in metres (IUGG)."""
+
+
+#: Released coordinates are rounded to so many decimals of a degree (11 cm of latitude): the low bits of real-valued
+#: noise, which could tell its point apart (Mironov 2012), do not leave. By theorem 4.1 of Andrés et al. 2013 double
+#: precision then costs less than 3e-8 nats per metre for noise of up to 100 km.
+DECIMALS = 6
+
+
+_STEP, _N_NODES, _LARGEST_RATIO = 0.25, 49, 1e3
 
 
 def distance(points: Points, others: Points) -> NDArray[np.float64]:
@@ -47,7 +54,7 @@ def distance(points: Points, others: Points) -> NDArray[np.float64]:
 
 
 def moved(points: Points, offsets: NDArray[np.float64]) -> Points:
-    """Points reached by going straight (along great circles) from some points.
+    """Points reached from some points along great circles.
 
     Parameters
     ----------
@@ -55,7 +62,7 @@ def moved(points: Points, offsets: NDArray[np.float64]) -> Points:
         Shape (..., 2): latitude and longitude in degrees.
     offsets
         Shape (..., 2): metres to the east and to the north, in the plane that touches the sphere at the point. The
-        distance travelled is the length of the offset, however long it is.
+        distance travelled is the length of the offset.
 
     Returns
     -------
@@ -98,64 +105,25 @@ def offsets_between(points: Points, others: Points) -> NDArray[np.float64]:
     return np.stack([east * scale, north * scale], axis=-1)
 
 
-# Noise on points: planar Laplace, and how far apart two noisy releases of one place are expected to be.
-
-
-#: Released coordinates are rounded to so many decimals of a degree (11 cm of latitude): the low bits of real-valued
-#: noise, which could tell its point apart (Mironov 2012), do not leave. By theorem 4.1 of Andrés et al. 2013 double
-#: precision then costs less than 3e-8 nats per metre for noise of up to 100 km.
-DECIMALS = 6
-
-_STEP, _N_NODES, _LARGEST_RATIO = 0.25, 49, 1e3
-
-
 def with_planar_laplace(noise: Noise, points: Points, rate: NDArray[np.float64]) -> Points:
-    """Points moved by planar Laplace noise.
-
-    Parameters
-    ----------
-    points
-        Shape (n_users, 2), degrees.
-    rate
-        ε per metre, shape (n_users,); infinite: not moved.
-
-    Returns
-    -------
-    Degrees, rounded to `DECIMALS`.
-
-    Notes
-    -----
-    ε·d-private for points d metres apart in a plane (Andrés et al. 2013, section 4.1). On the sphere the step is taken
-    along a great circle; at a distance r the radial stretch adds at most r/(3·R²) to ε per metre: 1e-9 at 100 km.
-    """
+    """Points (n_users, 2) in degrees, moved by planar Laplace noise of ``rate`` ε per metre and rounded."""
+    # ε·d-private for points d metres apart in a plane (Andrés et al. 2013, section 4.1). On the sphere the step is
+    # taken along a great circle; at a distance r the radial stretch adds at most r/(3·R²) to ε per metre: 1e-9 at 100
+    # km.
     return on_the_map(moved(points, noise.planar_laplace(rate, rate.shape)))
 
 
 def on_the_map(points: Points) -> Points:
-    """Points as they are published: rounded to `DECIMALS`."""
+    """Points rounded to `DECIMALS`, as they are published."""
     return np.asarray(np.round(points, DECIMALS))
 
 
 def expected_distance(scale: Any, other: Any) -> NDArray[np.float64]:
-    """E|Z₁ − Z₂| of independent planar Laplace noise of two scales 1/ε, in the unit of the scales.
-
-    Parameters
-    ----------
-    scale, other
-        Scales, at least 0; numbers or arrays that broadcast.
-
-    Notes
-    -----
-    In the plane E|Z| = ∫₀^∞ (1 − φ(k))/k² dk for a radial characteristic function φ, here the product of
-    (1 + b²k²)^(−3/2) for the two scales. After integration by parts the trapezoidal rule in asinh k converges
-    geometrically: relative error below 1e-9, or 1e-6 where the scales differ by more than a factor of 1,000. For equal
-    scales it is 15π/16 = 2.945 times the scale.
-
-    Examples
-    --------
-    >>> expected_distance(2.0, [2.0, 1.0, 0.0]).round(4)
-    array([5.8905, 4.6011, 4.    ])
-    """
+    """E|Z₁ − Z₂| of independent planar Laplace noise of two scales 1/ε, at least 0, in their unit; they broadcast."""
+    # In the plane E|Z| = ∫₀^∞ (1 − φ(k))/k² dk for a radial characteristic function φ, here the product of (1 +
+    # b²k²)^(−3/2) for the two scales. After integration by parts the trapezoidal rule in asinh k converges
+    # geometrically: relative error below 1e-9, or 1e-6 where the scales differ by more than a factor of 1,000. For
+    # equal scales it is 15π/16 = 2.945 times the scale.
     b, c = np.broadcast_arrays(np.asarray(scale, np.float64), np.asarray(other, np.float64))
     large = np.maximum(b, c)
     unit = np.where(large > 0, large, 1.0)
@@ -168,16 +136,13 @@ def expected_distance(scale: Any, other: Any) -> NDArray[np.float64]:
     return np.asarray(large * (slope @ weight))
 
 
-# Stay points: where a user of a trace stayed for a while.
-
-
 def stay_points(
     times: NDArray[np.int64], points: Points, starts: NDArray[np.int64], max_distance: float, min_time: float
 ) -> NDArray[np.bool_]:
     """Which points of some traces belong to a stay.
 
-    From a point on, the points that follow it within ``max_distance`` of it without interruption are a stay if the last
-    of them is at least ``min_time`` after it; the search goes on behind the stay, or else with the next point.
+    A stay begins at a point whose successors remain within ``max_distance`` of it, if the last of them is at least
+    ``min_time`` later. The search continues after the stay, or else with the next point.
 
     Parameters
     ----------
@@ -196,9 +161,9 @@ def stay_points(
 
     Notes
     -----
-    All points look ahead together, so O(sum over points of how many follow within the distance), vectorised. Li, Zheng,
-    Xie, Chen, Liu, Ma 2008, algorithm 1, but for its end: there a stay must be left to count; here a trace that ends in
-    one has it, as Katsomallos et al. 2022 need it to make every point of a trace a landmark.
+    O(sum over points of how many follow within the distance), vectorised over points. Li, Zheng, Xie, Chen, Liu, Ma
+    2008, algorithm 1, except that a trace may end in a stay: Katsomallos et al. 2022 need that to make every point of a
+    trace a landmark.
 
     Examples
     --------

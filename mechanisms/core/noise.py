@@ -1,4 +1,10 @@
-"""Keyed, retry-safe noise for counts and traces, bound to a digest of everything that may influence a release."""
+"""Keyed, retry-safe noise for counts and traces.
+
+The same step on the same input draws the same noise, any other step independent noise. Fresh noise on a retry would let
+retries be averaged until the noise is gone; noise keyed by name alone would be reused for different data, whose
+difference is then exact. So every draw is a function of a secret key *and* of everything that may influence the
+release: configuration, stream, window, step, input and state.
+"""
 
 from __future__ import annotations
 
@@ -11,92 +17,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core.draws import Noise, UnkeyedNoise
-from mechanisms.core.noise_keys import NoiseKey, NoiseKeyError, add_key_epoch, new_key_file
+from mechanisms.core.draws import Noise
+from mechanisms.core.noise_keys import NoiseKey
 from mechanisms.core.plugin import ParameterError
-from mechanisms.core.samplers.siphash import keyed_hash
 
-__all__ = ["Noise", "NoiseKey", "NoiseKeyError", "NoiseSource", "add_key_epoch", "keyed_hash", "new_key_file"]
-
-
-# What a draw is bound to: one canonical message per replica over everything that may influence a release.
-
-
-#: Types that are as they should be.
+#: Types that are hashed as they are.
 _CANONICAL = (np.dtype("<i8"), np.dtype("<f8"))
+
+
 _bytes = np.ndarray.tobytes
-
-
-def draw_seeds(
-    key: bytes,
-    context: Sequence[bytes],
-    counts: NDArray[Any],
-    state: Mapping[str, NDArray[Any]],
-    n_replicas: int | None,
-) -> tuple[bytes, ...]:
-    """HMAC-SHA256 of the context, the input and the state: one 32-byte seed per replica.
-
-    Parameters
-    ----------
-    key
-        The noise subkey of the window's epoch.
-    context
-        Byte strings that say which draw this is.
-    counts, state
-        Input and state; with replicas each array's leading axis is the replica.
-    n_replicas
-        None: one seed, the one that replica 0 with the same input has.
-    """
-    arrays = [_canonical(counts), *(_canonical(state[name]) for name in sorted(state))]
-    names = ["counts", *sorted(state)]
-    n_axes = 0 if n_replicas is None else 1
-    # Shapes and types come first, so that equal bytes of different arrays never give equal messages.
-    described = [f"{name}:{array.dtype.str}:{array.shape[n_axes:]}".encode() for name, array in zip(names, arrays)]
-    prefix = b"".join([len(part).to_bytes(8, "little") + part for part in (*context, *described)])
-    if n_replicas is None:
-        return (hmac.digest(key, b"".join([prefix, bytes(8), *map(_bytes, arrays)]), "sha256"),)
-    rows = [np.ascontiguousarray(array).reshape(n_replicas, -1).view(np.uint8) for array in arrays if array.size]
-    data = np.concatenate(rows, axis=1) if rows else np.empty((n_replicas, 0), dtype=np.uint8)
-    width, raw = data.shape[1], data.tobytes()
-    return tuple(
-        hmac.digest(key, prefix + row.to_bytes(8, "little") + raw[row * width : (row + 1) * width], "sha256")
-        for row in range(n_replicas)
-    )
-
-
-def check_inputs(counts: NDArray[Any], state: Mapping[str, NDArray[Any]], n_replicas: int | None) -> None:
-    """Raise `ParameterError` if an array holds objects, or its leading axis is not ``n_replicas`` long."""
-    for name, value in {"counts": counts, **state}.items():
-        array = np.asarray(value)
-        if array.dtype.kind == "O":
-            raise ParameterError(name, "an object array", "an array of numbers, text or times")
-        if n_replicas is not None and (array.ndim == 0 or array.shape[0] != n_replicas):
-            raise ParameterError(name, array.shape, f"{n_replicas} long on its first axis, one entry for each replica")
-
-
-def _canonical(value: Any) -> NDArray[Any]:
-    """Equal integers give equal bytes whatever their width; text and datetimes go by their own bytes."""
-    array = np.asarray(value)
-    if array.dtype in _CANONICAL:
-        return array
-    if array.dtype.kind in "ib" or (array.dtype.kind == "u" and array.dtype.itemsize < 8):
-        return array.astype("<i8", copy=False)
-    return array.astype(array.dtype.newbyteorder("<"), copy=False)
-
-
-# Keyed, retry-safe noise: the same step on the same input draws the same noise, any other step independent noise.
-#
-# Drawing afresh on a retry lets retries be averaged until the noise is gone; drawing by name only reuses noise for
-# different data, whose difference is then exact. So every draw is a function of a secret key *and* of all that may
-# influence the release: configuration, stream, window, step, input and state.
-
-
-SOURCES = ("keyed", "opendp")
 
 
 @dataclass(frozen=True)
 class NoiseSource:
-    """Where all noise of one configuration and stream comes from.
+    """Source of all noise of one configuration and stream.
 
     Parameters
     ----------
@@ -109,9 +43,6 @@ class NoiseSource:
     exact
         Integer arithmetic only, and no real-valued noise. None: in deployment yes, in simulation no. False with a
         deployment key allows real-valued noise, which is open to floating-point attacks (Mironov, CCS 2012).
-    source
-        ``"keyed"``, or ``"opendp"`` for that library's exact samplers. These cannot be keyed, so they are **not**
-        retry-safe and no run can be repeated: each retry of a step is a further release of the same data.
 
     Examples
     --------
@@ -128,11 +59,6 @@ class NoiseSource:
     configuration: bytes = field(kw_only=True)
     stream: str = field(default="", kw_only=True)
     exact: bool | None = field(default=None, kw_only=True)
-    source: str = field(default="keyed", kw_only=True)
-
-    def __post_init__(self) -> None:
-        if self.source not in SOURCES:
-            raise ParameterError("source", self.source, "one of " + ", ".join(SOURCES))
 
     def at(
         self,
@@ -168,21 +94,16 @@ class NoiseSource:
         check_inputs(counts, state, n_replicas)
         seeds = partial(draw_seeds, secret, context, counts, dict(state), n_replicas)
         is_exact = (not self.key.simulation) if self.exact is None else self.exact
-        if self.source == "opendp":
-            return UnkeyedNoise(seeds(), n_replicas, is_exact)
         return Noise(seeds, n_replicas, is_exact)
-
-
-# Keyed noise for traces: every user draws alone, whoever else is in the shard.
 
 
 @dataclass(frozen=True)
 class TraceNoise:
-    """Where all noise of the traces of one configuration comes from.
+    """Source of all noise of the traces of one configuration.
 
     A draw is bound to the user, the time, the point and the user's state: a retried step draws the same noise, any
-    other step or user independent noise. Unlike the noise of counts it is real-valued, in a deployment too; what
-    mechanisms publish is rounded to a public raster, so that its low bits do not leave (see ``planar``).
+    other step or user independent noise. Unlike the noise of counts it is real-valued, in a deployment too; published
+    points are rounded to a public raster, so that its low bits do not leave (see `mechanisms.core.geometry`).
 
     Parameters
     ----------
@@ -258,3 +179,49 @@ class TraceNoise:
         distinct, first, inverse = np.unique(epochs, return_index=True, return_inverse=True)
         subkeys = [self.key.subkey("noise", int(times[row])) for row in first]
         return subkeys if len(distinct) == 1 else [subkeys[i] for i in inverse]
+
+
+def draw_seeds(
+    key: bytes,
+    context: Sequence[bytes],
+    counts: NDArray[Any],
+    state: Mapping[str, NDArray[Any]],
+    n_replicas: int | None,
+) -> tuple[bytes, ...]:
+    """HMAC-SHA256 of the context, the input and the state: one 32-byte seed per replica (None: that of replica 0)."""
+    # One canonical message per replica: with replicas the leading axis of `counts` and of every state array.
+    arrays = [_canonical(counts), *(_canonical(state[name]) for name in sorted(state))]
+    names = ["counts", *sorted(state)]
+    n_axes = 0 if n_replicas is None else 1
+    # Shapes and types come first, so that equal bytes of different arrays never give equal messages.
+    described = [f"{name}:{array.dtype.str}:{array.shape[n_axes:]}".encode() for name, array in zip(names, arrays)]
+    prefix = b"".join([len(part).to_bytes(8, "little") + part for part in (*context, *described)])
+    if n_replicas is None:
+        return (hmac.digest(key, b"".join([prefix, bytes(8), *map(_bytes, arrays)]), "sha256"),)
+    rows = [np.ascontiguousarray(array).reshape(n_replicas, -1).view(np.uint8) for array in arrays if array.size]
+    data = np.concatenate(rows, axis=1) if rows else np.empty((n_replicas, 0), dtype=np.uint8)
+    width, raw = data.shape[1], data.tobytes()
+    return tuple(
+        hmac.digest(key, prefix + row.to_bytes(8, "little") + raw[row * width : (row + 1) * width], "sha256")
+        for row in range(n_replicas)
+    )
+
+
+def check_inputs(counts: NDArray[Any], state: Mapping[str, NDArray[Any]], n_replicas: int | None) -> None:
+    """Raise `ParameterError` if an array holds objects, or its leading axis is not ``n_replicas`` long."""
+    for name, value in {"counts": counts, **state}.items():
+        array = np.asarray(value)
+        if array.dtype.kind == "O":
+            raise ParameterError(name, "an object array", "an array of numbers, text or times")
+        if n_replicas is not None and (array.ndim == 0 or array.shape[0] != n_replicas):
+            raise ParameterError(name, array.shape, f"{n_replicas} long on its first axis, one entry for each replica")
+
+
+def _canonical(value: Any) -> NDArray[Any]:
+    """The array as it is hashed: equal integers of any width agree; text and datetimes keep their own bytes."""
+    array = np.asarray(value)
+    if array.dtype in _CANONICAL:
+        return array
+    if array.dtype.kind in "ib" or (array.dtype.kind == "u" and array.dtype.itemsize < 8):
+        return array.astype("<i8", copy=False)
+    return array.astype(array.dtype.newbyteorder("<"), copy=False)

@@ -17,7 +17,18 @@ from typing import Any
 
 from mechanisms.core.plugin import ParameterError, PenstockError
 
-# Files that hold a secret: read only where nobody else can, written so that nobody else ever could.
+SECRET_BYTES = 32
+
+
+#: Random secrets have this many distinct bytes but once in 10⁴⁰ times; a placeholder has fewer.
+MIN_DISTINCT = 6
+
+
+#: Start of the first epoch of a key that has no earlier one.
+BEGINNING = -(2**63)
+
+
+FORMAT = "penstock noise key"
 
 
 #: No key is longer; a device or a whole disk is not read to find out.
@@ -26,93 +37,6 @@ MAX_BYTES = 1 << 20
 
 class NoiseKeyError(PenstockError):
     """A key is missing, malformed or readable by others; the message never contains any of it."""
-
-
-def read_private(path: str | os.PathLike[str]) -> str:
-    """Text of a file that only its owner can read.
-
-    Parameters
-    ----------
-    path
-        A regular file, or a link to one: what is judged is the file that was opened.
-
-    Raises
-    ------
-    NoiseKeyError
-        If it cannot be read; is no regular file, longer than a megabyte or no text; or if anybody else may read or
-        change it, owns it, or may put another one in its place.
-    """
-    try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-        with open(descriptor, "rb") as file:
-            _refuse_shared(path, os.fstat(descriptor))
-            data = file.read(MAX_BYTES + 1)
-        if len(data) > MAX_BYTES:
-            raise NoiseKeyError(f"{path}: cannot be read as a key: is longer than any")
-        return data.decode("utf-8")
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "is not text"
-        raise NoiseKeyError(f"{path}: cannot be read as a key: {reason}") from None
-
-
-def _refuse_shared(path: str | os.PathLike[str], found: os.stat_result) -> None:
-    if not stat.S_ISREG(found.st_mode):
-        raise NoiseKeyError(f"{path}: cannot be read as a key: is no regular file")
-    if os.name != "posix":
-        return
-    mode = stat.S_IMODE(found.st_mode)
-    if mode & 0o077:
-        raise NoiseKeyError(f"{path}: others may read this key (mode {mode:04o}); do chmod 600 and replace it")
-    if found.st_uid not in (os.geteuid(), 0):
-        raise NoiseKeyError(f"{path}: another user owns this key; copy it to a file of your own and replace it")
-    folder = os.stat(Path(path).resolve().parent)
-    if folder.st_mode & stat.S_IWOTH and not folder.st_mode & stat.S_ISVTX:
-        raise NoiseKeyError(f"{path}: everybody may replace this key; do chmod o-w on its folder")
-
-
-def write_private(path: str | os.PathLike[str], text: str, replace: bool = False) -> None:
-    """Write a file of mode 0600, durable when this returns.
-
-    Parameters
-    ----------
-    path
-        Where to.
-    replace
-        Whether an existing file is replaced, in one step; otherwise it is an error.
-
-    Raises
-    ------
-    NoiseKeyError
-        If the file exists or cannot be written.
-    """
-    # mkstemp makes files of mode 0600, and linking fails where there is one.
-    temporary = None
-    try:
-        descriptor, temporary = tempfile.mkstemp(dir=Path(path).parent, prefix=".key-")
-        with open(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        if replace:
-            os.replace(temporary, path)
-        else:
-            os.link(temporary, path)
-    except OSError as error:
-        raise NoiseKeyError(f"{path}: cannot make a new key: {error.strerror}") from None
-    finally:
-        if temporary is not None and os.path.exists(temporary):
-            os.unlink(temporary)
-
-
-# The secret behind all noise: where it comes from, how it is kept, and the subkeys made of it.
-
-
-SECRET_BYTES = 32
-#: Random secrets have this many distinct bytes but once in 10⁴⁰ times; a placeholder has fewer.
-MIN_DISTINCT = 6
-#: Start of the first epoch of a key that has no earlier one.
-BEGINNING = -(2**63)
-FORMAT = "penstock noise key"
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True)
@@ -125,7 +49,7 @@ class NoiseKey:
     Parameters
     ----------
     simulation
-        Whether the secret comes from a seed: then everybody who knows the seed can take the noise off again.
+        Whether the secret comes from a seed; then knowing the seed suffices to remove the noise.
     epochs
         When each epoch starts, in milliseconds since 1970 UTC, increasing. A window belongs to the epoch that its
         start lies in.
@@ -207,13 +131,7 @@ class NoiseKey:
         return list(self.fingerprints[: len(fingerprints)]) == list(fingerprints)
 
     def limited_to(self, fingerprints: Sequence[str]) -> NoiseKey:
-        """The key with these fingerprints: this one, without epochs that have come later.
-
-        Raises
-        ------
-        NoiseKeyError
-            If this is another key.
-        """
+        """The key with these fingerprints, without epochs added later; `NoiseKeyError` if this is another key."""
         if not fingerprints or not self.continues(fingerprints):
             raise NoiseKeyError("this is not the noise key that the run began with; every worker needs the same one")
         n_epochs = len(fingerprints)
@@ -261,12 +179,12 @@ def new_key_file(path: str | os.PathLike[str]) -> NoiseKey:
 
 
 def add_key_epoch(path: str | os.PathLike[str], start_ms: int) -> NoiseKey:
-    """Add a fresh secret for all windows that start at `start_ms` or later; earlier windows keep theirs.
+    """Add a fresh secret to a key file, for all windows that start at `start_ms` or later; earlier windows keep theirs.
 
     Parameters
     ----------
     path
-        An existing key file; it is replaced in one step.
+        An existing key file; it is replaced atomically.
     start_ms
         Milliseconds since 1970 UTC, after the start of the last epoch.
     """
@@ -307,3 +225,61 @@ def _secret(digits: str) -> bytes:
     if len(set(secret)) < MIN_DISTINCT:
         raise ValueError("a placeholder")
     return secret
+
+
+def read_private(path: str | os.PathLike[str]) -> str:
+    """Text of a file that only its owner can read.
+
+    Raises
+    ------
+    NoiseKeyError
+        If the file cannot be read; is not a regular file, is longer than a megabyte or is not text; or if others may
+        read or change it, own it, or may put another one in its place. A link is followed: the opened file is judged.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        with open(descriptor, "rb") as file:
+            _refuse_shared(path, os.fstat(descriptor))
+            data = file.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            raise NoiseKeyError(f"{path}: cannot be read as a key: is longer than any")
+        return data.decode("utf-8")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "is not text"
+        raise NoiseKeyError(f"{path}: cannot be read as a key: {reason}") from None
+
+
+def _refuse_shared(path: str | os.PathLike[str], found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise NoiseKeyError(f"{path}: cannot be read as a key: is no regular file")
+    if os.name != "posix":
+        return
+    mode = stat.S_IMODE(found.st_mode)
+    if mode & 0o077:
+        raise NoiseKeyError(f"{path}: others may read this key (mode {mode:04o}); do chmod 600 and replace it")
+    if found.st_uid not in (os.geteuid(), 0):
+        raise NoiseKeyError(f"{path}: another user owns this key; copy it to a file of your own and replace it")
+    folder = os.stat(Path(path).resolve().parent)
+    if folder.st_mode & stat.S_IWOTH and not folder.st_mode & stat.S_ISVTX:
+        raise NoiseKeyError(f"{path}: everybody may replace this key; do chmod o-w on its folder")
+
+
+def write_private(path: str | os.PathLike[str], text: str, replace: bool = False) -> None:
+    """Write a file of mode 0600 and fsync it; an existing one is an error, or with ``replace`` replaced atomically."""
+    # mkstemp makes files of mode 0600, and linking fails where there is one.
+    temporary = None
+    try:
+        descriptor, temporary = tempfile.mkstemp(dir=Path(path).parent, prefix=".key-")
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        if replace:
+            os.replace(temporary, path)
+        else:
+            os.link(temporary, path)
+    except OSError as error:
+        raise NoiseKeyError(f"{path}: cannot make a new key: {error.strerror}") from None
+    finally:
+        if temporary is not None and os.path.exists(temporary):
+            os.unlink(temporary)

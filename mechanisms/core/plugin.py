@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Generic, TypeVar, get_args, get_type_hints
 
-# The one family of errors that the project raises on purpose.
+# Errors.
 
 
 class PenstockError(Exception):
@@ -80,7 +80,7 @@ class DataError(PenstockError):
 
 
 class RowEquationError(PenstockError):
-    """Rows read and rows accounted for differ, or windows due and released: something was lost or is there twice."""
+    """The row equation is violated: rows read and rows accounted for, or windows due and released, differ."""
 
 
 class BudgetExceeded(PenstockError):
@@ -104,34 +104,12 @@ class StateVersionError(PenstockError):
     """Encoded state was written by a version that this code cannot read."""
 
 
-# The name that somebody probably meant.
-
-
-def nearest(word: str, names: Iterable[str]) -> str | None:
-    """The most similar of some names, None if none is similar; of equally similar ones that with the same letters.
-
-    Examples
-    --------
-    >>> nearest("mea", ["mre", "mae", "pearson"]), nearest("pearsn", ["mae", "pearson"]), nearest("x", ["mae"])
-    ('mae', 'pearson', None)
-    """
-    known = list(names)
-    found = difflib.get_close_matches(word, known, n=max(1, len(known)))
-    letters = sorted(word)
-    # stable: equally similar names stay in the order of the library
-    found.sort(key=lambda name: (-difflib.SequenceMatcher(None, name, word).ratio(), sorted(name) != letters))
-    return found[0] if found else None
-
-
-# Parameters of plug-ins and configuration sections: declared once, checked and documented everywhere.
-#
-# A plug-in is a frozen keyword-only dataclass whose fields are made with `parameter`. The bounds written there are
-# what the constructor checks, what ``penstock validate`` reports and what the JSON Schema says.
+# Parameters.
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
-    """What is known about one field: its meaning, unit and allowed values."""
+    """Declaration of one field: its meaning, unit and allowed values."""
 
     doc: str
     above: float | None = None
@@ -144,7 +122,7 @@ class Parameter:
     key: str | None = None
 
     def expected(self) -> str:
-        """Say what would be right, as a phrase that completes "must be …"."""
+        """Phrase that completes "must be …"."""
         if self.choices is not None:
             return "one of " + ", ".join(str(choice) for choice in self.choices)
         limits = (("above", self.above), ("at least", self.at_least), ("below", self.below), ("at most", self.at_most))
@@ -221,24 +199,53 @@ class Checked:
                 raise ParameterError(declared.key or field.name, value, declared.expected())
 
 
-# Typical instances of a plug-in, made from what its parameters declare.
+def check_one_of(given: dict[str, Any], required: bool = True) -> None:
+    """Check that exactly one (or, unless ``required``, at most one) of several alternative parameters is given.
+
+    Parameters
+    ----------
+    given
+        Value by name; None, an empty tuple and an empty list stand for a parameter that is not given.
+    required
+        Whether one must be given.
+
+    Raises
+    ------
+    ParameterError
+        Naming the missing or the surplus parameter.
+
+    Examples
+    --------
+    >>> check_one_of({"list": ("a",), "file": None, "top": 3})
+    Traceback (most recent call last):
+    mechanisms.core.plugin.ParameterError: top: 3 is not allowed; it must be left out where list is given
+    """
+    there = [name for name, value in given.items() if value is not None and value != () and value != []]
+    if len(there) > 1:
+        raise ParameterError(there[1], given[there[1]], f"left out where {there[0]} is given")
+    if required and not there:
+        first, *others = given
+        raise ParameterError(first, given[first], f"given, unless there is {' or '.join(others)}")
 
 
 CheckedT = TypeVar("CheckedT", bound=Checked)
 
+
 #: Tried in this order for a parameter without a default.
 WHOLE_NUMBERS = (3, 1, 2, 10, 100)
+
+
 NUMBERS = (1.0, 0.5, 2.0, 10.0, 100.0)
 
 
 def examples_of(cls: type[CheckedT]) -> tuple[CheckedT, ...]:
-    """Instances with defaults and small allowed numbers, and one more for every other choice of a parameter.
+    """Typical instances of a plug-in: small allowed numbers, then one for every other choice of a parameter.
 
     Raises
     ------
     ParameterError
         If a parameter without a default has neither choices nor a number that suits its bounds; then the plug-in
-        must say itself what is typical, in a class method ``examples``.
+        must define a class method ``examples``.
 
     Examples
     --------
@@ -270,21 +277,21 @@ def _example(name: str, declared: Parameter, hint: Any) -> Any:
     raise ParameterError(name, None, "given by a class method `examples` of the plug-in")
 
 
-# Plug-ins are found by the file they live in; nothing is registered by hand.
+# Registry.
 
 
 T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """All plug-ins of one package: the file ``landmark_uniform.py`` holds the class ``LandmarkUniform``.
+    """Plug-ins of one package, found by file name: ``landmark_uniform.py`` holds the class ``LandmarkUniform``.
 
     Parameters
     ----------
     package
         Import path of the package whose modules (not sub-packages) are the plug-ins.
     kind
-        What one of them is called in messages, for instance "mechanism".
+        Noun for messages, for instance "mechanism".
     internal
         Modules of the package that are not plug-ins although they hold a class of their name.
 
@@ -319,11 +326,7 @@ class Registry(Generic[T]):
 
 
 def class_name(name: str) -> str:
-    """Class that a plug-in file must define.
-
-    >>> class_name("w_event_uniform")
-    'WEventUniform'
-    """
+    """Class that a plug-in file must define."""
     return "".join(part.capitalize() for part in name.split("_"))
 
 
@@ -331,6 +334,22 @@ def refresh() -> None:
     """Look for plug-ins again, after a folder was added to a package."""
     _module_names.cache_clear()
     importlib.invalidate_caches()
+
+
+def nearest(word: str, names: Iterable[str]) -> str | None:
+    """Most similar of some names, None if none is similar; ties go to the one with the same letters.
+
+    Examples
+    --------
+    >>> nearest("mea", ["mre", "mae", "pearson"]), nearest("pearsn", ["mae", "pearson"]), nearest("x", ["mae"])
+    ('mae', 'pearson', None)
+    """
+    known = list(names)
+    found = difflib.get_close_matches(word, known, n=max(1, len(known)))
+    letters = sorted(word)
+    # stable: equally similar names stay in the order of the library
+    found.sort(key=lambda name: (-difflib.SequenceMatcher(None, name, word).ratio(), sorted(name) != letters))
+    return found[0] if found else None
 
 
 @cache
@@ -350,35 +369,3 @@ def _defines_plugin(package: str, name: str) -> bool:
         return False
     text = Path(spec.origin).read_text(encoding="utf-8")
     return re.search(rf"^class {class_name(name)}\b", text, re.MULTILINE) is not None
-
-
-# Parameters of which one stands in place of the others.
-
-
-def check_one_of(given: dict[str, Any], required: bool = True) -> None:
-    """Check that one of several parameters is given, and no second one.
-
-    Parameters
-    ----------
-    given
-        Value by name; None, an empty tuple and an empty list stand for a parameter that is not given.
-    required
-        Whether one must be given.
-
-    Raises
-    ------
-    ParameterError
-        Naming the missing or the surplus parameter.
-
-    Examples
-    --------
-    >>> check_one_of({"list": ("a",), "file": None, "top": 3})
-    Traceback (most recent call last):
-    mechanisms.core.plugin.ParameterError: top: 3 is not allowed; it must be left out where list is given
-    """
-    there = [name for name, value in given.items() if value is not None and value != () and value != []]
-    if len(there) > 1:
-        raise ParameterError(there[1], given[there[1]], f"left out where {there[0]} is given")
-    if required and not there:
-        first, *others = given
-        raise ParameterError(first, given[first], f"given, unless there is {' or '.join(others)}")

@@ -17,8 +17,6 @@ from mechanisms.core.plugin import ParameterError
 from mechanisms.core.state import State
 from mechanisms.core.traces import PointMechanism, TraceAgenda, traces_of
 
-# The plain loop: a mechanism over a matrix of counts, without Beam. The pipeline must release the same bytes.
-
 
 def run_mechanism(
     mechanism: Mechanism,
@@ -79,15 +77,8 @@ def step_through(
     source: NoiseSource,
     between: Callable[[State], State] = lambda state: state,
 ) -> Iterator[tuple[list[Release], State]]:
-    """Releases of each step and the state after it, the end of the run being the last step.
-
-    Parameters
-    ----------
-    mechanism, counts, facts, windows, source
-        As in `run_mechanism`, all given.
-    between
-        What happens to the state between two steps, for instance encoding and decoding it.
-    """
+    """Releases of each step and the state after it, `Mechanism.finish` being the last step."""
+    # `between` maps the state between two steps: tests encode and decode it there.
     state = mechanism.start(facts)
     for row, window in enumerate(windows):
         state = between(state)
@@ -112,49 +103,37 @@ def _whole_numbers(counts: NDArray[Any]) -> NDArray[Any]:
     return counts.astype(np.int64)
 
 
-# From traces to released traces, without Beam: all users of a shard take each step together.
-
-
 @dataclass(frozen=True)
 class Step:
-    """One timestamp of the users who have got that far.
-
-    Parameters
-    ----------
-    rows
-        The point of each of them, an index into the traces' arrays.
-    time
-        Its public facts.
-    release
-        What was released.
-    """
+    """Release of one timestamp: the ``rows`` of the traces' arrays it covers, their public facts and the release."""
 
     rows: Integers
     time: Timestamp
     release: PointRelease
 
 
+@dataclass(frozen=True)
+class ReleasedTraces:
+    """Release of every point, in the order of the traces: the arrays of `PointRelease`, point by point."""
+
+    values: Points
+    action: NDArray[np.str_]
+    scale: NDArray[np.float64]
+    epsilon: NDArray[np.float64]
+    repeats: Integers
+    noise: str = "none"
+
+
 def release_traces(mechanism: Mechanism, agenda: TraceAgenda, noise: TraceNoise) -> Iterator[Step]:
-    """Release every point of some traces.
+    """Release every point of some traces, one step per index up to the longest trace.
 
-    Parameters
-    ----------
-    mechanism
-        One that works on points.
-    agenda
-        The traces and what is public of them.
-    noise
-        Where the noise comes from.
+    In a step the users come in order of the length of their traces, longest first. O(n_points) in all, a few dozen µs
+    for each step and 5 µs for each point. A user's releases depend on that user's trace only.
 
-    Yields
+    Raises
     ------
-    One step for every index up to the longest trace; the users come in order of the length of their traces, longest
-    first, so that those who are left are always the first ones.
-
-    Notes
-    -----
-    O(n_points) in all, a few dozen µs for each step and 5 µs for each point. A user's releases depend on that
-    user's trace only.
+    ParameterError
+        If the mechanism does not work on points.
     """
     if not (isinstance(mechanism, PointMechanism) and mechanism.on_points):
         raise ParameterError("mechanism", type(mechanism).__name__, "one that releases points of traces")
@@ -173,20 +152,8 @@ def release_traces(mechanism: Mechanism, agenda: TraceAgenda, noise: TraceNoise)
         yield Step(rows, time, release)
 
 
-@dataclass(frozen=True)
-class ReleasedTraces:
-    """What was released of every point, in the order of the traces: the arrays of `PointRelease`, point by point."""
-
-    values: Points
-    action: NDArray[np.str_]
-    scale: NDArray[np.float64]
-    epsilon: NDArray[np.float64]
-    repeats: Integers
-    noise: str = "none"
-
-
 def collect(steps: Iterator[Step], n_points: int) -> ReleasedTraces:
-    """Bring the releases of all steps into the order of the traces."""
+    """Releases of all steps in the order of the traces."""
     columns: dict[str, NDArray[Any]] = {
         "values": np.full((n_points, 2), np.nan),
         "action": np.full(n_points, "absent", "U9"),

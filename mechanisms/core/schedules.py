@@ -36,91 +36,11 @@ if TYPE_CHECKING:
     from mechanisms.core.draws import Noise
 
 
-# Change detection on a short history, without an object that would have to live in state.
-
-
-def page_hinkley_alarm(history: NDArray[Any], threshold: float = 2.0, delta: float = 0.05) -> NDArray[np.bool_]:
-    """Whether a Page-Hinkley test sounds its alarm at the last value of a history.
-
-    Parameters
-    ----------
-    history
-        Shape (..., n): values, oldest first; NaN where there is none.
-    threshold, delta
-        Of `river.drift.PageHinkley`: summed deviation that raises an alarm, and the change that is tolerated.
-
-    Notes
-    -----
-    The detector is rebuilt from the history at every call, about 2 µs a value, so that state stays a plain array.
-    Source: Page 1954; river's implementation.
-
-    Examples
-    --------
-    >>> quiet = np.ones(20)
-    >>> bool(page_hinkley_alarm(quiet)), bool(page_hinkley_alarm(np.append(quiet, 9.0)))
-    (False, True)
-    """
-    from river.drift import PageHinkley
-
-    rows = history.reshape(-1, history.shape[-1])
-    alarms = np.zeros(len(rows), bool)
-    for number, row in enumerate(rows):
-        detector = PageHinkley(min_instances=5, delta=delta, threshold=threshold, mode="up")
-        for value in row[~np.isnan(row)]:
-            detector.update(float(value))
-        alarms[number] = detector.drift_detected
-    return alarms.reshape(history.shape[:-1])
-
-
-# How far apart two noisy releases of the *same* value are expected to be.
-
-
-def expected_difference(family: str, scale: Any, other: Any) -> NDArray[np.float64]:
-    """E|Z₁ − Z₂| of independent noise of two scales.
-
-    Parameters
-    ----------
-    family
-        ``laplace``: (b₁² + b₁b₂ + b₂²)/(b₁ + b₂), that is 1.5 b for equal scales. ``discrete_laplace``: the exact sum
-        over integers, from the partial fractions of the two generating functions.
-    scale, other
-        Scales b₁ and b₂, numbers or arrays.
-
-    Examples
-    --------
-    >>> float(expected_difference("laplace", 2.0, 2.0))
-    3.0
-    >>> round(float(expected_difference("discrete_laplace", 2.0, 2.0)), 4)
-    2.9361
-    """
-    b, c = np.asarray(scale, np.float64), np.asarray(other, np.float64)
-    if family == "laplace":
-        total = b + c
-        return np.where(total == 0, 0.0, (b * b + b * c + c * c) / np.where(total == 0, 1.0, total))
-    # Equal scales are a removable singularity; pulling them apart by 1e-4 changes the result by 1e-9 of itself.
-    middle = (b + c) / 2
-    close = np.abs(b - c) < 1e-4 * middle
-    p = _ratio(np.where(close, middle * (1 + 5e-5), b))
-    q = _ratio(np.where(close, middle * (1 - 5e-5), c))
-    gap = np.where(p == q, 1.0, (p - q) * (1 - p * q))
-    value = 2 * (1 - p) ** 2 * (1 - q) ** 2 / gap * (_moment(p) - _moment(q))
-    return np.where(p == q, 0.0, value)
-
-
-def _ratio(scale: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.exp(-1 / np.where(scale == 0, 1.0, scale)) * (scale > 0)
-
-
-def _moment(p: NDArray[np.float64]) -> NDArray[np.float64]:
-    return p**2 / ((1 - p) ** 3 * (1 + p))
-
-
-# Budget schedules over traces: the same rules as for counts, for every user of a shard at once.
-
-
 Budgets = NDArray[np.float64]
 
+
 POSITIONS = "the positions may differ, the times at which there are points may not; landmarks are public"
+
 
 LANDMARK_TRACES = Guarantee(
     unit="one user's positions at all landmarks of a budget period and at any one other timestamp",
@@ -128,6 +48,8 @@ LANDMARK_TRACES = Guarantee(
     statement="ε-indistinguishability within `radius` metres, per user and budget period",
     theorem="Katsomallos et al. 2022 with planar Laplace noise (Andrés et al. 2013, sections 3.2 and 4.1)",
 )
+
+
 W_EVENT_TRACES = Guarantee(
     unit="one user's positions at any w successive timestamps",
     neighbours="two traces at most `radius` metres apart at each of them; the times of the points are public",
@@ -136,39 +58,47 @@ W_EVENT_TRACES = Guarantee(
 )
 
 
+LANDMARK_GUARANTEE = Guarantee(
+    unit="one user's bounded contributions in all landmark windows of a budget period and in any one other window",
+    neighbours="add or remove the unit; landmarks are public",
+    statement="ε-differential privacy per budget period",
+    theorem="Katsomallos, Tzompanaki, Kotzinos 2022, landmark privacy (sequential composition)",
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class TraceSchedule(PointMechanism):
-    """Decides *when to spend how much* on each user's points; planar Laplace does the rest.
+    """Base of budget schedules on traces: *when to spend how much* on each user's points, with planar Laplace noise.
 
-    A schedule overrides `allot` and, where publishing is not a matter of budget alone, `choose` and `follow`. All
-    arrays have shape (n_users,).
+    A schedule overrides `point_budget` and, where publishing is not a matter of budget alone, `choose` and `follow`.
+    All arrays have shape (n_users,).
     """
 
     stages: ClassVar[tuple[str, ...]] = ("counts", "points")
 
     @property
-    def question_epsilon(self) -> float:
-        """ε that the decision to publish costs, at every timestamp."""
+    def query_epsilon(self) -> float:
+        """ε of the dissimilarity query at every timestamp; 0 without one."""
         return 0.0
 
-    def allot(self, time: Timestamp, state: State) -> Budgets:
-        """ε of a publication; 0 where none is due."""
+    def point_budget(self, time: Timestamp, state: State) -> Budgets:
+        """Publication budget of each user's timestamp; 0 where no publication is due."""
         raise NotImplementedError(f"{type(self).__name__} does not work on points")
 
     def choose(self, time: Timestamp, points: Points, state: State, epsilon: Budgets, noise: Noise) -> Mask:
-        """Who publishes of those who have something to spend."""
+        """Which users publish, of those with a publication budget."""
         return np.ones(len(epsilon), bool)
 
     def follow(self, time: Timestamp, before: State, after: State, epsilon: Budgets, publish: Mask) -> State:
-        """The schedule's own state after a step that published with ``epsilon`` or repeated."""
+        """State of the schedule after a step that published with ``epsilon`` or repeated."""
         return after
 
     def enter(self, time: Timestamp, state: State) -> State:
-        """State as the timestamp finds it."""
+        """State at the beginning of the timestamp."""
         return state
 
     def refused(self, time: Timestamp, state: State) -> Mask:
-        """Who must not publish now, because more landmarks came than were declared."""
+        """Users who must not publish because more landmarks came than were declared."""
         return np.zeros(len(time.time), bool)
 
     def step_points(
@@ -177,7 +107,7 @@ class TraceSchedule(PointMechanism):
         """Release one timestamp of many users."""
         before = self.enter(time, state)
         refused = self.refused(time, before)
-        epsilon = np.where(refused, 0.0, self.allot(time, before))
+        epsilon = np.where(refused, 0.0, self.point_budget(time, before))
         publish = present & (epsilon > 0) & self.choose(time, points, before, epsilon, noise)
         rate = epsilon / self.metres
         values, after = perturbed(time, points, before, rate, publish, noise)
@@ -189,26 +119,15 @@ class TraceSchedule(PointMechanism):
             action=np.where(publish, "published", np.where(refused, "refused", "repeated")),
             noise=PLANAR,
             scale=scale,
-            epsilon=np.where(publish, epsilon, 0.0) + self.question_epsilon,
+            epsilon=np.where(publish, epsilon, 0.0) + self.query_epsilon,
             repeats=np.where(publish, -1, before["last_window"]),
         )
         return only_present(release, present, state, after)
 
     def worst_points(self, time: Timestamp, state: State) -> Budgets:
-        """The question, and a publication with all that is allotted."""
+        """Worst case: the dissimilarity query plus a publication with the whole publication budget."""
         before = self.enter(time, state)
-        return np.where(self.refused(time, before), 0.0, self.allot(time, before)) + self.question_epsilon
-
-
-# What all budget schedules share: how an allocated ε becomes a published vector, and how a vector is repeated.
-
-
-LANDMARK_GUARANTEE = Guarantee(
-    unit="one user's bounded contributions in all landmark windows of a budget period and in any one other window",
-    neighbours="add or remove the unit; landmarks are public",
-    statement="ε-differential privacy per budget period",
-    theorem="Katsomallos, Tzompanaki, Kotzinos 2022, landmark privacy (sequential composition)",
-)
+        return np.where(self.refused(time, before), 0.0, self.point_budget(time, before)) + self.query_epsilon
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,7 +199,7 @@ class BudgetSchedule(TraceSchedule):
         }
         return release, state | remembered
 
-    def decide(
+    def publish_or_repeat(
         self,
         window: Window,
         counts: NDArray[Any],
@@ -288,27 +207,27 @@ class BudgetSchedule(TraceSchedule):
         epsilon: Any,
         publish: NDArray[np.bool_],
         noise: Noise,
-        decision: tuple[Event, ...] = (),
+        query: tuple[Event, ...] = (),
     ) -> tuple[Release, State]:
         """Publish or repeat, replica by replica.
 
         Parameters
         ----------
         epsilon
-            Budget of a publication, shape of the leading axes.
+            Publication budget, shape of the leading axes.
         publish
             Which replicas publish, same shape.
-        decision
-            What reading the data for the decision has cost already.
+        query
+            Events of the dissimilarity query behind the decision.
         """
         if publish.ndim == 0:
             if not publish:
                 repeated = self.repeat(window, state)
-                return replace(repeated, charge=(*decision, *repeated.charge)), state
+                return replace(repeated, charge=(*query, *repeated.charge)), state
             release, state = self.publish(window, counts, state, epsilon, noise)
-            return replace(release, charge=(*decision, *release.charge)), state
-        allotted = np.where(publish, epsilon, self.epsilon)
-        made, published = self.publish(window, counts, state, allotted, noise)
+            return replace(release, charge=(*query, *release.charge)), state
+        budget = np.where(publish, epsilon, self.epsilon)
+        made, published = self.publish(window, counts, state, budget, noise)
         shown = self.repeat(window, state)
         scale = np.where(publish[..., None], made.scale, np.inf)
         release = replace(
@@ -316,7 +235,7 @@ class BudgetSchedule(TraceSchedule):
             values=np.where(publish[..., None], made.values, shown.values),
             action=np.where(publish, "published", "repeated"),
             # An infinite scale is a publication without content: the price of the replicas that repeat.
-            charge=(*decision, pure_event(self.noise, active_l1(window, state["max_cells"]), scale[..., 0])),
+            charge=(*query, pure_event(self.noise, active_l1(window, state["max_cells"]), scale[..., 0])),
             scale=scale,
             repeats=np.where(publish, -1, state["last_window"]),
         )
@@ -332,9 +251,6 @@ class BudgetSchedule(TraceSchedule):
         repeats = last.astype(np.int64) if last.ndim else int(last)
         charge = (Repeated(int(last.max())),)
         return Release.of(window, state["last"].copy(), charge, action="repeated", repeats=repeats)
-
-
-# What landmark schedules share: budget periods, and landmarks beyond the declared maximum.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -357,7 +273,7 @@ class LandmarkSchedule(BudgetSchedule):
         }
 
     def begin_period(self, window: Window, state: State) -> State:
-        """State as the window finds it: a new budget period starts afresh."""
+        """State at the beginning of the window: a new budget period starts from zero."""
         if _latest(state["period"]) == window.period:
             return state
         fresh = {
@@ -380,7 +296,7 @@ class LandmarkSchedule(BudgetSchedule):
         return self.epsilon / (n_together if window.n_windows is None else min(n_together, window.n_windows))
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
-        """Release one window, or refuse a landmark that was not planned for."""
+        """Release one window, or refuse a landmark over the declared maximum."""
         state = self.begin_period(window, state)
         refused = self.is_refused(window, state)
         if window.landmark:
@@ -398,7 +314,7 @@ class LandmarkSchedule(BudgetSchedule):
         return self.worst(window, state)
 
     def enter(self, time: Timestamp, state: State) -> State:
-        """A new budget period of a user starts afresh."""
+        """State at the beginning of the timestamp: a user's new budget period starts from zero."""
         is_new = state["period"] != time.period
         return state | {"period": time.period, "landmarks_seen": np.where(is_new, 0, state["landmarks_seen"])}
 
@@ -428,9 +344,6 @@ def _latest(number: NDArray[Any]) -> int:
     return int(number.max() if number.ndim else number)
 
 
-# What w-event schedules share: the protected stretch, and the noisy dissimilarity that two of them decide by.
-
-
 @dataclass(frozen=True, kw_only=True)
 class WEventSchedule(BudgetSchedule):
     """Base of w-event mechanisms.
@@ -457,14 +370,14 @@ class WEventSchedule(BudgetSchedule):
 
 @dataclass(frozen=True, kw_only=True)
 class DissimilaritySchedule(WEventSchedule):
-    """Base of the two schedules that spend half their budget on asking whether a publication is worth it.
+    """Base of the two schedules that spend half their budget on dissimilarity queries (Kellaris et al. 2014).
 
     Parameters
     ----------
     epsilon
-        Budget of any w successive windows, in nats: half for asking whether to publish, half for publishing.
+        Budget of any w successive windows, in nats: half for dissimilarity queries, half for publications.
     noise
-        The same for questions and publications, of those that `BudgetSchedule` names.
+        The same for queries and publications, of those that `BudgetSchedule` names.
     w, radius
         As in `WEventSchedule`.
     """
@@ -474,63 +387,108 @@ class DissimilaritySchedule(WEventSchedule):
 
     @property
     def unit(self) -> float:
-        """ε/(2w): what one window's question costs, and the unit in which publications are paid."""
+        """ε/(2w): budget of one dissimilarity query, and the unit of publication budgets."""
         return self.epsilon / (2 * self.w)
 
     @abstractmethod
-    def offer(self, window: Window | Timestamp, state: State) -> NDArray[np.float64]:
-        """ε that a publication of this window may spend; 0 where it must not publish."""
+    def publication_budget(self, window: Window | Timestamp, state: State) -> NDArray[np.float64]:
+        """Publication budget of this window; 0 where it must not publish."""
 
     @abstractmethod
-    def spend(self, window: Window | Timestamp, state: State, spent: NDArray[np.float64]) -> State:
-        """The schedule's own state after ``spent`` (0: repeated)."""
+    def record_spent(self, window: Window | Timestamp, state: State, spent: NDArray[np.float64]) -> State:
+        """State of the schedule after a publication that spent ``spent`` (0: repeated)."""
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
-        """Ask how far the counts are from the last release; publish if that is more than the noise would be."""
+        """Query the dissimilarity to the last release; publish if it exceeds the noise of a publication."""
         l1 = active_l1(window, state["max_cells"])
-        epsilon = self.offer(window, state)
-        # Halving again and again may leave less than any noise source serves; such an offer is none.
+        epsilon = self.publication_budget(window, state)
+        # Halving again and again may leave less than any noise source serves; such a budget is none.
         epsilon = np.where(epsilon * LARGEST_SCALE < l1, 0.0, epsilon)
         distance = np.abs(counts - state["last"])
         if window.active is not None:
             distance = distance[..., window.active]
         n_active = max(distance.shape[-1], 1)
-        asked = self._sum_with_noise(noise, distance.sum(-1), pure_scale(self.unit, l1)) / n_active
-        publish = np.asarray((epsilon > 0) & (asked > pure_scale(np.where(epsilon > 0, epsilon, 1.0), l1)))
-        release, after = self.decide(window, counts, state, epsilon, publish, noise, self._question(l1))
-        return [release], after | self.spend(window, state, np.where(publish, epsilon, 0.0))
+        dissimilarity = self._sum_with_noise(noise, distance.sum(-1), pure_scale(self.unit, l1)) / n_active
+        publish = np.asarray((epsilon > 0) & (dissimilarity > pure_scale(np.where(epsilon > 0, epsilon, 1.0), l1)))
+        release, after = self.publish_or_repeat(window, counts, state, epsilon, publish, noise, self._query_event(l1))
+        return [release], after | self.record_spent(window, state, np.where(publish, epsilon, 0.0))
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """The question, and a publication with all that is on offer."""
-        epsilon = self.offer(window, state)
-        question = self._question(active_l1(window, state["max_cells"]))
-        return question + (self.charge_of(window, state, epsilon) if np.any(epsilon > 0) else ())
+        """Worst case: the dissimilarity query plus a publication with the whole publication budget."""
+        epsilon = self.publication_budget(window, state)
+        query = self._query_event(active_l1(window, state["max_cells"]))
+        return query + (self.charge_of(window, state, epsilon) if np.any(epsilon > 0) else ())
 
     @property
-    def question_epsilon(self) -> float:
+    def query_epsilon(self) -> float:
         """One unit, at every timestamp."""
         return self.unit
 
-    def allot(self, time: Timestamp, state: State) -> Budgets:
-        """What is on offer, unless its noise would be larger than the world."""
-        epsilon = self.offer(time, state)
+    def point_budget(self, time: Timestamp, state: State) -> Budgets:
+        """The publication budget, unless it is too small for any noise source."""
+        epsilon = self.publication_budget(time, state)
         return np.where(epsilon * LARGEST_SCALE < self.metres, 0.0, epsilon)
 
     def choose(self, time: Timestamp, points: Points, state: State, epsilon: Budgets, noise: Noise) -> Mask:
-        """Whoever is further from the last release, as far as noise lets that be told, than a new one would be."""
+        """Users whose noisy distance from the last release exceeds the mean error of a new one."""
         scale = float(pure_scale(self.unit, self.metres))
-        asked = distance(points, shown(time, state)) + noise.laplace(scale, epsilon.shape)
+        dissimilarity = distance(points, shown(time, state)) + noise.laplace(scale, epsilon.shape)
         # The mean length of a planar Laplace step is twice its scale.
-        return np.asarray(asked > 2 * pure_scale(np.where(epsilon > 0, epsilon, 1.0), self.metres))
+        return np.asarray(dissimilarity > 2 * pure_scale(np.where(epsilon > 0, epsilon, 1.0), self.metres))
 
     def follow(self, time: Timestamp, before: State, after: State, epsilon: Budgets, publish: Mask) -> State:
         """Remember what was spent."""
-        return after | self.spend(time, before, np.where(publish, epsilon, 0.0))
+        return after | self.record_spent(time, before, np.where(publish, epsilon, 0.0))
 
-    def _question(self, l1: NDArray[np.float64]) -> tuple[Event, ...]:
+    def _query_event(self, l1: NDArray[np.float64]) -> tuple[Event, ...]:
         return (pure_event(self.noise, float(l1.max()), float(pure_scale(self.unit, l1).max())),)
 
     def _sum_with_noise(self, noise: Noise, total: NDArray[Any], scale: NDArray[Any]) -> NDArray[np.float64]:
         # The sum of distances moves by at most L1 when one unit comes or goes; for integers it is an integer.
         summed = np.asarray(total).astype(np.int64) if self.noise == "discrete_laplace" else np.asarray(total)
         return np.asarray(add_noise(noise, self.noise, summed[..., None], scale)[..., 0], np.float64)
+
+
+# Tests on releases by which the adaptive landmark mechanism sets its sampling rate.
+
+
+def expected_difference(family: str, scale: Any, other: Any) -> NDArray[np.float64]:
+    """E|Z₁ − Z₂| of independent noise of two scales b₁ and b₂ of a pure family, numbers or arrays."""
+    # laplace: (b₁² + b₁b₂ + b₂²)/(b₁ + b₂), that is 1.5 b for equal scales. discrete_laplace: the exact sum over
+    # integers, from the partial fractions of the two generating functions.
+    b, c = np.asarray(scale, np.float64), np.asarray(other, np.float64)
+    if family == "laplace":
+        total = b + c
+        return np.where(total == 0, 0.0, (b * b + b * c + c * c) / np.where(total == 0, 1.0, total))
+    # Equal scales are a removable singularity; pulling them apart by 1e-4 changes the result by 1e-9 of itself.
+    middle = (b + c) / 2
+    close = np.abs(b - c) < 1e-4 * middle
+    p = _ratio(np.where(close, middle * (1 + 5e-5), b))
+    q = _ratio(np.where(close, middle * (1 - 5e-5), c))
+    gap = np.where(p == q, 1.0, (p - q) * (1 - p * q))
+    value = 2 * (1 - p) ** 2 * (1 - q) ** 2 / gap * (_moment(p) - _moment(q))
+    return np.where(p == q, 0.0, value)
+
+
+def _ratio(scale: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.exp(-1 / np.where(scale == 0, 1.0, scale)) * (scale > 0)
+
+
+def _moment(p: NDArray[np.float64]) -> NDArray[np.float64]:
+    return p**2 / ((1 - p) ** 3 * (1 + p))
+
+
+def page_hinkley_alarm(history: NDArray[Any], threshold: float = 2.0, delta: float = 0.05) -> NDArray[np.bool_]:
+    """Whether a Page-Hinkley test raises an alarm at the last value of histories (..., n); NaN: no value."""
+    # `river.drift.PageHinkley` (Page 1954) is replayed on the history at every call, about 2 µs a value, so that state
+    # stays a plain array.
+    from river.drift import PageHinkley
+
+    rows = history.reshape(-1, history.shape[-1])
+    alarms = np.zeros(len(rows), bool)
+    for number, row in enumerate(rows):
+        detector = PageHinkley(min_instances=5, delta=delta, threshold=threshold, mode="up")
+        for value in row[~np.isnan(row)]:
+            detector.update(float(value))
+        alarms[number] = detector.drift_detected
+    return alarms.reshape(history.shape[:-1])

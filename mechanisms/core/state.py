@@ -126,6 +126,17 @@ class StateFormat:
         return state
 
 
+def nested(prefix: str, state: State) -> State:
+    """A state as part of a larger one: every name begins with ``prefix.``."""
+    return {f"{prefix}.{name}": value for name, value in state.items()}
+
+
+def part(prefix: str, state: State) -> State:
+    """The part that `nested` put into a larger state, by its own names."""
+    start = f"{prefix}."
+    return {name.removeprefix(start): value for name, value in state.items() if name.startswith(start)}
+
+
 def _arrays(data: bytes, described: list[tuple[str, str, list[int]]], offset: int) -> tuple[State, int]:
     """Arrays of a header, and the offset behind the last one."""
     state: State = {}

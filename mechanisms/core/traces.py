@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from mechanisms.core.draws import Noise
 
 
-# The traces of one shard of users as flat arrays, and what is publicly known of each of their points.
-
-
 @dataclass(frozen=True, kw_only=True)
 class Traces:
     """Some users' points, user after user, in order of time.
@@ -60,36 +57,9 @@ class Traces:
         return np.repeat(np.arange(len(self.starts)), self.lengths)
 
 
-def traces_of(
-    traces: Sequence[Points], landmarks: Sequence[NDArray[np.bool_]] | None = None, users: Sequence[int] | None = None
-) -> Traces:
-    """Traces from one array a user, a point a minute, in one budget period.
-
-    Parameters
-    ----------
-    traces
-        Shape (n_points, 2) each, none of them empty.
-    landmarks
-        A mask of shape (n_points,) each; unset: none.
-    users
-        A number for each user; unset: 0, 1, …
-    """
-    lengths = np.array([len(trace) for trace in traces], np.int64)
-    starts = np.cumsum(lengths) - lengths
-    n_points = int(lengths.sum())
-    return Traces(
-        users=np.asarray(range(len(traces)) if users is None else users, np.int64)[:, None],
-        starts=starts,
-        times=60_000 * (np.arange(n_points) - np.repeat(starts, lengths)),
-        points=np.concatenate([np.asarray(trace, np.float64) for trace in traces]),
-        landmarks=np.zeros(n_points, bool) if landmarks is None else np.concatenate(list(landmarks)),
-        periods=np.zeros(n_points, np.int64),
-    )
-
-
 @dataclass(frozen=True)
 class TraceAgenda:
-    """Public facts of every point of some traces: how many landmarks and other points its period holds.
+    """Public facts of every point of some traces.
 
     Parameters
     ----------
@@ -146,13 +116,30 @@ class TraceAgenda:
         )
 
 
+def traces_of(
+    traces: Sequence[Points], landmarks: Sequence[NDArray[np.bool_]] | None = None, users: Sequence[int] | None = None
+) -> Traces:
+    """Traces from one array (n_points, 2) a user, a point a minute, in one budget period.
+
+    ``landmarks`` holds a mask (n_points,) for each user (unset: none), ``users`` a number for each (unset: 0, 1, …).
+    """
+    lengths = np.array([len(trace) for trace in traces], np.int64)
+    starts = np.cumsum(lengths) - lengths
+    n_points = int(lengths.sum())
+    return Traces(
+        users=np.asarray(range(len(traces)) if users is None else users, np.int64)[:, None],
+        starts=starts,
+        times=60_000 * (np.arange(n_points) - np.repeat(starts, lengths)),
+        points=np.concatenate([np.asarray(trace, np.float64) for trace in traces]),
+        landmarks=np.zeros(n_points, bool) if landmarks is None else np.concatenate(list(landmarks)),
+        periods=np.zeros(n_points, np.int64),
+    )
+
+
 def _counted(mask: Mask, group: Integers) -> tuple[Integers, Integers]:
     """How many of ``mask`` each point's group has, and how many of them come after the point."""
     totals = np.bincount(group, weights=mask).astype(np.int64)
     return totals[group], np.cumsum(totals)[group] - np.cumsum(mask)
-
-
-# What mechanisms on traces share: planar noise around a point, and showing the last release again.
 
 
 #: The noise family that makes a budget schedule work on traces.
@@ -163,8 +150,8 @@ PLANAR = "planar_laplace"
 class PointMechanism(Mechanism):
     """Base of mechanisms that can work on points.
 
-    Their ε is what it costs to tell two points ``radius`` metres apart: points d metres apart cost ε·d/radius. The
-    state of a user is one entry on the leading axis of every array, so that any users can share a step.
+    Their ε is the cost of telling two points ``radius`` metres apart: points d metres apart cost ε·d/radius. The state
+    of a user is one entry on the leading axis of every array, so that any users can share a step.
     """
 
     radius: float | None = parameter(
@@ -188,31 +175,19 @@ class PointMechanism(Mechanism):
         return self.start(Facts(n_cells=2, n_replicas=n_users))
 
     def worst_points(self, time: Timestamp, state: State) -> NDArray[np.float64]:
-        """The most ε that the next step can cost each user, shape (n_users,); reads only what releases tell."""
+        """Largest ε that the next step can cost each user, shape (n_users,); a function of past releases only."""
         raise NotImplementedError(f"{type(self).__name__} does not work on points")
 
 
 def shown(time: Timestamp, state: State) -> Points:
-    """What each user's last release was; before any, the public point."""
+    """Last release of each user; before any, the public point."""
     return np.where((state["last_window"] > 0)[:, None], state["last"], time.origin)
 
 
 def perturbed(
     time: Timestamp, points: Points, state: State, rate: NDArray[np.float64], publish: Mask, noise: Noise
 ) -> tuple[Points, State]:
-    """Move the points of those who publish and show the last release of the others.
-
-    Parameters
-    ----------
-    rate
-        ε per metre of a publication, shape (n_users,).
-    publish
-        Who publishes, shape (n_users,).
-
-    Returns
-    -------
-    What is shown, and the state that remembers it.
-    """
+    """Points moved at ``rate`` ε per metre where ``publish``, the last release elsewhere; and the state after it."""
     moved = with_planar_laplace(noise, points, np.where(publish, rate, np.inf))
     values = np.where(publish[:, None], moved, shown(time, state))
     return values, remember(time, values, state, publish)
@@ -227,7 +202,7 @@ def remember(time: Timestamp, values: Points, state: State, publish: Mask) -> St
 
 
 def only_present(release: PointRelease, present: Mask, before: State, after: State) -> tuple[PointRelease, State]:
-    """A step as if the users without a point had not been there."""
+    """Release and state with users that have no point left out, their state unchanged."""
     if present.all():
         return release, after
     hidden = PointRelease(

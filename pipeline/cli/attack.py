@@ -1,28 +1,26 @@
-"""``penstock attack``: what an adversary learns from a release."""
+"""``penstock attack``: membership inference and reconstruction against a configured release."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from pipeline.cli.common import add_configuration, print_json
+from pipeline.cli.command import Command, add_configuration, print_json
 from pipeline.exit_codes import DONE
 
 if TYPE_CHECKING:
     from pipeline.config.run import RunConfig
-    from pipeline.experiments.membership_attack import Outcome
+    from pipeline.experiments.membership_attack import AttackOutcome
 
-
-HELP = "simulate membership inference and reconstruction against what a configuration releases"
 ATTACKS = ("both", "membership", "reconstruction")
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
+def _configure(parser: argparse.ArgumentParser) -> None:
     add_configuration(parser)
     add = parser.add_argument
-    add("--attack", help=f"{', '.join(ATTACKS)}; unset: whatever the configuration allows")
+    add("--attack", help=f"{', '.join(ATTACKS)}; unset: all that the configuration allows")
     add("--targets", type=int, metavar="N", help="people attacked, a third of each mobility group (30)")
     add("--out", metavar="DIR", help="write here instead of output.path")
     add("--jobs", type=int, default=1, metavar="N", help="targets attacked at a time; memory grows with it (1)")
@@ -42,14 +40,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--tolerance", type=int, metavar="N", help="wrong guesses that still are a success (the accountant's, or 2)")
     add("--training", type=int, metavar="N", help="first windows, to learn from (the accountant's, or half, ≤ 168)")
     add("--learned", metavar="FILE", help="prior of `penstock learn` in place of each target's own moves")
-    add("--stretches", type=int, metavar="N", help="stretches of windows attacked, at most (10)")
+    add("--stretches", type=int, metavar="N", help="segments of windows attacked, at most (10)")
     add("--releases", type=int, metavar="N", help="releases of them, each with noise of its own (10)")
-    add("--simulated", type=int, metavar="N", help="made-up ways of each prior, for the bound to be held against (200)")
+    add("--simulated", type=int, metavar="N", help="trajectories simulated from each prior, to test the bound (200)")
     add("--bound-samples", type=int, metavar="N", help="draws for the first-moment bound; 0: without it (500)")
 
 
-def execute(arguments: argparse.Namespace) -> int:
-    """Play the games and show who is at risk."""
+def _execute(arguments: argparse.Namespace) -> int:
     from evaluation.attacks.game import ATTACKS as CLASSIFIERS
     from mechanisms.core.plugin import ParameterError
     from pipeline.config.run import load
@@ -67,7 +64,7 @@ def execute(arguments: argparse.Namespace) -> int:
     quiet = arguments.quiet or arguments.json
     _refuse_useless(arguments)
     with show_attacks(enabled=not quiet and sys.stderr.isatty()) as listener:
-        outcomes, left_out = _play(config, arguments, listener)
+        outcomes, left_out = _attack(config, arguments, listener)
     if arguments.json:
         print_json(_figures(outcomes, left_out))
     elif not arguments.quiet:
@@ -80,17 +77,20 @@ def execute(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def _play(config: RunConfig, arguments: argparse.Namespace, listener: Any) -> tuple[dict[str, Outcome], dict[str, str]]:
-    """Outcomes by attack, and why one of them was left out where nothing of it was asked for."""
+def _attack(
+    config: RunConfig, arguments: argparse.Namespace, listener: Any
+) -> tuple[dict[str, AttackOutcome], dict[str, str]]:
+    """Outcomes by attack, and the reason for each attack that does not apply and was not asked for."""
     from mechanisms.core.plugin import PenstockError
     from pipeline.experiments.membership_attack import Game, attack
-    from pipeline.experiments.reconstruction_attack import prepare_reconstruction, reconstruct
-    from pipeline.experiments.reconstruction_game import ReconstructionGame
+    from pipeline.experiments.reconstruction_attack import ReconstructionGame, prepare_reconstruction, reconstruct
 
-    game = _game(Game, arguments, {"attack": arguments.classifier})
-    own = _game(ReconstructionGame, arguments, {})
-    outcomes, left_out, playable = {}, {}, arguments.attack != "membership"
-    if playable:  # before anything takes long
+    game = _game(Game, arguments)
+    own = _game(ReconstructionGame, arguments)
+    outcomes: dict[str, AttackOutcome] = {}
+    left_out: dict[str, str] = {}
+    playable = arguments.attack != "membership"
+    if playable:  # checked before the membership attack, which takes long
         try:
             prepare_reconstruction(config, own)
         except PenstockError as error:
@@ -106,10 +106,10 @@ def _play(config: RunConfig, arguments: argparse.Namespace, listener: Any) -> tu
 
 
 def _refuse_useless(arguments: argparse.Namespace) -> None:
-    """Refuse what is given for an attack that is not made."""
+    """Refuse arguments of an attack that `--attack` excludes."""
     from mechanisms.core.plugin import ParameterError
     from pipeline.experiments.membership_attack import Game
-    from pipeline.experiments.reconstruction_game import ReconstructionGame
+    from pipeline.experiments.reconstruction_attack import ReconstructionGame
 
     others = {"membership": ReconstructionGame, "reconstruction": Game}
     useless = _given(others[arguments.attack], arguments) if arguments.attack in others else {}
@@ -117,28 +117,36 @@ def _refuse_useless(arguments: argparse.Namespace) -> None:
         raise ParameterError(flag, value, f"left out: --attack {arguments.attack} has no use for it")
 
 
+def _argument(field: str) -> str:
+    """Name of the argument of a game's field: ``--attack`` chooses between the attacks."""
+    return "classifier" if field == "attack" else field
+
+
 def _given(kind: Any, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Flags of one game alone that are on the command line, with their values."""
-    from dataclasses import fields
-
-    names = [field.name if field.name != "attack" else "classifier" for field in fields(kind)]
-    own = {name: getattr(arguments, name) for name in names if name != "targets"}
-    return {f"--{name.replace('_', '-')}": value for name, value in own.items() if value is not None}
+    """Arguments of this game alone that are on the command line, by flag."""
+    names = [_argument(field.name) for field in fields(kind) if field.name != "targets"]
+    values = {name: getattr(arguments, name) for name in names}
+    return {f"--{name.replace('_', '-')}": value for name, value in values.items() if value is not None}
 
 
-def _game(kind: Any, arguments: argparse.Namespace, renamed: dict[str, Any]) -> Any:
-    """A game with what was given on the command line."""
-    from dataclasses import fields
-
-    given = {field.name: renamed.get(field.name, getattr(arguments, field.name, None)) for field in fields(kind)}
-    given |= renamed
+def _game(kind: Any, arguments: argparse.Namespace) -> Any:
+    """A game with the parameters given on the command line."""
+    given = {field.name: getattr(arguments, _argument(field.name)) for field in fields(kind)}
     return kind(**{name: value for name, value in given.items() if value is not None})
 
 
-def _figures(outcomes: dict[str, Outcome], left_out: dict[str, str]) -> dict[str, Any]:
-    """What machines read: the figures of membership, those of reconstruction under their name, what is missing."""
+def _figures(outcomes: dict[str, AttackOutcome], left_out: dict[str, str]) -> dict[str, Any]:
+    """The JSON output: membership at the top level, reconstruction under its name, and attacks left out."""
     found = {
         name: {"folder": str(outcome.folder), "resumed": outcome.n_resumed, **outcome.summary}
         for name, outcome in outcomes.items()
     }
     return found.pop("membership", {}) | found | {"left_out": left_out}
+
+
+ATTACK = Command(
+    "attack",
+    "simulate membership inference and reconstruction against what a configuration releases",
+    _configure,
+    _execute,
+)

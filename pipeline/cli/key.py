@@ -1,4 +1,4 @@
-"""``penstock key``: secrets of a deployment: noise keys, and pairs of keys for rejected rows."""
+"""``penstock key``: noise keys and key pairs for sealed rejects; no secret is ever printed."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ import json
 import sys
 from pathlib import Path
 
-from pipeline.cli.common import print_json
+from pipeline.cli.command import Command, print_json
 from pipeline.exit_codes import DONE
 
-HELP = "make and look after the keys of a deployment; no secret is ever printed"
 
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's actions."""
+def _configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(metavar="ACTION", dest="action", required=True)
     new = actions.add_parser("new", help="a noise key")
     rotate = actions.add_parser("rotate", help="a fresh secret for all windows from some time on")
@@ -28,8 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     opened.add_argument("rejects", help="operator/rejects.jsonl of a run")
 
 
-def execute(arguments: argparse.Namespace) -> int:
-    """Do it; what is in a key is never printed."""
+def _execute(arguments: argparse.Namespace) -> int:
     _ACTIONS[arguments.action](arguments)
     return DONE
 
@@ -90,3 +86,4 @@ def _open(arguments: argparse.Namespace) -> None:
 
 
 _ACTIONS = {"new": _new, "rotate": _rotate, "show": _show, "pair": _pair, "open": _open}
+KEY = Command("key", "make and look after the keys of a deployment; no secret is ever printed", _configure, _execute)

@@ -1,4 +1,4 @@
-"""The ``penstock`` command: reads the words, calls what stands in `pipeline.cli.main`, turns errors into messages."""
+"""The ``penstock`` command: parse the arguments, run a subcommand, turn errors into messages and exit codes."""
 
 from __future__ import annotations
 
@@ -6,48 +6,39 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
-from pipeline.cli import attack, convert, experiment, generate, key, learn, report, run, schema, validate, verify
-from pipeline.cli import list as listing
-from pipeline.cli.common import print_json
+from pipeline.cli.attack import ATTACK
+from pipeline.cli.command import Command, print_json
+from pipeline.cli.data import CONVERT, GENERATE, LEARN
+from pipeline.cli.experiment import EXPERIMENT
+from pipeline.cli.inspect import LIST, REPORT, SCHEMA, VALIDATE, VERIFY
+from pipeline.cli.key import KEY
+from pipeline.cli.run import RUN
 from pipeline.exit_codes import DONE, FAILED, INTERRUPTED, WRONG_USE
 
-# The commands of ``penstock``: one file each, light to import; what is heavy is imported when a command runs.
-
-
-class Command(Protocol):
-    """What the file of a command holds."""
-
-    #: One line for ``--help``.
-    HELP: str
-
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Add the command's arguments to its parser."""
-
-    def execute(self, arguments: argparse.Namespace) -> int:
-        """Do it; returns the exit code."""
-
-
-#: In the order of ``--help``.
+#: Subcommands by name, in the order of ``--help``.
 COMMANDS: dict[str, Command] = {
-    "run": run,
-    "validate": validate,
-    "experiment": experiment,
-    "attack": attack,
-    "list": listing,
-    "schema": schema,
-    "convert": convert,
-    "generate": generate,
-    "learn": learn,
-    "report": report,
-    "verify": verify,
-    "key": key,
+    command.name: command
+    for command in (
+        RUN,
+        VALIDATE,
+        EXPERIMENT,
+        ATTACK,
+        LIST,
+        SCHEMA,
+        CONVERT,
+        GENERATE,
+        LEARN,
+        REPORT,
+        VERIFY,
+        KEY,
+    )
 }
 
 
 def script() -> NoReturn:
-    """Be the ``penstock`` command: the process ends with what `main` returns."""
+    """Entry point of ``penstock``: exit with the code of `main`."""
     sys.exit(main())
 
 
@@ -57,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     argv
-        The words; None: those of the process.
+        The arguments; None: those of the process.
 
     Returns
     -------
@@ -72,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return COMMANDS[arguments.command].execute(arguments)
     except BrokenPipeError:
-        # Whoever read the output has seen enough; Python must not try to flush the rest at its exit.
+        # The reader of the pipe is gone; Python must not flush the rest at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     except BaseException as error:
@@ -86,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _is_interrupt(error: BaseException | None) -> bool:
-    """Whether Ctrl-C is at the bottom of an error: where it strikes in a class that is being made, Python wraps it."""
+    """Whether Ctrl-C caused an error, directly or as its cause or context."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None
@@ -107,7 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"penstock {_version()}")
     subparsers = parser.add_subparsers(metavar="COMMAND", dest="command", required=True)
     for name, command in COMMANDS.items():
-        sub = subparsers.add_parser(name, help=command.HELP, description=command.HELP)
+        sub = subparsers.add_parser(name, help=command.help, description=command.help)
         sub.add_argument("--json", action="store_true", help="print JSON for machines")
         command.configure(sub)
     return parser

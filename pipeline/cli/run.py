@@ -1,4 +1,4 @@
-"""``penstock run``: from a configuration to its files."""
+"""``penstock run``: run a configuration, show progress, print a summary."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pipeline.cli.common import add_configuration, print_json
+from pipeline.cli.command import Command, add_configuration, print_json
 from pipeline.exit_codes import INTERRUPTED, STOPPED
-from pipeline.monitoring.metrics import BUDGET_LEFT, LATEST_EVENT, POINTS, REGISTRY, ROWS, WINDOWS, Registry
-from pipeline.run import Result
 
-HELP = "run a configuration: read, count, release, account, write"
+if TYPE_CHECKING:
+    from pipeline.monitoring.metrics import Registry
+    from pipeline.run import Result
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
+def _configure(parser: argparse.ArgumentParser) -> None:
     add_configuration(parser)
     parser.add_argument("--out", metavar="DIR", help="write here instead of output.path")
     parser.add_argument(
@@ -41,8 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "Words after -- are passed on to Beam."
 
 
-def execute(arguments: argparse.Namespace) -> int:
-    """Run; the exit code is the run's."""
+def _execute(arguments: argparse.Namespace) -> int:
     from pipeline.config.run import load
     from pipeline.monitoring.logs import logging_to
     from pipeline.run import run
@@ -69,18 +67,17 @@ def execute(arguments: argparse.Namespace) -> int:
     return result.exit_code
 
 
-# What a person sees of a run: progress while it goes on, a summary at its end.
-
-
 @contextmanager
 def show_progress(enabled: bool) -> Iterator[None]:
-    """Show on standard error how far the run of this process is, while the block runs."""
+    """Show the progress of this process's run on standard error while the block runs."""
     if not enabled:
         yield
         return
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
+
+    from pipeline.monitoring.metrics import REGISTRY
 
     begun = time.monotonic()
     shown = partial(Live, console=Console(stderr=True), transient=True, refresh_per_second=8)
@@ -89,15 +86,18 @@ def show_progress(enabled: bool) -> Iterator[None]:
 
 
 def progress_line(registry: Registry, seconds: float) -> str:
-    """How far a run is, in a line.
+    """Progress of a run in one line.
 
     Examples
     --------
+    >>> from pipeline.monitoring.metrics import ROWS, Registry
     >>> registry = Registry()
     >>> registry.add(ROWS, 3000, "used")
     >>> progress_line(registry, 2.0)
     '3,000 events read · 0 windows released · 1,500 events/s'
     """
+    from pipeline.monitoring.metrics import BUDGET_LEFT, LATEST_EVENT, POINTS, ROWS, WINDOWS
+
     events, windows = registry.total(ROWS), registry.total(WINDOWS)
     points = registry.total(POINTS)
     released = f"{points:,.0f} points released" if points else f"{windows:,.0f} windows released"
@@ -110,7 +110,7 @@ def progress_line(registry: Registry, seconds: float) -> str:
 
 
 def summary(result: Result) -> str:
-    """The end of a run in a few lines: what was read, what was released, what it cost, which files to open."""
+    """The result of a run in a few lines: rows read, windows released, users, utility, files to open."""
     manifest = result.manifest
     rows = manifest["rows"]
     lines = [
@@ -162,3 +162,6 @@ def _people(users: dict[str, Any]) -> str:
 
 def _spread(figure: dict[str, float]) -> str:
     return f"{figure['mean']:.0f} ± {figure['standard_deviation']:.0f}"
+
+
+RUN = Command("run", "run a configuration: read, count, release, account, write", _configure, _execute)

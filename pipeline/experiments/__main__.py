@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mechanisms.core.plugin import PenstockError
 from pipeline.experiments.load import input_of
-from pipeline.experiments.page import save
+from pipeline.experiments.results import save
 from pipeline.experiments.runner import summary
 from pipeline.experiments.study import ready
 

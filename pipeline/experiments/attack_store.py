@@ -1,4 +1,4 @@
-"""What an attack has found so far, target by target: on disk, so that a command that was interrupted goes on."""
+"""Stored results of an attack, target by target, so that an interrupted command resumes."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Store:
-    """The table of one game.
+    """Result table of one game.
 
     Parameters
     ----------
     path
-        Its file; rows of another game in it are not looked at, and replaced.
+        Parquet file; rows of another game are ignored and replaced.
     schema
-        Its columns, among them ``game``.
+        Columns, including ``game``.
     game
-        As `game_name` gives it.
+        Digest of the game (`game_name`).
     by
-        Columns that order the rows, whatever order they were found in.
+        Columns that order the rows.
     """
 
     path: Path
@@ -46,14 +46,14 @@ class Store:
     by: tuple[str, ...]
 
     def kept(self) -> list[dict[str, Any]]:
-        """Rows that an earlier call has left."""
+        """Rows of this game from an earlier call."""
         if not self.path.exists():
             return []
         table = pl.read_parquet(self.path)
         return table.filter(pl.col("game") == self.game).to_dicts() if table.schema == self.schema else []
 
     def write(self, rows: list[dict[str, Any]]) -> pl.DataFrame:
-        """Replace the table, whole; rows without a game are of this one."""
+        """Replace the table atomically; rows without a ``game`` belong to this one."""
         table = pl.DataFrame([{"game": self.game} | row for row in rows], schema=self.schema)
         table = table.sort(self.by, maintain_order=True)
         with files.whole(self.path) as temporary:
@@ -62,16 +62,9 @@ class Store:
 
 
 def game_name(config: RunConfig, played: Any, presence: Presence) -> str:
-    """Digest of everything that decides an attack's results, people's movements and all code among it.
+    """Digest of everything that decides an attack's results, including users' movements and the code.
 
-    Parameters
-    ----------
-    config
-        Of the run.
-    played
-        How the game is played, as JSON can write it.
-    presence
-        Of the people.
+    ``played`` holds the parameters of the game as plain values.
     """
     own = hashlib.sha256(digest(config))
     plugins = [content_digest(folder) for folder in config.plugins]
@@ -84,9 +77,9 @@ def game_name(config: RunConfig, played: Any, presence: Presence) -> str:
 
 
 def in_threads(function: Callable[[Item], Result], items: Iterable[Item], n_jobs: int) -> Iterator[Result]:
-    """What a function gives for each item, so many at a time: in order with one job, else as they are ready.
+    """Apply a function to items in threads; yields results in order with one job, else as they are ready.
 
-    Every thread has its linear algebra for itself, so that results do not depend on how many there are.
+    BLAS is limited to one thread, so that results do not depend on the number of jobs.
 
     >>> sorted(in_threads(abs, [-1, -2], 2))
     [1, 2]

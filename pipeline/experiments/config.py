@@ -1,4 +1,4 @@
-"""An experiment as configured: what is measured, shown and expected; `pipeline.experiments.grid` reads what varies."""
+"""Configuration of an experiment: measures, figures, expectations and advice (`grid.py` reads the parameter grid)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Range(Checked):
 
 
 def _rounded(value: int | float) -> int | float:
-    # 0.1 + 2 · 0.1 shall be 0.3: people read these numbers, and configurations are told apart by them.
+    # 0.1 + 2 · 0.1 shall be 0.3: people read these numbers, and they are part of a configuration's digest.
     return value if isinstance(value, int) else float(f"{value:.12g}")
 
 
@@ -105,10 +105,10 @@ class Figure(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Expectation(Checked):
-    """What somebody says will come out, and the number that shows whether it does.
+    """An expected result, and the number that confirms or refutes it.
 
     The number is the measure's mean over the settings of ``where``; with ``over``, its ratio to the mean over the
-    settings of ``over`` (whatever ``where`` has beside is the same on both sides).
+    settings of ``over`` (the other keys of ``where`` apply to both sides).
     """
 
     says: str = parameter(doc="the claim in words")
@@ -127,7 +127,7 @@ class Expectation(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Published(Checked):
-    """A published table, for the documentation to show beside what came out.
+    """A published table, shown in the documentation beside the measured one.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ class Published(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Difference(Checked):
-    """Why figures are not the published ones, or what was tried to find out, for the documentation."""
+    """Explanation of figures that differ from the published ones, for the documentation."""
 
     measures: tuple[str, ...] = parameter(doc="what the figures are of")
     why: str = parameter(doc="the cause, or what was tried, with figures")
@@ -163,7 +163,7 @@ class Difference(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Choose(Checked):
-    """What a setting must keep to be chosen, and which of those that do is best."""
+    """Limits that a setting must keep to be chosen, and the measure that ranks those that do."""
 
     at_least: dict[str, float] = parameter(factory=dict, doc="smallest allowed value by measure: what must be useful")
     at_most: dict[str, float] = parameter(factory=dict, doc="largest allowed value by measure: what must be safe")
@@ -194,7 +194,7 @@ class Choose(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Heading(Checked):
-    """What every kind of experiment has."""
+    """Fields of every kind of experiment."""
 
     name: str = parameter(doc="what the experiment is called; its results are saved under this name")
     question: str = parameter(doc="what it shall answer, in a sentence or two")
@@ -207,7 +207,7 @@ class Heading(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentConfig(Heading):
-    """Everything about a sweep but its base configuration and what varies."""
+    """A sweep without its base configuration and grid."""
 
     seeds: int | tuple[int, ...] | Range = parameter(
         1, doc="how many seeds (1, 2, …), or a list or range of them; every setting runs with every seed"
@@ -244,19 +244,16 @@ class ExperimentConfig(Heading):
         return tuple(range(1, self.seeds + 1)) if isinstance(self.seeds, int) else self.seeds
 
     def label(self, name: str) -> str:
-        """What people read in place of the name of a measure or of something that varies."""
+        """Label of a measure, or of something that varies, in tables and figures."""
         return self.labels.get(name, name)
 
 
-# Names in an experiment held against each other: measures that exist, figures and claims about what there is.
-
-
 def wrong_names(root: Mapping, config: ExperimentConfig, columns: tuple[str, ...]) -> list[Problem]:
-    """Measures that do not exist, and names in figures and claims that are neither measured nor varied."""
+    """Unknown measures, and names in figures and claims that are neither measured nor varied."""
     problems: list[Problem] = []
 
-    def hold(path: tuple[str | int, ...], name: str, known: tuple[str, ...], what: str) -> None:
-        """Note a name that is not among the known ones."""
+    def check(path: tuple[str | int, ...], name: str, known: tuple[str, ...], what: str) -> None:
+        """Report an unknown name."""
         if name not in known:
             place, _ = locate(root, path)
             right = f"it must be {what} of this experiment: {', '.join(known) or 'there is none'}"
@@ -269,24 +266,24 @@ def wrong_names(root: Mapping, config: ExperimentConfig, columns: tuple[str, ...
             place, _ = locate(root, ("measures", i))
             problems.append(Problem(place, ("measures", i), f"{name!r} is not allowed; it must be {error.expected}"))
     for i, name in enumerate(config.tables):
-        hold(("tables", i), name, config.measures, "a measure")
+        check(("tables", i), name, config.measures, "a measure")
     measured, varied = config.measures, (*columns, "seed")
     for i, figure in enumerate(config.figures):
         for name in figure.measures:
-            hold(("figures", i), name, measured, "a measure")
+            check(("figures", i), name, measured, "a measure")
         for name in figure.varied:
-            hold(("figures", i), name, varied, "something that varies")
+            check(("figures", i), name, varied, "something that varies")
     for i, claim in enumerate(config.expected):
-        hold(("expected", i, "measure"), claim.measure, measured, "a measure")
+        check(("expected", i, "measure"), claim.measure, measured, "a measure")
         for side in ("where", "over"):
             for name in getattr(claim, side) or ():
-                hold(("expected", i, side), name, columns, "something that varies")
+                check(("expected", i, side), name, columns, "something that varies")
     for i, name in enumerate(config.published.measures if config.published else ()):
-        hold(("published", "measures", i), name, measured, "a measure")
+        check(("published", "measures", i), name, measured, "a measure")
     for i, difference in enumerate(config.differences):
         for name in difference.measures:
-            hold(("differences", i, "measures"), name, measured, "a measure")
+            check(("differences", i, "measures"), name, measured, "a measure")
     for limits in ("at_least", "at_most"):
         for name in getattr(config.choose, limits, ()):
-            hold(("choose", limits), name, measured, "a measure")
+            check(("choose", limits), name, measured, "a measure")
     return problems

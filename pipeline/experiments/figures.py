@@ -1,4 +1,4 @@
-"""Pictures of an experiment, SVG or PNG; the plotting library is an extra and is imported only here."""
+"""Figures of an experiment as SVG or PNG; matplotlib is an extra and imported only here."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import polars as pl
 
 from mechanisms.core.plugin import ConfigError
 from pipeline.experiments.config import ExperimentConfig, Figure
-from pipeline.experiments.results import matching
+from pipeline.experiments.results import matching, wide_summary
 from pipeline.output import files
 
 #: Colours that remain apart for colour-blind readers (Okabe, Ito 2008), and markers that remain apart in print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F")
 MARKERS = "osD^vPX*"
 MOST_TICKS = 8
-#: Columns of the results that say where a number comes from.
+#: Columns of the results with the provenance of a number.
 PROVENANCE = ("configuration", "inputs", "counts", "versions")
 
 
 def check_installed() -> None:
-    """Raise `ConfigError`, before hours of running, where there is nothing to draw with."""
+    """Raise `ConfigError` if matplotlib is not installed, before hours of running."""
     if importlib.util.find_spec("matplotlib") is None:
         raise ConfigError(("figures: need matplotlib, which is not installed; run: pip install 'penstock[plot]'",))
 
@@ -32,7 +32,7 @@ def check_installed() -> None:
 def write_figures(
     config: ExperimentConfig, results: pl.DataFrame, summary: pl.DataFrame, folder: Path
 ) -> list[dict[str, Any]]:
-    """Draw every figure into ``figures/``, its data as CSV beside it; gives both files and the title of each."""
+    """Draw every figure into ``figures/`` with its data as CSV; return files and title of each."""
     written = []
     for figure in config.figures:
         rows, means = matching(results, figure.where), matching(summary, figure.where)
@@ -46,7 +46,7 @@ def write_figures(
 
 
 def _data(figure: Figure, results: pl.DataFrame, summary: pl.DataFrame) -> pl.DataFrame:
-    """What a figure shows: of a box every seed's value, of others means and intervals."""
+    """Data of a figure: every seed's value for a box plot, else means and intervals."""
     if figure.type == "box":
         return results.filter(pl.col("measure") == figure.y).drop("mean", "low", "high", *PROVENANCE)
     return wide_summary(summary, figure.measures)
@@ -60,7 +60,7 @@ def draw(
     folder: Path,
     annotate: Callable[[Any], None] = lambda axes: None,
 ) -> None:
-    """Draw one figure, whole; ``annotate`` adds to its axes what only its caller knows."""
+    """Draw one figure and write it atomically; ``annotate`` may add to its axes."""
     import matplotlib
 
     # Text stays text, and the same results give the same file.
@@ -97,7 +97,7 @@ def draw(
 
 
 def _logarithmic(axis: Any) -> None:
-    """A logarithmic axis with 1, 2, 5, 10 … written as people write them."""
+    """A logarithmic axis with plain numbers 1, 2, 5, 10 …"""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     axis.axes.set(**{f"{axis.axis_name}scale": "log"})
@@ -193,23 +193,29 @@ def _heat_map(
     axes.figure.colorbar(image, label=_axis_label(figure.value or "", config, summary))
 
 
-def wide_summary(summary: pl.DataFrame, measures: tuple[str, ...]) -> pl.DataFrame:
-    """One row a setting: ``mean``, ``low`` and ``high`` of each measure, as columns such as ``mean mae``."""
-    own = {"measure", "unit", "n", "mean", "low", "high", "standard_deviation", "minimum", "maximum"}
-    varied = [name for name in summary.columns if name not in own | {"configuration", "inputs", "versions"}]
-    wide: pl.DataFrame | None = None
-    for measure in dict.fromkeys(measures):
-        one = summary.filter(pl.col("measure") == measure).select(
-            *varied, *(pl.col(side).alias(f"{side} {measure}") for side in ("mean", "low", "high"))
-        )
-        if wide is None:
-            wide = one
-        elif varied:
-            wide = wide.join(one, on=varied, maintain_order="left")
-        else:
-            wide = pl.concat([wide, one], how="horizontal")
-    assert wide is not None
-    return wide
+def draw_frontier(config: ExperimentConfig, summary: pl.DataFrame, table: pl.DataFrame, folder: Path) -> str | None:
+    """Draw utility against risk of every setting as ``figures/frontier.svg``; None without two measures to show."""
+    choose = config.choose
+    assert choose is not None
+    useful, risky = [*choose.at_least], [*choose.at_most]
+    pair = (useful + risky)[:2] if not (useful and risky) else [useful[0], risky[0]]
+    if len(pair) < 2:
+        return None
+    by = "variant" if "variant" in table.columns else None
+    x, y = pair[1], pair[0]
+    figure = Figure(file="frontier.svg", type="scatter", x=x, y=y, by=by, title="Every setting, and the limits")
+
+    def limits(axes: Any) -> None:
+        """Lines at the limits, and rings around the settings that keep all of them."""
+        for name, line in ((x, axes.axvline), (y, axes.axhline)):
+            line((choose.at_least | choose.at_most)[name], color="black", linewidth=0.8, linestyle=":")
+        for kept, size, width in (("allowed", 110, 0.8), ("best", 260, 1.6)):
+            rows = table.filter(pl.col(kept))
+            ring: Any = {"facecolors": "none", "edgecolors": "black", "zorder": 3}
+            axes.scatter(rows[f"mean {x}"], rows[f"mean {y}"], s=size, linewidths=width, **ring)
+
+    draw(figure, config, summary, summary, folder / "figures", limits)
+    return "figures/frontier.svg"
 
 
 def _colour(i: int) -> str:

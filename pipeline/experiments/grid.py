@@ -1,4 +1,4 @@
-"""The grid of an experiment: settings, their combinations and seeds."""
+"""The parameter grid of an experiment: its settings, and one checked configuration for each trial."""
 
 from __future__ import annotations
 
@@ -19,15 +19,13 @@ from pipeline.config.yaml import Mapping, Node, Problem, Scalar, Sequence, key_p
 from pipeline.experiments.config import ExperimentConfig, Range
 from pipeline.experiments.measures import Measure, measure
 
-# What varies in an experiment: variants, zipped and crossed keys, and seeds, as one configuration for each cell.
-
-
-#: Sections of an experiment that are read here.
+BASE = "base"
+#: Sections of an experiment that define what varies.
 SECTIONS = ("set", "variants", "zip", "grid")
 VARIANT = "variant"
-#: Names of the result table that nothing that varies may take.
+#: Columns of the result table; nothing that varies may take their names.
 RESERVED = ("cell", "seed", "measure", "value", "unit", "configuration", "inputs", "counts", "versions")
-MAX_CELLS = 100_000
+MAX_SETTINGS = 100_000
 
 
 @dataclass(frozen=True)
@@ -40,14 +38,14 @@ class Change:
     path: yaml.Path
 
     def apply(self, root: Node) -> Problem | None:
-        """Write a copy of the value into a document, or say why that is not possible."""
+        """Write a copy of the value into a document; return the problem where that is impossible."""
         problem = write(root, self.steps, copy.deepcopy(self.node))
         return problem and Problem(self.node.place, self.path, problem.text)
 
 
 @dataclass(frozen=True)
 class Option:
-    """One point of an axis: how tables show it, and what it changes."""
+    """One point of an axis: its values in the tables, and the changes it makes."""
 
     values: tuple[Any, ...]
     changes: tuple[Change, ...]
@@ -55,7 +53,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Axis:
-    """Something that varies: the columns of the table that show it, and its points."""
+    """One axis of the grid: its columns in the tables, and its points."""
 
     columns: tuple[str, ...]
     options: tuple[Option, ...]
@@ -63,14 +61,14 @@ class Axis:
 
 @dataclass(frozen=True)
 class Setting:
-    """One point of the whole grid without its seed: a value for each column, and the changes in their order."""
+    """One point of the grid without a seed: a value for each column, and the changes in their order."""
 
     values: dict[str, Any]
     changes: tuple[Change, ...]
 
 
 class Grid:
-    """Reads the sections that say what varies; keeps the problems it meets.
+    """The axes read from ``set``, ``variants``, ``zip`` and ``grid``; ``problems`` collects every error.
 
     Parameters
     ----------
@@ -117,7 +115,7 @@ class Grid:
         return None
 
     def _changes(self, node: Mapping, path: yaml.Path) -> list[Change]:
-        """One change for each key of a section; what is no key path is a problem."""
+        """One change for each key of a section; anything but a key path is a problem."""
         found = []
         for key, item in node.items.items():
             steps = key_path(key)
@@ -155,7 +153,7 @@ class Grid:
         return axes
 
     def _axis(self, group: Mapping, path: yaml.Path) -> list[Axis]:
-        """The axis along which the keys of a group vary, one after the other and together."""
+        """The axis along which the keys of a group vary together."""
         changes = self._changes(group, path)
         columns = [self._values(change) for change in changes]
         lengths = [len(nodes) for nodes in columns]
@@ -172,7 +170,7 @@ class Grid:
         return [Axis(tuple(change.key for change in changes), tuple(options))]
 
     def _values(self, change: Change) -> list[Node]:
-        """Nodes of the values of one key: those of its list, or of its range."""
+        """Nodes of the values of one key, from a list or a range."""
         node, path = change.node, change.path
         if isinstance(node, Sequence) and node.items:
             return node.items
@@ -196,35 +194,29 @@ class Grid:
         n_settings = 1
         for axis in self.axes:
             n_settings *= len(axis.options)
-        if n_settings > MAX_CELLS:
-            text = f"{n_settings:,} settings; there must be at most {MAX_CELLS:,}"
+        if n_settings > MAX_SETTINGS:
+            text = f"{n_settings:,} settings; there must be at most {MAX_SETTINGS:,}"
             self.problems.append(Problem(root.place, (), text))
 
 
 def _shown(node: Node) -> Any:
-    """A value as tables show it: single values as they are, sections as JSON."""
+    """A value for the tables: scalars unchanged, sections as JSON."""
     value = plain(node)
     return value if isinstance(node, Scalar) else json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
-# The cells of an experiment: for every setting and seed a configuration that has been checked.
-
-
-BASE = "base"
-
-
 @dataclass(frozen=True)
-class Cell:
-    """One run of an experiment.
+class Trial:
+    """One run of a sweep.
 
     Parameters
     ----------
     number
-        Its place in the order of the grid, from 0.
+        Position in the order of the grid, from 0.
     values
-        What varies, as tables show it.
+        The varied values by column.
     seed
-        Of its noise.
+        Seed of its noise.
     config
         Its whole configuration.
     """
@@ -236,36 +228,36 @@ class Cell:
 
 
 def raise_all(problems: list[Problem]) -> None:
-    """Raise `ConfigError` with every problem in the order of the lines, if there is one."""
+    """Raise `ConfigError` with all problems, in the order of their lines, if there are any."""
     if problems:
         in_order = sorted(problems, key=lambda p: float("inf") if p.place.line is None else p.place.line)
         raise ConfigError(tuple(dict.fromkeys(map(str, in_order))))
 
 
-def spell_out(root: Mapping, config: ExperimentConfig, grid: Grid, folder: Path | None) -> tuple[Cell, ...]:
-    """A checked configuration for every setting and seed."""
+def spell_out(root: Mapping, config: ExperimentConfig, grid: Grid, folder: Path | None) -> tuple[Trial, ...]:
+    """One trial with a checked configuration for every setting and seed."""
     base = root.items[BASE]
     problems: list[Problem] = []
     texts: list[str] = []
     measures = [measure(name) for name in config.measures]
-    cells: list[Cell] = []
+    trials: list[Trial] = []
     for setting in grid.settings():
         found = _checked(base, setting, folder, problems, texts)
         if found is None:
             continue
         problems += _cannot_run(root, found, measures)
         for seed in config.seed_list:
-            cells.append(Cell(len(cells), setting.values, seed, replace(found, seed=seed)))
+            trials.append(Trial(len(trials), setting.values, seed, replace(found, seed=seed)))
     raise_all(problems)
     if texts:
         raise ConfigError(tuple(dict.fromkeys(texts)))
-    return tuple(cells)
+    return tuple(trials)
 
 
 def _checked(
     base: Node, setting: Setting, folder: Path | None, problems: list[Problem], texts: list[str]
 ) -> RunConfig | None:
-    """The configuration of one setting; what is wrong with it is added to the lists."""
+    """The configuration of one setting; None with its errors added to the lists."""
     document = copy.deepcopy(base)
     wrong = [problem for change in setting.changes if (problem := change.apply(document))]
     problems += wrong
@@ -286,7 +278,7 @@ def _checked(
 
 
 def _cannot_run(root: Mapping, config: RunConfig, measures: list[Measure]) -> list[Problem]:
-    """Why a valid configuration cannot be a cell."""
+    """Why a valid configuration cannot be a trial."""
     problems = []
     base = root.items[BASE]
     if not any("counts" in mechanism.stages for mechanism in config.mechanism):
@@ -297,6 +289,6 @@ def _cannot_run(root: Mapping, config: RunConfig, measures: list[Measure]) -> li
         if one.accountant is not None and one.accountant not in names:
             place, _ = locate(root, ("measures", i))
             kept = ", ".join(names) or "there is none"
-            text = f"no accountant {one.accountant} in every cell; it must be one of the run's: {kept}"
+            text = f"no accountant {one.accountant} in every trial; it must be one of the run's: {kept}"
             problems.append(Problem(place, ("measures", i), text))
     return problems

@@ -1,4 +1,4 @@
-"""An experiment file read, checked and spelt out into cells; every problem with its line, before anything runs."""
+"""Load and check an experiment file: every problem is reported with its line before a trial runs."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from pipeline.config.build import FAILED, Builder, find
 from pipeline.config.run import read_text
 from pipeline.config.yaml import Mapping, Problem, Scalar, apply_override, parse, parse_section, plain, shown
 from pipeline.experiments.config import ExperimentConfig, wrong_names
-from pipeline.experiments.grid import BASE, SECTIONS, Cell, Grid, raise_all, spell_out
+from pipeline.experiments.grid import BASE, SECTIONS, Grid, Trial, raise_all, spell_out
 
 REDUCED = "reduced"
-#: Keys of what is read, to be overridden, and where it stands.
+#: Keys that name the input: for an override, then where the file may hold them.
 READ_FROM = (("base.source.path", "set", "source"), ("base.source.path", BASE, "source"), ("study.path", "study"))
 A_BASE = "a section as in a run's configuration, or the file of one"
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """An experiment with all its cells.
+    """A loaded sweep with all its trials.
 
     Parameters
     ----------
     config
-        What is measured, shown and expected.
+        Measures, figures and expectations.
     columns
         Names of what varies, in the order of the tables.
-    cells
-        Every run, seeds fastest.
+    trials
+        Every run; the seed varies fastest.
     written
         The whole file as plain values after all changes, for provenance.
     reduced
@@ -39,7 +39,7 @@ class Experiment:
 
     config: ExperimentConfig
     columns: tuple[str, ...]
-    cells: tuple[Cell, ...]
+    trials: tuple[Trial, ...]
     written: dict[str, Any]
     reduced: bool = False
 
@@ -54,7 +54,7 @@ def load_experiment(path: str | Path, overrides: Iterable[str] = (), reduced: bo
     overrides
         ``key.path=value`` texts, applied last: ``base.source.path=…``, ``seeds=3``.
     reduced
-        Whether to put what stands under ``reduced`` in place of the full size.
+        Whether the section ``reduced`` replaces the full size.
 
     Raises
     ------
@@ -65,7 +65,7 @@ def load_experiment(path: str | Path, overrides: Iterable[str] = (), reduced: bo
 
 
 class Input(NamedTuple):
-    """What an experiment reads: the key that names it, the file or folder, and whether that is there."""
+    """Input of an experiment: the key that names it, its path, and whether it exists."""
 
     key: str
     path: str
@@ -73,13 +73,7 @@ class Input(NamedTuple):
 
 
 def input_of(path: str | Path, reduced: bool = False) -> Input | None:
-    """What an experiment of any kind reads; None where it reads nothing.
-
-    Parameters
-    ----------
-    path, reduced
-        As of `load_experiment`, whose errors it leaves to it.
-    """
+    """Input of a sweep or a study; None where it reads nothing. Errors are left to `load_experiment`."""
     root, problems = parse(read_text(path), str(path))
     if not isinstance(root, Mapping):
         return None
@@ -127,12 +121,12 @@ def loads_experiment(
     if config is not FAILED:
         problems += wrong_names(root, config, grid.columns)
     raise_all(problems)
-    cells = spell_out(root, config, grid, base_folder)
-    return Experiment(config, grid.columns, cells, written, reduced)
+    trials = spell_out(root, config, grid, base_folder)
+    return Experiment(config, grid.columns, trials, written, reduced)
 
 
 def _include_base(root: Mapping, folder: Path | None, problems: list[Problem]) -> Path | None:
-    """Put the file that ``base`` names in its place; gives the folder of the base's relative paths."""
+    """Replace the file name under ``base`` by its content; return the folder of its relative paths."""
     node = root.items.get(BASE)
     if isinstance(node, Mapping):
         return folder
@@ -153,7 +147,7 @@ def _include_base(root: Mapping, folder: Path | None, problems: list[Problem]) -
 
 
 def reduce(root: Mapping, problems: list[Problem]) -> None:
-    """Let the keys under ``reduced`` replace those of the experiment; sections are replaced key by key."""
+    """Apply the keys under ``reduced`` to the experiment; sections are merged key by key."""
     changes = root.items.get(REDUCED)
     if not isinstance(changes, Mapping):
         text = "missing; it must be a section with what a reduced run changes"

@@ -1,4 +1,4 @@
-"""What can be kept of a cell: utility metrics, figures of the books, shares of actions, and any function by name."""
+"""Measures of a trial: utility metrics, accounts, shares of actions, and any function by name."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ SUMMARIES: dict[str, Callable[[NDArray[np.float64]], float]] = {
 
 
 @dataclass(frozen=True)
-class CellRun:
-    """What a finished cell leaves for its measures.
+class TrialRun:
+    """A finished trial, from which its measures are computed.
 
     Parameters
     ----------
@@ -49,9 +49,9 @@ class CellRun:
     accounts
         Rows of every accountant by its name.
     seed
-        Of the cell; attacks take theirs from it.
+        Of the trial; attacks derive theirs from it.
     n_people
-        Of a random group; None: everybody is counted.
+        Size of the random group; None: everybody is counted.
     """
 
     plan: Plan
@@ -65,70 +65,70 @@ class CellRun:
 
 @dataclass(frozen=True)
 class Measure:
-    """One number of a finished cell.
+    """One number of a finished trial.
 
     Parameters
     ----------
     name
         Its name in the experiment's file.
     compute
-        Finished cell → the number.
+        Finished trial → the number.
     unit
-        "" for a pure number; None: as the rows of the books say.
+        "" for a pure number; None: the unit of the account rows.
     higher_is_better
-        None where that is nobody's to say.
+        None where it is unknown.
     accountant
-        The accountant that must be in the cell's configuration.
+        The accountant that the trial's configuration must have.
     """
 
     name: str
-    compute: Callable[[CellRun], float]
+    compute: Callable[[TrialRun], float]
     unit: str | None = ""
     higher_is_better: bool | None = None
     accountant: str | None = None
 
 
-def _worth(metric: Metric, cell: CellRun) -> float:
-    return float(metric.function(cell.truth, cell.released))
+def _worth(metric: Metric, run: TrialRun) -> float:
+    return float(metric.function(run.truth, run.released))
 
 
-def _worth_of_guess(metric: Metric, cell: CellRun) -> float:
-    """A metric of a release that knows nothing: what any mechanism must beat."""
-    return float(metric.function(cell.truth, random_guess(cell.truth, cell.seed, cell.n_people)))
+def _worth_of_guess(metric: Metric, run: TrialRun) -> float:
+    """A metric of a random guess: the baseline that any mechanism must beat."""
+    return float(metric.function(run.truth, random_guess(run.truth, run.seed, run.n_people)))
 
 
-def _share(action: str, cell: CellRun) -> float:
-    return float(np.mean([release.action == action for release in cell.releases]))
+def _share(action: str, run: TrialRun) -> float:
+    return float(np.mean([release.action == action for release in run.releases]))
 
 
-def _epsilon(cell: CellRun) -> float:
-    return float(sum(pure_epsilon(release.charge) for release in cell.releases))
+def _epsilon(run: TrialRun) -> float:
+    return float(sum(pure_epsilon(release.charge) for release in run.releases))
 
 
-def _epsilon_in(n_windows: int, cell: CellRun) -> float:
-    """The most that any so many successive windows have spent: a realised w-event sum without an accountant."""
-    if any(isinstance(event, Block) for release in cell.releases for event in release.charge):
+def _epsilon_in(n_windows: int, run: TrialRun) -> float:
+    """The largest ε spent in that many successive windows: a realised w-event sum without an accountant."""
+    if any(isinstance(event, Block) for release in run.releases for event in release.charge):
         text = "charges of blocks have no place in single windows; use composition"
         raise DataError(f"measure epsilon_in_{n_windows}: {text}")
-    spent = np.zeros(cell.releases[-1].window)
-    for release in cell.releases:
+    spent = np.zeros(run.releases[-1].window)
+    for release in run.releases:
         spent[release.window - 1] = pure_epsilon(release.charge)
     return float(np.convolve(spent, np.ones(min(n_windows, len(spent))), "valid").max())
 
 
-def _epsilon_stated(cell: CellRun) -> float:
-    """The ε that a schedule guarantees for its own unit, whatever this run happened to spend."""
-    schedules = [step for step in cell.plan.config.mechanism if isinstance(step, BudgetSchedule)]
+def _epsilon_stated(run: TrialRun) -> float:
+    """The ε that a schedule guarantees for its own unit, independent of what this run spent."""
+    schedules = [step for step in run.plan.config.mechanism if isinstance(step, BudgetSchedule)]
     if len(schedules) != 1:
-        raise DataError("measure epsilon_stated: needs a landmark or w-event mechanism; use figures of the books")
+        raise DataError("measure epsilon_stated: needs a landmark or w-event mechanism; use accountant/name")
     return float(schedules[0].epsilon)
 
 
-def _figure(accountant: str, name: str, summary: str | None, cell: CellRun) -> float:
-    """A figure of the books: a summary over all windows and subjects, or the largest of the last window."""
-    rows = [row for row in cell.accounts[accountant] if row.name == name]
+def _figure(accountant: str, name: str, summary: str | None, run: TrialRun) -> float:
+    """An account value: a summary over all windows and subjects, or the largest of the last window."""
+    rows = [row for row in run.accounts[accountant] if row.name == name]
     if not rows:
-        known = ", ".join(sorted({row.name for row in cell.accounts[accountant]})) or "none"
+        known = ", ".join(sorted({row.name for row in run.accounts[accountant]})) or "none"
         text = f"{accountant}/{name}" + (f"/{summary}" if summary else "")
         raise DataError(f"measure {text}: the accountant gave no such figure; it gave {known}")
     if summary:
@@ -138,15 +138,15 @@ def _figure(accountant: str, name: str, summary: str | None, cell: CellRun) -> f
     return float(max(final))
 
 
-def _called(function: Callable[[CellRun], Any], cell: CellRun) -> float:
-    return float(function(cell))
+def _called(function: Callable[[TrialRun], Any], run: TrialRun) -> float:
+    return float(function(run))
 
 
-def _of_metric(name: str, compute: Callable[[Metric, CellRun], float], metric: Metric) -> Measure:
+def _of_metric(name: str, compute: Callable[[Metric, TrialRun], float], metric: Metric) -> Measure:
     return Measure(name, partial(compute, metric), metric.unit, metric.higher_is_better)
 
 
-#: Every measure that has a short name; further ones are entered here or named as ``module:function``.
+#: Measures by short name; others are ``epsilon_in_N``, ``accountant/name`` or ``module:function``.
 MEASURES: dict[str, Measure] = {
     one.name: one
     for one in (
@@ -163,7 +163,7 @@ _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
 def measure(text: str) -> Measure:
-    """The measure that a text names.
+    """The measure of a given name.
 
     Parameters
     ----------
@@ -171,7 +171,7 @@ def measure(text: str) -> Measure:
         A name out of `MEASURES`; ``epsilon_in_24``: the most spent in any 24 successive windows; ``accountant/name``:
         the figure of the whole run, else that of its last window, of several subjects the largest;
         ``accountant/name/max`` (or min, mean): over all windows and subjects; ``module:function``: a function of a
-        `CellRun` that gives a number, for instance an attack.
+    `TrialRun`
 
     Raises
     ------
@@ -200,10 +200,10 @@ def measure(text: str) -> Measure:
     raise ParameterError("measures", text, right)
 
 
-def _function(text: str) -> Callable[[CellRun], Any]:
+def _function(text: str) -> Callable[[TrialRun], Any]:
     module, _, name = text.partition(":")
     try:
-        found: Callable[[CellRun], Any] = getattr(importlib.import_module(module), name)
+        found: Callable[[TrialRun], Any] = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise ParameterError("measures", text, f"a function that can be imported ({error})") from None
     if not callable(found):
@@ -222,9 +222,9 @@ def _account(text: str) -> Measure:
     return Measure(text, compute, None, accountant=accountant)
 
 
-def unit_of(one: Measure, cell: CellRun) -> str:
-    """Unit of a measure, where need be as the books say."""
+def unit_of(one: Measure, run: TrialRun) -> str:
+    """Unit of a measure, where necessary that of the account rows."""
     if one.unit is not None or one.accountant is None:
         return one.unit or ""
     name = one.name.split("/")[1]
-    return next((row.unit for row in cell.accounts[one.accountant] if row.name == name), "")
+    return next((row.unit for row in run.accounts[one.accountant] if row.name == name), "")

@@ -1,4 +1,4 @@
-"""Membership inference against the configured release."""
+"""Membership inference against a configured release: the game, the attack and its summary."""
 
 from __future__ import annotations
 
@@ -31,15 +31,32 @@ from pipeline.steps.individuals import Presence, read_presence
 if TYPE_CHECKING:
     from pipeline.config.plan import Plan
 
-__all__ = ["Game", "Listener", "Outcome", "attack", "counts_plan"]
+Listener = Callable[[int, int], None]
 
+TABLE, SUMMARY = "attack.parquet", "attack.json"
 
-# How the membership game is played: what may be asked for, and what it comes to on a run.
+EVERYBODY = "everybody"
+CONFIDENCE = 0.95
+
+#: Columns of the table of attacks.
+SCHEMA: dict[str, Any] = {
+    "game": pl.String,
+    "target": pl.Int64,
+    "user": pl.String,
+    "mobility": pl.String,
+    "released": pl.Boolean,
+    "auc": pl.Float64,
+    "low": pl.Float64,
+    "high": pl.Float64,
+    "n_train": pl.Int64,
+    "n_challenges": pl.Int64,
+    "n_features": pl.Int64,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Game(Checked):
-    """How the game is played; what is not given fits the paper where the run is large enough.
+    """Parameters of the membership game; defaults follow the paper where the run is large enough.
 
     Pyrgelis, Troncoso, De Cristofaro, POMACS 2020, section 3.1: 150 targets, groups of 100 or more, one-week windows.
     """
@@ -74,7 +91,7 @@ class Game(Checked):
             raise ParameterError("known", self.known, right)
 
     def periods(self, n_windows: int) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Observation and inference as (start, stop), for a run of that many windows."""
+        """Observation and inference period as (start, stop), for a run of that many windows."""
         if self.prior == "subset":
             inference = self.inference or self.observation or min(168, n_windows)
             observation = self.observation or inference
@@ -90,7 +107,7 @@ class Game(Checked):
         return periods
 
     def people_in_a_group(self, n_people: int) -> int:
-        """Size of an aggregate among so many people."""
+        """Size of an aggregate, drawn from a population of ``n_people``."""
         if self.group_size is not None:
             return self.group_size
         n_pool = n_people
@@ -100,7 +117,7 @@ class Game(Checked):
         return max(1, min(100, n_pool // 2))
 
     def check_room(self, n_windows: int, n_cells: int) -> None:
-        """Refuse more released aggregates than fit into memory, on a run of that size."""
+        """Refuse more released aggregates than fit into memory."""
         observation, inference = self.periods(n_windows)
         length = inference[1] - inference[0]
         n_blocks = 1 if self.prior == "subset" else (observation[1] - observation[0]) // length + 1
@@ -112,147 +129,9 @@ class Game(Checked):
             raise ParameterError("samples", self.samples, f"at most {most} {of_size}")
 
 
-# What an attack found, by mobility group: for the file, the terminal and machines.
-
-
-EVERYBODY = "everybody"
-CONFIDENCE = 0.95
-
-#: Columns of the table of attacks.
-SCHEMA: dict[str, Any] = {
-    "game": pl.String,
-    "target": pl.Int64,
-    "user": pl.String,
-    "mobility": pl.String,
-    "released": pl.Boolean,
-    "auc": pl.Float64,
-    "low": pl.Float64,
-    "high": pl.Float64,
-    "n_train": pl.Int64,
-    "n_challenges": pl.Int64,
-    "n_features": pl.Int64,
-}
-
-
-def summarize(results: pl.DataFrame) -> dict[str, Any]:
-    """Mean area under the curve on raw and released aggregates, and the privacy gain, of each mobility group.
-
-    Parameters
-    ----------
-    results
-        Of `SCHEMA`; every target with raw and with released aggregates.
-
-    Returns
-    -------
-    figures
-        ``groups`` by name: ``n_targets``, and ``raw``, ``released``, ``privacy_gain``, each with ``mean``, ``low`` and
-        ``high``. The interval (95 %) covers the choice of targets, by Student's t, and of challenges, whichever is
-        wider; that of a gain covers the targets only and is null for a single one, and for equal ones.
-    """
-    raw = results.filter(~pl.col("released")).sort("target")
-    released = results.filter("released").sort("target")
-    gain = np.asarray(privacy_gain(raw["auc"].to_numpy(), released["auc"].to_numpy()))
-    groups = {}
-    for name in (*MOBILITY_GROUPS, EVERYBODY):
-        chosen = np.full(len(raw), True) if name == EVERYBODY else (raw["mobility"] == name).to_numpy()
-        if chosen.any():
-            groups[name] = {
-                "n_targets": int(chosen.sum()),
-                "raw": _area(raw.filter(chosen)),
-                "released": _area(released.filter(chosen)),
-                "privacy_gain": mean_with_interval(gain[chosen], 0.0),
-            }
-    return {"confidence": CONFIDENCE, "groups": groups}
-
-
-def _area(results: pl.DataFrame) -> dict[str, float | None]:
-    auc = results["auc"].to_numpy()
-    figure, n_challenges = mean_with_interval(auc, 0.0), int(results["n_challenges"].sum())
-    low, high = auc_interval(float(auc.mean()), n_challenges // 2, n_challenges - n_challenges // 2, CONFIDENCE)
-    return {
-        "mean": figure["mean"],
-        "low": low if figure["low"] is None else min(low, figure["low"]),
-        "high": high if figure["high"] is None else max(high, figure["high"]),
-    }
-
-
-def mean_with_interval(values: NDArray[np.float64], least: float) -> dict[str, float | None]:
-    """Mean and its interval by Student's t, between ``least`` and 1; no interval where values do not differ."""
-    mean = float(values.mean())
-    if values.size < 2 or np.ptp(values) == 0:  # equal values say nothing of how far off they are
-        return {"mean": mean, "low": None, "high": None}
-    reach = float(stats.t.ppf((1 + CONFIDENCE) / 2, values.size - 1) * values.std(ddof=1) / np.sqrt(values.size))
-    return {"mean": mean, "low": max(mean - reach, least), "high": min(mean + reach, 1.0)}
-
-
-def as_text(summary: Mapping[str, Any]) -> str:
-    """The table that a person reads."""
-    game = summary["game"]
-    lines = [
-        f"{game['attack']} attack, prior {game['prior']}: {game['n_people']} people in groups of {game['group_size']}, "
-        f"{game['samples']} samples a target",
-        *counted_people(game),
-        "AUC: 1 is always right, 0.5 is guessing; in brackets 95 % intervals",
-        f"{'mobility':<10} {'targets':>7}  {'AUC of raw counts':<21}  {'AUC of the release':<21}  privacy gain",
-    ]
-    for name, found in summary["groups"].items():
-        cells = [shown(found[figure]) for figure in ("raw", "released", "privacy_gain")]
-        lines.append(f"{name:<10} {found['n_targets']:>7}  {cells[0]:<21}  {cells[1]:<21}  {cells[2]}")
-    return "\n".join([*lines, *fewer_targets(game)])
-
-
-def counted_people(game: Mapping[str, Any]) -> list[str]:
-    """A line that says whom challenges count beside the target, where the adversary knows some of the people."""
-    if game["prior"] != "subset":
-        return []
-    whom = {"known": "people whom she knows", "others": "people whom she does not know"}[game["challenges"]]
-    share = f"{100 * game['known']:g} %"
-    return [f"she knows {share} of the people; challenges count {whom} beside the target ({game['challenges']})"]
-
-
-def fewer_targets(game: Mapping[str, Any]) -> list[str]:
-    """A line that says that fewer people were attacked than were asked for, where that is so."""
-    asked, attacked = game["targets"], game["n_attacked"]
-    return [f"{attacked} people are all that there are: fewer targets than the {asked} asked for"] * (attacked < asked)
-
-
-def shown(figure: Mapping[str, float | None]) -> str:
-    """A mean and its interval as text."""
-    if figure["low"] is None:
-        return f"{figure['mean']:.3f}"
-    return f"{figure['mean']:.3f} [{figure['low']:.3f}, {figure['high']:.3f}]"
-
-
-@contextmanager
-def show_attacks(enabled: bool) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar over all attacks on standard error, and the listener that moves it."""
-    if not enabled:
-        yield lambda done, total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("attacks"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("reading …", total=None)
-
-        def listener(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
-
-        yield listener
-
-
-# ``penstock attack``: play the membership game against a configured release, before anybody else does.
-
-
-Listener = Callable[[int, int], None]
-
-TABLE, SUMMARY = "attack.parquet", "attack.json"
-
-
 @dataclass(frozen=True)
-class Outcome:
-    """What an attack found.
+class AttackOutcome:
+    """Result of an attack on a configured release.
 
     Attributes
     ----------
@@ -261,11 +140,11 @@ class Outcome:
     results
         One row for each target and kind of aggregates, raw or released.
     summary
-        Figures by mobility group, and how the game was played.
+        Figures by mobility group, and the parameters of the game.
     n_resumed
-        Attacks that an earlier call had already made.
+        Attacks whose results come from an earlier call.
     files
-        What was written.
+        Files written.
     """
 
     folder: Path
@@ -282,15 +161,15 @@ def attack(
     folder: str | Path | None = None,
     n_jobs: int = 1,
     listener: Listener = lambda done, total: None,
-) -> Outcome:
+) -> AttackOutcome:
     """Attack raw aggregates and those that the configured mechanism releases.
 
     Parameters
     ----------
     config
-        Of a simulation of counts over a finite source. Its seed decides targets, groups and noise.
+        Simulation of counts over a finite source. Its seed decides targets, groups and noise.
     game
-        How the game is played; None: as it is by default.
+        Parameters of the game; None: the defaults.
     folder
         Where to write; None: ``output.path``.
     n_jobs
@@ -345,11 +224,11 @@ def attack(
     }
     parts.write_json(folder / "operator" / SUMMARY, summary)
     files = tuple(folder / "operator" / name for name in (SUMMARY, TABLE))
-    return Outcome(folder, table, summary, n_resumed, files)
+    return AttackOutcome(folder, table, summary, n_resumed, files)
 
 
 def counts_plan(config: RunConfig) -> Plan:
-    """A plan without accountants, which would read the source for what they learn."""
+    """The plan without accountants, some of which read the source to learn a prior."""
     if config.windows.per_event or any(step.on_points for step in config.mechanism):
         raise ParameterError("mechanism", "a release of traces", "one of counts: the game is about aggregates")
     return make_plan(replace(config, accountants=()))
@@ -383,9 +262,117 @@ def _attacks(
 
 
 def _defense(plan: Plan, game: MembershipGame) -> Defense | None:
-    """The run's mechanism over the windows of one aggregate."""
+    """The run's mechanism, applied to the windows of one aggregate."""
     together, begins = plan.chain.together, game.space.blocks[:, 0]
     if (begins % together).any():
         raise ParameterError("observation", int(begins[-1]), f"cut at multiples of {together}, the longer windows")
     windows = plan.windows(1, game.space.shape[0])
     return mechanism_defense(plan.mechanism, facts=plan.facts(), windows=windows)
+
+
+def summarize(results: pl.DataFrame) -> dict[str, Any]:
+    """Mean area under the curve on raw and on released aggregates, and privacy gain, by mobility group.
+
+    Parameters
+    ----------
+    results
+        Of `SCHEMA`; every target with raw and with released aggregates.
+
+    Returns
+    -------
+    figures
+        ``groups`` by name: ``n_targets``, and ``raw``, ``released``, ``privacy_gain``, each with ``mean``, ``low`` and
+        ``high``. The interval (95 %) covers the choice of targets, by Student's t, and of challenges, whichever is
+        wider; that of a gain covers the targets only and is null for a single one, and for equal ones.
+    """
+    raw = results.filter(~pl.col("released")).sort("target")
+    released = results.filter("released").sort("target")
+    gain = np.asarray(privacy_gain(raw["auc"].to_numpy(), released["auc"].to_numpy()))
+    groups = {}
+    for name in (*MOBILITY_GROUPS, EVERYBODY):
+        chosen = np.full(len(raw), True) if name == EVERYBODY else (raw["mobility"] == name).to_numpy()
+        if chosen.any():
+            groups[name] = {
+                "n_targets": int(chosen.sum()),
+                "raw": _area(raw.filter(chosen)),
+                "released": _area(released.filter(chosen)),
+                "privacy_gain": mean_with_interval(gain[chosen], 0.0),
+            }
+    return {"confidence": CONFIDENCE, "groups": groups}
+
+
+def _area(results: pl.DataFrame) -> dict[str, float | None]:
+    auc = results["auc"].to_numpy()
+    figure, n_challenges = mean_with_interval(auc, 0.0), int(results["n_challenges"].sum())
+    low, high = auc_interval(float(auc.mean()), n_challenges // 2, n_challenges - n_challenges // 2, CONFIDENCE)
+    return {
+        "mean": figure["mean"],
+        "low": low if figure["low"] is None else min(low, figure["low"]),
+        "high": high if figure["high"] is None else max(high, figure["high"]),
+    }
+
+
+def mean_with_interval(values: NDArray[np.float64], least: float) -> dict[str, float | None]:
+    """Mean and its interval by Student's t, between ``least`` and 1; no interval where values do not differ."""
+    mean = float(values.mean())
+    if values.size < 2 or np.ptp(values) == 0:  # equal values do not estimate a variance
+        return {"mean": mean, "low": None, "high": None}
+    reach = float(stats.t.ppf((1 + CONFIDENCE) / 2, values.size - 1) * values.std(ddof=1) / np.sqrt(values.size))
+    return {"mean": mean, "low": max(mean - reach, least), "high": min(mean + reach, 1.0)}
+
+
+def as_text(summary: Mapping[str, Any]) -> str:
+    """The summary as a table for people."""
+    game = summary["game"]
+    lines = [
+        f"{game['attack']} attack, prior {game['prior']}: {game['n_people']} people in groups of {game['group_size']}, "
+        f"{game['samples']} samples a target",
+        *counted_people(game),
+        "AUC: 1 is always right, 0.5 is guessing; in brackets 95 % intervals",
+        f"{'mobility':<10} {'targets':>7}  {'AUC of raw counts':<21}  {'AUC of the release':<21}  privacy gain",
+    ]
+    for name, found in summary["groups"].items():
+        cells = [shown(found[figure]) for figure in ("raw", "released", "privacy_gain")]
+        lines.append(f"{name:<10} {found['n_targets']:>7}  {cells[0]:<21}  {cells[1]:<21}  {cells[2]}")
+    return "\n".join([*lines, *fewer_targets(game)])
+
+
+def counted_people(game: Mapping[str, Any]) -> list[str]:
+    """A line on the people in a challenge, under the prior ``subset``."""
+    if game["prior"] != "subset":
+        return []
+    whom = {"known": "people whom she knows", "others": "people whom she does not know"}[game["challenges"]]
+    share = f"{100 * game['known']:g} %"
+    return [f"she knows {share} of the people; challenges count {whom} beside the target ({game['challenges']})"]
+
+
+def fewer_targets(game: Mapping[str, Any]) -> list[str]:
+    """A line if fewer targets were attacked than requested."""
+    asked, attacked = game["targets"], game["n_attacked"]
+    return [f"{attacked} people are all that there are: fewer targets than the {asked} asked for"] * (attacked < asked)
+
+
+def shown(figure: Mapping[str, float | None]) -> str:
+    """A mean and its interval as text."""
+    if figure["low"] is None:
+        return f"{figure['mean']:.3f}"
+    return f"{figure['mean']:.3f} [{figure['low']:.3f}, {figure['high']:.3f}]"
+
+
+@contextmanager
+def show_attacks(enabled: bool) -> Iterator[Callable[[int, int], None]]:
+    """Show a progress bar on standard error; yields the listener that moves it."""
+    if not enabled:
+        yield lambda done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("attacks"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("reading …", total=None)
+
+        def listener(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        yield listener

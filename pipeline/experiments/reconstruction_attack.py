@@ -1,4 +1,4 @@
-"""Reconstruction of trajectories from the configured release."""
+"""Reconstruction of trajectories from a configured release: the game, when it applies, the attack, its summary."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from accountants.correlation.adversary import Learned
 from accountants.inference.estimators import ESTIMATORS, Estimator
 from accountants.inference.places import Releasing
 from accountants.inference.targets import KnownPrior, KnownTargets, known_targets
+from accountants.reconstruction import Reconstruction
 from evaluation.attacks.retracing import Observed, Shown, observe, retrace, right
 from evaluation.attacks.targets import MOBILITY_GROUPS, draw_targets, mobility_groups
 from mechanisms.core.contract import MECHANISMS
-from mechanisms.core.plugin import DataError, ParameterError
+from mechanisms.core.plugin import Checked, DataError, ParameterError, parameter
 from mechanisms.core.run import step_through
 from mechanisms.crowd_blending import CrowdBlending
 from mechanisms.fixed_ranges import FixedRanges
@@ -35,15 +36,14 @@ from pipeline.experiments.attack_store import Store, game_name, in_threads
 from pipeline.experiments.membership_attack import (
     CONFIDENCE,
     EVERYBODY,
+    AttackOutcome,
     Listener,
-    Outcome,
     counts_plan,
     fewer_targets,
     mean_with_interval,
     shown,
 )
-from pipeline.experiments.reconstruction_game import ReconstructionGame, Settings, settle
-from pipeline.experiments.success_bounds import Prospects
+from pipeline.experiments.success_bounds import SuccessBounds
 from pipeline.output import files as parts
 from pipeline.output.manifest import versions
 from pipeline.steps.individuals import Presence, read_presence
@@ -51,60 +51,12 @@ from pipeline.steps.individuals import Presence, read_presence
 if TYPE_CHECKING:
     from pipeline.config.plan import Plan
 
-
-# Whether a release can be followed window by window, by somebody who knows where everybody else is.
-
-
-def shown_by(plan: Plan) -> Shown | None:
-    """What a mechanism without noise that looks at every count by itself makes of counts; None: any other."""
-    reader = plan.chain.reader
-    if isinstance(reader, CrowdBlending):
-        reader = reader.form
-    return reader.without_noise if isinstance(reader, SuppressSmall | FixedRanges) else None
-
-
-def refuse_unless_followed(plan: Plan) -> None:
-    """Refuse what cannot be retraced window by window from the release less everybody else.
-
-    Raises
-    ------
-    ParameterError
-        There are no people, one counts in several cells, windows overlap, or a release has no known likelihood.
-    """
-    source = plan.config.source
-    if not source.has_people:
-        right = "one that tells people apart: here every trip is somebody new, and nobody has a way to retrace"
-        raise ParameterError("source", type(source).__name__.lower(), right)
-    if plan.max_cells != 1:
-        raise ParameterError(
-            "bounding.max_cells",
-            plan.config.bounding.max_cells,
-            "1 for a reconstruction attack: with several cells of a window there is no one way to retrace",
-        )
-    if plan.calendar.overlapping:
-        right = "of windows that do not overlap: one moment would be in more than one release"
-        raise ParameterError("windows", plan.config.windows, right)
-    steps = plan.config.mechanism
-    # which counts get noise depends on the counts where small ones are perturbed
-    adds_noise = Releasing(plan.chain.reader, steps).adds_noise_only and not isinstance(plan.chain.reader, PerturbSmall)
-    if plan.chain.simple and (adds_noise or shown_by(plan) is not None):
-        return
-    right = (
-        "a single step that adds noise of a known scale in each window, or changes each count by itself: how likely a "
-        "release of any other is, is not known; the accountant `reconstruction` bounds what it tells"
-    )
-    raise ParameterError("mechanism", [MECHANISMS.name_of(type(step)) for step in steps], right)
-
-
-# What retracing found, as rows of accounts, by mobility group, and for people to read.
-
-
 KINDS: Sequence[Estimator] = ESTIMATORS  # type: ignore[assignment]
-MADE_UP = "made up"
+SIMULATED = "made up"
 BOUND = "success_upper_bound"
 ACCOUNTANT = "attack_reconstruction"
 
-#: Columns of ``operator/accounts.parquet``, then whom a row is about, how many trials are behind it, and the game.
+#: Columns of ``operator/accounts.parquet``, then the target, the trials behind a value, and the game.
 SCHEMA: dict[str, Any] = {
     "stream": pl.String,
     "accountant": pl.String,
@@ -125,27 +77,396 @@ SCHEMA: dict[str, Any] = {
     "game": pl.String,
 }
 
+TABLE, SUMMARY = "attack_reconstruction.parquet", "attack_reconstruction.json"
+#: Values of all releases together, of which a few copies of 8 bytes are held: 1 GB.
+MAX_VALUES = 40_000_000
+#: Most visited cells that are places of their own, unless the configuration says otherwise.
+PLACES = 200
+#: Smoothings tried: where added moves go, and their weight.
+TOWARDS, SMOOTHING = ("own", "population"), (0.1, 1.0, 10.0, 100.0)
+#: Share of the training windows that the compared priors are learned from.
+LEARNED_SHARE = 0.75
 
-def rows_of(own: Mapping[str, Any], found: Found, assumption: str, settings: Settings) -> list[dict[str, Any]]:
-    """Rows of one target.
+
+@dataclass(frozen=True, kw_only=True)
+class ReconstructionGame(Checked):
+    """Parameters of the reconstruction game; defaults come from the accountant ``reconstruction``, if configured.
+
+    Koga, Meehan, Chaudhuri, "Measuring Privacy Loss in Distributed Spatio-Temporal Data", section 3.2.
+    """
+
+    targets: int = parameter(30, doc="people attacked, a third of each mobility group", at_least=3)
+    horizon: int | None = parameter(None, doc="windows guessed together; unset: 10, or what fits", at_least=1)
+    tolerance: int | None = parameter(None, doc="wrong guesses that still are a success; unset: 2", at_least=0)
+    training: int | None = parameter(
+        None, doc="first windows, which the adversary learns from; unset: half of the run, at most 168", at_least=2
+    )
+    learned: str | None = parameter(None, kind="path", doc="file of `penstock learn` in place of people's own moves")
+    stretches: int = parameter(10, doc="segments of windows attacked after the training, at most", at_least=1)
+    releases: int = parameter(10, doc="releases of them, each with noise of its own", at_least=1)
+    simulated: int = parameter(
+        200, doc="trajectories simulated from each prior, to test the bound; 0: none", at_least=0
+    )
+    bound_samples: int = parameter(500, doc="draws for the first-moment bound; 0: it is left out", at_least=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The resolved parameters of a game; ``tunes``: the adversary chooses the smoothing of her estimated prior."""
+
+    horizon: int
+    tolerance: int
+    n_segments: int
+    known: KnownPrior
+    tunes: bool
+
+    @property
+    def training(self) -> int:
+        """Windows before the first segment."""
+        return self.known.windows or 0
+
+    @property
+    def n_windows(self) -> int:
+        """Windows up to the end of the last segment."""
+        return self.training + self.n_segments * self.horizon
+
+
+def settle(game: ReconstructionGame, config: RunConfig, n_windows: int, n_cells: int) -> Settings:
+    """Resolve the parameters of a game for a run of that size.
+
+    Raises
+    ------
+    ParameterError
+        The run is too short, or every guess would be a success.
+    """
+    if n_windows < 3:
+        raise ParameterError("windows", n_windows, "3 or more in a run: two to learn from, one to attack")
+    own = next((each for each in config.accountants if isinstance(each, Reconstruction)), None)
+    horizon = game.horizon or (own.horizon if own else min(10, max(n_windows // 2, 1)))
+    if horizon > n_windows - 2:
+        raise ParameterError(
+            "horizon", horizon, f"at most {n_windows - 2}: two of {n_windows} windows are learned from"
+        )
+    asked = max((each.training_windows or 0 for each in config.accountants), default=0)
+    training = game.training or (asked if 2 <= asked <= n_windows - horizon else min(168, n_windows // 2))
+    if training < 2 or training + horizon > n_windows:
+        right_size = f"2 to {n_windows - horizon}, so that {horizon} of the {n_windows} windows are left to attack"
+        raise ParameterError("training", training, right_size)
+    given = game.tolerance if game.tolerance is not None else (own.tolerance if own else min(2, horizon - 1))
+    if given >= horizon:
+        raise ParameterError("tolerance", given, f"below the horizon of {horizon} windows, or every guess succeeds")
+    if game.learned:
+        known = KnownPrior(learned=game.learned, windows=training)
+    elif own:
+        known = replace(own.prior, windows=training)
+    else:
+        known = KnownPrior(estimate="first", windows=training, top=PLACES if n_cells > PLACES else None)
+    n_segments = min(game.stretches, (n_windows - training) // horizon)
+    tunes = own is None and not game.learned
+    return Settings(horizon=horizon, tolerance=given, n_segments=n_segments, known=known, tunes=tunes)
+
+
+def deterministic_output(plan: Plan) -> Shown | None:
+    """The function of a mechanism without noise that maps each count by itself; None for any other mechanism."""
+    reader = plan.chain.reader
+    if isinstance(reader, CrowdBlending):
+        reader = reader.form
+    return reader.without_noise if isinstance(reader, SuppressSmall | FixedRanges) else None
+
+
+def check_applicable(plan: Plan) -> None:
+    """Refuse a run whose release less everybody else has no known likelihood window by window.
+
+    Raises
+    ------
+    ParameterError
+        The source has no people, a person counts in several cells, windows overlap, or the mechanism's release has no
+        known likelihood.
+    """
+    source = plan.config.source
+    if not source.has_people:
+        right = "one that tells people apart: here every trip is a new person, and nobody has a trajectory to retrace"
+        raise ParameterError("source", type(source).__name__.lower(), right)
+    if plan.max_cells != 1:
+        raise ParameterError(
+            "bounding.max_cells",
+            plan.config.bounding.max_cells,
+            "1 for a reconstruction attack: with several cells of a window there is no single trajectory to retrace",
+        )
+    if plan.calendar.overlapping:
+        right = "of windows that do not overlap: one moment would be in more than one release"
+        raise ParameterError("windows", plan.config.windows, right)
+    steps = plan.config.mechanism
+    # PerturbSmall adds noise to small counts only, so the noise depends on the counts
+    adds_noise = Releasing(plan.chain.reader, steps).adds_noise_only and not isinstance(plan.chain.reader, PerturbSmall)
+    if plan.chain.simple and (adds_noise or deterministic_output(plan) is not None):
+        return
+    right = (
+        "a single step that adds noise of a known scale in each window, or changes each count by itself: how likely a "
+        "release of any other is, is not known; the accountant `reconstruction` bounds what it tells"
+    )
+    raise ParameterError("mechanism", [MECHANISMS.name_of(type(step)) for step in steps], right)
+
+
+@dataclass(frozen=True)
+class TargetResult:
+    """Result of the attack on one target.
 
     Parameters
     ----------
-    own
-        Its columns ``target``, ``user`` and ``mobility``.
-    found
-        What was found out about it.
-    assumption
-        Its prior in words.
-    settings
-        How it was attacked.
+    n_right
+        By estimator, windows of each segment guessed right, (n_releases, n_segments).
+    bound
+        Upper bound on the success of any reader of the releases, for movements as in the prior; mean over segments.
+    simulated
+        By estimator, successes and trials on trajectories simulated from the prior.
+    """
+
+    n_right: dict[str, NDArray[np.intp]]
+    bound: float
+    simulated: dict[str, tuple[int, int]]
+
+
+def prepare_reconstruction(config: RunConfig, game: ReconstructionGame) -> tuple[Plan, Settings]:
+    """Check that the attack applies, and resolve its parameters, before any data is read.
+
+    Raises
+    ------
+    ParameterError
+        The attack does not apply to this configuration; the message says why.
+    """
+    plan = counts_plan(config)
+    check_applicable(plan)
+    if plan.calendar.n_windows is None:
+        raise DataError("an endless stream cannot be attacked as a whole; give the source an end (until)")
+    settings = settle(game, config, plan.calendar.n_windows, plan.n_cells)
+    if settings.known.learned:
+        try:
+            Learned.read(settings.known.learned)
+        except DataError as error:
+            right = f"a file that `penstock learn` wrote ({error})"
+            raise ParameterError("learned", settings.known.learned, right) from error
+    n_values = game.releases * settings.n_windows * plan.n_cells
+    if n_values > MAX_VALUES:
+        most = max(1, game.releases * MAX_VALUES // n_values)
+        raise ParameterError("releases", game.releases, f"at most {most} over so many windows and cells")
+    return plan, settings
+
+
+def reconstruct(
+    config: RunConfig,
+    game: ReconstructionGame | None = None,
+    *,
+    folder: str | Path | None = None,
+    n_jobs: int = 1,
+    listener: Listener = lambda done, total: None,
+) -> AttackOutcome:
+    """Reconstruct trajectories from releases of the configured mechanism, and bound the success of any attack.
+
+    Parameters
+    ----------
+    config
+        Simulation of counts over a finite source, one cell a person and window. Its seed decides targets and noise;
+        the first release is that of the run itself.
+    game
+        Parameters of the game; None: the defaults.
+    folder
+        Where to write; None: ``output.path``.
+    n_jobs
+        Targets attacked at a time, in threads; memory grows with it.
+    listener
+        Called with the number of people attacked and of all.
 
     Returns
     -------
-    ``<estimator>_success`` and ``<estimator>_hits`` (share of the windows guessed right) on its real ways,
-    ``<estimator>_success_made_up`` on ways drawn from its prior, by somebody told where it was just before, and
-    ``success_upper_bound``. Intervals (95 %, Clopper and Pearson) take stretches and made-up ways as independent
-    trials; releases of the same stretch are none.
+    outcome
+        One row for each target and figure, in the columns of ``operator/accounts.parquet``; the same whatever `n_jobs`,
+        and whether it was interrupted: targets on disk from the same game are kept.
+
+    Raises
+    ------
+    ParameterError, UnsupportedEvent
+        The attack does not apply to the configured release; the message says why.
+
+    Notes
+    -----
+    The adversary knows everybody else's counted cells, a Markov prior of the target, and all releases from the run's
+    first window to the end of a segment. The bound holds for any adversary with this knowledge (`SuccessBounds`).
+    Memory as for `read_presence` and `retrace`; O(n_targets n_windows n_releases n_places²) time, and that of
+    `success_upper_bound` for each target and schedule, and for each segment unless the prior is stationary.
+    """
+    game = game or ReconstructionGame()
+    plan, settings = prepare_reconstruction(config, game)
+    presence = read_presence(plan, settings.n_windows)
+    trajectories = _trajectories(presence)
+    targets, mobility = _targets(presence, trajectories, settings, game, config.seed or 0)
+    known = _known(trajectories, targets, presence, settings, config.seed or 0)
+    observed = _observed(plan, trajectories, settings, game.releases)
+    bounds = SuccessBounds(
+        plan,
+        known.places,
+        observed,
+        training=settings.training,
+        horizon=settings.horizon,
+        n_segments=settings.n_segments,
+        tolerance=settings.tolerance,
+        simulated=game.simulated,
+        n_samples=game.bound_samples,
+    )
+    folder = Path(folder or config.output.path)
+    store = Store(folder / "operator" / TABLE, SCHEMA, _name(config, game, settings, presence), ("target",))
+    rows = store.kept()
+    done = {row["target"] for row in rows}
+    waiting = [number for number, target in enumerate(targets) if target not in done]
+    listener(len(done), len(targets))
+    attack = partial(_attack, known, observed, trajectories[targets], settings, bounds)
+    for n_made, (number, found) in enumerate(in_threads(attack, waiting, n_jobs), len(done) + 1):
+        user = " ".join(str(word) for word in presence.users[targets[number]])
+        own = {"target": int(targets[number]), "user": user, "mobility": MOBILITY_GROUPS[mobility[number]]}
+        rows += rows_of(own, found, known.assumption, settings)
+        store.write(rows)
+        listener(n_made, len(targets))
+    table = store.write(rows)
+    played = {**asdict(game), "horizon": settings.horizon, "tolerance": settings.tolerance}
+    played |= {"stretches": settings.n_segments, "training": settings.training, "n_people": len(presence.users)}
+    summary = {
+        "game": played | {"prior": known.assumption, "n_attacked": len(targets)},
+        "mechanism": resolved(config)["mechanism"],
+        "versions": versions(),
+        **summarize_reconstruction(table),
+    }
+    parts.write_json(folder / "operator" / SUMMARY, summary)
+    files = tuple(folder / "operator" / name for name in (SUMMARY, TABLE))
+    return AttackOutcome(folder, table, summary, len(done), files)
+
+
+def _name(config: RunConfig, game: ReconstructionGame, settings: Settings, presence: Presence) -> str:
+    """Digest of the game, including the settings and files it takes from the configuration."""
+    learned = content_digest(settings.known.learned) if settings.known.learned else None
+    return game_name(config, [asdict(game), asdict(settings), learned], presence)
+
+
+def _trajectories(presence: Presence) -> NDArray[np.intp]:
+    """Cell in which each person counts in each window, n_cells where in none; (n_users, n_windows)."""
+    n_cells = presence.released.shape[1]
+    return np.asarray(np.where(presence.released.any(axis=1), presence.released.argmax(axis=1), n_cells))
+
+
+def _targets(
+    presence: Presence, trajectories: NDArray[np.intp], settings: Settings, game: ReconstructionGame, seed: int
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """People seen in enough training windows, equally many of each mobility group, and their groups."""
+    seen = (trajectories[:, : settings.training] < presence.released.shape[1]).sum(axis=1)
+    people = np.flatnonzero(seen >= settings.known.min_windows)
+    if len(people) < len(MOBILITY_GROUPS):
+        raise DataError(
+            f"{len(people)} people are seen in {settings.known.min_windows} or more of the {settings.training} "
+            f"training windows; an attack needs at least {len(MOBILITY_GROUPS)}"
+        )
+    raw = presence.raw[people]
+    chosen = draw_targets(raw, min(game.targets, len(people)), seed)
+    return people[chosen], mobility_groups(raw)[chosen]
+
+
+def _known(
+    trajectories: NDArray[np.intp], targets: NDArray[np.intp], presence: Presence, settings: Settings, seed: int
+) -> KnownTargets:
+    """Priors of the targets."""
+    n_cells = presence.released.shape[1]
+    training = Training(
+        trajectories=np.where(trajectories == n_cells, -1, trajectories)[:, : settings.training],
+        users=presence.users,
+        n_cells=n_cells,
+        named=tuple(targets.tolist()),
+    )
+    prior = tuned(settings.known, training) if settings.tunes else settings.known
+    known = known_targets(prior, tuple(targets.tolist()), seed, training)
+    if known.places.n_cells != n_cells:
+        raise ParameterError("learned", f"{known.places.n_cells} cells", f"a prior over the {n_cells} cells of the run")
+    return known
+
+
+def _observed(plan: Plan, trajectories: NDArray[np.intp], settings: Settings, n_releases: int) -> Observed:
+    """Releases of all windows up to the last segment; the first replica is the release of the run itself."""
+    counts = np.stack([np.bincount(column, minlength=plan.n_cells + 1)[:-1] for column in trajectories.T])
+    replicas = np.ascontiguousarray(np.broadcast_to(counts, (n_releases, *counts.shape)))
+    facts = replace(plan.facts(), n_replicas=n_releases)
+    windows = plan.windows(1, settings.n_windows)
+    steps = step_through(plan.mechanism, replicas, facts, windows, plan.noise())
+    releases = [release for made, _ in steps for release in made]
+    return observe(releases, counts, deterministic_output(plan))
+
+
+def _attack(
+    known: KnownTargets,
+    observed: Observed,
+    trajectories: NDArray[np.intp],
+    settings: Settings,
+    bounds: SuccessBounds,
+    number: int,
+) -> tuple[int, TargetResult]:
+    """Attack one target; the result depends on no other target."""
+    trajectory, prior = trajectories[number : number + 1], known.priors[min(number, len(known.priors) - 1)]
+    guesses = retrace(KINDS, prior, observed, trajectory, known.places, settings.horizon, settings.training)
+    guessed = trajectory[:, settings.training :]
+    hits = {str(kind): right(guess, guessed, known.places)[0] for kind, guess in guesses.items()}
+    return number, TargetResult(hits, *bounds.of(prior, trajectory[0], number))
+
+
+def tuned(known: KnownPrior, training: Training) -> KnownPrior:
+    """Choose an estimated prior's smoothing by held-out log-likelihood on the last quarter of the training windows.
+
+    A prior that excludes too much makes a weak adversary where people go to new places: with exact likelihoods she
+    explains them by noise.
+
+    Parameters
+    ----------
+    known
+        An estimated prior; only its smoothing changes.
+    training
+        The training windows, with the targets as ``named``.
+
+    Returns
+    -------
+    The prior with the smoothing of `TOWARDS` and `SMOOTHING` under which the targets' held-out moves have the largest
+    mean log-likelihood; unchanged with fewer than three windows. O(8·n_targets·n_places²).
+
+    Examples
+    --------
+    >>> trajectories = np.tile([0, 1, 2, 3], (3, 6))
+    >>> training = Training(trajectories=trajectories, users=np.arange(3)[:, None], n_cells=4, named=(0,))
+    >>> tuned(KnownPrior(estimate="first", windows=24, smoothing=50), training).smoothing
+    0.1
+    """
+    n_learned = int(LEARNED_SHARE * training.n_windows)
+    if n_learned < 2 or n_learned == training.n_windows:
+        return known
+    candidates = [
+        replace(known, towards=towards, smoothing=smoothing, windows=n_learned, initial="empirical")
+        for towards, smoothing in product(TOWARDS, SMOOTHING)
+    ]
+    best = candidates[int(np.argmax([_predictive_log_likelihood(each, training) for each in candidates]))]
+    return replace(known, towards=best.towards, smoothing=best.smoothing)
+
+
+def _predictive_log_likelihood(known: KnownPrior, training: Training) -> float:
+    """Mean ln Pr of each target's next place over the held-out windows."""
+    rows = np.array(training.named)
+    targets = known_targets(known, tuple(rows.tolist()), 0, training)
+    paths: NDArray[np.intp] = targets.places.location[training.with_unseen()[rows]]
+    held = paths[:, (known.windows or 0) - 1 :]
+    likelihood = [np.asarray(prior.transition)[path[:-1], path[1:]] for prior, path in zip(targets.priors, held)]
+    with np.errstate(divide="ignore"):
+        return float(np.log(np.stack(likelihood)).mean())
+
+
+def rows_of(own: Mapping[str, Any], found: TargetResult, assumption: str, settings: Settings) -> list[dict[str, Any]]:
+    """Rows of one target, whose columns ``target``, ``user`` and ``mobility`` are ``own``.
+
+    ``<estimator>_success`` and ``<estimator>_hits`` (share of the windows guessed right) on its true trajectory,
+    ``<estimator>_success_made_up`` on trajectories simulated from its prior, by an adversary who knows the place just
+    before, and ``success_upper_bound``. Intervals (95 %, Clopper and Pearson) take segments and simulated trajectories
+    as independent trials; releases of the same segment are not.
     """
     text = (
         f"{settings.horizon} windows, given their releases and all before, at most {settings.tolerance} of the windows "
@@ -157,7 +478,7 @@ def rows_of(own: Mapping[str, Any], found: Found, assumption: str, settings: Set
         "subject": f"target {own['target']}",
         "window": None,
     }
-    fixed |= {"adjacency": text, "status": "final", "stretches": settings.n_stretches, **own}
+    fixed |= {"adjacency": text, "status": "final", "stretches": settings.n_segments, **own}
 
     def row(name: str, value: float, trials: int, limits: tuple[float, float] | None = None) -> dict[str, Any]:
         low, high = limits or (None, None)
@@ -199,9 +520,10 @@ def summarize_reconstruction(results: pl.DataFrame) -> dict[str, Any]:
     Returns
     -------
     figures
-        ``groups`` by name, people of the run first and ``made up`` last, which the bound is about: ``n_targets``,
-        ``success`` of each estimator with ``mean``, ``low`` and ``high``, and ``bound``. Intervals (95 %) cover the
-        choice of targets, by Student's t, and of trials, whichever is wider; those of made-up ways the trials.
+        ``groups`` by name, people of the run first and ``made up`` (simulated trajectories, which the bound is about)
+        last: ``n_targets``, ``success`` of each estimator with ``mean``, ``low`` and ``high``, and ``bound``. Intervals
+        (95 %) cover the choice of targets, by Student's t, and of trials, whichever is wider; those of simulated
+        trajectories cover the trials.
     """
     everybody = (*MOBILITY_GROUPS, EVERYBODY)
     groups = {}
@@ -213,11 +535,11 @@ def summarize_reconstruction(results: pl.DataFrame) -> dict[str, Any]:
                 "success": {kind: _people(own.filter(pl.col("name") == f"{kind}_success")) for kind in KINDS},
                 "bound": _bound(own),
             }
-    made_up = {kind: results.filter(pl.col("name") == f"{kind}_success_made_up") for kind in KINDS}
-    if any(map(len, made_up.values())):
-        groups[MADE_UP] = {
+    simulated = {kind: results.filter(pl.col("name") == f"{kind}_success_made_up") for kind in KINDS}
+    if any(map(len, simulated.values())):
+        groups[SIMULATED] = {
             "n_targets": results["target"].n_unique(),
-            "success": {kind: _made_up(rows) for kind, rows in made_up.items() if len(rows)},
+            "success": {kind: _pooled(rows) for kind, rows in simulated.items() if len(rows)},
             "bound": _bound(results),
         }
     return {"confidence": CONFIDENCE, "groups": groups}
@@ -229,9 +551,9 @@ def _bound(results: pl.DataFrame) -> float:
 
 def _people(rows: pl.DataFrame) -> dict[str, float | None]:
     figure = mean_with_interval(rows["value"].to_numpy(), 0.0)
-    # releases of one stretch are no trials of their own
-    n_stretches = int(rows["stretches"].sum())
-    low, high = binomial_limits(figure["mean"] or 0.0, n_stretches)
+    # releases of one segment are not independent trials
+    n_segments = int(rows["stretches"].sum())
+    low, high = binomial_limits(figure["mean"] or 0.0, n_segments)
     return {
         "mean": figure["mean"],
         "low": low if figure["low"] is None else min(low, figure["low"]),
@@ -239,22 +561,22 @@ def _people(rows: pl.DataFrame) -> dict[str, float | None]:
     }
 
 
-def _made_up(rows: pl.DataFrame) -> dict[str, float | None]:
+def _pooled(rows: pl.DataFrame) -> dict[str, float | None]:
     rate = float(np.average(rows["value"].to_numpy(), weights=rows["trials"].to_numpy()))
     low, high = binomial_limits(rate, int(rows["trials"].sum()))
     return {"mean": rate, "low": low, "high": high}
 
 
 def reconstruction_text(summary: Mapping[str, Any]) -> str:
-    """The table that a person reads."""
+    """The summary as a table for people."""
     game = summary["game"]
     lines = [
         f"reconstruction: {game['n_attacked']} of {game['n_people']} people, {game['horizon']} windows at a time, at "
         f"most {game['tolerance']} guessed wrong",
-        f"stretches: {game['stretches']}, after {game['training']} training windows; releases of each: "
+        f"segments: {game['stretches']}, after {game['training']} training windows; releases of each: "
         f"{game['releases']}; prior: {game['prior']}",
-        "share of ways retraced, in brackets 95 % intervals; the bound is for ways as the prior makes them (made up)",
-        "each stretch from all releases up to its end; made-up ways by somebody told where they were just before it",
+        "share of trajectories retraced, in brackets 95 % intervals; the bound is for those of the prior (made up)",
+        "each segment from all releases up to its end; drawn ones by an adversary who knows the place just before it",
         f"{'mobility':<10} {'targets':>7}  " + "  ".join(f"{kind.replace('_', ' '):<20}" for kind in KINDS) + "  bound",
     ]
     for name, found in summary["groups"].items():
@@ -262,262 +584,3 @@ def reconstruction_text(summary: Mapping[str, Any]) -> str:
         row = "  ".join(f"{cell:<20}" for cell in cells)
         lines.append(f"{name:<10} {found['n_targets']:>7}  {row}  {found['bound']:.3f}")
     return "\n".join([*lines, *fewer_targets(game)])
-
-
-# Which prior an adversary takes: the one that foretells the end of her training windows best.
-
-
-#: What is tried: where added moves go, and their weight.
-TOWARDS, SMOOTHING = ("own", "population"), (0.1, 1.0, 10.0, 100.0)
-#: Share of the training windows that priors are learned from while they are compared.
-LEARNED_SHARE = 0.75
-
-
-def tuned(known: KnownPrior, training: Training) -> KnownPrior:
-    """The prior with the smoothing under which the last training windows are likeliest.
-
-    A prior that rules out too much makes a weak adversary of people who go where they have not been: with exact
-    likelihoods she believes in noise rather than in a new place.
-
-    Parameters
-    ----------
-    known
-        One that is estimated; the rest of it stays as it is.
-    training
-        The training windows, with the targets as ``named``.
-
-    Returns
-    -------
-    Of `TOWARDS` and `SMOOTHING` those with the largest mean log-likelihood of the targets' moves in the last quarter of
-    the windows, learned from the others; unchanged where there are fewer than three windows. O(8·n_targets·n_places²).
-
-    Examples
-    --------
-    >>> ways = np.tile([0, 1, 2, 3], (3, 6))
-    >>> training = Training(trajectories=ways, users=np.arange(3)[:, None], n_cells=4, named=(0,))
-    >>> tuned(KnownPrior(estimate="first", windows=24, smoothing=50), training).smoothing
-    0.1
-    """
-    n_learned = int(LEARNED_SHARE * training.n_windows)
-    if n_learned < 2 or n_learned == training.n_windows:
-        return known
-    candidates = [
-        replace(known, towards=towards, smoothing=smoothing, windows=n_learned, initial="empirical")
-        for towards, smoothing in product(TOWARDS, SMOOTHING)
-    ]
-    best = candidates[int(np.argmax([_foretold(each, training) for each in candidates]))]
-    return replace(known, towards=best.towards, smoothing=best.smoothing)
-
-
-def _foretold(known: KnownPrior, training: Training) -> float:
-    """Mean ln Pr of each target's next place after the windows that are learned from."""
-    rows = np.array(training.named)
-    targets = known_targets(known, tuple(rows.tolist()), 0, training)
-    paths: NDArray[np.intp] = targets.places.location[training.with_unseen()[rows]]
-    held = paths[:, (known.windows or 0) - 1 :]
-    likelihood = [np.asarray(prior.transition)[path[:-1], path[1:]] for prior, path in zip(targets.priors, held)]
-    with np.errstate(divide="ignore"):
-        return float(np.log(np.stack(likelihood)).mean())
-
-
-# ``penstock attack``: retrace people's ways from a configured release, before anybody else does.
-
-
-TABLE, SUMMARY = "attack_reconstruction.parquet", "attack_reconstruction.json"
-#: Values of all releases together, of which a few copies of 8 bytes are held: 1 GB.
-MAX_VALUES = 40_000_000
-
-
-def prepare_reconstruction(config: RunConfig, game: ReconstructionGame) -> tuple[Plan, Settings]:
-    """Everything that is decided before people are looked at.
-
-    Raises
-    ------
-    ParameterError
-        The attack cannot be made on this configuration; the message says why.
-    """
-    plan = counts_plan(config)
-    refuse_unless_followed(plan)
-    if plan.calendar.n_windows is None:
-        raise DataError("an endless stream cannot be attacked as a whole; give the source an end (until)")
-    settings = settle(game, config, plan.calendar.n_windows, plan.n_cells)
-    if settings.known.learned:
-        try:
-            Learned.read(settings.known.learned)
-        except DataError as error:
-            right = f"a file that `penstock learn` wrote ({error})"
-            raise ParameterError("learned", settings.known.learned, right) from error
-    n_values = game.releases * settings.n_windows * plan.n_cells
-    if n_values > MAX_VALUES:
-        most = max(1, game.releases * MAX_VALUES // n_values)
-        raise ParameterError("releases", game.releases, f"at most {most} over so many windows and cells")
-    return plan, settings
-
-
-def reconstruct(
-    config: RunConfig,
-    game: ReconstructionGame | None = None,
-    *,
-    folder: str | Path | None = None,
-    n_jobs: int = 1,
-    listener: Listener = lambda done, total: None,
-) -> Outcome:
-    """Retrace people's ways from releases of the configured mechanism, and bound what they tell anybody.
-
-    Parameters
-    ----------
-    config
-        Of a simulation of counts over a finite source, one cell a person and window. Its seed decides targets and
-        noise; the first release is that of the run itself.
-    game
-        How it is played; None: as it is by default.
-    folder
-        Where to write; None: ``output.path``.
-    n_jobs
-        Targets attacked at a time, in threads; memory grows with it.
-    listener
-        Called with the number of people attacked and of all.
-
-    Returns
-    -------
-    outcome
-        One row for each target and figure, in the columns of ``operator/accounts.parquet``; the same whatever `n_jobs`,
-        and whether it was interrupted: targets on disk from the same game are kept.
-
-    Raises
-    ------
-    ParameterError, UnsupportedEvent
-        The configuration's release cannot be followed window by window; the message says why.
-
-    Notes
-    -----
-    The adversary knows everybody else's counted cells, a Markov prior of the target, and all releases from the run's
-    first window to the end of a stretch. The bound is on whoever knows that much (`Prospects`). Memory as for
-    `read_presence` and `retrace`; O(n_targets n_windows n_releases n_places²) time, and that of `success_upper_bound`
-    for each target and schedule, where a prior does not start in its long-run distribution for each stretch too.
-    """
-    game = game or ReconstructionGame()
-    plan, settings = prepare_reconstruction(config, game)
-    presence = read_presence(plan, settings.n_windows)
-    ways = _ways(presence)
-    targets, mobility = _targets(presence, ways, settings, game, config.seed or 0)
-    known = _known(ways, targets, presence, settings, config.seed or 0)
-    observed = _observed(plan, ways, settings, game.releases)
-    prospects = Prospects(plan, known.places, settings, game, observed)
-    folder = Path(folder or config.output.path)
-    store = Store(folder / "operator" / TABLE, SCHEMA, _name(config, game, settings, presence), ("target",))
-    rows = store.kept()
-    done = {row["target"] for row in rows}
-    waiting = [number for number, target in enumerate(targets) if target not in done]
-    listener(len(done), len(targets))
-    attack = partial(_attack, known, observed, ways[targets], settings, prospects)
-    for n_made, (number, found) in enumerate(in_threads(attack, waiting, n_jobs), len(done) + 1):
-        user = " ".join(str(word) for word in presence.users[targets[number]])
-        own = {"target": int(targets[number]), "user": user, "mobility": MOBILITY_GROUPS[mobility[number]]}
-        rows += rows_of(own, found, known.assumption, settings)
-        store.write(rows)
-        listener(n_made, len(targets))
-    table = store.write(rows)
-    played = {**asdict(game), "horizon": settings.horizon, "tolerance": settings.tolerance}
-    played |= {"stretches": settings.n_stretches, "training": settings.training, "n_people": len(presence.users)}
-    summary = {
-        "game": played | {"prior": known.assumption, "n_attacked": len(targets)},
-        "mechanism": resolved(config)["mechanism"],
-        "versions": versions(),
-        **summarize_reconstruction(table),
-    }
-    parts.write_json(folder / "operator" / SUMMARY, summary)
-    files = tuple(folder / "operator" / name for name in (SUMMARY, TABLE))
-    return Outcome(folder, table, summary, len(done), files)
-
-
-def _name(config: RunConfig, game: ReconstructionGame, settings: Settings, presence: Presence) -> str:
-    """Of the game, with what it takes from accountants and from files."""
-    learned = content_digest(settings.known.learned) if settings.known.learned else None
-    return game_name(config, [asdict(game), asdict(settings), learned], presence)
-
-
-def _ways(presence: Presence) -> NDArray[np.intp]:
-    """Cell in which each person counts in each window, n_cells where in none; (n_users, n_windows)."""
-    n_cells = presence.released.shape[1]
-    return np.asarray(np.where(presence.released.any(axis=1), presence.released.argmax(axis=1), n_cells))
-
-
-def _targets(
-    presence: Presence, ways: NDArray[np.intp], settings: Settings, game: ReconstructionGame, seed: int
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """People seen in enough training windows, equally many of each mobility group, and their groups."""
-    seen = (ways[:, : settings.training] < presence.released.shape[1]).sum(axis=1)
-    people = np.flatnonzero(seen >= settings.known.min_windows)
-    if len(people) < len(MOBILITY_GROUPS):
-        raise DataError(
-            f"{len(people)} people are seen in {settings.known.min_windows} or more of the {settings.training} "
-            f"training windows; an attack needs at least {len(MOBILITY_GROUPS)}"
-        )
-    raw = presence.raw[people]
-    chosen = draw_targets(raw, min(game.targets, len(people)), seed)
-    return people[chosen], mobility_groups(raw)[chosen]
-
-
-def _known(
-    ways: NDArray[np.intp], targets: NDArray[np.intp], presence: Presence, settings: Settings, seed: int
-) -> KnownTargets:
-    """Priors of the targets."""
-    n_cells = presence.released.shape[1]
-    training = Training(
-        trajectories=np.where(ways == n_cells, -1, ways)[:, : settings.training],
-        users=presence.users,
-        n_cells=n_cells,
-        named=tuple(targets.tolist()),
-    )
-    prior = tuned(settings.known, training) if settings.tunes else settings.known
-    known = known_targets(prior, tuple(targets.tolist()), seed, training)
-    if known.places.n_cells != n_cells:
-        raise ParameterError("learned", f"{known.places.n_cells} cells", f"a prior over the {n_cells} cells of the run")
-    return known
-
-
-def _observed(plan: Plan, ways: NDArray[np.intp], settings: Settings, n_releases: int) -> Observed:
-    """Releases of all windows up to the last stretch's; the first is the one that the run itself would make."""
-    counts = np.stack([np.bincount(column, minlength=plan.n_cells + 1)[:-1] for column in ways.T])
-    replicas = np.ascontiguousarray(np.broadcast_to(counts, (n_releases, *counts.shape)))
-    facts = replace(plan.facts(), n_replicas=n_releases)
-    windows = plan.windows(1, settings.n_windows)
-    steps = step_through(plan.mechanism, replicas, facts, windows, plan.noise())
-    releases = [release for made, _ in steps for release in made]
-    return observe(releases, counts, shown_by(plan))
-
-
-@dataclass(frozen=True)
-class Found:
-    """What was found out about one target.
-
-    Parameters
-    ----------
-    n_right
-        By estimator, windows of each stretch guessed right, (n_releases, n_stretches).
-    bound
-        On the success of anybody who reads the releases, people moving as the prior says; mean over stretches.
-    simulated
-        By estimator, successes against made-up ways of the prior, and how many there were.
-    """
-
-    n_right: dict[str, NDArray[np.intp]]
-    bound: float
-    simulated: dict[str, tuple[int, int]]
-
-
-def _attack(
-    known: KnownTargets,
-    observed: Observed,
-    ways: NDArray[np.intp],
-    settings: Settings,
-    prospects: Prospects,
-    number: int,
-) -> tuple[int, Found]:
-    """The attack on one target, by its number: alone, so that nothing depends on who is attacked beside it."""
-    way, prior = ways[number : number + 1], known.priors[min(number, len(known.priors) - 1)]
-    guesses = retrace(KINDS, prior, observed, way, known.places, settings.horizon, settings.training)
-    guessed = way[:, settings.training :]
-    hits = {str(kind): right(guess, guessed, known.places)[0] for kind, guess in guesses.items()}
-    return number, Found(hits, *prospects.of(prior, way[0], number))

@@ -1,7 +1,8 @@
-"""Tables of results with intervals, and comparison with published figures."""
+"""Result tables with intervals over seeds, verdicts on expectations, advice, and the small tables that are saved."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,17 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 from scipy import stats
 
+from evaluation.utility import METRICS
 from mechanisms.core.plugin import DataError
-from pipeline.experiments.config import Expectation, ExperimentConfig
+from pipeline.config.canonical import resolved
+from pipeline.experiments.config import Choose, Expectation, ExperimentConfig
 from pipeline.output import files
+from pipeline.reporting.summary import as_yaml
 
 if TYPE_CHECKING:
     from pipeline.experiments.load import Experiment
-
-
-# The results as tables: one row a number with where it comes from, and one row a setting with its interval.
 
 
 def write_tables(
@@ -29,10 +31,10 @@ def write_tables(
 
     Returns
     -------
-    Every measure of every finished cell, in the order of the grid: what varies; ``seed``, ``measure``, ``value``,
-    ``unit``; ``mean``, ``low`` and ``high`` over the seeds of its setting; and for each number ``configuration``
-    (digest of everything that affects released values), ``inputs`` and ``counts`` (digests) and ``versions``. And one
-    row for each setting and measure, with its interval and spread.
+    Every measure of every finished trial, in the order of the grid: the varied values; ``seed``, ``measure``,
+    ``value``, ``unit``; ``mean``, ``low`` and ``high`` over the seeds of its setting; and the provenance
+    ``configuration`` (digest of everything that affects released values), ``inputs`` and ``counts`` (digests) and
+    ``versions``. And one row for each setting and measure, with its interval and spread.
     """
     results = _results(experiment, records)
     summary = _summary(results, experiment.columns, experiment.config.confidence)
@@ -52,14 +54,14 @@ def _results(experiment: Experiment, records: Mapping[int, Mapping[str, Any]]) -
     columns: dict[str, list[Any]] = {name: [] for name in experiment.columns}
     own = ("seed", "measure", "value", "unit", "configuration", "inputs", "counts", "versions")
     columns |= {name: [] for name in own}
-    for cell in experiment.cells:
-        record = records.get(cell.number)
+    for trial in experiment.trials:
+        record = records.get(trial.number)
         for row in record["measures"] if record else ():
             for name in experiment.columns:
-                columns[name].append(cell.values[name])
-            columns["seed"].append(cell.seed)
+                columns[name].append(trial.values[name])
+            columns["seed"].append(trial.seed)
             columns["measure"].append(row["measure"])
-            columns["value"].append(float(row["value"]))  # "inf" as text, for JSON has no such number
+            columns["value"].append(float(row["value"]))  # JSON has no infinity: "inf" is text there
             columns["unit"].append(row["unit"])
             for name in ("configuration", "inputs", "counts"):
                 columns[name].append(record[name])  # type: ignore[index]
@@ -130,8 +132,27 @@ def matching(frame: pl.DataFrame, where: Mapping[str, Any]) -> pl.DataFrame:
     return frame
 
 
+def wide_summary(summary: pl.DataFrame, measures: tuple[str, ...]) -> pl.DataFrame:
+    """One row a setting: ``mean``, ``low`` and ``high`` of each measure, as columns such as ``mean mae``."""
+    own = {"measure", "unit", "n", "mean", "low", "high", "standard_deviation", "minimum", "maximum"}
+    varied = [name for name in summary.columns if name not in own | {"configuration", "inputs", "versions"}]
+    wide: pl.DataFrame | None = None
+    for measure in dict.fromkeys(measures):
+        one = summary.filter(pl.col("measure") == measure).select(
+            *varied, *(pl.col(side).alias(f"{side} {measure}") for side in ("mean", "low", "high"))
+        )
+        if wide is None:
+            wide = one
+        elif varied:
+            wide = wide.join(one, on=varied, maintain_order="left")
+        else:
+            wide = pl.concat([wide, one], how="horizontal")
+    assert wide is not None
+    return wide
+
+
 def _column(name: str, values: list[Any], dtype: Any) -> pl.Series:
-    """A column of what varies: numbers where all are, else text."""
+    """A column of varied values: numeric if all values are, else text."""
     if dtype is not None:
         return pl.Series(name, values, dtype=dtype)
     kinds = {type(value) for value in values}
@@ -157,17 +178,14 @@ def _write(frame: pl.DataFrame, path: Path) -> None:
         frame.write_parquet(temporary)
 
 
-# Claims held against results: the number that each is about, with its interval over seeds, and whether it fits.
-
-
 AGREES, UNCERTAIN, DIFFERS, MISSING = "agrees", "too close to tell", "differs", "not measured"
 
 
 def write_expected(
     config: ExperimentConfig, results: pl.DataFrame, varied: Sequence[str], folder: Path
 ) -> list[dict[str, Any]]:
-    """Write ``expected.csv``: every claim beside what came out."""
-    rows = [_held(claim, results, varied, config.confidence) for claim in config.expected]
+    """Write ``expected.csv``: every claim with the measured number and the verdict."""
+    rows = [_judged(claim, results, varied, config.confidence) for claim in config.expected]
     if rows:
         with files.whole(folder / "expected.csv") as temporary:
             pl.DataFrame(rows, schema=_SCHEMA).write_csv(temporary)
@@ -187,7 +205,7 @@ _SCHEMA = {
 }
 
 
-def _held(claim: Expectation, results: pl.DataFrame, varied: Sequence[str], confidence: float) -> dict[str, Any]:
+def _judged(claim: Expectation, results: pl.DataFrame, varied: Sequence[str], confidence: float) -> dict[str, Any]:
     values = per_seed(claim, results)
     found = interval(values, confidence) if len(values) else {"mean": None, "low": None, "high": None}
     return {
@@ -220,13 +238,13 @@ def per_seed(claim: Expectation, results: pl.DataFrame) -> Any:
 
 
 def _means(frame: pl.DataFrame) -> pl.DataFrame:
-    """The mean of each seed of which all settings are there; after a failed run a seed may lack some."""
+    """Mean of each seed that has all settings; after failed trials a seed may lack some."""
     means = frame.group_by("seed").agg(pl.col("value").mean(), pl.len().alias("n"))
     return means.filter(pl.col("n") == pl.col("n").max()).sort("seed")
 
 
 def verdict(claim: Expectation, mean: float | None, low: float | None, high: float | None) -> str:
-    """Whether a number fits a claim: with certainty, not so that one could tell, or not.
+    """Whether a number agrees with a claim: its whole interval, part of it, or none of it.
 
     >>> claim = Expectation(says="less", source="A. Author", measure="mae", at_most=1.0)
     >>> verdict(claim, 0.5, 0.4, 0.6), verdict(claim, 1.1, 0.9, 1.3), verdict(claim, 2.0, None, None)
@@ -243,11 +261,169 @@ def verdict(claim: Expectation, mean: float | None, low: float | None, high: flo
 
 
 def _number(claim: Expectation) -> str:
-    """What the number is, in words."""
+    """The number of a claim in words."""
 
     def settings(where: dict[str, Any]) -> str:
-        """What the cells have in common."""
+        """The common values of the settings."""
         return ", ".join(str(v) if k == "variant" else f"{k} {v}" for k, v in where.items()) or "all settings"
 
     ratio = "" if claim.over is None else f" ÷ {settings(claim.over)}"
     return f"{claim.measure}: {settings(claim.where)}{ratio}"
+
+
+BEST_HEADER = """\
+# Chosen by the experiment {name}: {found}.
+# A simulation, ready to run: penstock run {file}
+"""
+
+
+def write_choice(experiment: Experiment, summary: pl.DataFrame, folder: Path) -> tuple[dict[str, Any], pl.DataFrame]:
+    """Write ``frontier.parquet``, ``frontier.csv`` and, if a setting keeps all limits, ``best.yaml``.
+
+    Returns
+    -------
+    The choice for the manifest, and every setting as `frontier` marks it.
+    """
+    choose = experiment.config.choose
+    assert choose is not None
+    # A setting with failed trials is not eligible: the seeds that did not fail are a biased sample.
+    complete = summary.filter(pl.col("n") == len({trial.seed for trial in experiment.trials}))
+    table = frontier(choose, wide_summary(complete, choose.measures))
+    with files.whole(folder / "frontier.parquet") as temporary:
+        table.write_parquet(temporary)
+    with files.whole(folder / "frontier.csv") as temporary:
+        table.write_csv(temporary)
+    best = table.filter(pl.col("best"))
+    choice: dict[str, Any] = {
+        "at_least": choose.at_least,
+        "at_most": choose.at_most,
+        "prefer": choose.preferred,
+        "judge_by": choose.judge_by,
+        "settings": len(table),
+        "allowed": int(table["allowed"].sum()),
+        "on_frontier": int(table["frontier"].sum()),
+        "chart": None,
+        "best": None,
+    }
+    path = folder / "best.yaml"
+    path.unlink(missing_ok=True)  # left by an earlier call with other limits
+    if len(best):
+        row = best.row(0, named=True)
+        varied = {name: row[name] for name in experiment.columns}
+        choice["best"] = {"values": varied, "means": {name: row[f"mean {name}"] for name in choose.measures}}
+        _write_best(experiment, varied, choice["best"]["means"], path)
+    return choice, table
+
+
+def frontier(choose: Choose, wide: pl.DataFrame) -> pl.DataFrame:
+    """Settings with ``allowed`` (keeps every limit), ``frontier`` (not Pareto-dominated) and ``best`` (largest by the
+    preferred measure among those allowed).
+
+    Parameters
+    ----------
+    choose
+        The limits.
+    wide
+        One row a setting, columns ``mean x``, ``low x`` and ``high x`` for each measure.
+
+    Examples
+    --------
+    >>> wide = pl.DataFrame({"e": [1, 2, 3], "mean f1": [0.8, 0.9, 0.9], "mean loss": [1.0, 2.0, 3.0]})
+    >>> limits = Choose(at_least={"f1": 0.85}, at_most={"loss": 5}, prefer="loss", judge_by="mean")
+    >>> found = frontier(limits, wide)
+    >>> found["allowed"].to_list(), found["frontier"].to_list(), found["best"].to_list()
+    ([False, True, True], [True, True, False], [False, True, False])
+    """
+    allowed = np.ones(len(wide), bool)
+    for limits, side, keeps in ((choose.at_least, "low", np.greater_equal), (choose.at_most, "high", np.less_equal)):
+        for name, limit in limits.items():
+            end = wide[f"mean {name}"]
+            if choose.judge_by == "interval":
+                end = wide[f"{side} {name}"].fill_null(end)
+            allowed &= keeps(end.to_numpy(), limit)
+    gains = np.stack([_gain(choose, name, wide[f"mean {name}"].to_numpy()) for name in choose.measures], axis=1)
+    on_frontier = np.array([not _dominated(row, gains) for row in gains], bool)
+    order = [choose.preferred, *(name for name in choose.measures if name != choose.preferred)]
+    columns = [gains[:, choose.measures.index(name)] for name in order]
+    best = np.zeros(len(wide), bool)
+    if allowed.any():
+        ranked = np.lexsort([-column for column in reversed(columns)])
+        best[next(i for i in ranked if allowed[i])] = True
+    return wide.with_columns(pl.Series("allowed", allowed), pl.Series("frontier", on_frontier), pl.Series("best", best))
+
+
+def _gain(choose: Choose, name: str, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The values of a measure, with the sign that makes larger better."""
+    higher = name in choose.at_least
+    gain = np.where(np.isnan(values), -np.inf, values if higher else -values)
+    return np.asarray(gain, np.float64)
+
+
+def _dominated(row: NDArray[np.float64], gains: NDArray[np.float64]) -> bool:
+    return bool(((gains >= row).all(axis=1) & (gains > row).any(axis=1)).any())
+
+
+def _write_best(experiment: Experiment, varied: dict[str, Any], means: dict[str, float], path: Path) -> None:
+    trial = next(
+        trial
+        for trial in experiment.trials
+        if {k: _as_shown(v) for k, v in trial.values.items()} == {k: _as_shown(v) for k, v in varied.items()}
+    )
+    values = resolved(trial.config) | {"name": f"{experiment.config.name}-best", "output": {"path": "runs/best"}}
+    metrics = [name for name in experiment.config.measures if name in METRICS]
+    found = ", ".join(f"{name} {value:.4g}" for name, value in means.items())
+    header = BEST_HEADER.format(name=experiment.config.name, found=found, file=path.name)
+    with files.whole(path) as temporary:
+        temporary.write_text(header + as_yaml(values | {"utility": metrics}), encoding="utf-8")
+
+
+def _as_shown(value: Any) -> str:
+    return f"{value:.12g}" if isinstance(value, int | float) else str(value)
+
+
+#: Digits of a digest that a saved table keeps.
+DIGEST_DIGITS = 16
+
+
+def save(folder: Path, results: Path) -> None:
+    """Copy the small tables of a finished experiment, with its claims and provenance, for the documentation.
+
+    Parameters
+    ----------
+    folder
+        Output of the experiment.
+    results
+        Folder to write ``<name>.csv``, ``<name>-expected.csv`` and ``<name>.json`` to.
+    """
+    manifest = json.loads((folder / "experiment.json").read_text(encoding="utf-8"))
+    name = manifest["name"]
+    if "tables" in manifest:
+        copied = {table: table for table in manifest["tables"]}
+    else:
+        _save_summary(folder, results / f"{name}.csv", shown_measures(manifest["configuration"]))
+        copied = {"expected.csv": f"{name}-expected.csv"} if (folder / "expected.csv").exists() else {}
+    for found, saved in copied.items():
+        with files.whole(results / saved) as temporary:
+            temporary.write_bytes((folder / found).read_bytes())
+    kept = {key: manifest[key] for key in ("inputs", "versions", "cells", "confidence", "tables") if key in manifest}
+    files.write_json(results / f"{name}.json", kept | {"failed": len(manifest["failed"])})
+
+
+def _save_summary(folder: Path, path: Path, shown: list[str]) -> None:
+    """Write means and intervals of the shown measures, rounded."""
+    summary = pl.read_parquet(folder / "summary.parquet").filter(pl.col("measure").is_in(shown))
+    summary = summary.drop("versions", "inputs", "standard_deviation", "minimum", "maximum").with_columns(
+        pl.col("configuration").str.slice(0, DIGEST_DIGITS),
+        *(
+            pl.col(column).round_sig_figs(6)
+            for column in ("mean", "low", "high")
+            if summary.schema[column] == pl.Float64  # null without any result
+        ),
+    )
+    with files.whole(path) as temporary:
+        summary.write_csv(temporary)
+
+
+def shown_measures(experiment: Mapping[str, Any]) -> list[str]:
+    """Measures that saved tables keep: ``tables``, else the first measure."""
+    return list(experiment.get("tables") or experiment["measures"][:1])

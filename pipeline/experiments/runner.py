@@ -1,118 +1,209 @@
-"""Run an experiment trial by trial, in worker processes, resuming where it stopped."""
+"""Run experiments: trials in worker processes, resumed where an earlier call stopped; then tables, figures, report."""
 
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from mechanisms.core.plugin import ConfigError
+from mechanisms.core.contract import MECHANISMS
+from mechanisms.core.plugin import ConfigError, PenstockError
 from pipeline.config.build import input_paths
 from pipeline.config.canonical import content_digest, resolved
 from pipeline.config.run import RunConfig
-from pipeline.experiments import choose, figures
-from pipeline.experiments import results as expected
-from pipeline.experiments import results as table
+from pipeline.experiments import figures, results
 from pipeline.experiments.config import Heading
-from pipeline.experiments.grid import Cell
+from pipeline.experiments.grid import Trial
 from pipeline.experiments.load import Experiment
-from pipeline.experiments.trial import cell_record, counting_tasks, counts_name, digest_of, read_counts
-from pipeline.experiments.workers import Workers
+from pipeline.experiments.trial import (
+    counting_config,
+    counts_name,
+    digest_of,
+    read_counts,
+    trial_record,
+    write_counts,
+    write_group_counts,
+)
 from pipeline.output import files
 from pipeline.output.manifest import UNFIT, made_by, versions
 from pipeline.reporting.page import write_report
 
-# Cells of an experiment on their way to results: what several of them count is counted once, before they run.
-
-
-#: Called after every step with (cells done, cells failed, counts done).
+#: Folder of the trials' results below that of the experiment; the name marks a folder as an experiment's.
+RECORDS = "cells"
+Task = tuple[Callable[..., None], tuple[Any, ...]]
+DIED = "its process died; was there enough memory?"
+#: Called after every step with (trials done, trials failed, counts done).
 Listener = Callable[[int, int, int], None]
+
+
+class Workers:
+    """A pool of worker processes in which a failing task, or one that kills its process, affects no other.
+
+    Parameters
+    ----------
+    n_jobs
+        Processes at a time; 1: tasks run in this process.
+    plugins
+        Folders of further plug-ins, which a process registers before it unpickles a task.
+
+    Examples
+    --------
+    >>> workers = Workers(1)
+    >>> workers.submit("six", (int, ("6",)))
+    >>> workers.submit("six in words", (int, ("six",)))
+    >>> list(workers.results())
+    [('six', None), ('six in words', "ValueError: invalid literal for int() with base 10: 'six'")]
+    """
+
+    def __init__(self, n_jobs: int, plugins: Sequence[str] = ()) -> None:
+        self.n_jobs, self.plugins = n_jobs, tuple(plugins)
+        self.waiting: deque[tuple[str, Task]] = deque()
+        self.alone: deque[tuple[str, Task]] = deque()
+
+    def submit(self, name: str, task: Task) -> None:
+        """Add a task: a module-level function and its arguments; allowed between two results."""
+        self.waiting.append((name, task))
+
+    def results(self) -> Iterator[tuple[str, str | None]]:
+        """Name of each finished task, and the reason where it failed."""
+        if self.n_jobs == 1:
+            while self.waiting:
+                name, task = self.waiting.popleft()
+                yield name, attempt(task)
+            return
+        while self.waiting or self.alone:
+            yield from self._together()
+            while self.alone:
+                yield from self._by_itself(*self.alone.popleft())
+
+    def _together(self) -> Iterator[tuple[str, str | None]]:
+        """Run waiting tasks in parallel; when a process dies, its tasks are queued to run alone."""
+        running: dict[Future[str | None], tuple[str, Task]] = {}
+        with self._pool(self.n_jobs) as pool:
+            while self.waiting or running:
+                while self.waiting and len(running) < self.n_jobs:
+                    name, task = self.waiting.popleft()
+                    running[pool.submit(attempt, task)] = (name, task)
+                ended, _ = wait(running, return_when=FIRST_COMPLETED)
+                if any(isinstance(future.exception(), BrokenProcessPool) for future in ended):
+                    self.alone.extend(running.values())
+                    return
+                for future in ended:
+                    name, _ = running.pop(future)
+                    yield name, future.result()
+
+    def _by_itself(self, name: str, task: Task) -> Iterator[tuple[str, str | None]]:
+        with self._pool(1) as pool:
+            try:
+                yield name, pool.submit(attempt, task).result()
+            except BrokenProcessPool:
+                yield name, DIED
+
+    def _pool(self, n_jobs: int) -> ProcessPoolExecutor:
+        # Forking a process that runs threads (Arrow's, Polars') can hang it.
+        context = multiprocessing.get_context("spawn")
+        return ProcessPoolExecutor(n_jobs, context, initializer=prepare, initargs=(self.plugins,))
+
+
+def prepare(plugins: Sequence[str]) -> None:
+    """Initialise a worker process: register the plug-ins of further folders."""
+    from pipeline.config.sections import add_folder
+
+    for folder in plugins:
+        add_folder(folder)
+
+
+def attempt(task: Task) -> str | None:
+    """Run a task; return the reason if it fails."""
+    function, arguments = task
+    try:
+        function(*arguments)
+    except PenstockError as error:
+        return str(error)
+    except Exception as error:  # a trial may fail in any way; the others go on
+        return f"{type(error).__name__}: {error}"
+    return None
 
 
 @dataclass
 class Progress:
-    """How far an experiment is.
+    """Progress of an experiment.
 
     Parameters
     ----------
-    n_cells, n_resumed
-        Cells in all, and those whose result was there already.
+    n_trials, n_resumed
+        All trials, and those with a result from an earlier call.
     records
-        Result of every finished cell by its number.
+        Result of every finished trial by its number.
     failed
-        Why a cell failed, by its number.
+        Reason of every failure by the trial's number.
     n_counts
-        Counts made in this run.
+        Counts made in this call.
     """
 
-    n_cells: int
+    n_trials: int
     n_resumed: int = 0
     records: dict[int, dict[str, Any]] = field(default_factory=dict)
     failed: dict[int, str] = field(default_factory=dict)
     n_counts: int = 0
 
 
-def run_cells(experiment: Experiment, folder: Path, n_jobs: int, listener: Listener) -> Progress:
-    """Count what is not counted, run what has no result; a count that fails fails its cells.
+def run_trials(experiment: Experiment, folder: Path, n_jobs: int, listener: Listener) -> Progress:
+    """Make missing counts and run trials without a result; a failed count fails its trials.
 
-    Parameters
-    ----------
-    experiment
-        As `load_experiment` returns it.
-    folder
-        Where counts and results are kept, and found again.
-    n_jobs
-        Processes at a time.
-    listener
-        Hears of every cell and count that ends.
+    Counts and results are kept in ``folder``, under the digest of everything that decides them, so that another call
+    resumes.
     """
-    (folder / "cells").mkdir(exist_ok=True)
-    runs = _Runs(experiment, folder)
-    plugins = sorted({name for cell in experiment.cells for name in cell.config.plugins})
-    workers = Workers(min(n_jobs, max(1, runs.n_waiting)), plugins)
-    runs.begin(workers)
-    progress = runs.progress
+    (folder / RECORDS).mkdir(exist_ok=True)
+    schedule = _Schedule(experiment, folder)
+    plugins = sorted({name for trial in experiment.trials for name in trial.config.plugins})
+    workers = Workers(min(n_jobs, max(1, schedule.n_waiting)), plugins)
+    schedule.begin(workers)
+    progress = schedule.progress
     listener(len(progress.records), 0, 0)
     for name, problem in workers.results():
-        runs.end(name, problem, workers)
+        schedule.end(name, problem, workers)
         listener(len(progress.records), len(progress.failed), progress.n_counts)
     return progress
 
 
-class _Runs:
-    """Which cells wait for which counts; tasks are named by the number of a cell, or by the first file of counts."""
+class _Schedule:
+    """Trials by the counts they wait for; a task is named by a trial's number or by its first file of counts."""
 
     def __init__(self, experiment: Experiment, folder: Path) -> None:
         self.measures, self.group_size = experiment.config.measures, experiment.config.group_size
-        self.progress = Progress(len(experiment.cells))
+        self.progress = Progress(len(experiment.trials))
         self.inputs = _Inputs()
         self.results: dict[int, Path] = {}
-        self.by_counts: dict[Path, list[Cell]] = defaultdict(list)
+        self.by_counts: dict[Path, list[Trial]] = defaultdict(list)
         self.counting: dict[str, tuple[Path, ...]] = {}
-        for cell in experiment.cells:
-            content = self.inputs.of(cell.config)
-            own = folder / "cells" / f"{cell_name(cell, self.measures, content, self.group_size)}.json"
-            self.results[cell.number] = own
+        for trial in experiment.trials:
+            content = self.inputs.of(trial.config)
+            own = folder / RECORDS / f"{trial_name(trial, self.measures, content, self.group_size)}.json"
+            self.results[trial.number] = own
             if (record := _read(own)) is not None:
-                self.progress.records[cell.number] = record
+                self.progress.records[trial.number] = record
             else:
-                counts = counts_name(cell.config, content, self.group_size)
-                self.by_counts[folder / "counts" / f"{counts}.npz"].append(cell)
+                counts = counts_name(trial.config, content, self.group_size)
+                self.by_counts[folder / "counts" / f"{counts}.npz"].append(trial)
         self.progress.n_resumed = len(self.progress.records)
 
     @property
     def n_waiting(self) -> int:
-        """Cells without a result."""
+        """Number of trials without a result."""
         return sum(map(len, self.by_counts.values()))
 
     def begin(self, workers: Workers) -> None:
-        """Submit what can be done at once: cells whose counts are there, and counts that are not."""
-        missing = {counts: cells[0].config for counts, cells in self.by_counts.items() if not counts.exists()}
+        """Submit trials whose counts exist, and the tasks that make missing counts."""
+        missing = {counts: trials[0].config for counts, trials in self.by_counts.items() if not counts.exists()}
         for counts in self.by_counts:
             if counts not in missing:
                 self._submit(counts, workers)
@@ -121,13 +212,13 @@ class _Runs:
             workers.submit(str(written[0]), task)
 
     def _submit(self, counts: Path, workers: Workers) -> None:
-        """Every cell that reads these counts."""
-        for cell in self.by_counts[counts]:
-            task = (cell.config, counts, self.results[cell.number], self.measures, self.inputs.of(cell.config))
-            workers.submit(str(cell.number), (work, task))
+        """Submit every trial that reads these counts."""
+        for trial in self.by_counts[counts]:
+            task = (trial.config, counts, self.results[trial.number], self.measures, self.inputs.of(trial.config))
+            workers.submit(str(trial.number), (work, task))
 
     def end(self, name: str, problem: str | None, workers: Workers) -> None:
-        """Note how a task has ended; cells that waited for it are submitted, or fail with it."""
+        """Record the end of a task; trials that waited for it are submitted, or fail with it."""
         if name.isdigit():
             number = int(name)
             if problem is None:
@@ -139,19 +230,39 @@ class _Runs:
             for counts in self.counting[name]:
                 self._submit(counts, workers)
         else:
-            failed = (cell for counts in self.counting[name] for cell in self.by_counts[counts])
-            self.progress.failed |= {cell.number: f"counting: {problem}" for cell in failed}
+            failed = (trial for counts in self.counting[name] for trial in self.by_counts[counts])
+            self.progress.failed |= {trial.number: f"counting: {problem}" for trial in failed}
+
+
+def counting_tasks(wanted: Mapping[Path, RunConfig], group_size: int | None) -> list[tuple[Task, tuple[Path, ...]]]:
+    """Tasks that make all counts, each with the files it writes.
+
+    ``wanted`` maps the file to write to a configuration that needs it; groups of ``group_size`` users over the same
+    source are counted in one task, with one pass over the source.
+    """
+    if group_size is None:
+        return [((write_counts, (config, path)), (path,)) for path, config in wanted.items()]
+    alike: dict[str, list[tuple[RunConfig, Path]]] = defaultdict(list)
+    for path, config in wanted.items():
+        # The users of a source depend neither on the seed nor on the mechanism.
+        seen = replace(counting_config(config), mechanism=(MECHANISMS.get("raw")(),), seed=0)
+        alike[digest_of(resolved(seen, secrets=True))].append((config, path))
+    return [
+        ((write_group_counts, (tuple(same), group_size)), tuple(path for _, path in same)) for same in alike.values()
+    ]
 
 
 def work(config: RunConfig, counts: Path, path: Path, measures: tuple[str, ...], inputs: Mapping[str, str]) -> None:
-    """Run one cell and keep its result, whole."""
-    record = cell_record(config, read_counts(counts), measures)
+    """Run one trial and write its result atomically."""
+    record = trial_record(config, read_counts(counts), measures)
     files.write_json(path, record | {"counts": counts.stem, "inputs": digest_of(inputs)})
 
 
-def cell_name(cell: Cell, measures: tuple[str, ...], inputs: Mapping[str, str], group_size: int | None = None) -> str:
-    """Digest of everything that decides a cell's numbers: configuration, seed, input, measures, versions and code."""
-    config = resolved(cell.config, secrets=True)
+def trial_name(
+    trial: Trial, measures: tuple[str, ...], inputs: Mapping[str, str], group_size: int | None = None
+) -> str:
+    """Digest of everything that decides a trial's numbers: configuration, seed, input, measures, versions and code."""
+    config = resolved(trial.config, secrets=True)
     for unimportant in ("name", "output", "utility"):
         config.pop(unimportant)
     group = {} if group_size is None else {"group_size": group_size}
@@ -159,14 +270,14 @@ def cell_name(cell: Cell, measures: tuple[str, ...], inputs: Mapping[str, str], 
 
 
 class _Inputs:
-    """Digests of what configurations read, each source and file read once."""
+    """Digests of the inputs of configurations; each source and file is read once."""
 
     def __init__(self) -> None:
         self._sources: dict[str, dict[str, str]] = {}
         self._files: dict[str, str] = {}
 
     def of(self, config: RunConfig) -> dict[str, str]:
-        """SHA-256 by name: of the source's files, and of other files that the configuration names."""
+        """SHA-256 by name, of the source's files and of other files that the configuration names."""
         source = json.dumps(resolved(config)["source"], sort_keys=True)
         if source not in self._sources:
             self._sources[source] = config.source.digests()
@@ -177,7 +288,7 @@ class _Inputs:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """A kept result; None where there is none, or it is not whole."""
+    """A stored result; None if it is missing or truncated."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -185,15 +296,12 @@ def _read(path: Path) -> dict[str, Any] | None:
     return record if isinstance(record, dict) and "measures" in record else None
 
 
-# All cells of an experiment, in parallel and resumed where they stopped; then tables, figures, advice and a page.
-
-
-class Asked(Protocol):
-    """An experiment of any kind, as it is asked for."""
+class Loaded(Protocol):
+    """A loaded experiment of any kind."""
 
     @property
     def config(self) -> Heading:
-        """What is shown, and how."""
+        """Its name, question and output."""
 
     @property
     def written(self) -> dict[str, Any]:
@@ -205,17 +313,17 @@ class Asked(Protocol):
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """How an experiment ended.
+class ExperimentResult:
+    """Result of an experiment.
 
     Parameters
     ----------
     exit_code
-        0 done; 1 if any cell failed.
+        0 done; 1 if any trial failed.
     folder
         Where the files are.
     manifest
-        What ``experiment.json`` holds.
+        Content of ``experiment.json``.
     """
 
     exit_code: int
@@ -228,8 +336,8 @@ def run_experiment(
     folder: str | Path | None = None,
     n_jobs: int | None = None,
     listener: Listener = lambda done, failed, counts: None,
-) -> Outcome:
-    """Run every cell that has no result yet, then write tables, figures, advice and the page that shows them.
+) -> ExperimentResult:
+    """Run every trial without a result, then write tables, figures, advice and the report.
 
     Parameters
     ----------
@@ -240,7 +348,7 @@ def run_experiment(
     n_jobs
         Processes at a time; None: one for each processor.
     listener
-        Hears of every cell that ends.
+        Called after every step.
 
     Raises
     ------
@@ -251,22 +359,22 @@ def run_experiment(
     """
     config = experiment.config
     target = begin(config, folder, draws=bool(config.figures or config.choose))
-    progress = run_cells(experiment, target, n_jobs or os.cpu_count() or 1, listener)
+    progress = run_trials(experiment, target, n_jobs or os.cpu_count() or 1, listener)
     return finish(target, _write(experiment, target, progress))
 
 
 def begin(config: Heading, folder: str | Path | None, draws: bool) -> Path:
-    """The folder that an experiment of any kind writes, there; ``draws``: whether it needs the plotting library."""
+    """Create and return the output folder of an experiment; ``draws``: whether it needs the plotting library."""
     if draws:
         figures.check_installed()
     target = Path(folder or config.output or Path("runs") / "experiments" / config.name)
     _check_folder(target)
-    (target / "cells").mkdir(parents=True, exist_ok=True)
+    (target / RECORDS).mkdir(parents=True, exist_ok=True)
     return target
 
 
-def heading(experiment: Asked) -> dict[str, Any]:
-    """What the manifest of every kind of experiment begins with."""
+def heading(experiment: Loaded) -> dict[str, Any]:
+    """The first keys of the manifest of every kind of experiment."""
     return {
         "name": experiment.config.name,
         "question": experiment.config.question,
@@ -277,59 +385,57 @@ def heading(experiment: Asked) -> dict[str, Any]:
     }
 
 
-def finish(folder: Path, manifest: dict[str, Any]) -> Outcome:
-    """Write the manifest and the page that shows everything."""
+def finish(folder: Path, manifest: dict[str, Any]) -> ExperimentResult:
+    """Write the manifest and the report."""
     files.write_json(folder / "experiment.json", manifest)
     write_report(folder)
-    return Outcome(1 if manifest["failed"] else 0, folder, manifest)
+    return ExperimentResult(1 if manifest["failed"] else 0, folder, manifest)
 
 
 def _check_folder(folder: Path) -> None:
-    if folder.exists() and any(folder.iterdir()) and not (folder / "cells").is_dir():
+    if folder.exists() and any(folder.iterdir()) and not (folder / RECORDS).is_dir():
         raise ConfigError((f"output: {folder} holds files that no experiment wrote; choose another folder",))
 
 
 def _write(experiment: Experiment, folder: Path, progress: Progress) -> dict[str, Any]:
-    """Tables, figures, claims, advice and the manifest of the cells that have ended well."""
+    """Write tables, figures, claims and advice of the finished trials; return the manifest."""
     config = experiment.config
-    results, summary = table.write_tables(experiment, progress.records, folder)
+    table, summary = results.write_tables(experiment, progress.records, folder)
     manifest: dict[str, Any] = heading(experiment) | {
         "varied": list(experiment.columns),
         "measures": list(config.measures),
         "confidence": config.confidence,
         "inputs": sorted({record["inputs"] for record in progress.records.values()}),
-        "cells": progress.n_cells,
+        "cells": progress.n_trials,
         "resumed": progress.n_resumed,
         "counted": progress.n_counts,
         "failed": [
-            {"values": cell.values, "seed": cell.seed, "problem": progress.failed[cell.number]}
-            for cell in experiment.cells
-            if cell.number in progress.failed
+            {"values": trial.values, "seed": trial.seed, "problem": progress.failed[trial.number]}
+            for trial in experiment.trials
+            if trial.number in progress.failed
         ],
     }
     if progress.records:
-        manifest["figures"] = figures.write_figures(config, results, summary, folder)
-        manifest["expected"] = expected.write_expected(config, results, experiment.columns, folder)
+        manifest["figures"] = figures.write_figures(config, table, summary, folder)
+        manifest["expected"] = results.write_expected(config, table, experiment.columns, folder)
         if config.choose:
-            manifest["choice"] = choose.write_choice(experiment, summary, folder)
+            choice, frontier = results.write_choice(experiment, summary, folder)
+            manifest["choice"] = choice | {"chart": figures.draw_frontier(config, summary, frontier, folder)}
     return manifest
 
 
-# What a person sees of an experiment: one line while it goes on, a summary at its end.
-
-
 @contextmanager
-def show_cells(n_cells: int, enabled: bool) -> Iterator[Listener]:
-    """A progress bar over all cells on standard error, and the listener that moves it."""
+def show_progress(n_steps: int, enabled: bool) -> Iterator[Listener]:
+    """Show a progress bar on standard error; yields the listener that moves it."""
     if not enabled:
         yield lambda done, failed, counts: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("cells · {task.description}"), TimeElapsedColumn())
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("trials · {task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("begun", total=n_cells)
+        task = bar.add_task("begun", total=n_steps)
 
         def listener(done: int, failed: int, counts: int) -> None:
             """Move the bar."""
@@ -339,12 +445,12 @@ def show_cells(n_cells: int, enabled: bool) -> Iterator[Listener]:
         yield listener
 
 
-def summary(outcome: Outcome) -> str:
-    """The end of an experiment in a few lines: cells, claims, choice, files."""
+def summary(outcome: ExperimentResult) -> str:
+    """The result of an experiment in a few lines: trials, claims, choice, files."""
     manifest = outcome.manifest
     n_failed = len(manifest["failed"])
     lines = [
-        f"cells     {manifest['cells']:,}: {manifest['cells'] - n_failed:,} done ({manifest['resumed']:,} of them "
+        f"trials    {manifest['cells']:,}: {manifest['cells'] - n_failed:,} done ({manifest['resumed']:,} of them "
         f"before), {n_failed:,} failed" + (f"; {manifest['counted']:,} counts made" if "counted" in manifest else ""),
     ]
     for failure in manifest["failed"]:
@@ -370,7 +476,7 @@ def summary(outcome: Outcome) -> str:
     return "\n".join(lines)
 
 
-def _choice(choice: dict) -> str:  # type: ignore[type-arg]
+def _choice(choice: Mapping[str, Any]) -> str:
     if choice["best"] is None:
         return f"chosen    nothing: none of {choice['settings']:,} settings keeps all limits"
     values = ", ".join(f"{name}={value}" for name, value in choice["best"]["values"].items())

@@ -1,4 +1,4 @@
-"""Studies: experiments that attack one release in several ways, and the choice between kinds of experiments."""
+"""Studies (experiments made of many attacks on one data set), and loading an experiment file of either kind."""
 
 from __future__ import annotations
 
@@ -23,14 +23,19 @@ from pipeline.config.yaml import Mapping, apply_override, parse, parse_section, 
 from pipeline.experiments.config import Heading
 from pipeline.experiments.grid import BASE, raise_all
 from pipeline.experiments.load import REDUCED, load_experiment, reduce
-from pipeline.experiments.runner import Listener, Outcome, begin, finish, heading, run_experiment
+from pipeline.experiments.runner import (
+    RECORDS,
+    ExperimentResult,
+    Listener,
+    Workers,
+    begin,
+    finish,
+    heading,
+    run_experiment,
+)
 from pipeline.experiments.trial import digest_of
-from pipeline.experiments.workers import Workers
 from pipeline.output import files
 from pipeline.output.manifest import made_by
-
-# A study of `evaluation.papers.studies` as an experiment: its pieces in parallel and resumed, then tables and figures.
-
 
 STUDY = "study"
 DIGITS = 4
@@ -38,24 +43,14 @@ DIGITS = 4
 
 @dataclass(frozen=True, kw_only=True)
 class StudyConfig(Heading):
-    """Everything about an experiment that is a study."""
+    """Configuration of a study."""
 
     study: Study = parameter(doc="figures made of many attacks, and how they are made")
 
 
 @dataclass(frozen=True)
 class StudyExperiment:
-    """A study as it is asked for.
-
-    Parameters
-    ----------
-    config
-        What is shown, and how.
-    written
-        The whole file as plain values after all changes, for provenance.
-    reduced
-        Whether it runs at its reduced size.
-    """
+    """A loaded study; ``written`` is the whole file as plain values after all changes, for provenance."""
 
     config: StudyConfig
     written: dict[str, Any]
@@ -78,26 +73,20 @@ def load_study(path: str | Path, overrides: Iterable[str] = (), reduced: bool = 
 
 
 class StudyRun:
-    """The pieces of a study on their way to tables.
-
-    Parameters
-    ----------
-    experiment
-        As `load_study` returns it; what it attacks is read at once.
-    """
+    """The run of a loaded study: missing pieces in worker processes, then tables and figures; reads the data set."""
 
     def __init__(self, experiment: StudyExperiment) -> None:
         self.experiment, self.study = experiment, experiment.config.study
         self.inputs = (content_digest(self.study.path),) if self.study.path else ()
         self.pieces = self.study.pieces(_presence(self.study, self.inputs))
 
-    def run(self, folder: str | Path | None, n_jobs: int | None, listener: Listener) -> Outcome:
-        """Make every piece that is not there yet; then tables and figures, unless one has failed.
+    def run(self, folder: str | Path | None, n_jobs: int | None, listener: Listener) -> ExperimentResult:
+        """Make every missing piece; then tables and figures, unless one has failed.
 
         Arguments and errors are those of `run_experiment`.
         """
         target = begin(self.experiment.config, folder, draws=True)
-        kept = {piece: target / "cells" / f"{self._digest(piece)}.npz" for piece in self.pieces}
+        kept = {piece: target / RECORDS / f"{self._digest(piece)}.npz" for piece in self.pieces}
         waiting = {str(i): piece for i, piece in enumerate(self.pieces) if not kept[piece].exists()}
         n_done = n_resumed = len(kept) - len(waiting)
         workers = Workers(min(n_jobs or os.cpu_count() or 1, max(1, len(waiting))))
@@ -116,12 +105,12 @@ class StudyRun:
         return finish(target, heading(self.experiment) | own)
 
     def _digest(self, piece: Piece) -> str:
-        """Of everything that decides the figures of a piece."""
+        """Digest of everything that decides the figures of a piece."""
         kind = STUDIES.name_of(type(self.study))
         return digest_of([kind, self.study.decides, piece, self.inputs, made_by()])
 
     def _write(self, folder: Path, kept: dict[Piece, Path]) -> dict[str, Any]:
-        """Tables and figures; gives their files for the manifest."""
+        """Write tables and figures; return their files for the manifest."""
         tables = self.study.tables(
             _presence(self.study, self.inputs), {piece: _read(path) for piece, path in kept.items()}
         )
@@ -136,8 +125,8 @@ class StudyRun:
 
 
 def work(study: Study, inputs: tuple[str, ...], piece: Piece, path: Path) -> None:
-    """Make one piece and keep its figures, whole; ``inputs``: digests of what it reads."""
-    with threadpool_limits(1):  # so that they depend on no number of processors
+    """Make one piece and write its figures atomically; ``inputs``: digests of the files it reads."""
+    with threadpool_limits(1):  # results must not depend on the number of processors
         found = study.measure(_presence(study, inputs), piece)
     with files.whole(path) as temporary, temporary.open("wb") as file:
         np.savez(file, allow_pickle=False, **found)
@@ -145,7 +134,7 @@ def work(study: Study, inputs: tuple[str, ...], piece: Piece, path: Path) -> Non
 
 @lru_cache(maxsize=1)
 def _presence(study: Study, inputs: tuple[str, ...]) -> Binary:
-    """Read once for all pieces, and again where the ``inputs`` are others by now."""
+    """Presence of the study's users, read once for all pieces of the same ``inputs``."""
     return study.presence()
 
 
@@ -154,26 +143,23 @@ def _read(path: Path) -> Figures:
         return dict(kept)
 
 
-# The kinds of experiment files, told apart by the key that says what runs: a base that varies, or a study.
-
-
 @dataclass(frozen=True)
 class Ready:
-    """An experiment of any kind, checked and ready to run.
+    """A loaded experiment of any kind, ready to run.
 
     Parameters
     ----------
     name
-        Of the experiment.
+        Name of the experiment.
     n_steps
-        Cells of a sweep, or pieces of a study.
+        Trials of a sweep, or pieces of a study.
     run
         Called with the folder to write (None: where the file says), processes at a time, and a listener.
     """
 
     name: str
     n_steps: int
-    run: Callable[[str | Path | None, int | None, Listener], Outcome]
+    run: Callable[[str | Path | None, int | None, Listener], ExperimentResult]
 
 
 def ready(path: str | Path, overrides: Iterable[str] = (), reduced: bool = False) -> Ready:
@@ -185,7 +171,7 @@ def ready(path: str | Path, overrides: Iterable[str] = (), reduced: bool = False
 
 def _sweep(path: str | Path, overrides: Iterable[str], reduced: bool) -> Ready:
     experiment = load_experiment(path, overrides, reduced)
-    return Ready(experiment.config.name, len(experiment.cells), partial(run_experiment, experiment))
+    return Ready(experiment.config.name, len(experiment.trials), partial(run_experiment, experiment))
 
 
 def _study(path: str | Path, overrides: Iterable[str], reduced: bool) -> Ready:
@@ -194,4 +180,5 @@ def _study(path: str | Path, overrides: Iterable[str], reduced: bool) -> Ready:
     return Ready(experiment.config.name, len(study.pieces), study.run)
 
 
+#: Loader of each kind of experiment file, by the key that identifies it.
 KINDS: dict[str, Callable[[str | Path, Iterable[str], bool], Ready]] = {STUDY: _study, BASE: _sweep}

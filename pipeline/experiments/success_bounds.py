@@ -1,4 +1,4 @@
-"""What any attack on a stretch could achieve, however it reads the releases."""
+"""Upper bounds on the success of any reconstruction attack on a segment of windows."""
 
 from __future__ import annotations
 
@@ -17,108 +17,132 @@ from accountants.inference.prior import MarkovPrior
 from accountants.inference.success_bounds import success_upper_bound
 from accountants.inference.targets import Targets
 from evaluation.attacks.retracing import Observed
-from pipeline.experiments.reconstruction_game import ReconstructionGame, Settings
 
 if TYPE_CHECKING:
     from pipeline.config.plan import Plan
 
 
-#: Estimators that are tried on made-up ways too: the constant guess is another one there (`attack_success`).
+#: Estimators tried on simulated trajectories; the constant guess means something else there (`attack_success`).
 SIMULATED: tuple[Estimator, ...] = ("map", "posterior_marginals", "prior")
-#: Scale of the noise that hides nothing.
+#: Scale of noise so small that it hides nothing.
 _NEXT_TO_NONE = 1e-3
 _ROUNDED_UP = 1e-12
-#: Probability by which a start may miss the long-run distribution by rounding.
+#: Largest difference by rounding between an initial and the stationary distribution.
 _ROUNDING = 1e-9
 
 
-class Prospects:
-    """Bounds on every attack on a stretch, and attacks on people who move exactly as a prior says.
+class SuccessBounds:
+    """Bounds on every attack on a segment of windows, and attacks on trajectories simulated from a prior.
 
     Parameters
     ----------
-    plan, places, settings, game
-        The run, and how it is attacked.
+    plan, places
+        The run, and its cells as places of the prior.
     observed
-        Its releases: where the mechanism has no noise, they tell which cells show a person.
+        Its releases; of a mechanism without noise they show which cells reveal a person.
+    training, horizon, n_segments
+        Windows before the first segment, windows of a segment, and segments.
+    tolerance
+        Wrong guesses in a segment that still are a success.
+    simulated
+        Simulated trajectories of each prior; 0: none.
+    n_samples
+        Draws for the first-moment bound; below 2: without it.
 
     Notes
     -----
-    *No attack that reads all releases up to the end of a stretch does better on average than* `told_before`: the
-    stretch with one more window in front, in which the place is told, and the same tolerance. Proof: by the Markov
-    property earlier releases bear on the stretch through the place in the window before it alone, so being told that
-    place is worth no less (data processing); and it is always guessed right, so a success on the stretch is one on the
-    longer one. That place is distributed as the prior says of its window, the walk having begun at the run's first
-    window: as its start where that is the long-run distribution, else as the start moved on so many times, which makes
-    a bound of its own for each stretch; so no start, empirical ones among them, makes it understate. `from_each_place`
-    bounds the same adversary, and the smaller of both counts. Made-up ways are attacked by somebody who is told that
-    place, who does no worse than whoever reads earlier releases. A bound is worked out once for each prior, start and
-    schedule.
+    *No attack that reads all releases up to the end of a segment does better on average than* `told_before`: the
+    segment with one more window in front, in which the place is known, and the same tolerance. Proof: by the Markov
+    property, earlier releases inform about the segment only through the place in the window before it, so knowing that
+    place is worth no less (data processing); it is always guessed right, so a success on the segment is one on the
+    longer segment. The place is distributed as the prior's marginal of its window, the walk having begun at the run's
+    first window: the initial distribution where that is stationary, else the marginal after that many moves, which
+    gives each segment a bound of its own. So the bound never understates, whatever the initial distribution.
+    `from_each_place` bounds the same adversary; the smaller bound counts. Simulated trajectories are attacked by an
+    adversary who knows that place, who does no worse than one who reads earlier releases. A bound is computed once for
+    each prior, initial distribution and schedule.
     """
 
     def __init__(
-        self, plan: Plan, places: Places, settings: Settings, game: ReconstructionGame, observed: Observed
+        self,
+        plan: Plan,
+        places: Places,
+        observed: Observed,
+        *,
+        training: int,
+        horizon: int,
+        n_segments: int,
+        tolerance: int,
+        simulated: int,
+        n_samples: int,
     ) -> None:
-        self.places, self.settings, self.game, self.observed = places, settings, game, observed
+        self.places, self.observed = places, observed
+        self.training, self.horizon, self.tolerance = training, horizon, tolerance
+        self.simulated, self.n_samples = simulated, n_samples if n_samples >= 2 else 0
         self.seed = plan.config.seed or 0
         self.fixed = not plan.chain.reader.adaptive
-        self.planned = _planned(plan, places, settings) if observed.shown is None else ()
+        self.planned = _planned(plan, places, training, horizon, n_segments) if observed.shown is None else ()
         self._bounds: dict[tuple[object, ...], float] = {}
 
-    def of(self, prior: MarkovPrior, way: NDArray[np.intp], number: int) -> tuple[float, dict[str, tuple[int, int]]]:
-        """Mean bound over the stretches, and successes against made-up ways.
+    def of(
+        self, prior: MarkovPrior, trajectory: NDArray[np.intp], number: int
+    ) -> tuple[float, dict[str, tuple[int, int]]]:
+        """Mean bound over the segments, and by estimator the successes and trials on simulated trajectories.
 
         Parameters
         ----------
         prior
-            Of the target.
-        way
-            (n_windows,) where it really was, from the run's first window on: of a release without noise it decides
-            what the adversary can see.
+            Prior of the target.
+        trajectory
+            (n_windows,) its true places from the run's first window on; they decide what a release without noise
+            reveals.
         number
-            Of the target, from 0: made-up ways are drawn by it.
+            Number of the target, from 0; it seeds the simulation.
         """
-        stretches = self.planned or self._shown(way)
-        bound = float(np.mean([self._bound(prior, place, coming) for place, coming in enumerate(stretches)]))
-        likely = self.fixed and all(coming.noise in (None, *ADDITIVE) for coming in stretches)
-        if not likely or self.game.simulated == 0:
+        segments = self.planned or self._revealed(trajectory)
+        bound = float(np.mean([self._bound(prior, place, coming) for place, coming in enumerate(segments)]))
+        likely = self.fixed and all(coming.noise in (None, *ADDITIVE) for coming in segments)
+        if not likely or self.simulated == 0:
             return bound, {}
-        n_each = -(-self.game.simulated // len(stretches))
+        n_each = -(-self.simulated // len(segments))
         found = {}
         for place, kind in enumerate(SIMULATED):
             rng = np.random.default_rng([self.seed, number, place])
-            rates = [self._simulate(kind, prior, at, coming, n_each, rng) for at, coming in enumerate(stretches)]
+            rates = [self._simulate(kind, prior, at, coming, n_each, rng) for at, coming in enumerate(segments)]
             found[kind] = (round(sum(rates) * n_each), n_each * len(rates))
         return bound, {str(kind): successes for kind, successes in found.items()}
 
-    def _before(self, prior: MarkovPrior, stretch: int) -> tuple[MarkovPrior, int]:
-        """The prior from the window before a stretch on, and that window; 0 where one is as good as another."""
+    def _before(self, prior: MarkovPrior, segment: int) -> tuple[MarkovPrior, int]:
+        """The prior from the window before a segment on, and that window; 0 for a stationary prior."""
         if np.abs(prior.initial @ prior.transition - prior.initial).sum() <= _ROUNDING:
             return prior, 0
-        window = self.settings.training + stretch * self.settings.horizon
+        window = self.training + segment * self.horizon
         return MarkovPrior(prior.marginals(window)[-1], prior.transition), window
 
-    def _bound(self, prior: MarkovPrior, stretch: int, coming: Coming) -> float:
+    def _bound(self, prior: MarkovPrior, segment: int, coming: Coming) -> float:
         if coming.noise is None and all(len(window) >= prior.n_locations - 1 for window in coming.sensors):
-            return 1.0  # exact counts of all places but one tell the whole way
-        before, window = self._before(prior, stretch)
+            return 1.0  # exact counts of all places but one reveal the trajectory
+        before, window = self._before(prior, segment)
         scale = None if coming.scale is None else coming.scale.tobytes()
         key = (id(prior), window, coming.sensors, coming.noise, scale)
         if key not in self._bounds:
-            n_samples = self.game.bound_samples if self.game.bound_samples >= 2 else 0
-            names = ("best",) if coming.noise is None else ("tight", "leakage", "first_moment")[: 3 if n_samples else 2]
+            names = (
+                ("best",)
+                if coming.noise is None
+                else ("tight", "leakage", "first_moment")[: 3 if self.n_samples else 2]
+            )
             longer = told_before(coming, prior.n_locations)
             self._bounds[key] = min(
-                from_each_place(before, coming, self.settings.tolerance),
+                from_each_place(before, coming, self.tolerance),
                 *(
                     success_upper_bound(
                         before,
                         longer.sensors,
-                        self.settings.tolerance,
+                        self.tolerance,
                         longer.noise,
                         longer.scale,
                         bound=name,  # type: ignore[arg-type]
-                        n_samples=n_samples,
+                        n_samples=self.n_samples,
                         seed=self.seed,
                     )
                     for name in names
@@ -127,41 +151,31 @@ class Prospects:
         return self._bounds[key]
 
     def _simulate(
-        self, kind: Estimator, prior: MarkovPrior, stretch: int, coming: Coming, n: int, rng: np.random.Generator
+        self, kind: Estimator, prior: MarkovPrior, segment: int, coming: Coming, n: int, rng: np.random.Generator
     ) -> float:
-        elsewhere = {self.places.n_locations - 1}  # never looked at: it may be many cells
+        elsewhere = {self.places.n_locations - 1}  # not observed: it may be many cells
         coming = replace(coming, sensors=tuple(window - elsewhere for window in coming.sensors))
-        before, window = self._before(prior, stretch)
+        before, window = self._before(prior, segment)
         if kind != "prior":
             coming = told_before(coming, prior.n_locations)
         elif window:
             before = MarkovPrior(before.initial @ before.transition, before.transition)
-        return attack_success(
-            kind, before, coming.sensors, self.settings.tolerance, n, rng, coming.noise, coming.scale
-        )[0]
+        return attack_success(kind, before, coming.sensors, self.tolerance, n, rng, coming.noise, coming.scale)[0]
 
-    def _shown(self, way: NDArray[np.intp]) -> tuple[Coming, ...]:
-        told = ~np.isnan(self.observed.without_others(way)[0, self.settings.training :])
-        sensors = [frozenset(self.places.sensors(window)) for window in told]
-        step = self.settings.horizon
+    def _revealed(self, trajectory: NDArray[np.intp]) -> tuple[Coming, ...]:
+        """Segments of a release without noise: the sensors whose values depend on the person."""
+        revealed = ~np.isnan(self.observed.without_others(trajectory)[0, self.training :])
+        sensors = [frozenset(self.places.sensors(window)) for window in revealed]
+        step = self.horizon
         return tuple(Coming(tuple(sensors[first : first + step])) for first in range(0, len(sensors), step))
 
 
 def told_before(coming: Coming, n_locations: int) -> Coming:
-    """The coming windows with one in front that tells everything.
+    """The coming windows with one in front that reveals the place.
 
-    Parameters
-    ----------
-    coming
-        Of `Outlook.coming`.
-    n_locations
-        Places of the prior.
-
-    Returns
-    -------
-    One window more, and no less told in it than the place: all sensors with next to no noise; where a guarantee stands
-    for the noise, an ε or ρ that is worth no less than ln n_locations, in the sum of information (ε tanh(ε/2), ρ) and
-    in the product of capacities (e^ε) alike.
+    In that window all sensors are active with negligible noise. Where a guarantee stands for the noise, its ε or ρ is
+    worth at least ln n_locations, both in the sum of information (ε tanh(ε/2), ρ) and in the product of capacities
+    (e^ε).
 
     >>> told_before(Coming((frozenset({1}),), "laplace", np.array([2.0])), 2).scale.tolist()
     [0.001, 2.0]
@@ -176,10 +190,10 @@ def told_before(coming: Coming, n_locations: int) -> Coming:
 
 
 def from_each_place(before: MarkovPrior, coming: Coming, tolerance: int) -> float:
-    """Bound on whoever is told the place before a stretch: what can be done from each, on average.
+    """Bound on an adversary who knows the place before a segment: the mean over places of the bound from each.
 
-    The cheap bounds of `horizon_bounds`; sharp where the releases tell little, as the place itself is not among what
-    they tell. O(n_steps n_locations³) time.
+    The cheap bounds of `horizon_bounds`; tight where releases reveal little, because the known place itself does not
+    count as information. O(n_steps n_locations³) time.
 
     >>> stay = MarkovPrior([0.5, 0.5], np.eye(2))
     >>> from_each_place(stay, Coming((frozenset(),)), 0)
@@ -194,13 +208,13 @@ def from_each_place(before: MarkovPrior, coming: Coming, tolerance: int) -> floa
     return min(1.0, float(own.initial @ found["best"]) * (1 + _ROUNDED_UP))
 
 
-def _planned(plan: Plan, places: Places, settings: Settings) -> tuple[Coming, ...]:
-    """Each stretch as it is known before its first window."""
+def _planned(plan: Plan, places: Places, training: int, horizon: int, n_segments: int) -> tuple[Coming, ...]:
+    """The sensors and noise of each segment, as known before its first window."""
     releasing = Releasing(plan.chain.reader, plan.config.mechanism)
-    outlook = Outlook(places, settings.horizon, releasing, plan.facts(), plan.windows)
+    outlook = Outlook(places, horizon, releasing, plan.facts(), plan.windows)
     state, found = outlook.start(), []
-    for index in range(1, settings.n_windows + 1):
-        if index > settings.training and (index - settings.training - 1) % settings.horizon == 0:
+    for index in range(1, training + n_segments * horizon + 1):
+        if index > training and (index - training - 1) % horizon == 0:
             found.append(outlook.coming(index, state))
         state = outlook.after(index, state)
     return tuple(found)

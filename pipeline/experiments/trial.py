@@ -1,11 +1,10 @@
-"""One trial of an experiment: counts shared by trials, a release, and its measures."""
+"""One trial of a sweep: row counts shared between trials, releases and accounts over them, and the measures."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import tempfile
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,8 +20,7 @@ from pipeline.config.canonical import digest, resolved
 from pipeline.config.plan import make_plan
 from pipeline.config.run import RunConfig
 from pipeline.config.sections import Output
-from pipeline.experiments.measures import CellRun, measure, unit_of
-from pipeline.experiments.workers import Task
+from pipeline.experiments.measures import TrialRun, measure, unit_of
 from pipeline.output import files
 from pipeline.output.files import PART_ROWS
 from pipeline.output.manifest import made_by, versions
@@ -36,9 +34,6 @@ from pipeline.steps.targets import Known, nobody
 
 if TYPE_CHECKING:
     from pipeline.config.plan import Plan
-
-
-# Counts that cells share: what is counted alike is counted once, and kept under a name that says what it is.
 
 
 @dataclass(frozen=True)
@@ -59,11 +54,10 @@ class Counts:
 
 
 def counting_config(config: RunConfig) -> RunConfig:
-    """The configuration that counts what a cell needs, and nothing that it does not.
+    """The part of a configuration that decides the counts; trials for which it is equal share one counting run.
 
-    Two cells whose counting configurations are equal share counts. A single step is replaced by ``raw`` unless people
-    are bounded over its blocks; a chain stays as it is, for its steps may count afresh. The seed stays where a keyed
-    hash decides who counts.
+    A single mechanism is replaced by ``raw`` unless contributions are bounded over its blocks; a chain stays unchanged,
+    because its steps may change the counts. The seed stays where a keyed hash decides which contributions count.
     """
     bounding = config.bounding
     over_blocks = bounding.max_windows is not None or bounding.max_block_cells is not None
@@ -84,20 +78,20 @@ def counting_config(config: RunConfig) -> RunConfig:
 
 
 def counts_name(config: RunConfig, inputs: Mapping[str, str], group_size: int | None = None) -> str:
-    """Digest of everything that decides the counts of a cell, the input's content among it."""
+    """Digest of everything that decides the counts of a trial, including the content of the input."""
     counting = resolved(counting_config(config), secrets=True)
     group = {} if group_size is None else {"group_size": group_size, "seed": config.seed}
     return digest_of({"config": counting, "inputs": inputs} | made_by() | group)
 
 
 def digest_of(value: Any) -> str:
-    """32 hexadecimal digits that stand for a value that JSON can write."""
+    """The first 32 hexadecimal digits of the SHA-256 of a value's canonical JSON."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def write_counts(config: RunConfig, path: Path) -> None:
-    """Count what a cell needs with the run's own loop, and keep it in one file, whole."""
+    """Count what a trial needs in the plain local loop, and write it atomically to one file."""
     from pipeline.run import run
 
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -106,28 +100,30 @@ def write_counts(config: RunConfig, path: Path) -> None:
         table = pl.read_parquet(Path(folder) / "operator" / "truth.parquet", columns=["window", "count", "bounded"])
         n_windows = int(result.manifest["windows"]["planned"])
         n_cells = len(config.space.resolve(config.source).cells)
-        # Windows that nobody was near are not written where their whole group is empty.
+        # Truth has no rows for the windows of a group without any event.
         rows = table["window"].to_numpy().reshape(-1, n_cells)[:, 0] - 1
         arrays = {}
         for column in ("count", "bounded"):
             arrays[column] = np.zeros((n_windows, n_cells), np.int64)
             arrays[column][rows] = table[column].to_numpy().reshape(-1, n_cells)
-        facts = json.dumps({"rows": result.manifest["rows"]})
+    _write(path, Counts(arrays["count"], arrays["bounded"], {"rows": result.manifest["rows"]}))
+
+
+def _write(path: Path, counts: Counts) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    facts = np.array(json.dumps(counts.facts))
     with files.whole(path) as temporary, temporary.open("wb") as file:
-        np.savez_compressed(file, facts=np.array(facts), count=arrays["count"], bounded=arrays["bounded"])
+        np.savez_compressed(file, facts=facts, count=counts.truth, bounded=counts.bounded)
 
 
 def read_counts(path: Path) -> Counts:
-    """Counts that `write_counts` has kept."""
+    """Read the file of `write_counts` or `write_group_counts`."""
     with np.load(path, allow_pickle=False) as file:
         return Counts(file["count"], file["bounded"], json.loads(str(file["facts"])))
 
 
-# One cell: the release loop over shared counts, the accountants over its releases, and the measures.
-
-
 def release(plan: Plan, counts: Counts) -> Iterator[Batch]:
-    """Releases of a whole run, in batches: byte for byte those of the pipeline on the same input."""
+    """Releases of a whole run, in batches: byte-identical to those of the pipeline on the same input."""
     loop = ReleaseLoop(plan)
     state = loop.start()
     step = max(1, PART_ROWS // plan.n_cells)
@@ -144,7 +140,7 @@ def release(plan: Plan, counts: Counts) -> Iterator[Batch]:
 
 
 def _sightings(plan: Plan) -> NDArray[np.int64]:
-    """Where the targets of accountants are in each window; the source is read only if there are any."""
+    """Cells of the accountants' targets by window; the source is read only if there are targets."""
     if plan.targets.n_targets == 0:
         return nobody()
     pieces: dict[tuple[int, int], list[Distinct]] = {}
@@ -157,20 +153,13 @@ def _sightings(plan: Plan) -> NDArray[np.int64]:
     )
 
 
-def run_cell(config: RunConfig, counts: Counts) -> CellRun:
-    """Run one configuration over counts that are there already.
-
-    Parameters
-    ----------
-    config
-        Of the cell.
-    counts
-        What `write_counts` has counted for it.
+def run_trial(config: RunConfig, counts: Counts) -> TrialRun:
+    """Release and account one configuration over counts made before.
 
     Raises
     ------
     DataError
-        Where a budget stopped the run before its last window: its measures would be those of fewer windows.
+        A budget stopped the run before its last window: its measures would be those of fewer windows.
     """
     plan = make_plan(config)
     batches = list(release(plan, counts))
@@ -192,7 +181,7 @@ def run_cell(config: RunConfig, counts: Counts) -> CellRun:
         [np.ones(plan.n_cells, bool) if release.active is None else release.active for release in releases], axis=1
     )
     truth = counts.truth[[release.window - 1 for release in releases]].T
-    return CellRun(
+    return TrialRun(
         plan=plan,
         truth=np.where(active, truth, 0.0),
         released=np.where(active, values, 0.0),
@@ -203,9 +192,9 @@ def run_cell(config: RunConfig, counts: Counts) -> CellRun:
     )
 
 
-def cell_record(config: RunConfig, counts: Counts, names: tuple[str, ...]) -> dict[str, Any]:
-    """Every measure of a cell with its unit, and where the numbers come from, as JSON can hold it."""
-    finished = run_cell(config, counts)
+def trial_record(config: RunConfig, counts: Counts, names: tuple[str, ...]) -> dict[str, Any]:
+    """Every measure of a trial with its unit, and the provenance of the numbers, for JSON."""
+    finished = run_trial(config, counts)
     measures = []
     for name in names:
         one = measure(name)
@@ -219,50 +208,25 @@ def cell_record(config: RunConfig, counts: Counts, names: tuple[str, ...]) -> di
     }
 
 
-# Random groups of people: each seed of an experiment counts another one, and the source is read once for all.
-
-
-def counting_tasks(wanted: Mapping[Path, RunConfig], group_size: int | None) -> list[tuple[Task, tuple[Path, ...]]]:
-    """What makes all counts, each task with the files that it writes.
-
-    Parameters
-    ----------
-    wanted
-        By the file to write, a configuration that needs it.
-    group_size
-        People in a group; None: everybody, counted by the pipeline.
-    """
-    if group_size is None:
-        return [((write_counts, (config, path)), (path,)) for path, config in wanted.items()]
-    alike: dict[str, list[tuple[RunConfig, Path]]] = defaultdict(list)
-    for path, config in wanted.items():
-        # Whom the source shows depends neither on the seed nor on what is done to counts.
-        seen = replace(counting_config(config), mechanism=(MECHANISMS.get("raw")(),), seed=0)
-        alike[digest_of(resolved(seen, secrets=True))].append((config, path))
-    return [
-        ((write_group_counts, (tuple(same), group_size)), tuple(path for _, path in same)) for same in alike.values()
-    ]
-
-
 def write_group_counts(wanted: Sequence[tuple[RunConfig, Path]], group_size: int) -> None:
-    """Count a random group for each configuration, with one pass over their source.
+    """Count a random group of users for each configuration, with one pass over their source.
 
     Parameters
     ----------
     wanted
-        Configurations over the same people, each with the file to write. The seed draws the group, uniformly among
-        all who are seen, and decides sampling as in a run.
+        Configurations over the same users, each with the file to write. The seed draws the group, uniformly among all
+        users of the source, and decides sampling as in a run.
     group_size
-        People in a group.
+        Users in a group.
 
     Raises
     ------
     DataError
-        Fewer people are seen than a group has.
+        The source has fewer users than a group.
 
     Notes
     -----
-    Who is where is held in memory, some 40 bytes for each of the people's distinct cells and windows.
+    Memory: about 40 bytes for each distinct user, cell and window.
     """
     first = make_plan(wanted[0][0])
     n_windows = first.n_windows
@@ -270,7 +234,6 @@ def write_group_counts(wanted: Sequence[tuple[RunConfig, Path]], group_size: int
     people, number = np.unique(memberships.user, axis=0, return_inverse=True)
     if len(people) < group_size:
         raise DataError(f"group_size: {group_size} people are not to be had; the source shows {len(people)}")
-    facts = json.dumps({"n_people": group_size})
     for config, path in wanted:
         plan = make_plan(config)
         rng = np.random.default_rng(config.seed)
@@ -280,6 +243,4 @@ def write_group_counts(wanted: Sequence[tuple[RunConfig, Path]], group_size: int
         place = (group.window - 1) * plan.n_cells + group.cell
         truth = np.bincount(place, minlength=n_windows * plan.n_cells).reshape(n_windows, plan.n_cells)
         bounded = released_counts(group, 1, n_windows, plan)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with files.whole(path) as temporary, temporary.open("wb") as file:
-            np.savez_compressed(file, facts=np.array(facts), count=truth, bounded=bounded)
+        _write(path, Counts(truth, bounded, {"n_people": group_size}))

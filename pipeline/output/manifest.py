@@ -93,7 +93,7 @@ def why_not_the_same_key(plan: Plan, begun_with: Sequence[str]) -> str | None:
 PACKAGES = ("apache-beam", "numpy", "scipy", "polars", "pyarrow", "river", "scikit-learn", "dp-accounting")
 #: Penstock's own code, and the part of it that only shows what others have found.
 CODE, SHOWN = ("accountants", "evaluation", "mechanisms", "pipeline"), "pipeline/reporting"
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parent.parent.parent
 UNFIT = "This is a simulation: its seed undoes the noise. Its outputs are unfit for publication."
 
 

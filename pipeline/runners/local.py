@@ -68,7 +68,7 @@ def run_finite(plan: Plan, spans: Iterable[Span]) -> None:
     PenstockError
         As for any run.
     """
-    writer, ends = RunWriter(plan), Ends(plan)
+    writer, output = RunWriter(plan), ReleaseAndAccount(plan)
     contributions: dict[int, dict[int, list[Distinct]]] = defaultdict(lambda: defaultdict(list))
     for span in spans:
         _read_span(span, plan, writer, contributions)
@@ -79,13 +79,13 @@ def run_finite(plan: Plan, spans: Iterable[Span]) -> None:
     for counts, visits in _side_by_side(partial(_count_shards, plan), groups):
         n_memberships += counts.n_memberships
         writer.truth(counts.first, counts.counts, counts.bounded)
-        goes_on = goes_on and ends.release(counts)
+        goes_on = goes_on and output.release(counts)
         for shard, own in visits.items():
             users[shard].append(own)
     writer.memberships("all", n_memberships)
     for shard, seen in users.items():
         writer.users(shard, seen)
-    ends.summarise()
+    output.summarise()
 
 
 def run_stream(plan: Plan) -> str | None:
@@ -110,7 +110,7 @@ def run_stream(plan: Plan) -> str | None:
         return StreamLoop(plan, stop).run()
 
 
-class Ends:
+class ReleaseAndAccount:
     """Release counts in order, account the releases and write both: what follows counting.
 
     A charge is durable in the ledger before its release is written, and a release before it is accounted.
@@ -197,7 +197,7 @@ class StreamLoop:
             raise TypeError(f"{type(plan.config.source).__name__} is not a stream")
         self.plan, self.source, self.stop = plan, plan.config.source, stop
         saved = checkpoint.read(plan)
-        self.writer, self.ends = RunWriter(plan), Ends(plan, saved)
+        self.writer, self.output = RunWriter(plan), ReleaseAndAccount(plan, saved)
         #: Contributions to the groups of windows that are not final yet.
         self.open: dict[int, list[Distinct]] = {}
         self.rows, self.n_memberships, self.n_counted = Fate(), 0, 0
@@ -205,6 +205,7 @@ class StreamLoop:
         self.number, self.latest = 0, NEVER
         if saved:
             self._restore(saved)
+            self.source.taken(plan, self.position, self.number)
         self.goes_on = True
         self._start = max(self.latest, plan.calendar.from_ms)
         self._begun = self._saved = time.monotonic()
@@ -224,7 +225,7 @@ class StreamLoop:
             self._release(n_windows)
         self._save()
         self._note_rows()
-        self.ends.summarise()
+        self.output.summarise()
         return None if reader.ended or not self.goes_on else INTERRUPTED
 
     @property
@@ -285,7 +286,7 @@ class StreamLoop:
             self.n_memberships += counts.n_memberships
             self.n_counted = groups.stop
             self.writer.truth(counts.first, counts.counts, counts.bounded)
-            self.goes_on = self.ends.release(counts, final_at)
+            self.goes_on = self.output.release(counts, final_at)
 
     def _count_group(self, group: int, pieces: list[Distinct]) -> GroupCounts:
         return count_group(group, pieces, self.plan)[0] if pieces else nothing(group, self.plan)
@@ -310,9 +311,10 @@ class StreamLoop:
             "open_groups": np.asarray(list(self.open), np.int64),
             "open_bytes": np.asarray([len(piece) for piece in pieces], np.int64),
             "open": _array(b"".join(pieces)),
-            **self.ends.saved(),
+            **self.output.saved(),
         }
         metrics.checkpoint_written(checkpoint.write(self.plan, state))
+        self.source.taken(self.plan, self.position, self.number)
         self._saved = time.monotonic()
 
     def _restore(self, saved: State) -> None:

@@ -1,1 +1,1 @@
-"""Studies of the membership attack: the file ``privacy_gain.py`` holds the class that YAML calls ``privacy_gain``."""
+"""Studies of the membership attack, one plug-in a file: ``privacy_gain.py`` defines the YAML type ``privacy_gain``."""

@@ -29,7 +29,7 @@ NAME = "subset"
 
 @dataclass(frozen=True, kw_only=True)
 class Exposure(Study):
-    """Attack raw counts in the game of section 3.2, and ask which cells, hours and habits gave the targets away."""
+    """Attack raw counts in the game of section 3.2, and explain the exposure by cells, hours and habits."""
 
     targets: int = parameter(150, doc="people attacked, a third of each mobility group", at_least=3)
     samples: int = parameter(2000, doc="labelled aggregates of each target", at_least=8)
@@ -47,7 +47,7 @@ class Exposure(Study):
         return study({NAME: game}, piece.target)
 
     def tables(self, presence: Binary, found: Mapping[Piece, Figures]) -> Tables:
-        """How exposed people are; where, when and by what, the most exposed tenth beside the least."""
+        """Exposure, and where, when and by which features the most exposed tenth differs from the least."""
         week, exposure = presence[:, :, :WEEK], exposure_of(found, (NAME,))
         targets = exposure.targets
         most, least = extremes(targets, exposure.areas[NAME], exposure.margins[NAME])

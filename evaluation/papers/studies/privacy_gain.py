@@ -77,7 +77,7 @@ class PrivacyGain(Study):
         return {"area": np.array([result.auc, result.low, result.high])}
 
     def tables(self, presence: Binary, found: Mapping[Piece, Figures]) -> Tables:
-        """The gain of each defense, beside its loss of utility where tables of that are given."""
+        """The gain of each defense, and its loss of utility if tables of that are given."""
         areas: dict[str, dict[int, float]] = {}
         for piece, figures in found.items():
             areas.setdefault(piece.name, {})[piece.target] = float(figures["area"][0])

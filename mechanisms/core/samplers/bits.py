@@ -1,4 +1,8 @@
-"""Uniform random bits from SHAKE-256, addressed rather than consumed, and draws exact in both modes."""
+"""Uniform random bits from SHAKE-256, addressed rather than consumed, and draws that are exact in both modes.
+
+No position advances: every word is a function of (seed, path, round, place in its row). A rejection in one replica
+therefore never shifts what another replica draws.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# Uniform random bits from SHAKE-256, addressed rather than consumed.
-#
-# Nothing here has a position that advances: every word is a function of (seed, path, round, place in its row). A
-# rejection in one replica therefore never shifts what another replica draws.
-
-
 EXTENSION_BITS = 64
+
 
 #: Words per row: one number for all rows, or shape (n_rows,).
 Counts = int | NDArray[np.int64]
@@ -25,15 +24,7 @@ Counts = int | NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Words:
-    """One block of uniform words, row after row, each of which can be lengthened by more bits.
-
-    Parameters
-    ----------
-    values
-        Flat unsigned words, shape (number of words of all rows together,).
-    bits, label, counts
-        Where they came from: the streams, the block's label and the number of words in each row.
-    """
+    """Block of uniform words (flat, row after row) from ``bits`` under ``label``, ``counts`` words in each row."""
 
     values: NDArray[Any]
     bits: Bits
@@ -52,29 +43,11 @@ class Words:
 
 @dataclass(frozen=True)
 class Bits:
-    """Independent streams of uniform bits, one per row (replica).
+    """Independent streams of uniform bits, one per row (replica): one 32-byte seed each, and a sub-stream path."""
 
-    Parameters
-    ----------
-    seeds
-        One 32-byte seed per row; rows with equal seeds get equal words.
-    path
-        Which sub-stream of the seeds this is; see `fork`.
-
-    Examples
-    --------
-    >>> bits = Bits((bytes(32), bytes(31) + b"1"))
-    >>> bits.words(0, 3).values.shape
-    (6,)
-    >>> alone = Bits((bytes(31) + b"1",))
-    >>> bool((bits.words(0, 3).values[3:] == alone.words(0, 3).values).all())
-    True
-
-    Notes
-    -----
-    SHAKE-256 (FIPS 202, NIST 2015) is an extendable-output function; distinct labels have distinct, prefix-free
-    encodings, so distinct blocks are independent to anybody without the seed. About 2 µs per kilobyte.
-    """
+    # SHAKE-256 (FIPS 202, NIST 2015) is an extendable-output function. Distinct labels have distinct, prefix-free
+    # encodings, so distinct blocks are independent to anybody without the seed; rows with equal seeds get equal words.
+    # About 2 µs per kilobyte.
 
     seeds: Sequence[bytes]
     path: bytes = b""
@@ -88,25 +61,12 @@ class Bits:
         return hashlib.shake_256(self.seeds[row] + self.path + label).digest(n_bytes)
 
     def words(self, block: int, counts: Counts, dtype: str = "<u8") -> Words:
-        """Block number `block` of uniform words.
-
-        Parameters
-        ----------
-        block
-            Number of the block within this stream.
-        counts
-            Words per row: one number for all rows, or shape (n_rows,).
-        dtype
-            ``"<u8"`` or ``"<u4"``.
-        """
+        """Block number `block` of uniform words of type ``"<u8"`` or ``"<u4"``, `counts` of them per row."""
         label = b"w" + block.to_bytes(8, "little")
         sizes = np.full(len(self.seeds), counts, dtype=np.int64)
         width = int(dtype[2:])
         raw = b"".join([self.expand(row, label, width * n) for row, n in enumerate(sizes.tolist()) if n])
         return Words(np.frombuffer(raw, dtype=dtype), self, label, sizes)
-
-
-# Rejection in batches whose rows never influence each other.
 
 
 Proposal = Callable[[Bits, NDArray[np.int64], NDArray[np.int64]], tuple[NDArray[Any], NDArray[np.bool_]]]
@@ -115,19 +75,8 @@ Proposal = Callable[[Bits, NDArray[np.int64], NDArray[np.int64]], tuple[NDArray[
 def until_accepted(
     bits: Bits, n_per_row: Counts, propose: Proposal, wanted: NDArray[np.bool_] | None = None
 ) -> NDArray[np.int64]:
-    """Propose values for all places that have none yet, round after round.
-
-    Parameters
-    ----------
-    bits
-        Source of uniform words; round number i uses its fork i.
-    n_per_row
-        Places in each row: one number for all rows, or shape (n_rows,).
-    propose
-        From (bits, pending places in each row, their flat positions) to (values, which are accepted).
-    wanted
-        Flat mask of the places to fill, the others stay 0; None: all.
-    """
+    """Propose values for all pending places, round after round (round i uses fork i); places not `wanted` stay 0."""
+    # `propose` maps (bits, pending places in each row, their flat positions) to (values, which are accepted).
     n_rows = len(bits.seeds)
     rows = np.repeat(np.arange(n_rows), n_per_row)
     result = np.zeros(rows.size, dtype=np.int64)
@@ -140,9 +89,6 @@ def until_accepted(
         result[pending[accepted]] = values[accepted]
         pending = pending[~accepted]
     return result
-
-
-# Draws that are exact in both modes: Bernoulli, bounded integers, permutations.
 
 
 def bernoulli(bits: Bits, n_per_row: int, probabilities: NDArray[np.float64]) -> NDArray[np.bool_]:

@@ -52,10 +52,8 @@ def discrete_laplace(bits: Bits, n_per_row: Counts, scales: NDArray[np.float64])
 
 
 def laplace_magnitude(words: Words, scales: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Magnitudes with P(≥ m) = 2 a**m / (1 + a), a = exp(-1 / scale), from all but the last bit of each word.
-
-    The number of m ≥ 1 with U < P(≥ m) is floor(scale · (ln(2 / (1 + a)) - ln U)).
-    """
+    """Magnitudes with P(≥ m) = 2 a**m / (1 + a), a = exp(-1 / scale), from all but the last bit of each word."""
+    # The number of m ≥ 1 with U < P(≥ m) is floor(scale · (ln(2 / (1 + a)) - ln U)).
     midpoints = _leading_bits(words, 53) + 0.5
     with np.errstate(over="ignore"):
         draws = -scales * (np.log1p(np.expm1(-1 / scales) / 2) + np.log(midpoints * 2.0**-53))
@@ -77,7 +75,7 @@ def discrete_gaussian(bits: Bits, n_per_row: Counts, sigmas: NDArray[np.float64]
 def accept(
     words: Words, candidates: NDArray[np.int64], sigmas: NDArray[np.float64], proposals: NDArray[np.float64]
 ) -> NDArray[np.bool_]:
-    """`exact.accept_exactly` in double precision, but for the words too close to the probability."""
+    """`exact.accept_exactly` in double precision, except for words too close to the probability."""
     exponents = (np.abs(candidates) / sigmas - sigmas / proposals) ** 2 / 2
     probabilities, draws = np.exp(-exponents), uniform(words)
     accepted: NDArray[np.bool_] = draws < probabilities

@@ -15,7 +15,7 @@ ROWS = 16_384
 
 
 def keyed_hash(key: bytes, *columns: ArrayLike) -> NDArray[np.uint64]:
-    """Pseudo-random 64-bit value of every row, that nobody without the key can predict.
+    """Pseudo-random 64-bit value of every row, unpredictable without the key (SipHash-2-4).
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The page of experiments: published figures beside measured ones, and where they differ."""
+"""Generate ``docs/experiments.md`` from the experiment files and the saved tables; called by ``docs/generate.py``."""
 
 from __future__ import annotations
 
@@ -14,10 +14,7 @@ import polars as pl
 
 from pipeline.config.run import read_text
 from pipeline.config.yaml import parse, plain
-from pipeline.output import files
-
-# Published figures beside what came out: which are near, and why the others are not.
-
+from pipeline.experiments.results import DIGEST_DIGITS, shown_measures
 
 #: A figure is that of a published table if it is as near: so much, or this share of it.
 NEAR, NEAR_SHARE = 0.02, 0.1
@@ -101,9 +98,6 @@ def _listed(names: list[tuple[str, list[tuple[str, str]]]], figures: Measured) -
     return "; ".join(", ".join(f"{round(figures[pair], 6):.3g}" for pair in pairs) for _, pairs in names if pairs)
 
 
-# Figure by figure: what the papers show, where ours is, and whether the two agree.
-
-
 PAPERS_HEAD = "| Figure | What it shows | Here | As in the paper? |"
 NOT_RUN = "not run in full yet"
 #: Shares of a table's figures that are near, from which on it agrees, or agrees in part.
@@ -180,9 +174,6 @@ def compare(summary: pl.DataFrame, published: dict[str, Any]) -> tuple[int, int]
     return n - len(far_figures(measured(summary), published)), n
 
 
-# The documentation page of all experiments, from their files and the small tables that full runs have left.
-
-
 HEADER = """\
 # What the experiments show
 
@@ -192,48 +183,6 @@ Numbers are means over seeds with their interval.
 """
 OWN = ("measure", "unit", "n", "mean", "low", "high", "standard_deviation", "minimum", "maximum")
 PROVENANCE = ("configuration", "inputs", "versions")
-#: Digits of a digest that a saved table keeps.
-SHORT = 16
-
-
-def save(folder: Path, results: Path) -> None:
-    """Copy what the page needs of a finished experiment: a small table, the claims, and where the numbers come from.
-
-    Parameters
-    ----------
-    folder
-        Of the experiment.
-    results
-        Where ``<name>.csv``, ``<name>-expected.csv`` and ``<name>.json`` go.
-    """
-    manifest = json.loads((folder / "experiment.json").read_text(encoding="utf-8"))
-    name = manifest["name"]
-    if "tables" in manifest:
-        copied = {table: table for table in manifest["tables"]}
-    else:
-        _save_summary(folder, results / f"{name}.csv", _shown(manifest["configuration"]))
-        copied = {"expected.csv": f"{name}-expected.csv"} if (folder / "expected.csv").exists() else {}
-    for found, saved in copied.items():
-        with files.whole(results / saved) as temporary:
-            temporary.write_bytes((folder / found).read_bytes())
-    kept = {key: manifest[key] for key in ("inputs", "versions", "cells", "confidence", "tables") if key in manifest}
-    files.write_json(results / f"{name}.json", kept | {"failed": len(manifest["failed"])})
-
-
-def _save_summary(folder: Path, path: Path, shown: list[str]) -> None:
-    """Means of the measures that are shown, without what nobody reads there."""
-    summary = pl.read_parquet(folder / "summary.parquet").filter(pl.col("measure").is_in(shown))
-    figures = [column for column, dtype in summary.schema.items() if dtype == pl.Float64 and column in OWN]
-    summary = summary.drop("versions", "inputs", "standard_deviation", "minimum", "maximum").with_columns(
-        pl.col("configuration").str.slice(0, SHORT),
-        *(pl.col(column).round_sig_figs(6) for column in figures if column in ("mean", "low", "high")),
-    )
-    with files.whole(path) as temporary:
-        summary.write_csv(temporary)
-
-
-def _shown(experiment: dict[str, Any]) -> list[str]:
-    return list(experiment.get("tables") or experiment["measures"][:1])
 
 
 def experiments_page(configs: Path, results: Path, papers: Path | None = None) -> str:
@@ -275,7 +224,7 @@ def _section(experiment: dict[str, Any], path: Path, results: Path) -> str:
     summary = pl.read_csv(table)
     labels = experiment.get("labels") or {}
     published = experiment.get("published") or {}
-    lines += _tables(summary, _shown(experiment), labels, published)
+    lines += _tables(summary, shown_measures(experiment), labels, published)
     claims = results / f"{name}-expected.csv"
     if claims.exists():
         lines += [*_claims(pl.read_csv(claims)), ""]
@@ -377,5 +326,5 @@ def _provenance(summary: pl.DataFrame, kept: dict[str, Any]) -> str:
 
 
 def _origin(kept: dict[str, Any]) -> str:
-    inputs = ", ".join(f"`{text[:SHORT]}`" for text in kept["inputs"])
+    inputs = ", ".join(f"`{text[:DIGEST_DIGITS]}`" for text in kept["inputs"])
     return f"input digest {inputs}; " + ", ".join(f"{name} {version}" for name, version in kept["versions"].items())

@@ -1,0 +1,69 @@
+"""The shape of a subcommand, and the arguments and output format that subcommands share."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Command:
+    """One subcommand of ``penstock``.
+
+    Parameters
+    ----------
+    name
+        The word on the command line.
+    help
+        One line for ``--help``.
+    configure
+        Adds the command's arguments to its parser.
+    execute
+        Runs the command with its parsed arguments and returns the exit code (`pipeline.exit_codes`). Heavy modules are
+        imported here, so that ``penstock --help`` starts fast.
+    """
+
+    name: str
+    help: str
+    configure: Callable[[argparse.ArgumentParser], None]
+    execute: Callable[[argparse.Namespace], int]
+
+
+def no_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add nothing: the command has no arguments of its own."""
+
+
+def add_configuration(parser: argparse.ArgumentParser) -> None:
+    """Add the configuration file and ``--set``."""
+    parser.add_argument("config", metavar="CONFIG", help="YAML file")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY.PATH=VALUE", help="change a value; may be repeated"
+    )
+
+
+def add_parameters(parser: argparse.ArgumentParser, of: str) -> None:
+    """Add ``--set`` for the parameters of a single plug-in."""
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=f"parameter of the {of}")
+
+
+def add_folder(parser: argparse.ArgumentParser) -> None:
+    """Add the folder of a finished run or experiment."""
+    parser.add_argument("folder", metavar="DIR")
+
+
+def print_json(value: Any) -> None:
+    """Print a value as JSON."""
+    json.dump(value, sys.stdout, indent=2, ensure_ascii=False)
+    print()
+
+
+def print_figures(figures: Mapping[str, Any], as_json: bool) -> None:
+    """Print named figures as JSON or one a line."""
+    if as_json:
+        print_json(figures)
+    else:
+        print("\n".join(f"{name}: {value}" for name, value in figures.items()))

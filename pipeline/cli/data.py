@@ -1,0 +1,289 @@
+"""Commands that make files of events and of what is learned from them: ``convert``, ``generate`` and ``learn``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from pipeline.cli.command import Command, add_configuration, add_parameters, print_figures
+from pipeline.exit_codes import DONE
+
+if TYPE_CHECKING:
+    import polars as pl
+    import pyarrow as pa
+
+    from pipeline.config.run import RunConfig
+    from pipeline.sources.base import EventBlock, Source
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvertSummary:
+    """Rows read and written by a conversion; ``n_rows == n_events + n_rejected``.
+
+    Parameters
+    ----------
+    path, rejects_path
+        The Parquet file, and the JSON lines with every rejected row (None where there was none).
+    n_rows, n_events, n_rejected
+        Rows read, written and rejected.
+    n_users
+        Distinct users among the events; of trips where the source has no people.
+    first, last
+        Earliest and latest event in milliseconds since 1970 UTC; None without events.
+    n_bytes
+        Size of the Parquet file.
+    """
+
+    path: str
+    rejects_path: str | None
+    n_rows: int
+    n_events: int
+    n_rejected: int
+    n_users: int
+    first: int | None
+    last: int | None
+    n_bytes: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """All figures by name."""
+        return asdict(self)
+
+
+def convert(source: Source, out: str | os.PathLike[str]) -> ConvertSummary:
+    """Write all events of a source to one Parquet file, and rejected rows to ``<out>.rejects.jsonl``.
+
+    The ``parquet`` source reads the file without further settings. Columns are those of an `EventBlock`, ``time`` as a
+    timestamp in milliseconds UTC. Both files appear under their names only when they are complete.
+
+    Parameters
+    ----------
+    source
+        Any finite source.
+    out
+        Path of the Parquet file; replaced if it exists.
+
+    Returns
+    -------
+    ConvertSummary
+
+    Raises
+    ------
+    DataError
+        The source cannot be read, or has no rows at all.
+
+    Notes
+    -----
+    Memory: one block, and one number a distinct user.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pipeline.sources.synthetic import Synthetic
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     summary = convert(Synthetic(n_users=10, days=1), folder + "/city.parquet")
+    >>> summary.n_rows == summary.n_events, summary.n_users
+    (True, 10)
+    """
+    import pyarrow.parquet as pq
+
+    from mechanisms.core.plugin import DataError
+
+    path = os.fspath(out)
+    counts = _Counts()
+    rejects_path = path + ".rejects.jsonl"
+    writer: pq.ParquetWriter | None = None
+    with _replacing(rejects_path, "w") as rejects, _replacing(path, "wb") as events, ExitStack() as stack:
+        for span in source.spans():
+            for block in source.read(span):
+                counts.add(block)
+                rejects.writelines(json.dumps(reject.as_dict(), ensure_ascii=False) + "\n" for reject in block.rejects)
+                table = _table(block.frame)
+                if writer is None:
+                    writer = stack.enter_context(pq.ParquetWriter(events, table.schema, compression="zstd"))
+                writer.write_table(table)
+        if writer is None:
+            raise DataError(f"{type(source).__name__.lower()}: there is no row to convert")
+    if not counts.n_rejected:
+        os.remove(rejects_path)
+    return ConvertSummary(
+        path=path,
+        rejects_path=rejects_path if counts.n_rejected else None,
+        n_rows=counts.n_rows,
+        n_events=counts.n_events,
+        n_rejected=counts.n_rejected,
+        n_users=len(counts.users),
+        first=counts.first,
+        last=counts.last,
+        n_bytes=os.path.getsize(path),
+    )
+
+
+def generate(out: str | os.PathLike[str], **parameters: Any) -> ConvertSummary:
+    """Write the events of a synthetic city to a Parquet file.
+
+    Parameters
+    ----------
+    out
+        Path of the Parquet file.
+    parameters
+        Those of `Synthetic`.
+
+    Raises
+    ------
+    ParameterError
+        As `Synthetic` does.
+    """
+    from pipeline.sources.synthetic import Synthetic
+
+    return convert(Synthetic(**parameters), out)
+
+
+class _Counts:
+    """Running totals over blocks."""
+
+    def __init__(self) -> None:
+        self.n_rows = self.n_events = self.n_rejected = 0
+        self.first: int | None = None
+        self.last: int | None = None
+        self.users: set[int | str] = set()
+
+    def add(self, block: EventBlock) -> None:
+        """Add one block of events and rejects."""
+        import polars as pl
+
+        self.n_rows += block.n_rows
+        self.n_events += block.frame.height
+        self.n_rejected += len(block.rejects)
+        if block.frame.height:
+            first, last = block.frame.select(a=pl.col("time").min(), b=pl.col("time").max()).row(0)
+            self.first = first if self.first is None else min(self.first, first)
+            self.last = last if self.last is None else max(self.last, last)
+            self.users.update(block.frame["user"].unique().to_list())
+
+
+def _table(frame: pl.DataFrame) -> pa.Table:
+    import polars as pl
+    import pyarrow as pa
+
+    def is_text(kind: pa.DataType) -> bool:
+        return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+    table = frame.with_columns(pl.col("time").cast(pl.Datetime("ms", "UTC"))).to_arrow()
+    # Not every Parquet reader supports the newer string layouts.
+    fields = [(field.name, pa.string() if is_text(field.type) else field.type) for field in table.schema]
+    return table.cast(pa.schema(fields))
+
+
+@contextmanager
+def _replacing(path: str, mode: str) -> Iterator[IO[Any]]:
+    """Write to a temporary file that atomically replaces ``path`` on success."""
+    temporary = f"{path}.{os.getpid()}.part"
+    try:
+        with open(temporary, mode, encoding=None if "b" in mode else "utf-8") as stream:
+            yield stream
+        os.replace(temporary, path)
+    except BaseException:
+        if os.path.exists(temporary):
+            os.remove(temporary)
+        raise
+
+
+def learn_to_file(
+    config: RunConfig, path: str | Path, n_windows: int | None = None, smoothing: float = 0.1, unseen: bool = False
+) -> dict[str, Any]:
+    """Learn transitions, both matrices and the initial distribution, and write them.
+
+    Parameters
+    ----------
+    config
+        Run whose source, space, windows and bounding define the trajectories.
+    path
+        A ``.npz`` or ``.json`` file.
+    n_windows
+        How many windows from the beginning; None: what the accountants of the configuration ask for, or all.
+    smoothing
+        Steps added to each count.
+    unseen
+        Whether not being seen is a state of its own.
+
+    Returns
+    -------
+    The file, the number of states and steps, and other facts by name.
+    """
+    from accountants.correlation.adversary import learn
+    from mechanisms.core.plugin import ParameterError
+    from pipeline.config.plan import make_plan
+    from pipeline.steps.individuals import plan_training
+
+    if Path(path).suffix not in (".npz", ".json"):
+        raise ParameterError("out", str(path), "a file that ends in .npz or .json")
+    if n_windows is not None and n_windows < 2:
+        raise ParameterError("windows", n_windows, "at least 2, for there to be a step")
+    asked = max((accountant.training_windows or 0 for accountant in config.accountants), default=0)
+    plan = make_plan(replace(config, accountants=()))
+    training = plan_training(plan, n_windows or asked or plan.n_windows)
+    learned = learn(training, plan.space.cells, smoothing, unseen)
+    learned.write(path)
+    return {"file": str(path), "states": len(learned.states), "steps": int(learned.transitions.sum()), **learned.facts}
+
+
+def _configure_convert(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("type", help="source type, for instance cabspotting")
+    parser.add_argument("path", help="folder, file or archive of the data set")
+    parser.add_argument("target", help="Parquet file to write")
+    add_parameters(parser, of="source")
+
+
+def _convert(arguments: argparse.Namespace) -> int:
+    return _write_events(arguments, arguments.type, [f"path={arguments.path}", *arguments.set])
+
+
+def _configure_generate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("target", help="Parquet file to write")
+    add_parameters(parser, of="city")
+
+
+def _generate(arguments: argparse.Namespace) -> int:
+    return _write_events(arguments, "synthetic", arguments.set)
+
+
+def _write_events(arguments: argparse.Namespace, source_type: str, settings: list[str]) -> int:
+    from pipeline.config.build import load_plugin
+    from pipeline.sources.base import Source
+
+    source = load_plugin(Source, source_type, settings)
+    print_figures(convert(source, Path(arguments.target)).as_dict(), arguments.json)
+    return DONE
+
+
+def _configure_learn(parser: argparse.ArgumentParser) -> None:
+    add_configuration(parser)
+    parser.add_argument("--out", required=True, metavar="FILE", help="a .npz or .json file")
+    parser.add_argument("--windows", type=int, metavar="N", help="how many windows to learn from (default: all)")
+    parser.add_argument("--smoothing", type=float, default=0.1, metavar="S", help="steps added to each count")
+    parser.add_argument("--unseen", action="store_true", help="not being seen is a state of its own")
+
+
+def _learn(arguments: argparse.Namespace) -> int:
+    from pipeline.config.run import load
+
+    config = load(arguments.config, arguments.set)
+    found = learn_to_file(config, arguments.out, arguments.windows, arguments.smoothing, arguments.unseen)
+    print_figures(found, arguments.json)
+    return DONE
+
+
+CONVERT = Command("convert", "convert a data set in its original format to Parquet", _configure_convert, _convert)
+GENERATE = Command("generate", "write a synthetic city as Parquet", _configure_generate, _generate)
+LEARN = Command(
+    "learn",
+    "learn how people move (transitions, matrices, priors) from the beginning of a stream",
+    _configure_learn,
+    _learn,
+)

@@ -1,0 +1,142 @@
+"""Commands that read and report: ``list``, ``schema``, ``validate``, ``report`` and ``verify``."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.cli.command import Command, add_configuration, add_folder, no_arguments, print_json
+from pipeline.exit_codes import DONE, FAILED
+
+if TYPE_CHECKING:
+    from mechanisms.core.plugin import Registry
+
+KINDS = ("mechanisms", "accountants", "sources", "spaces", "windows", "metrics")
+
+
+def entries(kind: str) -> list[dict[str, Any]]:
+    """Name, promise and parameters of every plug-in of a kind, from its docstring; of mechanisms also the guarantee."""
+    if kind == "metrics":
+        from evaluation.utility import METRICS
+
+        return [{"name": name, "promise": _first_line(metric.function)} for name, metric in sorted(METRICS.items())]
+    from mechanisms.core.plugin import parameters_of
+
+    registry = _registry(kind)
+    found = []
+    for name in registry.names():
+        plugin = registry.get(name)
+        entry: dict[str, Any] = {"name": name, "promise": _first_line(plugin)}
+        if kind == "mechanisms":
+            guarantee = plugin.guarantee
+            entry |= {"guarantee": guarantee.statement, "unit": guarantee.unit, "theorem": guarantee.theorem}
+        entry["parameters"] = {p.key or n: p.doc for n, p in parameters_of(plugin).items()}
+        found.append(entry)
+    return found
+
+
+def text(kind: str) -> str:
+    """A plain list of one kind."""
+    rows = entries(kind)
+    width = max((len(row["name"]) for row in rows), default=0)
+    return "\n".join([kind, *(f"  {row['name']:<{width}}  {row['promise']}" for row in rows)])
+
+
+def markdown(kind: str) -> str:
+    """A Markdown table of one kind, as in the README."""
+    rows = entries(kind)
+    columns = ["name", "promise"] + (["guarantee", "unit"] if kind == "mechanisms" else [])
+    titles = {"name": kind[:-1], "promise": "what it does", "guarantee": "guarantee", "unit": "unit of privacy"}
+    head = [" | ".join(titles[c] for c in columns), " | ".join("---" for _ in columns)]
+    body = [" | ".join(f"`{row[c]}`" if c == "name" else row[c] for c in columns) for row in rows]
+    return "\n".join(f"| {line} |" for line in head + body)
+
+
+def _registry(kind: str) -> Registry[Any]:
+    from accountants.core.accountant import ACCOUNTANTS
+    from mechanisms.core.contract import MECHANISMS
+    from pipeline.sources.base import SOURCES
+    from pipeline.spaces.base import SPACES
+    from pipeline.windows.base import WINDOWS
+
+    registries: dict[str, Registry[Any]] = {
+        "mechanisms": MECHANISMS,
+        "accountants": ACCOUNTANTS,
+        "sources": SOURCES,
+        "spaces": SPACES,
+        "windows": WINDOWS,
+    }
+    return registries[kind]
+
+
+def _first_line(thing: Any) -> str:
+    from inspect import getdoc
+
+    return (getdoc(thing) or "").split("\n")[0]
+
+
+def _configure_list(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("kind", nargs="?", choices=KINDS, help="only these")
+    parser.add_argument("--markdown", action="store_true", help="as the tables of the README")
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    kinds = (arguments.kind,) if arguments.kind else KINDS
+    if arguments.json:
+        print_json({kind: entries(kind) for kind in kinds})
+    else:
+        shown = markdown if arguments.markdown else text
+        print("\n\n".join(shown(kind) for kind in kinds))
+    return DONE
+
+
+def _schema(arguments: argparse.Namespace) -> int:
+    from pipeline.config.schema import json_schema
+
+    print_json(json_schema())
+    return DONE
+
+
+def _validate(arguments: argparse.Namespace) -> int:
+    from pipeline.config.canonical import resolved
+    from pipeline.config.run import load
+
+    config = load(arguments.config, arguments.set)  # raises every error at once
+    if arguments.json:
+        print_json({"valid": True, "configuration": resolved(config)})
+    else:
+        print(f"{arguments.config}: a valid configuration")
+    return DONE
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    from pipeline.reporting.page import write_report
+
+    path = write_report(Path(arguments.folder))
+    if arguments.json:
+        print_json({"report": str(path)})
+    else:
+        print(path)
+    return DONE
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    from dataclasses import asdict
+
+    from pipeline.output.verify import verify
+
+    checks = verify(Path(arguments.folder))
+    if arguments.json:
+        print_json([asdict(check) for check in checks])
+    else:
+        for check in checks:
+            print(f"{'ok    ' if check.passed else 'WRONG '} {check.name}: {check.detail}")
+    return DONE if all(check.passed for check in checks) else FAILED
+
+
+LIST = Command("list", "list mechanisms, accountants, sources, spaces, windows and metrics", _configure_list, _list)
+SCHEMA = Command("schema", "print the JSON Schema of a configuration, for editors", no_arguments, _schema)
+VALIDATE = Command("validate", "check a configuration; every error at once, nothing runs", add_configuration, _validate)
+REPORT = Command("report", "write report.html from the files of a run or of an experiment", add_folder, _report)
+VERIFY = Command("verify", "check a run's folder: row equation, ledger, windows, digests", add_folder, _verify)

@@ -1,0 +1,332 @@
+"""Every transform of the graph alone, with Beam's own test tools; late data, empty windows and repeated firings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import apache_beam as beam
+import numpy as np
+import polars as pl
+import pytest
+from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
+from apache_beam.testing.test_pipeline import TestPipeline
+from apache_beam.testing.test_stream import TestStream
+from apache_beam.testing.util import assert_that, equal_to
+from apache_beam.transforms.window import TimestampedValue
+
+from mechanisms.core.contract import Release
+from pipeline.config.plan import STREAM, make_plan
+from pipeline.config.run import loads
+from pipeline.output.files import ledger_path, parts_folder
+from pipeline.output.ledger import Ledger
+from pipeline.runners.beam import IN_PROCESS, distributed, graph
+from pipeline.runners.beam.coders import (
+    BatchCoder,
+    BlockCoder,
+    NamedBlock,
+    decode_counts,
+    decode_rows,
+    encode_counts,
+    row_counts,
+)
+from pipeline.runners.beam.graph import Account, CountDistinctUsers, ReleaseInOrder, TallyRows, WriteReleases
+from pipeline.runners.beam.read import ReadEvents
+from pipeline.runners.beam.step import ROWS, end_of_input, final_at, timestamp
+from pipeline.runners.beam.traces import ReleaseTraces
+from pipeline.sources.base import EventBlock, Reject
+from pipeline.sources.stream import Stream
+from pipeline.steps.count import GroupCounts
+from pipeline.steps.ingest import Fate
+from pipeline.steps.release import Batch, ReleaseLoop
+
+if TYPE_CHECKING:
+    from pipeline.config.plan import Plan
+
+
+#: Four windows of an hour, cells a and b.
+CONFIG = """
+name: transforms
+seed: 7
+source: {type: csv, path: EVENTS, from: 2024-01-01T00:00:00Z, until: 2024-01-01T04:00:00Z}
+space: {type: places, list: [a, b], elsewhere: false}
+windows: {type: fixed, size: 1h, allowed_lateness: 5m}
+mechanism: {type: discrete_laplace, epsilon: 0.5}
+accountants: [{type: composition}]
+output: {path: PATH, report: false}
+"""
+HOUR = 3_600_000
+FIRST = 1704067200000  # 2024-01-01T00:00:00Z
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    """The plan of a finite run."""
+    (tmp_path / "events.csv").write_text(
+        "user,time,place\nann,2024-01-01T00:10:00Z,a\nbob,2024-01-01T00:20:00Z,a\nann,2024-01-01T02:30:00Z,b\nx,never,a\n"
+    )
+    text = CONFIG.replace("EVENTS", str(tmp_path / "events.csv"))
+    folder = tmp_path / "run"
+    (folder / "operator").mkdir(parents=True)
+    return make_plan(loads(text.replace("PATH", str(folder))), folder)
+
+
+@pytest.fixture
+def stream(plan: Plan) -> Plan:
+    """The plan of a stream of the same events."""
+    return distributed(make_plan(replace(plan.config, source=Stream(of=plan.config.source)), plan.folder))
+
+
+def block(*rows: tuple[str, int, str], name: str = "block", rejects: tuple[Reject, ...] = ()) -> NamedBlock:
+    """A block of (user, hour, place) rows, a minute after the hour."""
+    users, hours, places = (list(column) for column in zip(*rows))
+    times = [FIRST + hour * HOUR + 60_000 for hour in hours]
+    frame = pl.DataFrame({"time": times, "user": users, "place": places})
+    return NamedBlock(name, EventBlock(frame, len(rows) + len(rejects), rejects))
+
+
+ROWS_OF_EVENTS = [("ann", 0, "a"), ("ann", 0, "a"), ("bob", 0, "a"), ("ann", 2, "b")]
+
+
+def in_process() -> TestPipeline:
+    """A pipeline on the pinned runner."""
+    return TestPipeline(runner=IN_PROCESS)
+
+
+def counts_of(first: int, counts: list[list[int]], plan: Plan) -> tuple[str, bytes]:
+    """Counts of a group of windows, as they travel."""
+    array = np.array(counts)
+    return STREAM, encode_counts(GroupCounts(first, array, array, int(array.sum())), int(array.sum()), plan)
+
+
+def vectors(element: tuple[str, bytes]) -> dict[int, list[int]]:
+    """Windows with anybody in them, and their counts."""
+    counts = decode_counts(element[1])[0]
+    return {counts.first + row: vector.tolist() for row, vector in enumerate(counts.counts) if vector.any()}
+
+
+def test_spans_are_read_as_named_blocks(plan: Plan) -> None:
+    with in_process() as pipeline:
+        read = pipeline | ReadEvents(plan)
+        assert read.element_type is NamedBlock
+        found = read | beam.Map(lambda named: (named.name, named.block.frame["user"].to_list(), named.block.n_rows))
+        assert_that(found, equal_to([("000000000/000000000", ["ann", "bob", "ann"], 4)]))
+
+
+def test_distinct_users_are_counted_exactly_in_any_order(plan: Plan) -> None:
+    blocks = [block(*ROWS_OF_EVENTS[i:], name=f"block/{i}") for i in range(4)]
+    with in_process() as pipeline:
+        counted = pipeline | beam.Create(blocks) | CountDistinctUsers(plan)
+        found = counted["counts"] | beam.FlatMap(lambda element: sorted(vectors(element).items()))
+        rows = counted[ROWS] | beam.Map(lambda element: decode_rows(element[1])[0].used)
+        assert_that(found, equal_to([(1, [2, 0]), (3, [0, 1])]))
+        assert_that(rows | beam.CombineGlobally(sum), equal_to([4 + 3 + 2 + 1]), label="Rows")
+
+
+def test_rejects_are_kept_once_under_the_name_of_their_block(plan: Plan) -> None:
+    one = block(*ROWS_OF_EVENTS, rejects=(Reject("events.csv", 7, "no time", "x,never,a"),))
+    with in_process() as pipeline:
+        counted = pipeline | beam.Create([one, one]) | CountDistinctUsers(plan)
+        rejected = counted[ROWS] | beam.Map(lambda element: decode_rows(element[1])[0].rejected)
+        assert_that(rejected, equal_to([{"no time": 1}] * 2))
+    (path,) = parts_folder(plan, "rejects").iterdir()
+    assert len(path.read_text().splitlines()) == 1
+
+
+def test_windows_are_released_in_order_whatever_order_counts_come_in(plan: Plan) -> None:
+    groups = [counts_of(first, [[first, 0]], plan) for first in (4, 2, 1, 3)]
+    assert plan.group == 1
+    with in_process() as pipeline:
+        released = pipeline | beam.Create(groups) | ReleaseInOrder(plan)
+        windows = released["releases"] | beam.Map(lambda batch: batch.releases[0].window)
+        assert_that(windows, equal_to([1, 2, 3, 4]))
+    assert [charge.window for charge in Ledger(ledger_path(plan))] == [1, 2, 3, 4]
+
+
+def test_windows_without_an_event_are_released_where_there_is_none_at_all(plan: Plan) -> None:
+    with in_process() as pipeline:
+        nothing = pipeline | beam.Create([]) | beam.Map(lambda _: (STREAM, b"")).with_output_types(tuple[str, bytes])
+        released = nothing | ReleaseInOrder(plan)
+        windows = released["releases"] | beam.FlatMap(lambda batch: [release.window for release in batch.releases])
+        assert_that(windows, equal_to([1, 2, 3, 4]))
+
+
+def batches(plan: Plan) -> list[Batch]:
+    """The releases of four windows, one by one."""
+    loop = ReleaseLoop(plan)
+    state, made = loop.start(), []
+    for window in range(1, 5):
+        batch, state = loop.advance(state, window, np.array([[window, 0]]))
+        made.append(batch)
+    return made
+
+
+def test_releases_are_written_once_and_passed_on(plan: Plan) -> None:
+    made = batches(plan)
+    with in_process() as pipeline:
+        written = pipeline | beam.Create([*made, *made]) | WriteReleases(plan)
+        windows = written | beam.Map(lambda batch: batch.releases[0].window)
+        assert_that(windows, equal_to([1, 2, 3, 4] * 2))
+    parts = sorted(parts_folder(plan, "releases").glob("*.parquet"))
+    assert [pl.read_parquet(part)["window"].unique().to_list() for part in parts] == [[1], [2], [3], [4]]
+
+
+def test_accountants_see_every_release_once_and_in_order(plan: Plan) -> None:
+    made = batches(plan)
+    with in_process() as pipeline:
+        rows = pipeline | beam.Create([made[i] for i in (2, 0, 3, 0, 1)]) | Account(plan)
+        spent = rows | beam.FlatMap(
+            lambda named: [
+                (named[0], row.window, row.value) for row in named[1] if row.name == "user_epsilon" and row.window
+            ]
+        )
+        assert_that(spent, equal_to([("composition", n, pytest.approx(0.5 * n)) for n in range(1, 5)]))
+    assert (parts_folder(plan, "summaries") / "000.json").exists()
+
+
+def test_row_counts_are_added_up_and_written_down(plan: Plan) -> None:
+    with in_process() as pipeline:
+        found = pipeline | "Found" >> beam.Create([row_counts(Fate(rows=3, used=3)), row_counts(Fate(rows=1, late=1))])
+        counted = pipeline | "Counted" >> beam.Create([row_counts(memberships=2)])
+        total = (found, counted) | TallyRows(plan) | beam.Map(decode_rows)
+        assert_that(total, equal_to([(Fate(rows=4, used=3, late=1), 2)]))
+    assert '"rows": 4' in (parts_folder(plan, "fates") / "cluster.json").read_text()
+
+
+def fed(elements: list[tuple[NamedBlock | None, int]], coder: Any = None) -> TestStream:
+    """Blocks, each at the time of its first event, and each followed by a watermark."""
+    made = TestStream(coder=coder or BlockCoder())
+    for named, watermark in elements:
+        if named is not None:
+            at = timestamp(int(named.block.frame["time"].min()))
+            made = made.add_elements([TimestampedValue(named, at)])
+        made = made.advance_watermark_to(timestamp(watermark))
+    return made
+
+
+def test_rows_of_a_window_that_is_final_are_late(stream: Plan) -> None:
+    after_first, end = final_at(stream, 0), end_of_input(stream)
+    blocks = [(block(("ann", 0, "a"), name="0"), after_first), (block(("bob", 0, "a"), ("bob", 2, "b"), name="1"), end)]
+    with TestPipeline(runner=BundleBasedDirectRunner()) as pipeline:
+        counted = pipeline | fed(blocks) | CountDistinctUsers(stream)
+        found = counted["counts"] | beam.FlatMap(lambda element: sorted(vectors(element).items()))
+        late = counted[ROWS] | beam.Map(lambda element: decode_rows(element[1])[0].late) | beam.Filter(bool)
+        assert_that(found, equal_to([(1, [1, 0]), (3, [0, 1])]))
+        assert_that(late, equal_to([1]), label="Late")
+
+
+def test_counts_that_come_after_their_release_are_late(stream: Plan) -> None:
+    after_first, end = final_at(stream, 0), end_of_input(stream)
+    coder = beam.coders.TupleCoder([beam.coders.StrUtf8Coder(), beam.coders.BytesCoder()])
+    fed_counts = (
+        TestStream(coder=coder)
+        .add_elements([TimestampedValue(counts_of(1, [[2, 0]], stream), timestamp(FIRST))])
+        .advance_watermark_to(timestamp(after_first))
+        .add_elements([TimestampedValue(counts_of(1, [[5, 0]], stream), timestamp(FIRST))])
+        .advance_watermark_to(timestamp(end))
+    )
+    with TestPipeline(runner=BundleBasedDirectRunner()) as pipeline:
+        released = pipeline | fed_counts.with_output_types(tuple[str, bytes]) | ReleaseInOrder(stream)
+        windows = released["releases"] | beam.FlatMap(lambda batch: [release.window for release in batch.releases])
+        late = released[ROWS] | beam.Map(lambda element: decode_rows(element[1])[0].late) | beam.Filter(bool)
+        assert_that(windows, equal_to([1, 2, 3, 4]))
+        assert_that(late, equal_to([5]), label="Late")
+
+
+def test_windows_without_an_event_are_released_in_order_too(stream: Plan) -> None:
+    coder = beam.coders.TupleCoder([beam.coders.StrUtf8Coder(), beam.coders.BytesCoder()])
+    empty = TestStream(coder=coder)
+    for group in range(4):
+        empty = empty.advance_watermark_to(timestamp(final_at(stream, group)))
+    with TestPipeline(runner=BundleBasedDirectRunner()) as pipeline:
+        released = pipeline | empty.with_output_types(tuple[str, bytes]) | ReleaseInOrder(stream)
+        windows = released["releases"] | beam.FlatMap(lambda batch: [release.window for release in batch.releases])
+        assert_that(windows, equal_to([1, 2, 3, 4]))
+    assert [charge.window for charge in Ledger(ledger_path(stream))] == [1, 2, 3, 4]
+
+
+def test_a_timer_that_fires_again_releases_nothing_again(stream: Plan) -> None:
+    step = graph.Release(stream)
+    step.setup()
+    loop, bag = Cell(), Bag()
+    fired = [[], [], [], []]
+    for number, tag in enumerate(("1", "1", "0", "3")):
+        made = [one for one in step.fire(tag, bag, Bag(), loop, Due()) if isinstance(one, Batch)]
+        fired[number] = [release.window for batch in made for release in batch.releases]
+    assert fired == [[1, 2], [], [], [3, 4]]
+
+
+class Cell:
+    """State of one value."""
+
+    value: bytes | None = None
+
+    def read(self) -> bytes | None:
+        return self.value
+
+    def write(self, value: bytes) -> None:
+        self.value = value
+
+
+class Bag(list[bytes]):
+    """State that is a bag."""
+
+    def read(self) -> list[bytes]:
+        return list(self)
+
+    def add(self, entry: bytes) -> None:
+        self.append(entry)
+
+
+class Due:
+    """A timer that nobody watches."""
+
+    def set(self, *_: Any, **__: Any) -> None: ...
+
+
+def test_an_execution_from_the_beginning_again_changes_and_charges_nothing(stream: Plan) -> None:
+    """As an engine does that goes back behind a release, and has other rows in time then."""
+    coder = beam.coders.TupleCoder([beam.coders.StrUtf8Coder(), beam.coders.BytesCoder()])
+    found: list[list[bytes]] = []
+    for count in (2, 9):
+        fed_counts = (
+            TestStream(coder=coder)
+            .add_elements([TimestampedValue(counts_of(1, [[count, 0]], stream), timestamp(FIRST))])
+            .advance_watermark_to(timestamp(end_of_input(stream)))
+        )
+        with TestPipeline(runner=BundleBasedDirectRunner()) as pipeline:
+            released = pipeline | fed_counts.with_output_types(tuple[str, bytes]) | ReleaseInOrder(stream)
+            _ = released["releases"] | WriteReleases(stream)
+        found.append([part.read_bytes() for part in sorted(parts_folder(stream, "releases").iterdir())])
+    assert found[0] == found[1]
+    assert [charge.window for charge in Ledger(ledger_path(stream))] == [1, 2, 3, 4]
+
+
+def test_traces_are_released_by_the_same_ends(tmp_path: Path) -> None:
+    text = """
+name: traces
+seed: 7
+source: {type: synthetic, seed: 1, n_users: 40, from: 2024-01-01T00:00:00Z, until: 2024-01-01T06:00:00Z}
+space: {type: grid, south: 37.74, north: 37.82, west: -122.47, east: -122.37, rows: 2, columns: 2}
+windows: {type: timestamps}
+mechanism: {type: planar_laplace, epsilon: 0.01}
+accountants: [{type: landmark_budget}]
+output: {path: PATH, report: false}
+"""
+    folder = tmp_path / "run"
+    plan = make_plan(loads(text.replace("PATH", str(folder))), folder, n_shards=2)
+    (folder / "operator").mkdir(parents=True)
+    with in_process() as pipeline:
+        released = pipeline | ReadEvents(plan) | ReleaseTraces(plan)
+        assert_that(released["shards"], equal_to([0, 1]))
+        total = (released[ROWS],) | TallyRows(plan) | beam.Map(lambda data: decode_rows(data)[0].rows)
+        assert_that(total | beam.Map(lambda n: n > 0), equal_to([True]), label="Rows")
+
+
+def test_batches_and_blocks_have_coders_of_their_own() -> None:
+    registry = beam.coders.registry
+    assert isinstance(registry.get_coder(NamedBlock), BlockCoder)
+    assert isinstance(registry.get_coder(Batch), BatchCoder)
+    batch = Batch((Release(window=1, values=np.zeros(2)),), ())
+    assert BatchCoder().estimate_size(batch) == 16
