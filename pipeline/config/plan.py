@@ -19,20 +19,19 @@ from pipeline.config.canonical import digest
 from pipeline.config.run import RunConfig
 from pipeline.sources.base import EventBlock, LiveSource, Source
 from pipeline.spaces.base import Space
-from pipeline.steps.bounding import BlockBounds
+from pipeline.steps.bounding import BlockBounds, Bounding
 from pipeline.steps.contributions import Layout
 from pipeline.steps.individuals import prepared
 from pipeline.steps.ingest import ingested
+from pipeline.steps.release import STREAM
 from pipeline.steps.sealing import public_key
 from pipeline.steps.targets import Targets, targets_of
 from pipeline.windows.calendar import Calendar
+from pipeline.windows.landmarks import Landmarks
 from pipeline.windows.schedule import WindowSchedule
 from pipeline.windows.sensors import SensorSchedule
 
 __all__ = ["STREAM", "Plan", "make_plan"]
-
-
-STREAM = "main"
 
 
 @dataclass(frozen=True)
@@ -162,6 +161,57 @@ class Plan(KeyedRun):
     def spool(self) -> Path:
         """Where a live source keeps files for the run."""
         return self.folder / "operator" / "parts" / "spool"
+
+    @property
+    def disorder(self) -> int:
+        """How far the watermark stays behind the latest event, in milliseconds."""
+        source = self.config.source
+        return source.disorder if isinstance(source, LiveSource) else 0
+
+    @property
+    def full_source(self) -> Source:
+        """Where events come from, with all columns."""
+        return self.config.source
+
+    @property
+    def names_users(self) -> bool:
+        """Whether input files are named after users."""
+        return self.config.source.recorded.names_users
+
+    @property
+    def mode(self) -> str:
+        """``simulation`` or ``deployment``."""
+        return self.config.mode
+
+    @property
+    def bounding(self) -> Bounding:
+        """Contribution bounds."""
+        return self.config.bounding
+
+    @property
+    def on_exhausted(self) -> str | None:
+        """What happens when a budget would be exceeded."""
+        return self.config.on_exhausted
+
+    @property
+    def landmarks(self) -> Landmarks | None:
+        """Landmarks of the run."""
+        return self.config.landmarks
+
+    @property
+    def budget_period(self) -> int | None:
+        """Length of a budget period in milliseconds; None: the whole run."""
+        return self.config.budget_period
+
+    @property
+    def time_zone(self) -> str:
+        """Zone of the windows, and of landmarks and budget periods of traces."""
+        return self.config.windows.time_zone
+
+    @cached_property
+    def configuration(self) -> bytes:
+        """Digest of the configuration, which noise and charges are bound to."""
+        return digest(self.config)
 
     def ingest(self, block: EventBlock) -> EventBlock:
         """The block as it may be kept or sent on."""

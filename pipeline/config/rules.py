@@ -17,11 +17,12 @@ from mechanisms.core.plugin import DataError, ParameterError
 from mechanisms.spatial_generalization import SpatialGeneralization
 from mechanisms.temporal_generalization import TemporalGeneralization
 from pipeline.config.build import A_DURATION, A_TIME, format_duration, format_time, input_paths
-from pipeline.config.sections import Bounding, Output
+from pipeline.config.sections import Output
 from pipeline.config.yaml import Mapping, Path, Problem, locate, shown
 from pipeline.sources.base import LiveSource, Source
 from pipeline.spaces.base import Space
 from pipeline.steps import sealing
+from pipeline.steps.bounding import Bounding
 from pipeline.windows.base import Windows
 from pipeline.windows.calendar import Calendar
 from pipeline.windows.landmarks import Landmarks

@@ -13,10 +13,11 @@ from mechanisms.core.plugin import Checked, ConfigError, parameter
 from pipeline.config.build import FAILED, Builder, fields_of
 from pipeline.config.planned_budget import plan_budgets, plan_noise
 from pipeline.config.rules import RULES, broken_rules
-from pipeline.config.sections import UNIONS, Bounding, Output, add_folder
+from pipeline.config.sections import UNIONS, Output, add_folder
 from pipeline.config.yaml import Mapping, Problem, apply_override, parse_section
 from pipeline.sources.base import Source
 from pipeline.spaces.base import Space
+from pipeline.steps.bounding import Bounding
 from pipeline.windows.base import Windows
 from pipeline.windows.landmarks import Landmarks
 from pipeline.windows.sensors import Sensors

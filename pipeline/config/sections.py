@@ -72,33 +72,6 @@ class KafkaOutput(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bounding(Checked):
-    """How much one user may contribute; the sensitivity of every release comes from here.
-
-    Examples
-    --------
-    >>> Bounding(max_cells=5).keep
-    'hash'
-    """
-
-    max_cells: int | None = parameter(
-        None, at_least=1, doc="cells of one window that one user can add 1 to; unset: all cells of the space"
-    )
-    keep: str = parameter(
-        "hash", choices=("hash", "first", "last", "most_frequent"), doc="which cells are kept where a user has more"
-    )
-    max_windows: int | None = parameter(None, at_least=1, doc="windows of a block that one user counts in; unset: all")
-    max_block_cells: int | None = parameter(
-        None, at_least=1, doc="cells that one user counts in over all windows of a block; unset: no further bound"
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.max_block_cells is not None and self.max_block_cells < (self.max_cells or 1):
-            raise ParameterError("max_block_cells", self.max_block_cells, f"at least max_cells ({self.max_cells})")
-
-
-@dataclass(frozen=True, kw_only=True)
 class Output(Checked):
     """What is written, and where.
 

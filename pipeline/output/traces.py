@@ -10,6 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from accountants.core.accountant import ACCOUNTANTS, Accountant
 from accountants.core.trace_view import TraceView
 from mechanisms.core.geometry import distance
 from mechanisms.core.plugin import PenstockError
@@ -19,7 +20,7 @@ from pipeline.config.plan import STREAM
 from pipeline.config.rules import METRIC
 from pipeline.output import files
 from pipeline.output.ledger import Ledger
-from pipeline.output.tables import TEXT, TIME, UTILITY
+from pipeline.output.tables import TEXT, TIME, UTILITY, accounts_table
 from pipeline.steps.traces import ROUNDING, pseudonyms
 
 if TYPE_CHECKING:
@@ -42,6 +43,11 @@ TRACES = pa.schema(
 )
 TRUE_TRACES = pa.schema([TRACES.field(name) for name in ("pseudonym", "time", "latitude", "longitude")])
 ACTIONS = ("published", "repeated", "refused", "absent")
+
+
+def accounts_of(accountant: Accountant, seen: TraceView) -> pa.Table:
+    """Rows of one accountant."""
+    return accounts_table(accountant.account_traces(seen), ACCOUNTANTS.name_of(type(accountant)), STREAM)
 
 
 def traces_table(traces: Traces, released: ReleasedTraces) -> pa.Table:

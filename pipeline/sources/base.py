@@ -215,14 +215,14 @@ class LiveRun(Protocol):
         """The block as it may be kept or sent on: in a deployment without user ids and positions."""
 
 
-def latest_before(times: Integers, run: LiveRun, before: int) -> Integers:
+def latest_before(times: Integers, calendar: Calendar, before: int) -> Integers:
     """Latest time of an event of the run before each row; shape (n_rows + 1,), the last entry is after all rows.
 
     An event outside the run does not move time.
     """
-    inside = times >= run.calendar.from_ms
-    if run.calendar.until_ms is not None:
-        inside &= times < run.calendar.until_ms
+    inside = times >= calendar.from_ms
+    if calendar.until_ms is not None:
+        inside &= times < calendar.until_ms
     return np.maximum.accumulate(np.concatenate([[before], np.where(inside, times, NEVER)]))
 
 

@@ -186,7 +186,7 @@ def _cut(
     frame = block.frame
     following = Position(here.chunk, here.block + 1)
     times = frame["time"].to_numpy()[first:]
-    latest = latest_before(times, run, before)
+    latest = latest_before(times, run.calendar, before)
     longest = _MAX_WINDOWS * run.calendar.step if factor is None else max(1, round(factor * 1000))
     cuts = np.flatnonzero(np.diff(latest[1:] // longest)) + 1
     edges = [0, *cuts.tolist(), len(times)]
