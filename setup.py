@@ -11,6 +11,7 @@ CORE = [
     "dp-accounting>=0.6,<0.7",
     "numpy>=2.1,<3",
     "polars>=1.30,<3",
+    "prometheus-client>=0.22,<1",
     "pyarrow>=18",
     "pyyaml>=6,<7",
     "rich>=13",

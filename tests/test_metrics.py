@@ -19,11 +19,12 @@ from pathlib import Path
 
 import pytest
 from ports import free_ports
+from prometheus_client import disable_created_metrics, generate_latest
 
 from mechanisms.core.noise_keys import new_key_file
 from mechanisms.core.plugin import ParameterError
 from pipeline.cli.main import main
-from pipeline.monitoring import logs
+from pipeline.monitoring import logs, metrics
 from pipeline.monitoring.metrics import MEASURES, REGISTRY, ROWS, WINDOWS
 from pipeline.monitoring.server import Health, serve, serve_metrics
 
@@ -48,6 +49,12 @@ def samples(text: str) -> dict[tuple[str, str], float]:
         assert (name, value or "") not in found
         found[name, value or ""] = float(number)
     return found
+
+
+def exposition(with_operator: bool) -> str:
+    """Text of the metrics of this process, as they are served."""
+    disable_created_metrics()
+    return generate_latest(REGISTRY.everything if with_operator else REGISTRY.public).decode()
 
 
 def get(address: str, **headers: str) -> str:
@@ -75,7 +82,7 @@ def events(n: int, seed: int, user: str = "user") -> list[tuple[str, str, str]]:
 @pytest.mark.parametrize("n_shards", [1, 3])
 def test_metrics_agree_with_the_manifest(small_run, n_shards):
     result = small_run(events(500, seed=1), n_shards=n_shards)
-    found = samples(REGISTRY.exposition(with_operator=True))
+    found = samples(exposition(with_operator=True))
     rows = result.manifest["rows"]
     for fate in ROWS.values:
         assert found["penstock_rows_total", fate] == rows[fate], fate
@@ -94,12 +101,12 @@ def test_a_stream_measures_delays_and_checkpoints(small_run):
     first = small_run(events(500, seed=1))
     source["path"] = str(first.folder.parent / "events.csv")
     result = small_run(source["path"], "stream", source={"type": "stream", "of": source | bounds})
-    found = samples(REGISTRY.exposition(with_operator=True))
+    found = samples(exposition(with_operator=True))
     assert found["penstock_rows_total", "used"] == result.manifest["rows"]["used"]
     n = found["penstock_release_delay_seconds_count", ""]
     assert 1 <= n <= 6
     assert found["penstock_release_delay_seconds_bucket", "+Inf"] == n
-    assert found["penstock_release_delay_seconds_bucket", "300"] == n
+    assert found["penstock_release_delay_seconds_bucket", "300.0"] == n
     assert 0 < found["penstock_release_delay_seconds_sum", ""] < 60
     assert found["penstock_checkpoint_bytes", ""] > 0
     assert abs(found["penstock_last_checkpoint_seconds", ""] - time.time()) < 60
@@ -114,10 +121,10 @@ def test_a_second_run_starts_from_nothing(small_run):
 
 def test_public_measures_do_not_depend_on_the_data(small_run):
     small_run(events(500, seed=1))
-    public, everything = REGISTRY.exposition(with_operator=False), REGISTRY.exposition(with_operator=True)
+    public, everything = exposition(with_operator=False), exposition(with_operator=True)
     small_run(events(90, seed=2))
-    assert REGISTRY.exposition(with_operator=False) == public
-    assert REGISTRY.exposition(with_operator=True) != everything
+    assert exposition(with_operator=False) == public
+    assert exposition(with_operator=True) != everything
     names = {name for name, _ in samples(public)}
     assert names == {f"penstock_{measure.name}" for measure in MEASURES if measure.public}
 
@@ -128,6 +135,15 @@ def test_every_measure_is_explained_with_who_may_see_it():
     assert rows == {m.name: f"{m.kind} | {'everybody' if m.public else 'operator'}" for m in MEASURES}
 
 
+def test_a_counter_follows_workers_elsewhere_also_when_they_go_back():
+    metrics.begin()
+    for counted in (7, 12, 5):
+        REGISTRY.set(ROWS, counted, "used")
+        assert REGISTRY.value(ROWS, "used") == counted
+    assert REGISTRY.value(metrics.BUDGET_LEFT) is None  # a gauge that is not set is absent, and raises no alarm
+    assert "penstock_budget_left" not in exposition(with_operator=True)
+
+
 def test_beyond_this_machine_only_public_measures_are_served(small_run):
     small_run(events(100, seed=1))
     with serve_metrics(0) as address:
@@ -136,6 +152,11 @@ def test_beyond_this_machine_only_public_measures_are_served(small_run):
             get(f"{address}/metrics", Host="penstock.example")
         with pytest.raises(urllib.error.HTTPError, match="404"):
             get(f"{address}/operator/manifest.json")
+        with pytest.raises(urllib.error.HTTPError, match="405"):
+            urllib.request.urlopen(urllib.request.Request(f"{address}/metrics", b"", method="POST"), timeout=60)
+        with urllib.request.urlopen(f"{address}/metrics", timeout=60) as answer:
+            assert answer.headers["Cache-Control"] == "no-store"
+            assert answer.headers["Content-Type"].startswith("text/plain")
     with serve_metrics(0, "0.0.0.0") as address:
         names = {name for name, _ in samples(get(f"{address.replace('0.0.0.0', '127.0.0.1')}/metrics"))}
     assert "penstock_windows_total" in names

@@ -1,7 +1,7 @@
-"""Structured logs: what happens to a run, one event a line, for machines or for people.
+"""Structured logs of a run: one event a line, as JSON or text.
 
-An event has a name and facts; the facts are public ones, or figures that name nobody. What other libraries log may
-quote a row of the input, so a deployment keeps where they said it and not what.
+An event has a name and facts, which are public or identify nobody. Messages of other libraries may quote a row of the
+input; a deployment redacts them to their place in the code.
 """
 
 from __future__ import annotations
@@ -21,27 +21,20 @@ _logger = logging.getLogger(NAME)
 
 
 def event(name: str, /, **facts: Any) -> None:
-    """Log that something happened to the run; costs next to nothing where nobody listens."""
+    """Log an event of the run."""
     _logger.info(name, extra={"facts": facts})
 
 
 def problem(name: str, /, **facts: Any) -> None:
-    """Log that something went wrong."""
+    """Log a failure."""
     _logger.error(name, extra={"facts": facts})
 
 
 @contextmanager
 def logging_to(stream: TextIO | None = None, style: Style | None = "json", deployment: bool = False) -> Iterator[None]:
-    """Write the events of a run, and the warnings of everything else, while the block runs.
+    """Log the events of a run, and warnings of other libraries, while the block runs.
 
-    Parameters
-    ----------
-    stream
-        Where to; None: standard error.
-    style
-        None: nothing is written.
-    deployment
-        Whether what other libraries say is left out.
+    ``stream``: None for standard error; ``style``: None for no logs; ``deployment``: redact the messages of others.
 
     Examples
     --------

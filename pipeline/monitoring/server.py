@@ -1,4 +1,4 @@
-"""HTTP server for metrics, health and the live page."""
+"""Health of a run, and the HTTP server of its metrics, its health and its live page."""
 
 from __future__ import annotations
 
@@ -7,23 +7,31 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http import HTTPStatus
+from socketserver import ThreadingMixIn
+from typing import TYPE_CHECKING, Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+from prometheus_client import disable_created_metrics, make_wsgi_app
 
 from mechanisms.core.plugin import ParameterError
 from pipeline.monitoring.metrics import REGISTRY
 
-# Whether the run of this process is alive, and whether it takes work: for those who start and restart it.
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-
-#: Seconds without a sign of life after which a stream counts as stuck; it gives one several times a second.
+#: Seconds without a heartbeat after which a stream counts as stuck; it sends several a second.
 PATIENCE = 120.0
+LOOPBACK = "127.0.0.1"
+#: Names of this machine in a request to the loopback interface.
+_OWN_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
 
 class Health:
-    """State of a run: ``starting``, ``running``, ``draining`` (asked to stop), ``ended`` or ``failed``.
+    """Liveness and readiness of a run: ``starting``, ``running``, ``draining`` (asked to stop), ``ended``, ``failed``.
 
     Examples
     --------
@@ -44,11 +52,11 @@ class Health:
         self._beat: float | None = None
 
     def beat(self) -> None:
-        """A sign of life; who has given one must go on."""
+        """Heartbeat; after the first one, further ones are expected within `PATIENCE`."""
         self._beat = time.monotonic()
 
     def drain(self) -> None:
-        """The run has been asked to stop, and finishes what is under way."""
+        """The run has been asked to stop, and finishes the work under way."""
         self.state = "draining"
 
     @contextmanager
@@ -64,7 +72,7 @@ class Health:
 
     @property
     def live(self) -> bool:
-        """Whether there is no reason to end and restart the process."""
+        """Whether there is no reason to restart the process."""
         stuck = self._beat is not None and time.monotonic() - self._beat > PATIENCE
         return self.state != "failed" and not stuck
 
@@ -82,36 +90,36 @@ class Health:
         }
 
     def _page(self, good: bool) -> Answer:
+        shown = {"state": self.state, "live": self.live, "ready": self.ready}
+        return Answer(200 if good else 503, json.dumps(shown) + "\n", "application/json")
 
-        said = {"state": self.state, "live": self.live, "ready": self.ready}
-        return Answer(200 if good else 503, json.dumps(said) + "\n", "application/json")
 
-
-#: Health of the run of this process.
+#: Health of the run of this process: the server is up before the run begins, and outlives it.
 HEALTH = Health()
-
-
-# A small HTTP server for what a run shows of itself: a few pages, nothing but GET.
-
-
-LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a page answers: status, text, its media type, and whether to ask again in a second."""
+    """A page as a WSGI application: status, text, media type, and whether the browser reloads it after a second."""
 
     status: int
     text: str
     kind: str = "text/html; charset=utf-8"
     again: bool = False
 
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        """Send the page."""
+        headers = [("Content-Type", self.kind), *([("Refresh", "1")] if self.again else [])]
+        start_response(f"{self.status} {HTTPStatus(self.status).phrase}", headers)
+        return [self.text.encode()]
 
-Pages = Mapping[str, Callable[[], Answer]]
+
+#: Pages by path; each is called once for a request and returns the WSGI application that answers it.
+Pages = Mapping[str, "Callable[[], WSGIApplication]"]
 
 
 def is_loopback(address: str) -> bool:
-    """Whether an address is reached from this machine only; raises `ParameterError` for what is no IP address.
+    """Whether an address is reached from this machine only; raises `ParameterError` unless it is an IP address.
 
     >>> is_loopback("127.0.0.1"), is_loopback("0.0.0.0")
     (True, False)
@@ -124,104 +132,63 @@ def is_loopback(address: str) -> bool:
 
 @contextmanager
 def serve(pages: Pages, port: int = 0, address: str = LOOPBACK) -> Iterator[str]:
-    """Serve pages while the block runs.
+    """Serve pages while the block runs, and yield the server's address; an `OSError` if the port is taken (0: any)."""
 
-    Parameters
-    ----------
-    pages
-        By path; each is called once for a request.
-    port
-        0: any free one.
-    address
-        IP address to listen on. On the loopback interface a request must name this machine as its host: a name that
-        another site points here gets nothing.
-
-    Yields
-    ------
-    The address of the server, such as ``http://127.0.0.1:9464``.
-
-    Raises
-    ------
-    OSError
-        Where the port is taken.
-    """
-    server = _server(address, port, _handler(pages, is_loopback(address)))
-    threading.Thread(target=server.serve_forever, name="penstock-pages", daemon=True).start()
-    host = f"[{address}]" if ":" in address else address
-    try:
-        yield f"http://{host}:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
-def _server(address: str, port: int, handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer:
-    class Server(ThreadingHTTPServer):
+    class Server(ThreadingMixIn, WSGIServer):
         daemon_threads = True
         address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
 
-    return Server((address, port), handler)
+    site = _site(pages, is_loopback(address))
+    with make_server(address, port, site, Server, _Quiet) as server:
+        threading.Thread(target=server.serve_forever, name="penstock-pages", daemon=True).start()
+        host = f"[{address}]" if ":" in address else address
+        try:
+            yield f"http://{host}:{server.server_port}"
+        finally:
+            server.shutdown()
 
 
-def _handler(pages: Pages, loopback: bool) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            if loopback and self.headers.get("Host", "").rpartition(":")[0] not in ("127.0.0.1", "localhost", "[::1]"):
-                self._answer(Answer(403, "this page is served to this machine only"))
-            elif self.path in pages:
-                self._answer(pages[self.path]())
-            else:
-                self._answer(Answer(404, f"there are: {', '.join(pages)}"))
+def _site(pages: Pages, loopback: bool) -> WSGIApplication:
+    """All pages as one application, which answers GET only and lets nobody cache."""
 
-        def _answer(self, answer: Answer) -> None:
-            body = answer.text.encode("utf-8")
-            self.send_response(answer.status)
-            self.send_header("Content-Type", answer.kind)
-            self.send_header("Content-Length", str(len(body)))
-            self.send_header("Cache-Control", "no-store")
-            if answer.again:
-                self.send_header("Refresh", "1")
-            self.end_headers()
-            self.wfile.write(body)
+    def page(environ: WSGIEnvironment) -> WSGIApplication:
+        # A web site whose name resolves to this machine could otherwise read a page through a browser here.
+        if loopback and environ.get("HTTP_HOST", "").rpartition(":")[0] not in _OWN_NAMES:
+            return Answer(403, "this page is served to this machine only")
+        if environ["REQUEST_METHOD"] != "GET":
+            return Answer(405, "GET is the only method")
+        found = pages.get(environ["PATH_INFO"])
+        return found() if found else Answer(404, f"there are: {', '.join(pages)}")
 
-        def log_message(self, format: str, *arguments: object) -> None:
-            """Say nothing: standard error belongs to the run."""
+    def site(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        def start(status: str, headers: list[tuple[str, str]], *failure: Any) -> Callable[[bytes], object]:
+            return start_response(status, [*headers, ("Cache-Control", "no-store")], *failure)
 
-    return Handler
+        return page(environ)(environ, start)
+
+    return site
 
 
-# The metrics and the health of the run of this process, over HTTP.
-
-
-TEXT = "text/plain; version=0.0.4; charset=utf-8"
+class _Quiet(WSGIRequestHandler):
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Log no requests: standard error belongs to the run."""
 
 
 @contextmanager
 def serve_metrics(port: int, address: str = LOOPBACK) -> Iterator[str]:
-    """Serve ``/metrics`` in Prometheus' text format, and ``/healthz``, while the block runs.
+    """Serve ``/metrics`` and ``/healthz`` while the block runs, and yield the server's address.
 
-    Parameters
-    ----------
-    port
-        1 to 65535, or 0 for any free one.
-    address
-        Where to listen. Beyond the loopback interface only public measures are served: row counts and delays follow
-        the private data, second by second.
-
-    Yields
-    ------
-    The address of the server.
-
-    Raises
-    ------
-    ParameterError
-        For what is no port or no IP address.
-    OSError
-        Where the port is taken.
+    Beyond the loopback interface only public measures are served: row counts and delays follow the private data, second
+    by second. Raises `ParameterError` for an invalid port or IP address, and `OSError` if the port is taken.
     """
     if not 0 <= port <= 65535:
         raise ParameterError("--metrics-port", port, "a port from 0 to 65535")
     with_operator = is_loopback(address)
-    pages = {"/metrics": lambda: Answer(200, REGISTRY.exposition(with_operator), TEXT), **HEALTH.pages()}
-    with serve(pages, port, address) as at:
+    disable_created_metrics()  # a second series for every counter, with the time when it was made
+
+    def metrics() -> WSGIApplication:
+        # The registries are new in every run.
+        return make_wsgi_app(REGISTRY.everything if with_operator else REGISTRY.public)  # type: ignore[no-any-return]
+
+    with serve({"/metrics": metrics, **HEALTH.pages()}, port, address) as at:
         yield at

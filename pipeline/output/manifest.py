@@ -1,4 +1,4 @@
-"""Manifests of a run: row equation, summaries, digests, versions and key epochs."""
+"""Public and operator's manifest of a run: guarantee, versions, digests, row equation, summaries, key epochs."""
 
 from __future__ import annotations
 
@@ -26,79 +26,20 @@ from pipeline.output import files, tables
 from pipeline.output.files import Target, ledger_path, merge, parts_folder
 from pipeline.output.ledger import Ledger
 from pipeline.steps.ingest import Fate
+from pipeline.steps.traces import centre
 
 if TYPE_CHECKING:
     from pipeline.config.plan import Plan
 
-
-# The epochs of a run's noise key: which windows each one covers, and whether a run may go on with a longer key.
-
-
-def key_epochs(plan: Plan) -> list[dict[str, Any]]:
-    """Every epoch of the key: its fingerprint, when it begins, and its first window (traces have none).
-
-    An epoch covers the windows from its first one up to the next epoch's; one that begins after the end of the run, or
-    between two starts of windows, covers none.
-    """
-    rows = []
-    for number, (start, fingerprint) in enumerate(zip(plan.key.epochs, plan.key.fingerprints), 1):
-        begins = None if start == BEGINNING else format_time(start)
-        row: dict[str, Any] = {"epoch": number, "fingerprint": fingerprint, "from": begins}
-        if not plan.on_points:
-            row["first_window"] = _first_window(plan, start)
-        rows.append(row)
-    return rows
-
-
-def _first_window(plan: Plan, start: int) -> int | None:
-    """The first window that starts at an instant or later; None where the run has none."""
-    calendar = plan.calendar
-    if start <= int(calendar.start(1)):
-        return 1
-    if calendar.until_ms is not None and start >= calendar.until_ms:
-        return None
-    inside = int(calendar.index(np.array([start]))[0])
-    first = inside if int(calendar.start(inside)) == start else inside + 1
-    return first if calendar.n_windows is None or first <= calendar.n_windows else None
-
-
-def why_not_the_same_key(plan: Plan, begun_with: Sequence[str]) -> str | None:
-    """What stands against continuing a run with the plan's key; None where nothing does.
-
-    Parameters
-    ----------
-    plan
-        The run as it is to go on.
-    begun_with
-        Fingerprints of the epochs that it began with. Further ones may have come, but only for windows that have not
-        been charged yet: another noise for the same window would be a second release of it.
-    """
-    if not plan.key.continues(begun_with):
-        return "began with another noise key; continue it with that one, or one that 'penstock key rotate' made of it"
-    if len(plan.key.epochs) == len(begun_with):
-        return None
-    boundary, own = plan.key.epochs[len(begun_with)], digest(plan.config).hex()[:32]
-    charged = (charge.window_start for charge in Ledger(ledger_path(plan)) if charge.configuration == own)
-    if (last := max(charged, default=None)) is None or last < boundary:
-        return None
-    return (
-        f"has released windows up to {format_time(last)}, and an epoch of its noise key now begins at "
-        f"{format_time(boundary)}; begin it after what has been released"
-    )
-
-
-# The two manifests: what may be told to everybody, and what the operator needs to know.
-
-
 PACKAGES = ("apache-beam", "numpy", "scipy", "polars", "pyarrow", "river", "scikit-learn", "dp-accounting")
-#: Penstock's own code, and the part of it that only shows what others have found.
+#: Packages whose code decides a result, and the part of them that only presents results.
 CODE, SHOWN = ("accountants", "evaluation", "mechanisms", "pipeline"), "pipeline/reporting"
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[2]
 UNFIT = "This is a simulation: its seed undoes the noise. Its outputs are unfit for publication."
 
 
 def versions() -> dict[str, str]:
-    """Versions of everything that can affect a result."""
+    """Versions of the platform and of all packages that can affect a result."""
     found = {"python": platform.python_version(), "machine": platform.machine()}
     for package in ("penstock", *PACKAGES):
         try:
@@ -110,13 +51,7 @@ def versions() -> dict[str, str]:
 
 @cache
 def code_digest(root: Path = ROOT) -> str:
-    """SHA-256 of penstock's own source files, read once by a process: a result that is kept is that of this code only.
-
-    Parameters
-    ----------
-    root
-        Folder of the packages.
-    """
+    """SHA-256 of penstock's own source files below a folder: a cached result is valid for the same code only."""
     total = hashlib.sha256()
     for file in sorted(file for package in CODE for file in (root / package).rglob("*.py")):
         name = file.relative_to(root).as_posix()
@@ -126,12 +61,12 @@ def code_digest(root: Path = ROOT) -> str:
 
 
 def made_by() -> dict[str, Any]:
-    """What decides a result beside its configuration and input: versions, and penstock's code whatever its version."""
+    """Versions and the digest of the code: with configuration and input they determine a result."""
     return {"versions": versions(), "code": code_digest()}
 
 
 def guarantee_in_words(mechanism: Mechanism) -> dict[str, str]:
-    """What one mechanism promises, for people."""
+    """Guarantee of one mechanism in words."""
     guarantee = mechanism.stated_guarantee
     return {
         "mechanism": type(mechanism).__module__.rpartition(".")[2],
@@ -143,7 +78,7 @@ def guarantee_in_words(mechanism: Mechanism) -> dict[str, str]:
 
 
 def public_manifest(plan: Plan, accounts: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
-    """What may be published with the releases: no secret, nothing that depends on data but through the releases.
+    """Manifest to publish with the releases: no secret, and nothing that depends on the data except through them.
 
     Parameters
     ----------
@@ -158,7 +93,7 @@ def public_manifest(plan: Plan, accounts: Sequence[Mapping[str, Any]] = ()) -> d
     config["output"].pop("kafka", None)
     # The others' books are the operator's, and their settings may name people.
     config["accountants"] = [own for own, a in zip(config["accountants"], plan.config.accountants) if a.public]
-    return {
+    manifest = {
         "name": plan.config.name,
         "mode": plan.config.mode,
         "notice": UNFIT if plan.config.mode == "simulation" else "Released under the guarantee below.",
@@ -166,16 +101,21 @@ def public_manifest(plan: Plan, accounts: Sequence[Mapping[str, Any]] = ()) -> d
         "configuration_digest": digest(plan.config).hex(),
         "versions": versions(),
         "guarantee": [guarantee_in_words(m) for m in plan.config.mechanism],
+        "distinct_people": plan.config.source.has_people,
+        "accounts": [dict(books) for books in accounts if books["public"]],
+    }
+    if plan.on_points:
+        shown = list(centre(plan.space))
+        return manifest | {"radius_metres": plan.point_mechanism.metres, "shown_before_any_release": shown}
+    return manifest | {
         "sensitivity": {"max_cells": plan.max_cells, "l1": plan.max_cells, "l2": plan.max_cells**0.5},
         "cells": plan.n_cells,
         "windows": plan.calendar.n_windows,
-        "distinct_people": plan.config.source.has_people,
-        "accounts": [dict(books) for books in accounts if books["public"]],
     }
 
 
 def input_digests(config: RunConfig) -> dict[str, str]:
-    """SHA-256 of every input by its name; one over all where a deployment's files are named after people."""
+    """SHA-256 of every input by name; one for all of them in a deployment whose files are named after people."""
     digests = config.source.digests()
     if config.mode == "simulation" or not config.source.recorded.names_users:
         return digests
@@ -184,7 +124,7 @@ def input_digests(config: RunConfig) -> dict[str, str]:
 
 
 def operator_manifest(plan: Plan, **facts: Any) -> dict[str, Any]:
-    """The operator's record of the run."""
+    """Manifest for the operator; ``facts`` are the figures of the finished run."""
     key = {"key": plan.key.fingerprint, "epochs": key_epochs(plan)}
     noise = {"seed": plan.config.seed} if plan.key.simulation else key
     return {
@@ -203,30 +143,8 @@ def _name(accountant: Accountant) -> str:
     return type(accountant).__module__.rpartition(".")[2]
 
 
-# After the last window: parts become files, the row equation is checked and the manifests are written.
-
-
-def merge_outputs(plan: Plan) -> None:
-    """Merge the parts of every table, each window once, and the rejected rows."""
-    public, operator = plan.folder / "public", plan.folder / "operator"
-    merge(Target(parts_folder(plan, "releases"), public / "releases.parquet", tables.RELEASES, "window"))
-    merge(Target(parts_folder(plan, "accounts_public"), public / "accounts.parquet", tables.ACCOUNTS))
-    merge(Target(parts_folder(plan, "accounts"), operator / "accounts.parquet", tables.ACCOUNTS))
-    if plan.config.mode == "simulation" and plan.config.output.truth:
-        merge(Target(parts_folder(plan, "truth"), operator / "truth.parquet", tables.TRUTH, "window"))
-    merge_rejects(plan)
-
-
-def merge_rejects(plan: Plan) -> None:
-    """Merge the rejected rows into one file."""
-    with files.whole(plan.folder / "operator" / "rejects.jsonl") as temporary, temporary.open("wb") as target:
-        for path in sorted(parts_folder(plan, "rejects").glob("*.jsonl")):
-            with path.open("rb") as source:
-                shutil.copyfileobj(source, target)
-
-
 def row_equation(plan: Plan) -> dict[str, Any]:
-    """Rows by fate over the whole run; raises `RowEquationError` if one is missing or was counted twice."""
+    """Row counts by outcome over the whole run; raises `RowEquationError` unless they balance."""
     total = Fate()
     for path in sorted(parts_folder(plan, "fates").glob("*.json")):
         total.add(Fate(**json.loads(path.read_text(encoding="utf-8"))))
@@ -256,24 +174,21 @@ def check_row_equation(equation: dict[str, Any]) -> None:
 
 
 def user_summaries(plan: Plan) -> dict[str, Any] | None:
-    """Users seen, and the spread over them of distinct cells and active windows."""
+    """Number of users, and the spread of their cells and active windows, or of their points and landmarks."""
     if not plan.summarises_users:
         return None
-    cells: list[int] = []
-    windows: list[int] = []
+    names = ("points", "landmarks") if plan.on_points else ("cells", "windows")
+    found: dict[str, list[int]] = {name: [] for name in names}
     for path in sorted(parts_folder(plan, "users").glob("*.json")):
-        summary = json.loads(path.read_text())
-        cells += summary["cells"]
-        windows += summary["windows"]
-    return {
-        "users": len(cells),
-        "cells_per_user": spread(cells),
-        "active_windows_per_user": spread(windows),
-    }
+        for name, values in json.loads(path.read_text(encoding="utf-8")).items():
+            found[name] += values
+    shown = {"windows": "active_windows"}
+    spreads = {f"{shown.get(name, name)}_per_user": _spread(values) for name, values in found.items()}
+    return {"users": len(found[names[0]]), **spreads}
 
 
-def spread(values: list[int]) -> dict[str, float]:
-    """Mean, standard deviation, extremes and median of some figures; nothing for none."""
+def _spread(values: list[int]) -> dict[str, float]:
+    """Mean, standard deviation, extremes and median; empty without values."""
     if not values:
         return {}
     array = np.asarray(values)
@@ -287,7 +202,7 @@ def spread(values: list[int]) -> dict[str, float]:
 
 
 def account_summaries(plan: Plan) -> list[dict[str, Any]]:
-    """Every accountant's books in a few figures, in the order of the configuration."""
+    """Summary of every accountant, in the order of the configuration."""
     return [json.loads(path.read_text()) for path in sorted(parts_folder(plan, "summaries").glob("*.json"))]
 
 
@@ -305,22 +220,15 @@ def released(folder: Path) -> pl.DataFrame:
 
 
 def actions(released: pl.DataFrame) -> dict[str, int]:
-    """How many windows were published, repeated, suppressed and refused."""
+    """Number of windows or points by action."""
     counted = released.with_columns(pl.col("action").cast(pl.String)).group_by("action").len()
     return dict(sorted(counted.iter_rows()))
 
 
 def check_windows(plan: Plan, released: pl.DataFrame, complete: bool) -> None:
-    """Raise `RowEquationError` if the releases lack a window, or have one twice.
+    """Raise `RowEquationError` if a window that is due was not released, or one was released twice.
 
-    Parameters
-    ----------
-    plan
-        The run, its parts merged.
-    released
-        Its windows.
-    complete
-        Whether it came to its last window; otherwise only those before the last one released are due.
+    ``complete``: the run has ended, and all its windows are due; otherwise those before the last released one.
     """
     present = released["window"].to_numpy()
     n_due = plan.calendar.n_windows if complete else None
@@ -337,7 +245,74 @@ def check_windows(plan: Plan, released: pl.DataFrame, complete: bool) -> None:
         raise RowEquationError(f"{plan.folder / 'public' / 'releases.parquet'}: of the windows that are due {what}")
 
 
+def key_epochs(plan: Plan) -> list[dict[str, Any]]:
+    """Epochs of the noise key: fingerprint, beginning, and first window (traces have none).
+
+    An epoch covers the windows from its first one up to the next epoch's; one that begins after the end of the run, or
+    between two starts of windows, covers none.
+    """
+    rows = []
+    for number, (start, fingerprint) in enumerate(zip(plan.key.epochs, plan.key.fingerprints), 1):
+        begins = None if start == BEGINNING else format_time(start)
+        row: dict[str, Any] = {"epoch": number, "fingerprint": fingerprint, "from": begins}
+        if not plan.on_points:
+            row["first_window"] = _first_window(plan, start)
+        rows.append(row)
+    return rows
+
+
+def _first_window(plan: Plan, start: int) -> int | None:
+    """The first window that starts at an instant or later; None where the run has none."""
+    calendar = plan.calendar
+    if start <= int(calendar.start(1)):
+        return 1
+    if calendar.until_ms is not None and start >= calendar.until_ms:
+        return None
+    inside = int(calendar.index(np.array([start]))[0])
+    first = inside if int(calendar.start(inside)) == start else inside + 1
+    return first if calendar.n_windows is None or first <= calendar.n_windows else None
+
+
+def why_not_the_same_key(plan: Plan, begun_with: Sequence[str]) -> str | None:
+    """Reason not to resume a run with the plan's key, or None; ``begun_with``: fingerprints of the epochs of its start.
+
+    Epochs may have been added since, but only for windows that have not been charged yet: another noise for the same
+    window would be a second release of it.
+    """
+    if not plan.key.continues(begun_with):
+        return "began with another noise key; continue it with that one, or one that 'penstock key rotate' made of it"
+    if len(plan.key.epochs) == len(begun_with):
+        return None
+    boundary, own = plan.key.epochs[len(begun_with)], digest(plan.config).hex()[:32]
+    charged = (charge.window_start for charge in Ledger(ledger_path(plan)) if charge.configuration == own)
+    if (last := max(charged, default=None)) is None or last < boundary:
+        return None
+    return (
+        f"has released windows up to {format_time(last)}, and an epoch of its noise key now begins at "
+        f"{format_time(boundary)}; begin it after what has been released"
+    )
+
+
+def merge_outputs(plan: Plan) -> None:
+    """Merge the parts of every table, each window once, and the rejected rows."""
+    public, operator = plan.folder / "public", plan.folder / "operator"
+    merge(Target(parts_folder(plan, "releases"), public / "releases.parquet", tables.RELEASES, "window"))
+    merge(Target(parts_folder(plan, "accounts_public"), public / "accounts.parquet", tables.ACCOUNTS))
+    merge(Target(parts_folder(plan, "accounts"), operator / "accounts.parquet", tables.ACCOUNTS))
+    if plan.config.mode == "simulation" and plan.config.output.truth:
+        merge(Target(parts_folder(plan, "truth"), operator / "truth.parquet", tables.TRUTH, "window"))
+    merge_rejects(plan)
+
+
+def merge_rejects(plan: Plan) -> None:
+    """Merge the rejected rows into one file."""
+    with files.whole(plan.folder / "operator" / "rejects.jsonl") as temporary, temporary.open("wb") as target:
+        for path in sorted(parts_folder(plan, "rejects").glob("*.jsonl")):
+            with path.open("rb") as source:
+                shutil.copyfileobj(source, target)
+
+
 def clear_parts(plan: Plan) -> None:
-    """Remove what is no longer needed."""
+    """Remove parts and checkpoints of a finished run."""
     for folder in ("public/parts", "operator/parts", "operator/checkpoint"):
         shutil.rmtree(plan.folder / folder, ignore_errors=True)

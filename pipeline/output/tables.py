@@ -1,4 +1,4 @@
-"""Releases, truth and accounts as Arrow tables: the columns of every file that a run writes."""
+"""Arrow schemas and tables of the output files: releases, truth, accounts and utility."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TEXT = pa.dictionary(pa.int32(), pa.string())
 
 
 def _required(*fields: tuple[str, pa.DataType]) -> list[pa.Field]:
-    """Fields that every row has a value in, which is also less to write."""
+    """Fields without nulls, which also take less room."""
     return [pa.field(name, kind, nullable=False) for name, kind in fields]
 
 
@@ -104,7 +104,7 @@ def releases_table(
 
 
 def _charges(releases: Sequence[Release]) -> list[tuple[Event, ...]]:
-    """What each release is part of: a block's charge is shown in each of its windows, though it is paid once."""
+    """Charge shown with each release: that of a block in each of its windows, although it is paid once."""
     shown: list[tuple[Event, ...]] = []
     block: tuple[Event, ...] = ()
     last = 0
@@ -149,18 +149,18 @@ class _Rows(NamedTuple):
         return cls(len(masks), n_cells, np.array([every if mask is None else mask for mask in masks]))
 
     def spread(self, values: ArrayLike, kind: DTypeLike | None = None) -> NDArray[Any]:
-        """A value of each window in all its rows."""
+        """Repeat one value per window over its rows."""
         return self._chosen(np.asarray(values, kind)[:, None])
 
     def each(self, values: Sequence[ArrayLike]) -> NDArray[np.float64]:
-        """A vector of each window, or one value for all its cells."""
+        """Join one vector per window, or one value for all its cells."""
         vectors = [np.asarray(value, np.float64) for value in values]
         if all(vector.ndim == 0 for vector in vectors):
             return self.spread(np.array(vectors))
         return self._chosen(np.array([np.broadcast_to(vector, self.n_cells) for vector in vectors]))
 
     def cells(self) -> NDArray[np.int32]:
-        """The number of each row's cell."""
+        """Index of the cell of each row."""
         return self._chosen(np.arange(self.n_cells, dtype=np.int32)[None])
 
     def _chosen(self, values: NDArray[Any]) -> NDArray[Any]:

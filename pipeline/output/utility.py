@@ -1,9 +1,9 @@
-"""Utility of a finished simulation: released against true counts, by every metric asked for."""
+"""Utility of a finished simulation: the metrics of released against true counts, and the error of released traces."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -12,7 +12,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from evaluation.utility import METRICS
+from mechanisms.core.geometry import distance
 from pipeline.config.plan import STREAM
+from pipeline.config.rules import METRIC
 from pipeline.output import files
 from pipeline.output.tables import UTILITY
 
@@ -20,7 +22,47 @@ if TYPE_CHECKING:
     from pipeline.config.plan import Plan
 
 
-def matrices(folder: Path, cells: tuple[str, ...]) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[Any]]:
+class _Score(NamedTuple):
+    """One row of the table; the whole run has the scope ``run``."""
+
+    metric: str
+    scope: str
+    window: int | None
+    value: float
+
+
+def write_utility(plan: Plan) -> dict[str, float]:
+    """Write ``operator/utility.parquet``: every metric over the whole run and by its own scopes.
+
+    Returns
+    -------
+    The whole-run value of every metric.
+    """
+    scores = _trace_scores(plan.folder) if plan.on_points else _count_scores(plan)
+    rows = [{"stream": STREAM, **score._asdict()} for score in scores]
+    with files.whole(plan.folder / "operator" / "utility.parquet") as temporary:
+        pq.write_table(pa.Table.from_pylist(rows, schema=UTILITY), temporary)
+    return {score.metric: score.value for score in scores if score.scope == "run"}
+
+
+def _count_scores(plan: Plan) -> list[_Score]:
+    """Every metric of the configuration, over the run and by window or cell."""
+    cells = plan.space.cells
+    truth, released, windows = _matrices(plan.folder, cells)
+    scores: list[_Score] = []
+    # A run that was stopped before its first window has nothing to compare.
+    for name in plan.config.utility if len(windows) else ():
+        metric = METRICS[name]
+        scores.append(_Score(name, "run", None, float(metric.function(truth, released))))
+        places, values = metric.scores(truth, released)
+        if metric.scope == "window":
+            scores += [_Score(name, "window", int(windows[i]), float(v)) for i, v in zip(places, values)]
+        else:
+            scores += [_Score(name, f"cell:{cells[i]}", None, float(v)) for i, v in zip(places, values)]
+    return scores
+
+
+def _matrices(folder: Path, cells: tuple[str, ...]) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[Any]]:
     """True and released counts of shape (n_cells, n_windows), and the indices of the windows.
 
     Only windows and cells that were released are compared; elsewhere both are 0.
@@ -46,31 +88,21 @@ def _long(path: Path, column: str, order: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(pl.col("cell").cast(pl.String)).join(order, on="cell", how="left")
 
 
-def write_utility(plan: Plan) -> dict[str, float]:
-    """Write ``operator/utility.parquet``: each metric over the whole run and, where it has them, per window.
-
-    Returns
-    -------
-    The whole-run figure of every metric.
-    """
-    truth, released, windows = matrices(plan.folder, plan.space.cells)
-    records: list[dict[str, Any]] = []
-    totals: dict[str, float] = {}
-    # A run that was stopped before its first window has nothing to compare.
-    for name in plan.config.utility if len(windows) else ():
-        metric = METRICS[name]
-        totals[name] = float(metric.function(truth, released))
-        records.append(_record(name, "run", None, totals[name]))
-        places, values = metric.scores(truth, released)
-        if metric.scope == "window":
-            records += [_record(name, "window", int(windows[i]), float(v)) for i, v in zip(places, values)]
-        else:
-            cells = plan.space.cells
-            records += [_record(name, f"cell:{cells[i]}", None, float(v)) for i, v in zip(places, values)]
-    with files.whole(plan.folder / "operator" / "utility.parquet") as temporary:
-        pq.write_table(pa.Table.from_pylist(records, schema=UTILITY), temporary)
-    return totals
+def _trace_scores(folder: Path) -> list[_Score]:
+    """Mean distance of released from true points in metres: over all points, landmarks, other points, and by user."""
+    released = pl.read_parquet(folder / "public" / "traces.parquet")
+    true = pl.read_parquet(folder / "operator" / "truth.parquet")
+    apart = distance(*(frame.select("latitude", "longitude").to_numpy() for frame in (released, true)))
+    errors = released.select(pl.col("pseudonym").cast(pl.String), "landmark", pl.Series("error", apart))
+    found = {"run": _mean(errors)}
+    for scope, is_landmark in (("landmarks", True), ("regular", False)):
+        part = errors.filter(pl.col("landmark") == is_landmark)
+        if len(part):
+            found[scope] = _mean(part)
+    per_user = errors.group_by("pseudonym", maintain_order=True).agg(pl.col("error").mean())
+    found |= {f"user:{name}": error for name, error in per_user.iter_rows()}
+    return [_Score(METRIC, scope, None, value) for scope, value in found.items()]
 
 
-def _record(metric: str, scope: str, window: int | None, value: float) -> dict[str, Any]:
-    return {"stream": STREAM, "metric": metric, "scope": scope, "window": window, "value": value}
+def _mean(frame: pl.DataFrame) -> float:
+    return float(frame["error"].to_numpy().mean()) if len(frame) else float("nan")

@@ -1,16 +1,21 @@
-"""Check a finished run from its files alone: the row equation, the ledger, the budget and the digests."""
+"""Verify a finished run from its files alone: row equation, windows or points, ledger, budget and digests."""
 
 from __future__ import annotations
 
 import json
 import math
+import operator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import polars as pl
+import pyarrow as pa
 import pyarrow.parquet as pq
 
+from accountants.core.trace_view import TraceView
 from mechanisms.core.plugin import DataError, PenstockError, RowEquationError
 from pipeline.config.canonical import digest
 from pipeline.config.plan import make_plan
@@ -18,22 +23,16 @@ from pipeline.config.run import RunConfig, loads
 from pipeline.output.ledger import Ledger
 from pipeline.output.manifest import check_row_equation, input_digests
 from pipeline.output.tables import ACCOUNTS, RELEASES
-from pipeline.output.traces import TRACES, check_traces
+from pipeline.output.traces import TRACES
+from pipeline.steps.traces import ROUNDING, budget_periods
+
+if TYPE_CHECKING:
+    from pipeline.config.plan import Plan
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at.
-
-    Parameters
-    ----------
-    name
-        What.
-    passed
-        Whether it is right.
-    detail
-        What was found.
-    """
+    """Result of one check: its name, whether it passed, and what was found."""
 
     name: str
     passed: bool
@@ -41,29 +40,35 @@ class Check:
 
 
 def verify(folder: Path) -> list[Check]:
-    """All checks of one run's folder; raises `DataError` where there is no run."""
+    """Run all checks on the folder of a run, of counts or of traces.
+
+    Parameters
+    ----------
+    folder
+        Folder of a finished run.
+
+    Returns
+    -------
+    Every check, passed or not.
+
+    Raises
+    ------
+    DataError
+        If the folder holds no finished run.
+    """
     path = folder / "operator" / "manifest.json"
     if not path.exists():
         raise DataError(f"{folder}: no finished run here (operator/manifest.json is missing)")
     manifest = json.loads(path.read_text(encoding="utf-8"))
-    if (folder / "public" / "traces.parquet").exists():
-        checks = [_rows(manifest), _schema(folder, "traces", TRACES), _schema(folder, "accounts", ACCOUNTS)]
-        checks += [Check(*found) for found in check_traces(folder, manifest, make_plan(_config(manifest), folder))]
-        return [*checks, _configuration(folder, manifest), _inputs(manifest)]
-    checks = [_rows(manifest), _schema(folder, "releases", RELEASES), _schema(folder, "accounts", ACCOUNTS)]
-    releases = pl.read_parquet(
-        folder / "public" / "releases.parquet", columns=["window", "epsilon", "available_at", "action", "cell"]
-    ).with_columns(pl.col("action").cast(pl.String))
-    per_window = releases.group_by("window", maintain_order=True).agg(
-        pl.col("epsilon", "available_at").first(),
-        pl.col("action").first(),
-        pl.len().alias("cells"),
-        pl.col("cell").n_unique(),
-    )
-    checks += [_windows(per_window, manifest), _once(per_window), _ledger(folder, per_window, manifest)]
-    checks.append(_configuration(folder, manifest))
-    checks.append(_inputs(manifest))
-    return checks
+    of_traces = "points" in manifest
+    return [
+        _rows(manifest),
+        _schema(folder, "traces", TRACES) if of_traces else _schema(folder, "releases", RELEASES),
+        _schema(folder, "accounts", ACCOUNTS),
+        *(_traces(folder, manifest) if of_traces else _releases(folder, manifest)),
+        _configuration(folder, manifest),
+        _inputs(manifest),
+    ]
 
 
 def _rows(manifest: dict[str, Any]) -> Check:
@@ -75,58 +80,116 @@ def _rows(manifest: dict[str, Any]) -> Check:
     return Check("row equation", True, f"{rows['rows']} rows read, each with one fate; {rows['used']} used")
 
 
-def _schema(folder: Path, name: str, schema: Any) -> Check:
+def _schema(folder: Path, name: str, schema: pa.Schema) -> Check:
     found = pq.read_schema(folder / "public" / f"{name}.parquet").names
     return Check(f"columns of {name}.parquet", found == schema.names, ", ".join(found))
 
 
-def _windows(per_window: pl.DataFrame, manifest: dict[str, Any]) -> Check:
-    expected = list(range(1, len(per_window) + 1))
-    complete = manifest["exit"]["code"] != 0 or len(per_window) == manifest["windows"]["planned"]
-    right = per_window["window"].to_list() == expected and complete
-    return Check("windows", right, f"{len(per_window)} released of {manifest['windows']['planned']} planned, in order")
-
-
-def _once(per_window: pl.DataFrame) -> Check:
+def _releases(folder: Path, manifest: dict[str, Any]) -> list[Check]:
+    """Checks of released counts: every window in order, every cell once, every charge in the ledger."""
+    columns = ["window", "epsilon", "available_at", "cell"]
+    releases = pl.read_parquet(folder / "public" / "releases.parquet", columns=columns)
+    per_window = releases.group_by("window", maintain_order=True).agg(
+        pl.col("epsilon", "available_at").first(), pl.len().alias("cells"), pl.col("cell").n_unique()
+    )
+    n_windows, planned = len(per_window), manifest["windows"]["planned"]
+    in_order = per_window["window"].to_list() == list(range(1, n_windows + 1))
+    complete = manifest["exit"]["code"] != 0 or n_windows == planned
     twice = per_window.filter(pl.col("cells") != pl.col("cell"))
-    return Check("each cell once a window", twice.is_empty(), f"{len(twice)} windows with a repeated cell")
+    # Windows of a block are available together; they show its charge, which is paid once.
+    blocks = per_window.group_by("available_at", maintain_order=True).agg("window", pl.col("epsilon").max())
+    owed = [(windows, epsilon) for _, windows, epsilon in blocks.iter_rows()]
+    return [
+        Check("windows", in_order and complete, f"{n_windows} released of {planned} planned, in order"),
+        Check("each cell once a window", twice.is_empty(), f"{len(twice)} windows with a repeated cell"),
+        _ledger(folder, manifest, operator.add, owed, f"{{}} charges for {n_windows} windows"),
+    ]
 
 
-def _ledger(folder: Path, per_window: pl.DataFrame, manifest: dict[str, Any]) -> Check:
+def _traces(folder: Path, manifest: dict[str, Any]) -> list[Check]:
+    """Checks of released traces: every point once and in order, every charge in the ledger, every user's budget."""
+    columns = ["pseudonym", "time", "epsilon", "landmark", "action"]
+    points = pl.read_parquet(folder / "public" / "traces.parquet", columns=columns).with_columns(
+        pl.col("pseudonym", "action").cast(pl.String), pl.col("time").dt.epoch("ms")
+    )
+    in_order = points.select(
+        (pl.col("pseudonym") > pl.col("pseudonym").shift(1))
+        | ((pl.col("pseudonym") == pl.col("pseudonym").shift(1)) & (pl.col("time") > pl.col("time").shift(1)))
+    ).to_series()
+    expected = manifest["rows"]["used"] - manifest["rows"]["duplicates"]
+    # The ledger has one charge for each shard and position in a trace: the largest of any user.
+    index = points.select(pl.int_range(1, pl.len() + 1).over("pseudonym").alias("index"), "epsilon")
+    largest = index.group_by("index").agg(pl.col("epsilon").max()).sort("index")
+    owed = [([position], epsilon) for position, epsilon in largest.iter_rows()]
+    return [
+        Check("points", len(points) == expected, f"{len(points)} released, {expected} distinct ones read"),
+        Check("order", bool(in_order[1:].all()), "each user's points once, in order of time"),
+        _ledger(folder, manifest, max, owed, f"{{}} timestamps charged, {len(owed)} released"),
+        _budget(points, make_plan(_config(manifest), folder)),
+    ]
+
+
+def _ledger(
+    folder: Path,
+    manifest: dict[str, Any],
+    together: Callable[[float, float], float],
+    owed: Iterable[tuple[list[int], float]],
+    detail: str,
+) -> Check:
+    """Whether the ledger covers what is owed: ε for windows that are paid together.
+
+    ``together`` combines several charges for a window; ``detail`` has a place for the number of charged windows.
+    """
     path = manifest["configuration"].get("output", {}).get("ledger") or folder / "operator" / "ledger"
     own = manifest["configuration_digest"][:32]
     charged: dict[int, float] = {}
     try:
         for charge in Ledger(Path(path)):
             if charge.configuration == own:
-                charged[charge.window] = charged.get(charge.window, 0.0) + charge.epsilon
+                charged[charge.window] = together(charged.get(charge.window, 0.0), charge.epsilon)
     except PenstockError as error:
         return Check("ledger", False, str(error))
-    # Windows of a block are available together; they show its charge, which is paid once.
-    released = per_window.group_by("available_at", maintain_order=True).agg("window", pl.col("epsilon").max())
     short = [
         windows[0]
-        for _, windows, epsilon in released.iter_rows()
+        for windows, epsilon in owed
         if not _covers(sum(charged.get(window, 0.0) for window in windows), epsilon)
     ]
-    detail = f"{len(charged)} charges for {len(per_window)} windows"
-    return Check("ledger", not short, detail + (f"; charged too little: {short[:5]}" if short else ""))
+    found = detail.format(len(charged))
+    return Check("ledger", not short, found + (f"; charged too little: {short[:5]}" if short else ""))
 
 
 def _covers(charged: float, epsilon: float) -> bool:
     return charged >= epsilon * (1 - 1e-12) or (math.isinf(epsilon) and math.isinf(charged))
 
 
+def _budget(points: pl.DataFrame, plan: Plan) -> Check:
+    budget = plan.point_mechanism.landmark_budget
+    if budget is None:
+        return Check("budget", True, "the mechanism promises no landmark budget")
+    names, times = points["pseudonym"], points["time"].to_numpy()
+    starts = np.flatnonzero(names.ne_missing(names.shift(1)).to_numpy())
+    seen = TraceView(
+        subjects=names.gather(starts).to_list(),
+        starts=starts,
+        times=times,
+        landmarks=points["landmark"].to_numpy(),
+        periods=budget_periods(plan, times),
+        epsilon=points["epsilon"].to_numpy(),
+        scale=np.zeros(len(points)),
+        action=points["action"].to_numpy(),
+        noise="",
+        mechanism=plan.point_mechanism,
+    )
+    largest = float(seen.landmark_sums()[1].max(initial=0.0))
+    detail = f"landmarks and any one other point of a user cost at most {largest:g} of {budget:g}"
+    return Check("budget", largest <= budget * (1 + ROUNDING), detail)
+
+
 def _configuration(folder: Path, manifest: dict[str, Any]) -> Check:
     public = json.loads((folder / "public" / "manifest.json").read_text(encoding="utf-8"))
-    same = public["configuration_digest"] == manifest["configuration_digest"]
-    config = _config(manifest)
-    recomputed = digest(config).hex()
-    return Check(
-        "configuration digest",
-        same and recomputed == manifest["configuration_digest"],
-        f"{recomputed[:16]}… recomputed from the manifest",
-    )
+    recomputed = digest(_config(manifest)).hex()
+    same = public["configuration_digest"] == manifest["configuration_digest"] == recomputed
+    return Check("configuration digest", same, f"{recomputed[:16]}… recomputed from the manifest")
 
 
 def _config(manifest: dict[str, Any]) -> RunConfig:
@@ -140,6 +203,5 @@ def _inputs(manifest: dict[str, Any]) -> Check:
     except PenstockError as error:
         return Check("input digests", True, f"not checked: {error}")
     changed = [name for name, value in manifest["inputs"].items() if found.get(name) != value]
-    return Check(
-        "input digests", not changed, f"{len(found)} inputs" + (f"; changed: {changed[:5]}" if changed else "")
-    )
+    detail = f"{len(found)} inputs" + (f"; changed: {changed[:5]}" if changed else "")
+    return Check("input digests", not changed, detail)

@@ -14,6 +14,7 @@ from apache_beam.typehints.native_type_compatibility import convert_to_beam_type
 from apache_beam.utils.timestamp import Timestamp
 
 from pipeline.output.redaction import without_words
+from pipeline.runners.beam.metrics import report_to_beam
 from pipeline.runners.flink.runner import is_lasting, note_failure
 from pipeline.steps.ingest import deadline
 
@@ -50,6 +51,7 @@ class Step(beam.DoFn):  # type: ignore[misc]
         """Unpack the plan, read the noise key where the plan has travelled without it, and `prepare`."""
         if isinstance(self.plan, _Packed):
             self.plan = self.plan.opened()
+        report_to_beam()
         self.prepare()
 
     def prepare(self) -> None:
