@@ -7,9 +7,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from accountants.core.accountant import ACCOUNTANTS, Accountant
+from accountants.core.trace_view import TraceView
 from mechanisms.core.run import ReleasedTraces
 from mechanisms.core.traces import Traces
-from pipeline.output.tables import TEXT, TIME
+from pipeline.output.tables import TEXT, TIME, accounts_table
+from pipeline.steps.release import STREAM
 from pipeline.steps.traces import pseudonyms
 
 TRACES = pa.schema(
@@ -25,6 +28,11 @@ TRACES = pa.schema(
 )
 TRUE_TRACES = pa.schema([TRACES.field(name) for name in ("pseudonym", "time", "latitude", "longitude")])
 ACTIONS = ("published", "repeated", "refused", "absent")
+
+
+def accounts_of(accountant: Accountant, seen: TraceView) -> pa.Table:
+    """Rows of one accountant."""
+    return accounts_table(accountant.account_traces(seen), ACCOUNTANTS.name_of(type(accountant)), STREAM)
 
 
 def traces_table(traces: Traces, released: ReleasedTraces) -> pa.Table:

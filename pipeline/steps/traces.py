@@ -6,35 +6,28 @@ import hashlib
 import hmac
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from accountants.core.accountant import ACCOUNTANTS, Accountant
 from accountants.core.trace_view import TraceView
 from mechanisms.core.contract import PointRelease
 from mechanisms.core.geometry import Points, stay_points
 from mechanisms.core.noise import TraceNoise
+from mechanisms.core.noise_keys import NoiseKey
 from mechanisms.core.plugin import BudgetExceeded
 from mechanisms.core.run import ReleasedTraces, Step, collect, release_traces
 from mechanisms.core.state import decode_state, encode_state
-from mechanisms.core.traces import TraceAgenda, Traces
-from pipeline.config.canonical import digest
-from pipeline.config.plan import STREAM
-from pipeline.output.tables import accounts_table
+from mechanisms.core.traces import PointMechanism, TraceAgenda, Traces
 from pipeline.sources.base import EventBlock
 from pipeline.spaces.base import Space
 from pipeline.steps.contributions import starts_of, user_codes
 from pipeline.steps.ingest import Fate
 from pipeline.steps.release import Charge
+from pipeline.windows.calendar import Calendar
 from pipeline.windows.landmarks import Landmarks
 from pipeline.windows.schedule import period_calendar
-
-if TYPE_CHECKING:
-    from pipeline.config.plan import Plan
-
 
 # Which points of traces are landmarks, and which budget period each point is in.
 
@@ -77,12 +70,56 @@ def landmark_mask(
     return mask
 
 
+class Plan(Protocol):
+    """What traces use of the plan of a run."""
+
+    @property
+    def calendar(self) -> Calendar:
+        """The run as one window."""
+
+    @property
+    def space(self) -> Space:
+        """Area of the points."""
+
+    @property
+    def n_shards(self) -> int:
+        """Parts that users are split into."""
+
+    @property
+    def pseudonym_key(self) -> bytes:
+        """Key under which users become pseudonyms."""
+
+    @property
+    def key(self) -> NoiseKey:
+        """Noise key of the run."""
+
+    @property
+    def configuration(self) -> bytes:
+        """Digest of the configuration."""
+
+    @property
+    def point_mechanism(self) -> PointMechanism:
+        """What releases."""
+
+    @property
+    def landmarks(self) -> Landmarks | None:
+        """Landmarks of the run."""
+
+    @property
+    def budget_period(self) -> int | None:
+        """Length of a budget period in milliseconds."""
+
+    @property
+    def time_zone(self) -> str:
+        """Zone of landmarks and budget periods."""
+
+
 def budget_periods(plan: Plan, times: Integers) -> Integers:
     """Budget period of every point, 0-based; days are those of the windows' time zone."""
-    length = plan.config.budget_period
+    length = plan.budget_period
     if length is None:
         return np.zeros(len(times), np.int64)
-    return period_calendar(length, plan.calendar.start(1), plan.config.windows.time_zone).index(times) - 1
+    return period_calendar(length, plan.calendar.start(1), plan.time_zone).index(times) - 1
 
 
 # From blocks of events to the traces of a shard of users, without Beam: what the reading stages of the graph call.
@@ -154,7 +191,7 @@ def gather(parts: Iterable[bytes], plan: Plan) -> Traces:
         starts=starts,
         times=times,
         points=points,
-        landmarks=landmark_mask(plan.config.landmarks, plan.config.windows.time_zone, times, points, starts),
+        landmarks=landmark_mask(plan.landmarks, plan.time_zone, times, points, starts),
         periods=budget_periods(plan, times),
     )
 
@@ -188,11 +225,6 @@ def view(plan: Plan, traces: Traces, released: ReleasedTraces) -> TraceView:
     )
 
 
-def accounts_of(accountant: Accountant, seen: TraceView) -> pa.Table:
-    """Rows of one accountant."""
-    return accounts_table(accountant.account_traces(seen), ACCOUNTANTS.name_of(type(accountant)), STREAM)
-
-
 # The release of one shard of traces: every user's points in order, each once, nothing beyond the budget.
 
 
@@ -224,9 +256,9 @@ class TraceLoop:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.configuration = digest(plan.config)
+        self.configuration = plan.configuration
         self.noise = TraceNoise(plan.key, self.configuration)
-        landmarks = plan.config.landmarks
+        landmarks = plan.landmarks
         self.max_landmarks = landmarks.max_per_period if landmarks else None
         self.origin = centre(plan.space)
 

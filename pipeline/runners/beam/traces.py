@@ -14,11 +14,11 @@ from pipeline.monitoring import metrics
 from pipeline.output import files
 from pipeline.output.files import ledger_path, parts_folder
 from pipeline.output.ledger import Ledger
-from pipeline.output.traces import traces_table, true_traces_table
+from pipeline.output.traces import accounts_of, traces_table, true_traces_table
 from pipeline.output.writer import RunWriter
 from pipeline.runners.beam.coders import NamedBlock, row_counts
 from pipeline.runners.beam.step import ROWS, Step, discreetly, typed
-from pipeline.steps.traces import TraceLoop, accounts_of, gather, read_block, view
+from pipeline.steps.traces import TraceLoop, gather, read_block, view
 
 if TYPE_CHECKING:
     from pipeline.config.plan import Plan
