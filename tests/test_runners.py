@@ -176,7 +176,7 @@ def test_the_plain_loop_resumes_too(tmp_path: Path, config: RunConfig, monkeypat
 
 NO_BEAM = """
 import sys
-from pipeline.cli.main.main import main
+from pipeline.cli.main import main
 
 for words in sys.argv[2:]:
     assert main(["run", sys.argv[1], "--quiet", *words.split()]) == 0

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from accountants.core.accountant import ACCOUNTANTS, Rows
 from mechanisms.core.contract import Release
 from pipeline.config.plan import STREAM
-from pipeline.monitoring import metrics
 from pipeline.output import files
 from pipeline.output.files import PART_ROWS, parts_folder
 from pipeline.output.kafka import publish_accounts, publish_releases
@@ -67,7 +66,6 @@ class RunWriter:
         held = files.write_part(parts_folder(self.plan, "releases"), name, table)
         # A topic gets what the file holds, also where an earlier execution has written it.
         publish_releases(self.plan, held)
-        metrics.written(final_at)
 
     def truth(self, first: int, counts: NDArray[Any], bounded: NDArray[Any]) -> None:
         """Write the true counts of consecutive windows, shape (n_windows, n_cells); a deployment keeps none."""

@@ -22,6 +22,7 @@ from pipeline.output import checkpoint
 from pipeline.output.checkpoint import open_ledger
 from pipeline.output.files import PART_ROWS, parts_folder
 from pipeline.output.writer import RunWriter
+from pipeline.runners.interrupt import INTERRUPTED, stopping
 from pipeline.sources.base import NEVER, EventBlock, LiveSource, Reject, Slice, Span
 from pipeline.steps.account import AccountLoop
 from pipeline.steps.contributions import Distinct, decoded, encoded, merged
@@ -29,7 +30,6 @@ from pipeline.steps.count import GroupCounts, Visits, count_group, memberships_o
 from pipeline.steps.ingest import Fate, closed_before, last_final
 from pipeline.steps.release import Batch, ReleaseLoop
 from pipeline.steps.targets import Known
-from pipeline.streaming import INTERRUPTED, stopping
 
 if TYPE_CHECKING:
     from pipeline.config.plan import Plan
@@ -154,6 +154,7 @@ class ReleaseAndAccount:
             self.ledger.append(batch.charges)
             metrics.released(batch, int(self.plan.calendar.end(last)))
             self.writer.releases(batch, final_at)
+            metrics.written(final_at)
             self._account(batch)
             if batch.stopped:
                 return False
