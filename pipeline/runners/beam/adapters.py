@@ -29,7 +29,7 @@ _ROW = Dict[str, AnyType]
 
 
 @with_output_types(NamedBlock)
-class EventsToBlocks(beam.PTransform):  # type: ignore[misc]
+class EventsToBlocks(beam.PTransform[Any, Any]):  # type: ignore[misc]
     """Batch events of finite input into the blocks that `CountDistinctUsers` takes.
 
     An event is a mapping with ``user`` (whole number or text), ``time`` (milliseconds since 1970 UTC), and ``place``
@@ -64,7 +64,7 @@ class EventsToBlocks(beam.PTransform):  # type: ignore[misc]
 
 @with_input_types(Batch)
 @with_output_types(_ROW)
-class ReleasesToRows(beam.PTransform):  # type: ignore[misc]
+class ReleasesToRows(beam.PTransform[Any, Any]):  # type: ignore[misc]
     """Turn releases into rows with the columns of ``public/releases.parquet``.
 
     Only rows of `WriteReleases` should leave the operator: it has held them back for ``output.delay``.
