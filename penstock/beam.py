@@ -5,8 +5,8 @@ Events flow through them in this order; each docstring says what it takes and re
 ``ReadEvents`` or ``EventsToBlocks`` → ``CountDistinctUsers`` → ``ReleaseInOrder`` → ``WriteReleases`` →
 ``ReleasesToRows`` and ``Account``; ``TallyRows`` takes the row counts of counting and releasing.
 
-``make_plan`` turns a configuration into the plan that every transform takes. The plan's folder holds the ledger and what
-`WriteReleases` writes: all workers must see it, and each run has its own.
+``make_plan`` turns a configuration into the plan that every transform takes. The plan's folder holds the ledger and
+what `WriteReleases` writes: all workers must see it, and each run has its own.
 
 Examples
 --------
