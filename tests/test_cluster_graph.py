@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import apache_beam as beam
 import numpy as np
@@ -21,7 +20,7 @@ from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
 from mechanisms.core.plugin import StateVersionError
-from pipeline.config.plan import make_plan
+from pipeline.config.plan import Plan, make_plan
 from pipeline.config.run import loads
 from pipeline.output import files, manifest
 from pipeline.output.files import ledger_path
@@ -35,10 +34,6 @@ from pipeline.runners.beam.read import Cursor, CursorCoder, CursorTracker, Reade
 from pipeline.runners.beam.step import end_of_input, final_at
 from pipeline.sources.base import EventBlock, Reject
 from pipeline.sources.stream import Stream
-
-if TYPE_CHECKING:
-    from pipeline.config.plan import Plan
-
 
 CONFIG = """
 name: cluster

@@ -2,12 +2,11 @@
 
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from mechanisms.core.plugin import ConfigError, DataError
-from pipeline.config.plan import make_plan
+from pipeline.config.plan import Plan, make_plan
 from pipeline.config.run import loads
 from pipeline.output import checkpoint
 from pipeline.run import run
@@ -16,10 +15,6 @@ from pipeline.runners.flink import jars
 from pipeline.runners.flink.jobs import checkpoints_folder, latest_checkpoint
 from pipeline.runners.flink.runner import options_of
 from pipeline.sources.stream import Stream
-
-if TYPE_CHECKING:
-    from pipeline.config.plan import Plan
-
 
 CONFIG = """
 name: options

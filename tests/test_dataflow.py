@@ -314,7 +314,9 @@ def test_a_job_service_gets_the_whole_job(job_service, tmp_path, capsys):
     assert main([*words, *options, f"--setup_file={project / 'setup.py'}"]) == 1
     assert "must be one that the driver shares with all workers" in capsys.readouterr().err
     graph = recorder.prepared.pipeline
-    assert set(leaves(graph)) >= GRAPH
+    steps = sorted(leaves(graph))
+    # A step with several outputs is one transform deeper here.
+    assert all(any(f"{step}/".startswith(f"{name}/") for step in steps) for name in GRAPH), steps
     (environment,) = (each for each in graph.components.environments.values() if each.urn == "beam:env:docker:v1")
     assert beam_runner_api_pb2.DockerPayload.FromString(environment.payload).container_image == IMAGE
     artifacts = [
