@@ -95,7 +95,7 @@ def test_missing_jars_are_named_with_the_command_that_fetches_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
-    with pytest.raises(ConfigError, match=r"python -m pipeline\.cluster\.jars"):
+    with pytest.raises(ConfigError, match=r"python -m .*pipeline\.runners\.flink\.jars"):
         run(loads(CONFIG.replace("PATH", str(tmp_path / "run"))), runner="flink")
 
 
