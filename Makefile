@@ -24,7 +24,7 @@ lint: $(VENV)/.dev
 	$(VENV)/bin/ruff format --check .
 
 types: $(VENV)/.dev
-	$(VENV)/bin/mypy pipeline mechanisms accountants evaluation
+	$(VENV)/bin/mypy pipeline mechanisms accountants evaluation penstock
 
 # The other engines have an environment of their own, so that penstock is measured as it is installed.
 bench: $(VENV)/.core $(VENV)-peers/.bench

@@ -41,7 +41,11 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     packages=find_packages(
-        include=[f"{p}{s}" for p in ("pipeline", "mechanisms", "accountants", "evaluation") for s in ("", ".*")]
+        include=[
+            f"{package}{inner}"
+            for package in ("accountants", "evaluation", "mechanisms", "penstock", "pipeline")
+            for inner in ("", ".*")
+        ]
     ),
     package_data={"": ["py.typed"], "pipeline.reporting": ["static/*"]},
     install_requires=CORE,

@@ -30,9 +30,9 @@ from pipeline.runners.beam import distributed, graph, read
 from pipeline.runners.beam.graph import Release, WriteBatches
 from pipeline.runners.beam.read import Cursor, CursorCoder, FromTheStart, Replay
 from pipeline.runners.beam.step import Step, discreetly
+from pipeline.runners.failure import note_failure, raise_failure
 from pipeline.runners.flink import runner
 from pipeline.runners.flink.jobs import latest_checkpoint
-from pipeline.runners.flink.runner import note_failure, raise_failure
 from pipeline.steps.release import Batch, Charge, ReleaseLoop
 
 if TYPE_CHECKING:

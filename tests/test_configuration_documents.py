@@ -16,7 +16,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "configuration.md"
 
 def test_the_reference_is_current() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    hint = "run: python -m pipeline.config.schema docs/configuration.md"
+    hint = "run: python docs/generate.py"
     assert page == with_reference(page), hint
 
 

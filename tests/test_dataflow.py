@@ -11,7 +11,6 @@ import re
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tarfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -31,7 +30,7 @@ from pipeline.config.run import loads
 from pipeline.runners.beam.graph import build
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("accountants", "evaluation", "mechanisms", "pipeline")
+PACKAGES = ("accountants", "evaluation", "mechanisms", "penstock", "pipeline")
 FILES = ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "CHANGELOG.md", "LICENSE", "constraints.txt")
 IMAGE = "apache/beam_python3.11_sdk:2.77.0"
 
@@ -70,7 +69,7 @@ def clean(sdist, tmp_path_factory) -> Path:
     assert done.returncode == 0, done.stderr
     (site,) = (folder / "lib").glob("python*/site-packages")
     # A plain path: what is installed there in development mode is not found through it.
-    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    (site / "dependencies.pth").write_text(str(Path(beam.__file__).parent.parent) + "\n")
     return python
 
 

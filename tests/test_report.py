@@ -11,14 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from report_runs import account, experiment_folder, run_folder, trace_folder
 
 from mechanisms.core.plugin import DataError
 from pipeline.cli.main import main
-from pipeline.reporting.markup import Html
-from pipeline.reporting.page import assemble, write_report
+from pipeline.output.tables import RELEASES
+from pipeline.reporting.markup import pack
+from pipeline.reporting.page import write_report
 
 DTYPES = {"i1": "i1", "i2": "<i2", "i4": "<i4", "f4": "<f4", "f8": "<f8"}
 
@@ -98,19 +101,97 @@ def test_a_folder_without_a_run_is_an_error(tmp_path, capsys):
     assert "no run here" in capsys.readouterr().err
 
 
-def test_what_is_neither_json_nor_packed_is_an_error():
-    """A number of NumPy is bytes to some, and would be in the page as such."""
-    with pytest.raises(TypeError, match="int64 is neither JSON nor a packed array"):
-        assemble("page", Html(""), {"windows": np.int64(6)})
-    assert b'"windows":"AAAA"' in assemble("page", Html(""), {"windows": b"AAAA"})
-
-
 def test_counts_come_back_exactly(tmp_path):
     shown = data(page(run_folder(tmp_path, n_windows=5)))["counts"]
     truth = np.arange(1, 6)[:, None] + np.arange(4)
     assert unpack(shown["truth"]).reshape(5, 4).tolist() == truth.tolist()
     assert unpack(shown["released"]).reshape(5, 4).tolist() == (truth + 1).tolist()
     assert unpack(shown["margin"]) == pytest.approx(np.full(5, 2 * np.log(20)), rel=1e-6)
+
+
+def with_releases(folder: Path, change: Any) -> tuple[Path, pl.DataFrame]:
+    """A run of six windows and four cells whose releases are changed, and its releases."""
+    path = run_folder(folder, n_windows=6, cells=("d", "b", "a", "c")) / "public" / "releases.parquet"
+    rows = change(pl.read_parquet(path).with_columns(pl.col(pl.Categorical).cast(pl.String)))
+    pq.write_table(rows.to_arrow().cast(RELEASES), path, row_group_size=5)
+    return folder, rows
+
+
+def with_holes(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.filter((pl.int_range(pl.len()) * 7) % 5 > 1)
+
+
+def shuffled(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.sample(fraction=1, shuffle=True, seed=1)
+
+
+def of_two_streams(rows: pl.DataFrame) -> pl.DataFrame:
+    second = rows.with_columns(
+        stream=pl.lit("second"),
+        cell=pl.col("cell") + "2",
+        epsilon=pl.lit(0.25),
+        noise=pl.lit("gaussian"),
+        action=pl.when(pl.col("window") < 3).then(pl.lit("suppressed")).otherwise(pl.lit("published")),
+    )
+    return pl.concat([rows, second]).sort("window", maintain_order=True)
+
+
+@pytest.mark.parametrize("change", [with_holes, shuffled, of_two_streams])
+def test_the_page_shows_every_row_at_its_window_and_cell(tmp_path, change):
+    folder, rows = with_releases(tmp_path, change)
+    shown = data(page(folder))["counts"]
+    cells = shown["cells"]
+    assert cells == rows["cell"].unique(maintain_order=True).to_list()
+    half_width = {"laplace": 2 * np.log(20), "gaussian": 2 * 1.96}
+    released, margin, truth = np.full((3, 6, len(cells)), np.nan)
+    for window, cell, value, noise in rows.select("window", "cell", "value", "noise").iter_rows():
+        released[window - 1, cells.index(cell)], margin[window - 1, cells.index(cell)] = value, half_width[noise]
+    for column, cell in enumerate("dbac"):
+        truth[:, cells.index(cell)] = np.arange(1, 7) + column
+    np.testing.assert_array_equal(unpack(shown["released"]).reshape(6, -1), released)
+    np.testing.assert_array_equal(unpack(shown["truth"]).reshape(6, -1), truth)
+    found = unpack(shown["margin"]).reshape(6, -1)
+    np.testing.assert_allclose(found, margin[:, :1] if found.shape[1] == 1 else margin, rtol=1e-6)
+
+
+def test_streams_add_their_budgets_and_the_worst_action_counts(tmp_path):
+    text = page(with_releases(tmp_path, of_two_streams)[0])
+    assert unpack(data(text)["counts"]["epsilon"]).tolist() == [0.75] * 6
+    assert "4 published, 2 suppressed" in Text(text).text
+
+
+def test_small_large_and_broken_numbers_come_back(tmp_path):
+    values = np.arange(24.0)
+    values[9], values[13], values[17] = 300, 70_000, 0.1
+    folder, _ = with_releases(tmp_path, lambda rows: rows.with_columns(value=pl.Series(values)))
+    np.testing.assert_array_equal(unpack(data(page(folder))["counts"]["released"]), values.astype("f4"))
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([-128, 127], "i1"),
+        ([-129, 0], "i2"),
+        ([70_000.0, 1.0], "i4"),
+        ([2.0**31, 0.0], "f4"),
+        ([0.5, np.nan, np.inf, -np.inf], "f4"),
+        ([], "i1"),
+    ],
+)
+def test_an_array_is_packed_in_the_smallest_type_that_holds_it(values, kind):
+    packed = pack(values)
+    assert packed["type"] == kind
+    np.testing.assert_array_equal(unpack(packed), values)
+
+
+@pytest.mark.parametrize("at", [4, -12], ids=["page", "footer"])
+def test_a_damaged_file_is_named(tmp_path, at):
+    path = run_folder(tmp_path) / "public" / "releases.parquet"
+    content = bytearray(path.read_bytes())
+    content[at : at + 8] = bytes(255 - byte for byte in content[at : at + 8])
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"releases\.parquet: cannot be read"):
+        write_report(tmp_path)
 
 
 def test_the_configuration_at_the_foot_makes_the_same_run(small_run, tmp_path):
@@ -327,6 +408,13 @@ def test_geometry_comes_from_the_configuration(tmp_path):
     assert [place["polygon"][0] for place in found] == [[10, 0], [11, 0]]
 
 
+def test_a_map_needs_no_source(tmp_path):
+    space = {"type": "grid", "south": 0, "north": 1, "west": 10, "east": 12, "rows": 1, "columns": 2}
+    gone = {"source": {"type": "csv", "path": str(tmp_path / "gone.csv"), "columns": {"user": "u", "time": "t"}}}
+    folder = run_folder(tmp_path, cells=("r00c00", "r00c01"), space=space, configuration=gone)
+    assert len(data(page(folder))["geometry"]) == 2
+
+
 def test_cells_without_coordinates_have_no_geometry(tmp_path):
     assert data(page(run_folder(tmp_path)))["geometry"] is None
 
@@ -355,6 +443,8 @@ def test_a_large_run_shows_its_busiest_cells_in_their_order(tmp_path, monkeypatc
     text = page(run_folder(tmp_path, cells=tuple(f"cell {i}" for i in range(40))))
     # Later cells are busier here.
     assert data(text)["counts"]["cells"] == [f"cell {i}" for i in range(30, 40)]
+    truth = unpack(data(text)["counts"]["truth"]).reshape(24, 10)
+    assert truth[0].tolist() == list(range(31, 41))
     assert "10 busiest of 40 cells" in warnings_of(text)
 
 
@@ -363,6 +453,8 @@ def test_a_long_run_shows_its_latest_windows(tmp_path, monkeypatch):
     text = page(run_folder(tmp_path, accounts=tuple(account("my_own", "loss", w, w) for w in range(1, 25))))
     assert unpack(data(text)["counts"]["window"]).tolist() == list(range(15, 25))
     assert unpack(data(text)["accounts"][0]["lines"][0]["value"]).tolist() == list(range(15, 25))
+    truth = unpack(data(text)["counts"]["truth"]).reshape(10, 4)
+    assert truth.tolist() == np.add.outer(np.arange(15, 25), np.arange(4)).tolist()
     assert "latest 10 of 24 windows" in warnings_of(text)
 
 
@@ -375,7 +467,10 @@ def test_a_run_that_goes_on_is_provisional(tmp_path):
     (folder / "operator" / "manifest.json").unlink()
     parts = folder / "public" / "parts" / "releases"
     parts.mkdir(parents=True)
-    (folder / "public" / "releases.parquet").rename(parts / "000000000001.parquet")
+    rows = pq.read_table(folder / "public" / "releases.parquet")
+    for number, first in enumerate((0, 40), 1):
+        pq.write_table(rows.slice(first, 40 if first == 0 else None), parts / f"{number:012d}.parquet")
+    (folder / "public" / "releases.parquet").unlink()
     text = page(folder)
     assert data(text)["over"] is False
     assert unpack(data(text)["counts"]["window"]).tolist() == list(range(1, 25))

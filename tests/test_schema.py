@@ -11,8 +11,7 @@ import pytest
 from right_configuration import EVENTS, RIGHT, changed
 
 from mechanisms.core.plugin import ConfigError
-from pipeline.config.build import DURATION_PATTERN, fields_of
-from pipeline.config.canonical import input_paths
+from pipeline.config.build import DURATION_PATTERN, fields_of, input_paths
 from pipeline.config.run import RunConfig, load, loads
 from pipeline.config.schema import json_schema
 from pipeline.config.sections import UNIONS, plugins_of

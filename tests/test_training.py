@@ -16,7 +16,7 @@ from accountants.correlation.matrices import count_transitions, estimated_matrix
 from mechanisms.core.plugin import DataError, ParameterError
 from pipeline.config.plan import make_plan
 from pipeline.config.run import loads
-from pipeline.config.sections import Bounding
+from pipeline.steps.bounding import Bounding
 from pipeline.steps.individuals import plan_training, training_part
 
 START = datetime(2024, 1, 1, tzinfo=UTC)

@@ -45,7 +45,7 @@ from pipeline.config.yaml import (
     shown,
 )
 
-# Where a path in a configuration points to.
+# Input paths.
 
 
 def find(text: str, folder: Path | None) -> str | None:
@@ -76,13 +76,13 @@ def find(text: str, folder: Path | None) -> str | None:
 
 
 def exists(path: str) -> bool:
-    """Whether a path, or anything that matches it as a pattern, is there."""
+    """Whether a path exists, or any file matches it as a pattern."""
     if not path or "\0" in path:
         return False
     return os.path.exists(path) or (glob.has_magic(path) and any(True for _ in glob.iglob(path, recursive=True)))
 
 
-# Durations and times: how they are written in YAML and what they are in the program (milliseconds).
+# Durations and times: text in YAML, milliseconds in the program.
 
 
 UNITS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
@@ -164,7 +164,7 @@ def format_time(milliseconds: int) -> str:
     return moment.isoformat(timespec=precision).replace("+00:00", "Z")
 
 
-# What a configuration may contain, read from the dataclasses: keys, types, bounds, and how to say them.
+# Keys, types and bounds, read from the dataclasses, and the phrases that messages describe them with.
 
 
 @dataclass(frozen=True)
@@ -238,6 +238,19 @@ def is_tuple(hint: Any) -> bool:
     return typing.get_origin(hint) is tuple
 
 
+def input_paths(section: Any) -> list[str]:
+    """Every input path that a section and its sub-sections name, in order of declaration."""
+    found: list[str] = []
+    for field in fields_of(type(section)):
+        value = getattr(section, field.name)
+        for entry in value if isinstance(value, tuple) else (value,):
+            if is_section(type(entry)):
+                found += input_paths(entry)
+            elif field.declared.kind == "path" and entry is not None:
+                found.append(str(entry))
+    return found
+
+
 def expected(hint: Any, declared: Parameter, unions: dict[type, Registry[Any]]) -> str:
     """What would be right for a field, as a phrase that completes "must be …".
 
@@ -299,7 +312,7 @@ def _limits(declared: Parameter, show: Callable[[int], str]) -> str:
     return f", {phrase}" if phrase else ""
 
 
-# Single values: from what was written to what a field's type and kind ask for.
+# Single values, converted to the type and kind of a field.
 
 
 class Wrong(Exception):
@@ -385,7 +398,7 @@ def _time(value: Any, folder: Path | None) -> int:
     return _parsed(value, parse_time)
 
 
-def _parsed(value: Any, parse: typing.Callable[[str], int]) -> int:
+def _parsed(value: Any, parse: Callable[[str], int]) -> int:
     if not isinstance(value, str):
         raise Wrong
     try:
@@ -421,18 +434,18 @@ _TYPES: dict[Any, Any] = {bool: _boolean, int: _integer, float: _number, str: _t
 _KINDS: dict[str | None, Any] = {"duration": _duration, "time": _time, "path": _input, "key": _key, "metric": _metric}
 
 
-# From nodes to dataclasses: types and declarations decide, and every problem is collected before any is reported.
+# Nodes to dataclasses. Problems are collected, so that one pass reports all of them.
 
 
 class _Failed(Enum):
-    """Stands for a value that could not be built; the problem has been noted."""
+    """Placeholder of a value that could not be built; its problem has been recorded."""
 
     FAILED = "failed"
 
 
 FAILED = _Failed.FAILED
 
-#: What other systems call a key, where its own name is not much like it.
+#: Other systems' names of a key, where they do not resemble its own.
 ALSO_CALLED = {
     "hop": "period",
     "slide": "period",
@@ -447,7 +460,7 @@ ALSO_CALLED = {
 
 
 class Builder:
-    """Builds dataclasses from nodes and keeps the problems it meets.
+    """Build dataclasses from nodes and collect the problems.
 
     Parameters
     ----------
@@ -476,16 +489,16 @@ class Builder:
         self.problems: list[Problem] = []
 
     def fail(self, node: Node, path: yaml.Path, text: str) -> _Failed:
-        """Note a problem where a node stands."""
+        """Record a problem at the place of a node."""
         self.problems.append(Problem(node.place, path, text))
         return FAILED
 
     def refuse(self, node: Node, path: yaml.Path, right: str) -> _Failed:
-        """Note that a value is not what it must be."""
+        """Record that a value is not allowed, and what is."""
         return self.fail(node, path, f"{shown(node)} is not allowed; it must be {right}")
 
     def section(self, node: Node, cls: type, path: yaml.Path) -> Any:
-        """Build one dataclass from a section, or give FAILED."""
+        """Build one dataclass from a section; FAILED on a problem."""
         if not isinstance(node, Mapping):
             return self.refuse(node, path, expected(cls, Parameter(doc=""), self.unions))
         return self.construct(node, cls, self.values(node, cls, path), path)
@@ -515,7 +528,7 @@ class Builder:
         return values
 
     def construct(self, node: Mapping, cls: type, values: dict[str, Any], path: yaml.Path) -> Any:
-        """Call the dataclass; what it refuses is reported on the line of the field it names."""
+        """Call the dataclass; report what it refuses on the line of the field that the error names."""
         if FAILED in values.values():
             return FAILED
         try:
@@ -527,7 +540,7 @@ class Builder:
         return FAILED
 
     def plugin(self, node: Node, base: type, path: yaml.Path) -> Any:
-        """Build the plug-in that a section names under ``type``, or give FAILED."""
+        """Build the plug-in that a section names under ``type``; FAILED on a problem."""
         registry = self.unions[base]
         if not isinstance(node, Mapping):
             return self.refuse(node, path, expected(base, Parameter(doc=""), self.unions))
@@ -547,7 +560,7 @@ class Builder:
         return self.construct(node, cls, self.values(node, cls, path, ("type",)), path)
 
     def value(self, node: Node, field: Field, path: yaml.Path) -> Any:
-        """Build the value of one field and hold it against its declaration."""
+        """Build the value of one field and check it against its declaration."""
         value = self.typed(node, field.hint, field.declared, path)
         if value is FAILED or (value is None and field.default is None):
             return value
@@ -644,7 +657,7 @@ def _refused(node: Mapping, cls: type, error: ParameterError, path: yaml.Path) -
     return Problem(place, (*path, *steps), f"{value} is not allowed; it must be {error.expected}")
 
 
-# One plug-in alone, from words of the command line or from a manifest.
+# One plug-in alone, from the command line or from a manifest.
 
 
 def load_plugin(base: type, name: str, settings: Iterable[str] = ()) -> Any:

@@ -1,4 +1,4 @@
-"""A configuration as plain values: for manifests, and as the digest that noise is bound to."""
+"""Canonical form of a configuration: plain values for manifests, and the digest that noise is bound to."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ import math
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mechanisms.core.plugin import Parameter
 from pipeline.config.build import fields_of, format_duration, format_time, is_section
+from pipeline.config.run import RunConfig
 from pipeline.config.sections import UNIONS
-
-if TYPE_CHECKING:
-    from pipeline.config.run import RunConfig
-
 
 SECRETS = ("seed", "noise_key")
 
@@ -64,19 +61,6 @@ def digest(config: RunConfig) -> bytes:
         values["source"] = _plain(source, Parameter(doc="")) | {"block_rows": None}
     text = json.dumps(values, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).digest()
-
-
-def input_paths(section: Any) -> list[str]:
-    """Every input path that a section and its sub-sections name, in order of declaration."""
-    found: list[str] = []
-    for field in fields_of(type(section)):
-        value = getattr(section, field.name)
-        for entry in value if isinstance(value, tuple) else (value,):
-            if is_section(type(entry)):
-                found += input_paths(entry)
-            elif field.declared.kind == "path" and entry is not None:
-                found.append(str(entry))
-    return found
 
 
 def content_digest(path: str) -> str:

@@ -1,4 +1,4 @@
-"""The plan of a run: the resolved configuration, with its key, that every worker receives."""
+"""Plan of a run: the resolved configuration and its noise key, computed once and shipped to every worker."""
 
 from __future__ import annotations
 
@@ -19,23 +19,19 @@ from pipeline.config.canonical import digest
 from pipeline.config.run import RunConfig
 from pipeline.sources.base import EventBlock, LiveSource, Source
 from pipeline.spaces.base import Space
-from pipeline.steps.bounding import BlockBounds
+from pipeline.steps.bounding import BlockBounds, Bounding
 from pipeline.steps.contributions import Layout
 from pipeline.steps.individuals import prepared
 from pipeline.steps.ingest import ingested
+from pipeline.steps.release import STREAM
 from pipeline.steps.sealing import public_key
 from pipeline.steps.targets import Targets, targets_of
 from pipeline.windows.calendar import Calendar
-from pipeline.windows.schedule import Agenda
+from pipeline.windows.landmarks import Landmarks
+from pipeline.windows.schedule import WindowSchedule
 from pipeline.windows.sensors import SensorSchedule
 
 __all__ = ["STREAM", "Plan", "make_plan"]
-
-
-# A configuration together with its noise key: everything secret that a run derives, and how little of it travels.
-
-
-STREAM = "main"
 
 
 @dataclass(frozen=True)
@@ -113,9 +109,6 @@ def noise_key(config: RunConfig) -> NoiseKey:
     return NoiseKey.from_file(named)
 
 
-# The plan of a run: what the driver works out once from the configuration and ships to every worker.
-
-
 #: Counts of this many cells travel as one matrix: small enough for any worker, large enough to amortise a call.
 GROUP_CELLS = 1_000_000
 #: Groups of windows in a finite run at least, so that some can be counted side by side.
@@ -146,7 +139,7 @@ class Plan(KeyedRun):
 
     space: Space
     calendar: Calendar
-    agenda: Agenda
+    agenda: WindowSchedule
     sensors: SensorSchedule
     folder: Path
     n_shards: int = 1
@@ -168,6 +161,57 @@ class Plan(KeyedRun):
     def spool(self) -> Path:
         """Where a live source keeps files for the run."""
         return self.folder / "operator" / "parts" / "spool"
+
+    @property
+    def disorder(self) -> int:
+        """How far the watermark stays behind the latest event, in milliseconds."""
+        source = self.config.source
+        return source.disorder if isinstance(source, LiveSource) else 0
+
+    @property
+    def full_source(self) -> Source:
+        """Where events come from, with all columns."""
+        return self.config.source
+
+    @property
+    def names_users(self) -> bool:
+        """Whether input files are named after users."""
+        return self.config.source.recorded.names_users
+
+    @property
+    def mode(self) -> str:
+        """``simulation`` or ``deployment``."""
+        return self.config.mode
+
+    @property
+    def bounding(self) -> Bounding:
+        """Contribution bounds."""
+        return self.config.bounding
+
+    @property
+    def on_exhausted(self) -> str | None:
+        """What happens when a budget would be exceeded."""
+        return self.config.on_exhausted
+
+    @property
+    def landmarks(self) -> Landmarks | None:
+        """Landmarks of the run."""
+        return self.config.landmarks
+
+    @property
+    def budget_period(self) -> int | None:
+        """Length of a budget period in milliseconds; None: the whole run."""
+        return self.config.budget_period
+
+    @property
+    def time_zone(self) -> str:
+        """Zone of the windows, and of landmarks and budget periods of traces."""
+        return self.config.windows.time_zone
+
+    @cached_property
+    def configuration(self) -> bytes:
+        """Digest of the configuration, which noise and charges are bound to."""
+        return digest(self.config)
 
     def ingest(self, block: EventBlock) -> EventBlock:
         """The block as it may be kept or sent on."""
@@ -324,7 +368,7 @@ def make_plan(config: RunConfig, folder: Path | None = None, **changes: Any) -> 
     return replace(plan, prepared=prepared(plan))
 
 
-def _agenda(config: RunConfig, calendar: Calendar) -> Agenda:
+def _agenda(config: RunConfig, calendar: Calendar) -> WindowSchedule:
     if config.windows.per_event:
-        return Agenda(calendar=calendar)  # landmarks and budget periods of traces go by points, not by windows
-    return Agenda(calendar=calendar, landmarks=config.landmarks, budget_period_ms=config.budget_period)
+        return WindowSchedule(calendar=calendar)  # landmarks and budget periods of traces go by points, not by windows
+    return WindowSchedule(calendar=calendar, landmarks=config.landmarks, budget_period_ms=config.budget_period)

@@ -1,4 +1,4 @@
-"""Budgets that are planned: in place of a number, the temporal loss that no window may pass."""
+"""Budgets and noise planned from a goal: solve for the number that a mechanism is configured with."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from mechanisms.core.schedules import BudgetSchedule
 from mechanisms.core.trace_goal import PlannedNoise
 from pipeline.config.build import FAILED, Builder, fields_of
 from pipeline.config.yaml import Mapping, Path, Problem, Scalar, Sequence
+from pipeline.steps.individuals import training_part
 
 #: Sections that a plan depends on; problems with them are reported when they are built.
 _NEEDED = ("mode", "source", "space", "windows", "bounding", "accountants")
@@ -58,7 +59,7 @@ def plan_budgets(root: Mapping, builder: Builder, config: type) -> list[Problem]
     root
         The document, changed in place; what cannot be planned becomes a number that is no problem by itself.
     builder
-        Knows plug-ins and folders; its own problems stay untouched.
+        Supplies plug-ins and folders; its own problems stay untouched.
     config
         The dataclass of a whole run.
 
@@ -143,7 +144,7 @@ class _Plan:
         return [correlation for one in temporal for _, correlation in one.known]
 
     def _is_sound(self, known: list[KnownCorrelation], values: dict[str, Any]) -> bool:
-        """Note what stands against the plan."""
+        """Record what forbids the plan."""
         if not known:
             text = "missing; it must be given here, or in a temporal accountant of the run"
             self.builder.fail(self.node, (*self.path, "correlation"), text)
@@ -155,8 +156,6 @@ class _Plan:
         return not self.builder.problems
 
     def _largest(self, goal: float, correlation: KnownCorrelation, values: dict[str, Any]) -> float:
-        from pipeline.steps.individuals import training_part  # it needs configurations itself
-
         source = values["source"]
         calendar = values["windows"].calendar(source.from_, source.until)
         training = None

@@ -1,4 +1,4 @@
-"""Rules between keys of a configuration: what may stand together, and what a deployment refuses."""
+"""Rules between sections of a configuration, and what a deployment refuses."""
 
 from __future__ import annotations
 
@@ -16,23 +16,20 @@ from mechanisms.core.contract import MECHANISMS, Generalization, Mechanism
 from mechanisms.core.plugin import DataError, ParameterError
 from mechanisms.spatial_generalization import SpatialGeneralization
 from mechanisms.temporal_generalization import TemporalGeneralization
-from pipeline.config.build import A_DURATION, A_TIME, format_duration, format_time
-from pipeline.config.canonical import input_paths
-from pipeline.config.sections import Bounding, Output
+from pipeline.config.build import A_DURATION, A_TIME, format_duration, format_time, input_paths
+from pipeline.config.sections import Output
 from pipeline.config.yaml import Mapping, Path, Problem, locate, shown
 from pipeline.sources.base import LiveSource, Source
 from pipeline.spaces.base import Space
 from pipeline.steps import sealing
+from pipeline.steps.bounding import Bounding
 from pipeline.windows.base import Windows
 from pipeline.windows.calendar import Calendar
 from pipeline.windows.landmarks import Landmarks
 from pipeline.windows.sensors import Sensors
 
-# What a rule between sections is.
-#
-# A rule is a function that names the sections it reads as its parameters and yields a `Finding` for every violation. It
-# is asked only if all of these sections could be built, so that one pass reports everything that can be known to be
-# wrong.
+# A rule is a function whose parameters name the sections that it reads; it yields a `Finding` for every violation. It
+# runs only if all of these sections could be built, so that one pass reports every problem that can be detected.
 
 
 @dataclass(frozen=True)
@@ -65,202 +62,7 @@ def broken_rules(rules: Iterable[Rule], root: Mapping, known: dict[str, Any]) ->
     return problems
 
 
-# Conditions on the steps of a release: which may stand together, and what they need of the other sections.
-
-
-def steps_make_sense(mechanism: tuple[Mechanism, ...]) -> Iterator[Finding]:
-    """Steps on events come first, one step reads true counts, and only post-processing follows."""
-    if not mechanism:
-        yield Finding(("mechanism",), mechanism, "a list that ends in a mechanism on counts, such as landmark_uniform")
-    for position, right in misplaced(mechanism):
-        yield Finding(("mechanism", position, "type"), "", right)
-
-
-def generalization_has_all_sensors(mechanism: tuple[Mechanism, ...], sensors: Sensors) -> Iterator[Finding]:
-    """A coarse count tells of all cells and windows that it covers."""
-    for step in mechanism:
-        if isinstance(step, Generalization) and sensors != Sensors():
-            name = MECHANISMS.name_of(type(step))
-            yield Finding(("sensors",), sensors, f"left out: with {name} each count covers several cells or windows")
-
-
-def cells_can_be_grouped(mechanism: tuple[Mechanism, ...], space: Space) -> Iterator[Finding]:
-    """Coarse cells are made of the places of the cells, or of groups that the space names."""
-    for i, step in enumerate(mechanism):
-        if isinstance(step, SpatialGeneralization) and not space.derived_from_data:
-            try:
-                step.groups(space.geometry())
-            except ParameterError as error:
-                yield Finding(("mechanism", i, error.field), error.value, error.expected)
-            except DataError as error:
-                yield Finding(("space",), space, f"a space that can be read ({error})")
-
-
-def blocks_hold_an_event_once(mechanism: tuple[Mechanism, ...], windows: Windows) -> Iterator[Finding]:
-    """Where windows overlap, an event can be on both sides of a border between blocks."""
-    for i, step in enumerate(mechanism):
-        long = step.unit_windows > 1 or isinstance(step, TemporalGeneralization)
-        if long and windows.step < windows.size:
-            right = "a mechanism for overlapping windows, such as discrete_laplace: an event would be in two blocks"
-            yield Finding(("mechanism", i, "type"), "", right)
-
-
-def block_bounds_have_a_block(mechanism: tuple[Mechanism, ...], bounding: Bounding) -> Iterator[Finding]:
-    """A bound over a block is enforced where there are blocks only."""
-    if any(step.unit_windows > 1 for step in mechanism):
-        return
-    for name in ("max_windows", "max_block_cells"):
-        if getattr(bounding, name) is not None:
-            yield Finding(("bounding", name), getattr(bounding, name), "left out without a mechanism over blocks (fpa)")
-
-
-def attacks_can_follow(mechanism: tuple[Mechanism, ...], accountants: tuple[Accountant, ...]) -> Iterator[Finding]:
-    """The running attack sends groups through the mechanism, window by window."""
-    if not mechanism or any(misplaced(mechanism)):
-        return
-    chain = Chain.of(mechanism)
-    for i, one in enumerate(accountants):
-        if one.follows_groups and (chain.reshapes or chain.unit_windows > 1):
-            right = "left to penstock attack: it follows neither steps on events nor blocks of windows"
-            yield Finding(("accountants", i, "type"), "", right)
-
-
-CHAIN_RULES: tuple[Rule, ...] = (
-    steps_make_sense,
-    generalization_has_all_sensors,
-    cells_can_be_grouped,
-    blocks_hold_an_event_once,
-    block_bounds_have_a_block,
-    attacks_can_follow,
-)
-
-
-# What a deployment refuses: everything that would make public facts from private data, or noise that can be undone.
-
-
-def key_follows_mode(mode: str, seed: int | None, noise_key: str | None) -> Iterator[Finding]:
-    """A seed makes noise that anybody can undo; only a secret key protects a deployment."""
-    if mode == "deployment" and seed is not None:
-        yield Finding(("seed",), seed, "left out in a deployment (whoever knows the seed can remove the noise)")
-    if mode == "deployment" and noise_key is None:
-        right = "the path of a key file or env:NAME in a deployment ('penstock key new' makes one)"
-        yield Finding(("noise_key",), None, right)
-    if mode == "simulation" and noise_key is not None:
-        yield Finding(("noise_key",), noise_key, "left out in a simulation, whose noise comes from the seed")
-
-
-def key_stays_out_of_the_output(noise_key: str | None, output: Output) -> Iterator[Finding]:
-    """What lies in the output folder may be handed on."""
-    if noise_key is None or noise_key.startswith("env:"):
-        return
-    folder = os.path.realpath(output.path)
-    if os.path.commonpath([folder, os.path.realpath(noise_key)]) == folder:
-        yield Finding(("noise_key",), noise_key, "a file outside the output folder")
-
-
-def deployed_cells_are_public(mode: str, space: Space) -> Iterator[Finding]:
-    """A cell list taken from private data tells of it."""
-    if mode == "deployment" and space.derived_from_data:
-        yield Finding(("space",), space, "a list of places from elsewhere, not the most visited of the private data")
-
-
-def deployed_mechanisms_have_a_guarantee(
-    mode: str, mechanism: tuple[Mechanism, ...], allow_no_guarantee: bool
-) -> Iterator[Finding]:
-    """A deployment releases through a mechanism with a guarantee, unless that is waived in so many words.
-
-    It is the first one after steps on events; what follows works on private values.
-    """
-    on_counts = [i for i, one in enumerate(mechanism) if one.stages != ("events",)]
-    for i in on_counts[:1] or range(len(mechanism))[-1:]:
-        if mode == "deployment" and not allow_no_guarantee and not mechanism[i].stated_guarantee.exists:
-            right = "a mechanism with a guarantee in a deployment (or set allow_no_guarantee: true)"
-            yield Finding(("mechanism", i, "type"), "", right)
-
-
-def deployed_noise_is_exact(mode: str, mechanism: tuple[Mechanism, ...]) -> Iterator[Finding]:
-    """Floating-point noise carries traces of the count (Mironov 2012)."""
-    for i, one in enumerate(mechanism):
-        name = MECHANISMS.name_of(type(one))
-        family = getattr(one, "noise", name)
-        if mode == "deployment" and family in ("laplace", "gaussian") and "counts" in one.stages:
-            key = "type" if name == family else "noise"
-            yield Finding(("mechanism", i, key), family, f"discrete_{family} in a deployment")
-
-
-def deployed_noise_is_there(mode: str, mechanism: tuple[Mechanism, ...]) -> Iterator[Finding]:
-    """An infinite budget, or noise of size zero, releases the counts themselves."""
-    for i, one in enumerate(mechanism):
-        for name, nothing in (("epsilon", math.inf), ("rho", math.inf), ("sigma", 0)):
-            if mode == "deployment" and getattr(one, name, None) == nothing:
-                right = "finite in a deployment" if nothing else "above 0 in a deployment"
-                yield Finding(("mechanism", i, name), nothing, right)
-
-
-def deployed_calibration_is_sound(mode: str, mechanism: tuple[Mechanism, ...]) -> Iterator[Finding]:
-    """The papers' calibrations are for comparison."""
-    for i, one in enumerate(mechanism):
-        if mode == "deployment" and getattr(one, "calibration", None) == "paper":
-            right = "left to its default in a deployment (the paper's is for comparison)"
-            yield Finding(("mechanism", i, "calibration"), "paper", right)
-
-
-def deployment_keeps_no_truth(mode: str, utility: tuple[str, ...]) -> Iterator[Finding]:
-    """Utility compares with the truth, which a deployment does not keep."""
-    if mode == "deployment" and utility:
-        yield Finding(("utility",), utility, "left out in a deployment, which keeps no true counts")
-
-
-def deployed_rejects_are_not_kept(mode: str, output: Output) -> Iterator[Finding]:
-    """A rejected row names a person and a place."""
-    if mode == "deployment" and output.rejects == "raw":
-        yield Finding(("output", "rejects"), "raw", "places or sealed in a deployment")
-
-
-def rejects_can_be_sealed(output: Output) -> Iterator[Finding]:
-    """What cannot be sealed must be known before anything is read."""
-    if output.rejects_key is None:
-        return
-    if not sealing.is_installed():
-        yield Finding(("output", "rejects"), output.rejects, f"raw or places: sealed {sealing.INSTALL}")
-        return
-    try:
-        sealing.public_key(output.rejects_key)
-    except DataError:
-        yield Finding(("output", "rejects_key"), output.rejects_key, "the .pub file of 'penstock key pair'")
-
-
-def deployed_rows_are_people(mode: str, source: Source) -> Iterator[Finding]:
-    """Where a row is no person, no guarantee for people can be given."""
-    if mode == "deployment" and not source.has_people:
-        yield Finding(("source", "type"), "", "a source whose rows belong to people, in a deployment")
-
-
-def deployed_accountants_need_no_labels(mode: str, accountants: tuple[Accountant, ...]) -> Iterator[Finding]:
-    """The membership game, for one, is played with groups whose members are known: a simulation."""
-    for i, one in enumerate(accountants):
-        if mode == "deployment" and one.simulation_only:
-            yield Finding(("accountants", i, "type"), "", "left out in a deployment; play the game on a simulation")
-
-
-DEPLOYMENT_RULES: tuple[Rule, ...] = (
-    key_follows_mode,
-    key_stays_out_of_the_output,
-    deployed_cells_are_public,
-    deployed_mechanisms_have_a_guarantee,
-    deployed_noise_is_exact,
-    deployed_noise_is_there,
-    deployed_calibration_is_sound,
-    deployment_keeps_no_truth,
-    deployed_rejects_are_not_kept,
-    rejects_can_be_sealed,
-    deployed_rows_are_people,
-    deployed_accountants_need_no_labels,
-)
-
-
-# Conditions between sections that hold in every run, one small function each.
-
+# Rules that hold in every run.
 
 #: Ten million hours are 1,100 years; ten million cells are 80 MB a window.
 MAX_WINDOWS = 10_000_000
@@ -448,29 +250,67 @@ def delayed_releases_leave_before_the_next(output: Output, source: Source, windo
         yield Finding(("output", "delay"), format_duration(output.delay), right)
 
 
-RULES: tuple[Rule, ...] = (
-    source_has_a_start,
-    source_has_an_end,
-    cells_can_be_listed,
-    places_come_from_the_source,
-    windows_can_be_numbered,
-    budget_period_holds_a_window,
-    *CHAIN_RULES,
-    landmark_mechanisms_have_landmarks,
-    endless_landmarks_have_a_period,
-    landmarks_are_in_the_run,
-    sensors_are_cells,
-    accountants_are_different,
-    accountants_can_learn,
-    metrics_are_different,
-    overlapping_windows_are_accounted,
-    output_is_not_an_input,
-    delayed_releases_leave_before_the_next,
-)
+# Rules about the steps of a release: their order, and what they need of the other sections.
 
 
-# Conditions on runs that release traces, and on what only they can have.
+def steps_make_sense(mechanism: tuple[Mechanism, ...]) -> Iterator[Finding]:
+    """Steps on events come first, one step reads true counts, and only post-processing follows."""
+    if not mechanism:
+        yield Finding(("mechanism",), mechanism, "a list that ends in a mechanism on counts, such as landmark_uniform")
+    for position, right in misplaced(mechanism):
+        yield Finding(("mechanism", position, "type"), "", right)
 
+
+def generalization_has_all_sensors(mechanism: tuple[Mechanism, ...], sensors: Sensors) -> Iterator[Finding]:
+    """A coarse count tells of all cells and windows that it covers."""
+    for step in mechanism:
+        if isinstance(step, Generalization) and sensors != Sensors():
+            name = MECHANISMS.name_of(type(step))
+            yield Finding(("sensors",), sensors, f"left out: with {name} each count covers several cells or windows")
+
+
+def cells_can_be_grouped(mechanism: tuple[Mechanism, ...], space: Space) -> Iterator[Finding]:
+    """Coarse cells are made of the places of the cells, or of groups that the space names."""
+    for i, step in enumerate(mechanism):
+        if isinstance(step, SpatialGeneralization) and not space.derived_from_data:
+            try:
+                step.groups(space.geometry())
+            except ParameterError as error:
+                yield Finding(("mechanism", i, error.field), error.value, error.expected)
+            except DataError as error:
+                yield Finding(("space",), space, f"a space that can be read ({error})")
+
+
+def blocks_hold_an_event_once(mechanism: tuple[Mechanism, ...], windows: Windows) -> Iterator[Finding]:
+    """Where windows overlap, an event can be on both sides of a border between blocks."""
+    for i, step in enumerate(mechanism):
+        long = step.unit_windows > 1 or isinstance(step, TemporalGeneralization)
+        if long and windows.step < windows.size:
+            right = "a mechanism for overlapping windows, such as discrete_laplace: an event would be in two blocks"
+            yield Finding(("mechanism", i, "type"), "", right)
+
+
+def block_bounds_have_a_block(mechanism: tuple[Mechanism, ...], bounding: Bounding) -> Iterator[Finding]:
+    """A bound over a block is enforced where there are blocks only."""
+    if any(step.unit_windows > 1 for step in mechanism):
+        return
+    for name in ("max_windows", "max_block_cells"):
+        if getattr(bounding, name) is not None:
+            yield Finding(("bounding", name), getattr(bounding, name), "left out without a mechanism over blocks (fpa)")
+
+
+def attacks_can_follow(mechanism: tuple[Mechanism, ...], accountants: tuple[Accountant, ...]) -> Iterator[Finding]:
+    """The running attack sends groups through the mechanism, window by window."""
+    if not mechanism or any(misplaced(mechanism)):
+        return
+    chain = Chain.of(mechanism)
+    for i, one in enumerate(accountants):
+        if one.follows_groups and (chain.reshapes or chain.unit_windows > 1):
+            right = "left to penstock attack: it follows neither steps on events nor blocks of windows"
+            yield Finding(("accountants", i, "type"), "", right)
+
+
+# Rules about traces.
 
 #: The one metric of traces.
 METRIC = "mae"
@@ -535,11 +375,154 @@ def stay_points_are_on_traces(
         yield Finding(("landmarks", "stay_points"), landmarks.stay_points, right)
 
 
-TRACE_RULES: tuple[Rule, ...] = (
+# Rules about deployments: no public fact comes from private data, and no noise can be undone.
+
+
+def key_follows_mode(mode: str, seed: int | None, noise_key: str | None) -> Iterator[Finding]:
+    """A seed makes noise that anybody can undo; only a secret key protects a deployment."""
+    if mode == "deployment" and seed is not None:
+        yield Finding(("seed",), seed, "left out in a deployment (whoever knows the seed can remove the noise)")
+    if mode == "deployment" and noise_key is None:
+        right = "the path of a key file or env:NAME in a deployment ('penstock key new' makes one)"
+        yield Finding(("noise_key",), None, right)
+    if mode == "simulation" and noise_key is not None:
+        yield Finding(("noise_key",), noise_key, "left out in a simulation, whose noise comes from the seed")
+
+
+def key_stays_out_of_the_output(noise_key: str | None, output: Output) -> Iterator[Finding]:
+    """What lies in the output folder may be handed on."""
+    if noise_key is None or noise_key.startswith("env:"):
+        return
+    folder = os.path.realpath(output.path)
+    if os.path.commonpath([folder, os.path.realpath(noise_key)]) == folder:
+        yield Finding(("noise_key",), noise_key, "a file outside the output folder")
+
+
+def deployed_cells_are_public(mode: str, space: Space) -> Iterator[Finding]:
+    """A cell list taken from private data tells of it."""
+    if mode == "deployment" and space.derived_from_data:
+        yield Finding(("space",), space, "a list of places from elsewhere, not the most visited of the private data")
+
+
+def deployed_mechanisms_have_a_guarantee(
+    mode: str, mechanism: tuple[Mechanism, ...], allow_no_guarantee: bool
+) -> Iterator[Finding]:
+    """A deployment releases through a mechanism with a guarantee, unless that is waived in so many words.
+
+    It is the first one after steps on events; what follows works on private values.
+    """
+    on_counts = [i for i, one in enumerate(mechanism) if one.stages != ("events",)]
+    for i in on_counts[:1] or range(len(mechanism))[-1:]:
+        if mode == "deployment" and not allow_no_guarantee and not mechanism[i].stated_guarantee.exists:
+            right = "a mechanism with a guarantee in a deployment (or set allow_no_guarantee: true)"
+            yield Finding(("mechanism", i, "type"), "", right)
+
+
+def deployed_noise_is_exact(mode: str, mechanism: tuple[Mechanism, ...]) -> Iterator[Finding]:
+    """Floating-point noise carries traces of the count (Mironov 2012)."""
+    for i, one in enumerate(mechanism):
+        name = MECHANISMS.name_of(type(one))
+        family = getattr(one, "noise", name)
+        if mode == "deployment" and family in ("laplace", "gaussian") and "counts" in one.stages:
+            key = "type" if name == family else "noise"
+            yield Finding(("mechanism", i, key), family, f"discrete_{family} in a deployment")
+
+
+def deployed_noise_is_there(mode: str, mechanism: tuple[Mechanism, ...]) -> Iterator[Finding]:
+    """An infinite budget, or noise of size zero, releases the counts themselves."""
+    for i, one in enumerate(mechanism):
+        for name, nothing in (("epsilon", math.inf), ("rho", math.inf), ("sigma", 0)):
+            if mode == "deployment" and getattr(one, name, None) == nothing:
+                right = "finite in a deployment" if nothing else "above 0 in a deployment"
+                yield Finding(("mechanism", i, name), nothing, right)
+
+
+def deployed_calibration_is_sound(mode: str, mechanism: tuple[Mechanism, ...]) -> Iterator[Finding]:
+    """The papers' calibrations are for comparison."""
+    for i, one in enumerate(mechanism):
+        if mode == "deployment" and getattr(one, "calibration", None) == "paper":
+            right = "left to its default in a deployment (the paper's is for comparison)"
+            yield Finding(("mechanism", i, "calibration"), "paper", right)
+
+
+def deployment_keeps_no_truth(mode: str, utility: tuple[str, ...]) -> Iterator[Finding]:
+    """Utility compares with the truth, which a deployment does not keep."""
+    if mode == "deployment" and utility:
+        yield Finding(("utility",), utility, "left out in a deployment, which keeps no true counts")
+
+
+def deployed_rejects_are_not_kept(mode: str, output: Output) -> Iterator[Finding]:
+    """A rejected row names a person and a place."""
+    if mode == "deployment" and output.rejects == "raw":
+        yield Finding(("output", "rejects"), "raw", "places or sealed in a deployment")
+
+
+def rejects_can_be_sealed(output: Output) -> Iterator[Finding]:
+    """What cannot be sealed must be known before anything is read."""
+    if output.rejects_key is None:
+        return
+    if not sealing.is_installed():
+        yield Finding(("output", "rejects"), output.rejects, f"raw or places: sealed {sealing.INSTALL}")
+        return
+    try:
+        sealing.public_key(output.rejects_key)
+    except DataError:
+        yield Finding(("output", "rejects_key"), output.rejects_key, "the .pub file of 'penstock key pair'")
+
+
+def deployed_rows_are_people(mode: str, source: Source) -> Iterator[Finding]:
+    """Where a row is no person, no guarantee for people can be given."""
+    if mode == "deployment" and not source.has_people:
+        yield Finding(("source", "type"), "", "a source whose rows belong to people, in a deployment")
+
+
+def deployed_accountants_need_no_labels(mode: str, accountants: tuple[Accountant, ...]) -> Iterator[Finding]:
+    """The membership game, for one, is played with groups whose members are known: a simulation."""
+    for i, one in enumerate(accountants):
+        if mode == "deployment" and one.simulation_only:
+            yield Finding(("accountants", i, "type"), "", "left out in a deployment; play the game on a simulation")
+
+
+#: All rules, in the order in which findings on one line are reported.
+RULES: tuple[Rule, ...] = (
+    source_has_a_start,
+    source_has_an_end,
+    cells_can_be_listed,
+    places_come_from_the_source,
+    windows_can_be_numbered,
+    budget_period_holds_a_window,
+    steps_make_sense,
+    generalization_has_all_sensors,
+    cells_can_be_grouped,
+    blocks_hold_an_event_once,
+    block_bounds_have_a_block,
+    attacks_can_follow,
+    landmark_mechanisms_have_landmarks,
+    endless_landmarks_have_a_period,
+    landmarks_are_in_the_run,
+    sensors_are_cells,
+    accountants_are_different,
+    accountants_can_learn,
+    metrics_are_different,
+    overlapping_windows_are_accounted,
+    output_is_not_an_input,
+    delayed_releases_leave_before_the_next,
     traces_have_timestamps,
     traces_need_positions,
     traces_are_not_counted,
     traces_are_measured_in_metres,
     accountants_know_the_route,
     stay_points_are_on_traces,
+    key_follows_mode,
+    key_stays_out_of_the_output,
+    deployed_cells_are_public,
+    deployed_mechanisms_have_a_guarantee,
+    deployed_noise_is_exact,
+    deployed_noise_is_there,
+    deployed_calibration_is_sound,
+    deployment_keeps_no_truth,
+    deployed_rejects_are_not_kept,
+    rejects_can_be_sealed,
+    deployed_rows_are_people,
+    deployed_accountants_need_no_labels,
 )

@@ -1,4 +1,4 @@
-"""A whole run, as configured: the sections, how they are loaded, and which default stands for what is not written."""
+"""Configuration of a run: its sections and defaults, and loading from YAML."""
 
 from __future__ import annotations
 
@@ -10,20 +10,17 @@ from typing import Any, Literal
 from accountants.core.accountant import Accountant
 from mechanisms.core.contract import Mechanism
 from mechanisms.core.plugin import Checked, ConfigError, parameter
-from pipeline.config import rules
 from pipeline.config.build import FAILED, Builder, fields_of
-from pipeline.config.canonical import digest, resolved
 from pipeline.config.planned_budget import plan_budgets, plan_noise
-from pipeline.config.rules import broken_rules
-from pipeline.config.sections import UNIONS, Bounding, Output, add_folder
+from pipeline.config.rules import RULES, broken_rules
+from pipeline.config.sections import UNIONS, Output, add_folder
 from pipeline.config.yaml import Mapping, Problem, apply_override, parse_section
 from pipeline.sources.base import Source
 from pipeline.spaces.base import Space
+from pipeline.steps.bounding import Bounding
 from pipeline.windows.base import Windows
 from pipeline.windows.landmarks import Landmarks
 from pipeline.windows.sensors import Sensors
-
-__all__ = ["Bounding", "Output", "RunConfig", "digest", "load", "loads", "resolved"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +147,7 @@ def from_document(root: Mapping, folder: Path | None = None, problems: Iterable[
     problems += plan_budgets(root, builder, RunConfig)
     values = builder.values(root, RunConfig, ())
     problems += builder.problems
-    problems += broken_rules((*rules.RULES, *rules.TRACE_RULES, *rules.DEPLOYMENT_RULES), root, _known(values))
+    problems += broken_rules(RULES, root, _known(values))
     if problems:
         raise ConfigError(tuple(str(problem) for problem in sorted(problems, key=_position)))
     values["mechanism"] = plan_noise(values["mechanism"])

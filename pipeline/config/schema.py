@@ -1,8 +1,7 @@
-"""JSON Schema and reference table of the configuration."""
+"""JSON Schema and reference table of the configuration, from the declarations that check it."""
 
 from __future__ import annotations
 
-import sys
 import typing
 from dataclasses import MISSING
 from pathlib import Path
@@ -26,8 +25,7 @@ from pipeline.config.planned_budget import Planned, is_plannable
 from pipeline.config.run import RunConfig
 from pipeline.config.sections import UNIONS, plugins_of
 
-# The reference of all keys, as Markdown, from the same declarations that check them.
-
+# Reference of all keys, as Markdown.
 
 MARKER = "<!-- reference -->"
 _HEADER = "| key | must be | default | meaning |\n|---|---|---|---|\n"
@@ -110,13 +108,7 @@ def with_reference(page: str) -> str:
     return f"{text}{marker}\n\n{reference_markdown()}" if marker else page
 
 
-if __name__ == "__main__":
-    for name in sys.argv[1:]:
-        Path(name).write_text(with_reference(Path(name).read_text(encoding="utf-8")), encoding="utf-8")
-
-
-# JSON Schema of a configuration, from the same declarations that check it.
-
+# JSON Schema of a configuration.
 
 _BOUNDS = {
     "above": "exclusiveMinimum",

@@ -1,4 +1,4 @@
-"""Sections of a configuration, and the families of plug-ins that they name."""
+"""Sections of a configuration, and the registries of plug-ins that they name."""
 
 from __future__ import annotations
 
@@ -15,9 +15,6 @@ from pipeline.sources.reading.kafka_client import check_options
 from pipeline.spaces.base import SPACES, Space
 from pipeline.windows.base import WINDOWS, Windows
 
-# Which sections name a plug-in, where the plug-ins are found, and how folders of further ones are added.
-
-
 #: Base class of every family of plug-ins, and the registry in which YAML's ``type`` is looked up.
 UNIONS: dict[type, Registry[Any]] = {
     Source: SOURCES,
@@ -29,12 +26,12 @@ UNIONS: dict[type, Registry[Any]] = {
 
 
 def plugins_of(family: Registry[Any]) -> dict[str, type]:
-    """Every plug-in of a family by name, loaded; files that hold functions only are none."""
+    """Load every plug-in of a family, by name."""
     return {name: family.get(name) for name in family.names()}
 
 
 def add_folder(folder: str) -> None:
-    """Let the files of a folder be plug-ins too; what the project brings itself cannot be replaced.
+    """Register the files of a folder as plug-ins; the project's own plug-ins cannot be replaced.
 
     Parameters
     ----------
@@ -48,9 +45,6 @@ def add_folder(folder: str) -> None:
         if os.path.isdir(inside) and inside not in path:
             path.append(inside)
             refresh()
-
-
-# Where releases and public accounts are sent to, besides the files.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,36 +69,6 @@ class KafkaOutput(Checked):
         check_options(self.options)
         if self.releases is None and self.accounts is None:
             raise ParameterError("releases", None, "the name of a topic (or give accounts)")
-
-
-# The small sections of a configuration that belong to no other step of the pipeline.
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bounding(Checked):
-    """How much one user may contribute; the sensitivity of every release comes from here.
-
-    Examples
-    --------
-    >>> Bounding(max_cells=5).keep
-    'hash'
-    """
-
-    max_cells: int | None = parameter(
-        None, at_least=1, doc="cells of one window that one user can add 1 to; unset: all cells of the space"
-    )
-    keep: str = parameter(
-        "hash", choices=("hash", "first", "last", "most_frequent"), doc="which cells are kept where a user has more"
-    )
-    max_windows: int | None = parameter(None, at_least=1, doc="windows of a block that one user counts in; unset: all")
-    max_block_cells: int | None = parameter(
-        None, at_least=1, doc="cells that one user counts in over all windows of a block; unset: no further bound"
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.max_block_cells is not None and self.max_block_cells < (self.max_cells or 1):
-            raise ParameterError("max_block_cells", self.max_block_cells, f"at least max_cells ({self.max_cells})")
 
 
 @dataclass(frozen=True, kw_only=True)

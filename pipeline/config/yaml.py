@@ -12,7 +12,7 @@ import yaml
 
 from mechanisms.core.plugin import ConfigError
 
-# A configuration as written: nodes that remember the file and line they stand on, and problems that say so.
+# Nodes with the file and line that they were written on, and problems that quote these.
 
 
 Path = tuple[str | int, ...]
@@ -31,7 +31,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong, told in one line.
+    """One problem, reported in one line.
 
     >>> print(Problem(Place("run.yaml", 3), ("mechanism", 0, "epsilon"), "missing"))
     run.yaml:3: mechanism[0].epsilon: missing
@@ -138,7 +138,7 @@ def locate(node: Node, path: Path) -> tuple[Place, Node | None]:
     return place, node
 
 
-# YAML read with positions, by the core schema of YAML 1.2, and within limits.
+# Parsing by the core schema of YAML 1.2, with limits on size and depth.
 
 
 MAX_CHARACTERS = 1_000_000
@@ -218,7 +218,7 @@ class _Stop(Exception):
 
 
 class _Reader:
-    """Turns parser events into nodes; aliases are copied, so that the caps hold for the expanded document."""
+    """Parser events to nodes; aliases are copied, so that the limits hold for the expanded document."""
 
     def __init__(self, text: str, name: str) -> None:
         self.name = name

@@ -15,7 +15,8 @@ from typing import Any, Protocol
 
 from mechanisms.core.contract import MECHANISMS
 from mechanisms.core.plugin import ConfigError, PenstockError
-from pipeline.config.canonical import content_digest, input_paths, resolved
+from pipeline.config.build import input_paths
+from pipeline.config.canonical import content_digest, resolved
 from pipeline.config.run import RunConfig
 from pipeline.experiments import figures, results
 from pipeline.experiments.config import Heading

@@ -1,4 +1,4 @@
-"""Releases and public accounts as messages: sent after they are on disk, and delivered before anything goes on."""
+"""Publish releases and public accounts to Kafka, at least once, after they are durable on disk."""
 
 from __future__ import annotations
 

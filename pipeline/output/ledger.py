@@ -1,4 +1,4 @@
-"""The ledger: every charge, on disk before its release leaves."""
+"""Ledger of privacy charges: append-only, idempotent, fsynced before a release leaves."""
 
 from __future__ import annotations
 
@@ -108,9 +108,9 @@ class Ledger:
         return new
 
     def _learn(self, file: BinaryIO) -> bool:
-        """Know what has been added since the last look; returns whether there was anything."""
+        """Read the charges appended since the last read; returns whether there were any."""
         size = file.seek(0, os.SEEK_END)
-        if self._read_to is not None and size < self._read_to:  # it was replaced: what it held is in no book any more
+        if self._read_to is not None and size < self._read_to:  # the file was replaced: forget its charges
             for known in (self._known, self._charged, self._recent):
                 known.clear()
             self._read_to = None
@@ -126,7 +126,7 @@ class Ledger:
         return size > start
 
     def _remember(self, charges: list[Charge], counts: bool = True) -> None:
-        """Know the latest charges: a bundle is repeated soon or never, and a stream has no end."""
+        """Remember the latest charges: a bundle is retried soon or never, and a stream has no end."""
         for charge in charges:
             self._known.add(charge.identity)
             if counts:
@@ -147,7 +147,7 @@ class Ledger:
 
     @contextmanager
     def _held(self) -> Iterator[BinaryIO]:
-        """The file, for this process alone and ending with a whole line, so that what is added begins one.
+        """The file, locked and ending with a whole line, so that what is appended begins one.
 
         Without the lock a torn line might be one that another run is writing.
         """

@@ -25,7 +25,6 @@ from pipeline.config.run import RunConfig
 from pipeline.output import files, tables
 from pipeline.output.files import Target, ledger_path, merge, parts_folder
 from pipeline.output.ledger import Ledger
-from pipeline.output.traces import TRACES, TRUE_TRACES
 from pipeline.steps.ingest import Fate
 from pipeline.steps.traces import centre
 
@@ -311,13 +310,13 @@ def merge_outputs(plan: Plan) -> None:
     """Merge the parts of every table, each window once, and the rejected rows."""
     public, operator = plan.folder / "public", plan.folder / "operator"
     if plan.on_points:
-        merge(Target(parts_folder(plan, "traces"), public / "traces.parquet", TRACES))
+        merge(Target(parts_folder(plan, "traces"), public / "traces.parquet", tables.TRACES))
     else:
         merge(Target(parts_folder(plan, "releases"), public / "releases.parquet", tables.RELEASES, "window"))
     merge(Target(parts_folder(plan, "accounts_public"), public / "accounts.parquet", tables.ACCOUNTS))
     merge(Target(parts_folder(plan, "accounts"), operator / "accounts.parquet", tables.ACCOUNTS))
     if plan.keeps_truth:
-        schema, once = (TRUE_TRACES, None) if plan.on_points else (tables.TRUTH, "window")
+        schema, once = (tables.TRUE_TRACES, None) if plan.on_points else (tables.TRUTH, "window")
         merge(Target(parts_folder(plan, "truth"), operator / "truth.parquet", schema, once))
     with files.whole(operator / "rejects.jsonl") as temporary, temporary.open("wb") as target:
         for path in sorted(parts_folder(plan, "rejects").glob("*.jsonl")):

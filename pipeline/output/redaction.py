@@ -1,4 +1,4 @@
-"""What a deployment says when something unforeseen goes wrong: what and where, never with which data."""
+"""Redact unexpected errors in deployment mode: report type and location, never the message."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from mechanisms.core.plugin import PenstockError
 
 
 class UnforeseenError(PenstockError):
-    """Something failed that no check had foreseen; the message tells the kind of error and its place in the code."""
+    """Redacted form of an unexpected error: its type and location in the code."""
 
 
 @contextmanager
 def discreet(deployment: bool) -> Iterator[None]:
-    """Keep the words of other libraries' errors to themselves in a deployment: they may quote a row.
+    """Redact the errors of other libraries in a deployment: their messages may quote a row.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def discreet(deployment: bool) -> Iterator[None]:
 
 
 class _Silence:
-    """No word of Beam's runners, which log those of every error in a step, while any of several runs goes on."""
+    """Mute the loggers of Beam's runners, which log the message of every error in a step, while any run goes on."""
 
     def __init__(self) -> None:
         self._lock, self._n_runs = threading.Lock(), 0
@@ -74,7 +74,7 @@ _beam, _silence = logging.getLogger("apache_beam.runners"), _Silence()
 
 
 def without_words(error: Exception) -> Exception:
-    """The error itself where its words are known to quote no row; otherwise one with its kind and place alone.
+    """The error itself where its message cannot quote a row; otherwise a redacted one with its type and location.
 
     Of an error of the operating system it says what is wrong as well, without the file: it may be named after a person.
 
@@ -94,7 +94,7 @@ def without_words(error: Exception) -> Exception:
 
 
 def place_of(error: BaseException) -> str:
-    """Kind of an error and where in the code it arose, from the bottom of its causes.
+    """Type of an error and its location in the code, from the innermost of its causes.
 
     >>> place_of(KeyError("ann"))
     'KeyError at an unknown place'

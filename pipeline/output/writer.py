@@ -14,12 +14,10 @@ from numpy.typing import NDArray
 from accountants.core.accountant import ACCOUNTANTS, Rows
 from mechanisms.core.contract import Release
 from pipeline.config.plan import STREAM
-from pipeline.monitoring import metrics
 from pipeline.output import files
 from pipeline.output.files import PART_ROWS, parts_folder
 from pipeline.output.kafka import publish_accounts, publish_releases
-from pipeline.output.tables import accounts_table, releases_table, truth_table
-from pipeline.output.traces import traces_table, true_traces_table
+from pipeline.output.tables import accounts_table, releases_table, traces_table, true_traces_table, truth_table
 from pipeline.sources.base import Reject
 from pipeline.steps.ingest import Fate, kept_reject
 from pipeline.steps.release import Batch
@@ -68,7 +66,6 @@ class RunWriter:
         held = files.write_part(parts_folder(self.plan, "releases"), name, table)
         # A topic gets what the file holds, also where an earlier execution has written it.
         publish_releases(self.plan, held)
-        metrics.written(final_at)
 
     def truth(self, first: int, counts: NDArray[Any], bounded: NDArray[Any]) -> None:
         """Write the true counts of consecutive windows, shape (n_windows, n_cells); a deployment keeps none."""
@@ -93,7 +90,6 @@ class RunWriter:
             self.accounts(number, batch.shard, 1, rows)
         if plan.summarises_users:
             self.users(batch.shard, batch.user_summary)
-        metrics.released_points(len(batch.traces.times))
 
     def accounts(self, number: int, shard: int, first: int, rows: Rows) -> None:
         """Write rows of one parallel part of the accountant at a place.

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from mechanisms.core.plugin import PenstockError
 from pipeline.monitoring.server import HEALTH, Answer, serve
+from pipeline.reporting.data import Run
 from pipeline.reporting.page import run_page
-from pipeline.reporting.run_data import RunData
 
 #: How long after the end of a run readers may take to fetch its last page; a page asks every 2 seconds.
 LAST_LOOK = 5.0
@@ -41,7 +41,7 @@ class LivePage:
         with self.lock:
             signature = self._files()
             if signature != self.signature:
-                run = RunData.of(self.folder)
+                run = Run(self.folder)
                 self.text, self.is_over, self.signature = run_page(run, live=True).decode(), run.is_over, signature
             self.last_served = time.monotonic()
             self.served_end = self.is_over

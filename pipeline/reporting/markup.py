@@ -1,22 +1,25 @@
-"""HTML elements and number formats of the report."""
+"""What the page is written with: HTML elements, number formats and packed arrays."""
 
 from __future__ import annotations
 
+import base64
 import math
+import zlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from html import escape
+from typing import Any
 from zoneinfo import ZoneInfo
 
-# HTML that is safe by construction: text becomes markup in one place only, escaped.
-
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 #: Text, or text and the number it is sorted by.
 Cell = str | tuple[str, float]
 
 
 class Html(str):
-    """Text that is already markup."""
+    """Text that is already markup. Plain text becomes markup in `element` and `join` only, escaped."""
 
     __slots__ = ()
 
@@ -65,7 +68,7 @@ def _cell(cell: Cell) -> str:
     return f"<td{kind}>{join(cell)}</td>"
 
 
-# Numbers and names as people read them.
+# Formats of numbers, times and names.
 
 
 def number(value: float | None, digits: int = 4) -> str:
@@ -139,3 +142,38 @@ def plural(n: int, noun: str) -> str:
     ('1 window', '1,200 windows')
     """
     return f"{n:,} {noun}" + ("" if n == 1 else "s")
+
+
+# Arrays inside JSON: compressed and in base64, so that a page with a million counts stays small.
+
+
+def pack(values: ArrayLike, exact: bool = False) -> dict[str, str]:
+    """An array as a JSON value that ``unpack`` of the page turns into a typed array; NaN and infinities are kept.
+
+    Parameters
+    ----------
+    values
+        Numbers of any shape.
+    exact
+        Keep 64-bit floating point (times). Otherwise the smallest of 1, 2 and 4 byte integers that holds all values,
+        or 32-bit floating point.
+
+    Examples
+    --------
+    >>> pack([1, 2, 300])["type"], pack([0.5, 2])["type"], pack([True, False])["type"]
+    ('i2', 'f4', 'i1')
+    """
+    array = np.asarray(values)
+    array = array.astype("<f8") if exact else _smallest(array)
+    # A higher level saves 1 % of noisy counts.
+    packed = zlib.compress(np.ascontiguousarray(array).data, 1)
+    return {"type": array.dtype.str[1:], "packed": base64.b64encode(packed).decode("ascii")}
+
+
+def _smallest(array: NDArray[Any]) -> NDArray[Any]:
+    with np.errstate(over="ignore", invalid="ignore"):
+        for kind in ("i1", "<i2", "<i4"):
+            integers = array.astype(kind)
+            if np.array_equal(integers, array):
+                return integers
+        return array.astype("<f4")

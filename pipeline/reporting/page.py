@@ -1,25 +1,29 @@
-"""One self-contained HTML file from the files of a run or of an experiment."""
+"""The report: one self-contained HTML file from the files of a run or of an experiment."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import json
-import secrets
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from importlib import resources
-from itertools import chain
 from pathlib import Path
 from string import Template
 from typing import Any
 
+import numpy as np
+import polars as pl
+
+from mechanisms.core.plugin import PenstockError
+from pipeline.config.build import read_plugin
 from pipeline.output import files
+from pipeline.reporting.accounts import charts, metric_words
+from pipeline.reporting.data import ACTIONS, Counts, Run
 from pipeline.reporting.experiment import choice_section, experiment_in, frontier, is_experiment
-from pipeline.reporting.markup import Html, element, join
-from pipeline.reporting.run_data import RunData
+from pipeline.reporting.markup import Html, element, join, pack, phrase
 from pipeline.reporting.summary import as_html, figures_table, provenance, row_equation, verdict, warnings
-from pipeline.reporting.traces import people_table
+from pipeline.reporting.traces import people_table, traces
+from pipeline.spaces.base import Space
 
 STYLES = ("page.css", "charts.css")
 SCRIPTS = (
@@ -56,33 +60,95 @@ def write_report(folder: str | Path) -> Path:
     """
     folder = Path(folder)
     path = folder / "report.html"
-    page = experiment_page(folder) if is_experiment(folder) else run_page(RunData.of(folder))
+    page = experiment_page(folder) if is_experiment(folder) else run_page(Run(folder))
     with files.whole(path) as temporary:
         temporary.write_bytes(page)
     return path
 
 
-def run_page(run: RunData, live: bool = False) -> bytes:
-    """The page of a run; a live one asks the server it came from for newer versions of itself."""
-    public = run.files.public
-    with ThreadPoolExecutor(2) as pool:
-        # First, so that counts are compressed while the rest of the page is made.
-        data = run.as_json(pool) | {"live": live}
-        content = [
-            element(
-                "header",
-                element("p", f"penstock · {public['mode']}", class_="kicker"),
-                element("h1", str(public["name"])),
-                verdict(run),
-            ),
-            as_html(warnings(run)),
-            element("section", id="explore", aria_label="Counts and costs over time"),
-            _section("People", "people", people_table(run.files, run.accounts)),
-            _section("Books", "books", figures_table(run)),
-            _section("What became of every row", "rows", row_equation(run)),
-            _section("Provenance", "provenance", provenance(run)),
-        ]
-        return assemble(str(public["name"]), join(*content), data)
+def run_page(run: Run, live: bool = False) -> bytes:
+    """The page of a run. A live one polls its server for newer versions of itself."""
+    public = run.public
+    content = [
+        element(
+            "header",
+            element("p", f"penstock · {public['mode']}", class_="kicker"),
+            element("h1", str(public["name"])),
+            verdict(run),
+        ),
+        as_html(warnings(run)),
+        element("section", id="explore", aria_label="Counts and costs over time"),
+        _section("People", "people", people_table(run)),
+        _section("Books", "books", figures_table(run)),
+        _section("What became of every row", "rows", row_equation(run)),
+        _section("Provenance", "provenance", provenance(run)),
+    ]
+    return assemble(str(public["name"]), join(*content), _run_json(run) | {"live": live})
+
+
+def _run_json(run: Run) -> dict[str, Any]:
+    """The part of a run's page that the script draws."""
+    shared = {"kind": "run", "name": run.public["name"], "time_zone": run.time_zone, "over": run.is_over}
+    counts = run.counts
+    if counts is None:
+        return shared | {"traces": traces(run)}
+    return shared | {
+        "counts": _counts_json(counts),
+        "geometry": geometry(run.configuration, counts.cells),
+        "accounts": charts(run.accounts, counts.windows["window"]),
+        "utility": [] if run.utility is None else _utility_charts(run.utility, counts),
+        "cell_metrics": [] if run.utility is None else _cell_metrics(run.utility, counts),
+    }
+
+
+def _counts_json(counts: Counts) -> dict[str, Any]:
+    times = {name: pack(counts.windows[name], exact=True) for name in ("start", "end")}
+    others = {name: pack(counts.windows[name]) for name in ("window", "landmark", "action", "epsilon")}
+    margin = counts.margin
+    is_same = (margin == margin[:, :1]).all()  # in all cells of each window
+    matrices = {
+        "released": pack(counts.released),
+        "truth": None if counts.truth is None else pack(counts.truth),
+        "margin": pack(margin[:, 0] if is_same else margin),
+    }
+    return times | others | {"actions": ACTIONS, "cells": counts.cells} | matrices
+
+
+def _utility_charts(utility: pl.DataFrame, counts: Counts) -> list[dict[str, Any]]:
+    """A chart for each metric that has a figure per window."""
+    made = []
+    windows = counts.windows["window"]
+    rows = utility.filter((pl.col("scope") == "window") & pl.col("window").is_in(windows.implode()))
+    for (metric,), group in rows.group_by("metric", maintain_order=True):
+        values = np.full(len(windows), np.nan)
+        values[np.searchsorted(windows, group["window"])] = group["value"]
+        line = {"name": metric, "label": phrase(str(metric)), "value": pack(values)}
+        title, unit, note = metric_words(str(metric))
+        made.append({"id": f"utility-{metric}", "title": title, "unit": unit, "note": note, "lines": [line]})
+    return made
+
+
+def _cell_metrics(utility: pl.DataFrame, counts: Counts) -> list[dict[str, Any]]:
+    """Metrics that have a figure per cell, in the order of the cells shown."""
+    found = []
+    rows = utility.filter(pl.col("scope").str.starts_with("cell:"))
+    for (metric,), group in rows.group_by("metric", maintain_order=True):
+        values = dict(zip(group["scope"].str.slice(5), group["value"]))
+        found.append({"name": phrase(str(metric)), "value": pack([values.get(c, np.nan) for c in counts.cells])})
+    return found
+
+
+def geometry(configuration: dict[str, Any], cells: tuple[str, ...]) -> list[dict[str, Any]] | None:
+    """Polygon or point of every cell shown; None if the space has neither, or its file is gone."""
+    try:
+        places = read_plugin(Space, configuration, "space").geometry()
+    except (PenstockError, OSError):
+        return None
+    known = {place["cell"]: place for place in places}
+    shown = [known.get(cell, {}) for cell in cells]
+    if not any("polygon" in place or "point" in place for place in shown):
+        return None
+    return [{key: place[key] for key in ("polygon", "point") if key in place} for place in shown]
 
 
 def experiment_page(folder: Path) -> bytes:
@@ -114,18 +180,8 @@ def assemble(title: str, content: Html, data: dict[str, Any]) -> bytes:
     JSON without ``<``, and the content policy allows exactly the script and the style of this package.
     """
     style, script = _package_text(STYLES), _package_text(SCRIPTS)
-    packed: list[bytes | Future[bytes]] = []
-    # Nearly all of a page is packed arrays, which need no escape: they come in last, each where this stands for it.
-    stand_in = secrets.token_hex()
-
-    def set_aside(array: object) -> str:
-        if not isinstance(array, bytes | Future):
-            raise TypeError(f"{type(array).__name__} is neither JSON nor a packed array")
-        packed.append(array)
-        return stand_in
-
     # NaN is not JSON: figures that may be NaN are packed.
-    encoded = json.dumps(data, default=set_aside, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    encoded = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
         encoded = encoded.replace(character, f"\\u{ord(character):04x}")
     page = Template(_package_text(("page.html",))).substitute(
@@ -139,9 +195,7 @@ def assemble(title: str, content: Html, data: dict[str, Any]) -> bytes:
         content=content,
         data=encoded,
     )
-    first, *others = page.encode().split(stand_in.encode())
-    arrays = (array.result() if isinstance(array, Future) else array for array in packed)
-    return b"".join([first, *chain.from_iterable(zip(arrays, others, strict=True))])
+    return page.encode()
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Verdict, warnings and provenance of a run."""
+"""Summary of a run in words: verdict, warnings, row counts and provenance."""
 
 from __future__ import annotations
 
@@ -10,30 +10,31 @@ from typing import Any, Literal
 import polars as pl
 import yaml
 
-from pipeline.reporting.accounts import Figure
-from pipeline.reporting.data import ACTIONS
+from pipeline.reporting.accounts import Figure, metric_words, treatment
+from pipeline.reporting.data import ACTIONS, Run
 from pipeline.reporting.markup import Cell, Html, element, join, moment, number, percent, phrase, plural, table
-from pipeline.reporting.run_data import RunData
-from pipeline.reporting.treatment import metric_words, treatment
 
-# The top of the page: what was released, for whom it is safe, and what to be wary of, in plain words.
-
-
-#: So many verdict numbers stand side by side, without headings.
+#: Up to so many verdict numbers stand side by side, without headings.
 ONE_ROW = 4
-#: From this ε on (nats) a factor of e^ε is no longer a number that says anything.
+#: From this ε on (nats) the factor e^ε is too large to be a meaningful promise.
 HOPELESS = 50
+#: A period's budget is nearly spent when less than this share of it is left.
+NEARLY = 0.1
+#: Rejected or late rows are worth a caution from this share of all rows on.
+MANY_ROWS = 0.01
+MOST_REJECTS = 20
+
+#: Order of the sections in a configuration as people write it.
+SECTIONS = ("name", "mode", "seed", "noise_key", "source", "space", "sensors", "windows", "bounding", "landmarks")
+FATES = ("used", "late", "out_of_area", "out_of_time", "rejected")
+
+Level = Literal["danger", "caution", "note"]
+WORDS: dict[Level, str] = {"danger": "Danger", "caution": "Caution", "note": "Note"}
 
 
 @dataclass(frozen=True)
 class Headline:
-    """A verdict number.
-
-    Parameters
-    ----------
-    label, value, unit, note
-        What it is, the number, what it is measured in, and against whom or over what.
-    """
+    """A verdict number; the note says against whom or over what."""
 
     label: str
     value: str
@@ -41,7 +42,7 @@ class Headline:
     note: str
 
 
-def verdict(run: RunData) -> Html:
+def verdict(run: Run) -> Html:
     """Opening paragraphs and verdict numbers."""
     paragraphs = [element("p", _released(run), class_="standfirst"), *_guarantees(run)]
     costs, use = _costs(run), _utility(run)
@@ -64,14 +65,14 @@ def headlines(title: str | None, numbers: list[Headline]) -> Html:
     return join(heading, element("dl", *shown, class_="headlines"))
 
 
-def _released(run: RunData) -> str:
-    public, counts = run.files.public, run.counts
+def _released(run: Run) -> str:
+    public, counts = run.public, run.counts
     if counts is None:
         return _traces(run) or "Nothing has been released yet."
     planned = public.get("windows")
-    done = ", ".join(f"{n:,} {action}" for action, n in counts.windows.done())
+    done = ", ".join(f"{n:,} {action}" for action, n in counts.outcomes())
     people = "people" if public.get("distinct_people", True) else "trips"
-    begin, end = (moment(int(at), run.time_zone) for at in (counts.windows.start[0], counts.windows.end[-1]))
+    begin, end = (moment(int(at), run.time_zone) for at in (counts.windows["start"][0], counts.windows["end"][-1]))
     shown = "" if counts.n_all_windows == len(counts.windows) else f" (the latest {len(counts.windows):,} are shown)"
     of_planned = f" of {planned:,}" if planned else ""
     return (
@@ -80,9 +81,9 @@ def _released(run: RunData) -> str:
     )
 
 
-def _traces(run: RunData) -> str | None:
-    """Of a run that releases traces: how many points of how many people."""
-    traces = run.files.table("public/traces")
+def _traces(run: Run) -> str | None:
+    """Number of points and of people, for a run that releases traces."""
+    traces = run.traces
     if traces is None:
         return None
     done = ", ".join(f"{n:,} {action}" for action, n in traces["action"].value_counts(sort=True).rows())
@@ -97,9 +98,9 @@ def promises(guarantee: dict[str, str]) -> bool:
     return not guarantee["guarantee"].startswith("none")
 
 
-def _guarantees(run: RunData) -> list[Html]:
-    """A paragraph for each step that promises something; other steps of a chain neither add to it nor break it."""
-    steps = run.files.public["guarantee"]
+def _guarantees(run: Run) -> list[Html]:
+    """A paragraph for each step with a guarantee; other steps of a chain neither add to it nor break it."""
+    steps = run.public["guarantee"]
     found = [_safe_for(step, run.configuration) for step in steps if promises(step)]
     others = ", ".join(step["mechanism"] for step in steps if not promises(step))
     if found and others:
@@ -141,7 +142,7 @@ def with_values(text: str, configuration: dict[str, Any]) -> str:
 
 
 def _odds(epsilon: float, configuration: dict[str, Any]) -> str:
-    """What an ε means to somebody who sees all releases, and what it leaves open."""
+    """Meaning of an ε for an adversary who sees all releases, and what it leaves open."""
     if epsilon >= HOPELESS:
         return "So large an ε promises next to nothing."
     if (configuration.get("windows") or {}).get("type") == "sliding":
@@ -158,7 +159,7 @@ def _epsilon(section: dict[str, Any]) -> float | None:
     return float(value) if isinstance(value, int | float) and value > 0 else None
 
 
-def _costs(run: RunData) -> list[Headline]:
+def _costs(run: Run) -> list[Headline]:
     by_accountant: dict[str, list[Figure]] = {}
     for figure in run.figures:
         by_accountant.setdefault(figure.accountant, []).append(figure)
@@ -172,10 +173,10 @@ def _costs(run: RunData) -> list[Headline]:
     return found
 
 
-def _headline(figure: Figure, run: RunData) -> Headline:
+def _headline(figure: Figure, run: Run) -> Headline:
     worst = "" if figure.window is None else ", worst"
-    # Treatments speak of counts; the rows of traces say themselves what they compare.
-    adversary = "" if run.releases_traces else treatment(figure.accountant).adversary
+    # Adversaries of `KNOWN` are those of counts; the rows of traces name their neighbours.
+    adversary = "" if run.traces is not None else treatment(figure.accountant).adversary
     against = f"Against {adversary}." if adversary else f"Compared: {with_values(figure.adjacency, run.configuration)}."
     value = number(figure.value)
     if figure.high is not None and figure.high > figure.value:
@@ -186,18 +187,18 @@ def _headline(figure: Figure, run: RunData) -> Headline:
     return Headline(label[0].upper() + label[1:], value, figure.unit, against + many + provisional)
 
 
-def _utility(run: RunData) -> list[Headline]:
+def _utility(run: Run) -> list[Headline]:
     found = []
-    for name, value in ((run.files.operator or {}).get("utility") or {}).items():
+    for name, value in ((run.operator or {}).get("utility") or {}).items():
         title, unit, note = metric_words(name)
-        if run.releases_traces:
+        if run.traces is not None:
             unit, note = "metres", "Distance of released and true points, mean over all points."
         found.append(Headline(title, number(value), unit, note or "Released against the truth, over the whole run."))
     return found
 
 
 def users_sentence(manifest: dict[str, Any]) -> str | None:
-    """Who was counted, from the operator's summaries."""
+    """Number of people and their median activity, from the operator's manifest."""
     users = manifest.get("users")
     spreads = {name: spread for name, spread in (users or {}).items() if isinstance(spread, dict) and spread}
     if not users or not spreads:
@@ -210,17 +211,137 @@ def users_sentence(manifest: dict[str, Any]) -> str | None:
     return f"People: {users['users']:,}, each with {' and '.join(medians)} (medians)."
 
 
-# The foot of the page: where every number comes from, and how to make it again.
+@dataclass(frozen=True)
+class Notice:
+    """A warning: its level, a title of a few words, and a sentence or two."""
+
+    level: Level
+    title: str
+    text: str
 
 
-#: Order of the sections in a configuration as people write it.
-SECTIONS = ("name", "mode", "seed", "noise_key", "source", "space", "sensors", "windows", "bounding", "landmarks")
-FATES = ("used", "late", "out_of_area", "out_of_time", "rejected")
-MOST_REJECTS = 20
+def warnings(run: Run) -> list[Notice]:
+    """All that apply, the gravest first."""
+    found = [*_guarantee(run), *_progress(run), *_windows(run), *_books(run), *_budget(run), *_rows(run), *_shown(run)]
+    return sorted(found, key=lambda notice: list(WORDS).index(notice.level))
 
 
-def figures_table(run: RunData) -> Html | None:
-    """All figures of the books."""
+def as_html(found: list[Notice]) -> Html | None:
+    """A list of warnings; the level is a word, never colour alone."""
+    if not found:
+        return None
+    items = [
+        element("li", element("strong", f"{WORDS[w.level]}: {w.title}."), " ", w.text, class_=w.level) for w in found
+    ]
+    return element("ul", *items, class_="warnings", aria_label="Warnings")
+
+
+def _guarantee(run: Run) -> list[Notice]:
+    public, found = run.public, []
+    if not any(map(promises, public["guarantee"])):
+        text = "What was released carries no promise of privacy. Do not publish it."
+        found.append(Notice("danger", "no guarantee", text))
+    if public["mode"] == "simulation":
+        found.append(Notice("caution", "unfit for publication", public["notice"]))
+    if not public.get("distinct_people", True):
+        text = "The source knows trips, not people: a person who travels twice counts twice and is protected per trip."
+        found.append(Notice("caution", "trips, not people", text))
+    return found
+
+
+def _progress(run: Run) -> list[Notice]:
+    manifest = run.operator
+    if manifest is None:
+        return [Notice("note", "the run goes on", "Everything here is provisional until it has ended.")]
+    if manifest["exit"]["code"] != 0:
+        text = f"{manifest['exit']['reason']}. What follows covers the windows released before."
+        return [Notice("danger", "the run stopped early", text)]
+    return []
+
+
+def _windows(run: Run) -> list[Notice]:
+    if run.counts is None:
+        return []
+    refused = run.counts.windows.filter(pl.col("action") == ACTIONS.index("refused"))["window"].to_list()
+    if not refused:
+        return []
+    which = ", ".join(map(str, refused[:8])) + (" …" if len(refused) > 8 else "")
+    text = f"No budget was left for {plural(len(refused), 'window')} ({which}): they show an earlier release again."
+    return [Notice("caution", "refused windows", text)]
+
+
+def _books(run: Run) -> list[Notice]:
+    found = []
+    for figure in run.figures:
+        if math.isinf(figure.value) and figure.value > 0 and not figure.name.endswith("_left"):
+            compared = with_values(figure.adjacency, run.configuration)
+            text = f"{figure.accountant} knows no bound for {phrase(figure.name)} ({compared})."
+            found.append(Notice("caution", f"{phrase(figure.name)} is infinite", text))
+    provisional = {f.accountant for f in run.figures} - {f.accountant for f in run.figures if f.final}
+    if provisional and run.is_over:
+        text = f"Later releases over the same events can still raise the figures of {', '.join(sorted(provisional))}."
+        found.append(Notice("caution", "provisional figures", text))
+    if any(own.get("method") == "paper" for own in run.configuration.get("accountants") or ()):
+        text = "The landmark loss is the paper's, which can be too small. The method sound never understates it."
+        found.append(Notice("caution", "a figure that may understate", text))
+    if not run.configuration.get("accountants"):
+        text = "The configuration names no accountant, so what the releases cost together is not known."
+        found.append(Notice("caution", "nobody kept the books", text))
+    return found
+
+
+def _budget(run: Run) -> list[Notice]:
+    if run.accounts.is_empty():
+        return []
+    last: dict[str, Any] = {}
+    for name in ("budget_left", "budget_spent"):
+        rows = run.accounts.filter((pl.col("name") == name) & pl.col("window").is_not_null())
+        if rows.is_empty():
+            return []
+        last[name] = rows.sort("window", maintain_order=True)["value"][-1]
+    total = last["budget_left"] + last["budget_spent"]
+    if last["budget_left"] > NEARLY * total:
+        return []
+    left = "all" if last["budget_left"] <= 1e-9 * total else percent(last["budget_spent"], total)
+    text = (
+        f"At the last window {left} of the period's {number(total)} nats is spent. A budget schedule plans for that; "
+        "any further charge in this period would be refused or stop the run."
+    )
+    return [Notice("note", "budget spent" if left == "all" else "budget nearly spent", text)]
+
+
+def _rows(run: Run) -> list[Notice]:
+    if run.operator is None:
+        return []
+    rows, found = run.operator["rows"], []
+    for fate, title, text in (
+        ("rejected", "rejected rows", "that could not be read"),
+        ("late", "late rows", "that came after the window was final"),
+        ("out_of_area", "rows outside the area", "in no cell"),
+        ("out_of_time", "rows outside the time range", "before or after the run"),
+    ):
+        if rows[fate]:
+            share = percent(rows[fate], rows["rows"])
+            level: Level = (
+                "caution" if fate in ("rejected", "late") and rows[fate] > MANY_ROWS * rows["rows"] else "note"
+            )
+            found.append(Notice(level, title, f"{plural(rows[fate], 'row')} ({share}) {text}: left out."))
+    return found
+
+
+def _shown(run: Run) -> list[Notice]:
+    counts, found = run.counts, []
+    if counts is not None and len(counts.cells) < counts.n_all_cells:
+        text = f"The charts show the {len(counts.cells):,} busiest of {counts.n_all_cells:,} cells; the files hold all."
+        found.append(Notice("note", "not all cells are shown", text))
+    if counts is not None and len(counts.windows) < counts.n_all_windows:
+        text = f"The charts show the latest {len(counts.windows):,} of {counts.n_all_windows:,} windows."
+        found.append(Notice("note", "not all windows are shown", text))
+    return found
+
+
+def figures_table(run: Run) -> Html | None:
+    """All figures of the accounts."""
     if not run.figures:
         return None
     rows: list[list[Cell]] = [
@@ -241,9 +362,9 @@ def figures_table(run: RunData) -> Html | None:
     return table(columns, rows, "All figures of the books: of the whole run, or the worst over windows and subjects")
 
 
-def row_equation(run: RunData) -> Html | None:
-    """What became of every input row."""
-    manifest = run.files.operator
+def row_equation(run: Run) -> Html | None:
+    """Row counts by fate, and the rejected rows."""
+    manifest = run.operator
     if manifest is None:
         return None
     rows = manifest["rows"]
@@ -258,7 +379,7 @@ def row_equation(run: RunData) -> Html | None:
     return join(*parts, _rejects(run, rows))
 
 
-def _rejects(run: RunData, rows: dict[str, Any]) -> Html | None:
+def _rejects(run: Run, rows: dict[str, Any]) -> Html | None:
     if not rows["rejected"]:
         return None
     reasons = [[reason, (f"{n:,}", n)] for reason, n in rows["rejected_by_reason"].items()]
@@ -269,7 +390,7 @@ def _rejects(run: RunData, rows: dict[str, Any]) -> Html | None:
             str(r.get("reason", "")),
             str(r.get("raw", "")),
         ]
-        for r in run.files.rejects(MOST_REJECTS)
+        for r in run.rejects(MOST_REJECTS)
     ]
     return join(
         table(["Reason", "Rows"], reasons, "Rejected rows by reason"),
@@ -277,11 +398,11 @@ def _rejects(run: RunData, rows: dict[str, Any]) -> Html | None:
     )
 
 
-def provenance(run: RunData) -> Html:
+def provenance(run: Run) -> Html:
     """Configuration, versions, seed and digests."""
-    manifest: dict[str, Any] = run.files.operator or run.files.public
+    manifest: dict[str, Any] = run.operator or run.public
     noise = manifest.get("noise", {})
-    facts = {"configuration digest": manifest["configuration_digest"], "mode": run.files.public["mode"]}
+    facts = {"configuration digest": manifest["configuration_digest"], "mode": run.public["mode"]}
     facts |= {("seed" if key == "seed" else f"noise key {key}"): str(value) for key, value in noise.items()}
     facts |= {f"seconds, {phase}": number(seconds) for phase, seconds in manifest.get("seconds", {}).items()}
     if "exit" in manifest:
@@ -305,13 +426,13 @@ def provenance(run: RunData) -> Html:
     return join(*sections)
 
 
-def configuration_yaml(run: RunData) -> str:
+def configuration_yaml(run: Run) -> str:
     """The configuration as a file that makes the same run again; a simulation's seed is part of it."""
     configuration = dict(run.configuration)
-    seed = (run.files.operator or {}).get("noise", {}).get("seed")
+    seed = (run.operator or {}).get("noise", {}).get("seed")
     if seed is not None:
         configuration["seed"] = seed
-    note = "" if run.files.public["mode"] == "simulation" else "# add: noise_key: FILE\n"
+    note = "" if run.public["mode"] == "simulation" else "# add: noise_key: FILE\n"
     return note + as_yaml(configuration)
 
 
@@ -323,7 +444,7 @@ def as_yaml(configuration: dict[str, Any]) -> str:
 
 
 def type_first(value: Any) -> Any:
-    """The same with ``type`` as the first key of every section."""
+    """A configuration with ``type`` as the first key of every section."""
     if isinstance(value, list):
         return [type_first(entry) for entry in value]
     if not isinstance(value, dict):
@@ -333,168 +454,11 @@ def type_first(value: Any) -> Any:
 
 
 def listing(text: str, name: str) -> Html:
-    """Text to copy."""
+    """Preformatted text with a button to copy it."""
     return element("div", element("pre", text, tabindex="0", role="region", aria_label=name), class_="copyable")
 
 
 def definitions(facts: dict[str, str]) -> Html:
-    """Names and values."""
+    """A description list."""
     pairs = [element("div", element("dt", name), element("dd", str(value))) for name, value in facts.items()]
     return element("dl", *pairs, class_="facts")
-
-
-# What a reader must know before he trusts or publishes anything: one short note each, the gravest first.
-
-
-Level = Literal["danger", "caution", "note"]
-WORDS = {"danger": "Danger", "caution": "Caution", "note": "Note"}
-
-#: A period's budget is nearly spent when less than this share of it is left.
-NEARLY = 0.1
-#: A fate other than "used" is worth a caution from this share of the rows on.
-MANY_ROWS = 0.01
-
-
-@dataclass(frozen=True)
-class Notice:
-    """One note.
-
-    Parameters
-    ----------
-    level
-        How grave.
-    title, text
-        In a few words, and in a sentence or two.
-    """
-
-    level: Level
-    title: str
-    text: str
-
-
-def warnings(run: RunData) -> list[Notice]:
-    """All that apply, the gravest first."""
-    found = [*_guarantee(run), *_progress(run), *_windows(run), *_books(run), *_budget(run), *_rows(run), *_shown(run)]
-    return sorted(found, key=lambda warning: list(WORDS).index(warning.level))
-
-
-def as_html(found: list[Notice]) -> Html | None:
-    """A list of notes; the level is a word, never colour alone."""
-    if not found:
-        return None
-    items = [
-        element(
-            "li",
-            element("strong", f"{WORDS[w.level]}: {w.title}."),
-            " ",
-            w.text,
-            class_=w.level,
-        )
-        for w in found
-    ]
-    return element("ul", *items, class_="warnings", aria_label="Warnings")
-
-
-def _guarantee(run: RunData) -> list[Notice]:
-    public, found = run.files.public, []
-    if not any(map(promises, public["guarantee"])):
-        text = "What was released carries no promise of privacy. Do not publish it."
-        found.append(Notice("danger", "no guarantee", text))
-    if public["mode"] == "simulation":
-        found.append(Notice("caution", "unfit for publication", public["notice"]))
-    if not public.get("distinct_people", True):
-        text = "The source knows trips, not people: a person who travels twice counts twice and is protected per trip."
-        found.append(Notice("caution", "trips, not people", text))
-    return found
-
-
-def _progress(run: RunData) -> list[Notice]:
-    manifest = run.files.operator
-    if manifest is None:
-        return [Notice("note", "the run goes on", "Everything here is provisional until it has ended.")]
-    if manifest["exit"]["code"] != 0:
-        text = f"{manifest['exit']['reason']}. What follows covers the windows released before."
-        return [Notice("danger", "the run stopped early", text)]
-    return []
-
-
-def _windows(run: RunData) -> list[Notice]:
-    if run.counts is None:
-        return []
-    windows = run.counts.windows
-    refused = windows.index[windows.action == ACTIONS.index("refused")].tolist()
-    if not refused:
-        return []
-    which = ", ".join(map(str, refused[:8])) + (" …" if len(refused) > 8 else "")
-    text = f"No budget was left for {plural(len(refused), 'window')} ({which}): they show an earlier release again."
-    return [Notice("caution", "refused windows", text)]
-
-
-def _books(run: RunData) -> list[Notice]:
-    found = []
-    for figure in run.figures:
-        if math.isinf(figure.value) and figure.value > 0 and not figure.name.endswith("_left"):
-            compared = with_values(figure.adjacency, run.configuration)
-            text = f"{figure.accountant} knows no bound for {phrase(figure.name)} ({compared})."
-            found.append(Notice("caution", f"{phrase(figure.name)} is infinite", text))
-    provisional = {f.accountant for f in run.figures} - {f.accountant for f in run.figures if f.final}
-    if provisional and run.is_over:
-        text = f"Later releases over the same events can still raise the figures of {', '.join(sorted(provisional))}."
-        found.append(Notice("caution", "provisional figures", text))
-    if any(own.get("method") == "paper" for own in run.configuration.get("accountants") or ()):
-        text = "The landmark loss is the paper's, which can be too small. The method sound never understates it."
-        found.append(Notice("caution", "a figure that may understate", text))
-    if not run.configuration.get("accountants"):
-        text = "The configuration names no accountant, so what the releases cost together is not known."
-        found.append(Notice("caution", "nobody kept the books", text))
-    return found
-
-
-def _budget(run: RunData) -> list[Notice]:
-    if run.accounts.is_empty():
-        return []
-    last: dict[str, Any] = {}
-    for name in ("budget_left", "budget_spent"):
-        rows = run.accounts.filter((pl.col("name") == name) & pl.col("window").is_not_null())
-        if rows.is_empty():
-            return []
-        last[name] = rows.sort("window", maintain_order=True)["value"][-1]
-    total = last["budget_left"] + last["budget_spent"]
-    if last["budget_left"] > NEARLY * total:
-        return []
-    left = "all" if last["budget_left"] <= 1e-9 * total else percent(last["budget_spent"], total)
-    text = (
-        f"At the last window {left} of the period's {number(total)} nats is spent. A budget schedule plans for that; "
-        "any further charge in this period would be refused or stop the run."
-    )
-    return [Notice("note", "budget spent" if left == "all" else "budget nearly spent", text)]
-
-
-def _rows(run: RunData) -> list[Notice]:
-    if run.files.operator is None:
-        return []
-    rows, found = run.files.operator["rows"], []
-    for fate, title, text in (
-        ("rejected", "rejected rows", "that could not be read"),
-        ("late", "late rows", "that came after the window was final"),
-        ("out_of_area", "rows outside the area", "in no cell"),
-        ("out_of_time", "rows outside the time range", "before or after the run"),
-    ):
-        if rows[fate]:
-            share = percent(rows[fate], rows["rows"])
-            level: Level = (
-                "caution" if fate in ("rejected", "late") and rows[fate] > MANY_ROWS * rows["rows"] else "note"
-            )
-            found.append(Notice(level, title, f"{plural(rows[fate], 'row')} ({share}) {text}: left out."))
-    return found
-
-
-def _shown(run: RunData) -> list[Notice]:
-    counts, found = run.counts, []
-    if counts is not None and len(counts.cells) < counts.n_all_cells:
-        text = f"The charts show the {len(counts.cells):,} busiest of {counts.n_all_cells:,} cells; the files hold all."
-        found.append(Notice("note", "not all cells are shown", text))
-    if counts is not None and len(counts.windows) < counts.n_all_windows:
-        text = f"The charts show the latest {len(counts.windows):,} of {counts.n_all_windows:,} windows."
-        found.append(Notice("note", "not all windows are shown", text))
-    return found

@@ -1,4 +1,4 @@
-"""Released and true traces, person by person, for the page of a run that releases points."""
+"""Released and true traces of each person, for the page of a run that releases points."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from pipeline.reporting.data import RunFiles, pack
-from pipeline.reporting.markup import Html, number, plural, table
-from pipeline.reporting.treatment import treatment
+from pipeline.reporting.accounts import treatment
+from pipeline.reporting.data import Run
+from pipeline.reporting.markup import Html, number, pack, plural, table
 
 #: The page draws the longest traces, each thinned evenly; the files hold all.
 MOST_PEOPLE = 100
@@ -17,12 +17,12 @@ MOST_POINTS = 1_500
 MOST_ROWS = 1_000
 
 
-def traces(files: RunFiles) -> dict[str, Any] | None:
+def traces(run: Run) -> dict[str, Any] | None:
     """The longest traces for the page's script; None for a run that releases counts."""
-    released = files.table("public/traces")
+    released = run.traces
     if released is None or released.is_empty():
         return None
-    truth = files.table("operator/truth")
+    truth = run.table("operator/truth")
     if truth is not None:
         # Rows of both files are the same points in the same order.
         released = released.with_columns(true_latitude=truth["latitude"], true_longitude=truth["longitude"])
@@ -50,26 +50,18 @@ def _thinned(person: pl.DataFrame) -> pl.DataFrame:
     return person[np.linspace(0, len(person) - 1, MOST_POINTS).round().astype(np.int64)]
 
 
-def people_table(files: RunFiles, accounts: pl.DataFrame) -> Html | None:
-    """Each person: points, what was done with them, the mean error where the truth is known, and what it cost.
-
-    Parameters
-    ----------
-    files
-        Of the run.
-    accounts
-        All rows of its books; those whose subject is a person get a column for each name, with the worst value.
-    """
-    released = files.table("public/traces")
+def people_table(run: Run) -> Html | None:
+    """Each person: points, actions, mean error where the truth is known, and the worst value of each account figure."""
+    released = run.traces
     if released is None:
         return None
-    utility = files.table("operator/utility")
+    utility = run.utility
     errors = {} if utility is None else dict(utility.select("scope", "value").iter_rows())
     grouped = released.group_by("pseudonym", maintain_order=True).agg(
         pl.len(), pl.col("landmark").sum(), (pl.col("action") == "published").sum().alias("published")
     )
     rows = []
-    costs = _costs(accounts, grouped["pseudonym"])
+    costs = _costs(run.accounts, grouped["pseudonym"])
     for name, points, landmarks, published in grouped.head(MOST_ROWS).iter_rows():
         figures = [errors.get(f"user:{name}", float("nan")), *(cost.get(name, float("nan")) for cost in costs.values())]
         counted = [(f"{n:,}", float(n)) for n in (points, published, landmarks)]

@@ -22,6 +22,7 @@ from pipeline.output import checkpoint
 from pipeline.output.checkpoint import open_ledger
 from pipeline.output.files import PART_ROWS, parts_folder
 from pipeline.output.writer import RunWriter
+from pipeline.runners.interrupt import INTERRUPTED, stopping
 from pipeline.sources.base import NEVER, EventBlock, LiveSource, Reject, Slice, Span
 from pipeline.steps.account import AccountLoop
 from pipeline.steps.contributions import Distinct, decoded, encoded, merged
@@ -30,7 +31,6 @@ from pipeline.steps.ingest import Fate, closed_before, last_final
 from pipeline.steps.release import Batch, ReleaseLoop
 from pipeline.steps.targets import Known
 from pipeline.steps.traces import TraceLoop, gather, points_of
-from pipeline.streaming import INTERRUPTED, stopping
 
 if TYPE_CHECKING:
     from pipeline.config.plan import Plan
@@ -99,7 +99,8 @@ def _run_counts(plan: Plan, spans: Iterable[Span]) -> None:
 
 
 def _run_traces(plan: Plan, spans: Iterable[Span]) -> None:
-    writer, loop, ledger = RunWriter(plan), TraceLoop(plan), open_ledger(plan, strict=plan.resumed)
+    # Not strict: charges are by shard, and a run may go on with other shards; no trace leaves before its end.
+    writer, loop, ledger = RunWriter(plan), TraceLoop(plan), open_ledger(plan, strict=False)
     points: dict[int, list[State]] = defaultdict(list)
     for shard, piece in _read(plan, spans, writer, points_of):
         points[shard].append(piece)
@@ -108,6 +109,7 @@ def _run_traces(plan: Plan, spans: Iterable[Span]) -> None:
         batch = loop.release(shard, gather(points.pop(shard), plan))
         ledger.append(batch.charges)
         writer.traces(batch)
+        metrics.released_points(len(batch.traces.times))
         n_points += len(batch.traces.times)
     writer.memberships("all", n_points)
 
@@ -178,6 +180,7 @@ class ReleaseAndAccount:
             self.ledger.append(batch.charges)
             metrics.released(batch, int(self.plan.calendar.end(last)))
             self.writer.releases(batch, final_at)
+            metrics.written(final_at)
             self._account(batch)
             if batch.stopped:
                 return False

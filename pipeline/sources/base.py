@@ -17,12 +17,12 @@ from mechanisms.core.plugin import Checked, ParameterError, Registry, parameter
 from mechanisms.core.state import State
 from pipeline.windows.calendar import Calendar
 
-# Blocks of events: the unit in which data moves until it is counted.
+# Blocks of events, in which data moves until it is counted.
 
 
 @dataclass(frozen=True)
 class Reject:
-    """One input row that could not be read, kept for the operator.
+    """Input row that could not be parsed, kept for the operator.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class Reject:
 
 @dataclass(frozen=True)
 class EventBlock:
-    """Some rows of the input, parsed.
+    """Parsed rows of the input, as columns.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ class EventBlock:
             rejects = ()
 
 
-# The unit that a stream is counted in: some consecutive events, and what time it was when they arrived.
+# Micro-batches of a live source.
 
 
 Integers = NDArray[np.int64]
@@ -103,7 +103,7 @@ NEVER = -(2**62)
 
 @dataclass(frozen=True)
 class Slice:
-    """Some consecutive events of a stream.
+    """Micro-batch: consecutive events of a stream, with the watermark when they arrived.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ class Slice:
     reached: Integers | None = None
 
 
-# What every source of events must offer.
+# Contract of sources.
 
 
 @dataclass(frozen=True, order=True)
@@ -168,7 +168,7 @@ class Source(Checked, ABC):
         return self
 
     def reading(self, columns: Collection[str]) -> Source:
-        """The same source without the parts of an event that nobody looks at, where leaving them out saves work.
+        """The same source without unused columns, where dropping them saves work.
 
         User and time are always there; ``columns`` are those of latitude, longitude and place that are needed.
         """
@@ -215,14 +215,14 @@ class LiveRun(Protocol):
         """The block as it may be kept or sent on: in a deployment without user ids and positions."""
 
 
-def latest_before(times: Integers, run: LiveRun, before: int) -> Integers:
+def latest_before(times: Integers, calendar: Calendar, before: int) -> Integers:
     """Latest time of an event of the run before each row; shape (n_rows + 1,), the last entry is after all rows.
 
     An event outside the run does not move time.
     """
-    inside = times >= run.calendar.from_ms
-    if run.calendar.until_ms is not None:
-        inside &= times < run.calendar.until_ms
+    inside = times >= calendar.from_ms
+    if calendar.until_ms is not None:
+        inside &= times < calendar.until_ms
     return np.maximum.accumulate(np.concatenate([[before], np.where(inside, times, NEVER)]))
 
 

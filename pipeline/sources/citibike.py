@@ -1,4 +1,4 @@
-"""Citi Bike trips in New York and Jersey City: what happens at stations, without people."""
+"""Citi Bike trips in New York and Jersey City: starts and ends of rides at stations, without rider ids."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from mechanisms.core.plugin import ParameterError
 
-# Randomness that can be looked up: the same seed, purpose and step always give the same numbers.
+# Counter-based randomness: the numbers depend on seed, purpose and step alone.
 
 
 class Purpose(IntEnum):
@@ -60,7 +60,7 @@ def choose(cumulative: NDArray[np.float64], uniform: NDArray[np.float64]) -> NDA
     return np.minimum(np.searchsorted(cumulative, uniform, side="right"), len(cumulative) - 1)
 
 
-# The places of the made-up city: cells of a grid, and how much they attract.
+# Places: cells of a grid with weights.
 
 
 Weights = NDArray[np.floating[Any]]
@@ -156,7 +156,7 @@ def _normalised(weights: Weights) -> Weights:
     return np.asarray(weights / weights.sum())
 
 
-# What every model of movement offers: where everybody is, at any step, without starting from the beginning.
+# Models of movement: locations at any step, without simulating the steps before.
 
 
 Locations = NDArray[np.int64]
@@ -226,7 +226,7 @@ class People(ABC):
                 yield now
 
 
-# People with a home, a work place and errands, in the rhythm of the day and the week.
+# Commuters: home, work place and errands, by hour and weekday.
 
 
 HOUR = 3_600_000
@@ -337,7 +337,7 @@ class Commuters(People):
         return place
 
 
-# The events that people leave behind where they are.
+# Events emitted by people at their locations.
 
 
 #: Columns of equal length: user, time, place (index), latitude, longitude, arrival.
@@ -445,7 +445,7 @@ def _poisson(mean: float) -> NDArray[np.float64]:
     return np.cumsum(np.exp(logarithm - np.cumsum(np.log(np.maximum(n, 1)))))
 
 
-# People who all follow one and the same Markov chain, for checking against the truth.
+# Markov walkers: one known chain for all people, as ground truth for estimators.
 
 
 #: Chance of forgetting everything and going where errands are run.

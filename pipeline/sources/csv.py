@@ -1,4 +1,4 @@
-"""Delimited text with a row per event."""
+"""Delimited text files, one event a row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events from a topic of Kafka, counted and released while they arrive."""
+"""Kafka topic as a live source: events are counted and released while they arrive."""
 
 from __future__ import annotations
 

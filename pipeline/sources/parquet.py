@@ -1,4 +1,4 @@
-"""Parquet files with a row per event."""
+"""Parquet files, one event a row."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ class Stream(LiveSource):
         return self.of.digests()
 
 
-# The events of a source one slice after the other, and what time it was when each of them arrived.
+# Cutting a source into slices.
 
 
 #: Pieces that a stream is sorted in: each has to fit into memory.
@@ -130,7 +130,7 @@ _MAX_WINDOWS = 64
 
 @dataclass(frozen=True)
 class Position:
-    """How far a stream has been read: whole chunks, whole blocks of the next chunk, rows of the next block."""
+    """Offset in a stream: whole chunks, whole blocks of the next chunk, rows of the next block."""
 
     chunk: int = 0
     block: int = 0
@@ -186,7 +186,7 @@ def _cut(
     frame = block.frame
     following = Position(here.chunk, here.block + 1)
     times = frame["time"].to_numpy()[first:]
-    latest = latest_before(times, run, before)
+    latest = latest_before(times, run.calendar, before)
     longest = _MAX_WINDOWS * run.calendar.step if factor is None else max(1, round(factor * 1000))
     cuts = np.flatnonzero(np.diff(latest[1:] // longest)) + 1
     edges = [0, *cuts.tolist(), len(times)]

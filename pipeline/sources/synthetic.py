@@ -1,4 +1,4 @@
-"""A made-up city that produces as many events as wanted, in order of time, from a seed."""
+"""Synthetic city: any number of events in order of time, generated from a seed."""
 
 from __future__ import annotations
 

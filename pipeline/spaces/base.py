@@ -1,4 +1,4 @@
-"""What every space must offer: the public, fixed list of cells and where an event belongs."""
+"""Contract of spaces: a public, fixed list of cells, and the cell of every event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rectangle of equal cells in latitude and longitude."""
+"""Rectangular grid of equal cells in latitude and longitude."""
 
 from __future__ import annotations
 

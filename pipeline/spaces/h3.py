@@ -1,4 +1,4 @@
-"""Hexagons of the H3 grid."""
+"""Hexagonal cells of the H3 grid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stations: every event belongs to the nearest one, if that is near enough."""
+"""Stations: each event belongs to the nearest one within a given distance."""
 
 from __future__ import annotations
 

@@ -11,9 +11,6 @@ from numpy.typing import NDArray
 
 from mechanisms.core.plugin import DataError
 
-# Geometry on the sphere.
-
-
 EARTH_RADIUS = 6_371_008.8  # metres, mean radius of the reference ellipsoid (IUGG)
 
 
@@ -26,9 +23,6 @@ def unit_vectors(latitude: NDArray[np.float64], longitude: NDArray[np.float64]) 
     latitude, longitude = np.radians(latitude), np.radians(longitude)
     flat = np.cos(latitude)
     return np.stack([flat * np.cos(longitude), flat * np.sin(longitude), np.sin(latitude)], axis=1)
-
-
-# Reading the small public tables that define a space.
 
 
 def read_table(

@@ -3,21 +3,45 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from accountants.core.accountant import ACCOUNTANTS, Accountant, Rows
+from accountants.core.accountant import ACCOUNTANTS, Accountant, AccountingFacts, Rows
+from mechanisms.core.contract import Window
 from mechanisms.core.state import State, StateFormat, decode_state, encode_state
 from pipeline.steps.release import Batch
-from pipeline.steps.targets import Known, nobody
-
-if TYPE_CHECKING:
-    from pipeline.config.plan import Plan
-
+from pipeline.steps.targets import Known, Targets, nobody
+from pipeline.windows.calendar import Calendar
 
 VERSION = 1
 FORMAT = StateFormat("account_loop", VERSION)
+
+
+class Plan(Protocol):
+    """What accounting uses of the plan of a run."""
+
+    @property
+    def accountants(self) -> tuple[Accountant, ...]:
+        """Accountants of the run."""
+
+    @property
+    def calendar(self) -> Calendar:
+        """Windows of the run."""
+
+    @property
+    def n_cells(self) -> int:
+        """Number of cells."""
+
+    @property
+    def targets(self) -> Targets:
+        """People whose cells an accountant follows."""
+
+    def accounting_facts(self, accountant: Accountant, shard: int) -> AccountingFacts:
+        """What an accountant may know, with what it prepared for one of its parts."""
+
+    def windows(self, first: int, last: int) -> list[Window]:
+        """Public facts of the windows from ``first`` to ``last``."""
 
 
 class AccountLoop:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core.contract import Mechanism
+from mechanisms.core.chain import Chain
+from mechanisms.core.contract import Mechanism, Window
+from mechanisms.core.noise_keys import NoiseKey
+from mechanisms.core.plugin import Checked, ParameterError, parameter
 from mechanisms.core.samplers.siphash import keyed_hash
 from mechanisms.sampling import Sampling
+from pipeline.steps import contributions
 from pipeline.steps.contributions import REMEMBERED, Memberships, merge, sorted_order, starts_of
-
-if TYPE_CHECKING:
-    from pipeline.config.plan import Plan
-
 
 # Contribution bounding: a user counts in few cells of a window, and in few windows and cells of a block.
 #
@@ -26,6 +26,33 @@ Integers = NDArray[np.int64]
 
 #: Words that keep the hashes of windows and of cells apart from each other and from those of memberships.
 _WINDOW, _CELL = 1, 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounding(Checked):
+    """How much one user may contribute; the sensitivity of every release comes from here.
+
+    Examples
+    --------
+    >>> Bounding(max_cells=5).keep
+    'hash'
+    """
+
+    max_cells: int | None = parameter(
+        None, at_least=1, doc="cells of one window that one user can add 1 to; unset: all cells of the space"
+    )
+    keep: str = parameter(
+        "hash", choices=("hash", "first", "last", "most_frequent"), doc="which cells are kept where a user has more"
+    )
+    max_windows: int | None = parameter(None, at_least=1, doc="windows of a block that one user counts in; unset: all")
+    max_block_cells: int | None = parameter(
+        None, at_least=1, doc="cells that one user counts in over all windows of a block; unset: no further bound"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_block_cells is not None and self.max_block_cells < (self.max_cells or 1):
+            raise ParameterError("max_block_cells", self.max_block_cells, f"at least max_cells ({self.max_cells})")
 
 
 def bound(memberships: Memberships, max_cells: int, keep: str, hash_key: bytes) -> NDArray[np.bool_]:
@@ -184,6 +211,41 @@ def _signed(mark: Integers, keep: str) -> Integers:
 # What happens to people's memberships before they are counted for release: coarsened, bounded, sampled.
 
 
+class Plan(contributions.Plan, Protocol):
+    """What bounding uses of the plan of a run."""
+
+    @property
+    def n_cells(self) -> int:
+        """Number of cells."""
+
+    @property
+    def max_cells(self) -> int:
+        """Cells of one window that one user counts in at most."""
+
+    @property
+    def bounding(self) -> Bounding:
+        """Contribution bounds."""
+
+    @property
+    def block_bounds(self) -> BlockBounds | None:
+        """Bounds over a whole block."""
+
+    @property
+    def chain(self) -> Chain:
+        """Steps of the mechanism, arranged."""
+
+    @property
+    def hash_key(self) -> bytes:
+        """Key of the hashes that bounding decides by."""
+
+    @property
+    def key(self) -> NoiseKey:
+        """Noise key of the run."""
+
+    def windows(self, first: int, last: int) -> list[Window]:
+        """Public facts of the windows from ``first`` to ``last``."""
+
+
 def released_counts(memberships: Memberships, first: int, n_windows: int, plan: Plan) -> Integers:
     """Counts that the mechanism sees, of consecutive windows and one shard of users.
 
@@ -212,7 +274,7 @@ def released_counts(memberships: Memberships, first: int, n_windows: int, plan: 
 
 def released_memberships(memberships: Memberships, plan: Plan) -> Memberships:
     """The memberships that `released_counts` counts: coarse cells by number, longer windows by their first one."""
-    chain, bounding = plan.chain, plan.config.bounding
+    chain, bounding = plan.chain, plan.bounding
     if chain.groups is not None or chain.together > 1:
         memberships = _coarse(memberships, chain.groups, chain.together, bounding.keep)
     blocks = plan.block_bounds

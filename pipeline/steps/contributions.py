@@ -6,17 +6,13 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from mechanisms.core.state import decode_state, encode_state
-
-if TYPE_CHECKING:
-    from pipeline.config.plan import Plan
-
 
 # Who a row is about, as integers that mean the same in every block and on every worker.
 
@@ -577,6 +573,30 @@ def join(pieces: Sequence[Coded], layout: Layout) -> Coded | None:
 Distinct = Integers | Coded | Memberships
 
 
+class Bounds(Protocol):
+    """What contributions use of the contribution bounds."""
+
+    @property
+    def keep(self) -> str:
+        """Which cells are kept where a user has more."""
+
+
+class Plan(Protocol):
+    """What contributions use of the plan of a run."""
+
+    @property
+    def group(self) -> int:
+        """Windows whose counts travel together."""
+
+    @property
+    def layout(self) -> Layout:
+        """How contributions to one group of windows are packed into integers."""
+
+    @property
+    def bounding(self) -> Bounds:
+        """Contribution bounds."""
+
+
 def encoded(piece: Distinct, plan: Plan, group: int) -> bytes:
     """Memberships as bytes, for the shuffle and for state."""
     return encode_keys(piece) if isinstance(piece, np.ndarray) else in_general(piece, plan, group).encode()
@@ -614,7 +634,7 @@ def joined(pieces: Sequence[Distinct], plan: Plan, group: int) -> Distinct:
     whole = join(coded, plan.layout) if len(coded) == len(pieces) else None
     if whole is not None:
         return whole
-    return merge([in_general(piece, plan, group).widened() for piece in pieces], plan.config.bounding.keep)
+    return merge([in_general(piece, plan, group).widened() for piece in pieces], plan.bounding.keep)
 
 
 def in_general(piece: Distinct, plan: Plan, group: int) -> Memberships:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.core.samplers.siphash import keyed_hash
 from pipeline.sources.base import EventBlock
+from pipeline.steps import ingest, targets
 from pipeline.steps.bounding import bound, released_counts
 from pipeline.steps.contributions import (
     CHUNK,
@@ -35,10 +36,6 @@ from pipeline.steps.contributions import (
 )
 from pipeline.steps.ingest import Fate, located
 from pipeline.steps.targets import nobody, sightings
-
-if TYPE_CHECKING:
-    from pipeline.config.plan import Plan
-
 
 # How much each user moves about: for the operator's manifest, without any identity.
 
@@ -115,6 +112,21 @@ def run_lengths(columns: list[Integers]) -> Integers:
 # From blocks of events to count vectors, without Beam: what the counting stages of the graph call.
 
 
+class Plan(targets.Plan, ingest.Plan, Protocol):
+    """What counting uses of the plan of a run."""
+
+    @property
+    def n_shards(self) -> int:
+        """Parts that users are split into while counting."""
+
+    @property
+    def summarises_users(self) -> bool:
+        """Whether per-user figures are kept."""
+
+    def group_windows(self, group: int) -> int:
+        """Windows in one group: the last one may be shorter."""
+
+
 def count_block(
     block: EventBlock, plan: Plan, closed: Integers | None = None, used_by_group: dict[int, int] | None = None
 ) -> tuple[Fate, Iterator[tuple[tuple[int, int], bytes]]]:
@@ -177,7 +189,7 @@ def _split_hops(
 def _split(frame: Any, window: Integers, cell: Integers, plan: Plan) -> Iterator[tuple[tuple[int, int], Distinct]]:
     if len(window) == 0:
         return
-    users, keep = frame["user"], plan.config.bounding.keep
+    users, keep = frame["user"], plan.bounding.keep
     if keep == "hash" and plan.digest_key is None and users.dtype.is_integer():
         user = users.to_numpy()
         if plan.layout.holds(user):

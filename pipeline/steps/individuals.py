@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,18 +14,14 @@ from accountants.core.accountant import Accountant
 from accountants.core.training import Training
 from mechanisms.core.plugin import DataError, ParameterError
 from mechanisms.core.samplers.siphash import keyed_hash
-from pipeline.config.sections import Bounding
 from pipeline.sources.base import EventBlock, Source
 from pipeline.spaces.base import Space
-from pipeline.steps.bounding import bound, released_memberships
+from pipeline.steps import count
+from pipeline.steps.bounding import Bounding, bound, released_memberships
 from pipeline.steps.contributions import Memberships, distinct, in_general, merge, starts_of, user_codes
 from pipeline.steps.count import memberships_of
 from pipeline.steps.targets import rows_of
 from pipeline.windows.calendar import Calendar
-
-if TYPE_CHECKING:
-    from pipeline.config.plan import Plan
-
 
 # Who was where and when, person by person: what a membership attack is simulated on. Held in memory, never written.
 
@@ -52,6 +48,18 @@ class Presence:
     users: NDArray[np.int64]
     raw: Binary
     released: Binary
+
+
+class Plan(count.Plan, Protocol):
+    """What reading individuals uses of the plan of a run."""
+
+    @property
+    def mode(self) -> str:
+        """``simulation`` or ``deployment``."""
+
+    @property
+    def full_source(self) -> Source:
+        """Source of the run, with all its columns."""
 
 
 def read_presence(plan: Plan, n_windows: int, *, max_entries: int = MAX_PRESENCE_ENTRIES) -> Presence:
@@ -104,13 +112,13 @@ def read_presence(plan: Plan, n_windows: int, *, max_entries: int = MAX_PRESENCE
 def read_memberships(plan: Plan, n_windows: int) -> Memberships:
     """Distinct memberships of the first windows, as `read_presence` makes its matrices of; its errors are the same."""
     calendar = plan.calendar
-    if plan.config.mode != "simulation":
-        raise ParameterError("mode", plan.config.mode, "simulation: a deployment does not keep who was where")
+    if plan.mode != "simulation":
+        raise ParameterError("mode", plan.mode, "simulation: a deployment does not keep who was where")
     if calendar.n_windows is None:
         raise DataError("an endless stream cannot be attacked as a whole; give the source an end (until)")
     if not 1 <= n_windows <= calendar.n_windows:
         raise ParameterError("observation", n_windows, f"1 to {calendar.n_windows} windows, as many as the run has")
-    source = replace(plan.config.source, until=min(calendar.end(n_windows), calendar.until_ms or 0))
+    source = replace(plan.full_source, until=min(calendar.end(n_windows), calendar.until_ms or 0))
     groups: dict[int, list[Memberships]] = defaultdict(list)
     for span in source.spans():
         for block in source.read(span):
@@ -119,7 +127,7 @@ def read_memberships(plan: Plan, n_windows: int) -> Memberships:
     pieces = [piece for _, its in sorted(groups.items()) for piece in its]
     if not pieces:
         raise DataError(f"nobody is seen in the first {n_windows} windows, so there is nobody to attack")
-    whole = merge(pieces, plan.config.bounding.keep)
+    whole = merge(pieces, plan.bounding.keep)
     return whole.take(whole.window <= n_windows)
 
 
@@ -279,11 +287,11 @@ def prepared(plan: Plan) -> tuple[Mapping[str, Any] | None, ...]:
 def plan_training(plan: Plan, n_windows: int) -> Training:
     """The first windows of a planned run."""
     return training_part(
-        plan.config.source,
+        plan.full_source,
         plan.space,
         plan.calendar,
         n_windows,
-        bounding=plan.config.bounding,
+        bounding=plan.bounding,
         hash_key=plan.hash_key,
         digest_key=plan.digest_key,
     )

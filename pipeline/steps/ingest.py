@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from mechanisms.core.state import State
-from pipeline.sources.base import EventBlock, LiveSource, Reject, Slice, latest_before
+from pipeline.sources.base import EventBlock, Reject, Slice, latest_before
+from pipeline.spaces.base import Space
 from pipeline.steps.contributions import with_digests
 from pipeline.steps.sealing import seal
 from pipeline.windows.calendar import Calendar
-
-if TYPE_CHECKING:
-    from pipeline.config.plan import Plan
-
 
 # What became of the rows of the input: the row equation.
 
@@ -70,6 +67,46 @@ class Fate:
 CELL = "cell"
 
 
+class Plan(Protocol):
+    """What ingestion uses of the plan of a run."""
+
+    @property
+    def calendar(self) -> Calendar:
+        """Windows of the run."""
+
+    @property
+    def space(self) -> Space:
+        """Cells."""
+
+    @property
+    def lateness(self) -> int:
+        """How long after its end a window accepts events, in milliseconds."""
+
+    @property
+    def disorder(self) -> int:
+        """How far the watermark stays behind the latest event, in milliseconds."""
+
+    @property
+    def on_points(self) -> bool:
+        """Whether traces are released; otherwise counts."""
+
+    @property
+    def digest_key(self) -> bytes | None:
+        """Key under which user ids are replaced; None in a simulation."""
+
+    @property
+    def names_users(self) -> bool:
+        """Whether input files are named after users."""
+
+    @property
+    def reject_rule(self) -> str:
+        """What is kept of rejected rows: ``raw``, ``places`` or ``sealed``."""
+
+    @property
+    def reject_key(self) -> bytes:
+        """Public key that rejected rows are sealed for."""
+
+
 def ingested(block: EventBlock, plan: Plan) -> EventBlock:
     """The block as it may travel on: in a deployment without user ids, positions, and rows that were rejected.
 
@@ -105,7 +142,7 @@ def kept_reject(reject: Reject, plan: Plan) -> Reject:
 
     A file that is named after a person is named by a digest in a deployment.
     """
-    if plan.digest_key is not None and plan.config.source.recorded.names_users:
+    if plan.digest_key is not None and plan.names_users:
         reject = replace(reject, file=_hidden(reject.file, plan.digest_key))
     if plan.reject_rule == "raw" or reject.raw is None:
         return reject
@@ -187,11 +224,9 @@ def closed_before(piece: Slice, plan: Plan) -> NDArray[np.int64]:
     -----
     O(n) where events are in order; a binary search for each row that is older than the watermark.
     """
-    source = plan.config.source
-    disorder = source.disorder if isinstance(source, LiveSource) else 0
     times = piece.block.frame["time"].to_numpy()
-    latest = latest_before(times, plan, piece.before)[:-1] if piece.reached is None else piece.reached
-    reached = latest - disorder - plan.config.windows.allowed_lateness
+    latest = latest_before(times, plan.calendar, piece.before)[:-1] if piece.reached is None else piece.reached
+    reached = latest - plan.disorder - plan.lateness
     closed = np.zeros(len(times), np.int64)
     window = plan.calendar.index(times)
     old = np.flatnonzero((window > 0) & (times < reached))

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import hmac
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from accountants.core.accountant import Accountant, AccountingFacts
 from accountants.core.charges import concentrated_rho, pure_epsilon
 from accountants.landmark_budget import LandmarkBudget
-from mechanisms.core.contract import MECHANISMS, Release, Window
+from mechanisms.core.contract import MECHANISMS, Facts, Mechanism, Release, Window
 from mechanisms.core.events import Block, Repeated
+from mechanisms.core.noise import NoiseSource
+from mechanisms.core.noise_keys import NoiseKey
 from mechanisms.core.plugin import BudgetExceeded
 from mechanisms.core.state import State, StateFormat, decode_state, encode_state
-from pipeline.config.canonical import digest
-from pipeline.config.plan import STREAM
 from pipeline.steps.targets import Known
-
-if TYPE_CHECKING:
-    from pipeline.config.plan import Plan
-
+from pipeline.windows.calendar import Calendar
 
 FORMAT = StateFormat("release_loop")
+#: Name of the one stream of a run.
+STREAM = "main"
 #: Stream, start and end of a window, configuration: what is released once; and with the digest of its input.
 Span = tuple[str, int, int, str]
 Identity = tuple[str, int, int, str, str]
@@ -76,6 +76,54 @@ class Batch:
     budget_left: float | None = None
 
 
+class Plan(Protocol):
+    """What the release uses of the plan of a run."""
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """What releases."""
+
+    @property
+    def accountants(self) -> tuple[Accountant, ...]:
+        """Accountants of the run."""
+
+    @property
+    def calendar(self) -> Calendar:
+        """Windows of the run."""
+
+    @property
+    def n_cells(self) -> int:
+        """Number of cells."""
+
+    @property
+    def lateness(self) -> int:
+        """How long after its end a window accepts events, in milliseconds."""
+
+    @property
+    def on_exhausted(self) -> str | None:
+        """``stop`` or ``repeat`` when a budget would be exceeded; None: stop."""
+
+    @property
+    def configuration(self) -> bytes:
+        """Digest of the configuration."""
+
+    @property
+    def key(self) -> NoiseKey:
+        """Noise key of the run."""
+
+    def noise(self) -> NoiseSource:
+        """Keyed noise of the configuration."""
+
+    def facts(self) -> Facts:
+        """What the mechanism may know."""
+
+    def accounting_facts(self) -> AccountingFacts:
+        """What accountants may know."""
+
+    def windows(self, first: int, last: int) -> list[Window]:
+        """Public facts of the windows from ``first`` to ``last``."""
+
+
 class ReleaseLoop:
     """Steps the mechanism through consecutive windows; knows no Beam and keeps nothing between calls but bytes.
 
@@ -94,7 +142,7 @@ class ReleaseLoop:
         self.plan = plan
         self.mechanism = plan.mechanism
         self.noise = plan.noise()
-        self.configuration = digest(plan.config)
+        self.configuration = plan.configuration
         self.ledger_key = plan.key.subkey("ledger")
         self.name = MECHANISMS.name_of(type(self.mechanism))
         guards = [a for a in plan.accountants if isinstance(a, LandmarkBudget)]
@@ -149,7 +197,7 @@ class ReleaseLoop:
             try:
                 made, inner = self._step(window, vector, inner, budget)
             except BudgetExceeded as error:
-                if self.plan.config.on_exhausted != "repeat":
+                if self.plan.on_exhausted != "repeat":
                     own, stopped = own | {"stopped": np.asarray(True)}, str(error)
                     break
                 made, vector = [self._refuse(window, own)], vector[:0]
@@ -200,7 +248,7 @@ class ReleaseLoop:
         """A release that had to wait for later windows waits for their late rows too."""
         if release.available_at is None:
             return release
-        return replace(release, available_at=release.available_at + self.plan.config.windows.allowed_lateness)
+        return replace(release, available_at=release.available_at + self.plan.lateness)
 
     def _charge(self, release: Release, window: Window, vector: NDArray[Any], state: State) -> Charge:
         ends = [self.plan.calendar.end(event.last) for event in release.charge if isinstance(event, Block)]

@@ -5,18 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from accountants.core.accountant import Accountant
 from mechanisms.core.plugin import ParameterError
+from pipeline.steps import bounding
 from pipeline.steps.bounding import bound
 from pipeline.steps.contributions import Layout, Memberships, general
-
-if TYPE_CHECKING:
-    from pipeline.config.plan import Plan
-
 
 Integers = NDArray[np.int64]
 
@@ -121,6 +119,22 @@ def nobody() -> Integers:
     return np.zeros((0, 3), np.int64)
 
 
+class Plan(bounding.Plan, Protocol):
+    """What following people uses of the plan of a run."""
+
+    @property
+    def accountants(self) -> tuple[Accountant, ...]:
+        """Accountants of the run."""
+
+    @property
+    def digest_key(self) -> bytes | None:
+        """Key under which user ids are replaced at ingestion."""
+
+    @property
+    def targets(self) -> Targets:
+        """People whose cells an accountant follows."""
+
+
 def sightings(found: tuple[Memberships, Integers], plan: Plan) -> Integers:
     """One row (window, target, cell) for each target seen in a window: the one cell that bounding leaves a person.
 
@@ -134,7 +148,7 @@ def sightings(found: tuple[Memberships, Integers], plan: Plan) -> Integers:
     (memberships, person), targets = found, plan.targets
     if len(person) == 0:
         return nobody()
-    kept = bound(memberships, 1, plan.config.bounding.keep, plan.hash_key)
+    kept = bound(memberships, 1, plan.bounding.keep, plan.hash_key)
     window, person, cell = memberships.window[kept], person[kept], memberships.cell[kept]
     first, last = (np.searchsorted(targets.person, person, side) for side in ("left", "right"))
     number, again = targets.number[_ranges(first, last)], last - first

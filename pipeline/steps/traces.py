@@ -6,32 +6,29 @@ import hashlib
 import hmac
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from accountants.core.accountant import Rows
+from accountants.core.accountant import Accountant, Rows
 from accountants.core.trace_view import TraceView
 from mechanisms.core.contract import PointRelease
 from mechanisms.core.geometry import Points, stay_points
 from mechanisms.core.noise import TraceNoise
+from mechanisms.core.noise_keys import NoiseKey
 from mechanisms.core.plugin import BudgetExceeded
 from mechanisms.core.run import ReleasedTraces, Step, collect, release_traces
 from mechanisms.core.state import State
-from mechanisms.core.traces import TraceAgenda, Traces
-from pipeline.config.canonical import digest
+from mechanisms.core.traces import PointMechanism, TraceAgenda, Traces
 from pipeline.sources.base import EventBlock
 from pipeline.spaces.base import Space
+from pipeline.steps import ingest
 from pipeline.steps.contributions import starts_of, user_codes
 from pipeline.steps.ingest import Fate, located
 from pipeline.steps.release import Charge
 from pipeline.windows.landmarks import Landmarks
 from pipeline.windows.schedule import period_calendar
-
-if TYPE_CHECKING:
-    from pipeline.config.plan import Plan
-
 
 # Which points of traces are landmarks, and which budget period each point is in.
 
@@ -74,12 +71,52 @@ def landmark_mask(
     return mask
 
 
+class Plan(ingest.Plan, Protocol):
+    """What traces use of the plan of a run."""
+
+    @property
+    def accountants(self) -> tuple[Accountant, ...]:
+        """Accountants of the run."""
+
+    @property
+    def n_shards(self) -> int:
+        """Parts that users are split into."""
+
+    @property
+    def pseudonym_key(self) -> bytes:
+        """Key under which users become pseudonyms."""
+
+    @property
+    def key(self) -> NoiseKey:
+        """Noise key of the run."""
+
+    @property
+    def configuration(self) -> bytes:
+        """Digest of the configuration."""
+
+    @property
+    def point_mechanism(self) -> PointMechanism:
+        """What releases."""
+
+    @property
+    def landmarks(self) -> Landmarks | None:
+        """Landmarks of the run."""
+
+    @property
+    def budget_period(self) -> int | None:
+        """Length of a budget period in milliseconds."""
+
+    @property
+    def time_zone(self) -> str:
+        """Zone of landmarks and budget periods."""
+
+
 def budget_periods(plan: Plan, times: Integers) -> Integers:
     """Budget period of every point, 0-based; days are those of the windows' time zone."""
-    length = plan.config.budget_period
+    length = plan.budget_period
     if length is None:
         return np.zeros(len(times), np.int64)
-    return period_calendar(length, plan.calendar.start(1), plan.config.windows.time_zone).index(times) - 1
+    return period_calendar(length, plan.calendar.start(1), plan.time_zone).index(times) - 1
 
 
 # From blocks of events to the traces of a shard of users.
@@ -138,7 +175,7 @@ def gather(pieces: Sequence[State], plan: Plan) -> Traces:
         starts=starts,
         times=times,
         points=points,
-        landmarks=landmark_mask(plan.config.landmarks, plan.config.windows.time_zone, times, points, starts),
+        landmarks=landmark_mask(plan.landmarks, plan.time_zone, times, points, starts),
         periods=budget_periods(plan, times),
     )
 
@@ -209,9 +246,9 @@ class TraceLoop:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.configuration = digest(plan.config)
+        self.configuration = plan.configuration
         self.noise = TraceNoise(plan.key, self.configuration)
-        landmarks = plan.config.landmarks
+        landmarks = plan.landmarks
         self.max_landmarks = landmarks.max_per_period if landmarks else None
         self.origin = centre(plan.space)
 

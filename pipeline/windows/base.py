@@ -1,4 +1,4 @@
-"""What every kind of window must offer: how event time is cut, and when a window is final."""
+"""Contract of windows: how event time is cut, and how long late rows are accepted."""
 
 from __future__ import annotations
 

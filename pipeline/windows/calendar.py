@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mechanisms.core.plugin import ParameterError
 
-# Civil time: when the clocks of a zone change, and which instants a wall clock shows.
+# Local time: clock changes of a zone, and the instants that a wall clock shows.
 #
 # All instants are milliseconds since 1970 UTC; a *wall time* is the reading of a local clock, counted in milliseconds
 # since it showed 1970-01-01 00:00.
@@ -141,7 +141,7 @@ def instants(time_zone: str, wall: NDArray[np.int64]) -> NDArray[np.int64]:
     return shown
 
 
-# From instants to window numbers and back, without a table of windows.
+# Window numbers from instants and back, without a table of windows.
 
 
 _GROWTH = 366 * DAY

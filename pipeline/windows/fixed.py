@@ -1,4 +1,4 @@
-"""Windows side by side."""
+"""Fixed (tumbling) windows."""
 
 from __future__ import annotations
 

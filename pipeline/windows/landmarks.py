@@ -1,4 +1,4 @@
-"""Landmarks: given windows, times, recurring ranges, and stay points."""
+"""Landmarks, the publicly known significant windows: listed windows and times, recurring ranges, stay points."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from mechanisms.core.plugin import Checked, ParameterError, parameter
 from pipeline.windows.calendar import DAY, Calendar, instants, segments
 
-# Stay points as landmarks of traces: how a configuration asks for them.
-
 
 @dataclass(frozen=True, kw_only=True)
 class StayPoints(Checked):
@@ -28,9 +26,6 @@ class StayPoints(Checked):
 
     distance: float = parameter(doc="how far from its first point a stay may go", at_least=0, unit="metres")
     time: int = parameter(doc="how long it lasts at least", kind="duration", at_least=0, unit="ms")
-
-
-# Landmarks: the windows that are publicly known to be significant.
 
 
 _WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")

@@ -1,4 +1,4 @@
-"""The agenda: everything that is publicly known about each window before any data is read."""
+"""Schedule of windows: the public facts of each, known before any data is read (landmarks, budget periods)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BLOCK = 1024
 
 
 @dataclass(frozen=True)
-class Stretch:
+class PeriodFacts:
     """Public facts of some whole budget periods (or of a block of an endless period), as arrays over windows."""
 
     first: int
@@ -32,7 +32,7 @@ class Stretch:
 
 
 @dataclass(frozen=True)
-class Agenda:
+class WindowSchedule:
     """Windows with their landmarks and budget periods.
 
     A window belongs to the budget period in which it starts. Periods of whole days begin at local midnight, of the
@@ -65,8 +65,9 @@ class Agenda:
     --------
     >>> hour = 3_600_000
     >>> calendar = Calendar(step=hour, anchor=0, time_zone="UTC", from_ms=0, until_ms=48 * hour)
-    >>> agenda = Agenda(calendar=calendar, landmarks=Landmarks(recurring=("07:00-09:00",)), budget_period_ms=24 * hour)
-    >>> window = agenda.window(32)
+    >>> landmarks = Landmarks(recurring=("07:00-09:00",))
+    >>> schedule = WindowSchedule(calendar=calendar, landmarks=landmarks, budget_period_ms=24 * hour)
+    >>> window = schedule.window(32)
     >>> window.landmark, window.period, window.n_landmarks, window.landmarks_to_come, window.regulars_to_come
     (True, 1, 2, 1, 15)
     """
@@ -112,21 +113,21 @@ class Agenda:
             raise ParameterError("window", (first, last), f"windows of the run, from 1 to {n_windows or 'no end'}")
         found: list[Window] = []
         while first <= last:
-            stretch = self._stretch(first)
-            until = min(last, stretch.last)
-            found += self._cut(stretch, first, until)
+            facts = self._facts_of(first)
+            until = min(last, facts.last)
+            found += self._cut(facts, first, until)
             first = until + 1
         return found
 
-    def _cut(self, stretch: Stretch, first: int, last: int) -> list[Window]:
-        piece = slice(first - stretch.first, last - stretch.first + 1)
+    def _cut(self, facts: PeriodFacts, first: int, last: int) -> list[Window]:
+        piece = slice(first - facts.first, last - facts.first + 1)
         columns = (
             range(first, last + 1),
             self.calendar.starts(first, last).tolist(),
             self.calendar.ends(first, last).tolist(),
-            stretch.landmark[piece].tolist(),
-            *(facts[piece] for facts in (stretch.landmarks_to_come, stretch.regulars_to_come)),
-            *(facts[piece] for facts in (stretch.period, stretch.n_landmarks, stretch.n_windows)),
+            facts.landmark[piece].tolist(),
+            *(column[piece] for column in (facts.landmarks_to_come, facts.regulars_to_come)),
+            *(column[piece] for column in (facts.period, facts.n_landmarks, facts.n_windows)),
         )
         return [
             Window(
@@ -157,15 +158,15 @@ class Agenda:
         declared = self.landmarks.max_per_period
         return self.landmarks.count(self.calendar) if declared is None else declared
 
-    def _stretch(self, index: int) -> Stretch:
-        """The stretch that contains a window; the last one asked for is kept."""
-        known: Stretch | None = self.__dict__.get("_known")
+    def _facts_of(self, index: int) -> PeriodFacts:
+        """Facts of the periods around a window; those of the latest call are cached."""
+        known: PeriodFacts | None = self.__dict__.get("_known")
         if known is None or not known.first <= index <= known.last:
-            known = self._make_stretch(index)
+            known = self._make_facts(index)
             self.__dict__["_known"] = known
         return known
 
-    def _make_stretch(self, index: int) -> Stretch:
+    def _make_facts(self, index: int) -> PeriodFacts:
         n_windows = self.calendar.n_windows
         if self.budget_period_ms is None:
             if n_windows is None:
@@ -186,7 +187,7 @@ class Agenda:
             return np.zeros(last - first + 1, bool)
         return self.landmarks.mask(self.calendar, first, last)
 
-    def _whole(self, period: NDArray[np.int64], first: int) -> Stretch:
+    def _whole(self, period: NDArray[np.int64], first: int) -> PeriodFacts:
         """Facts of whole periods; ``period`` holds the number of each window's."""
         n = len(period)
         landmark = self._mask(first, first + n - 1)
@@ -200,7 +201,7 @@ class Agenda:
         declared = None if self.landmarks is None else self.landmarks.max_per_period
         if declared is not None:
             listed, left = np.full_like(listed, declared), np.maximum(declared - seen, 0)
-        return Stretch(
+        return PeriodFacts(
             first=first,
             last=first + n - 1,
             landmark=landmark,
@@ -211,10 +212,10 @@ class Agenda:
             n_windows=n_windows.tolist(),
         )
 
-    def _endless(self, index: int) -> Stretch:
+    def _endless(self, index: int) -> PeriodFacts:
         """A block of an endless stream without budget periods."""
         unknown = [None] * _BLOCK
-        return Stretch(
+        return PeriodFacts(
             first=index,
             last=index + _BLOCK - 1,
             landmark=self._mask(index, index + _BLOCK - 1),

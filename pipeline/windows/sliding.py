@@ -1,4 +1,4 @@
-"""Windows that overlap."""
+"""Sliding (overlapping) windows."""
 
 from __future__ import annotations
 

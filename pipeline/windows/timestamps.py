@@ -1,4 +1,4 @@
-"""No windows: on traces every event of a user is a timestamp of its own."""
+"""Timestamps in place of windows, for traces: every event of a user is released by itself."""
 
 from __future__ import annotations
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from mechanisms.core.plugin import ConfigError, DataError, PenstockError
 from pipeline.output import checkpoint
 from pipeline.output.checkpoint import finished
-from pipeline.runners.flink.runner import raise_failure
+from pipeline.runners.failure import raise_failure
+from pipeline.runners.interrupt import INTERRUPTED
 from pipeline.sources.stream import Stream
-from pipeline.streaming import INTERRUPTED
 
 if TYPE_CHECKING:
     from pipeline.config.plan import Plan

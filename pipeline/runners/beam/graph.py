@@ -511,7 +511,9 @@ class WriteBatches(Step):
         plan = self.plan
         last = batch.releases[-1].window if batch.releases else 0
         final = deadline(plan.calendar, plan.config.windows.allowed_lateness, last) if last and plan.streaming else None
-        self.writer.releases(batch, None if final is None else final / 1000)
+        final_at = None if final is None else final / 1000
+        self.writer.releases(batch, final_at)
+        metrics.written(final_at)
         if last and last == plan.calendar.n_windows:
             files.write_json(parts_folder(plan, "ended") / "releases.json", True)
         yield batch

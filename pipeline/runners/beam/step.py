@@ -15,7 +15,7 @@ from apache_beam.utils.timestamp import Timestamp
 
 from pipeline.output.redaction import without_words
 from pipeline.runners.beam.metrics import report_to_beam
-from pipeline.runners.flink.runner import is_lasting, note_failure
+from pipeline.runners.failure import is_lasting, note_failure
 from pipeline.steps.ingest import deadline
 
 if TYPE_CHECKING:

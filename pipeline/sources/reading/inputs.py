@@ -24,7 +24,7 @@ import pyarrow as pa
 from mechanisms.core.plugin import DataError
 from pipeline.sources.base import Span
 
-# Which files a path means, how they are shared out between workers, and their digests.
+# Listing, spans and digests.
 
 
 #: Endings that a pattern may carry in addition, because the content is decompressed or unpacked on the way.
@@ -111,10 +111,10 @@ def _digest(file: str) -> str:
     return digest.hexdigest()
 
 
-# Open inputs whatever they are packed in: plain, compressed, or members of an archive.
+# Reading plain and compressed files and members of archives.
 #
-# Nothing is ever written to disk, so a member's name cannot place a file anywhere; names that try are refused all the
-# same. What comes out of a decompressor is counted, and an input that grows out of proportion is refused.
+# Members are never extracted to disk, so path traversal has no effect; such names are refused all the same.
+# Decompressed bytes are counted, and an input that expands out of proportion (a decompression bomb) is refused.
 
 
 #: An input may grow to this many bytes plus this many times its own size, all its members together.

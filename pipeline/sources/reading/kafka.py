@@ -26,7 +26,7 @@ from pipeline.sources.reading.kafka_settings import KafkaSettings
 from pipeline.sources.reading.payload import Rows, read_messages
 from pipeline.sources.reading.text import MAX_RAW_CHARACTERS, reasons, sound_rows
 
-# Reads a topic by partition and offset, whatever a consumer group says: positions are in the run's own checkpoints.
+# Reading by partition and offset. Positions are in the run's own checkpoints, never taken from a consumer group.
 
 
 #: Bytes that are taken together at most, and seconds that they are waited for.
@@ -214,7 +214,7 @@ class Consumer:
         self._ended = dict.fromkeys(self._ended, time.monotonic())
 
 
-# Offsets that are committed to a consumer group, for those who watch how far a run is behind; never read again.
+# Commits to a consumer group, for monitoring of the lag only.
 
 
 #: Seconds between two commits of a reader.
@@ -271,7 +271,7 @@ class Commits:
         return found.position if found and "partition" in found.position else {}
 
 
-# Tells a topic of messages that were rejected: where they are and what is wrong, and by choice what they were.
+# Dead letters.
 
 
 class DeadLetters:
@@ -323,7 +323,7 @@ def _text(data: bytes | None) -> str | None:
     return None if data is None else base64.b64encode(data).decode()
 
 
-# From messages to a block of events: every message is read or rejected, whatever is in it.
+# Messages to blocks of events: every message is parsed or rejected.
 
 
 def block_of(source: KafkaSettings, partition: int, messages: Sequence[Any]) -> EventBlock:
@@ -382,7 +382,7 @@ def _reject(topic: str, partition: int, message: Any, reason: str, row: Sequence
     return Reject(f"{topic}/{partition}", message.offset(), reason, raw[:MAX_RAW_CHARACTERS])
 
 
-# A topic as the slices that a local stream counts: cut as messages come, and cut the same when a run goes on.
+# Micro-batches: cut as messages arrive, and cut identically when a run resumes.
 
 
 #: Windows that one partition may be read ahead of another: what is open has to be kept.

@@ -12,7 +12,7 @@ from typing import Any
 from mechanisms.core.noise_keys import NoiseKeyError, read_private
 from mechanisms.core.plugin import DataError, ParameterError, PenstockError
 
-# Clients of Kafka: the library, which is optional, and options that name secrets without holding them.
+# The optional client library, and options whose secrets come from the environment or a file.
 
 
 #: Seconds that a broker may take to answer.
@@ -97,7 +97,7 @@ def resolved_value(name: str, value: str) -> str:
     return text if ".pem" in name else text.split("\n", 1)[0].rstrip("\r")
 
 
-# Writes messages to topics: in order, each at least once, and known to have arrived before anything goes on.
+# Producer: in order, at least once, and flushed before the run continues.
 
 
 #: Messages that may wait to be sent.

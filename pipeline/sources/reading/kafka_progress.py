@@ -16,7 +16,7 @@ from mechanisms.core.state import State
 from pipeline.atomic import write_json
 from pipeline.sources.base import NEVER
 
-# What a run that reads a topic decided since its latest checkpoint, on disk before it has any effect.
+# Write-ahead journal of batch boundaries since the last checkpoint.
 
 
 #: Bytes that a file grows by before entries that are no longer needed are dropped.
@@ -115,7 +115,7 @@ def _entries(path: Path) -> list[Entry]:
     return [Entry.decode(line) for line in lines if line.endswith("\n")]
 
 
-# How far the partitions of a topic have been read, and what time it is by them.
+# Offsets and watermarks of partitions.
 
 
 Integers = NDArray[np.int64]
@@ -226,7 +226,7 @@ class Progress:
         self.idle = frozenset(p for p, is_idle in zip(partitions, state["idle"].tolist()) if is_idle)
 
 
-# Readers that share a topic on a cluster: each has partitions of its own, and knows what time it is at the others.
+# Readers that share the partitions of a topic on a cluster, and publish their watermarks to each other.
 
 
 #: Readers of one topic at most: each looks at what all others say.

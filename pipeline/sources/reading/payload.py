@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from mechanisms.core.plugin import ParameterError
 from pipeline.sources.reading.times import TimeFormat
 
-# Blocks of Arrow from strangers: what a message claims is checked before anything is unpacked.
+# Arrow: untrusted metadata is validated before any buffer is decompressed.
 
 
 #: What one message may hold at most: rows, and bytes after unpacking.
@@ -133,7 +133,7 @@ def _field(data: bytes, table: int, number: int) -> int:
     return table + int(offset) if offset else 0
 
 
-# Messages of one Avro record each, by a schema that bounds what a message can hold.
+# Avro: one record a message; the schema bounds its size.
 
 
 #: Avro's types without anything in them, which a hostile message cannot blow up.
@@ -200,7 +200,7 @@ def _flat_type(kind: Any) -> Any:
     return name
 
 
-# What messages hold: one event as JSON or Avro, or many as a block of Arrow. Every message is taken for hostile.
+# Messages to columns: one event as JSON or Avro, or many as an Arrow block. Every message is untrusted.
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Where the records of delimited text begin and end, and how many fields each has, found by array operations.
+"""Boundaries and field counts of records in delimited text, found by array operations.
 
 The parser (polars) is fast but forgiving: it drops surplus fields where columns are selected, and a stray quote
 changes how everything after it is read. So structure is checked here first, and only sound records are parsed.

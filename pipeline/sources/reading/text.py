@@ -18,7 +18,7 @@ from pipeline.sources.reading.inputs import list_files, open_inputs, sha256, sha
 from pipeline.sources.reading.records import Records, count_byte, is_regular, split
 from pipeline.sources.reading.times import TimeFormat
 
-# Text of many files, large or small, as batches of whole records that can be parsed in one go.
+# Batches: whole records from one large or many small files, parsed together.
 
 
 #: A line longer than this is not a row of a table.
@@ -175,7 +175,7 @@ def _read(stream: IO[bytes], n_bytes: int) -> bytes:
     return b"".join(pieces)
 
 
-# What makes a row an event, and what to say of one that is none.
+# Validation of rows, and the reasons of rejects.
 
 
 #: What makes a column's value wrong, checked in this order: column, condition of being right, reason.
@@ -223,7 +223,7 @@ def reasons(events: pl.DataFrame) -> list[str]:
     return events.select(reason=reason)["reason"].to_list()
 
 
-# Which column of a table is the user, the time and the place.
+# Mapping of columns.
 
 
 #: What an event consists of; coordinates or a place may be missing, not both.
@@ -290,7 +290,7 @@ def find_columns(mapping: Mapping[str, str], names: Sequence[str], file: str) ->
     return found
 
 
-# Batches of text to blocks of events: parse all columns at once, and keep every row that cannot be parsed.
+# Parsing: all columns at once; every row that cannot be parsed becomes a reject.
 
 
 #: A rejected row is kept up to this many characters.
@@ -507,7 +507,7 @@ def _text(raw: bytes) -> str:
     return raw[: 4 * MAX_RAW_CHARACTERS].decode("utf-8", "backslashreplace")[:MAX_RAW_CHARACTERS]
 
 
-# The common part of all sources that read rows of text from files.
+# Base of text sources.
 
 
 #: Rows that are parsed together at most: several batches are in memory at a time.

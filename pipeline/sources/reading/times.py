@@ -1,4 +1,4 @@
-"""Times as people write them, to milliseconds since 1970 UTC."""
+"""Parsing of timestamps to milliseconds since 1970 UTC."""
 
 from __future__ import annotations
 

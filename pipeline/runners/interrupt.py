@@ -1,4 +1,4 @@
-"""Let signals end a stream between two slices."""
+"""SIGINT and SIGTERM end a stream between two micro-batches."""
 
 from __future__ import annotations
 

@@ -1,0 +1,54 @@
+"""The front door: configure, run and read a release simulation from a notebook or a script.
+
+Everything is imported when it is first used. `penstock.beam`, a module of its own, holds the transforms for somebody's
+own Beam pipeline.
+
+Examples
+--------
+>>> import penstock
+>>> penstock.mechanisms.names()[:3]
+('adaptive_ranges', 'crowd_blending', 'discrete_gaussian')
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import accountants as accountants
+    import evaluation as evaluation
+    import mechanisms as mechanisms
+    from mechanisms.core.plugin import BudgetExceeded, ConfigError, DataError, PenstockError
+    from penstock.front import Result, load, run
+    from pipeline.config.run import RunConfig
+
+
+__all__ = [
+    "BudgetExceeded",
+    "ConfigError",
+    "DataError",
+    "PenstockError",
+    "Result",
+    "RunConfig",
+    "accountants",
+    "evaluation",
+    "load",
+    "mechanisms",
+    "run",
+]
+
+_PACKAGES = ("accountants", "evaluation", "mechanisms")
+_HOMES = dict.fromkeys(("Result", "load", "run"), "penstock.front") | {"RunConfig": "pipeline.config.run"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return import_module(name)
+    if name not in __all__:
+        raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+    return getattr(import_module(_HOMES.get(name, "mechanisms.core.plugin")), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

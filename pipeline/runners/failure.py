@@ -1,0 +1,62 @@
+"""Permanent failures of a step, reported to the driver: it cancels the job, which the engine would retry forever."""
+
+from __future__ import annotations
+
+import errno
+import json
+from pathlib import Path
+
+from mechanisms.core import plugin
+from mechanisms.core.plugin import ConfigError, ParameterError, PenstockError, UnknownPlugin
+from pipeline.output import files
+
+#: What is wrong with a machine's files and stays so until somebody sees to it.
+_LASTING = {errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.EROFS}
+#: Errors that are raised again as what they were: their message is all that they hold.
+_PLAIN = ("DataError", "RowEquationError", "StateVersionError", "UnsupportedEvent")
+
+
+def is_lasting(error: BaseException) -> bool:
+    """Whether a step would fail again with the same error.
+
+    >>> is_lasting(PermissionError(13, "Permission denied")), is_lasting(ConnectionError()), is_lasting(KeyError(1))
+    (True, False, False)
+    """
+    return isinstance(error, (PenstockError, ImportError)) or (isinstance(error, OSError) and error.errno in _LASTING)
+
+
+def note_failure(folder: Path, error: BaseException) -> None:
+    """Report a permanent error to the driver; the first one counts.
+
+    Parameters
+    ----------
+    folder
+        Of the run.
+    error
+        Its message is redacted already in a deployment.
+    """
+    if not is_lasting(error) or not (folder / "operator").exists():
+        return
+    kind = "ConfigError" if isinstance(error, (ParameterError, UnknownPlugin)) else type(error).__name__
+    words = list(error.problems) if isinstance(error, ConfigError) else [str(error)]
+    files.write_first(_path(folder), json.dumps({"error": kind, "words": words}).encode())
+
+
+def forget_failure(folder: Path) -> None:
+    """Remove the failure of an earlier attempt."""
+    _path(folder).unlink(missing_ok=True)
+
+
+def raise_failure(folder: Path) -> None:
+    """Raise the permanent failure of a step, if there is one."""
+    if not _path(folder).exists():
+        return
+    found = json.loads(_path(folder).read_bytes())
+    if found["error"] == "ConfigError":
+        raise ConfigError(tuple(found["words"]))
+    kind = getattr(plugin, found["error"]) if found["error"] in _PLAIN else PenstockError
+    raise kind(found["words"][0])
+
+
+def _path(folder: Path) -> Path:
+    return folder / "operator" / "parts" / "failed" / "failed.json"
