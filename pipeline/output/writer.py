@@ -102,7 +102,7 @@ class RunWriter:
         table = accounts_table(rows, ACCOUNTANTS.name_of(type(accountant)), STREAM)
         kind = "accounts_public" if accountant.public else "accounts"
         held = files.write_part(parts_folder(self.plan, kind), f"{number:03d}-{first:012d}-{shard:06d}", table)
-        if accountant.public:
+        if accountant.public and not self.plan.on_points:  # topics are for counts
             publish_accounts(self.plan, held)
 
     def summary(self, number: int, figures: Mapping[str, Any]) -> None:

@@ -99,7 +99,7 @@ def _run_counts(plan: Plan, spans: Iterable[Span]) -> None:
 
 
 def _run_traces(plan: Plan, spans: Iterable[Span]) -> None:
-    # Not strict: charges are by shard, and a run may go on with other shards; no trace leaves before its end.
+    # Not strict: charges are by shard, and a resumed run may have other shards.
     writer, loop, ledger = RunWriter(plan), TraceLoop(plan), open_ledger(plan, strict=False)
     points: dict[int, list[State]] = defaultdict(list)
     for shard, piece in _read(plan, spans, writer, points_of):

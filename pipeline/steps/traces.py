@@ -30,10 +30,9 @@ from pipeline.steps.release import Charge
 from pipeline.windows.landmarks import Landmarks
 from pipeline.windows.schedule import period_calendar
 
-# Which points of traces are landmarks, and which budget period each point is in.
-
-
 Integers = NDArray[np.int64]
+
+# Which points of traces are landmarks, and which budget period each point is in.
 
 
 def landmark_mask(

@@ -79,7 +79,7 @@ class ReleaseShard(Step):
     def prepare(self) -> None:
         """Open the ledger."""
         self.loop, self.writer = TraceLoop(self.plan), RunWriter(self.plan)
-        # Not strict: charges are by shard, and a run may go on with other shards; no trace leaves before its end.
+        # Not strict: charges are by shard, and a resumed run may have other shards.
         self.ledger = open_ledger(self.plan, strict=False)
 
     @discreetly
