@@ -112,11 +112,6 @@ def _run_alone(plan: Plan, runner: str, beam_options: Sequence[str], clock: Stop
     finished_before = _make_ready(plan, beam if plan.streaming and runner == FLINK else checkpoint)
     if finished_before is not None:
         return _done(plan, int(finished_before["exit"]["code"]), finished_before)
-    if plan.on_points:
-        from pipeline.trace_run import run_traces
-
-        manifest = run_traces(plan, lambda: beam.run(plan, runner, beam_options))
-        return _done(plan, DONE, manifest)
     # What is known beforehand, so that the run can be watched; its end adds what the accountants say.
     files.write_json(plan.folder / "public" / "manifest.json", public_manifest(plan))
     clock.lap("prepare")
@@ -153,14 +148,12 @@ class Stopwatch:
 
 def check_runner(config: RunConfig, runner: str) -> None:
     """Raise `ConfigError` where a runner cannot run a configuration."""
-    on_points = any(step.on_points for step in config.mechanism)
-    if isinstance(config.source, LiveSource):
-        if runner not in (DIRECT, LOCAL, FLINK):
-            raise ConfigError((f"--runner {runner}: a stream runs on this machine; leave --runner out",))
-        if on_points:
-            raise ConfigError(("source.type: traces are released from a finite source (what is under 'of')",))
-    elif runner == LOCAL and on_points:
-        raise ConfigError((f"--runner {runner}: traces are released by Beam; leave --runner out",))
+    if not isinstance(config.source, LiveSource):
+        return
+    if runner not in (DIRECT, LOCAL, FLINK):
+        raise ConfigError((f"--runner {runner}: a stream runs on this machine; leave --runner out",))
+    if any(step.on_points for step in config.mechanism):
+        raise ConfigError(("source.type: traces are released from a finite source (what is under 'of')",))
 
 
 def _execute(plan: Plan, runner: str, beam_options: Sequence[str]) -> str | None:
@@ -187,25 +180,21 @@ def _finish(plan: Plan, unfinished: str | None, clock: Stopwatch) -> Result:
     """Balance the books and write the manifests."""
     equation = outcome.row_equation(plan)
     code, reason = _ending(plan, unfinished)
-    released = outcome.released(plan.folder)
-    outcome.check_windows(plan, released, complete=code == DONE)
-    accounts = outcome.account_summaries(plan)
     manifest = operator_manifest(
         plan,
         rows=equation,
         users=outcome.user_summaries(plan),
-        windows={"planned": plan.calendar.n_windows, **outcome.actions(released)},
-        accounts=accounts,
+        **outcome.release_summary(plan, complete=code == DONE),
         inputs=input_digests(plan.config),
         exit={"code": code, "reason": reason},
     )
-    if plan.config.mode == "simulation" and plan.config.utility:
+    if plan.keeps_truth and plan.config.utility:
         from pipeline.output.utility import write_utility
 
         manifest["utility"] = write_utility(plan)
     clock.lap("finish")
     manifest["seconds"] = clock.seconds
-    files.write_json(plan.folder / "public" / "manifest.json", public_manifest(plan, accounts))
+    files.write_json(plan.folder / "public" / "manifest.json", public_manifest(plan, outcome.account_summaries(plan)))
     files.write_json(plan.folder / "operator" / "manifest.json", manifest)
     return _done(plan, code, manifest)
 

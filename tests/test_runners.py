@@ -12,24 +12,28 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from small_configuration import made_up_events, small_sections
 
+from mechanisms.core.plugin import ConfigError
 from pipeline.config.run import RunConfig, loads
 from pipeline.exit_codes import DONE
+from pipeline.output.ledger import Ledger
 from pipeline.output.writer import RunWriter
 from pipeline.run import Result, run
-from pipeline.steps.release import Batch
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 N_WINDOWS = 12
 #: Files that a run must make alike.
 FILES = (
     "public/releases.parquet",
+    "public/traces.parquet",
     "public/accounts.parquet",
     "operator/accounts.parquet",
     "operator/truth.parquet",
     "operator/rejects.jsonl",
+    "operator/utility.parquet",
     "operator/ledger",
 )
 
@@ -66,6 +70,15 @@ def stream(config: RunConfig, folder: Path, resume: bool) -> Result:
 
 RUNNERS = (local_shards, direct, direct_shards, stream)
 
+#: Released point by point.
+TRACES: dict[str, Any] = {
+    "space": {"type": "grid", "south": 37, "north": 38, "west": -123, "east": -122, "rows": 1, "columns": 1},
+    "windows": {"type": "timestamps"},
+    "bounding": None,
+    "landmarks": None,
+    "accountants": [{"type": "landmark_budget"}],
+    "utility": ["mae"],
+}
 #: What is changed in the configuration of a case.
 CASES: dict[str, dict[str, Any]] = {
     "landmarks": {},
@@ -94,6 +107,12 @@ CASES: dict[str, dict[str, Any]] = {
             {"type": "reconstruction", "targets": 3, "prior": {"estimate": "first", "windows": 4}},
         ],
     },
+    "traces": TRACES | {"mechanism": {"type": "planar_laplace", "epsilon": 0.01}},
+    "traces with landmarks": TRACES
+    | {
+        "landmarks": {"windows": [2, 7, 8], "stay_points": {"distance": 20000, "time": "10m"}},
+        "mechanism": {"type": "landmark_adaptive", "noise": "planar_laplace", "epsilon": 2.0, "radius": 50},
+    },
 }
 
 
@@ -104,8 +123,10 @@ def write_events(path: Path, n: int = 1500, seed: int = 0) -> None:
     rows = [
         f"user{rng.randrange(30)},{(START + timedelta(minutes=m)).isoformat()},{rng.choice('abcz')}" for m in minutes
     ]
-    rows[50::400] = ["nobody,yesterday,a"] * len(rows[50::400])
-    path.write_text("\n".join(["user,time,place", *rows]) + "\n")
+    # A few rows in a hundred are outside the area of `TRACES`.
+    rows = [f"{row},{37 + rng.random() * 1.03:.6f},{-123 + rng.random():.6f}" for row in rows]
+    rows[50::400] = ["nobody,yesterday,a,37.5,-122.5"] * len(rows[50::400])
+    path.write_text("\n".join(["user,time,place,latitude,longitude", *rows]) + "\n")
 
 
 @pytest.fixture(params=CASES)
@@ -118,7 +139,7 @@ def config(request: pytest.FixtureRequest, tmp_path: Path) -> RunConfig:
         "source": {
             "type": "csv",
             "path": str(tmp_path / "events.csv"),
-            "columns": {"user": "user", "time": "time", "place": "place"},
+            "columns": {name: name for name in ("user", "time", "place", "latitude", "longitude")},
             "from": "2024-01-01T00:00:00Z",
             "until": f"2024-01-01T{N_WINDOWS:02}:00:00Z",
             "block_rows": 300,
@@ -137,8 +158,19 @@ def config(request: pytest.FixtureRequest, tmp_path: Path) -> RunConfig:
 def left_by(result: Result) -> dict[str, Any]:
     """Everything that has to be alike, and the row equation."""
     assert result.exit_code == DONE
-    files = {name: (result.folder / name).read_bytes() for name in FILES if (result.folder / name).exists()}
+    files = {name: path.read_bytes() for name in FILES if (path := result.folder / name).exists()}
+    if "public/traces.parquet" in files:
+        files |= whatever_the_shards(result.folder)
     return files | {"rows": result.manifest["rows"]}
+
+
+def whatever_the_shards(folder: Path) -> dict[str, Any]:
+    """Accounts and ledger of traces, which are kept by shard of users: sorted rows, and the largest ε of each point."""
+    largest: dict[int, float] = {}
+    for charge in Ledger(folder / "operator/ledger"):
+        largest[charge.window] = max(largest.get(charge.window, 0.0), charge.epsilon)
+    rows = pl.read_parquet(folder / "public/accounts.parquet").rows()
+    return {"operator/ledger": largest, "public/accounts.parquet": sorted(rows, key=str)}
 
 
 class Killed(RuntimeError):
@@ -150,19 +182,28 @@ class Killed(RuntimeError):
 def test_every_runner_leaves_what_the_plain_loop_leaves(
     config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runner: Runner, killed: bool
 ) -> None:
+    if runner is stream and config.windows.per_event:
+        with pytest.raises(ConfigError, match="finite source"):
+            runner(config, tmp_path / "out", killed)
+        return
     expected = left_by(local(config, tmp_path / "expected", False))
     if killed:
         with monkeypatch.context() as fatal:
-            write = RunWriter.releases
-
-            def die_after(self: RunWriter, batch: Batch, final_at: float | None = None) -> None:
-                write(self, batch, final_at)
-                raise Killed
-
-            fatal.setattr(RunWriter, "releases", die_after)
+            for write in (RunWriter.releases, RunWriter.traces):
+                fatal.setattr(RunWriter, write.__name__, fatally(write))
             with pytest.raises(RuntimeError):
                 runner(config, tmp_path / "out", False)
     assert left_by(runner(config, tmp_path / "out", killed)) == expected
+
+
+def fatally(write: Callable[..., None]) -> Callable[..., None]:
+    """Write, then die."""
+
+    def write_and_die(*arguments: Any) -> None:
+        write(*arguments)
+        raise Killed
+
+    return write_and_die
 
 
 def test_the_plain_loop_resumes_too(tmp_path: Path, config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:

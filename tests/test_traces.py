@@ -19,7 +19,7 @@ from pipeline.config.plan import make_plan
 from pipeline.config.run import loads
 from pipeline.output.verify import verify
 from pipeline.run import run
-from pipeline.steps.traces import TraceLoop, gather, pseudonyms, read_block
+from pipeline.steps.traces import TraceLoop, gather, points_of, pseudonyms
 
 STAYS = {"stay_points": {"distance": 300, "time": "5m"}}
 ADAPTIVE = {"type": "landmark_adaptive", "noise": "planar_laplace", "epsilon": 2.0, "radius": 50}
@@ -92,7 +92,7 @@ def test_releases_are_those_of_the_plain_loop(events, tmp_path):
     points = []
     for span in plan.config.source.spans():
         for block in plan.config.source.read(span):
-            points += [data for _, data in read_block(block, plan)[1]]
+            points += [piece for _, piece in points_of(block, plan)[1]]
     traces = gather(points, plan)
     loop = TraceLoop(plan)
     agenda = TraceAgenda(traces, loop.origin)

@@ -284,6 +284,11 @@ class Plan(KeyedRun):
         """Whether per-user figures are kept; on a stream they would grow without end."""
         return self.config.output.user_summaries and not self.streaming
 
+    @property
+    def keeps_truth(self) -> bool:
+        """Whether true counts or traces are kept for the operator; a deployment keeps none."""
+        return self.config.mode == "simulation" and self.config.output.truth
+
     @cached_property
     def layout(self) -> Layout:
         """How memberships of one group are packed into integers."""

@@ -212,6 +212,19 @@ def stopped(plan: Plan) -> str | None:
     return str(json.loads(path.read_text())) if path.exists() else None
 
 
+def release_summary(plan: Plan, complete: bool) -> dict[str, Any]:
+    """Figures of what was released, for the operator's manifest: windows with their accounts, or points.
+
+    Raises `RowEquationError` as `check_windows` does.
+    """
+    if plan.on_points:
+        points = pl.read_parquet(plan.folder / "public" / "traces.parquet", columns=["action"])
+        return {"points": {"released": len(points), **actions(points)}}
+    windows = released(plan.folder)
+    check_windows(plan, windows, complete)
+    return {"windows": {"planned": plan.calendar.n_windows, **actions(windows)}, "accounts": account_summaries(plan)}
+
+
 def released(folder: Path) -> pl.DataFrame:
     """Window and action of every release, in the order of the file."""
     frame = pl.scan_parquet(folder / "public" / "releases.parquet").select("window", "action")
@@ -296,17 +309,16 @@ def why_not_the_same_key(plan: Plan, begun_with: Sequence[str]) -> str | None:
 def merge_outputs(plan: Plan) -> None:
     """Merge the parts of every table, each window once, and the rejected rows."""
     public, operator = plan.folder / "public", plan.folder / "operator"
-    merge(Target(parts_folder(plan, "releases"), public / "releases.parquet", tables.RELEASES, "window"))
+    if plan.on_points:
+        merge(Target(parts_folder(plan, "traces"), public / "traces.parquet", tables.TRACES))
+    else:
+        merge(Target(parts_folder(plan, "releases"), public / "releases.parquet", tables.RELEASES, "window"))
     merge(Target(parts_folder(plan, "accounts_public"), public / "accounts.parquet", tables.ACCOUNTS))
     merge(Target(parts_folder(plan, "accounts"), operator / "accounts.parquet", tables.ACCOUNTS))
-    if plan.config.mode == "simulation" and plan.config.output.truth:
-        merge(Target(parts_folder(plan, "truth"), operator / "truth.parquet", tables.TRUTH, "window"))
-    merge_rejects(plan)
-
-
-def merge_rejects(plan: Plan) -> None:
-    """Merge the rejected rows into one file."""
-    with files.whole(plan.folder / "operator" / "rejects.jsonl") as temporary, temporary.open("wb") as target:
+    if plan.keeps_truth:
+        schema, once = (tables.TRUE_TRACES, None) if plan.on_points else (tables.TRUTH, "window")
+        merge(Target(parts_folder(plan, "truth"), operator / "truth.parquet", schema, once))
+    with files.whole(operator / "rejects.jsonl") as temporary, temporary.open("wb") as target:
         for path in sorted(parts_folder(plan, "rejects").glob("*.jsonl")):
             with path.open("rb") as source:
                 shutil.copyfileobj(source, target)

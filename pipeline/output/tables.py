@@ -1,4 +1,4 @@
-"""Arrow schemas and tables of the output files: releases, truth, accounts and utility."""
+"""Arrow schemas and tables of the output files: releases, traces, truth, accounts and utility."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from accountants.core.accountant import AccountRow
 from accountants.core.charges import concentrated_rho, pure_epsilon
 from mechanisms.core.contract import Release, Window
 from mechanisms.core.events import Block, Event
+from mechanisms.core.run import ReleasedTraces
+from mechanisms.core.traces import Traces
+from pipeline.steps.traces import pseudonyms
 
 TIME = pa.timestamp("ms", tz="UTC")
 TEXT = pa.dictionary(pa.int32(), pa.string())
@@ -36,6 +39,20 @@ RELEASES = pa.schema(
     ]
 )
 TRUTH = pa.schema([*WINDOW_FIELDS, *_required(("count", pa.int64()), ("bounded", pa.int64()))])
+TRACES = pa.schema(
+    [
+        ("pseudonym", TEXT),
+        ("time", TIME),
+        ("latitude", pa.float64()),
+        ("longitude", pa.float64()),
+        ("epsilon", pa.float64()),
+        ("landmark", pa.bool_()),
+        ("action", TEXT),
+    ]
+)
+TRUE_TRACES = pa.schema([TRACES.field(name) for name in ("pseudonym", "time", "latitude", "longitude")])
+#: Actions of points, in the order of their codes.
+ACTIONS = ("published", "repeated", "refused", "absent")
 ACCOUNTS = pa.schema(
     [
         ("stream", pa.string()),
@@ -124,6 +141,30 @@ def truth_table(
     columns = _window_columns(windows, cells, stream, rows)
     columns |= {"count": counts.ravel(), "bounded": bounded.ravel()}
     return pa.table([pa.array(columns[f.name]).cast(f.type) for f in TRUTH], schema=TRUTH)
+
+
+def traces_table(traces: Traces, released: ReleasedTraces) -> pa.Table:
+    """One row per released point, in order of pseudonym and time."""
+    codes = np.select([released.action == action for action in ACTIONS], range(len(ACTIONS))).astype(np.int32)
+    columns = _who_and_when(traces) | {
+        "latitude": released.values[:, 0],
+        "longitude": released.values[:, 1],
+        "epsilon": released.epsilon,
+        "landmark": traces.landmarks,
+        "action": _dictionary(codes, ACTIONS),
+    }
+    return pa.table([columns[name] for name in TRACES.names], schema=TRACES)
+
+
+def true_traces_table(traces: Traces) -> pa.Table:
+    """One row per true point, in the order of `traces_table` (simulation only)."""
+    columns = _who_and_when(traces) | {"latitude": traces.points[:, 0], "longitude": traces.points[:, 1]}
+    return pa.table([columns[name] for name in TRUE_TRACES.names], schema=TRUE_TRACES)
+
+
+def _who_and_when(traces: Traces) -> dict[str, Any]:
+    names = _dictionary(traces.user_of.astype(np.int32), pseudonyms(traces.users))
+    return {"pseudonym": names, "time": _times(traces.times)}
 
 
 def accounts_table(rows: Sequence[AccountRow], accountant: str, stream: str) -> pa.Table:

@@ -22,8 +22,7 @@ from pipeline.config.plan import make_plan
 from pipeline.config.run import RunConfig, loads
 from pipeline.output.ledger import Ledger
 from pipeline.output.manifest import check_row_equation, input_digests
-from pipeline.output.tables import ACCOUNTS, RELEASES
-from pipeline.output.traces import TRACES
+from pipeline.output.tables import ACCOUNTS, RELEASES, TRACES
 from pipeline.steps.traces import ROUNDING, budget_periods
 
 if TYPE_CHECKING:

@@ -17,11 +17,11 @@ from pipeline.config.plan import STREAM
 from pipeline.output import files
 from pipeline.output.files import PART_ROWS, parts_folder
 from pipeline.output.kafka import publish_accounts, publish_releases
-from pipeline.output.tables import accounts_table, releases_table, truth_table
+from pipeline.output.tables import accounts_table, releases_table, traces_table, true_traces_table, truth_table
 from pipeline.sources.base import Reject
-from pipeline.steps.count import Visits, summarise_users
 from pipeline.steps.ingest import Fate, kept_reject
 from pipeline.steps.release import Batch
+from pipeline.steps.traces import TraceBatch
 
 if TYPE_CHECKING:
     from pipeline.config.plan import Plan
@@ -70,7 +70,7 @@ class RunWriter:
     def truth(self, first: int, counts: NDArray[Any], bounded: NDArray[Any]) -> None:
         """Write the true counts of consecutive windows, shape (n_windows, n_cells); a deployment keeps none."""
         plan = self.plan
-        if plan.config.mode != "simulation" or not plan.config.output.truth:
+        if not plan.keeps_truth:
             return
         step = max(1, PART_ROWS // plan.n_cells)
         for row in range(0, len(counts), step):
@@ -80,15 +80,29 @@ class RunWriter:
             name = files.stretch(windows[0].index, windows[-1].index)
             files.write_part(parts_folder(plan, "truth"), name, table)
 
+    def traces(self, batch: TraceBatch) -> None:
+        """Write the released traces of one shard of users whose charges are in the ledger, and what is kept of them."""
+        plan, name = self.plan, f"{batch.shard:06d}"
+        files.write_part(parts_folder(plan, "traces"), name, traces_table(batch.traces, batch.released))
+        if plan.keeps_truth:
+            files.write_part(parts_folder(plan, "truth"), name, true_traces_table(batch.traces))
+        for number, rows in enumerate(batch.accounts):
+            self.accounts(number, batch.shard, 1, rows)
+        if plan.summarises_users:
+            self.users(batch.shard, batch.user_summary)
+
     def accounts(self, number: int, shard: int, first: int, rows: Rows) -> None:
-        """Write rows of one parallel part of the accountant at a place; ``first``: the first window accounted."""
+        """Write rows of one parallel part of the accountant at a place.
+
+        ``first``: the first window accounted, 1 for traces.
+        """
         if not rows:
             return
         accountant = self.plan.accountants[number]
         table = accounts_table(rows, ACCOUNTANTS.name_of(type(accountant)), STREAM)
         kind = "accounts_public" if accountant.public else "accounts"
         held = files.write_part(parts_folder(self.plan, kind), f"{number:03d}-{first:012d}-{shard:06d}", table)
-        if accountant.public:
+        if accountant.public and not self.plan.on_points:  # topics are for counts
             publish_accounts(self.plan, held)
 
     def summary(self, number: int, figures: Mapping[str, Any]) -> None:
@@ -112,9 +126,9 @@ class RunWriter:
             path = parts_folder(self.plan, "rejects") / f"{name}.jsonl"
             files.write_first(path, ("\n".join(kept) + "\n").encode())
 
-    def users(self, shard: int, visits: Iterable[Visits]) -> None:
-        """Write the numbers of cells and windows of the users of one shard; no identity."""
-        files.write_json(parts_folder(self.plan, "users") / f"{shard:06d}.json", summarise_users(visits))
+    def users(self, shard: int, summary: Mapping[str, list[int]]) -> None:
+        """Write figures of the users of one shard, each without identity."""
+        files.write_json(parts_folder(self.plan, "users") / f"{shard:06d}.json", summary)
 
     def stopped(self, reason: str) -> None:
         """Write down why the release stopped before its last window."""

@@ -1,4 +1,4 @@
-"""Run counts in this process: one plain loop over the steps, for finite input and for streams."""
+"""Run in this process: one plain loop over the steps, for finite input and for streams of counts."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ from pipeline.runners.interrupt import INTERRUPTED, stopping
 from pipeline.sources.base import NEVER, EventBlock, LiveSource, Reject, Slice, Span
 from pipeline.steps.account import AccountLoop
 from pipeline.steps.contributions import Distinct, decoded, encoded, merged
-from pipeline.steps.count import GroupCounts, Visits, count_group, memberships_of, nothing
+from pipeline.steps.count import GroupCounts, Visits, count_group, memberships_of, nothing, summarise_users
 from pipeline.steps.ingest import Fate, closed_before, last_final
 from pipeline.steps.release import Batch, ReleaseLoop
 from pipeline.steps.targets import Known
+from pipeline.steps.traces import TraceLoop, gather, points_of
 
 if TYPE_CHECKING:
     from pipeline.config.plan import Plan
@@ -49,12 +50,14 @@ _MAX_PIECES = 64
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-#: Row counts, rejects and distinct contributions of one piece of the input.
-Reduced = tuple[Fate, tuple[Reject, ...], list[tuple[tuple[int, int], Distinct]]]
+Key = TypeVar("Key")
+Piece = TypeVar("Piece")
+#: The step that reduces a block to row counts and to pieces by key.
+Reduce = Callable[[EventBlock, "Plan"], tuple[Fate, Iterator[tuple[Key, Piece]]]]
 
 
 def run_finite(plan: Plan, spans: Iterable[Span]) -> None:
-    """Read, count, release and account finite input; parts of the output files are left to be merged.
+    """Read, release and account finite input; parts of the output files are left to be merged.
 
     Parameters
     ----------
@@ -68,10 +71,17 @@ def run_finite(plan: Plan, spans: Iterable[Span]) -> None:
     PenstockError
         As for any run.
     """
+    if plan.on_points:
+        _run_traces(plan, spans)
+    else:
+        _run_counts(plan, spans)
+
+
+def _run_counts(plan: Plan, spans: Iterable[Span]) -> None:
     writer, output = RunWriter(plan), ReleaseAndAccount(plan)
     contributions: dict[int, dict[int, list[Distinct]]] = defaultdict(lambda: defaultdict(list))
-    for span in spans:
-        _read_span(span, plan, writer, contributions)
+    for (group, shard), piece in _read(plan, spans, writer, memberships_of):
+        contributions[group][shard].append(piece)
     # Contributions to a group of windows are dropped as soon as it is counted.
     groups = ((group, contributions.pop(group, {})) for group in range(plan.n_groups))
     users: dict[int, list[Visits]] = defaultdict(list)
@@ -84,8 +94,24 @@ def run_finite(plan: Plan, spans: Iterable[Span]) -> None:
             users[shard].append(own)
     writer.memberships("all", n_memberships)
     for shard, seen in users.items():
-        writer.users(shard, seen)
+        writer.users(shard, summarise_users(seen))
     output.summarise()
+
+
+def _run_traces(plan: Plan, spans: Iterable[Span]) -> None:
+    # Not strict: charges are by shard, and a resumed run may have other shards.
+    writer, loop, ledger = RunWriter(plan), TraceLoop(plan), open_ledger(plan, strict=False)
+    points: dict[int, list[State]] = defaultdict(list)
+    for shard, piece in _read(plan, spans, writer, points_of):
+        points[shard].append(piece)
+    n_points = 0
+    for shard in sorted(points):
+        batch = loop.release(shard, gather(points.pop(shard), plan))
+        ledger.append(batch.charges)
+        writer.traces(batch)
+        metrics.released_points(len(batch.traces.times))
+        n_points += len(batch.traces.times)
+    writer.memberships("all", n_points)
 
 
 def run_stream(plan: Plan) -> str | None:
@@ -390,26 +416,31 @@ def _read_ahead(slices: Iterator[Slice | None]) -> Iterator[_Reader]:
         reader.close()
 
 
-def _read_span(span: Span, plan: Plan, writer: RunWriter, contributions: dict[int, dict[int, list[Distinct]]]) -> None:
-    """Reduce a span of input to contributions, by group of windows and shard of users."""
-    rows, rejects = Fate(), list[Reject]()
-    for reduced in _side_by_side(partial(_reduced, plan), plan.source.work(span)):
-        for own, refused, found in reduced:
-            rows.add(own)
-            metrics.read_rows(own)
-            rejects += refused
-            for (group, shard), piece in found:
-                contributions[group][shard].append(piece)
-    name = f"{span.index:09d}"
-    writer.rejects(name, rejects)
-    writer.row_counts(name, rows)
+def _read(
+    plan: Plan, spans: Iterable[Span], writer: RunWriter, reduce: Reduce[Key, Piece]
+) -> Iterator[tuple[Key, Piece]]:
+    """Reduce the input to contributions or points by key; write the row counts and rejects of every span."""
+    for span in spans:
+        rows, rejects = Fate(), list[Reject]()
+        for reduced in _side_by_side(partial(_reduced, plan, reduce), plan.source.work(span)):
+            for own, refused, found in reduced:
+                rows.add(own)
+                metrics.read_rows(own)
+                rejects += refused
+                yield from found
+        name = f"{span.index:09d}"
+        writer.rejects(name, rejects)
+        writer.row_counts(name, rows)
 
 
-def _reduced(plan: Plan, call: Callable[[], Iterable[EventBlock]]) -> list[Reduced]:
+def _reduced(
+    plan: Plan, reduce: Reduce[Key, Piece], call: Callable[[], Iterable[EventBlock]]
+) -> list[tuple[Fate, tuple[Reject, ...], list[tuple[Key, Piece]]]]:
+    """Row counts, rejects, and contributions or points of each piece of some blocks."""
     found = []
     for piece in (piece for block in call() for piece in block.pieces(_PIECE_ROWS)):
-        rows, contributions = memberships_of(piece, plan)
-        found.append((rows, piece.rejects, list(contributions)))
+        rows, pieces = reduce(piece, plan)
+        found.append((rows, piece.rejects, list(pieces)))
     return found
 
 

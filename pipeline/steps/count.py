@@ -34,7 +34,7 @@ from pipeline.steps.contributions import (
     user_codes,
     widened,
 )
-from pipeline.steps.ingest import Fate, cells_of
+from pipeline.steps.ingest import Fate, located
 from pipeline.steps.targets import nobody, sightings
 
 # How much each user moves about: for the operator's manifest, without any identity.
@@ -160,23 +160,10 @@ def memberships_of(
     An event is in every window that holds it: one pass for each hop of overlapping windows. It is late only where all
     of them are closed.
     """
-    window = plan.calendar.index(block.frame["time"].to_numpy())
-    cell = cells_of(block.frame, plan)
-    timely = window > 0
-    inside = timely & (cell >= 0)
-    used = inside if closed is None else inside & (window > closed)
-    n_timely, n_inside, n_used = (int(np.count_nonzero(rows)) for rows in (timely, inside, used))
-    fate = Fate(
-        rows=block.n_rows,
-        used=n_used,
-        late=n_inside - n_used,
-        out_of_time=len(window) - n_timely,
-        out_of_area=n_timely - n_inside,
-    )
-    for reject in block.rejects:
-        fate.rejected[reject.reason] = fate.rejected.get(reject.reason, 0) + 1
+    found = located(block, plan, closed)
+    fate, window, cell, used = found.counts, found.window, found.cell, found.used
     frame = block.frame
-    if n_used < len(window):
+    if fate.used < len(window):
         frame, window, cell = frame.select("user", "time").filter(used), window[used], cell[used]
         closed = None if closed is None else closed[used]
     if used_by_group is not None:
@@ -184,8 +171,8 @@ def memberships_of(
         used_by_group.update(zip(groups.tolist(), n_rows.tolist()))
     if not plan.calendar.overlapping:
         return fate, _split(frame, window, cell, plan)
-    first = np.ones(n_used, np.int64) if closed is None else np.maximum(closed, 0) + 1
-    fate.overlaps = int(np.minimum(window - first + 1, plan.calendar.n_hops).sum()) - n_used
+    first = np.ones(fate.used, np.int64) if closed is None else np.maximum(closed, 0) + 1
+    fate.overlaps = int(np.minimum(window - first + 1, plan.calendar.n_hops).sum()) - fate.used
     return fate, _split_hops(frame, window, cell, first, plan)
 
 

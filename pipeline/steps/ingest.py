@@ -160,6 +160,42 @@ def _hidden(file: str, key: bytes) -> str:
 _HIDDEN = "file:"
 
 
+# What became of the rows of a block, and which of them are used: the same for counts and for traces.
+
+
+@dataclass(frozen=True)
+class Located:
+    """Outcome of the rows of one block: their row counts, and window, cell and use of each; all of shape (n_rows,)."""
+
+    counts: Fate
+    window: NDArray[np.int64]
+    cell: NDArray[np.int64]
+    used: NDArray[np.bool_]
+
+
+def located(block: EventBlock, plan: Plan, closed: NDArray[np.int64] | None = None) -> Located:
+    """Decide the outcome of every row: out of time, out of the area, late, or used; rejects come with the block.
+
+    ``closed``: the last window that was final when each row arrived; None: all windows are still open.
+    """
+    window = plan.calendar.index(block.frame["time"].to_numpy())
+    cell = cells_of(block.frame, plan)
+    timely = window > 0
+    inside = timely & (cell >= 0)
+    used = inside if closed is None else inside & (window > closed)
+    n_timely, n_inside, n_used = (int(np.count_nonzero(rows)) for rows in (timely, inside, used))
+    counts = Fate(
+        rows=block.n_rows,
+        used=n_used,
+        late=n_inside - n_used,
+        out_of_time=len(window) - n_timely,
+        out_of_area=n_timely - n_inside,
+    )
+    for reject in block.rejects:
+        counts.rejected[reject.reason] = counts.rejected.get(reject.reason, 0) + 1
+    return Located(counts, window, cell, used)
+
+
 # Which windows were final when an event arrived: decided by the order of the events alone.
 
 

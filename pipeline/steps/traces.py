@@ -1,16 +1,17 @@
-"""Traces: read, release through a point mechanism, and account."""
+"""Traces of a shard of users: find the points, release them through a point mechanism, and account them."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from accountants.core.accountant import Accountant, Rows
 from accountants.core.trace_view import TraceView
 from mechanisms.core.contract import PointRelease
 from mechanisms.core.geometry import Points, stay_points
@@ -18,21 +19,20 @@ from mechanisms.core.noise import TraceNoise
 from mechanisms.core.noise_keys import NoiseKey
 from mechanisms.core.plugin import BudgetExceeded
 from mechanisms.core.run import ReleasedTraces, Step, collect, release_traces
-from mechanisms.core.state import decode_state, encode_state
+from mechanisms.core.state import State
 from mechanisms.core.traces import PointMechanism, TraceAgenda, Traces
 from pipeline.sources.base import EventBlock
 from pipeline.spaces.base import Space
+from pipeline.steps import ingest
 from pipeline.steps.contributions import starts_of, user_codes
-from pipeline.steps.ingest import Fate
+from pipeline.steps.ingest import Fate, located
 from pipeline.steps.release import Charge
-from pipeline.windows.calendar import Calendar
 from pipeline.windows.landmarks import Landmarks
 from pipeline.windows.schedule import period_calendar
 
-# Which points of traces are landmarks, and which budget period each point is in.
-
-
 Integers = NDArray[np.int64]
+
+# Which points of traces are landmarks, and which budget period each point is in.
 
 
 def landmark_mask(
@@ -70,16 +70,12 @@ def landmark_mask(
     return mask
 
 
-class Plan(Protocol):
+class Plan(ingest.Plan, Protocol):
     """What traces use of the plan of a run."""
 
     @property
-    def calendar(self) -> Calendar:
-        """The run as one window."""
-
-    @property
-    def space(self) -> Space:
-        """Area of the points."""
+    def accountants(self) -> tuple[Accountant, ...]:
+        """Accountants of the run."""
 
     @property
     def n_shards(self) -> int:
@@ -122,32 +118,21 @@ def budget_periods(plan: Plan, times: Integers) -> Integers:
     return period_calendar(length, plan.calendar.start(1), plan.time_zone).index(times) - 1
 
 
-# From blocks of events to the traces of a shard of users, without Beam: what the reading stages of the graph call.
+# From blocks of events to the traces of a shard of users.
 
 
-def read_block(block: EventBlock, plan: Plan) -> tuple[Fate, Iterator[tuple[int, bytes]]]:
-    """Points of one block by user shard.
+def points_of(block: EventBlock, plan: Plan) -> tuple[Fate, Iterator[tuple[int, State]]]:
+    """Points of one block by shard of users.
 
     Returns
     -------
-    The fate of the block's rows, and (shard, encoded points) pairs. Users are pseudonyms from here on.
+    Row counts of the block, and (shard, points) pairs. Users are pseudonyms from here on.
     """
-    times = block.frame["time"].to_numpy()
-    timely = plan.calendar.index(times) > 0
-    inside = np.asarray(plan.space.place(block.frame)) >= 0
-    used = timely & inside
-    fate = Fate(
-        rows=block.n_rows,
-        used=int(used.sum()),
-        out_of_time=int((~timely).sum()),
-        out_of_area=int((timely & ~inside).sum()),
-    )
-    for reject in block.rejects:
-        fate.rejected[reject.reason] = fate.rejected.get(reject.reason, 0) + 1
-    return fate, _split(block.frame.filter(used), plan)
+    found = located(block, plan)
+    return found.counts, _split(block.frame.filter(found.used), plan)
 
 
-def _split(frame: Any, plan: Plan) -> Iterator[tuple[int, bytes]]:
+def _split(frame: Any, plan: Plan) -> Iterator[tuple[int, State]]:
     if frame.is_empty():
         return
     codes, table = user_codes(frame["user"], plan.pseudonym_key)
@@ -157,17 +142,16 @@ def _split(frame: Any, plan: Plan) -> Iterator[tuple[int, bytes]]:
     columns = {name: frame[name].to_numpy() for name in ("time", "latitude", "longitude")}
     for number in np.unique(shard).tolist():
         own = shard == number
-        piece = {"user": users[own], **{name: values[own] for name, values in columns.items()}}
-        yield int(number), encode_state("points", 1, piece)
+        yield int(number), {"user": users[own], **{name: values[own] for name, values in columns.items()}}
 
 
-def gather(parts: Iterable[bytes], plan: Plan) -> Traces:
+def gather(pieces: Sequence[State], plan: Plan) -> Traces:
     """The traces of one shard.
 
     Parameters
     ----------
-    parts
-        Encoded points of the shard, in any order.
+    pieces
+        Points of the shard as `points_of` finds them, in any order.
     plan
         The run.
 
@@ -176,7 +160,6 @@ def gather(parts: Iterable[bytes], plan: Plan) -> Traces:
     The traces, users in order of their pseudonyms. Of several points of a user at the same millisecond the southernmost
     remains, of those the westernmost; the others are duplicates.
     """
-    pieces = [decode_state(part, "points", 1) for part in parts]
     users, times, latitudes, longitudes = (
         np.concatenate([piece[name] for piece in pieces]) for name in ("user", "time", "latitude", "longitude")
     )
@@ -206,11 +189,8 @@ def pseudonyms(users: Integers) -> list[str]:
     return [digits[i : i + 32] for i in range(0, len(digits), 32)]
 
 
-# Accounts of a trace run: every accountant sees each shard of released traces once, and no true position.
-
-
 def view(plan: Plan, traces: Traces, released: ReleasedTraces) -> TraceView:
-    """What accountants may see."""
+    """What accountants may see: no true position."""
     return TraceView(
         subjects=pseudonyms(traces.users),
         starts=traces.starts,
@@ -234,14 +214,23 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class TraceBatch:
-    """One shard's releases in the order of its traces, and the charges to make durable before they leave."""
+    """One shard's traces as they leave: releases, charges to make durable first, and the rows of every accountant."""
 
+    shard: int
+    traces: Traces
     released: ReleasedTraces
     charges: tuple[Charge, ...]
+    accounts: tuple[Rows, ...]
+
+    @property
+    def user_summary(self) -> dict[str, list[int]]:
+        """Points and landmarks of each user, without identity."""
+        landmarks = np.add.reduceat(self.traces.landmarks, self.traces.starts, dtype=np.int64)
+        return {"points": self.traces.lengths.tolist(), "landmarks": landmarks.tolist()}
 
 
 class TraceLoop:
-    """Steps the mechanism through all traces of a shard; knows no Beam and keeps nothing.
+    """Steps the mechanism through all traces of a shard, and accounts them; keeps nothing between calls.
 
     Parameters
     ----------
@@ -263,7 +252,7 @@ class TraceLoop:
         self.origin = centre(plan.space)
 
     def release(self, shard: int, traces: Traces) -> TraceBatch:
-        """Release all traces of a shard; raises `BudgetExceeded` before anything leaves."""
+        """Release and account all traces of a shard; raises `BudgetExceeded` before anything leaves."""
         agenda = TraceAgenda(traces, self.origin, self.max_landmarks)
         charges = []
 
@@ -273,10 +262,12 @@ class TraceLoop:
                 yield step
 
         released = collect(steps(), len(traces.times))
+        seen = view(self.plan, traces, released)
         budget = self.plan.point_mechanism.landmark_budget
         if budget is not None:
-            check_budget(budget, view(self.plan, traces, released))
-        return TraceBatch(released, tuple(charges))
+            check_budget(budget, seen)
+        accounts = tuple(accountant.account_traces(seen) for accountant in self.plan.accountants)
+        return TraceBatch(shard, traces, released, tuple(charges), accounts)
 
     def _charge(self, shard: int, step: Step, traces: Traces) -> Charge:
         """The most that any user of the shard paid at this step: one line of the ledger, not one a user."""

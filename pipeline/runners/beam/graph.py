@@ -50,7 +50,7 @@ from pipeline.runners.beam.traces import ReleaseTraces
 from pipeline.steps import account as account_loop
 from pipeline.steps.account import AccountLoop
 from pipeline.steps.contributions import union
-from pipeline.steps.count import GroupCounts, Visits, count_block, count_group, nothing
+from pipeline.steps.count import GroupCounts, Visits, count_block, count_group, nothing, summarise_users
 from pipeline.steps.ingest import Fate, deadline
 from pipeline.steps.release import Batch, ReleaseLoop
 from pipeline.steps.targets import Known
@@ -574,7 +574,8 @@ class WriteUsers(Step):
     @discreetly
     def process(self, element: tuple[int, Iterable[Visits]]) -> None:
         """Write per-user numbers of cells and windows; no identity."""
-        RunWriter(self.plan).users(*element)
+        shard, visits = element
+        RunWriter(self.plan).users(shard, summarise_users(visits))
 
 
 class Tally(Step):

@@ -6,22 +6,22 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
-import numpy as np
 from apache_beam.typehints.decorators import with_input_types
 
-from mechanisms.core.traces import Traces
+from mechanisms.core.state import StateFormat
 from pipeline.monitoring import metrics
-from pipeline.output import files
-from pipeline.output.files import ledger_path, parts_folder
-from pipeline.output.ledger import Ledger
-from pipeline.output.traces import accounts_of, traces_table, true_traces_table
+from pipeline.output.checkpoint import open_ledger
 from pipeline.output.writer import RunWriter
 from pipeline.runners.beam.coders import NamedBlock, row_counts
 from pipeline.runners.beam.step import ROWS, Step, discreetly, typed
-from pipeline.steps.traces import TraceLoop, gather, read_block, view
+from pipeline.steps.traces import TraceLoop, gather, points_of
 
 if TYPE_CHECKING:
     from pipeline.config.plan import Plan
+
+
+#: Points of a block as they travel.
+_POINTS = StateFormat("points", 1)
 
 
 @with_input_types(NamedBlock)
@@ -66,8 +66,8 @@ class FindPoints(Step):
     @discreetly
     def process(self, named: NamedBlock) -> Iterator[Any]:
         """Emit (shard, points), and the row counts; keep rejects once, under the block's name."""
-        fate, points = read_block(named.block, self.plan)
-        yield from points
+        fate, points = points_of(named.block, self.plan)
+        yield from ((shard, _POINTS.encode(piece)) for shard, piece in points)
         self.writer.rejects(named.name.replace("/", "-"), named.block.rejects)
         metrics.read_rows(fate)
         yield beam.pvalue.TaggedOutput(ROWS, row_counts(fate))
@@ -76,29 +76,19 @@ class FindPoints(Step):
 class ReleaseShard(Step):
     """Release all traces of one shard, account them and write them; nothing is written before it is charged."""
 
+    def prepare(self) -> None:
+        """Open the ledger."""
+        self.loop, self.writer = TraceLoop(self.plan), RunWriter(self.plan)
+        # Not strict: charges are by shard, and a resumed run may have other shards.
+        self.ledger = open_ledger(self.plan, strict=False)
+
     @discreetly
     def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[Any]:
         """Write the shard's parts, the first write of each, and emit its number."""
         shard, pieces = element
-        plan, name = self.plan, f"{shard:06d}"
-        traces = gather(pieces, plan)
-        batch = TraceLoop(plan).release(shard, traces)
-        Ledger(ledger_path(plan)).append(batch.charges)
-        files.write_part(parts_folder(plan, "traces"), name, traces_table(traces, batch.released))
-        seen = view(plan, traces, batch.released)
-        for number, accountant in enumerate(plan.accountants):
-            kind = "accounts_public" if accountant.public else "accounts"
-            files.write_part(parts_folder(plan, kind), f"{number:03d}-{name}", accounts_of(accountant, seen))
-        self._for_the_operator(name, traces)
-        metrics.released_points(len(traces.times))
-        yield beam.pvalue.TaggedOutput(ROWS, row_counts(memberships=len(traces.times)))
+        batch = self.loop.release(shard, gather([_POINTS.decode(piece) for piece in pieces], self.plan))
+        self.ledger.append(batch.charges)
+        self.writer.traces(batch)
+        metrics.released_points(len(batch.traces.times))
+        yield beam.pvalue.TaggedOutput(ROWS, row_counts(memberships=len(batch.traces.times)))
         yield shard
-
-    def _for_the_operator(self, name: str, traces: Traces) -> None:
-        plan = self.plan
-        if plan.config.output.user_summaries:
-            stays = np.add.reduceat(traces.landmarks, traces.starts, dtype=np.int64)
-            summary = {"points": traces.lengths.tolist(), "landmarks": stays.tolist()}
-            files.write_json(parts_folder(plan, "users") / f"{name}.json", summary)
-        if plan.config.mode == "simulation" and plan.config.output.truth:
-            files.write_part(parts_folder(plan, "truth"), name, true_traces_table(traces))
