@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pydoc
 import re
 import subprocess
 import sys
@@ -74,3 +75,16 @@ def test_commands_of_the_readme_exist():
         with pytest.raises(SystemExit) as stopped:
             main([command, "--help"])
         assert stopped.value.code == 0, command
+
+
+def test_the_way_of_one_event_names_functions_that_exist():
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    steps = re.findall(r"^\| (\d+) \| `([\w.]+)` \|", page, re.MULTILINE)
+    assert [int(number) for number, _ in steps] == list(range(1, len(steps) + 1))
+    assert 10 <= len(steps) <= 20
+    for _, name in steps:
+        assert callable(pydoc.locate(name)), name
+    from pipeline.runners.beam import graph
+
+    for transform in re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE):
+        assert hasattr(graph, transform), transform
