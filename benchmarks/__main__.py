@@ -43,11 +43,15 @@ runs as it is installed. Memory is the peak of the whole process. A ratio is pen
 penstock is faster.
 
 Other engines count distinct users and nothing else. `penstock run` does that too, bounds contributions, runs the
-mechanism, keeps the budget's books, writes true counts and releases as Parquet, and makes the report. Much of that
+mechanism, accounts for the budget, writes true counts and releases as Parquet, and makes the report. Much of that
 costs the same however many events there are: importing Beam and building its graph, then noise, a charge and rows for
 every cell of every window, two writings of each (in parts as they come, then whole) and the report. With 1,008 windows
 of 1,000 cells it is most of what a run over a million events takes, and about half of one over ten million; a target
 against an engine that stops when it has counted is missed there.
+
+Whole runs of finite input use the default runner, `direct`: Beam's in-process runner reads, counts, releases and
+accounts, and nothing runs ahead of it or beside it. Unbounded runs use the plain loop, without Beam, with one thread
+that reads ahead. `--runner local` runs finite input in the plain loop too, and parses and counts in two threads.
 """
 
 

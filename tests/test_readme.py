@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 import accountants
 import mechanisms
 from pipeline.cli import inspect
+from pipeline.runners.beam import graph
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -74,3 +76,19 @@ def test_commands_of_the_readme_exist():
         with pytest.raises(SystemExit) as stopped:
             main([command, "--help"])
         assert stopped.value.code == 0, command
+
+
+def test_the_way_of_one_event_names_functions_that_exist():
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    steps = re.findall(r"^\| (\d+) \| `([\w.]+)` \| `([\w/]+\.py)` \|", page, re.MULTILINE)
+    assert [int(number) for number, _, _ in steps] == list(range(1, len(steps) + 1))
+    assert 10 <= len(steps) <= 20
+    for _, name, path in steps:
+        scope = ast.parse((ROOT / path).read_text(encoding="utf-8")).body
+        for part in name.split("."):
+            [found] = [node for node in scope if getattr(node, "name", None) == part]
+            scope = found.body
+    transforms = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
+    assert "CountDistinctUsers" in transforms
+    for transform in transforms:
+        assert hasattr(graph, transform), transform
