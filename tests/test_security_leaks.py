@@ -78,7 +78,7 @@ def test_a_run_that_fails_says_nothing_of_people(tmp_path, everything, monkeypat
     def broken(frame, plan):
         raise ValueError(f"cannot use {USER} at {LATITUDE}")
 
-    monkeypatch.setattr("pipeline.steps.count.cells_of", broken)
+    monkeypatch.setattr("pipeline.steps.ingest.cells_of", broken)
     assert main(["run", str(tmp_path / "run.yaml"), "--log", "json"]) == 1
     assert main(["run", str(tmp_path / "run.yaml"), "--resume"]) == 1
     assert "ValueError at tests/test_security_leaks.py" in (said := capfd.readouterr()).err
