@@ -22,8 +22,9 @@ from mechanisms.core.plugin import ConfigError, DataError, ParameterError, Penst
 from mechanisms.core.state import StateFormat
 from pipeline.config.plan import make_plan
 from pipeline.config.run import loads
-from pipeline.output import checkpoint, writer
+from pipeline.output import checkpoint
 from pipeline.output.checkpoint import open_ledger
+from pipeline.output.kafka import Publisher
 from pipeline.output.ledger import Ledger
 from pipeline.output.redaction import UnforeseenError, discreet
 from pipeline.runners.beam import distributed, graph, read
@@ -238,7 +239,7 @@ def test_a_step_that_would_charge_twice_ends_the_run(tmp_path):
 def test_a_topic_is_told_what_the_file_says(tmp_path, monkeypatch):
     plan = plan_in(tmp_path)
     told: list[pa.Table] = []
-    monkeypatch.setattr(writer, "publish_releases", lambda _, table: told.append(table))
+    monkeypatch.setattr(Publisher, "releases", lambda _, table: told.append(table))
     loop = ReleaseLoop(plan)
     for counts in ([5, 5, 5, 5], [0, 0, 0, 0]):  # the second attempt would say something else
         batch, _ = loop.advance(loop.start(), 1, np.array([counts]))

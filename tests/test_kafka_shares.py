@@ -10,7 +10,7 @@ import pytest
 from mechanisms.core.plugin import DataError
 from pipeline.config.plan import make_plan
 from pipeline.config.run import loads
-from pipeline.sources.base import NEVER
+from pipeline.sources.base import NEVER, Checkpointed
 from pipeline.sources.reading import kafka, kafka_progress
 from pipeline.sources.reading.kafka import Consumer
 from pipeline.sources.reading.kafka_progress import Board, Progress, Share, Standing
@@ -158,7 +158,7 @@ def test_a_reader_that_has_finished_keeps_none_waiting(tmp_path, monkeypatch):
     position = Progress({0: 9}, {0: late}).as_state() | Share(0, 2).as_state()
     other = reader_of(plan, Share(1, 2), Broker())
     Board(other.board.folder, Share(0, 2)).tell(Standing(behind=5))  # of an attempt before
-    assert list(kafka.slices(plan.config.source, plan, position, 4, late)) == []
+    assert list(kafka.slices(plan.config.source, plan, position, 4, late, Checkpointed())) == []
     assert [(one.reached, one.behind) for one in other.board.others()] == [(late, None)]
 
 
@@ -211,34 +211,36 @@ def test_a_group_that_is_refused_is_not_needed(tmp_path, client):
 
 def test_offsets_are_committed_once_the_engine_has_taken_them(tmp_path, monkeypatch):
     monkeypatch.setattr(kafka, "EVERY", -1.0)
-    plan, consumer = plan_in(tmp_path, "group: watched"), Broker()
-    own = kafka.Commits(plan.config.source, plan, consumer, Share(1, 2))
+    plan, consumer, checkpointed = plan_in(tmp_path, "group: watched"), Broker(), Checkpointed()
+    own = kafka.Commits(plan.config.source, consumer, checkpointed)
     own.go_on()
     assert consumer.committed == []
+    checkpointed.move(Share(1, 2).as_state())
+    own.go_on()
+    assert consumer.committed == []  # a reader that has no partition yet
     for number in (4, 4, 9):
-        position = Progress({1: number}, {1: NEVER}).as_state() | Share(1, 2).as_state()
-        plan.config.source.taken(plan, position)
+        checkpointed.move(Progress({1: number}, {1: NEVER}).as_state() | Share(1, 2).as_state())
         own.go_on()
     assert consumer.committed == [{1: 4}, {1: 9}]
 
 
 def test_a_run_on_one_machine_commits_what_its_checkpoint_holds(tmp_path, monkeypatch):
     monkeypatch.setattr(kafka, "EVERY", -1.0)
-    plan, consumer = plan_in(tmp_path, "group: watched"), Broker()
-    own = kafka.Commits(plan.config.source, plan, consumer, Share())
+    plan, consumer, checkpointed = plan_in(tmp_path, "group: watched"), Broker(), Checkpointed()
+    own = kafka.Commits(plan.config.source, consumer, checkpointed)
     own.go_on()
     assert consumer.committed == []
-    plan.config.source.taken(plan, Progress({0: 4, 1: 7}, {0: NEVER, 1: 5}).as_state(), 1)
+    checkpointed.move(Progress({0: 4, 1: 7}, {0: NEVER, 1: 5}).as_state(), 1)
     own.go_on()
     own.go_on()
     assert consumer.committed == [{0: 4, 1: 7}]
-    assert kafka._needed(plan, Share(), 9) == 1
+    assert kafka._needed(checkpointed, 9) == 1
+    assert kafka._needed(Checkpointed(), 9) < 0  # no checkpoint yet: all of it
 
 
 def test_without_a_group_nothing_is_committed(tmp_path, monkeypatch):
     monkeypatch.setattr(kafka, "EVERY", -1.0)
     plan, consumer = plan_in(tmp_path), Broker()
-    position = Progress({0: 4}, {0: NEVER}).as_state()
-    plan.config.source.taken(plan, position)
-    kafka.Commits(plan.config.source, plan, consumer, Share()).go_on()
+    checkpointed = Checkpointed(Progress({0: 4}, {0: NEVER}).as_state())
+    kafka.Commits(plan.config.source, consumer, checkpointed).go_on()
     assert consumer.committed == []

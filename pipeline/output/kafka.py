@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import io
-import json
 from typing import TYPE_CHECKING
 
 import polars as pl
 import pyarrow as pa
 
-from pipeline.config.sections import KafkaOutput
 from pipeline.sources.reading.kafka_client import Producer
 
 if TYPE_CHECKING:
-    from pipeline.config.plan import Plan
+    from pipeline.config.sections import KafkaOutput
 
 
 #: What makes two rows of a topic the same one.
@@ -23,31 +21,47 @@ ACCOUNT_KEY = ("stream", "accountant", "subject", "window", "name")
 #: Rows that are made into messages together.
 _ROWS = 20_000
 
-#: One for each cluster of brokers in a process.
-_producers: dict[str, Producer] = {}
 
+class Publisher:
+    """Sends the tables of a run to the topics that its configuration names, each row at least once and in order.
 
-def publish_releases(plan: Plan, table: pa.Table) -> None:
-    """Send releases to the topic that the configuration names, if any.
+    What is released again after a kill is the same, and is sent again under the same key. The broker is not contacted
+    before there is something to send.
 
-    Windows are sent in order, each at least once: what is released again after a kill is the same and is sent again
-    under the same key. Returns when every row has been delivered.
-
-    Raises
-    ------
-    DataError
-        A row could not be delivered.
+    Parameters
+    ----------
+    output
+        Brokers and topics; None: nothing is sent.
     """
-    output = plan.config.output.kafka
-    if output is not None and output.releases is not None:
-        _publish(output, output.releases, table, RELEASE_KEY)
 
+    def __init__(self, output: KafkaOutput | None) -> None:
+        self.output = output
+        self._producer: Producer | None = None
 
-def publish_accounts(plan: Plan, table: pa.Table) -> None:
-    """Send rows of public accounts, as `publish_releases` does."""
-    output = plan.config.output.kafka
-    if output is not None and output.accounts is not None:
-        _publish(output, output.accounts, table, ACCOUNT_KEY)
+    def releases(self, table: pa.Table) -> None:
+        """Send releases; returns when every row has been delivered, and raises `DataError` where one could not be."""
+        if self.output is not None:
+            self._publish(self.output, self.output.releases, table, RELEASE_KEY)
+
+    def accounts(self, table: pa.Table) -> None:
+        """Send rows of public accounts, as `releases` does."""
+        if self.output is not None:
+            self._publish(self.output, self.output.accounts, table, ACCOUNT_KEY)
+
+    def _publish(self, output: KafkaOutput, topic: str | None, table: pa.Table, key: tuple[str, ...]) -> None:
+        if topic is None:
+            return
+        if self._producer is None:
+            self._producer = Producer(output.brokers, output.options)
+        try:
+            for first in range(0, len(table), _ROWS):
+                for name, text in messages(table.slice(first, _ROWS), key):
+                    self._producer.send(topic, name, text)
+            self._producer.flush()
+        except Exception:
+            # It would fail for ever; an engine tries again with the same writer.
+            self._producer = None
+            raise
 
 
 def messages(table: pa.Table, key: tuple[str, ...]) -> list[tuple[str, bytes]]:
@@ -66,19 +80,3 @@ def messages(table: pa.Table, key: tuple[str, ...]) -> list[tuple[str, bytes]]:
     lines = io.BytesIO()
     frame.write_ndjson(lines)
     return list(zip(keys.to_series(), lines.getvalue().splitlines()))
-
-
-def _publish(output: KafkaOutput, topic: str, table: pa.Table, key: tuple[str, ...]) -> None:
-    where = json.dumps([output.brokers, output.options], sort_keys=True)
-    if where not in _producers:
-        _producers[where] = Producer(output.brokers, output.options)
-    producer = _producers[where]
-    try:
-        for first in range(0, len(table), _ROWS):
-            for name, text in messages(table.slice(first, _ROWS), key):
-                producer.send(topic, name, text)
-        producer.flush()
-    except Exception:
-        # It would fail for ever; an engine tries again in the same process.
-        _producers.pop(where, None)
-        raise

@@ -16,7 +16,7 @@ from mechanisms.core.contract import Release
 from pipeline.config.plan import STREAM
 from pipeline.output import files
 from pipeline.output.files import PART_ROWS, parts_folder
-from pipeline.output.kafka import publish_accounts, publish_releases
+from pipeline.output.kafka import Publisher
 from pipeline.output.tables import accounts_table, releases_table, traces_table, true_traces_table, truth_table
 from pipeline.sources.base import Reject
 from pipeline.steps.ingest import Fate, kept_reject
@@ -43,6 +43,7 @@ class RunWriter:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
+        self._topics = Publisher(plan.config.output.kafka)
 
     def releases(self, batch: Batch, final_at: float | None = None) -> None:
         """Write a batch of releases and publish it.
@@ -65,7 +66,7 @@ class RunWriter:
             self._wait(final_at)
         held = files.write_part(parts_folder(self.plan, "releases"), name, table)
         # A topic gets what the file holds, also where an earlier execution has written it.
-        publish_releases(self.plan, held)
+        self._topics.releases(held)
 
     def truth(self, first: int, counts: NDArray[Any], bounded: NDArray[Any]) -> None:
         """Write the true counts of consecutive windows, shape (n_windows, n_cells); a deployment keeps none."""
@@ -103,7 +104,7 @@ class RunWriter:
         kind = "accounts_public" if accountant.public else "accounts"
         held = files.write_part(parts_folder(self.plan, kind), f"{number:03d}-{first:012d}-{shard:06d}", table)
         if accountant.public and not self.plan.on_points:  # topics are for counts
-            publish_accounts(self.plan, held)
+            self._topics.accounts(held)
 
     def summary(self, number: int, figures: Mapping[str, Any]) -> None:
         """Replace the summary of the accountant at a place."""

@@ -23,7 +23,7 @@ from pipeline.output.checkpoint import open_ledger
 from pipeline.output.files import PART_ROWS, parts_folder
 from pipeline.output.writer import RunWriter
 from pipeline.runners.interrupt import INTERRUPTED, stopping
-from pipeline.sources.base import NEVER, EventBlock, LiveSource, Reject, Slice, Span
+from pipeline.sources.base import NEVER, Checkpointed, EventBlock, LiveSource, Reject, Slice, Span
 from pipeline.steps.account import AccountLoop
 from pipeline.steps.contributions import Distinct, decoded, encoded, merged
 from pipeline.steps.count import GroupCounts, Visits, count_group, memberships_of, nothing, summarise_users
@@ -230,9 +230,10 @@ class StreamLoop:
         self.rows, self.n_memberships, self.n_counted = Fate(), 0, 0
         self.position: State = {}
         self.number, self.latest = 0, NEVER
+        self.checkpointed = Checkpointed()
         if saved:
             self._restore(saved)
-            self.source.taken(plan, self.position, self.number)
+            self.checkpointed.move(self.position, self.number)
         self.goes_on = True
         self._start = max(self.latest, plan.calendar.from_ms)
         self._begun = self._saved = time.monotonic()
@@ -240,7 +241,7 @@ class StreamLoop:
     def run(self) -> str | None:
         """Go on until the source ends, the stream is stopped, or a budget is used up."""
         spool = parts_folder(self.plan, "spool")
-        slices = self.source.slices(self.plan, spool, self.position, self.number, self.latest)
+        slices = self.source.slices(self.plan, spool, self.position, self.number, self.latest, self.checkpointed)
         with _read_ahead(slices) as reader:
             for piece in self._due(reader):
                 self._count(piece)
@@ -341,7 +342,7 @@ class StreamLoop:
             **self.output.saved(),
         }
         metrics.checkpoint_written(checkpoint.write(self.plan, state))
-        self.source.taken(self.plan, self.position, self.number)
+        self.checkpointed.move(self.position, self.number)
         self._saved = time.monotonic()
 
     def _restore(self, saved: State) -> None:

@@ -128,6 +128,28 @@ class Slice:
     reached: Integers | None = None
 
 
+@dataclass
+class Checkpointed:
+    """Latest position of a live source that a checkpoint or an engine holds: what is before it is never read again.
+
+    Each reader has its own, which its runner moves on while the source reads, maybe in another thread.
+
+    Parameters
+    ----------
+    position
+        In the terms of the source (`Slice.end`); empty: none yet.
+    number
+        First slice after the checkpoint; None where an engine may still go back to an earlier one.
+    """
+
+    position: State = field(default_factory=dict)
+    number: int | None = None
+
+    def move(self, position: State, number: int | None = None) -> None:
+        """Note that a later position is held now."""
+        self.position, self.number = position, number
+
+
 # Contract of sources.
 
 
@@ -254,19 +276,10 @@ class LiveSource(Source):
         """Initial position of each of the readers that share the source on a cluster; the same when a run resumes."""
         return [{}]
 
-    def taken(self, run: LiveRun, position: State, number: int | None = None) -> None:
-        """Note that the run never reads again what comes before a position.
-
-        Parameters
-        ----------
-        run, position
-            The run, and a position (`Slice.end`) that its checkpoint or its engine has taken.
-        number
-            First slice after the checkpoint; None where an engine may still go back to an earlier one.
-        """
-
     @abstractmethod
-    def slices(self, run: LiveRun, folder: Path, start: State, number: int, latest: int) -> Iterator[Slice | None]:
+    def slices(
+        self, run: LiveRun, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
+    ) -> Iterator[Slice | None]:
         """Events from a position on, one slice after the other; None where there is nothing to read at the moment.
 
         Parameters
@@ -279,6 +292,8 @@ class LiveSource(Source):
             Position (`Slice.end`) to go on from; empty: the beginning.
         number, latest
             Number of the next slice, and the time reached before it.
+        checkpointed
+            What need not be kept any longer; moves on while the slices are read.
         """
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mechanisms.core.plugin import DataError
 from mechanisms.core.state import State
-from pipeline.sources.base import EventBlock, LiveRun, Slice, Span
+from pipeline.sources.base import Checkpointed, EventBlock, LiveRun, Slice, Span
 from pipeline.sources.reading import kafka
 from pipeline.sources.reading.kafka_settings import KafkaSettings
 
@@ -54,17 +54,15 @@ class Kafka(KafkaSettings):
         plain = replace(self, disorder=0, checkpoint=0, options={}, group=None)
         return replace(plain, dead_letters=None, dead_letter_content=False)
 
-    def slices(self, run: LiveRun, folder: Path, start: State, number: int, latest: int) -> Iterator[Slice | None]:
+    def slices(
+        self, run: LiveRun, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
+    ) -> Iterator[Slice | None]:
         """Messages as they arrive; a journal with the run keeps what was decided since the latest checkpoint."""
-        return kafka.slices(self, run, start, number, latest)
+        return kafka.slices(self, run, start, number, latest, checkpointed)
 
     def starts(self, run: LiveRun) -> list[State]:
         """One for each partition, up to a limit."""
         return kafka.starts(self, run)
-
-    def taken(self, run: LiveRun, position: State, number: int | None = None) -> None:
-        """Let the consumer group be told, if there is one, and the journal forget what is no longer needed."""
-        kafka.taken(run, position, number)
 
     def spans(self) -> list[Span]:
         """None: raises `DataError`, since a topic is read once, as it comes."""

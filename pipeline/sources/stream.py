@@ -15,7 +15,18 @@ import polars as pl
 
 from mechanisms.core.plugin import ParameterError, parameter
 from mechanisms.core.state import State
-from pipeline.sources.base import NEVER, EventBlock, LiveRun, LiveSource, Reject, Slice, Source, Span, latest_before
+from pipeline.sources.base import (
+    NEVER,
+    Checkpointed,
+    EventBlock,
+    LiveRun,
+    LiveSource,
+    Reject,
+    Slice,
+    Source,
+    Span,
+    latest_before,
+)
 
 _SPEED = re.compile(r"([0-9]*\.?[0-9]+)x")
 
@@ -98,7 +109,9 @@ class Stream(LiveSource):
         """The source that is replayed."""
         return self.of
 
-    def slices(self, run: LiveRun, folder: Path, start: State, number: int, latest: int) -> Iterator[Slice | None]:
+    def slices(
+        self, run: LiveRun, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
+    ) -> Iterator[Slice | None]:
         """The events of the source, cut by time; ``folder`` is for sorting."""
         return replay(self, run, folder, Position.of(start), number, latest)
 

@@ -192,7 +192,7 @@ def test_runs_that_are_killed_end_like_others(broker, topics, tmp_path, undistur
     feeding.start()
     for number in range(n_kills):
         running = start(value, tmp_path, resume=number > 0)
-        wait_for(lambda: any((tmp_path / "out" / "operator").glob("checkpoint/current.json")), running)
+        wait_for(lambda: any((tmp_path / "out" / "operator").glob("checkpoint/latest")), running)
         time.sleep(0.3 + number % 7 * 0.15)
         os.killpg(running.pid, signal.SIGKILL)
         assert running.wait() == -signal.SIGKILL

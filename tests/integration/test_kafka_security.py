@@ -157,7 +157,7 @@ def test_a_deployment_leaves_no_trace_of_people_or_keys(broker, tmp_path, killed
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=os.environ | {"KAFKA_PASSWORD": PASSWORD}
     )
     if killed:
-        parts = tmp_path / "out" / "operator" / "checkpoint" / "current.json"
+        parts = tmp_path / "out" / "operator" / "checkpoint" / "latest"
         told = partial(content, server, topics["dead"])
         kafka_broker.wait_for(lambda: parts.exists() and told().count(b"latitude out of range") == 5)
         running.kill()

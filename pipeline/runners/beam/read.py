@@ -39,7 +39,7 @@ from mechanisms.core.plugin import StateVersionError
 from mechanisms.core.state import State, StateFormat
 from pipeline.runners.beam.coders import NamedBlock
 from pipeline.runners.beam.step import Step, discreetly, end_of_input, timestamp, whole_second
-from pipeline.sources.base import NEVER, EventBlock, LiveSource, Slice, Span
+from pipeline.sources.base import NEVER, Checkpointed, EventBlock, LiveSource, Slice, Span
 from pipeline.steps.ingest import closed_before
 from pipeline.windows.calendar import Calendar
 
@@ -292,7 +292,9 @@ class Reader:
         self.plan, self.source, self.cursor = plan, live_source(plan), start
         self._folder = tempfile.TemporaryDirectory(prefix="penstock-")
         spool = Path(self._folder.name) / "spool"
-        self._pieces = self.source.slices(plan, spool, start.position, start.number, start.latest)
+        #: What the engine has taken: every turn begins with that.
+        self.checkpointed = Checkpointed(start.position)
+        self._pieces = self.source.slices(plan, spool, start.position, start.number, start.latest, self.checkpointed)
         self._begun, self._start = time.monotonic(), max(start.latest, plan.calendar.from_ms)
         self.ended = False
         self.piece: Slice | None = None
@@ -358,11 +360,11 @@ class Replay(Step):
         cursor = tracker.current_restriction()
         if isinstance(cursor, UnreadableCursor):
             raise StateVersionError(cursor.reason)
-        live_source(self.plan).taken(self.plan, cursor.position)
         # Removed from the open ones: an abandoned turn that still runs in another thread must not share its reader.
         reader = self.readers.pop(cursor.reader, None)
         if reader is None or reader.cursor != cursor:
             reader = Reader(self.plan, cursor)
+        reader.checkpointed.move(cursor.position)
         yield from self._turn(reader, tracker, watermark)
         # Not where the turn failed or was given up: the rest of its reader would look like the end of the input.
         self.readers[cursor.reader] = reader

@@ -11,7 +11,7 @@ from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from time import time as clock_time
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -19,7 +19,7 @@ import polars as pl
 from mechanisms.core.plugin import DataError
 from mechanisms.core.state import State
 from pipeline.atomic import write_first
-from pipeline.sources.base import NEVER, EventBlock, LiveRun, Reject, Slice
+from pipeline.sources.base import NEVER, Checkpointed, EventBlock, LiveRun, Reject, Slice
 from pipeline.sources.reading.kafka_client import PATIENCE, Producer, library, resolved_options, silent
 from pipeline.sources.reading.kafka_progress import MOST, Board, Entry, Journal, Progress, Share, Standing
 from pipeline.sources.reading.kafka_settings import KafkaSettings
@@ -221,35 +221,19 @@ class Consumer:
 EVERY = 1.0
 
 
-class _Taken(NamedTuple):
-    """A position that a checkpoint or an engine has taken, and the slice that a local run goes on with."""
-
-    position: State
-    number: int | None
-
-
-#: By run and share.
-_taken: dict[tuple[Path, Share], _Taken] = {}
-
-
-def taken(run: LiveRun, position: State, number: int | None) -> None:
-    """See `LiveSource.taken`."""
-    _taken[run.spool, Share.of(position)] = _Taken(position, number)
-
-
 class Commits:
     """Commits what a checkpoint of a local run holds, or what the engine of a cluster has taken.
 
     Parameters
     ----------
-    source, run
-        What is read, and by which run; the ``group`` of the source is where offsets go, None: nowhere.
-    consumer, share
-        The reader.
+    source
+        What is read; its ``group`` is where offsets go, None: nowhere.
+    consumer, checkpointed
+        The reader, and the position that is committed.
     """
 
-    def __init__(self, source: KafkaSettings, run: LiveRun, consumer: Consumer, share: Share) -> None:
-        self.source, self.run, self.consumer, self.share = source, run, consumer, share
+    def __init__(self, source: KafkaSettings, consumer: Consumer, checkpointed: Checkpointed) -> None:
+        self.source, self.consumer, self.checkpointed = source, consumer, checkpointed
         self._last: dict[int, int] = {}
         self._since = float("-inf")
 
@@ -257,18 +241,15 @@ class Commits:
         """Commit once a second where there is something new; a broker that refuses is not worth a run."""
         if self.source.group is None or time.monotonic() - self._since < EVERY:
             return
-        position = self._position()
-        if position:
-            self._since = time.monotonic()
-        offsets = dict(zip(position["partition"].tolist(), position["offset"].tolist())) if position else {}
+        position = self.checkpointed.position
+        if "partition" not in position:
+            return  # none yet, or one without a partition
+        self._since = time.monotonic()
+        offsets = dict(zip(position["partition"].tolist(), position["offset"].tolist()))
         if offsets != self._last:
             with suppress(self.consumer.refused):
                 self.consumer.commit(offsets)
                 self._last = offsets
-
-    def _position(self) -> State:
-        found = _taken.get((self.run.spool, self.share))
-        return found.position if found and "partition" in found.position else {}
 
 
 # Dead letters.
@@ -391,7 +372,9 @@ _WINDOWS_AHEAD = 64
 _KEPT = 100_000
 
 
-def slices(source: KafkaSettings, run: LiveRun, start: State, number: int, latest: int) -> Iterator[Slice | None]:
+def slices(
+    source: KafkaSettings, run: LiveRun, start: State, number: int, latest: int, checkpointed: Checkpointed
+) -> Iterator[Slice | None]:
     """See `LiveSource.slices`.
 
     Every slice is written to a journal before it is counted: its offsets, and which partitions were idle. A run that is
@@ -400,7 +383,7 @@ def slices(source: KafkaSettings, run: LiveRun, start: State, number: int, lates
     with closing(Consumer(source)) as consumer, closing(DeadLetters(source)) as letters:
         reader = _Reader(source, run, consumer, letters, start, latest)
         journal = Journal(_journal_folder(run, reader.share), number)
-        commits = Commits(source, run, consumer, reader.share)
+        commits = Commits(source, consumer, checkpointed)
         for entry in journal.entries:
             reader.add({partition: first for partition, (first, _) in entry.ranges.items()})
             yield reader.slice(entry, consumer.take(entry.ranges))
@@ -414,7 +397,7 @@ def slices(source: KafkaSettings, run: LiveRun, start: State, number: int, lates
                 ranges = {partition: (first, first) for partition, first in new.items()}
                 ranges |= {partition: (own[0].offset(), own[-1].offset() + 1) for partition, own in messages.items()}
                 entry = Entry(number, ranges, idle, clock, elsewhere)
-                journal.append(entry, partial(_needed, run, reader.share, number))
+                journal.append(entry, partial(_needed, checkpointed, number))
                 yield reader.slice(entry, messages)
                 number += 1
             else:
@@ -554,7 +537,6 @@ def _journal_folder(run: LiveRun, share: Share) -> Path:
     return run.spool / f"reader-{share.reader:03d}" if share.n_readers > 1 else run.spool
 
 
-def _needed(run: LiveRun, share: Share, number: int) -> int:
+def _needed(checkpointed: Checkpointed, number: int) -> int:
     """First slice that may be read again: the one after the checkpoint of a local run; an engine keeps its own."""
-    found = _taken.get((run.spool, share))
-    return number - _KEPT if found is None or found.number is None else found.number
+    return number - _KEPT if checkpointed.number is None else checkpointed.number
