@@ -13,7 +13,7 @@ from pipeline.runners.beam import coders
 from pipeline.runners.beam.coders import BatchCoder, decode_batch, encode_batch
 from pipeline.runners.beam.graph import AccountInOrder
 from pipeline.steps.release import Batch, Charge
-from pipeline.steps.targets import Known
+from pipeline.steps.targets import PrivateFacts
 
 CHARGE = Charge("main", 3, 0, 10, 0.1, 0.005, True, "configuration", "data")
 EVENTS: tuple[Event, ...] = (
@@ -43,7 +43,7 @@ def same(one: object, other: object) -> bool:
     return type(one) is type(other) and repr(one) == repr(other)
 
 
-KNOWN = Known(3, np.arange(12).reshape(4, 3), np.array([[3, 0, 1]]))
+KNOWN = PrivateFacts(3, np.arange(12).reshape(4, 3), np.array([[3, 0, 1]]))
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ from pipeline.runners.beam.traces import ReleaseTraces
 from pipeline.sources.base import EventBlock, Reject
 from pipeline.sources.stream import Stream
 from pipeline.steps.count import GroupCounts
-from pipeline.steps.ingest import Fate
+from pipeline.steps.ingest import RowCounts
 from pipeline.steps.release import Batch, ReleaseLoop
 
 if TYPE_CHECKING:
@@ -187,10 +187,12 @@ def test_accountants_see_every_release_once_and_in_order(plan: Plan) -> None:
 
 def test_row_counts_are_added_up_and_written_down(plan: Plan) -> None:
     with in_process() as pipeline:
-        found = pipeline | "Found" >> beam.Create([row_counts(Fate(rows=3, used=3)), row_counts(Fate(rows=1, late=1))])
+        found = pipeline | "Found" >> beam.Create(
+            [row_counts(RowCounts(rows=3, used=3)), row_counts(RowCounts(rows=1, late=1))]
+        )
         counted = pipeline | "Counted" >> beam.Create([row_counts(memberships=2)])
         total = (found, counted) | TallyRows(plan) | beam.Map(decode_rows)
-        assert_that(total, equal_to([(Fate(rows=4, used=3, late=1), 2)]))
+        assert_that(total, equal_to([(RowCounts(rows=4, used=3, late=1), 2)]))
     assert '"rows": 4' in (parts_folder(plan, "fates") / "cluster.json").read_text()
 
 

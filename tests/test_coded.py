@@ -12,10 +12,10 @@ from small_configuration import START, made_up_events, small_sections
 from pipeline.config.plan import make_plan
 from pipeline.config.run import loads
 from pipeline.sources.base import EventBlock
-from pipeline.steps.contributions import Coded, Layout, encoded, in_general, join, joined
-from pipeline.steps.count import count_group, memberships_of
+from pipeline.steps.contributions import Coded, KeyLayout, encoded, in_general, join, joined
+from pipeline.steps.count import contributions_of, count_group
 
-LAYOUT = Layout(n_windows=3, n_cells=3)
+LAYOUT = KeyLayout(n_windows=3, n_cells=3)
 #: Whom two pieces of one block are about.
 OWN = ([3, 3, 999], [8, 999, 999])
 
@@ -49,7 +49,7 @@ USERS = {
 def test_counts_are_those_of_the_general_form(plan, users):
     pieces: dict[int, list] = {}
     for block in blocks(users):
-        for (group, _), piece in memberships_of(block, plan)[1]:
+        for (group, _), piece in contributions_of(block, plan)[1]:
             assert isinstance(piece, Coded)
             assert len(piece.table) <= block.n_rows
             pieces.setdefault(group, []).append(piece)
@@ -83,7 +83,7 @@ def test_tables_that_pieces_share_are_joined_once():
 
 
 def test_too_many_users_for_a_key_are_not_coded():
-    wide = Layout(n_windows=2**31, n_cells=2**31)
+    wide = KeyLayout(n_windows=2**31, n_cells=2**31)
     keys = np.arange(2) << wide.place_bits
     pieces = [Coded(keys, np.array([[i, i], [i + 9, 0]])) for i in range(2)]
     assert join(pieces, wide) is None

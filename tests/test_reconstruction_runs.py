@@ -16,7 +16,7 @@ from pipeline.config.plan import make_plan
 from pipeline.config.run import loads
 from pipeline.steps.account import AccountLoop
 from pipeline.steps.release import ReleaseLoop
-from pipeline.steps.targets import Known
+from pipeline.steps.targets import PrivateFacts
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 PRIOR = {"estimate": "first", "windows": 4, "smoothing": 0.5}
@@ -141,7 +141,7 @@ def test_books_wait_for_facts_and_go_on_after_a_restart(tmp_path):
     state, batches = loop.start(), []
     for first in (1, 3, 5):
         batch, state = loop.advance(state, first, counts[first - 1 : first + 1])
-        known = Known(first, counts[first - 1 : first + 1], seen[np.isin(seen[:, 0], [first, first + 1])])
+        known = PrivateFacts(first, counts[first - 1 : first + 1], seen[np.isin(seen[:, 0], [first, first + 1])])
         batches.append(batch.__class__(batch.releases, batch.charges, batch.stopped, known))
     book = AccountLoop(plan, plan.accountants[0])
     data, whole = book.start(), []

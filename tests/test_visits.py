@@ -5,7 +5,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from pipeline.steps.contributions import Layout, Memberships, distinct_keys, merge
+from pipeline.steps.contributions import KeyLayout, Memberships, distinct_keys, merge
 from pipeline.steps.count import Visits, packed_visits, summarise_users, visits
 
 N_CELLS, GROUP = 9, 4
@@ -29,7 +29,7 @@ def test_cells_and_windows_of_every_user(kinds: tuple[str, ...]) -> None:
             cells[tuple(who)].add(int(where))
             windows[tuple(who)].add(group * GROUP + int(when))
         if kind == "small":
-            layout = Layout(GROUP, N_CELLS)
+            layout = KeyLayout(GROUP, N_CELLS)
             found.append(packed_visits(distinct_keys(layout.pack(user, window, cell)), layout))
         else:
             found.append(visits(merge([Memberships(identity, window, cell)])))

@@ -20,7 +20,7 @@ from pipeline.config.run import RunConfig
 from pipeline.sources.base import EventBlock, LiveSource, Source
 from pipeline.spaces.base import Space
 from pipeline.steps.bounding import BlockBounds, Bounding
-from pipeline.steps.contributions import Layout
+from pipeline.steps.contributions import KeyLayout
 from pipeline.steps.individuals import prepared
 from pipeline.steps.ingest import ingested
 from pipeline.steps.release import STREAM
@@ -290,9 +290,9 @@ class Plan(KeyedRun):
         return self.config.mode == "simulation" and self.config.output.truth
 
     @cached_property
-    def layout(self) -> Layout:
+    def layout(self) -> KeyLayout:
         """How memberships of one group are packed into integers."""
-        return Layout(self.group, self.n_cells)
+        return KeyLayout(self.group, self.n_cells)
 
     @property
     def n_windows(self) -> int:

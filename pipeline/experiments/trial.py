@@ -27,10 +27,10 @@ from pipeline.output.manifest import made_by, versions
 from pipeline.steps.account import AccountLoop, writable
 from pipeline.steps.bounding import released_counts
 from pipeline.steps.contributions import Distinct
-from pipeline.steps.count import count_group, memberships_of
+from pipeline.steps.count import contributions_of, count_group
 from pipeline.steps.individuals import read_memberships
 from pipeline.steps.release import Batch, ReleaseLoop
-from pipeline.steps.targets import Known, nobody
+from pipeline.steps.targets import PrivateFacts, no_sightings
 
 if TYPE_CHECKING:
     from pipeline.config.plan import Plan
@@ -128,7 +128,7 @@ def release(plan: Plan, counts: Counts) -> Iterator[Batch]:
         batch, state = loop.advance(state, row + 1, bounded)
         if plan.targets.n_targets:
             inside = (seen[:, 0] > row) & (seen[:, 0] <= row + step)
-            batch = replace(batch, known=Known(row + 1, bounded, seen[inside]))
+            batch = replace(batch, known=PrivateFacts(row + 1, bounded, seen[inside]))
         yield batch
         if batch.stopped:
             return
@@ -137,14 +137,14 @@ def release(plan: Plan, counts: Counts) -> Iterator[Batch]:
 def _sightings(plan: Plan) -> NDArray[np.int64]:
     """Cells of the accountants' targets by window; the source is read only if there are targets."""
     if plan.targets.n_targets == 0:
-        return nobody()
+        return no_sightings()
     pieces: dict[tuple[int, int], list[Distinct]] = {}
     source = plan.config.source
     for block in (block for span in source.spans() for block in source.read(span)):
-        for key, piece in memberships_of(block, plan)[1]:
+        for key, piece in contributions_of(block, plan)[1]:
             pieces.setdefault(key, []).append(piece)
     return np.concatenate(
-        [nobody(), *(count_group(group, parts, plan)[0].sightings for (group, _), parts in pieces.items())]
+        [no_sightings(), *(count_group(group, parts, plan)[0].sightings for (group, _), parts in pieces.items())]
     )
 
 

@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from pipeline.monitoring import logs
 
 if TYPE_CHECKING:
-    from pipeline.steps.ingest import Fate
+    from pipeline.steps.ingest import RowCounts
     from pipeline.steps.release import Batch
 
 
@@ -178,7 +178,7 @@ def begin() -> None:
     REGISTRY.clear()
 
 
-def read_rows(fate: Fate) -> None:
+def read_rows(fate: RowCounts) -> None:
     """Count rows by outcome; called once for a block of events."""
     amounts = {name: getattr(fate, name) for name in ("used", "late", "out_of_area", "out_of_time")}
     for value, amount in (amounts | {"rejected": sum(fate.rejected.values())}).items():

@@ -25,7 +25,7 @@ from pipeline.config.run import RunConfig
 from pipeline.output import files, tables
 from pipeline.output.files import Target, ledger_path, merge, parts_folder
 from pipeline.output.ledger import Ledger
-from pipeline.steps.ingest import Fate
+from pipeline.steps.ingest import RowCounts
 from pipeline.steps.traces import centre
 
 if TYPE_CHECKING:
@@ -145,9 +145,9 @@ def _name(accountant: Accountant) -> str:
 
 def row_equation(plan: Plan) -> dict[str, Any]:
     """Row counts by outcome over the whole run; raises `RowEquationError` unless they balance."""
-    total = Fate()
+    total = RowCounts()
     for path in sorted(parts_folder(plan, "fates").glob("*.json")):
-        total.add(Fate(**json.loads(path.read_text(encoding="utf-8"))))
+        total.add(RowCounts(**json.loads(path.read_text(encoding="utf-8"))))
     memberships = sum(json.loads(p.read_text()) for p in parts_folder(plan, "memberships").glob("*.json"))
     equation = {
         "rows": total.rows,

@@ -19,7 +19,7 @@ from pipeline.output.files import PART_ROWS, parts_folder
 from pipeline.output.kafka import Publisher
 from pipeline.output.tables import accounts_table, releases_table, traces_table, true_traces_table, truth_table
 from pipeline.sources.base import Reject
-from pipeline.steps.ingest import Fate, kept_reject
+from pipeline.steps.ingest import RowCounts, kept_reject
 from pipeline.steps.release import Batch
 from pipeline.steps.traces import TraceBatch
 
@@ -112,7 +112,7 @@ class RunWriter:
         own = {"accountant": ACCOUNTANTS.name_of(type(accountant)), "public": accountant.public, **figures}
         files.write_json(parts_folder(self.plan, "summaries") / f"{number:03d}.json", own)
 
-    def row_counts(self, name: str, counts: Fate) -> None:
+    def row_counts(self, name: str, counts: RowCounts) -> None:
         """Replace the row counts of one piece of the input, or of all of it."""
         files.write_json(parts_folder(self.plan, "fates") / f"{name}.json", asdict(counts))
 

@@ -26,10 +26,10 @@ from pipeline.runners.interrupt import INTERRUPTED, stopping
 from pipeline.sources.base import NEVER, Checkpointed, EventBlock, LiveSource, Reject, Slice, Span
 from pipeline.steps.account import AccountLoop
 from pipeline.steps.contributions import Distinct, decoded, encoded, merged
-from pipeline.steps.count import GroupCounts, Visits, count_group, memberships_of, nothing, summarise_users
-from pipeline.steps.ingest import Fate, closed_before, last_final
+from pipeline.steps.count import GroupCounts, Visits, contributions_of, count_group, nothing, summarise_users
+from pipeline.steps.ingest import RowCounts, closed_before, last_final
 from pipeline.steps.release import Batch, ReleaseLoop
-from pipeline.steps.targets import Known
+from pipeline.steps.targets import PrivateFacts
 from pipeline.steps.traces import TraceLoop, gather, points_of
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ Result = TypeVar("Result")
 Key = TypeVar("Key")
 Piece = TypeVar("Piece")
 #: The step that reduces a block to row counts and to pieces by key.
-Reduce = Callable[[EventBlock, "Plan"], tuple[Fate, Iterator[tuple[Key, Piece]]]]
+Reduce = Callable[[EventBlock, "Plan"], tuple[RowCounts, Iterator[tuple[Key, Piece]]]]
 
 
 def run_finite(plan: Plan, spans: Iterable[Span]) -> None:
@@ -80,7 +80,7 @@ def run_finite(plan: Plan, spans: Iterable[Span]) -> None:
 def _run_counts(plan: Plan, spans: Iterable[Span]) -> None:
     writer, output = RunWriter(plan), ReleaseAndAccount(plan)
     contributions: dict[int, dict[int, list[Distinct]]] = defaultdict(lambda: defaultdict(list))
-    for (group, shard), piece in _read(plan, spans, writer, memberships_of):
+    for (group, shard), piece in _read(plan, spans, writer, contributions_of):
         contributions[group][shard].append(piece)
     # Contributions to a group of windows are dropped as soon as it is counted.
     groups = ((group, contributions.pop(group, {})) for group in range(plan.n_groups))
@@ -176,7 +176,7 @@ class ReleaseAndAccount:
             batch, self.state = self.loop.advance(self.state, first, bounded)
             if self.plan.targets.n_targets:
                 seen = counts.sightings[(counts.sightings[:, 0] >= first) & (counts.sightings[:, 0] <= last)]
-                batch = replace(batch, known=Known(first, bounded, seen))
+                batch = replace(batch, known=PrivateFacts(first, bounded, seen))
             self.ledger.append(batch.charges)
             metrics.released(batch, int(self.plan.calendar.end(last)))
             self.writer.releases(batch, final_at)
@@ -227,7 +227,7 @@ class StreamLoop:
         self.writer, self.output = RunWriter(plan), ReleaseAndAccount(plan, saved)
         #: Contributions to the groups of windows that are not final yet.
         self.open: dict[int, list[Distinct]] = {}
-        self.rows, self.n_memberships, self.n_counted = Fate(), 0, 0
+        self.rows, self.n_memberships, self.n_counted = RowCounts(), 0, 0
         self.position: State = {}
         self.number, self.latest = 0, NEVER
         self.checkpointed = Checkpointed()
@@ -287,7 +287,7 @@ class StreamLoop:
 
     def _count(self, piece: Slice) -> None:
         """Reduce a slice to contributions; rows whose windows were final when they arrived are late."""
-        rows, found = memberships_of(piece.block, self.plan, closed_before(piece, self.plan))
+        rows, found = contributions_of(piece.block, self.plan, closed_before(piece, self.plan))
         for (group, _), contributions in found:
             pieces = self.open.setdefault(group, [])
             pieces.append(contributions)
@@ -347,7 +347,7 @@ class StreamLoop:
 
     def _restore(self, saved: State) -> None:
         self.position = checkpoint.position_of(saved)
-        self.rows = Fate.of_state({k.removeprefix("rows."): v for k, v in saved.items() if k.startswith("rows.")})
+        self.rows = RowCounts.of_state({k.removeprefix("rows."): v for k, v in saved.items() if k.startswith("rows.")})
         self.number, self.latest = int(saved["number"]), int(saved["latest"])
         self.n_counted, self.n_memberships = int(saved["counted"]), int(saved["memberships"])
         data, end = saved["open"].tobytes(), 0
@@ -422,7 +422,7 @@ def _read(
 ) -> Iterator[tuple[Key, Piece]]:
     """Reduce the input to contributions or points by key; write the row counts and rejects of every span."""
     for span in spans:
-        rows, rejects = Fate(), list[Reject]()
+        rows, rejects = RowCounts(), list[Reject]()
         for reduced in _side_by_side(partial(_reduced, plan, reduce), plan.source.work(span)):
             for own, refused, found in reduced:
                 rows.add(own)
@@ -436,7 +436,7 @@ def _read(
 
 def _reduced(
     plan: Plan, reduce: Reduce[Key, Piece], call: Callable[[], Iterable[EventBlock]]
-) -> list[tuple[Fate, tuple[Reject, ...], list[tuple[Key, Piece]]]]:
+) -> list[tuple[RowCounts, tuple[Reject, ...], list[tuple[Key, Piece]]]]:
     """Row counts, rejects, and contributions or points of each piece of some blocks."""
     found = []
     for piece in (piece for block in call() for piece in block.pieces(_PIECE_ROWS)):

@@ -11,7 +11,7 @@ from accountants.core.accountant import ACCOUNTANTS, Accountant, AccountingFacts
 from mechanisms.core.contract import Window
 from mechanisms.core.state import State, StateFormat, decode_state, encode_state
 from pipeline.steps.release import Batch
-from pipeline.steps.targets import Known, Targets, nobody
+from pipeline.steps.targets import PrivateFacts, Targets, no_sightings
 from pipeline.windows.calendar import Calendar
 
 VERSION = 1
@@ -66,7 +66,7 @@ class AccountLoop:
 
     def start(self) -> bytes:
         """State before the first release."""
-        nothing = Known(1, np.zeros((0, self.plan.n_cells), np.int64), nobody())
+        nothing = PrivateFacts(1, np.zeros((0, self.plan.n_cells), np.int64), no_sightings())
         return self._encode(self._state, 0, False, nothing)
 
     def is_early(self, data: bytes, batch: Batch) -> bool:
@@ -111,7 +111,7 @@ class AccountLoop:
         figures: dict[str, Any] = writable(accountant.summary(self.model, state))
         return figures
 
-    def _encode(self, state: State, accounted: int, finished: bool, known: Known) -> bytes:
+    def _encode(self, state: State, accounted: int, finished: bool, known: PrivateFacts) -> bytes:
         encoded = encode_state(self.name, self.accountant.version, state)
         own = {
             "accounted": np.asarray(accounted),
@@ -129,9 +129,9 @@ def books_of(accountant: Accountant, flat: State) -> State:
     return decode_state(flat["state"].tobytes(), name, accountant.version, accountant.migrate)
 
 
-def _known(flat: State) -> Known:
+def _known(flat: State) -> PrivateFacts:
     """Operator-only facts of windows whose releases are still to come."""
-    return Known(int(flat["first"]), flat["counts"], flat["sightings"])
+    return PrivateFacts(int(flat["first"]), flat["counts"], flat["sightings"])
 
 
 def writable(value: Any) -> Any:

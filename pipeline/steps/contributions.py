@@ -354,7 +354,7 @@ _FEW_GROUPS = 8
 
 
 @dataclass(frozen=True)
-class Layout:
+class KeyLayout:
     """How many bits window and cell take; users have the rest.
 
     Parameters
@@ -366,7 +366,7 @@ class Layout:
 
     Examples
     --------
-    >>> layout = Layout(n_windows=4, n_cells=1000)
+    >>> layout = KeyLayout(n_windows=4, n_cells=1000)
     >>> key = layout.pack(np.array([5]), np.array([2]), np.array([999]))
     >>> [part.tolist() for part in layout.unpack(key)]
     [[5], [2], [999]]
@@ -452,7 +452,7 @@ def decode_keys(data: bytes) -> Integers | None:
     return np.frombuffer(data, "<i8", offset=len(_MAGIC)) if data.startswith(_MAGIC) else None
 
 
-def crowded(keys: Integers, layout: Layout, max_cells: int) -> Integers:
+def crowded(keys: Integers, layout: KeyLayout, max_cells: int) -> Integers:
     """Keys of all users that are in more than ``max_cells`` cells of one window, in order.
 
     O(n) without a sort: keys are sorted by user and window already, so a key that equals the one ``max_cells`` places
@@ -471,7 +471,7 @@ def crowded(keys: Integers, layout: Layout, max_cells: int) -> Integers:
     return np.asarray(keys[np.repeat(skipped, last - first) + np.arange((last - first).sum())], np.int64)
 
 
-def general(keys: Integers, layout: Layout, first: int) -> Memberships:
+def general(keys: Integers, layout: KeyLayout, first: int) -> Memberships:
     """The same memberships in the general form; ``first`` is the first window of their group."""
     user, window, cell = layout.unpack(keys)
     return Memberships(user[:, None], window + first, cell)
@@ -491,7 +491,7 @@ class Coded:
     Parameters
     ----------
     keys
-        As `Layout.pack` makes them, with rows of ``table`` for users; ascending in the pieces of a block.
+        As `KeyLayout.pack` makes them, with rows of ``table`` for users; ascending in the pieces of a block.
     table
         Shape (n_users, 1) or (n_users, 2): identities, not all of which need to occur; pieces of one block share it.
     """
@@ -502,12 +502,12 @@ class Coded:
     def __len__(self) -> int:
         return len(self.keys)
 
-    def narrowed(self, layout: Layout) -> Coded:
+    def narrowed(self, layout: KeyLayout) -> Coded:
         """The same over a table of those users only who occur; keys ascend.
 
         Examples
         --------
-        >>> layout = Layout(n_windows=2, n_cells=2)
+        >>> layout = KeyLayout(n_windows=2, n_cells=2)
         >>> piece = Coded(np.array([5, 6, 13]), np.array([[7], [8], [9], [10]])).narrowed(layout)
         >>> piece.keys.tolist(), piece.table.tolist()
         ([1, 2, 5], [[8], [10]])
@@ -517,12 +517,12 @@ class Coded:
         start = starts_of([user])
         return Coded(np.cumsum(start) - 1 << bits | self.keys & ((1 << bits) - 1), self.table[user[start]])
 
-    def in_general(self, layout: Layout, first: int) -> Memberships:
+    def in_general(self, layout: KeyLayout, first: int) -> Memberships:
         """The same in the general form; ``first`` is the first window of the group.
 
         Examples
         --------
-        >>> layout = Layout(n_windows=4, n_cells=1000)
+        >>> layout = KeyLayout(n_windows=4, n_cells=1000)
         >>> keys = layout.pack(np.array([1]), np.array([2]), np.array([999]))
         >>> memberships = Coded(keys, np.array([[7, 7], [8, 9]])).in_general(layout, 5)
         >>> memberships.user.tolist(), memberships.window.tolist(), memberships.cell.tolist()
@@ -536,12 +536,12 @@ def named(memberships: Memberships, table: Integers) -> Memberships:
     return Memberships(table[memberships.user[:, 0]], memberships.window, memberships.cell, memberships.mark)
 
 
-def join(pieces: Sequence[Coded], layout: Layout) -> Coded | None:
+def join(pieces: Sequence[Coded], layout: KeyLayout) -> Coded | None:
     """All pieces over one table of ascending identities, keys not yet distinct; None where users are too many for it.
 
     Examples
     --------
-    >>> layout = Layout(n_windows=2, n_cells=2)
+    >>> layout = KeyLayout(n_windows=2, n_cells=2)
     >>> ann, bob = np.array([[5, 1]]), np.array([[3, 2]])
     >>> whole = join([Coded(np.array([1]), ann), Coded(np.array([2]), bob)], layout)
     >>> whole.keys.tolist(), whole.table.tolist()
@@ -589,7 +589,7 @@ class Plan(Protocol):
         """Windows whose counts travel together."""
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> KeyLayout:
         """How contributions to one group of windows are packed into integers."""
 
     @property

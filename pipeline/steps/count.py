@@ -18,7 +18,7 @@ from pipeline.steps.contributions import (
     CHUNK,
     Coded,
     Distinct,
-    Layout,
+    KeyLayout,
     Memberships,
     crowded,
     decoded,
@@ -34,8 +34,8 @@ from pipeline.steps.contributions import (
     user_codes,
     widened,
 )
-from pipeline.steps.ingest import Fate, located
-from pipeline.steps.targets import nobody, sightings
+from pipeline.steps.ingest import RowCounts, located
+from pipeline.steps.targets import no_sightings, sightings
 
 # How much each user moves about: for the operator's manifest, without any identity.
 
@@ -56,7 +56,7 @@ def visits(memberships: Memberships) -> Visits:
     return memberships.user[start_user], active, pair_user, pair_cell
 
 
-def packed_visits(keys: Integers, layout: Layout, table: Integers | None = None) -> Visits:
+def packed_visits(keys: Integers, layout: KeyLayout, table: Integers | None = None) -> Visits:
     """The same from sorted distinct keys, some users after the other; ``table`` has the users' identities, if any."""
     users, active, lengths, cells = [keys[:0]], [keys[:0]], [keys[:0]], [keys[:0]]
     # No user is cut in two.
@@ -129,15 +129,15 @@ class Plan(targets.Plan, ingest.Plan, Protocol):
 
 def count_block(
     block: EventBlock, plan: Plan, closed: Integers | None = None, used_by_group: dict[int, int] | None = None
-) -> tuple[Fate, Iterator[tuple[tuple[int, int], bytes]]]:
-    """What `memberships_of` finds, as bytes for the shuffle and for state."""
-    fate, found = memberships_of(block, plan, closed, used_by_group)
-    return fate, ((key, encoded(piece, plan, key[0])) for key, piece in found)
+) -> tuple[RowCounts, Iterator[tuple[tuple[int, int], bytes]]]:
+    """What `contributions_of` finds, as bytes for the shuffle and for state."""
+    row_counts, found = contributions_of(block, plan, closed, used_by_group)
+    return row_counts, ((key, encoded(piece, plan, key[0])) for key, piece in found)
 
 
-def memberships_of(
+def contributions_of(
     block: EventBlock, plan: Plan, closed: Integers | None = None, used_by_group: dict[int, int] | None = None
-) -> tuple[Fate, Iterator[tuple[tuple[int, int], Distinct]]]:
+) -> tuple[RowCounts, Iterator[tuple[tuple[int, int], Distinct]]]:
     """Distinct memberships of one block, split by window group and user shard.
 
     Parameters
@@ -153,7 +153,7 @@ def memberships_of(
 
     Returns
     -------
-    The fate of the block's rows, and ((group, shard), memberships) pairs.
+    Row counts of the block, and ((group, shard), memberships) pairs.
 
     Notes
     -----
@@ -161,19 +161,19 @@ def memberships_of(
     of them are closed.
     """
     found = located(block, plan, closed)
-    fate, window, cell, used = found.counts, found.window, found.cell, found.used
+    row_counts, window, cell, used = found.counts, found.window, found.cell, found.used
     frame = block.frame
-    if fate.used < len(window):
+    if row_counts.used < len(window):
         frame, window, cell = frame.select("user", "time").filter(used), window[used], cell[used]
         closed = None if closed is None else closed[used]
     if used_by_group is not None:
         groups, n_rows = np.unique((window - 1) // plan.group, return_counts=True)
         used_by_group.update(zip(groups.tolist(), n_rows.tolist()))
     if not plan.calendar.overlapping:
-        return fate, _split(frame, window, cell, plan)
-    first = np.ones(fate.used, np.int64) if closed is None else np.maximum(closed, 0) + 1
-    fate.overlaps = int(np.minimum(window - first + 1, plan.calendar.n_hops).sum()) - fate.used
-    return fate, _split_hops(frame, window, cell, first, plan)
+        return row_counts, _split(frame, window, cell, plan)
+    first = np.ones(row_counts.used, np.int64) if closed is None else np.maximum(closed, 0) + 1
+    row_counts.overlaps = int(np.minimum(window - first + 1, plan.calendar.n_hops).sum()) - row_counts.used
+    return row_counts, _split_hops(frame, window, cell, first, plan)
 
 
 def _split_hops(
@@ -281,7 +281,7 @@ class GroupCounts:
     counts: Integers
     bounded: Integers
     n_memberships: int
-    sightings: Integers = field(default_factory=nobody)
+    sightings: Integers = field(default_factory=no_sightings)
 
     def __add__(self, other: GroupCounts) -> GroupCounts:
         return GroupCounts(

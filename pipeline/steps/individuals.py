@@ -19,7 +19,7 @@ from pipeline.spaces.base import Space
 from pipeline.steps import count
 from pipeline.steps.bounding import Bounding, bound, released_memberships
 from pipeline.steps.contributions import Memberships, distinct, in_general, merge, starts_of, user_codes
-from pipeline.steps.count import memberships_of
+from pipeline.steps.count import contributions_of
 from pipeline.steps.targets import rows_of
 from pipeline.windows.calendar import Calendar
 
@@ -122,7 +122,7 @@ def read_memberships(plan: Plan, n_windows: int) -> Memberships:
     groups: dict[int, list[Memberships]] = defaultdict(list)
     for span in source.spans():
         for block in source.read(span):
-            for (group, _), piece in memberships_of(block, plan)[1]:
+            for (group, _), piece in contributions_of(block, plan)[1]:
                 groups[group].append(in_general(piece, plan, group).widened())
     pieces = [piece for _, its in sorted(groups.items()) for piece in its]
     if not pieces:

@@ -21,10 +21,10 @@ from pipeline.windows.calendar import Calendar
 
 
 @dataclass
-class Fate:
-    """What became of the rows of some input: every row has exactly one fate.
+class RowCounts:
+    """What became of the rows of some input: every row has exactly one outcome.
 
-    ``overlaps`` are the further windows that used rows count in, where windows overlap; they are no fate.
+    ``overlaps`` are the further windows that used rows count in, where windows overlap; they are no outcome.
     """
 
     rows: int = 0
@@ -35,7 +35,7 @@ class Fate:
     out_of_time: int = 0
     rejected: dict[str, int] = field(default_factory=dict)
 
-    def add(self, other: Fate) -> None:
+    def add(self, other: RowCounts) -> None:
         """Add the rows of another piece."""
         for name in ("rows", "used", "overlaps", "late", "out_of_area", "out_of_time"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
@@ -45,8 +45,8 @@ class Fate:
     def as_state(self) -> State:
         """As arrays, for checkpoints and for the state of an engine.
 
-        >>> counts = Fate(rows=3, used=2, rejected={"user is missing": 1})
-        >>> Fate.of_state(counts.as_state()) == counts
+        >>> counts = RowCounts(rows=3, used=2, rejected={"user is missing": 1})
+        >>> RowCounts.of_state(counts.as_state()) == counts
         True
         """
         numbers = {name: np.asarray(n) for name, n in asdict(self).items() if name != "rejected"}
@@ -54,7 +54,7 @@ class Fate:
         return numbers | {"reasons": reasons, "rejected": np.asarray(list(self.rejected.values()), np.int64)}
 
     @classmethod
-    def of_state(cls, state: State) -> Fate:
+    def of_state(cls, state: State) -> RowCounts:
         """Inverse of `as_state`."""
         numbers = {name: int(n) for name, n in state.items() if name not in ("reasons", "rejected")}
         return cls(rejected=dict(zip(state["reasons"].tolist(), state["rejected"].tolist())), **numbers)
@@ -167,7 +167,7 @@ _HIDDEN = "file:"
 class Located:
     """Outcome of the rows of one block: their row counts, and window, cell and use of each; all of shape (n_rows,)."""
 
-    counts: Fate
+    counts: RowCounts
     window: NDArray[np.int64]
     cell: NDArray[np.int64]
     used: NDArray[np.bool_]
@@ -184,7 +184,7 @@ def located(block: EventBlock, plan: Plan, closed: NDArray[np.int64] | None = No
     inside = timely & (cell >= 0)
     used = inside if closed is None else inside & (window > closed)
     n_timely, n_inside, n_used = (int(np.count_nonzero(rows)) for rows in (timely, inside, used))
-    counts = Fate(
+    counts = RowCounts(
         rows=block.n_rows,
         used=n_used,
         late=n_inside - n_used,

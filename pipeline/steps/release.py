@@ -18,7 +18,7 @@ from mechanisms.core.noise import NoiseSource
 from mechanisms.core.noise_keys import NoiseKey
 from mechanisms.core.plugin import BudgetExceeded
 from mechanisms.core.state import State, StateFormat, decode_state, encode_state
-from pipeline.steps.targets import Known
+from pipeline.steps.targets import PrivateFacts
 from pipeline.windows.calendar import Calendar
 
 FORMAT = StateFormat("release_loop")
@@ -72,7 +72,7 @@ class Batch:
     releases: tuple[Release, ...]
     charges: tuple[Charge, ...]
     stopped: str | None = None
-    known: Known | None = None
+    known: PrivateFacts | None = None
     budget_left: float | None = None
 
 

@@ -14,13 +14,13 @@ from accountants.core.accountant import Accountant
 from mechanisms.core.plugin import ParameterError
 from pipeline.steps import bounding
 from pipeline.steps.bounding import bound
-from pipeline.steps.contributions import Layout, Memberships, general
+from pipeline.steps.contributions import KeyLayout, Memberships, general
 
 Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Known:
+class PrivateFacts:
     """What only the operator knows about consecutive windows: it travels with releases to the accountants alone.
 
     Parameters
@@ -42,15 +42,15 @@ class Known:
         """Last window."""
         return self.first + len(self.counts) - 1
 
-    def joined(self, later: Known) -> Known:
+    def joined(self, later: PrivateFacts) -> PrivateFacts:
         """With the windows that follow."""
         counts = np.concatenate([self.counts, later.counts])
-        return Known(self.first, counts, np.concatenate([self.sightings, later.sightings]))
+        return PrivateFacts(self.first, counts, np.concatenate([self.sightings, later.sightings]))
 
-    def after(self, window: int) -> Known:
+    def after(self, window: int) -> PrivateFacts:
         """Without the windows up to one."""
         first = max(self.first, window + 1)
-        return Known(first, self.counts[first - self.first :], self.sightings[self.sightings[:, 0] >= first])
+        return PrivateFacts(first, self.counts[first - self.first :], self.sightings[self.sightings[:, 0] >= first])
 
     def of(self, window: int, targets: slice) -> dict[str, Any]:
         """Facts of one window for some targets, as `Accountant.needs` names them."""
@@ -93,7 +93,7 @@ class Targets:
         same = users[rows, 1] == self.identity[number, 1]
         return memberships.take(rows[same]), number[same]
 
-    def among_keys(self, keys: Integers, layout: Layout, first: int) -> tuple[Memberships, Integers]:
+    def among_keys(self, keys: Integers, layout: KeyLayout, first: int) -> tuple[Memberships, Integers]:
         """The same for sorted packed keys."""
         fits = (self.identity[:, 1] == 0) & (self.identity[:, 0] >= 0)
         fits &= self.identity[:, 0] < 1 << (63 - layout.place_bits)
@@ -114,7 +114,7 @@ def _ranges(low: Integers, high: Integers) -> Integers:
     return np.asarray(np.arange(lengths.sum()) - before + np.repeat(low, lengths), np.int64)
 
 
-def nobody() -> Integers:
+def no_sightings() -> Integers:
     """No sightings."""
     return np.zeros((0, 3), np.int64)
 
@@ -147,7 +147,7 @@ def sightings(found: tuple[Memberships, Integers], plan: Plan) -> Integers:
     """
     (memberships, person), targets = found, plan.targets
     if len(person) == 0:
-        return nobody()
+        return no_sightings()
     kept = bound(memberships, 1, plan.bounding.keep, plan.hash_key)
     window, person, cell = memberships.window[kept], person[kept], memberships.cell[kept]
     first, last = (np.searchsorted(targets.person, person, side) for side in ("left", "right"))

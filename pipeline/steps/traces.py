@@ -25,7 +25,7 @@ from pipeline.sources.base import EventBlock
 from pipeline.spaces.base import Space
 from pipeline.steps import ingest
 from pipeline.steps.contributions import starts_of, user_codes
-from pipeline.steps.ingest import Fate, located
+from pipeline.steps.ingest import RowCounts, located
 from pipeline.steps.release import Charge
 from pipeline.windows.landmarks import Landmarks
 from pipeline.windows.schedule import period_calendar
@@ -121,7 +121,7 @@ def budget_periods(plan: Plan, times: Integers) -> Integers:
 # From blocks of events to the traces of a shard of users.
 
 
-def points_of(block: EventBlock, plan: Plan) -> tuple[Fate, Iterator[tuple[int, State]]]:
+def points_of(block: EventBlock, plan: Plan) -> tuple[RowCounts, Iterator[tuple[int, State]]]:
     """Points of one block by shard of users.
 
     Returns

@@ -24,9 +24,9 @@ from mechanisms.core.plugin import StateVersionError
 from mechanisms.core.state import State, StateFormat
 from pipeline.sources.base import EventBlock, Reject
 from pipeline.steps.count import GroupCounts
-from pipeline.steps.ingest import Fate
+from pipeline.steps.ingest import RowCounts
 from pipeline.steps.release import Batch, Charge
-from pipeline.steps.targets import Known
+from pipeline.steps.targets import PrivateFacts
 
 if TYPE_CHECKING:
     from pipeline.config.plan import Plan
@@ -161,32 +161,32 @@ def decode_lane(data: bytes | None) -> dict[str, int]:
     return {name: int(value) for name, value in LANE.decode(data).items()}
 
 
-def encode_rows(counts: Fate, memberships: int = 0) -> bytes:
+def encode_rows(counts: RowCounts, memberships: int = 0) -> bytes:
     """Row counts, and how many distinct contributions there are.
 
     Examples
     --------
-    >>> decode_rows(encode_rows(Fate(rows=3, used=2, rejected={"no time": 1}), 2))[1]
+    >>> decode_rows(encode_rows(RowCounts(rows=3, used=2, rejected={"no time": 1}), 2))[1]
     2
     """
     return ROWS.encode(counts.as_state() | {"memberships": np.asarray(memberships)})
 
 
-def decode_rows(data: bytes) -> tuple[Fate, int]:
+def decode_rows(data: bytes) -> tuple[RowCounts, int]:
     """The inverse of `encode_rows`."""
     state = ROWS.decode(data)
     memberships = int(state.pop("memberships"))
-    return Fate.of_state(state), memberships
+    return RowCounts.of_state(state), memberships
 
 
-def row_counts(counts: Fate | None = None, memberships: int = 0) -> tuple[int, bytes]:
+def row_counts(counts: RowCounts | None = None, memberships: int = 0) -> tuple[int, bytes]:
     """Row counts and distinct contributions, as they travel to the tally."""
-    return 0, encode_rows(counts or Fate(), memberships)
+    return 0, encode_rows(counts or RowCounts(), memberships)
 
 
 def late(n_rows: int) -> tuple[int, bytes]:
     """Row counts that turn used rows into late ones."""
-    return row_counts(Fate(used=-n_rows, late=n_rows))
+    return row_counts(RowCounts(used=-n_rows, late=n_rows))
 
 
 def encode_batch(batch: Batch) -> bytes:
@@ -259,7 +259,7 @@ def _decode(state: State) -> Batch:
             *columns, *optional, *arrays
         )
     ]
-    known = None if head["first"] is None else Known(head["first"], state["counts"], state["sightings"])
+    known = None if head["first"] is None else PrivateFacts(head["first"], state["counts"], state["sightings"])
     charges = tuple(Charge(**charge) for charge in head["charges"])
     return Batch(tuple(releases), charges, head["stopped"], known, _decode_number(head["budget_left"]))
 

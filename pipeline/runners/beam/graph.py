@@ -51,9 +51,9 @@ from pipeline.steps import account as account_loop
 from pipeline.steps.account import AccountLoop
 from pipeline.steps.contributions import union
 from pipeline.steps.count import GroupCounts, Visits, count_block, count_group, nothing, summarise_users
-from pipeline.steps.ingest import Fate, deadline
+from pipeline.steps.ingest import RowCounts, deadline
 from pipeline.steps.release import Batch, ReleaseLoop
-from pipeline.steps.targets import Known
+from pipeline.steps.targets import PrivateFacts
 
 if TYPE_CHECKING:
     from pipeline.config.plan import Plan
@@ -299,7 +299,7 @@ class FindContributions(Step):
     @discreetly
     def process(self, named: NamedBlock) -> Iterator[Any]:
         """Emit ((lane, shard), contributions), and the row counts; keep rejects once, under the block's name."""
-        total, row = Fate(), 0
+        total, row = RowCounts(), 0
         for piece in named.block.pieces(_PIECE_ROWS):
             n_rows = piece.frame.height
             closed = None if named.closed is None else named.closed[row : row + n_rows]
@@ -490,7 +490,7 @@ class Release(Step):
             batch, state = self.loop.advance(state, first, bounded)
             if self.plan.targets.n_targets:
                 seen = counts.sightings[(counts.sightings[:, 0] >= first) & (counts.sightings[:, 0] <= last)]
-                batch = replace(batch, known=Known(first, bounded, seen))
+                batch = replace(batch, known=PrivateFacts(first, bounded, seen))
             self.ledger.append(batch.charges)
             metrics.released(batch, int(self.plan.calendar.end(last)))
             yield batch, state
@@ -600,7 +600,7 @@ class Tally(Step):
         end: Any = beam.DoFn.TimerParam(END),
     ) -> None:
         """Add row counts; set a timer for when all input has been read."""
-        total, memberships = decode_rows(books.read() or encode_rows(Fate()))
+        total, memberships = decode_rows(books.read() or encode_rows(RowCounts()))
         counts, more = decode_rows(element[1])
         total.add(counts)
         memberships += more
