@@ -24,7 +24,7 @@ lint: $(VENV)/.dev
 	$(VENV)/bin/ruff format --check .
 
 types: $(VENV)/.dev
-	$(VENV)/bin/mypy pipeline mechanisms accountants evaluation penstock
+	$(VENV)/bin/mypy penstock
 
 # The other engines have an environment of their own, so that penstock is measured as it is installed.
 bench: $(VENV)/.core $(VENV)-peers/.bench
@@ -34,9 +34,9 @@ docs: $(VENV)/.core
 	$(VENV)/bin/python docs/generate.py
 
 # Every question of configs/experiments/ at its reduced size. In full, with the data sets below data/ or $$PENSTOCK_DATA:
-# python -m pipeline.experiments configs/experiments --save docs/results
+# python -m penstock.pipeline.experiments configs/experiments --save docs/results
 experiments: $(VENV)/.plot
-	$(VENV)/bin/python -m pipeline.experiments configs/experiments --reduced --out runs/experiments/reduced
+	$(VENV)/bin/python -m penstock.pipeline.experiments configs/experiments --reduced --out runs/experiments/reduced
 
 clean:
 	rm -rf $(VENV) $(VENV)-peers build *.egg-info

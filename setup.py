@@ -40,17 +40,11 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     python_requires=">=3.11",
-    packages=find_packages(
-        include=[
-            f"{package}{inner}"
-            for package in ("accountants", "evaluation", "mechanisms", "penstock", "pipeline")
-            for inner in ("", ".*")
-        ]
-    ),
-    package_data={"": ["py.typed"], "pipeline.reporting": ["static/*"]},
+    packages=find_packages(include=["penstock", "penstock.*"]),
+    package_data={"": ["py.typed"], "penstock.pipeline.reporting": ["static/*"]},
     install_requires=CORE,
     extras_require=EXTRAS,
-    entry_points={"console_scripts": ["penstock = pipeline.cli.main:script"]},
+    entry_points={"console_scripts": ["penstock = penstock.pipeline.cli.main:script"]},
     classifiers=[
         "Development Status :: 3 - Alpha",
         "Intended Audience :: Science/Research",

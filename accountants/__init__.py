@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from accountants.core.accountant import Accountant
+    from penstock.accountants.core.accountant import Accountant
 
 __all__ = ["get", "names"]
 
 
 def names() -> tuple[str, ...]:
     """Names of all accountants, sorted."""
-    from accountants.core.accountant import ACCOUNTANTS
+    from penstock.accountants.core.accountant import ACCOUNTANTS
 
     return ACCOUNTANTS.names()
 
@@ -23,6 +23,6 @@ def get(name: str) -> type[Accountant]:
     >>> get("landmark_budget").__name__
     'LandmarkBudget'
     """
-    from accountants.core.accountant import ACCOUNTANTS
+    from penstock.accountants.core.accountant import ACCOUNTANTS
 
     return ACCOUNTANTS.get(name)

@@ -8,14 +8,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from accountants.core.accountant import Accountant, AccountingFacts, AccountRow, Rows
-from accountants.core.charges import concentrated_rho, pure_epsilon
-from accountants.core.privacy_loss import MAX_DISTINCT, classical_gaussian, from_loss_distributions, remember
-from accountants.core.renyi import ORDERS, from_renyi, renyi
-from mechanisms.core.contract import Release, Window
-from mechanisms.core.events import Block
-from mechanisms.core.plugin import ParameterError, UnsupportedEvent, parameter
-from mechanisms.core.state import State
+from penstock.accountants.core.accountant import Accountant, AccountingFacts, AccountRow, Rows
+from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
+from penstock.accountants.core.privacy_loss import MAX_DISTINCT, classical_gaussian, from_loss_distributions, remember
+from penstock.accountants.core.renyi import ORDERS, from_renyi, renyi
+from penstock.mechanisms.core.contract import Release, Window
+from penstock.mechanisms.core.events import Block
+from penstock.mechanisms.core.plugin import ParameterError, UnsupportedEvent, parameter
+from penstock.mechanisms.core.state import State
 
 ODOMETER = "; amounts follow earlier outputs: the loss along the outputs of this run, not a bound fixed in advance"
 CLASSICAL = "; the papers' formula, which holds for values up to 1 only"

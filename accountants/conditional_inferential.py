@@ -25,11 +25,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from accountants.core.accountant import Accountant, AccountingFacts, AccountRow, Rows
-from accountants.core.trace_view import TraceView
-from accountants.gaussian_process.design import designed_covariance, dominating_covariance
-from accountants.gaussian_process.goal import smallest_sigma, worst_length_scale
-from accountants.gaussian_process.kernels import (
+from penstock.accountants.core.accountant import Accountant, AccountingFacts, AccountRow, Rows
+from penstock.accountants.core.trace_view import TraceView
+from penstock.accountants.gaussian_process.design import designed_covariance, dominating_covariance
+from penstock.accountants.gaussian_process.goal import smallest_sigma, worst_length_scale
+from penstock.accountants.gaussian_process.kernels import (
     GaussianProcess,
     axis_models,
     every_other,
@@ -37,8 +37,8 @@ from accountants.gaussian_process.kernels import (
     singletons,
     sliding_blocks,
 )
-from accountants.gaussian_process.loss import conditional_inferential_loss
-from accountants.gaussian_process.readings import (
+from penstock.accountants.gaussian_process.loss import conditional_inferential_loss
+from penstock.accountants.gaussian_process.readings import (
     LogOddsChange,
     expected_log_odds_change,
     loss_table,
@@ -46,7 +46,7 @@ from accountants.gaussian_process.readings import (
     worst_hypothesis,
     worst_pair,
 )
-from accountants.gaussian_process.running import (
+from penstock.accountants.gaussian_process.running import (
     Future,
     PromisedTrace,
     RunningLoss,
@@ -56,11 +56,11 @@ from accountants.gaussian_process.running import (
     smallest_regular_sigma,
     start_trace,
 )
-from mechanisms.core import events
-from mechanisms.core.contract import Release, Window
-from mechanisms.core.plugin import UnsupportedEvent, parameter
-from mechanisms.core.state import State
-from mechanisms.core.trace_goal import TracePrior
+from penstock.mechanisms.core import events
+from penstock.mechanisms.core.contract import Release, Window
+from penstock.mechanisms.core.plugin import UnsupportedEvent, parameter
+from penstock.mechanisms.core.state import State
+from penstock.mechanisms.core.trace_goal import TracePrior
 
 __all__ = [
     "ConditionalInferential",

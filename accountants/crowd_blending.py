@@ -10,12 +10,12 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.stats import binom
 
-from accountants.core.accountant import Accountant, AccountingFacts, AccountRow, Rows
-from accountants.core.charges import pure_epsilon
-from mechanisms.core.contract import Release, Window
-from mechanisms.core.plugin import ParameterError, parameter
-from mechanisms.core.state import State
-from mechanisms.sampling import Sampling
+from penstock.accountants.core.accountant import Accountant, AccountingFacts, AccountRow, Rows
+from penstock.accountants.core.charges import pure_epsilon
+from penstock.mechanisms.core.contract import Release, Window
+from penstock.mechanisms.core.plugin import ParameterError, parameter
+from penstock.mechanisms.core.state import State
+from penstock.mechanisms.sampling import Sampling
 
 __all__ = ["CrowdBlending", "amplified_delta", "amplified_epsilon"]
 

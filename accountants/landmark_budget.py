@@ -11,13 +11,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from accountants.core.accountant import Accountant, AccountingFacts, AccountRow, Rows
-from accountants.core.charges import pure_epsilon
-from accountants.core.trace_view import TraceView
-from mechanisms.core.contract import Release, Window
-from mechanisms.core.events import Block, Event
-from mechanisms.core.plugin import BudgetExceeded, ParameterError, UnsupportedEvent, parameter
-from mechanisms.core.state import State
+from penstock.accountants.core.accountant import Accountant, AccountingFacts, AccountRow, Rows
+from penstock.accountants.core.charges import pure_epsilon
+from penstock.accountants.core.trace_view import TraceView
+from penstock.mechanisms.core.contract import Release, Window
+from penstock.mechanisms.core.events import Block, Event
+from penstock.mechanisms.core.plugin import BudgetExceeded, ParameterError, UnsupportedEvent, parameter
+from penstock.mechanisms.core.state import State
 
 __all__ = ["LandmarkBudget", "landmark_allocation", "landmark_loss"]
 

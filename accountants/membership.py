@@ -8,18 +8,26 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from accountants.core.accountant import Accountant, AccountingFacts, AccountRow, Rows
-from accountants.core.charges import pure_epsilon
-from accountants.core.training import Training
-from accountants.inference.prior import chain_prior
-from accountants.inference.targets import Line
-from accountants.online_attack import Groups, area_under_curve, auc_interval, draw_groups, learn, logits, start_learner
-from mechanisms.core.chain import Chain
-from mechanisms.core.contract import Facts, Mechanism, Release, Window
-from mechanisms.core.noise import NoiseSource
-from mechanisms.core.noise_keys import NoiseKey
-from mechanisms.core.plugin import ParameterError, UnsupportedEvent, parameter
-from mechanisms.core.state import State, nested, part
+from penstock.accountants.core.accountant import Accountant, AccountingFacts, AccountRow, Rows
+from penstock.accountants.core.charges import pure_epsilon
+from penstock.accountants.core.training import Training
+from penstock.accountants.inference.prior import chain_prior
+from penstock.accountants.inference.targets import Line
+from penstock.accountants.online_attack import (
+    Groups,
+    area_under_curve,
+    auc_interval,
+    draw_groups,
+    learn,
+    logits,
+    start_learner,
+)
+from penstock.mechanisms.core.chain import Chain
+from penstock.mechanisms.core.contract import Facts, Mechanism, Release, Window
+from penstock.mechanisms.core.noise import NoiseSource
+from penstock.mechanisms.core.noise_keys import NoiseKey
+from penstock.mechanisms.core.plugin import ParameterError, UnsupportedEvent, parameter
+from penstock.mechanisms.core.state import State, nested, part
 
 __all__ = ["Membership"]
 
@@ -72,7 +80,7 @@ class Membership(Accountant):
 
     Examples
     --------
-    >>> from mechanisms import get
+    >>> from penstock.mechanisms import get
     >>> accountant = Membership(people=Line(n=4), windows=2, targets=1)
     >>> model, state = accountant.start(AccountingFacts(n_cells=4, mechanism=get("raw")()))
     >>> release, window = Release(window=1, values=np.zeros(4), charge=()), Window(index=1, start=0, end=1)

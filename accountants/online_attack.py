@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from accountants.core.training import Training
-from mechanisms.core.plugin import ParameterError
-from mechanisms.core.state import State
+from penstock.accountants.core.training import Training
+from penstock.mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.state import State
 
 Array = NDArray[np.float64]
 

@@ -25,15 +25,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from accountants.core.accountant import Accountant, AccountingFacts, Rows
-from accountants.core.charges import pure_epsilon
-from accountants.core.training import Training
-from accountants.inference.ball import max_ball_probability
-from accountants.inference.estimators import attack_success, estimate
-from accountants.inference.horizon import horizon_bounds
-from accountants.inference.information import information_bound
-from accountants.inference.places import Outlook, Releasing
-from accountants.inference.prior import (
+from penstock.accountants.core.accountant import Accountant, AccountingFacts, Rows
+from penstock.accountants.core.charges import pure_epsilon
+from penstock.accountants.core.training import Training
+from penstock.accountants.inference.ball import max_ball_probability
+from penstock.accountants.inference.estimators import attack_success, estimate
+from penstock.accountants.inference.horizon import horizon_bounds
+from penstock.accountants.inference.information import information_bound
+from penstock.accountants.inference.places import Outlook, Releasing
+from penstock.accountants.inference.prior import (
     MarkovPrior,
     chain_prior,
     estimate_prior,
@@ -42,7 +42,7 @@ from accountants.inference.prior import (
     trajectory_entropy,
     visit_trajectories,
 )
-from accountants.inference.running import (
+from penstock.accountants.inference.running import (
     Costly,
     RowWriter,
     Step,
@@ -54,11 +54,11 @@ from accountants.inference.running import (
     start_beliefs,
     watch,
 )
-from accountants.inference.success_bounds import success_upper_bound
-from accountants.inference.targets import KnownPrior, KnownTargets, Line, Targets, known_targets
-from mechanisms.core.contract import Release, Window
-from mechanisms.core.plugin import ParameterError, UnsupportedEvent, parameter
-from mechanisms.core.state import State, nested, part
+from penstock.accountants.inference.success_bounds import success_upper_bound
+from penstock.accountants.inference.targets import KnownPrior, KnownTargets, Line, Targets, known_targets
+from penstock.mechanisms.core.contract import Release, Window
+from penstock.mechanisms.core.plugin import ParameterError, UnsupportedEvent, parameter
+from penstock.mechanisms.core.state import State, nested, part
 
 __all__ = [
     "MarkovPrior",
@@ -121,7 +121,7 @@ class Reconstruction(Accountant):
 
     Examples
     --------
-    >>> from mechanisms.core.events import Exact
+    >>> from penstock.mechanisms.core.events import Exact
     >>> accountant = Reconstruction(horizon=5, tolerance=0, targets=1, prior=KnownPrior(chain=Line(n=10), windows=2))
     >>> model, state = accountant.start(AccountingFacts(n_cells=10))
     >>> release = Release(window=1, values=np.zeros(10), charge=(Exact(),), active=np.arange(10) == 3)

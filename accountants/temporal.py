@@ -15,13 +15,13 @@ from typing import Any, cast
 
 import numpy as np
 
-from accountants.core.accountant import Accountant, AccountingFacts, Rows
-from accountants.core.charges import pure_epsilon
-from accountants.core.training import Training
-from accountants.correlation.adversary import KnownCorrelation, SmoothedIdentity, UserClass, adversary
-from accountants.correlation.landmark_losses import LandmarkModel, Method, landmark_temporal_privacy_loss
-from accountants.correlation.leakage import LeakageFunction, temporal_privacy_loss
-from accountants.correlation.matrices import (
+from penstock.accountants.core.accountant import Accountant, AccountingFacts, Rows
+from penstock.accountants.core.charges import pure_epsilon
+from penstock.accountants.core.training import Training
+from penstock.accountants.correlation.adversary import KnownCorrelation, SmoothedIdentity, UserClass, adversary
+from penstock.accountants.correlation.landmark_losses import LandmarkModel, Method, landmark_temporal_privacy_loss
+from penstock.accountants.correlation.leakage import LeakageFunction, temporal_privacy_loss
+from penstock.accountants.correlation.matrices import (
     backward_matrix,
     chain_matrix,
     count_transitions,
@@ -31,8 +31,8 @@ from accountants.correlation.matrices import (
     stationary_distribution,
     transition_matrix,
 )
-from accountants.correlation.planning import epsilon_schedule, largest_epsilon
-from accountants.correlation.running import (
+from penstock.accountants.correlation.planning import epsilon_schedule, largest_epsilon
+from penstock.accountants.correlation.running import (
     Books,
     BookSettings,
     LandmarkFigures,
@@ -40,11 +40,11 @@ from accountants.correlation.running import (
     RunningLandmarkLoss,
     RunningTemporalLoss,
 )
-from mechanisms.core.contract import Release, Window
-from mechanisms.core.events import Block
-from mechanisms.core.plugin import ParameterError, UnsupportedEvent, parameter
-from mechanisms.core.schedules import BudgetSchedule
-from mechanisms.core.state import State, nested, part
+from penstock.mechanisms.core.contract import Release, Window
+from penstock.mechanisms.core.events import Block
+from penstock.mechanisms.core.plugin import ParameterError, UnsupportedEvent, parameter
+from penstock.mechanisms.core.schedules import BudgetSchedule
+from penstock.mechanisms.core.state import State, nested, part
 
 __all__ = [
     "LandmarkFigures",

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from accountants.gaussian_process.design import designed_covariance
-from accountants.gaussian_process.goal import smallest_sigma
-from accountants.gaussian_process.kernels import axis_models, singletons
-from accountants.gaussian_process.loss import conditional_inferential_loss
-from accountants.gaussian_process.running import add_release, running_losses, start_trace
 from benchmarks.measure import Row, Settings
+from penstock.accountants.gaussian_process.design import designed_covariance
+from penstock.accountants.gaussian_process.goal import smallest_sigma
+from penstock.accountants.gaussian_process.kernels import axis_models, singletons
+from penstock.accountants.gaussian_process.loss import conditional_inferential_loss
+from penstock.accountants.gaussian_process.running import add_release, running_losses, start_trace
 
 
 def milliseconds(call: Callable[[], Any], n_repeats: int) -> float:

@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.measure import Row, Settings
-from mechanisms import get, names
-from mechanisms.adaptive_ranges import AdaptiveRanges
-from mechanisms.core.contract import Facts
-from mechanisms.core.run import run_mechanism
-from mechanisms.fpa import Fpa
-from mechanisms.suppress_unpopular import SuppressUnpopular
+from penstock.mechanisms import get, names
+from penstock.mechanisms.adaptive_ranges import AdaptiveRanges
+from penstock.mechanisms.core.contract import Facts
+from penstock.mechanisms.core.run import run_mechanism
+from penstock.mechanisms.fpa import Fpa
+from penstock.mechanisms.suppress_unpopular import SuppressUnpopular
 
 N_WINDOWS, N_CELLS, REPEATS = 336, 1000, 5
 COUNTS = np.random.default_rng(1).poisson(20, (N_WINDOWS, N_CELLS))

@@ -82,7 +82,15 @@ class Job:
 
     def start(self, *words: str) -> None:
         """Submit the job."""
-        command = [sys.executable, "-m", "pipeline.cli.main", "run", str(self.folder / "run.yaml"), "--runner", "flink"]
+        command = [
+            sys.executable,
+            "-m",
+            "penstock.pipeline.cli.main",
+            "run",
+            str(self.folder / "run.yaml"),
+            "--runner",
+            "flink",
+        ]
         options = ["--", *self.cluster.options, *self.options]
         with (self.folder / "driver.log").open("ab") as log:
             self._driver = subprocess.Popen(

@@ -40,7 +40,9 @@ def run(value: dict[str, Any], folder: Path) -> tuple[dict[str, Any], list[tuple
     path = folder / "run.yaml"
     path.write_text(json.dumps(value))
     before, ledger = os.times(), folder / "out" / "operator" / "ledger"
-    running = subprocess.Popen([sys.executable, "-m", "pipeline.cli.main", "run", str(path)], stdout=subprocess.DEVNULL)
+    running = subprocess.Popen(
+        [sys.executable, "-m", "penstock.pipeline.cli.main", "run", str(path)], stdout=subprocess.DEVNULL
+    )
     memory = []
     while running.poll() is None:
         memory.append((resident(running.pid), ledger.stat().st_size if ledger.exists() else 0))

@@ -19,8 +19,8 @@ import numpy as np
 import polars as pl
 from kafka_broker import Broker
 
-from mechanisms.core.noise_keys import new_key_file
-from pipeline.sources.reading.kafka_client import Producer, library
+from penstock.mechanisms.core.noise_keys import new_key_file
+from penstock.pipeline.sources.reading.kafka_client import Producer, library
 from tests.tools.play_topic import _messages, make_topics
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "integration"))

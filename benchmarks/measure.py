@@ -136,7 +136,7 @@ def seconds(call: Callable[[], Any], n_runs: int = 1) -> float:
 
 def penstock(*words: str) -> list[str]:
     """The command line of this installation."""
-    return [sys.executable, "-m", "pipeline.cli.main", *words]
+    return [sys.executable, "-m", "penstock.pipeline.cli.main", *words]
 
 
 def python(code: str, interpreter: str = sys.executable) -> list[str]:

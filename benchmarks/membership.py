@@ -18,10 +18,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from benchmarks.measure import Row, Settings
-from evaluation.attacks.challenge import standardize_in_place
-from evaluation.attacks.game import MembershipGame
-from evaluation.attacks.targets import sample_targets
-from evaluation.utility import METRICS
+from penstock.evaluation.attacks.challenge import standardize_in_place
+from penstock.evaluation.attacks.game import MembershipGame
+from penstock.evaluation.attacks.targets import sample_targets
+from penstock.evaluation.utility import METRICS
 
 N_USERS, N_CELLS, N_WINDOWS = 534, 100, 168
 

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core.noise import NoiseSource
-from mechanisms.core.noise_keys import NoiseKey
-from mechanisms.core.samplers import exact
-from mechanisms.core.samplers.siphash import keyed_hash
+from penstock.mechanisms.core.noise import NoiseSource
+from penstock.mechanisms.core.noise_keys import NoiseKey
+from penstock.mechanisms.core.samplers import exact
+from penstock.mechanisms.core.samplers.siphash import keyed_hash
 
 N_CELLS = 1000
 COUNTS = np.arange(N_CELLS)

@@ -14,19 +14,19 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from accountants.core.accountant import AccountingFacts
-from accountants.inference.ball import most_matches
-from accountants.inference.estimators import attack_success
-from accountants.inference.places import Places
-from accountants.inference.prior import MarkovPrior, chain_prior, estimate_prior
-from accountants.inference.success_bounds import success_upper_bound
-from accountants.inference.targets import KnownPrior, KnownTargets, Line
-from accountants.reconstruction import Reconstruction
 from benchmarks.measure import Row, Settings
-from mechanisms.core.contract import Release, Window
-from mechanisms.core.events import Exact
-from mechanisms.core.state import State
-from mechanisms.raw import Raw
+from penstock.accountants.core.accountant import AccountingFacts
+from penstock.accountants.inference.ball import most_matches
+from penstock.accountants.inference.estimators import attack_success
+from penstock.accountants.inference.places import Places
+from penstock.accountants.inference.prior import MarkovPrior, chain_prior, estimate_prior
+from penstock.accountants.inference.success_bounds import success_upper_bound
+from penstock.accountants.inference.targets import KnownPrior, KnownTargets, Line
+from penstock.accountants.reconstruction import Reconstruction
+from penstock.mechanisms.core.contract import Release, Window
+from penstock.mechanisms.core.events import Exact
+from penstock.mechanisms.core.state import State
+from penstock.mechanisms.raw import Raw
 
 BOUNDS = ("loose", "tight", "leakage", "first_moment", "segment")
 

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linprog
 
-from accountants.correlation.leakage import LeakageFunction, temporal_privacy_loss
-from accountants.correlation.matrices import chain_matrix, laplacian_smoothing_matrix
-from accountants.correlation.running import RunningTemporalLoss
 from benchmarks.measure import Row, Settings, python
+from penstock.accountants.correlation.leakage import LeakageFunction, temporal_privacy_loss
+from penstock.accountants.correlation.matrices import chain_matrix, laplacian_smoothing_matrix
+from penstock.accountants.correlation.running import RunningTemporalLoss
 
 
 def sort_based(matrix: NDArray[np.float64], alpha: float) -> float:

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measure import Row, Settings, median, penstock, process
-from mechanisms import get
-from mechanisms.core.contract import Mechanism
-from mechanisms.core.run import run_traces
+from penstock.mechanisms import get
+from penstock.mechanisms.core.contract import Mechanism
+from penstock.mechanisms.core.run import run_traces
 
 N_USERS, N_POINTS, N_ALONE = 8000, 150_000, 200
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import polars as pl
 
-from pipeline.config.run import read_text
-from pipeline.config.yaml import parse, plain
-from pipeline.experiments.results import DIGEST_DIGITS, shown_measures
+from penstock.pipeline.config.run import read_text
+from penstock.pipeline.config.yaml import parse, plain
+from penstock.pipeline.experiments.results import DIGEST_DIGITS, shown_measures
 
 #: A figure is that of a published table if it is as near: so much, or this share of it.
 NEAR, NEAR_SHARE = 0.02, 0.1

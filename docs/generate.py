@@ -9,7 +9,7 @@ import re
 import sys
 from pathlib import Path
 
-from pipeline.cli import inspect
+from penstock.pipeline.cli import inspect
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -28,7 +28,7 @@ def readme() -> tuple[Path, str]:
 
 def configuration() -> tuple[Path, str]:
     """The configuration page with a current reference below its marker."""
-    from pipeline.config.schema import with_reference
+    from penstock.pipeline.config.schema import with_reference
 
     path = ROOT / "docs" / "configuration.md"
     return path, with_reference(path.read_text(encoding="utf-8"))

@@ -1,6 +1,6 @@
 """Membership inference on released counts: does an aggregate include a given person?
 
-The public names of `evaluation.attacks`, and the one-call form of the game.
+The public names of `penstock.evaluation.attacks`, and the one-call form of the game.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from accountants.online_attack import area_under_curve, auc_interval
-from evaluation.attacks.challenge import AttackResult, privacy_gain, privacy_loss
-from evaluation.attacks.defenses import Defense
-from evaluation.attacks.exposure import (
+from penstock.accountants.online_attack import area_under_curve, auc_interval
+from penstock.evaluation.attacks.challenge import AttackResult, privacy_gain, privacy_loss
+from penstock.evaluation.attacks.defenses import Defense
+from penstock.evaluation.attacks.exposure import (
     component_loadings,
     feature_importance,
     mobility_features,
     sort_by_popularity,
     unicity,
 )
-from evaluation.attacks.game import MembershipGame
-from evaluation.attacks.priors import Known, Period
-from evaluation.attacks.targets import activity_profile, extreme_targets, mobility_groups, sample_targets
+from penstock.evaluation.attacks.game import MembershipGame
+from penstock.evaluation.attacks.priors import Known, Period
+from penstock.evaluation.attacks.targets import activity_profile, extreme_targets, mobility_groups, sample_targets
 
 __all__ = [
     "AttackResult",

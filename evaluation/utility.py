@@ -20,7 +20,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from evaluation.metrics import (
+from penstock.evaluation.metrics import (
     PERIOD,
     Array,
     Indices,

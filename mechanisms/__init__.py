@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mechanisms.core.contract import Facts, Mechanism
-    from mechanisms.core.run import run_mechanism
+    from penstock.mechanisms.core.contract import Facts, Mechanism
+    from penstock.mechanisms.core.run import run_mechanism
 
 
 __all__ = ["Facts", "Mechanism", "get", "names", "run_mechanism"]
@@ -16,7 +16,7 @@ _HOMES = {"Facts": "contract", "Mechanism": "contract", "run_mechanism": "run"}
 
 def names() -> tuple[str, ...]:
     """Names of all mechanisms, sorted."""
-    from mechanisms.core.contract import MECHANISMS
+    from penstock.mechanisms.core.contract import MECHANISMS
 
     return MECHANISMS.names()
 
@@ -27,7 +27,7 @@ def get(name: str) -> type[Mechanism]:
     >>> get("raw").__name__
     'Raw'
     """
-    from mechanisms.core.contract import MECHANISMS
+    from penstock.mechanisms.core.contract import MECHANISMS
 
     return MECHANISMS.get(name)
 
@@ -37,4 +37,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'mechanisms' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"mechanisms.core.{_HOMES[name]}"), name)
+    return getattr(import_module(f"penstock.mechanisms.core.{_HOMES[name]}"), name)

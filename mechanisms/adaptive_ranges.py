@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core.blocks import CountsOfBlock
-from mechanisms.core.contract import Facts, Release, Transformation, Window
-from mechanisms.core.events import Event
-from mechanisms.core.plugin import parameter
-from mechanisms.core.state import State
+from penstock.mechanisms.core.blocks import CountsOfBlock
+from penstock.mechanisms.core.contract import Facts, Release, Transformation, Window
+from penstock.mechanisms.core.events import Event
+from penstock.mechanisms.core.plugin import parameter
+from penstock.mechanisms.core.state import State
 
 if TYPE_CHECKING:
-    from mechanisms.core.draws import Noise
+    from penstock.mechanisms.core.draws import Noise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class AdaptiveRanges(Transformation):
 
     Examples
     --------
-    >>> from mechanisms.core.run import run_mechanism
+    >>> from penstock.mechanisms.core.run import run_mechanism
     >>> counts = np.array([[0], [10], [4]])
     >>> [r.values.item() for r in run_mechanism(AdaptiveRanges(parts=2, block=3), counts)]
     [2.5, 7.5, 2.5]

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from numpy.typing import NDArray
 
-from mechanisms.core.contract import PURE_FAMILIES, Guarantee, Mechanism, Release, Window
-from mechanisms.core.events import Event, Exact
-from mechanisms.core.plugin import parameter
-from mechanisms.core.state import State
-from mechanisms.perturb_small import PerturbSmall
-from mechanisms.suppress_small import CROWD_NEIGHBOURS, CROWD_THEOREM, CROWD_UNIT, SuppressSmall
+from penstock.mechanisms.core.contract import PURE_FAMILIES, Guarantee, Mechanism, Release, Window
+from penstock.mechanisms.core.events import Event, Exact
+from penstock.mechanisms.core.plugin import parameter
+from penstock.mechanisms.core.state import State
+from penstock.mechanisms.perturb_small import PerturbSmall
+from penstock.mechanisms.suppress_small import CROWD_NEIGHBOURS, CROWD_THEOREM, CROWD_UNIT, SuppressSmall
 
 if TYPE_CHECKING:
-    from mechanisms.core.draws import Noise
+    from penstock.mechanisms.core.draws import Noise
 
 
 @dataclass(frozen=True, kw_only=True)

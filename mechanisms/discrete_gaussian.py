@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mechanisms.core.contract import ADD_REMOVE, ONE_WINDOW, Guarantee
-from mechanisms.gaussian import Gaussian
+from penstock.mechanisms.core.contract import ADD_REMOVE, ONE_WINDOW, Guarantee
+from penstock.mechanisms.gaussian import Gaussian
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +31,8 @@ class DiscreteGaussian(Gaussian):
     Examples
     --------
     >>> import numpy as np
-    >>> from mechanisms.core.contract import Facts
-    >>> from mechanisms.core.run import run_mechanism
+    >>> from penstock.mechanisms.core.contract import Facts
+    >>> from penstock.mechanisms.core.run import run_mechanism
     >>> release = run_mechanism(DiscreteGaussian(sigma=3.0), np.zeros((1, 2), int), Facts(n_cells=2), seed=1)[0]
     >>> release.noise, all(value == round(value) for value in release.values)
     ('discrete_gaussian', True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from mechanisms.core.contract import Guarantee
-from mechanisms.core.plugin import parameter
-from mechanisms.laplace import Laplace
+from penstock.mechanisms.core.contract import Guarantee
+from penstock.mechanisms.core.plugin import parameter
+from penstock.mechanisms.laplace import Laplace
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +30,8 @@ class DiscreteLaplace(Laplace):
     Examples
     --------
     >>> import numpy as np
-    >>> from mechanisms.core.contract import Facts
-    >>> from mechanisms.core.run import run_mechanism
+    >>> from penstock.mechanisms.core.contract import Facts
+    >>> from penstock.mechanisms.core.run import run_mechanism
     >>> release = run_mechanism(DiscreteLaplace(epsilon=0.5), np.zeros((1, 2), int), Facts(n_cells=2), seed=1)[0]
     >>> release.scale, all(value == round(value) for value in release.values)
     (2.0, True)

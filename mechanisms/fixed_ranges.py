@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core.contract import Transformation
-from mechanisms.core.plugin import parameter
-from mechanisms.core.state import State
+from penstock.mechanisms.core.contract import Transformation
+from penstock.mechanisms.core.plugin import parameter
+from penstock.mechanisms.core.state import State
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class FixedRanges(Transformation):
 
     Examples
     --------
-    >>> from mechanisms.core.run import run_mechanism
+    >>> from penstock.mechanisms.core.run import run_mechanism
     >>> run_mechanism(FixedRanges(width=10), np.array([[0, 9, 124]]))[0].values
     array([  5.,   5., 125.])
     """

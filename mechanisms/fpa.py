@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core import events
-from mechanisms.core.blocks import BlockMechanism
-from mechanisms.core.contract import Facts, Guarantee
-from mechanisms.core.fourier import Bounds, Calibration, candidates, choose_number
-from mechanisms.core.plugin import ParameterError, parameter
-from mechanisms.core.state import State
+from penstock.mechanisms.core import events
+from penstock.mechanisms.core.blocks import BlockMechanism
+from penstock.mechanisms.core.contract import Facts, Guarantee
+from penstock.mechanisms.core.fourier import Bounds, Calibration, candidates, choose_number
+from penstock.mechanisms.core.plugin import ParameterError, parameter
+from penstock.mechanisms.core.state import State
 
 if TYPE_CHECKING:
-    from mechanisms.core.draws import Noise
+    from penstock.mechanisms.core.draws import Noise
 
 
 FAMILIES = ("laplace", "gaussian", "discrete_laplace", "discrete_gaussian")
@@ -65,7 +65,7 @@ class Fpa(BlockMechanism):
 
     Examples
     --------
-    >>> from mechanisms.core.run import run_mechanism
+    >>> from penstock.mechanisms.core.run import run_mechanism
     >>> counts = np.array([[4], [0], [4], [0], [9]])
     >>> [r.values.round(9).item() for r in run_mechanism(Fpa(epsilon=np.inf, coefficients=1, block=4), counts)]
     [2.0, 2.0, 2.0, 2.0, 9.0]

@@ -8,13 +8,22 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core import events
-from mechanisms.core.contract import ADD_REMOVE, ONE_WINDOW, Facts, Guarantee, Mechanism, Release, Window, active_l1
-from mechanisms.core.plugin import ParameterError, parameter
-from mechanisms.core.state import State
+from penstock.mechanisms.core import events
+from penstock.mechanisms.core.contract import (
+    ADD_REMOVE,
+    ONE_WINDOW,
+    Facts,
+    Guarantee,
+    Mechanism,
+    Release,
+    Window,
+    active_l1,
+)
+from penstock.mechanisms.core.plugin import ParameterError, parameter
+from penstock.mechanisms.core.state import State
 
 if TYPE_CHECKING:
-    from mechanisms.core.draws import Noise
+    from penstock.mechanisms.core.draws import Noise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +48,7 @@ class Gaussian(Mechanism):
 
     Examples
     --------
-    >>> from mechanisms.core.run import run_mechanism
+    >>> from penstock.mechanisms.core.run import run_mechanism
     >>> run_mechanism(Gaussian(rho=0.5), np.zeros((1, 4), int), Facts(n_cells=4, max_cells=4), seed=1)[0].scale
     2.0
     """

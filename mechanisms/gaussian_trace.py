@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from mechanisms.core.contract import Facts, Guarantee, Mask, PointRelease, Timestamp
-from mechanisms.core.geometry import Points, moved, on_the_map
-from mechanisms.core.plugin import ParameterError, parameter
-from mechanisms.core.schedules import Budgets
-from mechanisms.core.state import State
-from mechanisms.core.trace_goal import ConditionalGoal, PlannedNoise
-from mechanisms.core.traces import PointMechanism, only_present
+from penstock.mechanisms.core.contract import Facts, Guarantee, Mask, PointRelease, Timestamp
+from penstock.mechanisms.core.geometry import Points, moved, on_the_map
+from penstock.mechanisms.core.plugin import ParameterError, parameter
+from penstock.mechanisms.core.schedules import Budgets
+from penstock.mechanisms.core.state import State
+from penstock.mechanisms.core.trace_goal import ConditionalGoal, PlannedNoise
+from penstock.mechanisms.core.traces import PointMechanism, only_present
 
 if TYPE_CHECKING:
-    from mechanisms.core.draws import Noise
+    from penstock.mechanisms.core.draws import Noise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class GaussianTrace(PointMechanism):
     sigma
         Standard deviation on each axis, in metres; or ``conditional_goal``: the conditional inferential loss that
         secret points may have when the points of a trace depend on each other. A configuration works the goal out when
-        it is loaded; in code, `accountants.gaussian_process.goal.with_planned_noise` does.
+        it is loaded; in code, `penstock.accountants.gaussian_process.goal.with_planned_noise` does.
     radius
         How far apart the two hypotheses about a secret point may be, in metres; 1 if unset.
 
@@ -44,7 +44,7 @@ class GaussianTrace(PointMechanism):
 
     Examples
     --------
-    >>> from mechanisms.core.run import run_traces
+    >>> from penstock.mechanisms.core.run import run_traces
     >>> track = np.tile([39.9, 116.4], (3, 1))
     >>> (released,) = run_traces(GaussianTrace(sigma=50.0), [track], seed=1)
     >>> released.scale.tolist()
@@ -82,7 +82,7 @@ class GaussianTrace(PointMechanism):
         if not isinstance(self.sigma, PlannedNoise):
             return self.sigma
         if self.sigma.deviation is None:
-            right = "worked out first: accountants.gaussian_process.goal.with_planned_noise(mechanism)"
+            right = "worked out first: penstock.accountants.gaussian_process.goal.with_planned_noise(mechanism)"
             raise ParameterError("sigma", "conditional_goal", right)
         return self.sigma.deviation
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core.contract import Facts, Mask, Release, Timestamp, Window, active_l1, pure_scale
-from mechanisms.core.events import Event
-from mechanisms.core.geometry import Points, distance, expected_distance
-from mechanisms.core.plugin import parameter
-from mechanisms.core.schedules import Budgets, LandmarkSchedule, expected_difference, page_hinkley_alarm
-from mechanisms.core.state import State
+from penstock.mechanisms.core.contract import Facts, Mask, Release, Timestamp, Window, active_l1, pure_scale
+from penstock.mechanisms.core.events import Event
+from penstock.mechanisms.core.geometry import Points, distance, expected_distance
+from penstock.mechanisms.core.plugin import parameter
+from penstock.mechanisms.core.schedules import Budgets, LandmarkSchedule, expected_difference, page_hinkley_alarm
+from penstock.mechanisms.core.state import State
 
 if TYPE_CHECKING:
-    from mechanisms.core.draws import Noise
+    from penstock.mechanisms.core.draws import Noise
 
 
 #: Publications that the drift sampler looks back on.
@@ -55,8 +55,8 @@ class LandmarkAdaptive(LandmarkSchedule):
 
     Examples
     --------
-    >>> from mechanisms.core.contract import Facts
-    >>> from mechanisms.core.run import run_mechanism
+    >>> from penstock.mechanisms.core.contract import Facts
+    >>> from penstock.mechanisms.core.run import run_mechanism
     >>> facts = Facts(n_cells=50, n_windows=40, landmarks=(10, 20))
     >>> releases = run_mechanism(LandmarkAdaptive(epsilon=1.0), np.full((40, 50), 7), facts, seed=1)
     >>> 0 < sum(release.action == "repeated" for release in releases) < 40

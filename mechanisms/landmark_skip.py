@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core.contract import Mask, Release, Timestamp, Window
-from mechanisms.core.events import Event, Repeated
-from mechanisms.core.schedules import Budgets, LandmarkSchedule
-from mechanisms.core.state import State
+from penstock.mechanisms.core.contract import Mask, Release, Timestamp, Window
+from penstock.mechanisms.core.events import Event, Repeated
+from penstock.mechanisms.core.schedules import Budgets, LandmarkSchedule
+from penstock.mechanisms.core.state import State
 
 if TYPE_CHECKING:
-    from mechanisms.core.draws import Noise
+    from penstock.mechanisms.core.draws import Noise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +40,8 @@ class LandmarkSkip(LandmarkSchedule):
     Examples
     --------
     >>> import numpy as np
-    >>> from mechanisms.core.contract import Facts
-    >>> from mechanisms.core.run import run_mechanism
+    >>> from penstock.mechanisms.core.contract import Facts
+    >>> from penstock.mechanisms.core.run import run_mechanism
     >>> facts = Facts(n_cells=1, n_windows=3, landmarks=(2,))
     >>> releases = run_mechanism(LandmarkSkip(epsilon=2.0), np.array([[5], [9], [7]]), facts, seed=1)
     >>> [release.action for release in releases], releases[1].repeats

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from mechanisms.core.contract import Release, Timestamp, Window
-from mechanisms.core.events import Event
-from mechanisms.core.schedules import Budgets, LandmarkSchedule
-from mechanisms.core.state import State
+from penstock.mechanisms.core.contract import Release, Timestamp, Window
+from penstock.mechanisms.core.events import Event
+from penstock.mechanisms.core.schedules import Budgets, LandmarkSchedule
+from penstock.mechanisms.core.state import State
 
 if TYPE_CHECKING:
-    from mechanisms.core.draws import Noise
+    from penstock.mechanisms.core.draws import Noise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +38,8 @@ class LandmarkUniform(LandmarkSchedule):
     Examples
     --------
     >>> import numpy as np
-    >>> from mechanisms.core.contract import Facts
-    >>> from mechanisms.core.run import run_mechanism
+    >>> from penstock.mechanisms.core.contract import Facts
+    >>> from penstock.mechanisms.core.run import run_mechanism
     >>> facts = Facts(n_cells=1, n_windows=4, landmarks=(2, 3))
     >>> releases = run_mechanism(LandmarkUniform(epsilon=3.0), np.zeros((4, 1), int), facts, seed=1)
     >>> [release.scale for release in releases]

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from numpy.typing import NDArray
 
-from mechanisms.core.contract import ADD_REMOVE, ONE_WINDOW, Guarantee, Release, Window
-from mechanisms.core.events import Event
-from mechanisms.core.plugin import parameter
-from mechanisms.core.schedules import BudgetSchedule
-from mechanisms.core.state import State
+from penstock.mechanisms.core.contract import ADD_REMOVE, ONE_WINDOW, Guarantee, Release, Window
+from penstock.mechanisms.core.events import Event
+from penstock.mechanisms.core.plugin import parameter
+from penstock.mechanisms.core.schedules import BudgetSchedule
+from penstock.mechanisms.core.state import State
 
 if TYPE_CHECKING:
-    from mechanisms.core.draws import Noise
+    from penstock.mechanisms.core.draws import Noise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +38,8 @@ class Laplace(BudgetSchedule):
     Examples
     --------
     >>> import numpy as np
-    >>> from mechanisms.core.contract import Facts
-    >>> from mechanisms.core.run import run_mechanism
+    >>> from penstock.mechanisms.core.contract import Facts
+    >>> from penstock.mechanisms.core.run import run_mechanism
     >>> run_mechanism(Laplace(epsilon=0.5), np.zeros((1, 2), int), Facts(n_cells=2, max_cells=2), seed=1)[0].scale
     4.0
     """

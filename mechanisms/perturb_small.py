@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core.contract import PURE_FAMILIES, Guarantee, Mechanism, Release, Window, add_noise
-from mechanisms.core.events import Event, Exact
-from mechanisms.core.plugin import parameter
-from mechanisms.core.state import State
-from mechanisms.suppress_small import CROWD_NEIGHBOURS, CROWD_THEOREM, CROWD_UNIT
+from penstock.mechanisms.core.contract import PURE_FAMILIES, Guarantee, Mechanism, Release, Window, add_noise
+from penstock.mechanisms.core.events import Event, Exact
+from penstock.mechanisms.core.plugin import parameter
+from penstock.mechanisms.core.state import State
+from penstock.mechanisms.suppress_small import CROWD_NEIGHBOURS, CROWD_THEOREM, CROWD_UNIT
 
 if TYPE_CHECKING:
-    from mechanisms.core.draws import Noise
+    from penstock.mechanisms.core.draws import Noise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class PerturbSmall(Mechanism):
 
     Examples
     --------
-    >>> from mechanisms.core.run import run_mechanism
+    >>> from penstock.mechanisms.core.run import run_mechanism
     >>> run_mechanism(PerturbSmall(threshold=5, epsilon=1.0), np.array([[40, 50]]), seed=1)[0].values
     array([40., 50.])
     """

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from mechanisms.core.contract import Facts, Guarantee, Mask, PointRelease, Timestamp
-from mechanisms.core.geometry import Points, with_planar_laplace
-from mechanisms.core.plugin import parameter
-from mechanisms.core.schedules import Budgets
-from mechanisms.core.state import State
-from mechanisms.core.traces import PLANAR, PointMechanism, only_present
+from penstock.mechanisms.core.contract import Facts, Guarantee, Mask, PointRelease, Timestamp
+from penstock.mechanisms.core.geometry import Points, with_planar_laplace
+from penstock.mechanisms.core.plugin import parameter
+from penstock.mechanisms.core.schedules import Budgets
+from penstock.mechanisms.core.state import State
+from penstock.mechanisms.core.traces import PLANAR, PointMechanism, only_present
 
 if TYPE_CHECKING:
-    from mechanisms.core.draws import Noise
+    from penstock.mechanisms.core.draws import Noise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class PlanarLaplace(PointMechanism):
 
     Examples
     --------
-    >>> from mechanisms.core.run import run_traces
+    >>> from penstock.mechanisms.core.run import run_traces
     >>> track = np.tile([39.9, 116.4], (3, 1))
     >>> (released,) = run_traces(PlanarLaplace(epsilon=1.0, radius=100.0), [track], seed=1)
     >>> released.epsilon.tolist(), released.scale.tolist()

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from mechanisms.core.contract import Mechanism, Release, Window
-from mechanisms.core.events import Event, Exact
-from mechanisms.core.state import State
+from penstock.mechanisms.core.contract import Mechanism, Release, Window
+from penstock.mechanisms.core.events import Event, Exact
+from penstock.mechanisms.core.state import State
 
 if TYPE_CHECKING:
-    from mechanisms.core.draws import Noise
+    from penstock.mechanisms.core.draws import Noise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +28,8 @@ class Raw(Mechanism):
     Examples
     --------
     >>> import numpy as np
-    >>> from mechanisms.core.contract import Facts
-    >>> from mechanisms.core.run import run_mechanism
+    >>> from penstock.mechanisms.core.contract import Facts
+    >>> from penstock.mechanisms.core.run import run_mechanism
     >>> run_mechanism(Raw(), np.array([[3, 0]]), Facts(n_cells=2), seed=1)[0].values
     array([3., 0.])
     """

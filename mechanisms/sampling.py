@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core.contract import Guarantee, Mechanism, Window
-from mechanisms.core.events import Block, Event, Exact, Nothing, Repeated, Sampled
-from mechanisms.core.plugin import parameter
+from penstock.mechanisms.core.contract import Guarantee, Mechanism, Window
+from penstock.mechanisms.core.events import Block, Event, Exact, Nothing, Repeated, Sampled
+from penstock.mechanisms.core.plugin import parameter
 
 UNITS = ("membership", "user")
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core.contract import Generalization
-from mechanisms.core.plugin import ParameterError, parameter
+from penstock.mechanisms.core.contract import Generalization
+from penstock.mechanisms.core.plugin import ParameterError, parameter
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core.contract import Guarantee, Transformation
-from mechanisms.core.plugin import parameter
-from mechanisms.core.state import State
+from penstock.mechanisms.core.contract import Guarantee, Transformation
+from penstock.mechanisms.core.plugin import parameter
+from penstock.mechanisms.core.state import State
 
 CROWD_UNIT = "one user who is in a single count"
 CROWD_NEIGHBOURS = "the user is left out, where the crowd does not hide them already"
@@ -37,7 +37,7 @@ class SuppressSmall(Transformation):
 
     Examples
     --------
-    >>> from mechanisms.core.run import run_mechanism
+    >>> from penstock.mechanisms.core.run import run_mechanism
     >>> run_mechanism(SuppressSmall(threshold=5), np.array([[4, 5, 0]]))[0].values
     array([0., 5., 0.])
     """

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core.blocks import CountsOfBlock
-from mechanisms.core.plugin import parameter
+from penstock.mechanisms.core.blocks import CountsOfBlock
+from penstock.mechanisms.core.plugin import parameter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class SuppressUnpopular(CountsOfBlock):
 
     Examples
     --------
-    >>> from mechanisms.core.run import run_mechanism
+    >>> from penstock.mechanisms.core.run import run_mechanism
     >>> counts = np.array([[1, 8], [1, 9]])
     >>> [r.values.tolist() for r in run_mechanism(SuppressUnpopular(fraction=0.5, block=2), counts)]
     [[0.0, 0.0], [0.0, 9.0]]

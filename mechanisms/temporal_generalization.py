@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mechanisms.core.contract import Generalization
-from mechanisms.core.plugin import parameter
+from penstock.mechanisms.core.contract import Generalization
+from penstock.mechanisms.core.plugin import parameter
 
 
 @dataclass(frozen=True, kw_only=True)

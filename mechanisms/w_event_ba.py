@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core.contract import Facts, Timestamp, Window
-from mechanisms.core.schedules import DissimilaritySchedule
-from mechanisms.core.state import State
+from penstock.mechanisms.core.contract import Facts, Timestamp, Window
+from penstock.mechanisms.core.schedules import DissimilaritySchedule
+from penstock.mechanisms.core.state import State
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +33,8 @@ class WEventBa(DissimilaritySchedule):
 
     Examples
     --------
-    >>> from mechanisms.core.contract import Facts
-    >>> from mechanisms.core.run import run_mechanism
+    >>> from penstock.mechanisms.core.contract import Facts
+    >>> from penstock.mechanisms.core.run import run_mechanism
     >>> counts = np.zeros((6, 30), int)
     >>> releases = run_mechanism(WEventBa(epsilon=2.0, w=3), counts, Facts(n_cells=30), seed=1)
     >>> {release.action for release in releases} <= {"published", "repeated"}

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core.contract import Release, Timestamp, Window
-from mechanisms.core.events import Event, Repeated
-from mechanisms.core.schedules import Budgets, WEventSchedule
-from mechanisms.core.state import State
+from penstock.mechanisms.core.contract import Release, Timestamp, Window
+from penstock.mechanisms.core.events import Event, Repeated
+from penstock.mechanisms.core.schedules import Budgets, WEventSchedule
+from penstock.mechanisms.core.state import State
 
 if TYPE_CHECKING:
-    from mechanisms.core.draws import Noise
+    from penstock.mechanisms.core.draws import Noise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +36,8 @@ class WEventSample(WEventSchedule):
     Examples
     --------
     >>> import numpy as np
-    >>> from mechanisms.core.contract import Facts
-    >>> from mechanisms.core.run import run_mechanism
+    >>> from penstock.mechanisms.core.contract import Facts
+    >>> from penstock.mechanisms.core.run import run_mechanism
     >>> releases = run_mechanism(WEventSample(epsilon=1.0, w=3), np.zeros((4, 2), int), Facts(n_cells=2), seed=1)
     >>> [release.action for release in releases]
     ['published', 'repeated', 'repeated', 'published']

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core.contract import Release, Timestamp, Window
-from mechanisms.core.events import Event
-from mechanisms.core.schedules import Budgets, WEventSchedule
-from mechanisms.core.state import State
+from penstock.mechanisms.core.contract import Release, Timestamp, Window
+from penstock.mechanisms.core.events import Event
+from penstock.mechanisms.core.schedules import Budgets, WEventSchedule
+from penstock.mechanisms.core.state import State
 
 if TYPE_CHECKING:
-    from mechanisms.core.draws import Noise
+    from penstock.mechanisms.core.draws import Noise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +36,8 @@ class WEventUniform(WEventSchedule):
     Examples
     --------
     >>> import numpy as np
-    >>> from mechanisms.core.contract import Facts
-    >>> from mechanisms.core.run import run_mechanism
+    >>> from penstock.mechanisms.core.contract import Facts
+    >>> from penstock.mechanisms.core.run import run_mechanism
     >>> run_mechanism(WEventUniform(epsilon=1.0, w=4), np.zeros((1, 2), int), Facts(n_cells=2), seed=1)[0].scale
     4.0
     """

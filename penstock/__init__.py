@@ -16,12 +16,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import accountants as accountants
-    import evaluation as evaluation
-    import mechanisms as mechanisms
-    from mechanisms.core.plugin import BudgetExceeded, ConfigError, DataError, PenstockError
+    from penstock import accountants as accountants
+    from penstock import evaluation as evaluation
+    from penstock import mechanisms as mechanisms
     from penstock.front import Result, load, run
-    from pipeline.config.run import RunConfig
+    from penstock.mechanisms.core.plugin import BudgetExceeded, ConfigError, DataError, PenstockError
+    from penstock.pipeline.config.run import RunConfig
 
 
 __all__ = [
@@ -39,15 +39,15 @@ __all__ = [
 ]
 
 _PACKAGES = ("accountants", "evaluation", "mechanisms")
-_HOMES = dict.fromkeys(("Result", "load", "run"), "penstock.front") | {"RunConfig": "pipeline.config.run"}
+_HOMES = dict.fromkeys(("Result", "load", "run"), "penstock.front") | {"RunConfig": "penstock.pipeline.config.run"}
 
 
 def __getattr__(name: str) -> Any:
     if name in _PACKAGES:
-        return import_module(name)
+        return import_module(f"penstock.{name}")
     if name not in __all__:
         raise AttributeError(f"module 'penstock' has no attribute {name!r}")
-    return getattr(import_module(_HOMES.get(name, "mechanisms.core.plugin")), name)
+    return getattr(import_module(_HOMES.get(name, "penstock.mechanisms.core.plugin")), name)
 
 
 def __dir__() -> list[str]:

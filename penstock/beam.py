@@ -35,11 +35,11 @@ Examples
 market 2.0
 """
 
-from pipeline.config.plan import Plan, make_plan
-from pipeline.runners.beam import IN_PROCESS
-from pipeline.runners.beam.adapters import EventsToBlocks, ReleasesToRows
-from pipeline.runners.beam.coders import NamedBlock
-from pipeline.runners.beam.graph import (
+from penstock.pipeline.config.plan import Plan, make_plan
+from penstock.pipeline.runners.beam import IN_PROCESS
+from penstock.pipeline.runners.beam.adapters import EventsToBlocks, ReleasesToRows
+from penstock.pipeline.runners.beam.coders import NamedBlock
+from penstock.pipeline.runners.beam.graph import (
     Account,
     CountDistinctUsers,
     ReleaseInOrder,
@@ -47,10 +47,10 @@ from pipeline.runners.beam.graph import (
     WriteReleases,
     build,
 )
-from pipeline.runners.beam.read import ReadEvents
-from pipeline.runners.beam.traces import ReleaseTraces
-from pipeline.sources.base import EventBlock
-from pipeline.steps.release import Batch
+from penstock.pipeline.runners.beam.read import ReadEvents
+from penstock.pipeline.runners.beam.traces import ReleaseTraces
+from penstock.pipeline.sources.base import EventBlock
+from penstock.pipeline.steps.release import Batch
 
 __all__ = [
     "IN_PROCESS",

@@ -10,9 +10,9 @@ from typing import Any
 
 import polars as pl
 
-from mechanisms.core.plugin import DataError
-from pipeline.config import run as configuration
-from pipeline.config.run import RunConfig
+from penstock.mechanisms.core.plugin import DataError
+from penstock.pipeline.config import run as configuration
+from penstock.pipeline.config.run import RunConfig
 
 
 def load(config: str | Path | Mapping[str, Any], overrides: Iterable[str] = ()) -> RunConfig:
@@ -87,7 +87,7 @@ def run(
     ...     print(result.exit_code, result.releases.shape, sorted(result.utility["metric"].unique()))
     0 (600, 14) ['mae', 'mre', 'pearson']
     """
-    from pipeline.run import run as run_configuration
+    from penstock.pipeline.run import run as run_configuration
 
     checked = config if isinstance(config, RunConfig) else load(config)
     done = run_configuration(checked, out, runner, beam_options, n_shards, resume)
@@ -114,7 +114,7 @@ class Result:
     --------
     >>> Result("runs/nowhere").releases
     Traceback (most recent call last):
-    mechanisms.core.plugin.DataError: runs/nowhere/public/releases.parquet: this run wrote no such file
+    penstock.mechanisms.core.plugin.DataError: runs/nowhere/public/releases.parquet: this run wrote no such file
     """
 
     def __init__(self, folder: str | Path) -> None:

@@ -9,23 +9,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mechanisms.core.plugin import ConfigError
-from pipeline.config.plan import make_plan
-from pipeline.config.run import RunConfig
-from pipeline.exit_codes import DONE, INTERRUPTED, STOPPED
-from pipeline.monitoring import logs, metrics
-from pipeline.monitoring.server import HEALTH
-from pipeline.output import checkpoint, files
-from pipeline.output import manifest as outcome
-from pipeline.output.files import LOCK, alone_in
-from pipeline.output.manifest import input_digests, operator_manifest, public_manifest
-from pipeline.output.redaction import discreet
-from pipeline.runners import beam
-from pipeline.runners.local import run_finite, run_stream
-from pipeline.sources.base import LiveSource
+from penstock.mechanisms.core.plugin import ConfigError
+from penstock.pipeline.config.plan import make_plan
+from penstock.pipeline.config.run import RunConfig
+from penstock.pipeline.exit_codes import DONE, INTERRUPTED, STOPPED
+from penstock.pipeline.monitoring import logs, metrics
+from penstock.pipeline.monitoring.server import HEALTH
+from penstock.pipeline.output import checkpoint, files
+from penstock.pipeline.output import manifest as outcome
+from penstock.pipeline.output.files import LOCK, alone_in
+from penstock.pipeline.output.manifest import input_digests, operator_manifest, public_manifest
+from penstock.pipeline.output.redaction import discreet
+from penstock.pipeline.runners import beam
+from penstock.pipeline.runners.local import run_finite, run_stream
+from penstock.pipeline.sources.base import LiveSource
 
 if TYPE_CHECKING:
-    from pipeline.config.plan import Plan
+    from penstock.pipeline.config.plan import Plan
 
 
 DIRECT, LOCAL, FLINK = "direct", "local", beam.FLINK
@@ -65,7 +65,7 @@ def run(
     Parameters
     ----------
     config
-        As `pipeline.config.run.load` returns it.
+        As `penstock.pipeline.config.run.load` returns it.
     folder
         Where to write; None: the configuration's ``output.path``.
     runner
@@ -189,7 +189,7 @@ def _finish(plan: Plan, unfinished: str | None, clock: Stopwatch) -> Result:
         exit={"code": code, "reason": reason},
     )
     if plan.keeps_truth and plan.config.utility:
-        from pipeline.output.utility import write_utility
+        from penstock.pipeline.output.utility import write_utility
 
         manifest["utility"] = write_utility(plan)
     clock.lap("finish")
@@ -212,7 +212,7 @@ def _done(plan: Plan, exit_code: int, manifest: dict[str, Any]) -> Result:
     if exit_code != INTERRUPTED:
         outcome.clear_parts(plan)
     if plan.config.output.report:
-        from pipeline.reporting.page import write_report
+        from penstock.pipeline.reporting.page import write_report
 
         write_report(plan.folder)
     return Result(exit_code, plan.folder, manifest)

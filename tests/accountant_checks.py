@@ -12,12 +12,12 @@ import pytest
 from conformance_runs import Amnesiac, counts_for, facts_for
 from plugin_checks import check_documentation, check_parameters
 
-from accountants.core.accountant import AccountingFacts, AccountRow
-from mechanisms import get
-from mechanisms.core.events import Event
-from mechanisms.core.plugin import UnsupportedEvent
-from mechanisms.core.run import run_mechanism
-from mechanisms.core.state import decode_state, encode_state
+from penstock.accountants.core.accountant import AccountingFacts, AccountRow
+from penstock.mechanisms import get
+from penstock.mechanisms.core.events import Event
+from penstock.mechanisms.core.plugin import UnsupportedEvent
+from penstock.mechanisms.core.run import run_mechanism
+from penstock.mechanisms.core.state import decode_state, encode_state
 
 STATUSES = ("provisional", "final")
 

@@ -9,12 +9,12 @@ import numpy as np
 from conformance_runs import Amnesiac, OneReplica, Subject, contents, counts_for, facts_for, matrix_of, released, worlds
 from plugin_checks import check_documentation, check_parameters
 
-from accountants.core.charges import concentrated_rho, pure_epsilon
-from mechanisms.core.contract import ACTIONS, Release
-from mechanisms.core.events import Block
-from mechanisms.core.noise_checks import noise_matches
-from mechanisms.core.run import step_through
-from mechanisms.core.state import decode_state, encode_state
+from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
+from penstock.mechanisms.core.contract import ACTIONS, Release
+from penstock.mechanisms.core.events import Block
+from penstock.mechanisms.core.noise_checks import noise_matches
+from penstock.mechanisms.core.run import step_through
+from penstock.mechanisms.core.state import decode_state, encode_state
 
 #: A sample that is what it should be is refused this rarely; one of a scale 30 % off must be refused at this level.
 LEVEL = 1e-6

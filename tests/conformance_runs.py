@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from accountants.core.charges import concentrated_rho, pure_epsilon
-from mechanisms.core.contract import Facts, Mechanism
-from mechanisms.core.draws import Noise
-from mechanisms.core.noise import NoiseSource
-from mechanisms.core.noise_keys import NoiseKey
-from mechanisms.core.run import step_through
+from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
+from penstock.mechanisms.core.contract import Facts, Mechanism
+from penstock.mechanisms.core.draws import Noise
+from penstock.mechanisms.core.noise import NoiseSource
+from penstock.mechanisms.core.noise_keys import NoiseKey
+from penstock.mechanisms.core.run import step_through
 
 SOURCE = NoiseSource(NoiseKey.from_seed(11), configuration=b"conformance")
 

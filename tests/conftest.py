@@ -30,8 +30,8 @@ def data_folder():
 @pytest.fixture
 def small_run(tmp_path: Path):
     """Write events as CSV, make a configuration with changes, run it in the plain loop and return the result."""
-    from pipeline.config.run import loads
-    from pipeline.run import run
+    from penstock.pipeline.config.run import loads
+    from penstock.pipeline.run import run
 
     def go(
         events: list[tuple[Any, ...]] | str, out: str = "out", n_shards: int = 1, resume: bool = False, **changes: Any

@@ -9,8 +9,8 @@ from typing import Any
 
 import polars as pl
 
-from mechanisms.core.noise_keys import new_key_file
-from pipeline.config.run import RunConfig, loads
+from penstock.mechanisms.core.noise_keys import new_key_file
+from penstock.pipeline.config.run import RunConfig, loads
 
 USER, NUMBER = "planted-user-4711", 4711004711004711
 LATITUDE, LONGITUDE = 37.7654321, -122.4654321

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from pipeline.experiments.load import Experiment, loads_experiment
+from penstock.pipeline.experiments.load import Experiment, loads_experiment
 
 BASE = """\
 name: small

@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 import numpy as np
 from conformance_runs import SOURCE, Subject
 
-from accountants.landmark_budget import LandmarkBudget
-from mechanisms.core.contract import Guarantee, Mechanism
-from mechanisms.core.draws import Noise
-from mechanisms.core.events import DiscreteLaplace as DiscreteLaplaceEvent
-from mechanisms.core.noise import NoiseSource
-from mechanisms.core.plugin import UnsupportedEvent
-from mechanisms.discrete_laplace import DiscreteLaplace
+from penstock.accountants.landmark_budget import LandmarkBudget
+from penstock.mechanisms.core.contract import Guarantee, Mechanism
+from penstock.mechanisms.core.draws import Noise
+from penstock.mechanisms.core.events import DiscreteLaplace as DiscreteLaplaceEvent
+from penstock.mechanisms.core.noise import NoiseSource
+from penstock.mechanisms.core.plugin import UnsupportedEvent
+from penstock.mechanisms.discrete_laplace import DiscreteLaplace
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from mechanisms.core.plugin import ParameterError, PenstockError, parameters_of
-from pipeline.config.sections import add_folder
+from penstock.mechanisms.core.plugin import ParameterError, PenstockError, parameters_of
+from penstock.pipeline.config.sections import add_folder
 
 
 def check_parameters(plugin):

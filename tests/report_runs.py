@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.output.tables import ACCOUNTS, RELEASES, TRUTH, UTILITY
+from penstock.pipeline.output.tables import ACCOUNTS, RELEASES, TRUTH, UTILITY
 
 START = int(datetime(2024, 1, 1, tzinfo=UTC).timestamp() * 1000)
 HOUR = 3_600_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from pipeline.sources.base import Reject, Source
+from penstock.pipeline.sources.base import Reject, Source
 
 
 def read(source: Source) -> tuple[pl.DataFrame, list[Reject]]:

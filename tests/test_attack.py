@@ -9,14 +9,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mechanisms.core.plugin import DataError, ParameterError
-from pipeline.cli.main import main
-from pipeline.config.plan import make_plan
-from pipeline.config.run import loads
-from pipeline.experiments.membership_attack import SCHEMA, Game, as_text, attack, counted_people, summarize
-from pipeline.output import manifest
-from pipeline.run import run
-from pipeline.steps.individuals import read_presence
+from penstock.mechanisms.core.plugin import DataError, ParameterError
+from penstock.pipeline.cli.main import main
+from penstock.pipeline.config.plan import make_plan
+from penstock.pipeline.config.run import loads
+from penstock.pipeline.experiments.membership_attack import SCHEMA, Game, as_text, attack, counted_people, summarize
+from penstock.pipeline.output import manifest
+from penstock.pipeline.run import run
+from penstock.pipeline.steps.individuals import read_presence
 
 CITY = """
 name: attack
@@ -197,7 +197,7 @@ def test_periods_are_checked(periods, tmp_path):
 
 def test_released_aggregates_must_fit_before_anything_is_read(tmp_path, noisy, monkeypatch):
     monkeypatch.setattr(
-        "pipeline.experiments.membership_attack.read_presence", lambda *a: pytest.fail("the source was read")
+        "penstock.pipeline.experiments.membership_attack.read_presence", lambda *a: pytest.fail("the source was read")
     )
     game = Game(targets=3, samples=3_000_000)  # of 24 windows and 9 cells
     with pytest.raises(ParameterError, match=r"samples: 3000000 .* at most 2314814 .* 24 windows of 9 cells"):
@@ -225,7 +225,7 @@ def test_too_few_people_are_refused(tmp_path):
 
 
 def test_deployments_and_traces_are_refused(tmp_path, noisy):
-    from mechanisms import get
+    from penstock.mechanisms import get
 
     with pytest.raises(ParameterError, match="deployment"):
         read_presence(replace(make_plan(noisy), config=replace(noisy, mode="deployment")), 24)

@@ -11,22 +11,22 @@ import polars as pl
 import pytest
 from scipy.stats import beta, norm
 
-from accountants.core.training import Training
-from accountants.inference.estimators import estimate
-from accountants.inference.places import Coming, Places
-from accountants.inference.prior import MarkovPrior, chain_prior
-from accountants.inference.success_bounds import success_upper_bound
-from accountants.inference.targets import KnownPrior
-from evaluation.attacks.retracing import Observed, observe, retrace, right
-from mechanisms import get
-from mechanisms.core.contract import Facts, Release
-from mechanisms.core.events import Exact
-from mechanisms.core.plugin import DataError, ParameterError, UnsupportedEvent
-from mechanisms.core.run import run_mechanism
-from pipeline.cli.data import learn_to_file
-from pipeline.cli.main import main
-from pipeline.config.run import loads
-from pipeline.experiments.reconstruction_attack import (
+from penstock.accountants.core.training import Training
+from penstock.accountants.inference.estimators import estimate
+from penstock.accountants.inference.places import Coming, Places
+from penstock.accountants.inference.prior import MarkovPrior, chain_prior
+from penstock.accountants.inference.success_bounds import success_upper_bound
+from penstock.accountants.inference.targets import KnownPrior
+from penstock.evaluation.attacks.retracing import Observed, observe, retrace, right
+from penstock.mechanisms import get
+from penstock.mechanisms.core.contract import Facts, Release
+from penstock.mechanisms.core.events import Exact
+from penstock.mechanisms.core.plugin import DataError, ParameterError, UnsupportedEvent
+from penstock.mechanisms.core.run import run_mechanism
+from penstock.pipeline.cli.data import learn_to_file
+from penstock.pipeline.cli.main import main
+from penstock.pipeline.config.run import loads
+from penstock.pipeline.experiments.reconstruction_attack import (
     SCHEMA,
     ReconstructionGame,
     binomial_limits,
@@ -36,9 +36,9 @@ from pipeline.experiments.reconstruction_attack import (
     settle,
     tuned,
 )
-from pipeline.experiments.success_bounds import SuccessBounds, from_each_place, told_before
-from pipeline.output.tables import ACCOUNTS
-from pipeline.run import run
+from penstock.pipeline.experiments.success_bounds import SuccessBounds, from_each_place, told_before
+from penstock.pipeline.output.tables import ACCOUNTS
+from penstock.pipeline.run import run
 
 CITY = """
 name: retrace
@@ -238,7 +238,7 @@ def test_places_of_several_cells_are_not_looked_at():
 
 
 def test_the_first_release_is_that_of_the_run(tmp_path, monkeypatch):
-    import pipeline.experiments.reconstruction_attack as module
+    import penstock.pipeline.experiments.reconstruction_attack as module
 
     seen = []
     monkeypatch.setattr(module, "observe", lambda *a: seen.append(a) or observe(*a))
@@ -320,7 +320,7 @@ def test_an_interrupted_attack_goes_on(whole, tmp_path, monkeypatch, stop, n_job
         reconstruct(config, SMALL, folder=tmp_path, n_jobs=n_jobs, listener=interrupt)
     made, attacked = [], []
     monkeypatch.setattr(
-        "pipeline.experiments.reconstruction_attack.retrace", lambda *a: attacked.append(a) or retrace(*a)
+        "penstock.pipeline.experiments.reconstruction_attack.retrace", lambda *a: attacked.append(a) or retrace(*a)
     )
     outcome = reconstruct(config, SMALL, folder=tmp_path, listener=lambda *progress: made.append(progress))
     assert (outcome.n_resumed, len(attacked)) == (stop, 6 - stop)

@@ -11,13 +11,13 @@ import pytest
 from plugin_checks import examples_of
 from small_configuration import small_sections
 
-import mechanisms
-from accountants.core.charges import concentrated_rho, pure_epsilon
-from mechanisms.core.events import Block
-from mechanisms.core.run import run_mechanism
-from pipeline.config.plan import make_plan
-from pipeline.config.run import loads
-from pipeline.run import run
+from penstock import mechanisms
+from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
+from penstock.mechanisms.core.events import Block
+from penstock.mechanisms.core.run import run_mechanism
+from penstock.pipeline.config.plan import make_plan
+from penstock.pipeline.config.run import loads
+from penstock.pipeline.run import run
 
 EVENTS = [
     (f"u{i % 37}", f"2024-01-01T{i * 7 % 6:02d}:{i % 60:02d}:00Z", "abc"[i * i % 3])

@@ -16,13 +16,13 @@ from apache_beam.testing.test_stream import TestStream
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms.window import TimestampedValue
 
-from mechanisms.core.contract import Release
-from pipeline.config.plan import STREAM, make_plan
-from pipeline.config.run import loads
-from pipeline.output.files import ledger_path, parts_folder
-from pipeline.output.ledger import Ledger
-from pipeline.runners.beam import IN_PROCESS, distributed, graph
-from pipeline.runners.beam.coders import (
+from penstock.mechanisms.core.contract import Release
+from penstock.pipeline.config.plan import STREAM, make_plan
+from penstock.pipeline.config.run import loads
+from penstock.pipeline.output.files import ledger_path, parts_folder
+from penstock.pipeline.output.ledger import Ledger
+from penstock.pipeline.runners.beam import IN_PROCESS, distributed, graph
+from penstock.pipeline.runners.beam.coders import (
     BatchCoder,
     BlockCoder,
     NamedBlock,
@@ -31,18 +31,18 @@ from pipeline.runners.beam.coders import (
     encode_counts,
     row_counts,
 )
-from pipeline.runners.beam.graph import Account, CountDistinctUsers, ReleaseInOrder, TallyRows, WriteReleases
-from pipeline.runners.beam.read import ReadEvents
-from pipeline.runners.beam.step import ROWS, end_of_input, final_at, timestamp
-from pipeline.runners.beam.traces import ReleaseTraces
-from pipeline.sources.base import EventBlock, Reject
-from pipeline.sources.stream import Stream
-from pipeline.steps.count import GroupCounts
-from pipeline.steps.ingest import RowCounts
-from pipeline.steps.release import Batch, ReleaseLoop
+from penstock.pipeline.runners.beam.graph import Account, CountDistinctUsers, ReleaseInOrder, TallyRows, WriteReleases
+from penstock.pipeline.runners.beam.read import ReadEvents
+from penstock.pipeline.runners.beam.step import ROWS, end_of_input, final_at, timestamp
+from penstock.pipeline.runners.beam.traces import ReleaseTraces
+from penstock.pipeline.sources.base import EventBlock, Reject
+from penstock.pipeline.sources.stream import Stream
+from penstock.pipeline.steps.count import GroupCounts
+from penstock.pipeline.steps.ingest import RowCounts
+from penstock.pipeline.steps.release import Batch, ReleaseLoop
 
 if TYPE_CHECKING:
-    from pipeline.config.plan import Plan
+    from penstock.pipeline.config.plan import Plan
 
 
 #: Four windows of an hour, cells a and b.

@@ -8,8 +8,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from pipeline.config.run import load
-from pipeline.run import run
+from penstock.pipeline.config.run import load
+from penstock.pipeline.run import run
 
 SOUTH, NORTH, WEST, EAST = 37.74, 37.82, -122.47, -122.37
 START, N_WINDOWS, HOUR = 1211155200, 504, 3600

@@ -10,8 +10,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from mechanisms.core.plugin import ParameterError
-from pipeline.sources.city import (
+from penstock.mechanisms.core.plugin import ParameterError
+from penstock.pipeline.sources.city import (
     ACTIVITY,
     DAY,
     ERRAND,

@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from pipeline.cli.main import main
+from penstock.pipeline.cli.main import main
 
 CONFIGURATION = """
 name: cli

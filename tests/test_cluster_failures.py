@@ -17,27 +17,27 @@ import pyarrow as pa
 import pytest
 from apache_beam.runners.runner import PipelineState
 
-from mechanisms.core.noise_keys import new_key_file
-from mechanisms.core.plugin import ConfigError, DataError, ParameterError, PenstockError, StateVersionError
-from mechanisms.core.state import StateFormat
-from pipeline.config.plan import make_plan
-from pipeline.config.run import loads
-from pipeline.output import checkpoint
-from pipeline.output.checkpoint import open_ledger
-from pipeline.output.kafka import Publisher
-from pipeline.output.ledger import Ledger
-from pipeline.output.redaction import UnforeseenError, discreet
-from pipeline.runners.beam import distributed, graph, read
-from pipeline.runners.beam.graph import Release, WriteBatches
-from pipeline.runners.beam.read import Cursor, CursorCoder, FromTheStart, Replay
-from pipeline.runners.beam.step import Step, discreetly
-from pipeline.runners.failure import note_failure, raise_failure
-from pipeline.runners.flink import runner
-from pipeline.runners.flink.jobs import latest_checkpoint
-from pipeline.steps.release import Batch, Charge, ReleaseLoop
+from penstock.mechanisms.core.noise_keys import new_key_file
+from penstock.mechanisms.core.plugin import ConfigError, DataError, ParameterError, PenstockError, StateVersionError
+from penstock.mechanisms.core.state import StateFormat
+from penstock.pipeline.config.plan import make_plan
+from penstock.pipeline.config.run import loads
+from penstock.pipeline.output import checkpoint
+from penstock.pipeline.output.checkpoint import open_ledger
+from penstock.pipeline.output.kafka import Publisher
+from penstock.pipeline.output.ledger import Ledger
+from penstock.pipeline.output.redaction import UnforeseenError, discreet
+from penstock.pipeline.runners.beam import distributed, graph, read
+from penstock.pipeline.runners.beam.graph import Release, WriteBatches
+from penstock.pipeline.runners.beam.read import Cursor, CursorCoder, FromTheStart, Replay
+from penstock.pipeline.runners.beam.step import Step, discreetly
+from penstock.pipeline.runners.failure import note_failure, raise_failure
+from penstock.pipeline.runners.flink import runner
+from penstock.pipeline.runners.flink.jobs import latest_checkpoint
+from penstock.pipeline.steps.release import Batch, Charge, ReleaseLoop
 
 if TYPE_CHECKING:
-    from pipeline.config.plan import Plan
+    from penstock.pipeline.config.plan import Plan
 
 
 CONFIG = """

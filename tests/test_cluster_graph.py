@@ -19,21 +19,21 @@ from apache_beam.testing.test_stream import TestStream
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
-from mechanisms.core.plugin import StateVersionError
-from pipeline.config.plan import Plan, make_plan
-from pipeline.config.run import loads
-from pipeline.output import files, manifest
-from pipeline.output.files import ledger_path
-from pipeline.output.ledger import Ledger
-from pipeline.output.redaction import UnforeseenError
-from pipeline.run import run
-from pipeline.runners.beam import distributed, read
-from pipeline.runners.beam.coders import BlockCoder, NamedBlock, decode_block, encode_block
-from pipeline.runners.beam.graph import CountWhenFinal, FindContributions, build, has_ended
-from pipeline.runners.beam.read import Cursor, CursorCoder, CursorTracker, Reader, Replay
-from pipeline.runners.beam.step import end_of_input, final_at
-from pipeline.sources.base import EventBlock, Reject
-from pipeline.sources.stream import Stream
+from penstock.mechanisms.core.plugin import StateVersionError
+from penstock.pipeline.config.plan import Plan, make_plan
+from penstock.pipeline.config.run import loads
+from penstock.pipeline.output import files, manifest
+from penstock.pipeline.output.files import ledger_path
+from penstock.pipeline.output.ledger import Ledger
+from penstock.pipeline.output.redaction import UnforeseenError
+from penstock.pipeline.run import run
+from penstock.pipeline.runners.beam import distributed, read
+from penstock.pipeline.runners.beam.coders import BlockCoder, NamedBlock, decode_block, encode_block
+from penstock.pipeline.runners.beam.graph import CountWhenFinal, FindContributions, build, has_ended
+from penstock.pipeline.runners.beam.read import Cursor, CursorCoder, CursorTracker, Reader, Replay
+from penstock.pipeline.runners.beam.step import end_of_input, final_at
+from penstock.pipeline.sources.base import EventBlock, Reject
+from penstock.pipeline.sources.stream import Stream
 
 CONFIG = """
 name: cluster

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipeline.runners.flink.jobs import cancel_jobs, checkpoints_folder
+from penstock.pipeline.runners.flink.jobs import cancel_jobs, checkpoints_folder
 
 OWN, ENDED, FORGOTTEN, FOREIGN = (letter * 32 for letter in "abcd")
 
@@ -55,7 +55,7 @@ def test_own_jobs_are_cancelled_and_waited_for(service, tmp_path):
 
 
 def test_a_job_that_does_not_end_is_told_of(service, tmp_path, monkeypatch):
-    monkeypatch.setattr("pipeline.runners.flink.jobs._PATIENCE", 0.3)
+    monkeypatch.setattr("penstock.pipeline.runners.flink.jobs._PATIENCE", 0.3)
     service.states[OWN] = ["RUNNING"]
     assert not cancel_jobs(plan_with(tmp_path, OWN), f"http://{service.master}")
 

@@ -9,10 +9,10 @@ from urllib.parse import unquote
 
 import pytest
 
-from pipeline.monitoring import metrics
-from pipeline.monitoring.metrics import EPSILON, LAST_WINDOW, ROWS, WINDOWS
-from pipeline.runners.flink import jobs
-from pipeline.runners.flink.jobs import FlinkMeasures, cancel_jobs, checkpoints_folder
+from penstock.pipeline.monitoring import metrics
+from penstock.pipeline.monitoring.metrics import EPSILON, LAST_WINDOW, ROWS, WINDOWS
+from penstock.pipeline.runners.flink import jobs
+from penstock.pipeline.runners.flink.jobs import FlinkMeasures, cancel_jobs, checkpoints_folder
 
 JOB = "a" * 32
 #: By vertex: name, sum and largest value.

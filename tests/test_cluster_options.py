@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from mechanisms.core.plugin import ConfigError, DataError
-from pipeline.config.plan import Plan, make_plan
-from pipeline.config.run import loads
-from pipeline.output import checkpoint
-from pipeline.run import run
-from pipeline.runners.beam import BLOCK_ROWS, distributed, prepare
-from pipeline.runners.flink import jars
-from pipeline.runners.flink.jobs import checkpoints_folder, latest_checkpoint
-from pipeline.runners.flink.runner import options_of
-from pipeline.sources.stream import Stream
+from penstock.mechanisms.core.plugin import ConfigError, DataError
+from penstock.pipeline.config.plan import Plan, make_plan
+from penstock.pipeline.config.run import loads
+from penstock.pipeline.output import checkpoint
+from penstock.pipeline.run import run
+from penstock.pipeline.runners.beam import BLOCK_ROWS, distributed, prepare
+from penstock.pipeline.runners.flink import jars
+from penstock.pipeline.runners.flink.jobs import checkpoints_folder, latest_checkpoint
+from penstock.pipeline.runners.flink.runner import options_of
+from penstock.pipeline.sources.stream import Stream
 
 CONFIG = """
 name: options
@@ -95,7 +95,7 @@ def test_missing_jars_are_named_with_the_command_that_fetches_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
-    with pytest.raises(ConfigError, match=r"python -m .*pipeline\.runners\.flink\.jars"):
+    with pytest.raises(ConfigError, match=r"python -m .*penstock\.pipeline\.runners\.flink\.jars"):
         run(loads(CONFIG.replace("PATH", str(tmp_path / "run"))), runner="flink")
 
 
@@ -119,7 +119,7 @@ def test_a_run_is_only_continued_with_its_configuration(plan: Plan) -> None:
 def test_a_cluster_goes_on_with_refused_rows_where_nothing_else_is_asked_for(monkeypatch, tmp_path):
     """An exception there would only start the job again."""
     asked = []
-    monkeypatch.setattr("pipeline.run._run", lambda config, *_: asked.append(config.on_exhausted))
+    monkeypatch.setattr("penstock.pipeline.run._run", lambda config, *_: asked.append(config.on_exhausted))
     for runner in ("direct", "flink"):
         for overrides in ([], ["on_exhausted=stop"]):
             run(loads(CONFIG, overrides=[f"output.path={tmp_path}", *overrides]), runner=runner)

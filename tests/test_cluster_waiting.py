@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from test_cluster_graph import plan_in
 
-from pipeline.config.plan import STREAM
-from pipeline.output.files import ledger_path, parts_folder
-from pipeline.output.ledger import Ledger
-from pipeline.runners.beam.coders import decode_counts, encode_counts
-from pipeline.runners.beam.graph import Release
-from pipeline.steps.count import nothing
+from penstock.pipeline.config.plan import STREAM
+from penstock.pipeline.output.files import ledger_path, parts_folder
+from penstock.pipeline.output.ledger import Ledger
+from penstock.pipeline.runners.beam.coders import decode_counts, encode_counts
+from penstock.pipeline.runners.beam.graph import Release
+from penstock.pipeline.steps.count import nothing
 
 
 class Bag(list[bytes]):
@@ -46,7 +46,7 @@ class Due:
 def test_each_group_is_released_with_its_counts_however_far_ahead_they_came(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.runners.beam.graph._AHEAD", 4)
+    monkeypatch.setattr("penstock.pipeline.runners.beam.graph._AHEAD", 4)
     plan = plan_in(tmp_path)
     step = Release(plan)
     step.setup()

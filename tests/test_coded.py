@@ -9,11 +9,11 @@ import polars as pl
 import pytest
 from small_configuration import START, made_up_events, small_sections
 
-from pipeline.config.plan import make_plan
-from pipeline.config.run import loads
-from pipeline.sources.base import EventBlock
-from pipeline.steps.contributions import Coded, KeyLayout, encoded, in_general, join, joined
-from pipeline.steps.count import contributions_of, count_group
+from penstock.pipeline.config.plan import make_plan
+from penstock.pipeline.config.run import loads
+from penstock.pipeline.sources.base import EventBlock
+from penstock.pipeline.steps.contributions import Coded, KeyLayout, encoded, in_general, join, joined
+from penstock.pipeline.steps.count import contributions_of, count_group
 
 LAYOUT = KeyLayout(n_windows=3, n_cells=3)
 #: Whom two pieces of one block are about.

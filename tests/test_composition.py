@@ -9,15 +9,15 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from accountants.composition import Composition
-from accountants.core.accountant import AccountingFacts
-from accountants.core.charges import concentrated_rho, pure_epsilon
-from accountants.core.privacy_loss import MAX_DISTINCT, classical_gaussian, from_loss_distributions, remember
-from accountants.core.renyi import ORDERS, from_renyi, renyi
-from mechanisms import get
-from mechanisms.core import events
-from mechanisms.core.contract import Facts, Release
-from mechanisms.core.plugin import UnsupportedEvent
+from penstock.accountants.composition import Composition
+from penstock.accountants.core.accountant import AccountingFacts
+from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
+from penstock.accountants.core.privacy_loss import MAX_DISTINCT, classical_gaussian, from_loss_distributions, remember
+from penstock.accountants.core.renyi import ORDERS, from_renyi, renyi
+from penstock.mechanisms import get
+from penstock.mechanisms.core import events
+from penstock.mechanisms.core.contract import Facts, Release
+from penstock.mechanisms.core.plugin import UnsupportedEvent
 
 DELTA = 1e-5
 
@@ -108,7 +108,7 @@ def test_a_long_run_is_composed_on_a_coarser_grid_and_only_overstated(monkeypatc
     charges = book([events.DiscreteLaplace(1.0, 1.3)] * 300)
     figures = []
     for n_parts in (2_300_000, 23_000):
-        monkeypatch.setattr("accountants.core.privacy_loss.N_PARTS", n_parts)
+        monkeypatch.setattr("penstock.accountants.core.privacy_loss.N_PARTS", n_parts)
         figures.append(from_loss_distributions(*charges, DELTA))
     assert figures[0] < figures[1] < figures[0] + 300 * 0.0101
 

@@ -7,19 +7,19 @@ import math
 import numpy as np
 import pytest
 
-from accountants.conditional_inferential import ConditionalInferential
-from accountants.core.accountant import AccountingFacts
-from accountants.core.trace_view import TraceView
-from accountants.gaussian_process.goal import planned_sigma, with_planned_noise
-from accountants.gaussian_process.kernels import GaussianProcess
-from accountants.gaussian_process.loss import conditional_inferential_loss
-from accountants.gaussian_process.readings import posterior
-from mechanisms import get
-from mechanisms.core.contract import Release, Window
-from mechanisms.core.events import Event, Gaussian, Repeated
-from mechanisms.core.plugin import ParameterError, UnsupportedEvent
-from mechanisms.core.state import decode_state, encode_state
-from mechanisms.core.trace_goal import ConditionalGoal, PlannedNoise
+from penstock.accountants.conditional_inferential import ConditionalInferential
+from penstock.accountants.core.accountant import AccountingFacts
+from penstock.accountants.core.trace_view import TraceView
+from penstock.accountants.gaussian_process.goal import planned_sigma, with_planned_noise
+from penstock.accountants.gaussian_process.kernels import GaussianProcess
+from penstock.accountants.gaussian_process.loss import conditional_inferential_loss
+from penstock.accountants.gaussian_process.readings import posterior
+from penstock.mechanisms import get
+from penstock.mechanisms.core.contract import Release, Window
+from penstock.mechanisms.core.events import Event, Gaussian, Repeated
+from penstock.mechanisms.core.plugin import ParameterError, UnsupportedEvent
+from penstock.mechanisms.core.state import decode_state, encode_state
+from penstock.mechanisms.core.trace_goal import ConditionalGoal, PlannedNoise
 
 PRIOR = {"length_scale": 120.0, "variance": 1e5, "nugget": 100.0}
 RADIUS, SIGMA = 40.0, 80.0
@@ -41,7 +41,7 @@ def exact(times, secret, order=2.0):
 
 @pytest.mark.parametrize("secrets", ["singletons", "every_other", "sliding_blocks"])
 def test_a_trace_within_the_block_has_the_loss_of_the_whole_trace(secrets):
-    from accountants.gaussian_process.kernels import named_family
+    from penstock.accountants.gaussian_process.kernels import named_family
 
     times = np.cumsum(np.random.default_rng(1).uniform(20, 200, 9))
     rows = books(secrets=secrets, width=3).trace_rows("x", times, np.full(9, SIGMA))

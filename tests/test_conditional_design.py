@@ -7,11 +7,16 @@ import math
 import numpy as np
 import pytest
 
-from accountants.gaussian_process.design import _cases, designed_covariance, dominating_covariance, minimise_worst_loss
-from accountants.gaussian_process.goal import smallest_sigma, worst_length_scale
-from accountants.gaussian_process.kernels import GaussianProcess, every_other, singletons, sliding_blocks
-from accountants.gaussian_process.loss import conditional_inferential_loss
-from mechanisms.core.plugin import ParameterError
+from penstock.accountants.gaussian_process.design import (
+    _cases,
+    designed_covariance,
+    dominating_covariance,
+    minimise_worst_loss,
+)
+from penstock.accountants.gaussian_process.goal import smallest_sigma, worst_length_scale
+from penstock.accountants.gaussian_process.kernels import GaussianProcess, every_other, singletons, sliding_blocks
+from penstock.accountants.gaussian_process.loss import conditional_inferential_loss
+from penstock.mechanisms.core.plugin import ParameterError
 
 TIMES = np.arange(10.0)
 

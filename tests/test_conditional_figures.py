@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from evaluation.papers.meehan import SECRET, TIMES, losses, main
+from penstock.evaluation.papers.meehan import SECRET, TIMES, losses, main
 
 
 def parts(length_scale):

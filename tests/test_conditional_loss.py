@@ -7,16 +7,16 @@ import math
 import numpy as np
 import pytest
 
-from accountants.gaussian_process.kernels import axis_models, secret_family, secret_indices
-from accountants.gaussian_process.loss import conditional_inferential_loss
-from accountants.gaussian_process.readings import (
+from penstock.accountants.gaussian_process.kernels import axis_models, secret_family, secret_indices
+from penstock.accountants.gaussian_process.loss import conditional_inferential_loss
+from penstock.accountants.gaussian_process.readings import (
     expected_log_odds_change,
     loss_table,
     posterior,
     worst_hypothesis,
     worst_pair,
 )
-from mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.plugin import ParameterError
 
 KERNELS = ("rbf", "matern12", "matern32", "periodic")
 

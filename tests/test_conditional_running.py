@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from accountants.gaussian_process.kernels import GaussianProcess, axis_models, named_family, singletons
-from accountants.gaussian_process.loss import conditional_inferential_loss
-from accountants.gaussian_process.readings import posterior
-from accountants.gaussian_process.running import (
+from penstock.accountants.gaussian_process.kernels import GaussianProcess, axis_models, named_family, singletons
+from penstock.accountants.gaussian_process.loss import conditional_inferential_loss
+from penstock.accountants.gaussian_process.readings import posterior
+from penstock.accountants.gaussian_process.running import (
     Future,
     add_release,
     endless_tail,
@@ -17,7 +17,7 @@ from accountants.gaussian_process.running import (
     smallest_regular_sigma,
     start_trace,
 )
-from mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.plugin import ParameterError
 
 
 def release_all(times, sigmas, axes, block):

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from mechanisms.core.plugin import ConfigError
-from pipeline.config.run import loads
-from pipeline.config.schema import with_reference
+from penstock.mechanisms.core.plugin import ConfigError
+from penstock.pipeline.config.run import loads
+from penstock.pipeline.config.schema import with_reference
 
 PAGE = Path(__file__).parent.parent / "docs" / "configuration.md"
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mechanisms.core.plugin import ConfigError
-from pipeline.config.run import load, loads
+from penstock.mechanisms.core.plugin import ConfigError
+from penstock.pipeline.config.run import load, loads
 
 RIGHT = """\
 name: example

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from right_configuration import EVENTS, RIGHT, at, changed
 
-from mechanisms.core.plugin import ConfigError
-from pipeline.config.run import loads
-from pipeline.config.schema import json_schema
+from penstock.mechanisms.core.plugin import ConfigError
+from penstock.pipeline.config.run import loads
+from penstock.pipeline.config.schema import json_schema
 
 VALIDATOR = jsonschema.Draft202012Validator(json_schema())
 

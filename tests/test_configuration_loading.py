@@ -14,13 +14,13 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-import mechanisms
-from mechanisms.core import plugin
-from mechanisms.core.plugin import Checked, ConfigError, parameter
-from pipeline.config.build import FAILED, Builder, format_duration, format_time, parse_duration, parse_time
-from pipeline.config.canonical import digest, resolved
-from pipeline.config.run import RunConfig, load, loads
-from pipeline.config.yaml import parse
+from penstock import mechanisms
+from penstock.mechanisms.core import plugin
+from penstock.mechanisms.core.plugin import Checked, ConfigError, parameter
+from penstock.pipeline.config.build import FAILED, Builder, format_duration, format_time, parse_duration, parse_time
+from penstock.pipeline.config.canonical import digest, resolved
+from penstock.pipeline.config.run import RunConfig, load, loads
+from penstock.pipeline.config.yaml import parse
 
 TEXT = """\
 name: example

@@ -7,7 +7,7 @@ from accountant_checks import CHECKS
 from mutants import ACCOUNTANT_MUTANTS
 from plugin_checks import examples_of, failing
 
-import accountants
+from penstock import accountants
 
 CASES = [
     pytest.param(example, check, id=f"{name}-{number}-{check.__name__}")

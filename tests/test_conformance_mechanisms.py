@@ -8,7 +8,7 @@ from conformance_runs import Subject
 from mutants import MECHANISM_MUTANTS
 from plugin_checks import examples_of, failing
 
-import mechanisms
+from penstock import mechanisms
 
 CASES = [
     pytest.param(Subject(example), check, id=f"{name}-{number}-{check.__name__}")

@@ -8,12 +8,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from mechanisms.core.plugin import DataError, ParameterError
-from pipeline.cli.data import convert, generate
-from pipeline.sources.base import Source
-from pipeline.sources.csv import Csv
-from pipeline.sources.parquet import Parquet
-from pipeline.sources.synthetic import Synthetic
+from penstock.mechanisms.core.plugin import DataError, ParameterError
+from penstock.pipeline.cli.data import convert, generate
+from penstock.pipeline.sources.base import Source
+from penstock.pipeline.sources.csv import Csv
+from penstock.pipeline.sources.parquet import Parquet
+from penstock.pipeline.sources.synthetic import Synthetic
 
 CSV = """user,time,latitude,longitude,place
 ann,2008-05-17T10:00:00Z,1,2,a

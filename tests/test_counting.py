@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.steps.bounding import bound
-from pipeline.steps.contributions import (
+from penstock.pipeline.steps.bounding import bound
+from penstock.pipeline.steps.contributions import (
     Memberships,
     distinct,
     distinct_rows,
@@ -146,7 +146,7 @@ def test_bounding_chooses_the_smallest_hashes_also_where_these_begin_alike_or_ar
     rng = np.random.default_rng(limit)
     user, window, cell = np.unique(rng.integers(0, [40, 3, 12], (3000, 3)), axis=0).T
     hashes = rng.integers(0, n_values, len(user), dtype=np.uint64)
-    monkeypatch.setattr("pipeline.steps.bounding.keyed_hash", lambda *_: hashes)
+    monkeypatch.setattr("penstock.pipeline.steps.bounding.keyed_hash", lambda *_: hashes)
     kept = bound(Memberships(user[:, None], window, cell), limit, "hash", b"k" * 16)
     rows = sorted(zip(user.tolist(), window.tolist(), hashes.tolist(), cell.tolist()))
     units = [list(its) for _, its in groupby(rows, key=lambda row: row[:2])]

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from accountants.core.accountant import AccountingFacts
-from accountants.core.charges import parts_sampled, pure_epsilon
-from accountants.core.privacy_loss import MAX_DISTINCT, from_loss_distributions, remember
-from accountants.core.renyi import from_renyi, renyi
-from accountants.crowd_blending import CrowdBlending, amplified_delta, amplified_epsilon
-from mechanisms import get
-from mechanisms.core import events
-from mechanisms.core.chain import Chain
-from mechanisms.core.contract import Facts
-from mechanisms.core.plugin import ParameterError
-from mechanisms.core.run import run_mechanism
+from penstock.accountants.core.accountant import AccountingFacts
+from penstock.accountants.core.charges import parts_sampled, pure_epsilon
+from penstock.accountants.core.privacy_loss import MAX_DISTINCT, from_loss_distributions, remember
+from penstock.accountants.core.renyi import from_renyi, renyi
+from penstock.accountants.crowd_blending import CrowdBlending, amplified_delta, amplified_epsilon
+from penstock.mechanisms import get
+from penstock.mechanisms.core import events
+from penstock.mechanisms.core.chain import Chain
+from penstock.mechanisms.core.contract import Facts
+from penstock.mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.run import run_mechanism
 
 
 @pytest.mark.parametrize(("k", "p", "delta"), [(20, 0.2, 9.5e-5), (20, 0.5, 6.0e-4), (5, 0.2, 9.5e-3)])

@@ -22,15 +22,15 @@ from apache_beam.options.pipeline_options import PipelineOptions, PortableOption
 from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc, beam_runner_api_pb2
 from apache_beam.transforms.environments import Environment
 
-from mechanisms.core.noise_keys import new_key_file
-from mechanisms.core.plugin import ConfigError, PenstockError
-from pipeline.cli.main import main
-from pipeline.config.plan import make_plan
-from pipeline.config.run import loads
-from pipeline.runners.beam.graph import build
+from penstock.mechanisms.core.noise_keys import new_key_file
+from penstock.mechanisms.core.plugin import ConfigError, PenstockError
+from penstock.pipeline.cli.main import main
+from penstock.pipeline.config.plan import make_plan
+from penstock.pipeline.config.run import loads
+from penstock.pipeline.runners.beam.graph import build
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("accountants", "evaluation", "mechanisms", "penstock", "pipeline")
+PACKAGES = ("penstock",)
 FILES = ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "CHANGELOG.md", "LICENSE", "constraints.txt")
 IMAGE = "apache/beam_python3.11_sdk:2.77.0"
 
@@ -110,11 +110,11 @@ def test_the_source_distribution_is_complete(sdist):
         wanted = {str(path.relative_to(ROOT)) for path in files if not re.search(r"__pycache__|/\.", str(path))}
         assert wanted <= names, sorted(wanted - names)
     assert {"README.md", "LICENSE", "setup.py", "constraints.txt"} <= names
-    assert "pipeline/reporting/static/page.html" in names
+    assert "penstock/pipeline/reporting/static/page.html" in names
 
 
 def test_it_installs_and_works_in_a_clean_environment(clean, tmp_path):
-    where = say(clean, "import pipeline; print(pipeline.__file__)", tmp_path)
+    where = say(clean, "import penstock; print(penstock.__file__)", tmp_path)
     assert where.startswith(str(clean.parent.parent))
     command = str(clean.parent / "penstock")
     assert "landmark_uniform" in talk([command, "list"], tmp_path)
@@ -125,7 +125,7 @@ def test_it_installs_and_works_in_a_clean_environment(clean, tmp_path):
 
 def test_workers_of_a_clean_environment_release_the_same(clean, tmp_path, monkeypatch):
     """Beam's own entry point of a worker, started as its container starts it, unpickles and runs the whole graph."""
-    from pipeline.run import run
+    from penstock.pipeline.run import run
 
     there = tmp_path / "there"
     config = configuration(tmp_path, "there")
@@ -327,7 +327,7 @@ def test_a_job_service_gets_the_whole_job(job_service, tmp_path, capsys):
 
 
 def test_runners_that_cannot_be_used_are_explained(tmp_path):
-    from pipeline.run import run
+    from penstock.pipeline.run import run
 
     config = loads(json.dumps(configuration(tmp_path)))
     with pytest.raises(ConfigError, match=r"--runner dataflow: (.*\n)*Missing required option: project"):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from evaluation.attacks.defenses import defended_presence, mechanism_defense, random_guess
-from evaluation.attacks.game import MembershipGame
-from evaluation.utility import METRICS
-from mechanisms import get
-from mechanisms.core.chain import Chain
-from mechanisms.core.plugin import ParameterError
-from mechanisms.core.run import run_mechanism
+from penstock.evaluation.attacks.defenses import defended_presence, mechanism_defense, random_guess
+from penstock.evaluation.attacks.game import MembershipGame
+from penstock.evaluation.utility import METRICS
+from penstock.mechanisms import get
+from penstock.mechanisms.core.chain import Chain
+from penstock.mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.run import run_mechanism
 
 
 @pytest.fixture

@@ -7,12 +7,12 @@ import json
 import numpy as np
 import pytest
 
-from evaluation.attacks.defenses import defended_presence, mechanism_defense, random_guess
-from evaluation.utility import METRICS
-from mechanisms import get
-from pipeline.config.plan import make_plan
-from pipeline.config.run import loads
-from pipeline.steps.individuals import read_presence
+from penstock.evaluation.attacks.defenses import defended_presence, mechanism_defense, random_guess
+from penstock.evaluation.utility import METRICS
+from penstock.mechanisms import get
+from penstock.pipeline.config.plan import make_plan
+from penstock.pipeline.config.run import loads
+from penstock.pipeline.steps.individuals import read_presence
 
 pytestmark = [pytest.mark.data, pytest.mark.slow]
 

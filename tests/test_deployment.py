@@ -10,10 +10,10 @@ import deployments
 import polars as pl
 import pytest
 
-from mechanisms.core.plugin import ConfigError
-from pipeline.config.run import loads
-from pipeline.output.verify import verify
-from pipeline.run import run
+from penstock.mechanisms.core.plugin import ConfigError
+from penstock.pipeline.config.run import loads
+from penstock.pipeline.output.verify import verify
+from penstock.pipeline.run import run
 
 PLANTED = (deployments.USER, str(deployments.LATITUDE), str(deployments.LONGITUDE))
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from mechanisms.core.plugin import ConfigError, ParameterError
-from pipeline.config.yaml import parse
-from pipeline.experiments.config import Choose, Figure, Range
-from pipeline.experiments.grid import Grid
-from pipeline.experiments.load import loads_experiment
-from pipeline.experiments.measures import measure
+from penstock.mechanisms.core.plugin import ConfigError, ParameterError
+from penstock.pipeline.config.yaml import parse
+from penstock.pipeline.experiments.config import Choose, Figure, Range
+from penstock.pipeline.experiments.grid import Grid
+from penstock.pipeline.experiments.load import loads_experiment
+from penstock.pipeline.experiments.measures import measure
 
 BASE = """\
 name: small

@@ -8,9 +8,9 @@ import polars as pl
 import pytest
 from experiment_cases import BASE, GRID
 
-from pipeline.cli import main as cli
-from pipeline.experiments import __main__ as every
-from pipeline.experiments.load import input_of
+from penstock.pipeline.cli import main as cli
+from penstock.pipeline.experiments import __main__ as every
+from penstock.pipeline.experiments.load import input_of
 
 SMALL = GRID.replace("[1, 9]", "[1]") + "reduced: {seeds: 1}\n"
 NEEDS_DATA = """\

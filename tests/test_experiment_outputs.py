@@ -13,15 +13,15 @@ import yaml
 from experiment_cases import BASE, GRID, experiment_in, values
 from experiments_page import experiments_page
 
-from mechanisms.core.plugin import ConfigError, DataError
-from pipeline.config.canonical import digest
-from pipeline.config.run import load
-from pipeline.experiments import runner
-from pipeline.experiments.config import Expectation
-from pipeline.experiments.results import per_seed, save
-from pipeline.experiments.runner import run_experiment
-from pipeline.experiments.trial import trial_record
-from pipeline.run import run
+from penstock.mechanisms.core.plugin import ConfigError, DataError
+from penstock.pipeline.config.canonical import digest
+from penstock.pipeline.config.run import load
+from penstock.pipeline.experiments import runner
+from penstock.pipeline.experiments.config import Expectation
+from penstock.pipeline.experiments.results import per_seed, save
+from penstock.pipeline.experiments.runner import run_experiment
+from penstock.pipeline.experiments.trial import trial_record
+from penstock.pipeline.run import run
 
 HAS_PLOTS = importlib.util.find_spec("matplotlib") is not None
 
@@ -195,7 +195,7 @@ def test_attacks_and_other_functions_are_measures(experiment, tmp_path: Path, mo
 
 
 def test_the_command_line(experiment, tmp_path: Path, capsys):
-    from pipeline.cli.main import main
+    from penstock.pipeline.cli.main import main
 
     (tmp_path / "base.yaml").write_text(BASE)
     (tmp_path / "e.yaml").write_text(GRID + "reduced: {seeds: 1}\n")

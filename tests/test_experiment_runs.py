@@ -11,15 +11,15 @@ import polars as pl
 import pytest
 from experiment_cases import GRID, experiment_in, values
 
-from mechanisms.core.plugin import ConfigError, DataError
-from pipeline.config.plan import STREAM, make_plan
-from pipeline.experiments import runner, trial
-from pipeline.experiments.measures import measure
-from pipeline.experiments.runner import DIED, Workers, run_experiment
-from pipeline.experiments.trial import counting_config, read_counts, release, run_trial, write_counts
-from pipeline.output import files, manifest
-from pipeline.output.tables import releases_table
-from pipeline.run import run
+from penstock.mechanisms.core.plugin import ConfigError, DataError
+from penstock.pipeline.config.plan import STREAM, make_plan
+from penstock.pipeline.experiments import runner, trial
+from penstock.pipeline.experiments.measures import measure
+from penstock.pipeline.experiments.runner import DIED, Workers, run_experiment
+from penstock.pipeline.experiments.trial import counting_config, read_counts, release, run_trial, write_counts
+from penstock.pipeline.output import files, manifest
+from penstock.pipeline.output.tables import releases_table
+from penstock.pipeline.run import run
 
 
 @pytest.fixture

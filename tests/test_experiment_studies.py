@@ -11,16 +11,16 @@ import polars as pl
 import pytest
 from experiments_page import experiments_page
 
-from evaluation.attacks.targets import mobility_groups
-from evaluation.papers.pyrgelis import STUDIES, WEEK, Piece
-from mechanisms.core.plugin import ConfigError
-from pipeline.cli.main import main
-from pipeline.experiments import __main__ as every
-from pipeline.experiments import study as module
-from pipeline.experiments.load import input_of
-from pipeline.experiments.results import save
-from pipeline.experiments.study import ready
-from pipeline.output import manifest
+from penstock.evaluation.attacks.targets import mobility_groups
+from penstock.evaluation.papers.pyrgelis import STUDIES, WEEK, Piece
+from penstock.mechanisms.core.plugin import ConfigError
+from penstock.pipeline.cli.main import main
+from penstock.pipeline.experiments import __main__ as every
+from penstock.pipeline.experiments import study as module
+from penstock.pipeline.experiments.load import input_of
+from penstock.pipeline.experiments.results import save
+from penstock.pipeline.experiments.study import ready
+from penstock.pipeline.output import manifest
 
 HEAD = "name: e\nquestion: which\n"
 GAME = "people: 15, targets: 3, group_size: 5, known: 0.5, samples: 40, components: 10"

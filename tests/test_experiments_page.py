@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from experiments_page import differences_table, explained, far_figures, measured, papers_section
 
-from pipeline.config.yaml import parse, plain
+from penstock.pipeline.config.yaml import parse, plain
 
 ROOT = Path(__file__).parent.parent
 FILES = (ROOT / "configs" / "experiments").glob("sfc_*.yaml")

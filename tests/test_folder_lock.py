@@ -11,15 +11,15 @@ from pathlib import Path
 import deployments
 import pytest
 
-from mechanisms.core.plugin import ConfigError
-from pipeline.output.files import LOCK, alone_in
-from pipeline.output.ledger import Ledger
-from pipeline.run import run
+from penstock.mechanisms.core.plugin import ConfigError
+from penstock.pipeline.output.files import LOCK, alone_in
+from penstock.pipeline.output.ledger import Ledger
+from penstock.pipeline.run import run
 
 RUNNING = """
 import sys
 from pathlib import Path
-from pipeline.output.files import alone_in
+from penstock.pipeline.output.files import alone_in
 
 with alone_in(Path(sys.argv[1])):
     print("running", flush=True)

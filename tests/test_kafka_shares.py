@@ -7,13 +7,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from mechanisms.core.plugin import DataError
-from pipeline.config.plan import make_plan
-from pipeline.config.run import loads
-from pipeline.sources.base import NEVER, Checkpointed
-from pipeline.sources.reading import kafka, kafka_progress
-from pipeline.sources.reading.kafka import Consumer
-from pipeline.sources.reading.kafka_progress import Board, Progress, Share, Standing
+from penstock.mechanisms.core.plugin import DataError
+from penstock.pipeline.config.plan import make_plan
+from penstock.pipeline.config.run import loads
+from penstock.pipeline.sources.base import NEVER, Checkpointed
+from penstock.pipeline.sources.reading import kafka, kafka_progress
+from penstock.pipeline.sources.reading.kafka import Consumer
+from penstock.pipeline.sources.reading.kafka_progress import Board, Progress, Share, Standing
 
 CONFIG = """
 name: shares
@@ -184,7 +184,7 @@ def client(monkeypatch):
     library = SimpleNamespace(
         Consumer=lambda _: found, KafkaException=OSError, KafkaError=codes, TopicPartition=lambda *place: place
     )
-    monkeypatch.setattr("pipeline.sources.reading.kafka.library", lambda: library)
+    monkeypatch.setattr("penstock.pipeline.sources.reading.kafka.library", lambda: library)
     return found
 
 

@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_configuration import small_sections
 
-from accountants.core.accountant import AccountingFacts
-from accountants.landmark_budget import LandmarkBudget, landmark_allocation, landmark_loss
-from mechanisms import get
-from mechanisms.core.contract import Facts, Release
-from mechanisms.core.events import Block, PureDP, Repeated
-from mechanisms.core.plugin import BudgetExceeded, ParameterError, UnsupportedEvent
-from pipeline.config.plan import make_plan
-from pipeline.config.run import loads
-from pipeline.steps.account import AccountLoop
-from pipeline.steps.release import ReleaseLoop
+from penstock.accountants.core.accountant import AccountingFacts
+from penstock.accountants.landmark_budget import LandmarkBudget, landmark_allocation, landmark_loss
+from penstock.mechanisms import get
+from penstock.mechanisms.core.contract import Facts, Release
+from penstock.mechanisms.core.events import Block, PureDP, Repeated
+from penstock.mechanisms.core.plugin import BudgetExceeded, ParameterError, UnsupportedEvent
+from penstock.pipeline.config.plan import make_plan
+from penstock.pipeline.config.run import loads
+from penstock.pipeline.steps.account import AccountLoop
+from penstock.pipeline.steps.release import ReleaseLoop
 
 
 def books(charges, facts, budget=None, mechanism=None):

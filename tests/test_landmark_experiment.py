@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from evaluation.papers.katsomallos_traces import (
+from penstock.evaluation.papers.katsomallos_traces import (
     ORIGIN,
     PERCENTAGES,
     Sample,
@@ -17,7 +17,7 @@ from evaluation.papers.katsomallos_traces import (
     matched_thresholds,
     mechanisms_compared,
 )
-from mechanisms.core.geometry import distance
+from penstock.mechanisms.core.geometry import distance
 
 PLACE = np.array([39.9, 116.4])
 

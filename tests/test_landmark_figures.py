@@ -6,9 +6,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from accountants.correlation.leakage import LeakageFunction, temporal_privacy_loss
-from accountants.correlation.matrices import laplacian_smoothing_matrix
-from evaluation.papers.katsomallos import (
+from penstock.accountants.correlation.leakage import LeakageFunction, temporal_privacy_loss
+from penstock.accountants.correlation.matrices import laplacian_smoothing_matrix
+from penstock.evaluation.papers.katsomallos import (
     CORRELATIONS,
     landmark_distance,
     main,

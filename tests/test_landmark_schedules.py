@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accountants.core.charges import pure_epsilon
-from accountants.landmark_budget import landmark_allocation, landmark_loss
-from mechanisms import get
-from mechanisms.core.contract import Facts
-from mechanisms.core.plugin import ParameterError
-from mechanisms.core.run import run_mechanism
-from mechanisms.core.schedules import LandmarkSchedule, expected_difference
-from mechanisms.landmark_adaptive import LandmarkAdaptive
+from penstock.accountants.core.charges import pure_epsilon
+from penstock.accountants.landmark_budget import landmark_allocation, landmark_loss
+from penstock.mechanisms import get
+from penstock.mechanisms.core.contract import Facts
+from penstock.mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.run import run_mechanism
+from penstock.mechanisms.core.schedules import LandmarkSchedule, expected_difference
+from penstock.mechanisms.landmark_adaptive import LandmarkAdaptive
 
 EPSILON = 2.0
 SCHEDULES = ("landmark_uniform", "landmark_skip", "landmark_adaptive")

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from evaluation.papers.katsomallos import SHAPES, landmark_distribution
-from mechanisms.core.plugin import ParameterError
+from penstock.evaluation.papers.katsomallos import SHAPES, landmark_distribution
+from penstock.mechanisms.core.plugin import ParameterError
 
 
 def frequency(kind: str, n_landmarks: int, n_sets: int = 2000, n_windows: int = 100) -> np.ndarray:

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mechanisms.core.plugin import ParameterError
-from pipeline.windows.calendar import Calendar
-from pipeline.windows.fixed import Fixed
-from pipeline.windows.landmarks import Landmarks
-from pipeline.windows.sliding import Sliding
+from penstock.mechanisms.core.plugin import ParameterError
+from penstock.pipeline.windows.calendar import Calendar
+from penstock.pipeline.windows.fixed import Fixed
+from penstock.pipeline.windows.landmarks import Landmarks
+from penstock.pipeline.windows.sliding import Sliding
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 NEW_YORK = "America/New_York"

@@ -57,10 +57,15 @@ def imports_of(root: Path) -> list[Import]:
 def named_imports(path: Path) -> Iterator[tuple[int, str]]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
+            yield from ((node.lineno, inside(alias.name)) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: a relative import"
-            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+            yield from ((node.lineno, inside(f"{node.module}.{alias.name}")) for alias in node.names)
+
+
+def inside(name: str) -> str:
+    """A name without the package that the folders are installed in."""
+    return name.removeprefix("penstock.") if name.split(".")[1:2] and name.split(".")[1] in PACKAGES else name
 
 
 def upward(imports: list[Import], order: tuple[str, ...], depth: int) -> list[str]:
@@ -109,14 +114,14 @@ def test_lazy_imports_and_those_for_type_checkers_count(tmp_path):
     for folder in (lower, upper):
         folder.mkdir(parents=True)
         (folder / "__init__.py").touch()
-    (upper / "main.py").write_text("from pipeline.windows import base\n")
-    (lower / "base.py").write_text("def lazy():\n    from pipeline.cli.main import run\n")
+    (upper / "main.py").write_text("from penstock.pipeline.windows import base\n")
+    (lower / "base.py").write_text("def lazy():\n    from penstock.pipeline.cli.main import run\n")
     imports = imports_of(tmp_path)
     assert upward(imports, PIPELINE, 1) == ["pipeline.windows.base:2 imports pipeline.cli.main, which is above it"]
     assert sorted(set(circle(imports))) == ["pipeline.cli.main", "pipeline.windows.base"]
-    (lower / "base.py").write_text("if TYPE_CHECKING:\n    import pipeline.cli.main\n")
+    (lower / "base.py").write_text("if TYPE_CHECKING:\n    import penstock.pipeline.cli.main\n")
     assert upward(imports_of(tmp_path), PIPELINE, 1)
-    (lower / "base.py").write_text("import pipeline.elsewhere\n")
+    (lower / "base.py").write_text("import penstock.pipeline.elsewhere\n")
     (tmp_path / "pipeline" / "elsewhere.py").touch()
     assert "no place" in upward(imports_of(tmp_path), PIPELINE, 1)[0]
 
@@ -124,24 +129,26 @@ def test_lazy_imports_and_those_for_type_checkers_count(tmp_path):
 def loaded_by(code: str) -> set[str]:
     program = f"{code}\nimport sys; print(' '.join(sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    return {name.partition(".")[0] for name in done.stdout.split()}
+    return {inside(name).partition(".")[0] for name in done.stdout.split()}
 
 
 @pytest.mark.parametrize("package", ["mechanisms", "accountants", "evaluation"])
 def test_pure_packages_never_import_beam_or_the_pipeline(package):
     code = f"""
-import importlib, pkgutil, {package}
-for module in pkgutil.walk_packages({package}.__path__, "{package}."):
+import importlib, pkgutil, penstock.{package}
+for module in pkgutil.walk_packages(penstock.{package}.__path__, "penstock.{package}."):
     importlib.import_module(module.name)
 """
     assert not loaded_by(code) & set(BARRED)
 
 
 def test_the_check_would_notice():
-    assert "pipeline" in loaded_by("import pipeline.cli.main")
+    assert "pipeline" in loaded_by("import penstock.pipeline.cli.main")
 
 
 def test_help_imports_nothing_heavy():
     heavy = {"numpy", "polars", "pyarrow", "apache_beam", "scipy", "sklearn", "yaml"}
-    code = "import pipeline.cli.main\ntry: pipeline.cli.main.main(['--help'])\nexcept SystemExit: pass"
+    code = (
+        "import penstock.pipeline.cli.main\ntry: penstock.pipeline.cli.main.main(['--help'])\nexcept SystemExit: pass"
+    )
     assert not loaded_by(code) & heavy

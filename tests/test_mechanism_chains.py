@@ -11,18 +11,18 @@ import numpy as np
 import polars as pl
 import pytest
 
-from accountants.core.charges import pure_epsilon
-from mechanisms import get
-from mechanisms.core.chain import Chain, misplaced
-from mechanisms.core.contract import Facts
-from mechanisms.core.plugin import ConfigError, ParameterError
-from mechanisms.core.run import run_mechanism
-from mechanisms.core.state import decode_state, encode_state
-from pipeline.config.plan import make_plan
-from pipeline.config.run import loads
-from pipeline.output.verify import verify
-from pipeline.steps.bounding import BlockBounds, bound_block, released_counts
-from pipeline.steps.contributions import Memberships, merge
+from penstock.accountants.core.charges import pure_epsilon
+from penstock.mechanisms import get
+from penstock.mechanisms.core.chain import Chain, misplaced
+from penstock.mechanisms.core.contract import Facts
+from penstock.mechanisms.core.plugin import ConfigError, ParameterError
+from penstock.mechanisms.core.run import run_mechanism
+from penstock.mechanisms.core.state import decode_state, encode_state
+from penstock.pipeline.config.plan import make_plan
+from penstock.pipeline.config.run import loads
+from penstock.pipeline.output.verify import verify
+from penstock.pipeline.steps.bounding import BlockBounds, bound_block, released_counts
+from penstock.pipeline.steps.contributions import Memberships, merge
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 N_WINDOWS, ROWS, COLUMNS = 8, 2, 3
@@ -196,7 +196,7 @@ CHAINS = [
 
 @pytest.mark.parametrize("steps", CHAINS, ids=lambda steps: "-".join(step["type"] for step in steps))
 def test_a_run_of_a_chain_is_the_plain_loop_and_the_same_for_any_split(tmp_path, steps):
-    from pipeline.run import run
+    from penstock.pipeline.run import run
 
     write_events(tmp_path)
     config = loads(json.dumps(sections(tmp_path, steps, accountants=[{"type": "composition"}])))
@@ -243,9 +243,9 @@ def test_an_even_spread_adds_up_to_the_coarse_count():
 
 def test_a_chain_resumes_from_encoded_state():
     steps = [get("temporal_generalization")(windows=2), get("laplace")(epsilon=1.0), get("adaptive_ranges")(parts=2)]
-    from mechanisms.core.noise import NoiseSource
-    from mechanisms.core.noise_keys import NoiseKey
-    from mechanisms.core.run import step_through
+    from penstock.mechanisms.core.noise import NoiseSource
+    from penstock.mechanisms.core.noise_keys import NoiseKey
+    from penstock.mechanisms.core.run import step_through
 
     facts, counts = Facts(n_cells=3, n_windows=5), np.arange(15).reshape(5, 3)
     source = NoiseSource(NoiseKey.from_seed(1), configuration=b"")
@@ -312,7 +312,7 @@ def test_a_chain_that_makes_no_sense_is_an_error_that_says_why(tmp_path, steps, 
 
 @pytest.mark.parametrize(("budget", "n_refused"), [(0.5, 8), (1.5, 4), (2.5, 0)])
 def test_a_block_that_cannot_be_afforded_is_refused_window_by_window(tmp_path, budget, n_refused):
-    from pipeline.run import run
+    from penstock.pipeline.run import run
 
     write_events(tmp_path)
     books = [{"type": "landmark_budget", "budget": budget}, {"type": "composition", "w": 2}]
@@ -335,7 +335,7 @@ def test_a_block_that_cannot_be_afforded_is_refused_window_by_window(tmp_path, b
 @pytest.mark.parametrize(("step", "n_new"), [({"type": "raw"}, 1), (LAPLACE, N_WINDOWS), (FPA, 1)])
 def test_other_data_is_another_charge_wherever_the_noise_is_other(tmp_path, step, n_new):
     """One event more in window 1 changes the noise of every window whose state it reaches, hence their charges."""
-    from pipeline.steps.release import ReleaseLoop
+    from penstock.pipeline.steps.release import ReleaseLoop
 
     write_events(tmp_path, 5)
     loop = ReleaseLoop(plan_of(tmp_path, [step], accountants=[]))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import mechanisms
+from penstock import mechanisms
 
 PAGES = [Path(__file__).parents[1] / "docs" / name for name in ("mechanisms.md", "traces.md")]
 

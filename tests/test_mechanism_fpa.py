@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from accountants.core.charges import concentrated_rho, pure_epsilon
-from mechanisms import get
-from mechanisms.core import events
-from mechanisms.core.contract import Facts
-from mechanisms.core.fourier import complex_basis, l1_sensitivity, l2_sensitivity, real_basis
-from mechanisms.core.noise import NoiseSource
-from mechanisms.core.noise_keys import NoiseKey
-from mechanisms.core.plugin import ParameterError
-from mechanisms.core.run import run_mechanism
+from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
+from penstock.mechanisms import get
+from penstock.mechanisms.core import events
+from penstock.mechanisms.core.contract import Facts
+from penstock.mechanisms.core.fourier import complex_basis, l1_sensitivity, l2_sensitivity, real_basis
+from penstock.mechanisms.core.noise import NoiseSource
+from penstock.mechanisms.core.noise_keys import NoiseKey
+from penstock.mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.run import run_mechanism
 
 Fpa = get("fpa")
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from conformance_checks import Subject, checks_for, without_limits_gives_the_ideal
 
-import mechanisms
-from mechanisms.core.events import Laplace
-from mechanisms.core.fourier import l1_sensitivity, real_basis
-from mechanisms.fpa import Fpa
-from mechanisms.sampling import Sampling
-from mechanisms.suppress_small import SuppressSmall
-from mechanisms.suppress_unpopular import SuppressUnpopular
+from penstock import mechanisms
+from penstock.mechanisms.core.events import Laplace
+from penstock.mechanisms.core.fourier import l1_sensitivity, real_basis
+from penstock.mechanisms.fpa import Fpa
+from penstock.mechanisms.sampling import Sampling
+from penstock.mechanisms.suppress_small import SuppressSmall
+from penstock.mechanisms.suppress_unpopular import SuppressUnpopular
 
 
 class HalfTheNoise(Fpa):

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from scipy.stats import ks_1samp, laplace
 
-from accountants.core.charges import pure_epsilon
-from mechanisms import get
-from mechanisms.core.contract import Facts
-from mechanisms.core.plugin import ParameterError
-from mechanisms.core.run import run_mechanism
+from penstock.accountants.core.charges import pure_epsilon
+from penstock.mechanisms import get
+from penstock.mechanisms.core.contract import Facts
+from penstock.mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.run import run_mechanism
 
 
 def shown(mechanism, counts, **facts):

@@ -9,12 +9,12 @@ import pytest
 from small_configuration import grid
 from test_utility_paper import mean_scores, presence
 
-from mechanisms import get
-from mechanisms.core.run import run_mechanism
-from pipeline.config.plan import make_plan
-from pipeline.config.run import loads
-from pipeline.steps.bounding import released_counts
-from pipeline.steps.contributions import Memberships
+from penstock.mechanisms import get
+from penstock.mechanisms.core.run import run_mechanism
+from penstock.pipeline.config.plan import make_plan
+from penstock.pipeline.config.run import loads
+from penstock.pipeline.steps.bounding import released_counts
+from penstock.pipeline.steps.contributions import Memberships
 
 __all__ = ["presence"]  # a fixture
 

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mechanisms import get
-from mechanisms.core.geometry import distance, expected_distance, offsets_between
-from mechanisms.core.noise import TraceNoise
-from mechanisms.core.noise_keys import NoiseKey
-from mechanisms.core.plugin import ParameterError
-from mechanisms.core.run import release_traces, run_traces
-from mechanisms.core.state import decode_state, encode_state
-from mechanisms.core.traces import TraceAgenda, traces_of
-from mechanisms.landmark_adaptive import LandmarkAdaptive
-from mechanisms.landmark_uniform import LandmarkUniform
-from mechanisms.planar_laplace import PlanarLaplace
+from penstock.mechanisms import get
+from penstock.mechanisms.core.geometry import distance, expected_distance, offsets_between
+from penstock.mechanisms.core.noise import TraceNoise
+from penstock.mechanisms.core.noise_keys import NoiseKey
+from penstock.mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.run import release_traces, run_traces
+from penstock.mechanisms.core.state import decode_state, encode_state
+from penstock.mechanisms.core.traces import TraceAgenda, traces_of
+from penstock.mechanisms.landmark_adaptive import LandmarkAdaptive
+from penstock.mechanisms.landmark_uniform import LandmarkUniform
+from penstock.mechanisms.planar_laplace import PlanarLaplace
 
 BEIJING = np.array([39.9, 116.4])
 EPSILON, W, RADIUS = 2.0, 4, 50.0
@@ -240,8 +240,8 @@ def test_the_expected_distance_is_that_of_two_noisy_releases():
 
 
 def test_counts_refuse_the_noise_of_points():
-    from mechanisms.core.contract import Facts
-    from mechanisms.core.run import run_mechanism
+    from penstock.mechanisms.core.contract import Facts
+    from penstock.mechanisms.core.run import run_mechanism
 
     mechanism = get("landmark_uniform")(epsilon=1.0, noise="planar_laplace")
     with pytest.raises(ParameterError, match="noise"):

@@ -11,17 +11,17 @@ import pytest
 from river import linear_model, optim, preprocessing
 from scipy.stats import hypergeom
 
-from accountants.core.accountant import AccountingFacts
-from accountants.core.training import Training
-from accountants.inference.targets import Line
-from accountants.membership import Membership
-from accountants.online_attack import Groups, draw_groups, learn, logits, start_learner
-from mechanisms import get
-from mechanisms.core.contract import Facts
-from mechanisms.core.plugin import ConfigError, ParameterError, UnsupportedEvent
-from mechanisms.core.run import run_mechanism
-from pipeline.config.run import loads
-from pipeline.run import run
+from penstock.accountants.core.accountant import AccountingFacts
+from penstock.accountants.core.training import Training
+from penstock.accountants.inference.targets import Line
+from penstock.accountants.membership import Membership
+from penstock.accountants.online_attack import Groups, draw_groups, learn, logits, start_learner
+from penstock.mechanisms import get
+from penstock.mechanisms.core.contract import Facts
+from penstock.mechanisms.core.plugin import ConfigError, ParameterError, UnsupportedEvent
+from penstock.mechanisms.core.run import run_mechanism
+from penstock.pipeline.config.run import loads
+from penstock.pipeline.run import run
 
 CITY = """
 name: running attack

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from evaluation.attacks.defenses import defended_presence, mechanism_defense
-from evaluation.attacks.game import MembershipGame
-from evaluation.membership import membership_auc
-from mechanisms import get
-from mechanisms.core.plugin import ParameterError
+from penstock.evaluation.attacks.defenses import defended_presence, mechanism_defense
+from penstock.evaluation.attacks.game import MembershipGame
+from penstock.evaluation.membership import membership_auc
+from penstock.mechanisms import get
+from penstock.mechanisms.core.plugin import ParameterError
 
 GAME = {"group_size": 10, "observation": 24, "inference": 24, "n_samples": 400, "seed": 1}
 

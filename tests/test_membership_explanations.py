@@ -5,16 +5,16 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from evaluation.attacks.exposure import (
+from penstock.evaluation.attacks.exposure import (
     component_loadings,
     feature_importance,
     mobility_features,
     sort_by_popularity,
     unicity,
 )
-from evaluation.attacks.game import MembershipGame
-from evaluation.attacks.targets import activity_profile, extreme_targets, mobility_groups, sample_targets
-from mechanisms.core.plugin import ParameterError
+from penstock.evaluation.attacks.game import MembershipGame
+from penstock.evaluation.attacks.targets import activity_profile, extreme_targets, mobility_groups, sample_targets
+from penstock.mechanisms.core.plugin import ParameterError
 
 
 @pytest.fixture(scope="module")

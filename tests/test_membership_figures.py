@@ -6,10 +6,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from evaluation.attacks.challenge import privacy_gain
-from evaluation.attacks.game import MembershipGame
-from evaluation.papers import pyrgelis
-from evaluation.papers.pyrgelis import (
+from penstock.evaluation.attacks.challenge import privacy_gain
+from penstock.evaluation.attacks.game import MembershipGame
+from penstock.evaluation.papers import pyrgelis
+from penstock.evaluation.papers.pyrgelis import (
     BEGIN,
     RAW,
     Box,
@@ -23,7 +23,7 @@ from evaluation.papers.pyrgelis import (
     study,
     trade_off_table,
 )
-from mechanisms.core.plugin import DataError
+from penstock.mechanisms.core.plugin import DataError
 
 
 @pytest.fixture(scope="module")

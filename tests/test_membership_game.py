@@ -6,11 +6,11 @@ from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
-from evaluation.attacks.challenge import privacy_gain
-from evaluation.attacks.game import MembershipGame
-from evaluation.attacks.priors import game_blocks, period_windows
-from evaluation.membership import membership_auc
-from mechanisms.core.plugin import ParameterError
+from penstock.evaluation.attacks.challenge import privacy_gain
+from penstock.evaluation.attacks.game import MembershipGame
+from penstock.evaluation.attacks.priors import game_blocks, period_windows
+from penstock.evaluation.membership import membership_auc
+from penstock.mechanisms.core.plugin import ParameterError
 
 N_USERS, N_CELLS, N_WINDOWS = 40, 6, 36
 GAME = {"group_size": 15, "observation": (0, 12), "inference": (0, 12), "n_samples": 300, "n_components": 100}
@@ -299,7 +299,7 @@ def test_jobs_are_counted(binary, n_jobs):
 def test_memory_of_defended_aggregates_is_bounded(binary, monkeypatch):
     game = MembershipGame(binary, **GAME)
     n_values = game.space.shape[0] * game.space.shape[1]
-    monkeypatch.setattr("evaluation.attacks.defenses.MAX_VALUES", 100 * n_values)
+    monkeypatch.setattr("penstock.evaluation.attacks.defenses.MAX_VALUES", 100 * n_values)
     assert game.attack(1).n_train > 100  # what stays in user space has no such array
     with pytest.raises(ParameterError, match=f"n_samples: .* at most 100 where an aggregate has {n_values}"):
         game.attack(1, defense=lambda counts, seed: counts)

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from accountants.online_attack import area_under_curve, auc_interval
-from evaluation.attacks.challenge import privacy_gain, privacy_loss
-from mechanisms.core.plugin import ParameterError
+from penstock.accountants.online_attack import area_under_curve, auc_interval
+from penstock.evaluation.attacks.challenge import privacy_gain, privacy_loss
+from penstock.mechanisms.core.plugin import ParameterError
 
 
 def test_area_equals_the_reference_with_ties():

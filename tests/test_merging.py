@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.output import files
-from pipeline.output.files import Target, merge, stretch, write_part
+from penstock.pipeline.output import files
+from penstock.pipeline.output.files import Target, merge, stretch, write_part
 
 SCHEMA = pa.schema([("window", pa.int64()), ("cell", pa.dictionary(pa.int32(), pa.string())), ("value", pa.float64())])
 

@@ -21,12 +21,12 @@ import pytest
 from ports import free_ports
 from prometheus_client import disable_created_metrics, generate_latest
 
-from mechanisms.core.noise_keys import new_key_file
-from mechanisms.core.plugin import ParameterError
-from pipeline.cli.main import main
-from pipeline.monitoring import logs, metrics
-from pipeline.monitoring.metrics import MEASURES, REGISTRY, ROWS, WINDOWS
-from pipeline.monitoring.server import Health, serve, serve_metrics
+from penstock.mechanisms.core.noise_keys import new_key_file
+from penstock.mechanisms.core.plugin import ParameterError
+from penstock.pipeline.cli.main import main
+from penstock.pipeline.monitoring import logs, metrics
+from penstock.pipeline.monitoring.metrics import MEASURES, REGISTRY, ROWS, WINDOWS
+from penstock.pipeline.monitoring.server import Health, serve, serve_metrics
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 SAMPLE = re.compile(r'(penstock_[a-z_]+)(?:\{([a-z_]+)="([^"\\]*)"\})? (-?[0-9.e+-]+)')
@@ -179,10 +179,10 @@ def test_a_taken_port_is_a_message(tmp_path, capsys):
 def test_beam_counts_the_same(small_run, tmp_path):
     import apache_beam as beam
 
-    from pipeline.config.plan import make_plan
-    from pipeline.config.run import loads
-    from pipeline.runners.beam import IN_PROCESS
-    from pipeline.runners.beam.graph import build
+    from penstock.pipeline.config.plan import make_plan
+    from penstock.pipeline.config.run import loads
+    from penstock.pipeline.runners.beam import IN_PROCESS
+    from penstock.pipeline.runners.beam.graph import build
 
     first = small_run(events(300, seed=1))
     config = loads(json.dumps(first.manifest["configuration"] | {"output": {"path": str(tmp_path / "again")}}))
@@ -259,7 +259,7 @@ def wait_for(condition, seconds: float = 60) -> bool:
 
 def test_a_stream_is_watched_and_drained(tmp_path):
     address = f"http://127.0.0.1:{free_ports(1)[0]}"
-    command = [sys.executable, "-m", "pipeline.cli.main", "run", str(endless(tmp_path)), "--log", "json"]
+    command = [sys.executable, "-m", "penstock.pipeline.cli.main", "run", str(endless(tmp_path)), "--log", "json"]
     command += ["--metrics-port", address.rpartition(":")[2]]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:

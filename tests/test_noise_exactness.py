@@ -9,10 +9,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from mechanisms.core.noise_checks import noise_matches
-from mechanisms.core.samplers import exact, fast
-from mechanisms.core.samplers.bits import Bits, Words
-from mechanisms.core.samplers.exact import (
+from penstock.mechanisms.core.noise_checks import noise_matches
+from penstock.mechanisms.core.samplers import exact, fast
+from penstock.mechanisms.core.samplers.bits import Bits, Words
+from penstock.mechanisms.core.samplers.exact import (
     InversionTable,
     exponential_interval,
     gaussian_thresholds,

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mechanisms.core.plugin import ParameterError
-from mechanisms.core.samplers.siphash import ROWS, keyed_hash
+from penstock.mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.samplers.siphash import ROWS, keyed_hash
 
 KEY = bytes(range(16))
 #: From the reference implementation: key 00 … 0f, messages 00 01 02 … of 8, 16, …, 56 bytes.

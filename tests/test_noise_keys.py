@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mechanisms.core.noise import NoiseSource
-from mechanisms.core.noise_keys import NoiseKey, NoiseKeyError, add_key_epoch, new_key_file
-from mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.noise import NoiseSource
+from penstock.mechanisms.core.noise_keys import NoiseKey, NoiseKeyError, add_key_epoch, new_key_file
+from penstock.mechanisms.core.plugin import ParameterError
 
 SECRET = bytes(range(32)).hex()
 ROTATION = 1_700_000_000_000

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mechanisms.core.draws import Noise
-from mechanisms.core.noise import NoiseSource
-from mechanisms.core.noise_checks import noise_matches
-from mechanisms.core.noise_keys import NoiseKey
-from mechanisms.core.samplers import bits
-from mechanisms.core.samplers.bits import Bits, Words
+from penstock.mechanisms.core.draws import Noise
+from penstock.mechanisms.core.noise import NoiseSource
+from penstock.mechanisms.core.noise_checks import noise_matches
+from penstock.mechanisms.core.noise_keys import NoiseKey
+from penstock.mechanisms.core.samplers import bits
+from penstock.mechanisms.core.samplers.bits import Bits, Words
 
 N = 100_000
 #: A right sampler fails one of these tests once in 10,000 seeds; the seeds are fixed.

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mechanisms.core import noise as noise_digest
-from mechanisms.core import noise as noise_module
-from mechanisms.core.draws import Noise
-from mechanisms.core.noise import NoiseSource
-from mechanisms.core.noise_keys import NoiseKey, new_key_file
-from mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core import noise as noise_digest
+from penstock.mechanisms.core import noise as noise_module
+from penstock.mechanisms.core.draws import Noise
+from penstock.mechanisms.core.noise import NoiseSource
+from penstock.mechanisms.core.noise_keys import NoiseKey, new_key_file
+from penstock.mechanisms.core.plugin import ParameterError
 
 N = 1000
 DRAWS: dict[str, Callable[[Noise, tuple[int, ...]], np.ndarray[Any, Any]]] = {

@@ -9,13 +9,13 @@ import pytest
 from mutants import Undercharging
 from scipy.stats import beta, norm
 
-import mechanisms
-from accountants.core.charges import pure_epsilon
-from accountants.core.renyi import from_renyi, renyi
-from mechanisms.core.contract import Facts
-from mechanisms.core.events import Block, Gaussian
-from mechanisms.core.plugin import parameters_of
-from mechanisms.core.run import run_mechanism
+from penstock import mechanisms
+from penstock.accountants.core.charges import pure_epsilon
+from penstock.accountants.core.renyi import from_renyi, renyi
+from penstock.mechanisms.core.contract import Facts
+from penstock.mechanisms.core.events import Block, Gaussian
+from penstock.mechanisms.core.plugin import parameters_of
+from penstock.mechanisms.core.run import run_mechanism
 
 N_REPLICAS, N_WINDOWS, N_CELLS = 12_000, 6, 2
 LANDMARKS = (2, 5)

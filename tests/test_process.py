@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from small_configuration import small_sections
 
-from pipeline.cli import main
-from pipeline.cli.main import COMMANDS
-from pipeline.output.redaction import discreet
+from penstock.pipeline.cli import main
+from penstock.pipeline.cli.main import COMMANDS
+from penstock.pipeline.output.redaction import discreet
 
 
 def listening() -> None:
@@ -24,8 +24,8 @@ def listening() -> None:
 
 BUSY = """
 import time
-from pipeline.cli.main import script
-from pipeline import run
+from penstock.pipeline.cli.main import script
+from penstock.pipeline import run
 
 def merge_outputs(_):
     print("running", flush=True)

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-import accountants
-import mechanisms
-from pipeline.cli import inspect
-from pipeline.runners.beam import graph
+from penstock import accountants, mechanisms
+from penstock.pipeline.cli import inspect
+from penstock.pipeline.runners.beam import graph
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -70,7 +69,7 @@ def test_links_lead_to_files(page):
 
 
 def test_commands_of_the_readme_exist():
-    from pipeline.cli.main import main
+    from penstock.pipeline.cli.main import main
 
     for command in set(re.findall(r"^\| `penstock (\w+)", README, re.MULTILINE)):
         with pytest.raises(SystemExit) as stopped:

@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 from test_reconstruction_oracle import Enumeration, random_prior
 
-import mechanisms
-from accountants.core.accountant import AccountingFacts
-from accountants.core.training import Training
-from accountants.inference import running
-from accountants.inference.places import Outlook, Places, Reading, Releasing
-from accountants.inference.prior import MarkovPrior
-from accountants.inference.targets import KnownPrior, KnownTargets, Line, known_targets
-from accountants.reconstruction import Reconstruction
-from mechanisms.core.contract import Facts, Release
-from mechanisms.core.events import Event, Exact
-from mechanisms.core.plugin import DataError, ParameterError, UnsupportedEvent
-from mechanisms.core.run import run_mechanism
-from mechanisms.core.state import decode_state, encode_state
-from pipeline.steps.targets import as_counted, rows_of
+from penstock import mechanisms
+from penstock.accountants.core.accountant import AccountingFacts
+from penstock.accountants.core.training import Training
+from penstock.accountants.inference import running
+from penstock.accountants.inference.places import Outlook, Places, Reading, Releasing
+from penstock.accountants.inference.prior import MarkovPrior
+from penstock.accountants.inference.targets import KnownPrior, KnownTargets, Line, known_targets
+from penstock.accountants.reconstruction import Reconstruction
+from penstock.mechanisms.core.contract import Facts, Release
+from penstock.mechanisms.core.events import Event, Exact
+from penstock.mechanisms.core.plugin import DataError, ParameterError, UnsupportedEvent
+from penstock.mechanisms.core.run import run_mechanism
+from penstock.mechanisms.core.state import decode_state, encode_state
+from penstock.pipeline.steps.targets import as_counted, rows_of
 
 
 def accountant_of(priors, places=None, horizon=3, tolerance=1):
@@ -467,7 +467,7 @@ def test_costly_bounds_hold_and_are_made_once_for_a_schedule(monkeypatch):
                 belief = belief / belief.sum() @ prior.transition
 
     made = []
-    from accountants.inference.running import Costly
+    from penstock.accountants.inference.running import Costly
 
     original = Costly._of_target
     monkeypatch.setattr(Costly, "_of_target", lambda *given: (made.append(1), original(*given))[1])
@@ -478,7 +478,7 @@ def test_costly_bounds_hold_and_are_made_once_for_a_schedule(monkeypatch):
 
 @pytest.mark.parametrize("unseen", [False, True])
 def test_a_learned_file_is_a_prior_for_everybody(tmp_path, unseen):
-    from accountants.correlation.adversary import learn
+    from penstock.accountants.correlation.adversary import learn
 
     training = Training(trajectories=np.array([[0, 1, 1, -1], [1, 0, 2, 2]]), users=np.array([[1], [2]]), n_cells=3)
     learn(training, ("a", "b", "c"), smoothing=0.5, unseen=unseen).write(tmp_path / "learned.npz")

@@ -10,14 +10,14 @@ import pytest
 from scipy import sparse
 from test_reconstruction_oracle import Enumeration, random_prior, random_sensors
 
-from accountants.inference.ball import max_ball_probability
-from accountants.inference.first_moment import first_moment, upper_mean
-from accountants.inference.information import information_bound, largest_success, log_loose
-from accountants.inference.observation import schedule
-from accountants.inference.prior import MarkovPrior, chain_prior, trajectory_entropy
-from accountants.inference.segment import log_segment
-from accountants.inference.success_bounds import success_upper_bound
-from mechanisms.core.plugin import ParameterError
+from penstock.accountants.inference.ball import max_ball_probability
+from penstock.accountants.inference.first_moment import first_moment, upper_mean
+from penstock.accountants.inference.information import information_bound, largest_success, log_loose
+from penstock.accountants.inference.observation import schedule
+from penstock.accountants.inference.prior import MarkovPrior, chain_prior, trajectory_entropy
+from penstock.accountants.inference.segment import log_segment
+from penstock.accountants.inference.success_bounds import success_upper_bound
+from penstock.mechanisms.core.plugin import ParameterError
 
 BOUNDS = ("loose", "tight", "leakage", "first_moment", "segment", "best")
 

@@ -11,9 +11,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
-from accountants.inference.estimators import attack_success
-from accountants.inference.prior import estimate_prior, spectral_gap, visit_trajectories
-from accountants.inference.success_bounds import success_upper_bound
+from penstock.accountants.inference.estimators import attack_success
+from penstock.accountants.inference.prior import estimate_prior, spectral_gap, visit_trajectories
+from penstock.accountants.inference.success_bounds import success_upper_bound
 
 pytestmark = pytest.mark.data
 DAYS = 20

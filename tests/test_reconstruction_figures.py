@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from accountants.inference.prior import chain_prior
-from evaluation.papers.koga import (
+from penstock.accountants.inference.prior import chain_prior
+from penstock.evaluation.papers.koga import (
     ATTACKS,
     BOUNDS,
     PREPARATIONS,

@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 from test_reconstruction_oracle import random_prior
 
-from accountants.inference.prior import (
+from penstock.accountants.inference.prior import (
     MarkovPrior,
     chain_prior,
     estimate_prior,
@@ -15,7 +15,7 @@ from accountants.inference.prior import (
     stationary_distribution,
     visit_trajectories,
 )
-from mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.plugin import ParameterError
 
 
 def test_chain_prior_is_stationary() -> None:

@@ -10,13 +10,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mechanisms.core.plugin import PenstockError
-from mechanisms.core.state import decode_state, encode_state
-from pipeline.config.plan import make_plan
-from pipeline.config.run import loads
-from pipeline.steps.account import AccountLoop
-from pipeline.steps.release import ReleaseLoop
-from pipeline.steps.targets import PrivateFacts
+from penstock.mechanisms.core.plugin import PenstockError
+from penstock.mechanisms.core.state import decode_state, encode_state
+from penstock.pipeline.config.plan import make_plan
+from penstock.pipeline.config.run import loads
+from penstock.pipeline.steps.account import AccountLoop
+from penstock.pipeline.steps.release import ReleaseLoop
+from penstock.pipeline.steps.targets import PrivateFacts
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 PRIOR = {"estimate": "first", "windows": 4, "smoothing": 0.5}
@@ -162,13 +162,13 @@ def test_books_wait_for_facts_and_go_on_after_a_restart(tmp_path):
 
 
 def test_an_experiment_keeps_the_same_books_as_a_run(small_run, tmp_path):
-    from pipeline.experiments.trial import read_counts, run_trial, write_counts
+    from penstock.pipeline.experiments.trial import read_counts, run_trial, write_counts
 
     plan = plan_of(tmp_path, made_up_events())
     write_counts(plan.config, tmp_path / "counts" / "one.npz")
     finished = run_trial(plan.config, read_counts(tmp_path / "counts" / "one.npz"))
     rows = pl.DataFrame([row.as_dict() for row in finished.accounts["reconstruction"]], infer_schema_length=None)
-    from pipeline.run import run
+    from penstock.pipeline.run import run
 
     whole = books(run(plan.config))
     order = ["subject", "window", "name", "status"]

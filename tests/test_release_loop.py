@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_configuration import small_sections
 
-from mechanisms import get
-from mechanisms.core.contract import Facts
-from mechanisms.core.plugin import DataError
-from mechanisms.core.run import run_mechanism
-from pipeline.config.plan import make_plan
-from pipeline.config.run import loads
-from pipeline.output.ledger import Ledger
-from pipeline.steps.release import Charge, ReleaseLoop
+from penstock.mechanisms import get
+from penstock.mechanisms.core.contract import Facts
+from penstock.mechanisms.core.plugin import DataError
+from penstock.mechanisms.core.run import run_mechanism
+from penstock.pipeline.config.plan import make_plan
+from penstock.pipeline.config.run import loads
+from penstock.pipeline.output.ledger import Ledger
+from penstock.pipeline.steps.release import Charge, ReleaseLoop
 
 N_WINDOWS, N_CELLS = 8, 3
 

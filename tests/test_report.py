@@ -17,11 +17,11 @@ import pytest
 import yaml
 from report_runs import account, experiment_folder, run_folder, trace_folder
 
-from mechanisms.core.plugin import DataError
-from pipeline.cli.main import main
-from pipeline.output.tables import RELEASES
-from pipeline.reporting.markup import pack
-from pipeline.reporting.page import write_report
+from penstock.mechanisms.core.plugin import DataError
+from penstock.pipeline.cli.main import main
+from penstock.pipeline.output.tables import RELEASES
+from penstock.pipeline.reporting.markup import pack
+from penstock.pipeline.reporting.page import write_report
 
 DTYPES = {"i1": "i1", "i2": "<i2", "i4": "<i4", "f4": "<f4", "f8": "<f8"}
 
@@ -200,8 +200,8 @@ def test_the_configuration_at_the_foot_makes_the_same_run(small_run, tmp_path):
     (listing,) = re.findall(r"<pre[^>]*>(.*?)</pre>", text, re.DOTALL)
     from html import unescape
 
-    from pipeline.config.run import loads
-    from pipeline.run import run
+    from penstock.pipeline.config.run import loads
+    from penstock.pipeline.run import run
 
     configuration = unescape(listing)
     assert yaml.safe_load(configuration)["seed"] == 3
@@ -439,7 +439,7 @@ def test_a_deployment_shows_no_truth_and_asks_for_the_key(tmp_path):
 
 
 def test_a_large_run_shows_its_busiest_cells_in_their_order(tmp_path, monkeypatch):
-    monkeypatch.setattr("pipeline.reporting.data.MOST_COUNTS", 240)
+    monkeypatch.setattr("penstock.pipeline.reporting.data.MOST_COUNTS", 240)
     text = page(run_folder(tmp_path, cells=tuple(f"cell {i}" for i in range(40))))
     # Later cells are busier here.
     assert data(text)["counts"]["cells"] == [f"cell {i}" for i in range(30, 40)]
@@ -449,7 +449,7 @@ def test_a_large_run_shows_its_busiest_cells_in_their_order(tmp_path, monkeypatc
 
 
 def test_a_long_run_shows_its_latest_windows(tmp_path, monkeypatch):
-    monkeypatch.setattr("pipeline.reporting.data.MOST_WINDOWS", 10)
+    monkeypatch.setattr("penstock.pipeline.reporting.data.MOST_WINDOWS", 10)
     text = page(run_folder(tmp_path, accounts=tuple(account("my_own", "loss", w, w) for w in range(1, 25))))
     assert unpack(data(text)["counts"]["window"]).tolist() == list(range(15, 25))
     assert unpack(data(text)["accounts"][0]["lines"][0]["value"]).tolist() == list(range(15, 25))
@@ -500,7 +500,7 @@ def test_a_run_that_releases_traces_shows_them(tmp_path, monkeypatch):
     assert unpack(shown["size"]).tolist() == [3, 3]
     assert unpack(shown["truth"]).reshape(6, 2)[:, 1].tolist() == [1, 2, 3, 4, 5, 6]
     assert unpack(shown["landmark"]).tolist() == [0, 1, 0] * 2
-    monkeypatch.setattr("pipeline.reporting.traces.MOST_POINTS", 2)
+    monkeypatch.setattr("penstock.pipeline.reporting.traces.MOST_POINTS", 2)
     thinned = data(page(tmp_path))["traces"]
     assert unpack(thinned["truth"]).reshape(4, 2)[:, 1].tolist() == [1, 3, 4, 6]
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from report_runs import account, experiment_folder, run_folder, trace_folder
 
-from pipeline.reporting.live import watch
-from pipeline.reporting.page import write_report
+from penstock.pipeline.reporting.live import watch
+from penstock.pipeline.reporting.page import write_report
 
 pytestmark = pytest.mark.integration
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from report_runs import run_folder
 
-from pipeline.cli.main import main
-from pipeline.reporting.live import LAST_LOOK, watch
+from penstock.pipeline.cli.main import main
+from penstock.pipeline.reporting.live import LAST_LOOK, watch
 
 
 def get(address: str, **headers: str) -> str:

@@ -16,16 +16,16 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mechanisms.core.noise_keys import new_key_file
-from mechanisms.core.plugin import ConfigError, DataError, StateVersionError
-from mechanisms.core.state import StateFormat
-from pipeline.config.run import loads
-from pipeline.exit_codes import INTERRUPTED
-from pipeline.output import checkpoint
-from pipeline.output.ledger import Ledger
-from pipeline.run import run
-from pipeline.runners import local
-from pipeline.steps import account, release
+from penstock.mechanisms.core.noise_keys import new_key_file
+from penstock.mechanisms.core.plugin import ConfigError, DataError, StateVersionError
+from penstock.mechanisms.core.state import StateFormat
+from penstock.pipeline.config.run import loads
+from penstock.pipeline.exit_codes import INTERRUPTED
+from penstock.pipeline.output import checkpoint
+from penstock.pipeline.output.ledger import Ledger
+from penstock.pipeline.run import run
+from penstock.pipeline.runners import local
+from penstock.pipeline.steps import account, release
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 N_WINDOWS = 18
@@ -106,9 +106,9 @@ def deadly(write):
 
 os.replace, os.link, os.fsync = deadly(os.replace), deadly(os.link), deadly(os.fsync)
 
-from pipeline.config.run import load
-from pipeline.run import run
-from pipeline.runners import local
+from penstock.pipeline.config.run import load
+from penstock.pipeline.run import run
+from penstock.pipeline.runners import local
 
 sys.exit(run(load(config), folder, resume=resume).exit_code)
 """
@@ -212,7 +212,7 @@ def check_killed_by_the_clock(folder: Path, n_kills: int, seed: int) -> None:
     alone = run(configured(value), folder / "alone")
     (folder / "run.yaml").write_text(json.dumps(value))
     rng, out = random.Random(seed), folder / "out"
-    command = [sys.executable, "-m", "pipeline.cli.main", "run", str(folder / "run.yaml"), "--quiet"]
+    command = [sys.executable, "-m", "penstock.pipeline.cli.main", "run", str(folder / "run.yaml"), "--quiet"]
     kept, kills = [], 0
     while True:
         resume = ["--resume"] if (out / "operator" / "run.json").exists() else []

@@ -176,7 +176,7 @@ def test_manifests_say_what_the_files_are(small_run):
 
 
 def test_a_folder_with_foreign_files_is_left_alone(small_run, tmp_path):
-    from mechanisms.core.plugin import ConfigError
+    from penstock.mechanisms.core.plugin import ConfigError
 
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.tex").write_text("years of work")

@@ -16,12 +16,12 @@ import polars as pl
 import pytest
 from small_configuration import made_up_events, small_sections
 
-from mechanisms.core.plugin import ConfigError
-from pipeline.config.run import RunConfig, loads
-from pipeline.exit_codes import DONE
-from pipeline.output.ledger import Ledger
-from pipeline.output.writer import RunWriter
-from pipeline.run import Result, run
+from penstock.mechanisms.core.plugin import ConfigError
+from penstock.pipeline.config.run import RunConfig, loads
+from penstock.pipeline.exit_codes import DONE
+from penstock.pipeline.output.ledger import Ledger
+from penstock.pipeline.output.writer import RunWriter
+from penstock.pipeline.run import Result, run
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 N_WINDOWS = 12
@@ -63,7 +63,7 @@ def direct_shards(config: RunConfig, folder: Path, resume: bool) -> Result:
 
 def stream(config: RunConfig, folder: Path, resume: bool) -> Result:
     """The same events in the order of time as a stream, as fast as it goes, with a checkpoint after every slice."""
-    from pipeline.sources.stream import Stream
+    from penstock.pipeline.sources.stream import Stream
 
     return run(replace(config, source=Stream(of=config.source, block_rows=100, checkpoint=0)), folder, resume=resume)
 
@@ -217,7 +217,7 @@ def test_the_plain_loop_resumes_too(tmp_path: Path, config: RunConfig, monkeypat
 
 NO_BEAM = """
 import sys
-from pipeline.cli.main import main
+from penstock.pipeline.cli.main import main
 
 for words in sys.argv[2:]:
     assert main(["run", sys.argv[1], "--quiet", *words.split()]) == 0

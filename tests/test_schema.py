@@ -10,12 +10,12 @@ import jsonschema
 import pytest
 from right_configuration import EVENTS, RIGHT, changed
 
-from mechanisms.core.plugin import ConfigError
-from pipeline.config.build import DURATION_PATTERN, fields_of, input_paths
-from pipeline.config.run import RunConfig, load, loads
-from pipeline.config.schema import json_schema
-from pipeline.config.sections import UNIONS, plugins_of
-from pipeline.config.yaml import parse, plain
+from penstock.mechanisms.core.plugin import ConfigError
+from penstock.pipeline.config.build import DURATION_PATTERN, fields_of, input_paths
+from penstock.pipeline.config.run import RunConfig, load, loads
+from penstock.pipeline.config.schema import json_schema
+from penstock.pipeline.config.sections import UNIONS, plugins_of
+from penstock.pipeline.config.yaml import parse, plain
 
 ROOT = Path(__file__).parent.parent
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml")) + sorted((ROOT / "configs" / "datasets").glob("*.yaml"))

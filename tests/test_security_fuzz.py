@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from mechanisms.core.plugin import DataError
-from pipeline.sources.reading import inputs
-from pipeline.sources.reading.inputs import open_inputs
+from penstock.mechanisms.core.plugin import DataError
+from penstock.pipeline.sources.reading import inputs
+from penstock.pipeline.sources.reading.inputs import open_inputs
 
 FUZZ = Path(__file__).parent / "fuzz" / "run.py"
 

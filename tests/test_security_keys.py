@@ -9,11 +9,11 @@ import polars as pl
 import pytest
 from deployments import configured, sections
 
-from mechanisms.core.noise_keys import NoiseKey, NoiseKeyError, add_key_epoch, new_key_file
-from mechanisms.core.plugin import ConfigError, DataError
-from pipeline.cli.main import main
-from pipeline.run import run
-from pipeline.sources import stream
+from penstock.mechanisms.core.noise_keys import NoiseKey, NoiseKeyError, add_key_epoch, new_key_file
+from penstock.mechanisms.core.plugin import ConfigError, DataError
+from penstock.pipeline.cli.main import main
+from penstock.pipeline.run import run
+from penstock.pipeline.sources import stream
 
 HOUR = 3_600_000
 THREE = 1_704_067_200_000 + 3 * HOUR

@@ -11,14 +11,14 @@ import polars as pl
 import pytest
 from deployments import LATITUDE, LONGITUDE, NUMBER, USER, configured, leaks, planted, sections
 
-from mechanisms.core.plugin import DataError
-from pipeline.cli.main import main
-from pipeline.config.plan import make_plan
-from pipeline.run import run
-from pipeline.sources import stream
-from pipeline.sources.base import EventBlock, Reject
-from pipeline.steps.contributions import user_codes
-from pipeline.steps.ingest import CELL, ingested
+from penstock.mechanisms.core.plugin import DataError
+from penstock.pipeline.cli.main import main
+from penstock.pipeline.config.plan import make_plan
+from penstock.pipeline.run import run
+from penstock.pipeline.sources import stream
+from penstock.pipeline.sources.base import EventBlock, Reject
+from penstock.pipeline.steps.contributions import user_codes
+from penstock.pipeline.steps.ingest import CELL, ingested
 
 
 def stream_of(value: dict, **changes) -> dict:
@@ -78,7 +78,7 @@ def test_a_run_that_fails_says_nothing_of_people(tmp_path, everything, monkeypat
     def broken(frame, plan):
         raise ValueError(f"cannot use {USER} at {LATITUDE}")
 
-    monkeypatch.setattr("pipeline.steps.ingest.cells_of", broken)
+    monkeypatch.setattr("penstock.pipeline.steps.ingest.cells_of", broken)
     assert main(["run", str(tmp_path / "run.yaml"), "--log", "json"]) == 1
     assert main(["run", str(tmp_path / "run.yaml"), "--resume"]) == 1
     assert "ValueError at tests/test_security_leaks.py" in (said := capfd.readouterr()).err

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from deployments import configured, sections
 
-from mechanisms.core.plugin import ConfigError
+from penstock.mechanisms.core.plugin import ConfigError
 
 TRACES = {"windows": {"type": "timestamps"}, "mechanism": {"type": "planar_laplace", "epsilon": 1.0, "radius": 50}}
 

@@ -7,9 +7,9 @@ import json
 import pytest
 from deployments import USER, configured, leaks, planted, sections
 
-from mechanisms.core.plugin import ConfigError, DataError
-from pipeline.cli.main import main
-from pipeline.run import run
+from penstock.mechanisms.core.plugin import ConfigError, DataError
+from penstock.pipeline.cli.main import main
+from penstock.pipeline.run import run
 
 hpke = pytest.importorskip("cryptography.hazmat.primitives.hpke", reason="needs penstock[crypto]")
 
@@ -56,7 +56,7 @@ def test_another_key_and_a_damaged_text_open_nothing(sealed, tmp_path, capsys):
 
 
 def test_a_pair_is_never_overwritten(tmp_path):
-    from pipeline.steps.sealing import new_pair
+    from penstock.pipeline.steps.sealing import new_pair
 
     new_pair(tmp_path / "reader")
     assert (tmp_path / "reader").stat().st_mode & 0o077 == 0

@@ -10,12 +10,12 @@ import polars as pl
 import pytest
 from deployments import configured, sections
 
-from mechanisms.core.plugin import ConfigError
-from pipeline.config.plan import make_plan
-from pipeline.output import files, writer
-from pipeline.output.writer import RunWriter
-from pipeline.run import run
-from pipeline.runners.local import StreamLoop
+from penstock.mechanisms.core.plugin import ConfigError
+from penstock.pipeline.config.plan import make_plan
+from penstock.pipeline.output import files, writer
+from penstock.pipeline.output.writer import RunWriter
+from penstock.pipeline.run import run
+from penstock.pipeline.runners.local import StreamLoop
 
 NOBODY = "user,time,latitude,longitude\nx,2024-01-01T00:10:00Z,0.5,0.5\n"
 CROWD = "user,time,latitude,longitude\n" + "".join(

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mechanisms.core.plugin import DataError, ParameterError
-from pipeline.windows.sensors import Sensors
+from penstock.mechanisms.core.plugin import DataError, ParameterError
+from penstock.pipeline.windows.sensors import Sensors
 
 CELLS = tuple(f"c{i}" for i in range(12))
 

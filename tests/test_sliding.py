@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from small_configuration import START, made_up_events
 
-from mechanisms.core.plugin import ConfigError
+from penstock.mechanisms.core.plugin import ConfigError
 
 SLIDING = {"type": "sliding", "size": "1h", "period": "20m"}
 HOPS = 3

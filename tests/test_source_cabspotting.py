@@ -9,8 +9,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from pipeline.sources.base import EventBlock
-from pipeline.sources.cabspotting import Cabspotting
+from penstock.pipeline.sources.base import EventBlock
+from penstock.pipeline.sources.cabspotting import Cabspotting
 
 FORWARDS = "37.5 -122.25 0 1211018400\n37.75 -122.5 1 1211018460\n"
 BACKWARDS = "37.25 -122.75 1 1211018700\n37.0 -122.0 0 1211018640"

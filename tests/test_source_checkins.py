@@ -12,9 +12,9 @@ import polars as pl
 import pytest
 from source_rows import read
 
-from mechanisms.core.plugin import DataError
-from pipeline.sources.foursquare import Foursquare
-from pipeline.sources.gowalla import Gowalla
+from penstock.mechanisms.core.plugin import DataError
+from penstock.pipeline.sources.foursquare import Foursquare
+from penstock.pipeline.sources.gowalla import Gowalla
 
 GOWALLA = (
     "0\t2010-10-12T00:21:28Z\t40.5\t-73.75\t23261\n"

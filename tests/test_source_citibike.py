@@ -10,9 +10,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from mechanisms.core.plugin import DataError, ParameterError
-from pipeline.sources.base import EventBlock
-from pipeline.sources.citibike import Citibike
+from penstock.mechanisms.core.plugin import DataError, ParameterError
+from penstock.pipeline.sources.base import EventBlock
+from penstock.pipeline.sources.citibike import Citibike
 
 OLD = (
     '"tripduration","starttime","stoptime","start station id","start station name","start station latitude",'

@@ -18,10 +18,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mechanisms.core.plugin import DataError, ParameterError
-from pipeline.sources.base import EventBlock
-from pipeline.sources.csv import Csv
-from pipeline.sources.reading import inputs
+from penstock.mechanisms.core.plugin import DataError, ParameterError
+from penstock.pipeline.sources.base import EventBlock
+from penstock.pipeline.sources.csv import Csv
+from penstock.pipeline.sources.reading import inputs
 
 HEADER = "user,time,latitude,longitude\n"
 GOOD = "ann,2008-05-17T10:00:00Z,37.5,-122.5\n"

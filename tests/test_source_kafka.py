@@ -11,17 +11,17 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from mechanisms.core.plugin import ConfigError, DataError, ParameterError
-from pipeline.config.canonical import resolved
-from pipeline.config.run import loads
-from pipeline.config.sections import KafkaOutput
-from pipeline.output import kafka as kafka_output
-from pipeline.sources.base import NEVER
-from pipeline.sources.kafka import Kafka
-from pipeline.sources.reading import kafka_client, payload
-from pipeline.sources.reading.kafka import block_of, joined
-from pipeline.sources.reading.kafka_progress import Entry, Journal, Progress
-from pipeline.sources.reading.payload import Malformed, avro_parser, read_block
+from penstock.mechanisms.core.plugin import ConfigError, DataError, ParameterError
+from penstock.pipeline.config.canonical import resolved
+from penstock.pipeline.config.run import loads
+from penstock.pipeline.config.sections import KafkaOutput
+from penstock.pipeline.output import kafka as kafka_output
+from penstock.pipeline.sources.base import NEVER
+from penstock.pipeline.sources.kafka import Kafka
+from penstock.pipeline.sources.reading import kafka_client, payload
+from penstock.pipeline.sources.reading.kafka import block_of, joined
+from penstock.pipeline.sources.reading.kafka_progress import Entry, Journal, Progress
+from penstock.pipeline.sources.reading.payload import Malformed, avro_parser, read_block
 
 NOON = 1_704_110_400_000
 AVRO = {

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mechanisms.core.plugin import DataError
-from pipeline.sources.base import EventBlock
-from pipeline.sources.parquet import Parquet
+from penstock.mechanisms.core.plugin import DataError
+from penstock.pipeline.sources.base import EventBlock
+from penstock.pipeline.sources.parquet import Parquet
 
 MOMENT = datetime(2008, 5, 17, 10, tzinfo=UTC)
 MILLISECONDS = 1_211_018_400_000

@@ -11,9 +11,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mechanisms.core.plugin import DataError, ParameterError
-from pipeline.sources.city import Commuters, MarkovPeople
-from pipeline.sources.synthetic import DEFAULT_START, Synthetic
+from penstock.mechanisms.core.plugin import DataError, ParameterError
+from penstock.pipeline.sources.city import Commuters, MarkovPeople
+from penstock.pipeline.sources.synthetic import DEFAULT_START, Synthetic
 
 HOUR = 3_600_000
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mechanisms.core.plugin import ParameterError
-from pipeline.spaces.base import SPACES
-from pipeline.spaces.grid import Grid
+from penstock.mechanisms.core.plugin import ParameterError
+from penstock.pipeline.spaces.base import SPACES
+from penstock.pipeline.spaces.grid import Grid
 
 CITY = {"south": 37.74, "north": 37.82, "west": -122.47, "east": -122.37}
 

@@ -6,8 +6,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mechanisms.core.plugin import DataError, ParameterError, PenstockError
-from pipeline.spaces.h3 import H3
+from penstock.mechanisms.core.plugin import DataError, ParameterError, PenstockError
+from penstock.pipeline.spaces.h3 import H3
 
 h3 = pytest.importorskip("h3", reason="needs penstock[h3]")
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 import polars as pl
 import pytest
 
-from mechanisms.core.plugin import DataError, ParameterError, PenstockError
-from pipeline.sources.base import EventBlock, Source, Span
-from pipeline.spaces.places import Places
+from penstock.mechanisms.core.plugin import DataError, ParameterError, PenstockError
+from penstock.pipeline.sources.base import EventBlock, Source, Span
+from penstock.pipeline.spaces.places import Places
 
 
 @dataclass(frozen=True, kw_only=True)

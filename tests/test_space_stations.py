@@ -4,8 +4,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mechanisms.core.plugin import DataError, ParameterError
-from pipeline.spaces.stations import Stations
+from penstock.mechanisms.core.plugin import DataError, ParameterError
+from penstock.pipeline.spaces.stations import Stations
 
 EARTH_RADIUS = 6_371_008.8
 

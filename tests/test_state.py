@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from mechanisms.core.contract import Facts
-from mechanisms.core.plugin import ParameterError, StateVersionError
-from mechanisms.core.run import run_mechanism, step_through
-from mechanisms.core.state import decode_state, encode_state
-from mechanisms.laplace import Laplace
+from penstock.mechanisms.core.contract import Facts
+from penstock.mechanisms.core.plugin import ParameterError, StateVersionError
+from penstock.mechanisms.core.run import run_mechanism, step_through
+from penstock.mechanisms.core.state import decode_state, encode_state
+from penstock.mechanisms.laplace import Laplace
 
 STATE = {
     "last": np.arange(6.0).reshape(2, 3),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mechanisms.core.geometry import distance, moved, offsets_between, stay_points
-from pipeline.steps.traces import landmark_mask
-from pipeline.windows.landmarks import Landmarks, StayPoints
+from penstock.mechanisms.core.geometry import distance, moved, offsets_between, stay_points
+from penstock.pipeline.steps.traces import landmark_mask
+from penstock.pipeline.windows.landmarks import Landmarks, StayPoints
 
 PLACE = np.array([39.9, 116.4])
 

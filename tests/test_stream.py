@@ -16,9 +16,9 @@ import polars as pl
 import pytest
 from small_configuration import grid
 
-from mechanisms.core.plugin import ConfigError, DataError
-from pipeline.monitoring import metrics
-from pipeline.runners import local
+from penstock.mechanisms.core.plugin import ConfigError, DataError
+from penstock.pipeline.monitoring import metrics
+from penstock.pipeline.runners import local
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 COLUMNS = {"user": "user", "time": "time", "place": "place"}
@@ -169,7 +169,7 @@ def test_a_budget_that_is_too_small_stops_the_stream(stream_run):
 
 
 def test_a_source_that_cannot_be_read_fails_the_stream(small_run, tmp_path, monkeypatch):
-    from pipeline.sources.csv import Csv
+    from penstock.pipeline.sources.csv import Csv
 
     (tmp_path / "bad.csv").write_text("user,time,place\n" + f"u,{at(1)},a\n")
     monkeypatch.setattr(Csv, "spans_from", lambda *_: (_ for _ in ()).throw(DataError("the disk is gone")))
@@ -224,7 +224,7 @@ ENDLESS = {
 def test_an_endless_stream_is_stopped_cleanly(tmp_path, number):
     config = tmp_path / "endless.yaml"
     config.write_text(json.dumps(ENDLESS | {"output": {"path": str(tmp_path / "out")}}))
-    command = [sys.executable, "-m", "pipeline.cli.main", "run", str(config)]
+    command = [sys.executable, "-m", "penstock.pipeline.cli.main", "run", str(config)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     parts = tmp_path / "out" / "public" / "parts" / "releases"
     deadline = time.monotonic() + 180

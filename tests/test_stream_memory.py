@@ -8,11 +8,11 @@ import os
 import numpy as np
 import pytest
 
-from pipeline.config.run import loads
-from pipeline.exit_codes import INTERRUPTED
-from pipeline.output import checkpoint
-from pipeline.run import run
-from pipeline.runners import local
+from penstock.pipeline.config.run import loads
+from penstock.pipeline.exit_codes import INTERRUPTED
+from penstock.pipeline.output import checkpoint
+from penstock.pipeline.run import run
+from penstock.pipeline.runners import local
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from accountants.core.accountant import AccountingFacts
-from accountants.core.training import Training
-from accountants.correlation.adversary import (
+from penstock.accountants.core.accountant import AccountingFacts
+from penstock.accountants.core.training import Training
+from penstock.accountants.correlation.adversary import (
     KnownCorrelation,
     SmoothedIdentity,
     UserClass,
@@ -15,15 +15,15 @@ from accountants.correlation.adversary import (
     learn,
     presence_counts,
 )
-from accountants.correlation.landmark_losses import landmark_temporal_privacy_loss
-from accountants.correlation.leakage import LeakageFunction, temporal_privacy_loss
-from accountants.correlation.matrices import backward_matrix, laplacian_smoothing_matrix
-from accountants.temporal import Temporal
-from mechanisms import get
-from mechanisms.core import events
-from mechanisms.core.contract import Release, Window
-from mechanisms.core.plugin import DataError, ParameterError, UnsupportedEvent
-from mechanisms.core.state import decode_state, encode_state
+from penstock.accountants.correlation.landmark_losses import landmark_temporal_privacy_loss
+from penstock.accountants.correlation.leakage import LeakageFunction, temporal_privacy_loss
+from penstock.accountants.correlation.matrices import backward_matrix, laplacian_smoothing_matrix
+from penstock.accountants.temporal import Temporal
+from penstock.mechanisms import get
+from penstock.mechanisms.core import events
+from penstock.mechanisms.core.contract import Release, Window
+from penstock.mechanisms.core.plugin import DataError, ParameterError, UnsupportedEvent
+from penstock.mechanisms.core.state import decode_state, encode_state
 
 STRONG = KnownCorrelation(laplacian=SmoothedIdentity(s=0.1))
 

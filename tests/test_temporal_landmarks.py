@@ -8,11 +8,15 @@ import math
 import numpy as np
 import pytest
 
-from accountants.correlation.landmark_losses import landmark_temporal_privacy_loss
-from accountants.correlation.leakage import LeakageFunction, temporal_privacy_loss
-from accountants.correlation.matrices import backward_matrix, laplacian_smoothing_matrix, stationary_distribution
-from accountants.correlation.running import RunningLandmarkLoss
-from mechanisms.core.plugin import ParameterError
+from penstock.accountants.correlation.landmark_losses import landmark_temporal_privacy_loss
+from penstock.accountants.correlation.leakage import LeakageFunction, temporal_privacy_loss
+from penstock.accountants.correlation.matrices import (
+    backward_matrix,
+    laplacian_smoothing_matrix,
+    stationary_distribution,
+)
+from penstock.accountants.correlation.running import RunningLandmarkLoss
+from penstock.mechanisms.core.plugin import ParameterError
 
 METHODS = ("paper", "sound")
 

@@ -8,10 +8,14 @@ import math
 import numpy as np
 import pytest
 
-from accountants.correlation.leakage import LeakageFunction, temporal_privacy_loss
-from accountants.correlation.matrices import backward_matrix, laplacian_smoothing_matrix, stationary_distribution
-from accountants.correlation.planning import epsilon_schedule, largest_epsilon
-from mechanisms.core.plugin import ParameterError
+from penstock.accountants.correlation.leakage import LeakageFunction, temporal_privacy_loss
+from penstock.accountants.correlation.matrices import (
+    backward_matrix,
+    laplacian_smoothing_matrix,
+    stationary_distribution,
+)
+from penstock.accountants.correlation.planning import epsilon_schedule, largest_epsilon
+from penstock.mechanisms.core.plugin import ParameterError
 
 STICKY = [[0.8, 0.2], [0.0, 1.0]]
 

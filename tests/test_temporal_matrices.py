@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from accountants.correlation.leakage import LeakageFunction
-from accountants.correlation.matrices import (
+from penstock.accountants.correlation.leakage import LeakageFunction
+from penstock.accountants.correlation.matrices import (
     backward_matrix,
     chain_matrix,
     count_transitions,
@@ -16,7 +16,7 @@ from accountants.correlation.matrices import (
     stationary_distribution,
     transition_matrix,
 )
-from mechanisms.core.plugin import DataError, ParameterError
+from penstock.mechanisms.core.plugin import DataError, ParameterError
 
 
 def test_files_in_both_formats(tmp_path):

@@ -8,13 +8,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from accountants.correlation.landmark_losses import landmark_temporal_privacy_loss
-from accountants.correlation.leakage import LeakageFunction, temporal_privacy_loss
-from mechanisms.core.plugin import ConfigError
-from pipeline.cli.main import main
-from pipeline.config.canonical import resolved
-from pipeline.config.run import loads
-from pipeline.run import run
+from penstock.accountants.correlation.landmark_losses import landmark_temporal_privacy_loss
+from penstock.accountants.correlation.leakage import LeakageFunction, temporal_privacy_loss
+from penstock.mechanisms.core.plugin import ConfigError
+from penstock.pipeline.cli.main import main
+from penstock.pipeline.config.canonical import resolved
+from penstock.pipeline.config.run import loads
+from penstock.pipeline.run import run
 
 MATRIX = np.array([[0.8, 0.2], [0.0, 1.0]])
 

@@ -8,10 +8,10 @@ import math
 import numpy as np
 import pytest
 
-from accountants.correlation.leakage import LeakageFunction, temporal_privacy_loss
-from accountants.correlation.matrices import laplacian_smoothing_matrix
-from accountants.correlation.running import RunningTemporalLoss
-from mechanisms.core.plugin import ParameterError
+from penstock.accountants.correlation.leakage import LeakageFunction, temporal_privacy_loss
+from penstock.accountants.correlation.matrices import laplacian_smoothing_matrix
+from penstock.accountants.correlation.running import RunningTemporalLoss
+from penstock.mechanisms.core.plugin import ParameterError
 
 MATRICES = {
     "none": (None, None),

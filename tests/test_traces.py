@@ -9,17 +9,17 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mechanisms.core.geometry import distance
-from mechanisms.core.noise_keys import new_key_file
-from mechanisms.core.plugin import ConfigError
-from mechanisms.core.run import collect, release_traces
-from mechanisms.core.traces import TraceAgenda
-from pipeline.cli.run import summary
-from pipeline.config.plan import make_plan
-from pipeline.config.run import loads
-from pipeline.output.verify import verify
-from pipeline.run import run
-from pipeline.steps.traces import TraceLoop, gather, points_of, pseudonyms
+from penstock.mechanisms.core.geometry import distance
+from penstock.mechanisms.core.noise_keys import new_key_file
+from penstock.mechanisms.core.plugin import ConfigError
+from penstock.mechanisms.core.run import collect, release_traces
+from penstock.mechanisms.core.traces import TraceAgenda
+from penstock.pipeline.cli.run import summary
+from penstock.pipeline.config.plan import make_plan
+from penstock.pipeline.config.run import loads
+from penstock.pipeline.output.verify import verify
+from penstock.pipeline.run import run
+from penstock.pipeline.steps.traces import TraceLoop, gather, points_of, pseudonyms
 
 STAYS = {"stay_points": {"distance": 300, "time": "5m"}}
 ADAPTIVE = {"type": "landmark_adaptive", "noise": "planar_laplace", "epsilon": 2.0, "radius": 50}
@@ -224,7 +224,7 @@ def test_stay_points_are_for_simulated_traces(events, tmp_path):
 
 @pytest.mark.data
 def test_an_hour_of_taxis(data_folder, tmp_path):
-    from pipeline.config.run import load
+    from penstock.pipeline.config.run import load
 
     root = Path(__file__).parents[1]
     loaded = load(root / "configs/datasets/tdrive.yaml", [f"source.path={data_folder('tdrive')}"])

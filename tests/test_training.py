@@ -12,12 +12,12 @@ import polars as pl
 import pytest
 from small_configuration import grid, small_sections
 
-from accountants.correlation.matrices import count_transitions, estimated_matrix
-from mechanisms.core.plugin import DataError, ParameterError
-from pipeline.config.plan import make_plan
-from pipeline.config.run import loads
-from pipeline.steps.bounding import Bounding
-from pipeline.steps.individuals import plan_training, training_part
+from penstock.accountants.correlation.matrices import count_transitions, estimated_matrix
+from penstock.mechanisms.core.plugin import DataError, ParameterError
+from penstock.pipeline.config.plan import make_plan
+from penstock.pipeline.config.run import loads
+from penstock.pipeline.steps.bounding import Bounding
+from penstock.pipeline.steps.individuals import plan_training, training_part
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 KEY = b"k" * 32

@@ -6,8 +6,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from evaluation.papers.pyrgelis_utility import BOXES, SHOWN, differences, main, readings
-from evaluation.utility import mean_relative_error
+from penstock.evaluation.papers.pyrgelis_utility import BOXES, SHOWN, differences, main, readings
+from penstock.evaluation.utility import mean_relative_error
 
 PEOPLE, GROUP = 130, 90
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.spatial.distance import jensenshannon
 
-from evaluation import metrics, utility
-from evaluation.utility import METRICS
-from mechanisms.core.plugin import ParameterError
+from penstock.evaluation import metrics, utility
+from penstock.evaluation.utility import METRICS
+from penstock.mechanisms.core.plugin import ParameterError
 
 
 def counts(seed, n_cells=23, n_windows=17, scale=6.0):

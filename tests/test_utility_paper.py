@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from evaluation.utility import METRICS
+from penstock.evaluation.utility import METRICS
 
 NAMES = ("mre", "mre_top", "hotspot_f1", "hotspot_rank_tau", "js_distance", "pearson")
 SUPPRESS = {  # table 14, by threshold k; the rows in which few windows are empty

@@ -5,8 +5,8 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from pipeline.steps.contributions import KeyLayout, Memberships, distinct_keys, merge
-from pipeline.steps.count import Visits, packed_visits, summarise_users, visits
+from penstock.pipeline.steps.contributions import KeyLayout, Memberships, distinct_keys, merge
+from penstock.pipeline.steps.count import Visits, packed_visits, summarise_users, visits
 
 N_CELLS, GROUP = 9, 4
 

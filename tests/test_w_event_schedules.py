@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accountants.core.charges import pure_epsilon
-from mechanisms import get
-from mechanisms.core.contract import Facts
-from mechanisms.core.run import run_mechanism
-from mechanisms.w_event_ba import WEventBa
-from mechanisms.w_event_bd import WEventBd
+from penstock.accountants.core.charges import pure_epsilon
+from penstock.mechanisms import get
+from penstock.mechanisms.core.contract import Facts
+from penstock.mechanisms.core.run import run_mechanism
+from penstock.mechanisms.w_event_ba import WEventBa
+from penstock.mechanisms.w_event_bd import WEventBd
 
 EPSILON = 2.0
 SCHEDULES = ("w_event_uniform", "w_event_sample", "w_event_bd", "w_event_ba")

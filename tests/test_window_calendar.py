@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mechanisms.core.plugin import ParameterError
-from pipeline.windows.calendar import Calendar, clock_changes, instants, segments, utc_offset
+from penstock.mechanisms.core.plugin import ParameterError
+from penstock.pipeline.windows.calendar import Calendar, clock_changes, instants, segments, utc_offset
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 ZONES = ("UTC", "America/New_York", "Europe/Berlin", "Australia/Lord_Howe", "America/Havana", "Africa/Casablanca")

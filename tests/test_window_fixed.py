@@ -6,9 +6,9 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pytest
 
-from mechanisms.core.plugin import ParameterError
-from pipeline.windows.base import WINDOWS
-from pipeline.windows.fixed import Fixed
+from penstock.mechanisms.core.plugin import ParameterError
+from penstock.pipeline.windows.base import WINDOWS
+from penstock.pipeline.windows.fixed import Fixed
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 

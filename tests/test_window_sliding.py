@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from mechanisms.core.plugin import ParameterError
-from pipeline.windows.fixed import Fixed
-from pipeline.windows.sliding import Sliding
+from penstock.mechanisms.core.plugin import ParameterError
+from penstock.pipeline.windows.fixed import Fixed
+from penstock.pipeline.windows.sliding import Sliding
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 AUTUMN = 1_604_203_200_000  # 2020-11-01 00:00 in New York; clocks go back at 02:00

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from small_configuration import small_sections
 
-from mechanisms.core.plugin import RowEquationError
-from pipeline.config.plan import Plan, make_plan
-from pipeline.config.run import loads
-from pipeline.output import manifest
+from penstock.mechanisms.core.plugin import RowEquationError
+from penstock.pipeline.config.plan import Plan, make_plan
+from penstock.pipeline.config.run import loads
+from penstock.pipeline.output import manifest
 
 N_WINDOWS = 6
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-from accountants.core.trace_view import TraceView
-from accountants.core.training import Training
-from mechanisms.core.contract import Facts, Mechanism, Release, Window
-from mechanisms.core.plugin import Checked, Registry, StateVersionError, UnsupportedEvent, examples_of
-from mechanisms.core.state import State
+from penstock.accountants.core.trace_view import TraceView
+from penstock.accountants.core.training import Training
+from penstock.mechanisms.core.contract import Facts, Mechanism, Release, Window
+from penstock.mechanisms.core.plugin import Checked, Registry, StateVersionError, UnsupportedEvent, examples_of
+from penstock.mechanisms.core.state import State
 
 
 @dataclass(frozen=True)
@@ -190,4 +190,4 @@ class Accountant(Checked, ABC):
         raise StateVersionError(f"{type(self).__name__} cannot read state of version {version}")
 
 
-ACCOUNTANTS: Registry[Accountant] = Registry("accountants", "accountant")
+ACCOUNTANTS: Registry[Accountant] = Registry("penstock.accountants", "accountant")

@@ -8,8 +8,8 @@ from typing import Literal
 
 import numpy as np
 
-from mechanisms.core import events
-from mechanisms.core.plugin import UnsupportedEvent
+from penstock.mechanisms.core import events
+from penstock.mechanisms.core.plugin import UnsupportedEvent
 
 Adjacency = Literal["add_remove", "replacement"]
 

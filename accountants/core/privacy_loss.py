@@ -10,9 +10,9 @@ from dp_accounting import dp_event
 from dp_accounting.pld import PLDAccountant
 from numpy.typing import NDArray
 
-from accountants.core.charges import parts_sampled
-from mechanisms.core import events
-from mechanisms.core.state import State
+from penstock.accountants.core.charges import parts_sampled
+from penstock.mechanisms.core import events
+from penstock.mechanisms.core.state import State
 
 #: Different events of a run that are remembered; beyond them the figure is left out.
 MAX_DISTINCT = 32

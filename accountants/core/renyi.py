@@ -11,9 +11,9 @@ from dp_accounting.rdp.rdp_privacy_accountant import DEFAULT_RDP_ORDERS
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from accountants.core.charges import parts_sampled, pure_epsilon
-from mechanisms.core import events
-from mechanisms.core.plugin import UnsupportedEvent
+from penstock.accountants.core.charges import parts_sampled, pure_epsilon
+from penstock.mechanisms.core import events
+from penstock.mechanisms.core.plugin import UnsupportedEvent
 
 ORDERS: NDArray[np.float64] = np.asarray(DEFAULT_RDP_ORDERS, np.float64)
 

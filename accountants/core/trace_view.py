@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core.contract import Mechanism
+from penstock.mechanisms.core.contract import Mechanism
 
 
 @dataclass(frozen=True, kw_only=True)

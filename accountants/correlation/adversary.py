@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from accountants.core.training import Training
-from accountants.correlation.hull import Array
-from accountants.correlation.landmark_losses import LandmarkModel, Method, PlainSteps, Unbridged
-from accountants.correlation.leakage import LeakageFunction, leakage_function
-from accountants.correlation.matrices import (
+from penstock.accountants.core.training import Training
+from penstock.accountants.correlation.hull import Array
+from penstock.accountants.correlation.landmark_losses import LandmarkModel, Method, PlainSteps, Unbridged
+from penstock.accountants.correlation.leakage import LeakageFunction, leakage_function
+from penstock.accountants.correlation.matrices import (
     backward_matrix,
     chain_matrix,
     count_transitions,
@@ -24,7 +24,7 @@ from accountants.correlation.matrices import (
     read_matrix,
     transition_matrix,
 )
-from mechanisms.core.plugin import Checked, DataError, ParameterError, parameter
+from penstock.mechanisms.core.plugin import Checked, DataError, ParameterError, parameter
 
 #: A dense matrix of this many states is 32 MB, and its hull takes about a minute.
 MAX_STATES = 2000
@@ -76,7 +76,7 @@ class KnownCorrelation(Checked):
     False
     >>> KnownCorrelation(estimate="first")
     Traceback (most recent call last):
-    mechanisms.core.plugin.ParameterError: windows: None is not allowed; it must be ...
+    penstock.mechanisms.core.plugin.ParameterError: windows: None is not allowed; it must be ...
     """
 
     backward: str | None = parameter(None, kind="path", doc="file of Pr(previous | now), .npy or .csv")

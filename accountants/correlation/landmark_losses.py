@@ -13,10 +13,10 @@ from typing import Any, Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from accountants.correlation.hull import Array
-from accountants.correlation.leakage import LeakageFunction, checked_epsilons, leakage_function, leaked
-from accountants.correlation.matrices import backward_matrix, transition_matrix
-from mechanisms.core.plugin import ParameterError
+from penstock.accountants.correlation.hull import Array
+from penstock.accountants.correlation.leakage import LeakageFunction, checked_epsilons, leakage_function, leaked
+from penstock.accountants.correlation.matrices import backward_matrix, transition_matrix
+from penstock.mechanisms.core.plugin import ParameterError
 
 Method: TypeAlias = Literal["sound", "paper"]
 

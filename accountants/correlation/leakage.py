@@ -9,9 +9,9 @@ from typing import TypeAlias, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from accountants.correlation.hull import Array, leakage_hull, upper_hull
-from accountants.correlation.matrices import checked_matrix, disjoint_rows, transition_matrix
-from mechanisms.core.plugin import ParameterError
+from penstock.accountants.correlation.hull import Array, leakage_hull, upper_hull
+from penstock.accountants.correlation.matrices import checked_matrix, disjoint_rows, transition_matrix
+from penstock.mechanisms.core.plugin import ParameterError
 
 _LARGE_ALPHA = 700.0  # exp overflows a little above
 

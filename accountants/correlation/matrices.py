@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from accountants.correlation.hull import Array
-from mechanisms.core.plugin import DataError, ParameterError
+from penstock.accountants.correlation.hull import Array
+from penstock.mechanisms.core.plugin import DataError, ParameterError
 
 ROW_SUM_TOLERANCE = 1e-6  # matrices come from files with few digits; rows are rescaled to exactly 1
 
@@ -39,7 +39,7 @@ def transition_matrix(matrix: ArrayLike | sparse.sparray | sparse.spmatrix, name
            [0. , 1. ]])
     >>> transition_matrix([[0.5, 0.6], [0.0, 1.0]], "forward")
     Traceback (most recent call last):
-    mechanisms.core.plugin.ParameterError: forward: 'row 0 with sum 1.1' is not allowed; it must be ...
+    penstock.mechanisms.core.plugin.ParameterError: forward: 'row 0 with sum 1.1' is not allowed; it must be ...
     """
     checked = checked_matrix(matrix, name)
     return np.asarray(checked.toarray() if sparse.issparse(checked) else checked)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from accountants.correlation.hull import Array
-from accountants.correlation.leakage import Correlation, LeakageFunction, leakage_function
-from mechanisms.core.plugin import ParameterError
+from penstock.accountants.correlation.hull import Array
+from penstock.accountants.correlation.leakage import Correlation, LeakageFunction, leakage_function
+from penstock.mechanisms.core.plugin import ParameterError
 
 _PRECISION = 1e-13  # relative; plans stay this far under the goal, so that rounding cannot pass it
 

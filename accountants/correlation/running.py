@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from accountants.core.accountant import AccountRow, Rows
-from accountants.correlation.adversary import Adversary
-from accountants.correlation.hull import Array
-from accountants.correlation.landmark_losses import LandmarkModel, Method, to_end
-from accountants.correlation.leakage import Correlation, LeakageFunction, leakage_function
-from accountants.correlation.planning import largest_epsilon
-from mechanisms.core.plugin import ParameterError
-from mechanisms.core.state import State, nested, part
+from penstock.accountants.core.accountant import AccountRow, Rows
+from penstock.accountants.correlation.adversary import Adversary
+from penstock.accountants.correlation.hull import Array
+from penstock.accountants.correlation.landmark_losses import LandmarkModel, Method, to_end
+from penstock.accountants.correlation.leakage import Correlation, LeakageFunction, leakage_function
+from penstock.accountants.correlation.planning import largest_epsilon
+from penstock.mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.state import State, nested, part
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import linalg
 
-from accountants.gaussian_process.kernels import Array, GaussianProcess, checked_times, secret_family
-from accountants.gaussian_process.loss import Response, conditional_response, loss_per_eigenvalue
-from mechanisms.core.plugin import ParameterError
+from penstock.accountants.gaussian_process.kernels import Array, GaussianProcess, checked_times, secret_family
+from penstock.accountants.gaussian_process.loss import Response, conditional_response, loss_per_eigenvalue
+from penstock.mechanisms.core.plugin import ParameterError
 
 FIRST_SHARPNESS = 20.0
 
@@ -81,7 +81,7 @@ def designed_covariance(
 
     Examples
     --------
-    >>> from accountants.gaussian_process.loss import conditional_inferential_loss as loss
+    >>> from penstock.accountants.gaussian_process.loss import conditional_inferential_loss as loss
     >>> times, secrets = [0.0, 1.0, 2.0, 3.0], [[0, 2], [1, 3]]
     >>> noise = designed_covariance(times, secrets, 4.0, length_scale=2.0)
     >>> designed = max(loss(times, s, None, 2.0, 1.0, 2.0, noise_covariance=noise)[0] for s in secrets)

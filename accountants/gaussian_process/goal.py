@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import linalg, optimize
 
-from accountants.gaussian_process.kernels import (
+from penstock.accountants.gaussian_process.kernels import (
     CORRELATIONS,
     Array,
     axis_models,
@@ -21,17 +21,17 @@ from accountants.gaussian_process.kernels import (
     noise_covariances,
     secret_family,
 )
-from accountants.gaussian_process.loss import (
+from penstock.accountants.gaussian_process.loss import (
     Response,
     conditional_response,
     largest_eigenvalue,
     loss_matrix,
     loss_per_eigenvalue,
 )
-from mechanisms.core.contract import Mechanism
-from mechanisms.core.plugin import ParameterError
-from mechanisms.core.trace_goal import ConditionalGoal, PlannedNoise
-from mechanisms.gaussian_trace import GaussianTrace
+from penstock.mechanisms.core.contract import Mechanism
+from penstock.mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.trace_goal import ConditionalGoal, PlannedNoise
+from penstock.mechanisms.gaussian_trace import GaussianTrace
 
 MechanismT = TypeVar("MechanismT", bound=Mechanism)
 
@@ -76,7 +76,7 @@ def with_planned_noise(mechanism: MechanismT) -> MechanismT:
 
     Examples
     --------
-    >>> from mechanisms.gaussian_trace import GaussianTrace
+    >>> from penstock.mechanisms.gaussian_trace import GaussianTrace
     >>> goal = ConditionalGoal(goal=0.5, interval=60.0, n_points=1, length_scale=600.0, variance=1e6)
     >>> planned = with_planned_noise(GaussianTrace(sigma=PlannedNoise(conditional_goal=goal), radius=200.0))
     >>> round(planned.deviation, 2)
@@ -249,7 +249,7 @@ def worst_length_scale(
     --------
     Two secret points side by side: the longest length scale is not the worst.
 
-    >>> from accountants.gaussian_process.loss import conditional_inferential_loss
+    >>> from penstock.accountants.gaussian_process.loss import conditional_inferential_loss
     >>> def loss(length_scale):
     ...     return conditional_inferential_loss([0, 1, 2, 3], [1, 2], 1.5, length_scale, 1.0, 2.0, nugget=0.01)[0]
     >>> value, length_scale = worst_length_scale(loss, [0, 1, 2, 3], maximum=15.0)

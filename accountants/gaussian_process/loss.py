@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import linalg
 
-from accountants.gaussian_process.kernels import (
+from penstock.accountants.gaussian_process.kernels import (
     Array,
     GaussianProcess,
     Indices,
@@ -27,7 +27,7 @@ from accountants.gaussian_process.kernels import (
     noise_covariances,
     secret_indices,
 )
-from mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.plugin import ParameterError
 
 LARGEST_RELATIVE_ERROR = 1e-3
 

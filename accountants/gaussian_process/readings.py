@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
-from accountants.gaussian_process.kernels import (
+from penstock.accountants.gaussian_process.kernels import (
     Array,
     GaussianProcess,
     axis_models,
@@ -21,13 +21,13 @@ from accountants.gaussian_process.kernels import (
     noise_covariances,
     secret_indices,
 )
-from accountants.gaussian_process.loss import (
+from penstock.accountants.gaussian_process.loss import (
     conditional_inferential_loss,
     conditional_response,
     loss_matrix,
     loss_per_eigenvalue,
 )
-from mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.plugin import ParameterError
 
 
 class LogOddsChange(NamedTuple):

@@ -26,10 +26,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import linalg
 
-from accountants.gaussian_process.kernels import Array, GaussianProcess, Indices
-from accountants.gaussian_process.loss import conditional_response, largest_eigenvalue, loss_matrix, loss_per_eigenvalue
-from mechanisms.core.plugin import ParameterError
-from mechanisms.core.state import State
+from penstock.accountants.gaussian_process.kernels import Array, GaussianProcess, Indices
+from penstock.accountants.gaussian_process.loss import (
+    conditional_response,
+    largest_eigenvalue,
+    loss_matrix,
+    loss_per_eigenvalue,
+)
+from penstock.mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.state import State
 
 N_TAIL_TERMS = 4096
 

@@ -11,8 +11,8 @@ from typing import Literal
 import numpy as np
 from scipy.special import gammaln, logsumexp
 
-from accountants.inference.prior import FloatArray, Kernel, MarkovPrior
-from mechanisms.core.plugin import ParameterError
+from penstock.accountants.inference.prior import FloatArray, Kernel, MarkovPrior
+from penstock.mechanisms.core.plugin import ParameterError
 
 Ball = Literal["genie", "factorial", "union", "paper", "best"]
 
@@ -50,7 +50,7 @@ def max_ball_probability(prior: MarkovPrior, n_steps: int, tolerance: int, bound
 
     Examples
     --------
-    >>> from accountants.inference.prior import chain_prior
+    >>> from penstock.accountants.inference.prior import chain_prior
     >>> prior = chain_prior(20, 0.01)
     >>> [round(max_ball_probability(prior, 10, 5, bound), 2) for bound in ("union", "factorial", "genie")]
     [12.19, 0.1, 1.0]

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import numpy as np
 from scipy.stats import beta
 
-from accountants.inference.ball import check_horizon
-from accountants.inference.observation import (
+from penstock.accountants.inference.ball import check_horizon
+from penstock.accountants.inference.observation import (
     CHUNK,
     active_sensors,
     check_likelihood,
@@ -19,8 +19,8 @@ from accountants.inference.observation import (
     scaled,
     smoothed,
 )
-from accountants.inference.prior import FloatArray, IntArray, Kernel, MarkovPrior
-from mechanisms.core.plugin import ParameterError
+from penstock.accountants.inference.prior import FloatArray, IntArray, Kernel, MarkovPrior
+from penstock.mechanisms.core.plugin import ParameterError
 
 Estimator = Literal["map", "prior", "posterior_marginals", "constant"]
 
@@ -125,7 +125,7 @@ def attack_success(
 
     Examples
     --------
-    >>> from accountants.inference.prior import chain_prior
+    >>> from penstock.accountants.inference.prior import chain_prior
     >>> rate, low, high = attack_success(
     ...     "map", chain_prior(10, 0.1), [{t} for t in range(5)], 2, 500, np.random.default_rng(1)
     ... )

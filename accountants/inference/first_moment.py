@@ -7,7 +7,7 @@ import math
 import numpy as np
 from scipy.optimize import brentq
 
-from accountants.inference.observation import (
+from penstock.accountants.inference.observation import (
     ADDITIVE,
     CHUNK,
     Schedule,
@@ -17,7 +17,7 @@ from accountants.inference.observation import (
     scaled,
     smoothed,
 )
-from accountants.inference.prior import FloatArray, IntArray, Kernel
+from penstock.accountants.inference.prior import FloatArray, IntArray, Kernel
 
 _HISTORIES = 2048
 _RARE = 1e-6

@@ -15,11 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import entr, logsumexp, xlogy
 
-from accountants.inference.ball import FLOOR, check_horizon, log_binomial
-from accountants.inference.information import largest_successes
-from accountants.inference.observation import ADDITIVE, active_sensors, cell_divergence, log_capacity, noise_scales
-from accountants.inference.prior import FloatArray, IntArray
-from accountants.inference.targets import Targets
+from penstock.accountants.inference.ball import FLOOR, check_horizon, log_binomial
+from penstock.accountants.inference.information import largest_successes
+from penstock.accountants.inference.observation import (
+    ADDITIVE,
+    active_sensors,
+    cell_divergence,
+    log_capacity,
+    noise_scales,
+)
+from penstock.accountants.inference.prior import FloatArray, IntArray
+from penstock.accountants.inference.targets import Targets
 
 _PAIRED_SENSORS = 8
 
@@ -89,7 +95,7 @@ def horizon_bounds(
 
     Examples
     --------
-    >>> from accountants.inference.prior import FloatArray, IntArray, chain_prior
+    >>> from penstock.accountants.inference.prior import FloatArray, IntArray, chain_prior
     >>> targets = Targets.of([chain_prior(20, 0.1)] * 2)
     >>> bounds = horizon_bounds(targets, targets.initial, [{t} for t in range(5)], tolerance=1)
     >>> bounds["best"].round(3)

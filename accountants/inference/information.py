@@ -17,10 +17,10 @@ from scipy import sparse
 from scipy.optimize import brentq
 from scipy.special import entr, logsumexp
 
-from accountants.inference.ball import log_binomial
-from accountants.inference.observation import ADDITIVE, Schedule, cell_divergence, log_capacity, schedule
-from accountants.inference.prior import FloatArray, IntArray, MarkovPrior
-from mechanisms.core.plugin import ParameterError
+from penstock.accountants.inference.ball import log_binomial
+from penstock.accountants.inference.observation import ADDITIVE, Schedule, cell_divergence, log_capacity, schedule
+from penstock.accountants.inference.prior import FloatArray, IntArray, MarkovPrior
+from penstock.mechanisms.core.plugin import ParameterError
 
 _EXACT_OPERATIONS = 5e9
 
@@ -69,7 +69,7 @@ def information_bound(
 
     Examples
     --------
-    >>> from accountants.inference.prior import chain_prior
+    >>> from penstock.accountants.inference.prior import chain_prior
     >>> prior = chain_prior(20, 0.01)
     >>> first, exact = (information_bound(prior, [{10}] * 10, order=order) for order in (1, "exact"))
     >>> exact < first

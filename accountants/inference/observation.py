@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from scipy.special import log_ndtr
 
-from accountants.inference.prior import FloatArray, IntArray, Kernel, MarkovPrior
-from mechanisms.core.plugin import ParameterError
+from penstock.accountants.inference.prior import FloatArray, IntArray, Kernel, MarkovPrior
+from penstock.mechanisms.core.plugin import ParameterError
 
 ADDITIVE = ("gaussian", "laplace", "discrete_gaussian", "discrete_laplace")
 

@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from accountants.core.charges import concentrated_rho, pure_epsilon
-from accountants.inference.observation import ADDITIVE, check_likelihood, log_ratio
-from accountants.inference.prior import FloatArray, IntArray
-from mechanisms.core import events
-from mechanisms.core.contract import Facts, Generalization, Mechanism, Release, Window
-from mechanisms.core.noise import NoiseSource
-from mechanisms.core.noise_keys import NoiseKey
-from mechanisms.core.schedules import WEventSchedule
-from mechanisms.core.state import State, nested, part
+from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
+from penstock.accountants.inference.observation import ADDITIVE, check_likelihood, log_ratio
+from penstock.accountants.inference.prior import FloatArray, IntArray
+from penstock.mechanisms.core import events
+from penstock.mechanisms.core.contract import Facts, Generalization, Mechanism, Release, Window
+from penstock.mechanisms.core.noise import NoiseSource
+from penstock.mechanisms.core.noise_keys import NoiseKey
+from penstock.mechanisms.core.schedules import WEventSchedule
+from penstock.mechanisms.core.state import State, nested, part
 
 WindowsOf = Callable[[int, int], Sequence[Window]]
 

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from accountants.core.accountant import AccountRow, Rows
-from accountants.inference.first_moment import first_moment
-from accountants.inference.horizon import GenieAhead, genie_ahead, horizon_bounds
-from accountants.inference.observation import Schedule, schedule
-from accountants.inference.places import Coming, Places, Reading
-from accountants.inference.prior import FloatArray, IntArray, MarkovPrior, spectral_gap
-from accountants.inference.segment import log_segments
-from accountants.inference.targets import KnownTargets, Targets
-from mechanisms.core.plugin import ParameterError
-from mechanisms.core.state import State, nested, part
+from penstock.accountants.core.accountant import AccountRow, Rows
+from penstock.accountants.inference.first_moment import first_moment
+from penstock.accountants.inference.horizon import GenieAhead, genie_ahead, horizon_bounds
+from penstock.accountants.inference.observation import Schedule, schedule
+from penstock.accountants.inference.places import Coming, Places, Reading
+from penstock.accountants.inference.prior import FloatArray, IntArray, MarkovPrior, spectral_gap
+from penstock.accountants.inference.segment import log_segments
+from penstock.accountants.inference.targets import KnownTargets, Targets
+from penstock.mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.state import State, nested, part
 
 Figures = dict[str, FloatArray]
 

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import comb
 
-from accountants.inference.observation import Schedule, genie_levels
-from accountants.inference.prior import FloatArray, IntArray, Kernel
+from penstock.accountants.inference.observation import Schedule, genie_levels
+from penstock.accountants.inference.prior import FloatArray, IntArray, Kernel
 
 _OPERATIONS = 1e8
 

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import entr
 
-from accountants.core.training import Training
-from accountants.correlation.adversary import Learned
-from accountants.inference.observation import check_likelihood, log_ratio
-from accountants.inference.places import Places
-from accountants.inference.prior import (
+from penstock.accountants.core.training import Training
+from penstock.accountants.correlation.adversary import Learned
+from penstock.accountants.inference.observation import check_likelihood, log_ratio
+from penstock.accountants.inference.places import Places
+from penstock.accountants.inference.prior import (
     BLOCK_ENTRIES,
     FloatArray,
     IntArray,
@@ -24,7 +24,7 @@ from accountants.inference.prior import (
     chain_prior,
     estimate_prior,
 )
-from mechanisms.core.plugin import Checked, ParameterError, parameter
+from penstock.mechanisms.core.plugin import Checked, ParameterError, parameter
 
 #: Entries of all transition matrices together: 2 GB.
 MAX_ENTRIES = 250_000_000
@@ -62,7 +62,7 @@ class KnownPrior(Checked):
     'own'
     >>> KnownPrior(estimate="first")
     Traceback (most recent call last):
-    mechanisms.core.plugin.ParameterError: windows: None is not allowed; it must be ...
+    penstock.mechanisms.core.plugin.ParameterError: windows: None is not allowed; it must be ...
     """
 
     estimate: str | None = parameter(None, choices=("first",), doc="learn from the first windows of the run's stream")

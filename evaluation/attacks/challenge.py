@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from accountants.online_attack import area_under_curve, auc_interval
-from evaluation.attacks.classifiers import PcaAttack, fit_logistic
-from evaluation.attacks.priors import Samples
-from evaluation.attacks.user_space import inverse_scale
-from mechanisms.core.plugin import ParameterError
+from penstock.accountants.online_attack import area_under_curve, auc_interval
+from penstock.evaluation.attacks.classifiers import PcaAttack, fit_logistic
+from penstock.evaluation.attacks.priors import Samples
+from penstock.evaluation.attacks.user_space import inverse_scale
+from penstock.mechanisms.core.plugin import ParameterError
 
 __all__ = ["area_under_curve", "auc_interval", "privacy_gain", "privacy_loss"]
 

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evaluation.attacks.priors import Samples
-from evaluation.attacks.user_space import UserSpace, checked_binary
-from mechanisms.core.chain import Chain
-from mechanisms.core.contract import Facts, Generalization, Mechanism, Window
-from mechanisms.core.noise_keys import NoiseKey
-from mechanisms.core.plugin import ParameterError
-from mechanisms.core.run import run_mechanism
-from mechanisms.core.samplers.siphash import keyed_hash
-from mechanisms.raw import Raw
-from mechanisms.sampling import Sampling
+from penstock.evaluation.attacks.priors import Samples
+from penstock.evaluation.attacks.user_space import UserSpace, checked_binary
+from penstock.mechanisms.core.chain import Chain
+from penstock.mechanisms.core.contract import Facts, Generalization, Mechanism, Window
+from penstock.mechanisms.core.noise_keys import NoiseKey
+from penstock.mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.run import run_mechanism
+from penstock.mechanisms.core.samplers.siphash import keyed_hash
+from penstock.mechanisms.raw import Raw
+from penstock.mechanisms.sampling import Sampling
 
 SAMPLES_AT_ONCE = 256
 #: Values of all samples together, of which three copies of 8 bytes are held: 12 GB.
@@ -119,7 +119,7 @@ def mechanism_defense(
     resample: bool = False,
     counts_at_once: int = COUNTS_AT_ONCE,
 ) -> Release | None:
-    """A mechanism as a ``defense`` of `evaluation.membership.MembershipGame`.
+    """A mechanism as a ``defense`` of `penstock.evaluation.membership.MembershipGame`.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ def mechanism_defense(
 
     Examples
     --------
-    >>> from mechanisms import get
+    >>> from penstock.mechanisms import get
     >>> suppress = mechanism_defense(get("suppress_small")(threshold=3))
     >>> suppress(np.array([[[2, 3]], [[4, 1]]]), 0).tolist()
     [[[0.0, 3.0]], [[4.0, 0.0]]]
@@ -243,7 +243,7 @@ def defended_presence(
 
     Examples
     --------
-    >>> from mechanisms import get
+    >>> from penstock.mechanisms import get
     >>> binary = np.array([[[1, 0, 0]], [[0, 0, 1]]], dtype=bool)
     >>> defended_presence(binary, [get("temporal_generalization")(windows=2)]).astype(int).tolist()
     [[[1, 1, 0]], [[0, 0, 1]]]

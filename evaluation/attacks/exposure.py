@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.ensemble import RandomForestClassifier
 
-from evaluation.attacks.classifiers import fit_logistic
-from evaluation.attacks.game import Adversary, MembershipGame
-from evaluation.attacks.user_space import checked_binary, inverse_scale
-from mechanisms.core.plugin import ParameterError
+from penstock.evaluation.attacks.classifiers import fit_logistic
+from penstock.evaluation.attacks.game import Adversary, MembershipGame
+from penstock.evaluation.attacks.user_space import checked_binary, inverse_scale
+from penstock.mechanisms.core.plugin import ParameterError
 
 Array = NDArray[np.float64]
 

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
-from evaluation.attacks.challenge import AttackResult, distinguish, judge, standardize_in_place
-from evaluation.attacks.classifiers import PcaAttack, cell_statistics
-from evaluation.attacks.defenses import Defense, flat, released_features
-from evaluation.attacks.priors import (
+from penstock.evaluation.attacks.challenge import AttackResult, distinguish, judge, standardize_in_place
+from penstock.evaluation.attacks.classifiers import PcaAttack, cell_statistics
+from penstock.evaluation.attacks.defenses import Defense, flat, released_features
+from penstock.evaluation.attacks.priors import (
     CHALLENGES,
     PRIORS,
     Known,
@@ -26,8 +26,8 @@ from evaluation.attacks.priors import (
     past_samples,
     subset_samples,
 )
-from evaluation.attacks.user_space import Embedding, UserSpace, checked_binary, inverse_scale
-from mechanisms.core.plugin import ParameterError
+from penstock.evaluation.attacks.user_space import Embedding, UserSpace, checked_binary, inverse_scale
+from penstock.mechanisms.core.plugin import ParameterError
 
 Array = NDArray[np.float64]
 
@@ -68,7 +68,7 @@ class Adversary:
 
         Examples
         --------
-        >>> from evaluation.attacks.game import MembershipGame
+        >>> from penstock.evaluation.attacks.game import MembershipGame
         >>> binary = np.random.default_rng(0).random((30, 5, 24)) < 0.2
         >>> game = MembershipGame(binary, group_size=10, observation=24, inference=24, n_samples=400, seed=1)
         >>> adversary = Adversary.train(game.space, game.samples(3), 600, standardize=True)

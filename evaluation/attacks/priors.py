@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.plugin import ParameterError
 
 Period = int | slice | range | tuple[int, int] | Sequence[int] | NDArray[Any]
 
@@ -147,7 +147,7 @@ def check_whole(**numbers: object) -> None:
 
     >>> check_whole(seed=3, n_samples=80.5)
     Traceback (most recent call last):
-    mechanisms.core.plugin.ParameterError: n_samples: 80.5 is not allowed; it must be a whole number
+    penstock.mechanisms.core.plugin.ParameterError: n_samples: 80.5 is not allowed; it must be a whole number
     """
     for field, number in numbers.items():
         if not isinstance(number, int | np.integer):

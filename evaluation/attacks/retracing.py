@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from accountants.inference.estimators import Estimator, blind_guess, guess
-from accountants.inference.observation import forward, log_ratio, scaled
-from accountants.inference.places import FAMILIES, Places, tells_nothing
-from accountants.inference.prior import Kernel, MarkovPrior
-from mechanisms.core.contract import Release
-from mechanisms.core.events import Exact
-from mechanisms.core.plugin import UnsupportedEvent
+from penstock.accountants.inference.estimators import Estimator, blind_guess, guess
+from penstock.accountants.inference.observation import forward, log_ratio, scaled
+from penstock.accountants.inference.places import FAMILIES, Places, tells_nothing
+from penstock.accountants.inference.prior import Kernel, MarkovPrior
+from penstock.mechanisms.core.contract import Release
+from penstock.mechanisms.core.events import Exact
+from penstock.mechanisms.core.plugin import UnsupportedEvent
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]
@@ -154,7 +154,7 @@ def retrace(
     Parameters
     ----------
     kinds
-        Estimators of `accountants.reconstruction.estimate`.
+        Estimators of `penstock.accountants.reconstruction.estimate`.
     prior
         The adversary's prior of each of these people's movements, from the first window on.
     observed

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evaluation.attacks.user_space import checked_binary
-from mechanisms.core.plugin import ParameterError
+from penstock.evaluation.attacks.user_space import checked_binary
+from penstock.mechanisms.core.plugin import ParameterError
 
 MOBILITY_GROUPS = ("barely", "somewhat", "highly")
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evaluation.attacks.priors import Samples
-from mechanisms.core.plugin import ParameterError
+from penstock.evaluation.attacks.priors import Samples
+from penstock.mechanisms.core.plugin import ParameterError
 
 COLUMNS_AT_ONCE = 1 << 13
 EXACT_IN_SINGLE = 1 << 24  # integers below have exact single-precision sums

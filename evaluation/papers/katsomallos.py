@@ -1,7 +1,7 @@
 """Temporal privacy loss against landmarks and correlation: two figures of Katsomallos et al. (2022).
 
-``python -m evaluation.papers.katsomallos --out DIR`` writes both tables as CSV and, with the extra ``plot``, both
-figures as SVG and PNG.
+``python -m penstock.evaluation.papers.katsomallos --out DIR`` writes both tables as CSV and, with the extra ``plot``,
+both figures as SVG and PNG.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from accountants.correlation.landmark_losses import LandmarkModel, Method
-from accountants.correlation.leakage import LeakageFunction, leaked
-from accountants.correlation.matrices import laplacian_smoothing_matrix
-from accountants.landmark_budget import landmark_allocation
-from mechanisms.core.plugin import ParameterError
+from penstock.accountants.correlation.landmark_losses import LandmarkModel, Method
+from penstock.accountants.correlation.leakage import LeakageFunction, leaked
+from penstock.accountants.correlation.matrices import laplacian_smoothing_matrix
+from penstock.accountants.landmark_budget import landmark_allocation
+from penstock.mechanisms.core.plugin import ParameterError
 
 #: Centres of the truncated normals, as fractions of the series; none: uniform.
 SHAPES: dict[str, tuple[float, ...]] = {
@@ -270,7 +270,7 @@ def _save(figure: Any, stem: Path) -> list[Path]:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Write both tables, and both figures where matplotlib is installed."""
-    parser = argparse.ArgumentParser(prog="python -m evaluation.papers.katsomallos", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m penstock.evaluation.papers.katsomallos", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("runs/landmark-figures"), metavar="DIR")
     parser.add_argument("--repetitions", type=int, default=100, metavar="N")
     parser.add_argument("--seed", type=int, default=1)

@@ -1,7 +1,8 @@
 """Error of Skip, Uniform and Adaptive on real traces against the share of landmarks: Katsomallos et al. 2022.
 
-``penstock convert`` makes a Parquet file of each data set; then ``python -m evaluation.papers.katsomallos_traces
---geolife FILE --tdrive FILE --out TABLE.csv``. ``docs/experiments_landmark.md`` reads the table."""
+``penstock convert`` makes a Parquet file of each data set; then ``python -m
+penstock.evaluation.papers.katsomallos_traces --geolife FILE --tdrive FILE --out TABLE.csv``.
+``docs/experiments_landmark.md`` reads the table."""
 
 from __future__ import annotations
 
@@ -15,15 +16,15 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from mechanisms.core.contract import Mechanism
-from mechanisms.core.geometry import distance, stay_points
-from mechanisms.core.noise import TraceNoise
-from mechanisms.core.noise_keys import NoiseKey
-from mechanisms.core.run import collect, release_traces
-from mechanisms.core.traces import PLANAR, TraceAgenda, Traces
-from mechanisms.landmark_adaptive import LandmarkAdaptive
-from mechanisms.landmark_skip import LandmarkSkip
-from mechanisms.landmark_uniform import LandmarkUniform
+from penstock.mechanisms.core.contract import Mechanism
+from penstock.mechanisms.core.geometry import distance, stay_points
+from penstock.mechanisms.core.noise import TraceNoise
+from penstock.mechanisms.core.noise_keys import NoiseKey
+from penstock.mechanisms.core.run import collect, release_traces
+from penstock.mechanisms.core.traces import PLANAR, TraceAgenda, Traces
+from penstock.mechanisms.landmark_adaptive import LandmarkAdaptive
+from penstock.mechanisms.landmark_skip import LandmarkSkip
+from penstock.mechanisms.landmark_uniform import LandmarkUniform
 
 N_POINTS, N_REPETITIONS = 1000, 100
 PERCENTAGES = (0, 20, 40, 60, 80, 100)
@@ -193,7 +194,9 @@ def error_table(
 
 def main(argv: Iterable[str] | None = None) -> None:
     """Write the table of the data sets that are given."""
-    parser = argparse.ArgumentParser(prog="python -m evaluation.papers.katsomallos_traces", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m penstock.evaluation.papers.katsomallos_traces", description=__doc__
+    )
     for name in THRESHOLDS:
         parser.add_argument(f"--{name}", type=Path, metavar="FILE", help="Parquet file from penstock convert")
     parser.add_argument("--out", type=Path, required=True, metavar="TABLE.csv")

@@ -1,7 +1,7 @@
 """Reconstruction bounds and attacks: figures 3 to 8 of Koga, Meehan and Chaudhuri.
 
-``python -m evaluation.papers.koga --out DIR [--data FOLDER]`` writes the tables as CSV (`saved_tables`) and, with the
-extra ``plot``, the figures as SVG. FOLDER holds ``gowalla`` and ``foursquare``.
+``python -m penstock.evaluation.papers.koga --out DIR [--data FOLDER]`` writes the tables as CSV (`saved_tables`) and,
+with the extra ``plot``, the figures as SVG. FOLDER holds ``gowalla`` and ``foursquare``.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.stats import beta, spearmanr
 
-from accountants.inference.ball import max_ball_probability
-from accountants.inference.estimators import Estimator, attack_success
-from accountants.inference.information import information_bound, log_loose, noisy_information
-from accountants.inference.observation import schedule
-from accountants.inference.prior import (
+from penstock.accountants.inference.ball import max_ball_probability
+from penstock.accountants.inference.estimators import Estimator, attack_success
+from penstock.accountants.inference.information import information_bound, log_loose, noisy_information
+from penstock.accountants.inference.observation import schedule
+from penstock.accountants.inference.prior import (
     MarkovPrior,
     chain_prior,
     estimate_prior,
@@ -33,7 +33,7 @@ from accountants.inference.prior import (
     trajectory_entropy,
     visit_trajectories,
 )
-from accountants.inference.success_bounds import Bound, success_upper_bound
+from penstock.accountants.inference.success_bounds import Bound, success_upper_bound
 
 BOUNDS: tuple[Bound, ...] = ("loose", "tight", "leakage", "first_moment", "segment")
 ATTACKS: tuple[Estimator, ...] = get_args(Estimator)
@@ -58,7 +58,7 @@ def paper_bounds(
 
     Examples
     --------
-    >>> from accountants.inference.prior import chain_prior
+    >>> from penstock.accountants.inference.prior import chain_prior
     >>> found = paper_bounds(chain_prior(20, 0.1), [{t} for t in range(5)], 1)
     >>> {name: round(value, 3) for name, value in found.items()}
     {'paper_loose': 0.475, 'paper_tight': 0.344}
@@ -501,7 +501,7 @@ def saved_tables(tables: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Write all tables, and the figures where matplotlib is installed."""
-    parser = argparse.ArgumentParser(prog="python -m evaluation.papers.koga", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m penstock.evaluation.papers.koga", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("runs/reconstruction-figures"), metavar="DIR")
     parser.add_argument("--data", type=Path, default=os.environ.get("PENSTOCK_DATA"), metavar="FOLDER")
     parser.add_argument("--draws", type=int, default=3, metavar="N", help="sensor schedules averaged over")

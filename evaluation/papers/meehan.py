@@ -1,6 +1,6 @@
 """Conditional inferential loss of a trace's secret points, and the worst hypothesis: figure 2 of Meehan and Chaudhuri.
 
-``python -m evaluation.papers.meehan --out DIR`` writes the tables as CSV and, with the extra ``plot``, the
+``python -m penstock.evaluation.papers.meehan --out DIR`` writes the tables as CSV and, with the extra ``plot``, the
 figures as SVG.
 """
 
@@ -14,8 +14,8 @@ import numpy as np
 import polars as pl
 import polars.selectors as cs
 
-from accountants.gaussian_process.kernels import GaussianProcess
-from accountants.gaussian_process.readings import loss_table, worst_hypothesis, worst_pair
+from penstock.accountants.gaussian_process.kernels import GaussianProcess
+from penstock.accountants.gaussian_process.readings import loss_table, worst_hypothesis, worst_pair
 
 TIMES = tuple(range(10))
 SECRET = (0, 2, 4, 6, 8)
@@ -100,7 +100,7 @@ def draw(table: pl.DataFrame, points: pl.DataFrame, path: Path) -> None:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Write both tables, and the figure where matplotlib is installed."""
-    parser = argparse.ArgumentParser(prog="python -m evaluation.papers.meehan", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m penstock.evaluation.papers.meehan", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("runs/conditional-figures"), metavar="DIR")
     given = parser.parse_args(words)
     given.out.mkdir(parents=True, exist_ok=True)

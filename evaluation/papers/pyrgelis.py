@@ -12,23 +12,28 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from accountants.online_attack import area_under_curve
-from evaluation.attacks.challenge import privacy_gain
-from evaluation.attacks.defenses import Defense, defended_presence, mechanism_defense
-from evaluation.attacks.exposure import component_loadings, feature_importance, mobility_features, sort_by_popularity
-from evaluation.attacks.game import Adversary, MembershipGame
-from evaluation.attacks.targets import activity_profile, draw_targets, extreme_targets
-from mechanisms.adaptive_ranges import AdaptiveRanges
-from mechanisms.core.contract import Generalization, Mechanism
-from mechanisms.core.plugin import Checked, DataError, ParameterError, Registry, parameter
-from mechanisms.fixed_ranges import FixedRanges
-from mechanisms.fpa import Fpa
-from mechanisms.perturb_small import PerturbSmall
-from mechanisms.sampling import Sampling
-from mechanisms.spatial_generalization import SpatialGeneralization
-from mechanisms.suppress_small import SuppressSmall
-from mechanisms.suppress_unpopular import SuppressUnpopular
-from mechanisms.temporal_generalization import TemporalGeneralization
+from penstock.accountants.online_attack import area_under_curve
+from penstock.evaluation.attacks.challenge import privacy_gain
+from penstock.evaluation.attacks.defenses import Defense, defended_presence, mechanism_defense
+from penstock.evaluation.attacks.exposure import (
+    component_loadings,
+    feature_importance,
+    mobility_features,
+    sort_by_popularity,
+)
+from penstock.evaluation.attacks.game import Adversary, MembershipGame
+from penstock.evaluation.attacks.targets import activity_profile, draw_targets, extreme_targets
+from penstock.mechanisms.adaptive_ranges import AdaptiveRanges
+from penstock.mechanisms.core.contract import Generalization, Mechanism
+from penstock.mechanisms.core.plugin import Checked, DataError, ParameterError, Registry, parameter
+from penstock.mechanisms.fixed_ranges import FixedRanges
+from penstock.mechanisms.fpa import Fpa
+from penstock.mechanisms.perturb_small import PerturbSmall
+from penstock.mechanisms.sampling import Sampling
+from penstock.mechanisms.spatial_generalization import SpatialGeneralization
+from penstock.mechanisms.suppress_small import SuppressSmall
+from penstock.mechanisms.suppress_unpopular import SuppressUnpopular
+from penstock.mechanisms.temporal_generalization import TemporalGeneralization
 
 
 class Box(NamedTuple):
@@ -165,7 +170,7 @@ class Study(Checked, ABC):
         """Tables by name of all pieces, about no single person."""
 
 
-STUDIES: Registry[Study] = Registry("evaluation.papers.studies", "study")
+STUDIES: Registry[Study] = Registry("penstock.evaluation.papers.studies", "study")
 
 
 #: Hours of the week under attack; mechanisms over a block take it as one.

@@ -1,4 +1,4 @@
-"""The tables of `evaluation.papers.studies` as figures; needs matplotlib (the extra ``plot``)."""
+"""The tables of `penstock.evaluation.papers.studies` as figures; needs matplotlib (the extra ``plot``)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from evaluation.papers.pyrgelis import COLUMNS, ROWS
+from penstock.evaluation.papers.pyrgelis import COLUMNS, ROWS
 
 
 def draw(tables: dict[str, pl.DataFrame], folder: Path) -> dict[str, str]:

@@ -1,8 +1,8 @@
 """Why utility tables of the San Francisco cabs differ from the published ones: alternative readings, measured.
 
-``python -m evaluation.papers.pyrgelis_utility --data DATA --out FILE.csv`` draws ten groups of 250 cabs, as the
-experiments ``sfc_*`` do, and writes six metrics of Pyrgelis, Troncoso and De Cristofaro (2020) for every reading. A
-reading maps the presence of a group (n_people, 100, n_hours) to true and released counts (100, n_hours). DATA holds
+``python -m penstock.evaluation.papers.pyrgelis_utility --data DATA --out FILE.csv`` draws ten groups of 250 cabs, as
+the experiments ``sfc_*`` do, and writes six metrics of Pyrgelis, Troncoso and De Cristofaro (2020) for every reading.
+A reading maps the presence of a group (n_people, 100, n_hours) to true and released counts (100, n_hours). DATA holds
 ``cabspotting``.
 """
 
@@ -20,8 +20,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from evaluation.attacks.defenses import random_guess
-from evaluation.papers.pyrgelis import (
+from penstock.evaluation.attacks.defenses import random_guess
+from penstock.evaluation.papers.pyrgelis import (
     CITY,
     COLUMNS,
     MEASURED,
@@ -32,8 +32,8 @@ from evaluation.papers.pyrgelis import (
     cab_presence,
     paper_defenses,
 )
-from evaluation.utility import METRICS
-from mechanisms.fpa import Fpa
+from penstock.evaluation.utility import METRICS
+from penstock.mechanisms.fpa import Fpa
 
 Presence = NDArray[np.bool_]
 Counts = NDArray[np.float64]
@@ -327,7 +327,7 @@ def box_facts(presence: Presence) -> str:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Measure all readings and write the table."""
-    parser = argparse.ArgumentParser(prog="python -m evaluation.papers.pyrgelis_utility", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m penstock.evaluation.papers.pyrgelis_utility", description=__doc__)
     parser.add_argument("--data", type=Path, default=os.environ.get("PENSTOCK_DATA"), metavar="FOLDER")
     parser.add_argument("--out", type=Path, default=Path("runs/utility_differences.csv"), metavar="FILE")
     given = parser.parse_args(words)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core.contract import Facts, Mechanism, Release, Window
-from mechanisms.core.events import Block as BlockEvent
-from mechanisms.core.events import Event, Exact, Nothing, Repeated
-from mechanisms.core.state import State
+from penstock.mechanisms.core.contract import Facts, Mechanism, Release, Window
+from penstock.mechanisms.core.events import Block as BlockEvent
+from penstock.mechanisms.core.events import Event, Exact, Nothing, Repeated
+from penstock.mechanisms.core.state import State
 
 if TYPE_CHECKING:
-    from mechanisms.core.draws import Noise
+    from penstock.mechanisms.core.draws import Noise
 
 
 _WORD = 64

@@ -9,18 +9,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core.blocks import release_windows, seen, waiting
-from mechanisms.core.contract import MECHANISMS, Facts, Generalization, Mechanism, Release, Transformation, Window
-from mechanisms.core.events import Block, Event, Nothing, Repeated
-from mechanisms.core.plugin import ParameterError
-from mechanisms.core.state import State, nested, part
-from mechanisms.raw import Raw
-from mechanisms.sampling import Sampling
-from mechanisms.spatial_generalization import SpatialGeneralization
-from mechanisms.temporal_generalization import TemporalGeneralization
+from penstock.mechanisms.core.blocks import release_windows, seen, waiting
+from penstock.mechanisms.core.contract import (
+    MECHANISMS,
+    Facts,
+    Generalization,
+    Mechanism,
+    Release,
+    Transformation,
+    Window,
+)
+from penstock.mechanisms.core.events import Block, Event, Nothing, Repeated
+from penstock.mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.state import State, nested, part
+from penstock.mechanisms.raw import Raw
+from penstock.mechanisms.sampling import Sampling
+from penstock.mechanisms.spatial_generalization import SpatialGeneralization
+from penstock.mechanisms.temporal_generalization import TemporalGeneralization
 
 if TYPE_CHECKING:
-    from mechanisms.core.draws import Noise
+    from penstock.mechanisms.core.draws import Noise
 
 
 #: Steps on events, in the order in which they act: people are coarsened, then bounded, then sampled.

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core.events import DiscreteLaplace, Event, Exact, Laplace, Repeated
-from mechanisms.core.plugin import Checked, ParameterError, Registry, StateVersionError, examples_of, parameter
-from mechanisms.core.state import State
+from penstock.mechanisms.core.events import DiscreteLaplace, Event, Exact, Laplace, Repeated
+from penstock.mechanisms.core.plugin import Checked, ParameterError, Registry, StateVersionError, examples_of, parameter
+from penstock.mechanisms.core.state import State
 
 if TYPE_CHECKING:
-    from mechanisms.core.draws import Noise
+    from penstock.mechanisms.core.draws import Noise
 
 
 Integers = NDArray[np.int64]
@@ -488,7 +488,7 @@ class Mechanism(Checked, ABC):
         return np.asarray(published - self.without_noise(counts), np.float64)
 
 
-MECHANISMS: Registry[Mechanism] = Registry("mechanisms", "mechanism")
+MECHANISMS: Registry[Mechanism] = Registry("penstock.mechanisms", "mechanism")
 
 
 @dataclass(frozen=True, kw_only=True)

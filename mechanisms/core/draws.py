@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mechanisms.core.plugin import ParameterError
-from mechanisms.core.samplers import exact, fast
-from mechanisms.core.samplers.bits import Bits, bernoulli, integers, permutations
+from penstock.mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.samplers import exact, fast
+from penstock.mechanisms.core.samplers.bits import Bits, bernoulli, integers, permutations
 
 #: Integer noise of a larger scale is refused: sums with counts must stay far inside 64 bits.
 LARGEST_SCALE = 2.0**40

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core import events
-from mechanisms.core.contract import pure_scale
+from penstock.mechanisms.core import events
+from penstock.mechanisms.core.contract import pure_scale
 
 if TYPE_CHECKING:
-    from mechanisms.core.draws import Noise
+    from penstock.mechanisms.core.draws import Noise
 
 
 Matrix = NDArray[np.float64]

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core.draws import Noise
-from mechanisms.core.noise_keys import NoiseKey
-from mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.draws import Noise
+from penstock.mechanisms.core.noise_keys import NoiseKey
+from penstock.mechanisms.core.plugin import ParameterError
 
 #: Types that are hashed as they are.
 _CANONICAL = (np.dtype("<i8"), np.dtype("<f8"))

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.plugin import ParameterError
 
 #: Neighbouring values are pooled until a bin expects this many of the sample.
 LEAST_EXPECTED = 25.0

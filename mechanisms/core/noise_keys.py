@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mechanisms.core.plugin import ParameterError, PenstockError
+from penstock.mechanisms.core.plugin import ParameterError, PenstockError
 
 SECRET_BYTES = 32
 

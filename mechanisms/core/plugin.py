@@ -169,7 +169,7 @@ def parameter(default: Any = MISSING, *, factory: Any = MISSING, doc: str, **lim
     Example(epsilon=1.0)
     >>> Example(epsilon=0)
     Traceback (most recent call last):
-    mechanisms.core.plugin.ParameterError: epsilon: 0 is not allowed; it must be a number above 0 (nats)
+    penstock.mechanisms.core.plugin.ParameterError: epsilon: 0 is not allowed; it must be a number above 0 (nats)
     """
     metadata = {"parameter": Parameter(doc=doc, **limits)}
     if factory is not MISSING:
@@ -218,7 +218,7 @@ def check_one_of(given: dict[str, Any], required: bool = True) -> None:
     --------
     >>> check_one_of({"list": ("a",), "file": None, "top": 3})
     Traceback (most recent call last):
-    mechanisms.core.plugin.ParameterError: top: 3 is not allowed; it must be left out where list is given
+    penstock.mechanisms.core.plugin.ParameterError: top: 3 is not allowed; it must be left out where list is given
     """
     there = [name for name, value in given.items() if value is not None and value != () and value != []]
     if len(there) > 1:
@@ -249,7 +249,7 @@ def examples_of(cls: type[CheckedT]) -> tuple[CheckedT, ...]:
 
     Examples
     --------
-    >>> from mechanisms import get
+    >>> from penstock.mechanisms import get
     >>> [(e.w, e.noise) for e in examples_of(get("w_event_uniform"))]
     [(3, 'discrete_laplace'), (3, 'laplace'), (3, 'planar_laplace')]
     """
@@ -297,7 +297,7 @@ class Registry(Generic[T]):
 
     Examples
     --------
-    >>> registry = Registry("mechanisms", "mechanism")
+    >>> registry = Registry("penstock.mechanisms", "mechanism")
     >>> "raw" in registry.names()
     True
     """

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core.contract import Facts, Integers, Mechanism, PointRelease, Release, Timestamp, Window
-from mechanisms.core.geometry import Points
-from mechanisms.core.noise import NoiseSource, TraceNoise
-from mechanisms.core.noise_keys import NoiseKey
-from mechanisms.core.plugin import ParameterError
-from mechanisms.core.state import State
-from mechanisms.core.traces import PointMechanism, TraceAgenda, traces_of
+from penstock.mechanisms.core.contract import Facts, Integers, Mechanism, PointRelease, Release, Timestamp, Window
+from penstock.mechanisms.core.geometry import Points
+from penstock.mechanisms.core.noise import NoiseSource, TraceNoise
+from penstock.mechanisms.core.noise_keys import NoiseKey
+from penstock.mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.state import State
+from penstock.mechanisms.core.traces import PointMechanism, TraceAgenda, traces_of
 
 
 def run_mechanism(
@@ -53,7 +53,7 @@ def run_mechanism(
 
     Examples
     --------
-    >>> from mechanisms import get
+    >>> from penstock.mechanisms import get
     >>> [r.values.tolist() for r in run_mechanism(get("raw")(), np.array([[1, 2], [3, 4]]), seed=7)]
     [[1.0, 2.0], [3.0, 4.0]]
     """
@@ -196,7 +196,7 @@ def run_traces(
 
     Examples
     --------
-    >>> from mechanisms import get
+    >>> from penstock.mechanisms import get
     >>> skip = get("landmark_skip")(epsilon=1.0, noise="planar_laplace")
     >>> track = np.tile([39.9, 116.4], (3, 1))
     >>> (released,) = run_traces(skip, [track], [np.array([True, False, True])], origin=(40.0, 116.0))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core.contract import (
+from penstock.mechanisms.core.contract import (
     ADD_REMOVE,
     PURE_FAMILIES,
     Facts,
@@ -25,15 +25,15 @@ from mechanisms.core.contract import (
     pure_event,
     pure_scale,
 )
-from mechanisms.core.draws import LARGEST_SCALE
-from mechanisms.core.events import Event, Repeated
-from mechanisms.core.geometry import Points, distance
-from mechanisms.core.plugin import ParameterError, examples_of, parameter
-from mechanisms.core.state import State
-from mechanisms.core.traces import PLANAR, PointMechanism, only_present, perturbed, shown
+from penstock.mechanisms.core.draws import LARGEST_SCALE
+from penstock.mechanisms.core.events import Event, Repeated
+from penstock.mechanisms.core.geometry import Points, distance
+from penstock.mechanisms.core.plugin import ParameterError, examples_of, parameter
+from penstock.mechanisms.core.state import State
+from penstock.mechanisms.core.traces import PLANAR, PointMechanism, only_present, perturbed, shown
 
 if TYPE_CHECKING:
-    from mechanisms.core.draws import Noise
+    from penstock.mechanisms.core.draws import Noise
 
 
 Budgets = NDArray[np.float64]

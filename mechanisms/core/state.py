@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core.plugin import StateVersionError
+from penstock.mechanisms.core.plugin import StateVersionError
 
 State = dict[str, NDArray[Any]]
 Migration = Callable[[int, State], State]
@@ -100,7 +100,7 @@ class StateFormat:
     {'total': array([0, 1])}
     >>> old.decode(new.encode({"total": np.arange(2)}))
     Traceback (most recent call last):
-    mechanisms.core.plugin.StateVersionError: state of 'sums' has version 2; this code reads version 1
+    penstock.mechanisms.core.plugin.StateVersionError: state of 'sums' has version 2; this code reads version 1
     """
 
     name: str

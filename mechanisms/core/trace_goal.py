@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from mechanisms.core.plugin import Checked, ParameterError, parameter
+from penstock.mechanisms.core.plugin import Checked, ParameterError, parameter
 
 KERNELS = ("rbf", "matern12", "matern32", "periodic")
 FAMILIES = ("singletons", "every_other", "sliding_blocks")

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core.contract import Facts, Guarantee, Integers, Mask, Mechanism, PointRelease, Timestamp
-from mechanisms.core.geometry import Points, with_planar_laplace
-from mechanisms.core.plugin import parameter
-from mechanisms.core.state import State
+from penstock.mechanisms.core.contract import Facts, Guarantee, Integers, Mask, Mechanism, PointRelease, Timestamp
+from penstock.mechanisms.core.geometry import Points, with_planar_laplace
+from penstock.mechanisms.core.plugin import parameter
+from penstock.mechanisms.core.state import State
 
 if TYPE_CHECKING:
-    from mechanisms.core.draws import Noise
+    from penstock.mechanisms.core.draws import Noise
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,12 +7,12 @@ import sys
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from pipeline.cli.command import Command, add_configuration, print_json, progress_bar
-from pipeline.exit_codes import DONE
+from penstock.pipeline.cli.command import Command, add_configuration, print_json, progress_bar
+from penstock.pipeline.exit_codes import DONE
 
 if TYPE_CHECKING:
-    from pipeline.config.run import RunConfig
-    from pipeline.experiments.membership_attack import AttackOutcome
+    from penstock.pipeline.config.run import RunConfig
+    from penstock.pipeline.experiments.membership_attack import AttackOutcome
 
 ATTACKS = ("both", "membership", "reconstruction")
 
@@ -47,11 +47,11 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _execute(arguments: argparse.Namespace) -> int:
-    from evaluation.attacks.game import ATTACKS as CLASSIFIERS
-    from mechanisms.core.plugin import ParameterError
-    from pipeline.config.run import load
-    from pipeline.experiments.membership_attack import as_text
-    from pipeline.experiments.reconstruction_attack import reconstruction_text
+    from penstock.evaluation.attacks.game import ATTACKS as CLASSIFIERS
+    from penstock.mechanisms.core.plugin import ParameterError
+    from penstock.pipeline.config.run import load
+    from penstock.pipeline.experiments.membership_attack import as_text
+    from penstock.pipeline.experiments.reconstruction_attack import reconstruction_text
 
     if arguments.jobs < 1:
         raise ParameterError("--jobs", arguments.jobs, "a number at least 1")
@@ -81,9 +81,13 @@ def _attack(
     config: RunConfig, arguments: argparse.Namespace, listener: Any
 ) -> tuple[dict[str, AttackOutcome], dict[str, str]]:
     """Outcomes by attack, and the reason for each attack that does not apply and was not asked for."""
-    from mechanisms.core.plugin import PenstockError
-    from pipeline.experiments.membership_attack import Game, attack
-    from pipeline.experiments.reconstruction_attack import ReconstructionGame, prepare_reconstruction, reconstruct
+    from penstock.mechanisms.core.plugin import PenstockError
+    from penstock.pipeline.experiments.membership_attack import Game, attack
+    from penstock.pipeline.experiments.reconstruction_attack import (
+        ReconstructionGame,
+        prepare_reconstruction,
+        reconstruct,
+    )
 
     game = _game(Game, arguments)
     own = _game(ReconstructionGame, arguments)
@@ -107,9 +111,9 @@ def _attack(
 
 def _refuse_useless(arguments: argparse.Namespace) -> None:
     """Refuse arguments of an attack that `--attack` excludes."""
-    from mechanisms.core.plugin import ParameterError
-    from pipeline.experiments.membership_attack import Game
-    from pipeline.experiments.reconstruction_attack import ReconstructionGame
+    from penstock.mechanisms.core.plugin import ParameterError
+    from penstock.pipeline.experiments.membership_attack import Game
+    from penstock.pipeline.experiments.reconstruction_attack import ReconstructionGame
 
     others = {"membership": ReconstructionGame, "reconstruction": Game}
     useless = _given(others[arguments.attack], arguments) if arguments.attack in others else {}

@@ -11,15 +11,15 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from pipeline.cli.command import Command, add_configuration, add_parameters, print_figures
-from pipeline.exit_codes import DONE
+from penstock.pipeline.cli.command import Command, add_configuration, add_parameters, print_figures
+from penstock.pipeline.exit_codes import DONE
 
 if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-    from pipeline.config.run import RunConfig
-    from pipeline.sources.base import EventBlock, Source
+    from penstock.pipeline.config.run import RunConfig
+    from penstock.pipeline.sources.base import EventBlock, Source
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,7 @@ def convert(source: Source, out: str | os.PathLike[str]) -> ConvertSummary:
     Examples
     --------
     >>> import tempfile
-    >>> from pipeline.sources.synthetic import Synthetic
+    >>> from penstock.pipeline.sources.synthetic import Synthetic
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     summary = convert(Synthetic(n_users=10, days=1), folder + "/city.parquet")
     >>> summary.n_rows == summary.n_events, summary.n_users
@@ -92,7 +92,7 @@ def convert(source: Source, out: str | os.PathLike[str]) -> ConvertSummary:
     """
     import pyarrow.parquet as pq
 
-    from mechanisms.core.plugin import DataError
+    from penstock.mechanisms.core.plugin import DataError
 
     path = os.fspath(out)
     counts = _Counts()
@@ -139,7 +139,7 @@ def generate(out: str | os.PathLike[str], **parameters: Any) -> ConvertSummary:
     ParameterError
         As `Synthetic` does.
     """
-    from pipeline.sources.synthetic import Synthetic
+    from penstock.pipeline.sources.synthetic import Synthetic
 
     return convert(Synthetic(**parameters), out)
 
@@ -216,10 +216,10 @@ def learn_to_file(
     -------
     The file, the number of states and steps, and other facts by name.
     """
-    from accountants.correlation.adversary import learn
-    from mechanisms.core.plugin import ParameterError
-    from pipeline.config.plan import make_plan
-    from pipeline.steps.individuals import plan_training
+    from penstock.accountants.correlation.adversary import learn
+    from penstock.mechanisms.core.plugin import ParameterError
+    from penstock.pipeline.config.plan import make_plan
+    from penstock.pipeline.steps.individuals import plan_training
 
     if Path(path).suffix not in (".npz", ".json"):
         raise ParameterError("out", str(path), "a file that ends in .npz or .json")
@@ -254,8 +254,8 @@ def _generate(arguments: argparse.Namespace) -> int:
 
 
 def _write_events(arguments: argparse.Namespace, source_type: str, settings: list[str]) -> int:
-    from pipeline.config.build import load_plugin
-    from pipeline.sources.base import Source
+    from penstock.pipeline.config.build import load_plugin
+    from penstock.pipeline.sources.base import Source
 
     source = load_plugin(Source, source_type, settings)
     print_figures(convert(source, Path(arguments.target)).as_dict(), arguments.json)
@@ -271,7 +271,7 @@ def _configure_learn(parser: argparse.ArgumentParser) -> None:
 
 
 def _learn(arguments: argparse.Namespace) -> int:
-    from pipeline.config.run import load
+    from penstock.pipeline.config.run import load
 
     config = load(arguments.config, arguments.set)
     found = learn_to_file(config, arguments.out, arguments.windows, arguments.smoothing, arguments.unseen)

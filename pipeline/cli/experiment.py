@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from pipeline.cli.command import Command, add_configuration, print_json, progress_bar
+from penstock.pipeline.cli.command import Command, add_configuration, print_json, progress_bar
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -21,10 +21,10 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _execute(arguments: argparse.Namespace) -> int:
-    from mechanisms.core.plugin import ParameterError
-    from pipeline.experiments.results import save
-    from pipeline.experiments.runner import summary
-    from pipeline.experiments.study import ready
+    from penstock.mechanisms.core.plugin import ParameterError
+    from penstock.pipeline.experiments.results import save
+    from penstock.pipeline.experiments.runner import summary
+    from penstock.pipeline.experiments.study import ready
 
     if arguments.jobs is not None and arguments.jobs < 1:
         raise ParameterError("--jobs", arguments.jobs, "a number at least 1")

@@ -6,11 +6,11 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.cli.command import Command, add_configuration, add_folder, no_arguments, print_json
-from pipeline.exit_codes import DONE, FAILED
+from penstock.pipeline.cli.command import Command, add_configuration, add_folder, no_arguments, print_json
+from penstock.pipeline.exit_codes import DONE, FAILED
 
 if TYPE_CHECKING:
-    from mechanisms.core.plugin import Registry
+    from penstock.mechanisms.core.plugin import Registry
 
 KINDS = ("mechanisms", "accountants", "sources", "spaces", "windows", "metrics")
 
@@ -18,10 +18,10 @@ KINDS = ("mechanisms", "accountants", "sources", "spaces", "windows", "metrics")
 def entries(kind: str) -> list[dict[str, Any]]:
     """Name, promise and parameters of every plug-in of a kind, from its docstring; of mechanisms also the guarantee."""
     if kind == "metrics":
-        from evaluation.utility import METRICS
+        from penstock.evaluation.utility import METRICS
 
         return [{"name": name, "promise": _first_line(metric.function)} for name, metric in sorted(METRICS.items())]
-    from mechanisms.core.plugin import parameters_of
+    from penstock.mechanisms.core.plugin import parameters_of
 
     registry = _registry(kind)
     found = []
@@ -54,11 +54,11 @@ def markdown(kind: str) -> str:
 
 
 def _registry(kind: str) -> Registry[Any]:
-    from accountants.core.accountant import ACCOUNTANTS
-    from mechanisms.core.contract import MECHANISMS
-    from pipeline.sources.base import SOURCES
-    from pipeline.spaces.base import SPACES
-    from pipeline.windows.base import WINDOWS
+    from penstock.accountants.core.accountant import ACCOUNTANTS
+    from penstock.mechanisms.core.contract import MECHANISMS
+    from penstock.pipeline.sources.base import SOURCES
+    from penstock.pipeline.spaces.base import SPACES
+    from penstock.pipeline.windows.base import WINDOWS
 
     registries: dict[str, Registry[Any]] = {
         "mechanisms": MECHANISMS,
@@ -92,15 +92,15 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _schema(arguments: argparse.Namespace) -> int:
-    from pipeline.config.schema import json_schema
+    from penstock.pipeline.config.schema import json_schema
 
     print_json(json_schema())
     return DONE
 
 
 def _validate(arguments: argparse.Namespace) -> int:
-    from pipeline.config.canonical import resolved
-    from pipeline.config.run import load
+    from penstock.pipeline.config.canonical import resolved
+    from penstock.pipeline.config.run import load
 
     config = load(arguments.config, arguments.set)  # raises every error at once
     if arguments.json:
@@ -111,7 +111,7 @@ def _validate(arguments: argparse.Namespace) -> int:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    from pipeline.reporting.page import write_report
+    from penstock.pipeline.reporting.page import write_report
 
     path = write_report(Path(arguments.folder))
     if arguments.json:
@@ -124,7 +124,7 @@ def _report(arguments: argparse.Namespace) -> int:
 def _verify(arguments: argparse.Namespace) -> int:
     from dataclasses import asdict
 
-    from pipeline.output.verify import verify
+    from penstock.pipeline.output.verify import verify
 
     checks = verify(Path(arguments.folder))
     if arguments.json:

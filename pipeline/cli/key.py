@@ -7,8 +7,8 @@ import json
 import sys
 from pathlib import Path
 
-from pipeline.cli.command import Command, print_json
-from pipeline.exit_codes import DONE
+from penstock.pipeline.cli.command import Command, print_json
+from penstock.pipeline.exit_codes import DONE
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -31,16 +31,16 @@ def _execute(arguments: argparse.Namespace) -> int:
 
 
 def _new(arguments: argparse.Namespace) -> None:
-    from mechanisms.core.noise_keys import new_key_file
+    from penstock.mechanisms.core.noise_keys import new_key_file
 
     new_key_file(Path(arguments.path))
     print(f"{arguments.path}: a new noise key; keep it secret, and keep it: losing it loses retry safety")
 
 
 def _rotate(arguments: argparse.Namespace) -> None:
-    from mechanisms.core.noise_keys import add_key_epoch
-    from mechanisms.core.plugin import ParameterError
-    from pipeline.config.build import parse_time
+    from penstock.mechanisms.core.noise_keys import add_key_epoch
+    from penstock.mechanisms.core.plugin import ParameterError
+    from penstock.pipeline.config.build import parse_time
 
     try:
         start = parse_time(arguments.start)
@@ -51,8 +51,8 @@ def _rotate(arguments: argparse.Namespace) -> None:
 
 
 def _show(arguments: argparse.Namespace) -> None:
-    from mechanisms.core.noise_keys import BEGINNING, NoiseKey
-    from pipeline.config.build import format_time
+    from penstock.mechanisms.core.noise_keys import BEGINNING, NoiseKey
+    from penstock.pipeline.config.build import format_time
 
     key = NoiseKey.from_file(arguments.path)
     starts = [None if start == BEGINNING else format_time(start) for start in key.epochs]
@@ -66,7 +66,7 @@ def _show(arguments: argparse.Namespace) -> None:
 
 
 def _pair(arguments: argparse.Namespace) -> None:
-    from pipeline.steps.sealing import new_pair
+    from penstock.pipeline.steps.sealing import new_pair
 
     public = new_pair(arguments.path)
     print(f"{arguments.path}: a new private key; keep it where the run is not")
@@ -74,7 +74,7 @@ def _pair(arguments: argparse.Namespace) -> None:
 
 
 def _open(arguments: argparse.Namespace) -> None:
-    from pipeline.steps.sealing import unseal
+    from penstock.pipeline.steps.sealing import unseal
 
     with Path(arguments.rejects).open(encoding="utf-8") as lines:
         for line in lines:

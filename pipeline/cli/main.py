@@ -8,14 +8,14 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from pipeline.cli.attack import ATTACK
-from pipeline.cli.command import Command, print_json
-from pipeline.cli.data import CONVERT, GENERATE, LEARN
-from pipeline.cli.experiment import EXPERIMENT
-from pipeline.cli.inspect import LIST, REPORT, SCHEMA, VALIDATE, VERIFY
-from pipeline.cli.key import KEY
-from pipeline.cli.run import RUN
-from pipeline.exit_codes import DONE, FAILED, INTERRUPTED, WRONG_USE
+from penstock.pipeline.cli.attack import ATTACK
+from penstock.pipeline.cli.command import Command, print_json
+from penstock.pipeline.cli.data import CONVERT, GENERATE, LEARN
+from penstock.pipeline.cli.experiment import EXPERIMENT
+from penstock.pipeline.cli.inspect import LIST, REPORT, SCHEMA, VALIDATE, VERIFY
+from penstock.pipeline.cli.key import KEY
+from penstock.pipeline.cli.run import RUN
+from penstock.pipeline.exit_codes import DONE, FAILED, INTERRUPTED, WRONG_USE
 
 #: Subcommands by name, in the order of ``--help``.
 COMMANDS: dict[str, Command] = {
@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words, beam_options = _split_beam(words)
     arguments = _parser().parse_args(words)
     arguments.beam_options = beam_options
-    from mechanisms.core.plugin import ConfigError, ParameterError, PenstockError, UnknownPlugin
+    from penstock.mechanisms.core.plugin import ConfigError, ParameterError, PenstockError, UnknownPlugin
 
     try:
         return COMMANDS[arguments.command].execute(arguments)

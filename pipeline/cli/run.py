@@ -12,12 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.cli.command import Command, add_configuration, print_json
-from pipeline.exit_codes import INTERRUPTED, STOPPED
+from penstock.pipeline.cli.command import Command, add_configuration, print_json
+from penstock.pipeline.exit_codes import INTERRUPTED, STOPPED
 
 if TYPE_CHECKING:
-    from pipeline.monitoring.metrics import Registry
-    from pipeline.run import Result
+    from penstock.pipeline.monitoring.metrics import Registry
+    from penstock.pipeline.run import Result
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -41,20 +41,20 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _execute(arguments: argparse.Namespace) -> int:
-    from pipeline.config.run import load
-    from pipeline.monitoring.logs import logging_to
-    from pipeline.run import run
+    from penstock.pipeline.config.run import load
+    from penstock.pipeline.monitoring.logs import logging_to
+    from penstock.pipeline.run import run
 
     config = load(arguments.config, arguments.set)
     quiet = arguments.quiet or arguments.json or arguments.log
     with ExitStack() as services:
         services.enter_context(logging_to(style=arguments.log, deployment=config.mode == "deployment"))
         if arguments.metrics_port is not None:
-            from pipeline.monitoring.server import serve_metrics
+            from penstock.pipeline.monitoring.server import serve_metrics
 
             services.enter_context(serve_metrics(arguments.metrics_port, arguments.metrics_address))
         if arguments.watch:
-            from pipeline.reporting.live import watch
+            from penstock.pipeline.reporting.live import watch
 
             services.enter_context(watch(Path(arguments.out or config.output.path)))
         services.enter_context(show_progress(enabled=not quiet and sys.stderr.isatty()))
@@ -77,7 +77,7 @@ def show_progress(enabled: bool) -> Iterator[None]:
     from rich.live import Live
     from rich.text import Text
 
-    from pipeline.monitoring.metrics import REGISTRY
+    from penstock.pipeline.monitoring.metrics import REGISTRY
 
     begun = time.monotonic()
     shown = partial(Live, console=Console(stderr=True), transient=True, refresh_per_second=8)
@@ -90,13 +90,13 @@ def progress_line(registry: Registry, seconds: float) -> str:
 
     Examples
     --------
-    >>> from pipeline.monitoring.metrics import ROWS, Registry
+    >>> from penstock.pipeline.monitoring.metrics import ROWS, Registry
     >>> registry = Registry()
     >>> registry.add(ROWS, 3000, "used")
     >>> progress_line(registry, 2.0)
     '3,000 events read · 0 windows released · 1,500 events/s'
     """
-    from pipeline.monitoring.metrics import BUDGET_LEFT, LATEST_EVENT, POINTS, ROWS, WINDOWS
+    from penstock.pipeline.monitoring.metrics import BUDGET_LEFT, LATEST_EVENT, POINTS, ROWS, WINDOWS
 
     events, windows = registry.total(ROWS), registry.total(WINDOWS)
     points = registry.total(POINTS)

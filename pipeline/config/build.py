@@ -18,8 +18,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, Union
 
-from evaluation.utility import METRICS
-from mechanisms.core.plugin import (
+from penstock.evaluation.utility import METRICS
+from penstock.mechanisms.core.plugin import (
     ConfigError,
     Parameter,
     ParameterError,
@@ -28,9 +28,9 @@ from mechanisms.core.plugin import (
     UnknownPlugin,
     nearest,
 )
-from pipeline.config import yaml
-from pipeline.config.sections import UNIONS, add_folder
-from pipeline.config.yaml import (
+from penstock.pipeline.config import yaml
+from penstock.pipeline.config.sections import UNIONS, add_folder
+from penstock.pipeline.config.yaml import (
     Mapping,
     Node,
     Place,
@@ -198,7 +198,7 @@ class Field:
 def fields_of(cls: type) -> tuple[Field, ...]:
     """Every key of a section, in order of declaration: the fields that are made with `parameter`.
 
-    >>> from pipeline.sources.base import Source
+    >>> from penstock.pipeline.sources.base import Source
     >>> [field.key for field in fields_of(Source)]
     ['from', 'until', 'block_rows']
     """
@@ -339,7 +339,7 @@ def scalar(node: Node, hint: Any, declared: Parameter, folder: Path | None) -> A
 
     Examples
     --------
-    >>> from pipeline.config.yaml import parse
+    >>> from penstock.pipeline.config.yaml import parse
     >>> node, _ = parse("1h30m", "run.yaml")
     >>> scalar(node, int, Parameter(doc="", kind="duration"), None)
     5400000
@@ -471,8 +471,8 @@ class Builder:
 
     Examples
     --------
-    >>> from pipeline.sources.base import Source
-    >>> from pipeline.config.yaml import parse
+    >>> from penstock.pipeline.sources.base import Source
+    >>> from penstock.pipeline.config.yaml import parse
     >>> node, _ = parse("from: 2008-05-19\\nblock_rows: 0\\nunitl: x", "run.yaml")
     >>> builder = Builder({}, None)
     >>> builder.section(node, Source, ("source",)) is FAILED
@@ -698,7 +698,7 @@ def read_plugin(base: type, configuration: dict[str, Any], key: str) -> Any:
     base
         As in `load_plugin`.
     configuration
-        As `pipeline.config.canonical.resolved` returns it.
+        As `penstock.pipeline.config.canonical.resolved` returns it.
     key
         Where the plug-in's section is.
 

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mechanisms.core.plugin import Parameter
-from pipeline.config.build import fields_of, format_duration, format_time, is_section
-from pipeline.config.run import RunConfig
-from pipeline.config.sections import UNIONS
+from penstock.mechanisms.core.plugin import Parameter
+from penstock.pipeline.config.build import fields_of, format_duration, format_time, is_section
+from penstock.pipeline.config.run import RunConfig
+from penstock.pipeline.config.sections import UNIONS
 
 SECRETS = ("seed", "noise_key")
 

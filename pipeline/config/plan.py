@@ -8,28 +8,28 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from accountants.core.accountant import Accountant, AccountingFacts
-from mechanisms.core.chain import Chain
-from mechanisms.core.contract import Facts, Mechanism, Window
-from mechanisms.core.noise import NoiseSource
-from mechanisms.core.noise_keys import NoiseKey
-from mechanisms.core.traces import PointMechanism
-from mechanisms.spatial_generalization import SpatialGeneralization
-from pipeline.config.canonical import digest
-from pipeline.config.run import RunConfig
-from pipeline.sources.base import EventBlock, LiveSource, Source
-from pipeline.spaces.base import Space
-from pipeline.steps.bounding import BlockBounds, Bounding
-from pipeline.steps.contributions import KeyLayout
-from pipeline.steps.individuals import prepared
-from pipeline.steps.ingest import ingested
-from pipeline.steps.release import STREAM
-from pipeline.steps.sealing import public_key
-from pipeline.steps.targets import Targets, targets_of
-from pipeline.windows.calendar import Calendar
-from pipeline.windows.landmarks import Landmarks
-from pipeline.windows.schedule import WindowSchedule
-from pipeline.windows.sensors import SensorSchedule
+from penstock.accountants.core.accountant import Accountant, AccountingFacts
+from penstock.mechanisms.core.chain import Chain
+from penstock.mechanisms.core.contract import Facts, Mechanism, Window
+from penstock.mechanisms.core.noise import NoiseSource
+from penstock.mechanisms.core.noise_keys import NoiseKey
+from penstock.mechanisms.core.traces import PointMechanism
+from penstock.mechanisms.spatial_generalization import SpatialGeneralization
+from penstock.pipeline.config.canonical import digest
+from penstock.pipeline.config.run import RunConfig
+from penstock.pipeline.sources.base import EventBlock, LiveSource, Source
+from penstock.pipeline.spaces.base import Space
+from penstock.pipeline.steps.bounding import BlockBounds, Bounding
+from penstock.pipeline.steps.contributions import KeyLayout
+from penstock.pipeline.steps.individuals import prepared
+from penstock.pipeline.steps.ingest import ingested
+from penstock.pipeline.steps.release import STREAM
+from penstock.pipeline.steps.sealing import public_key
+from penstock.pipeline.steps.targets import Targets, targets_of
+from penstock.pipeline.windows.calendar import Calendar
+from penstock.pipeline.windows.landmarks import Landmarks
+from penstock.pipeline.windows.schedule import WindowSchedule
+from penstock.pipeline.windows.sensors import SensorSchedule
 
 __all__ = ["STREAM", "Plan", "make_plan"]
 

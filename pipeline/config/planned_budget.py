@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from accountants.correlation.adversary import KnownCorrelation, adversary
-from accountants.correlation.planning import largest_epsilon
-from accountants.temporal import Temporal
-from mechanisms.core.contract import MECHANISMS, Mechanism
-from mechanisms.core.noise_keys import NoiseKey
-from mechanisms.core.plugin import Checked, PenstockError, parameter
-from mechanisms.core.schedules import BudgetSchedule
-from mechanisms.core.trace_goal import PlannedNoise
-from pipeline.config.build import FAILED, Builder, fields_of
-from pipeline.config.yaml import Mapping, Path, Problem, Scalar, Sequence
-from pipeline.steps.individuals import training_part
+from penstock.accountants.correlation.adversary import KnownCorrelation, adversary
+from penstock.accountants.correlation.planning import largest_epsilon
+from penstock.accountants.temporal import Temporal
+from penstock.mechanisms.core.contract import MECHANISMS, Mechanism
+from penstock.mechanisms.core.noise_keys import NoiseKey
+from penstock.mechanisms.core.plugin import Checked, PenstockError, parameter
+from penstock.mechanisms.core.schedules import BudgetSchedule
+from penstock.mechanisms.core.trace_goal import PlannedNoise
+from penstock.pipeline.config.build import FAILED, Builder, fields_of
+from penstock.pipeline.config.yaml import Mapping, Path, Problem, Scalar, Sequence
+from penstock.pipeline.steps.individuals import training_part
 
 #: Sections that a plan depends on; problems with them are reported when they are built.
 _NEEDED = ("mode", "source", "space", "windows", "bounding", "accountants")
@@ -87,7 +87,7 @@ def plan_noise(mechanisms: tuple[Mechanism, ...]) -> tuple[Mechanism, ...]:
     """
     if not any(isinstance(getattr(one, "sigma", None), PlannedNoise) for one in mechanisms):
         return mechanisms
-    from accountants.gaussian_process.goal import with_planned_noise  # loads SciPy's optimisers
+    from penstock.accountants.gaussian_process.goal import with_planned_noise  # loads SciPy's optimisers
 
     return tuple(map(with_planned_noise, mechanisms))
 

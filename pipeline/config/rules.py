@@ -10,23 +10,23 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from accountants.core.accountant import Accountant
-from mechanisms.core.chain import Chain, misplaced
-from mechanisms.core.contract import MECHANISMS, Generalization, Mechanism
-from mechanisms.core.plugin import DataError, ParameterError
-from mechanisms.spatial_generalization import SpatialGeneralization
-from mechanisms.temporal_generalization import TemporalGeneralization
-from pipeline.config.build import A_DURATION, A_TIME, format_duration, format_time, input_paths
-from pipeline.config.sections import Output
-from pipeline.config.yaml import Mapping, Path, Problem, locate, shown
-from pipeline.sources.base import LiveSource, Source
-from pipeline.spaces.base import Space
-from pipeline.steps import sealing
-from pipeline.steps.bounding import Bounding
-from pipeline.windows.base import Windows
-from pipeline.windows.calendar import Calendar
-from pipeline.windows.landmarks import Landmarks
-from pipeline.windows.sensors import Sensors
+from penstock.accountants.core.accountant import Accountant
+from penstock.mechanisms.core.chain import Chain, misplaced
+from penstock.mechanisms.core.contract import MECHANISMS, Generalization, Mechanism
+from penstock.mechanisms.core.plugin import DataError, ParameterError
+from penstock.mechanisms.spatial_generalization import SpatialGeneralization
+from penstock.mechanisms.temporal_generalization import TemporalGeneralization
+from penstock.pipeline.config.build import A_DURATION, A_TIME, format_duration, format_time, input_paths
+from penstock.pipeline.config.sections import Output
+from penstock.pipeline.config.yaml import Mapping, Path, Problem, locate, shown
+from penstock.pipeline.sources.base import LiveSource, Source
+from penstock.pipeline.spaces.base import Space
+from penstock.pipeline.steps import sealing
+from penstock.pipeline.steps.bounding import Bounding
+from penstock.pipeline.windows.base import Windows
+from penstock.pipeline.windows.calendar import Calendar
+from penstock.pipeline.windows.landmarks import Landmarks
+from penstock.pipeline.windows.sensors import Sensors
 
 # A rule is a function whose parameters name the sections that it reads; it yields a `Finding` for every violation. It
 # runs only if all of these sections could be built, so that one pass reports every problem that can be detected.

@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from accountants.core.accountant import Accountant
-from mechanisms.core.contract import Mechanism
-from mechanisms.core.plugin import Checked, ConfigError, parameter
-from pipeline.config.build import FAILED, Builder, fields_of
-from pipeline.config.planned_budget import plan_budgets, plan_noise
-from pipeline.config.rules import RULES, broken_rules
-from pipeline.config.sections import UNIONS, Output, add_folder
-from pipeline.config.yaml import Mapping, Problem, apply_override, parse_section
-from pipeline.sources.base import Source
-from pipeline.spaces.base import Space
-from pipeline.steps.bounding import Bounding
-from pipeline.windows.base import Windows
-from pipeline.windows.landmarks import Landmarks
-from pipeline.windows.sensors import Sensors
+from penstock.accountants.core.accountant import Accountant
+from penstock.mechanisms.core.contract import Mechanism
+from penstock.mechanisms.core.plugin import Checked, ConfigError, parameter
+from penstock.pipeline.config.build import FAILED, Builder, fields_of
+from penstock.pipeline.config.planned_budget import plan_budgets, plan_noise
+from penstock.pipeline.config.rules import RULES, broken_rules
+from penstock.pipeline.config.sections import UNIONS, Output, add_folder
+from penstock.pipeline.config.yaml import Mapping, Problem, apply_override, parse_section
+from penstock.pipeline.sources.base import Source
+from penstock.pipeline.spaces.base import Space
+from penstock.pipeline.steps.bounding import Bounding
+from penstock.pipeline.windows.base import Windows
+from penstock.pipeline.windows.landmarks import Landmarks
+from penstock.pipeline.windows.sensors import Sensors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +116,7 @@ def loads(text: str, name: str = "<string>", folder: Path | None = None, overrid
     --------
     >>> loads("nmae: example\\nname: 7\\nseed: -1")
     Traceback (most recent call last):
-    mechanisms.core.plugin.ConfigError: ...
+    penstock.mechanisms.core.plugin.ConfigError: ...
     """
     root, problems = parse_section(text, name, "a run")
     for override in overrides:

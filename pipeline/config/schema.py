@@ -7,9 +7,9 @@ from dataclasses import MISSING
 from pathlib import Path
 from typing import Any, Literal
 
-from evaluation.utility import METRICS
-from mechanisms.core.plugin import Parameter
-from pipeline.config.build import (
+from penstock.evaluation.utility import METRICS
+from penstock.mechanisms.core.plugin import Parameter
+from penstock.pipeline.config.build import (
     DURATION_PATTERN,
     TIME_PATTERN,
     Field,
@@ -21,9 +21,9 @@ from pipeline.config.build import (
     is_section,
     is_tuple,
 )
-from pipeline.config.planned_budget import Planned, is_plannable
-from pipeline.config.run import RunConfig
-from pipeline.config.sections import UNIONS, plugins_of
+from penstock.pipeline.config.planned_budget import Planned, is_plannable
+from penstock.pipeline.config.run import RunConfig
+from penstock.pipeline.config.sections import UNIONS, plugins_of
 
 # Reference of all keys, as Markdown.
 

@@ -7,13 +7,13 @@ import os
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from accountants.core.accountant import ACCOUNTANTS, Accountant
-from mechanisms.core.contract import MECHANISMS, Mechanism
-from mechanisms.core.plugin import Checked, ParameterError, Registry, parameter, refresh
-from pipeline.sources.base import SOURCES, Source
-from pipeline.sources.reading.kafka_client import check_options
-from pipeline.spaces.base import SPACES, Space
-from pipeline.windows.base import WINDOWS, Windows
+from penstock.accountants.core.accountant import ACCOUNTANTS, Accountant
+from penstock.mechanisms.core.contract import MECHANISMS, Mechanism
+from penstock.mechanisms.core.plugin import Checked, ParameterError, Registry, parameter, refresh
+from penstock.pipeline.sources.base import SOURCES, Source
+from penstock.pipeline.sources.reading.kafka_client import check_options
+from penstock.pipeline.spaces.base import SPACES, Space
+from penstock.pipeline.windows.base import WINDOWS, Windows
 
 #: Base class of every family of plug-ins, and the registry in which YAML's ``type`` is looked up.
 UNIONS: dict[type, Registry[Any]] = {

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from mechanisms.core.plugin import ConfigError
+from penstock.mechanisms.core.plugin import ConfigError
 
 # Nodes with the file and line that they were written on, and problems that quote these.
 
@@ -165,7 +165,7 @@ def parse(text: str, name: str) -> tuple[Node | None, list[Problem]]:
 
     Examples
     --------
-    >>> from pipeline.config.yaml import plain
+    >>> from penstock.pipeline.config.yaml import plain
     >>> node, problems = parse("seed: 7\\nseed: 8", "run.yaml")
     >>> print(plain(node), *problems)
     {'seed': 7} run.yaml:2: seed: written twice (first on line 1); keep one
@@ -357,8 +357,8 @@ def apply_override(root: Node, argument: str) -> list[Problem]:
 
     Examples
     --------
-    >>> from pipeline.config.yaml import plain
-    >>> from pipeline.config.yaml import parse
+    >>> from penstock.pipeline.config.yaml import plain
+    >>> from penstock.pipeline.config.yaml import parse
     >>> root, _ = parse("mechanism: [{type: laplace, epsilon: 1}]", "run.yaml")
     >>> apply_override(root, "mechanism[0].epsilon=0.5"), apply_override(root, "bounding.max_cells=2")
     ([], [])

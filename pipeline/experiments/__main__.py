@@ -1,4 +1,4 @@
-"""Run every experiment of a folder: ``python -m pipeline.experiments configs/experiments``."""
+"""Run every experiment of a folder: ``python -m penstock.pipeline.experiments configs/experiments``."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from mechanisms.core.plugin import PenstockError
-from pipeline.experiments.load import input_of
-from pipeline.experiments.results import save
-from pipeline.experiments.runner import summary
-from pipeline.experiments.study import ready
+from penstock.mechanisms.core.plugin import PenstockError
+from penstock.pipeline.experiments.load import input_of
+from penstock.pipeline.experiments.results import save
+from penstock.pipeline.experiments.runner import summary
+from penstock.pipeline.experiments.study import ready
 
 #: Environment variable: folder of the unpacked data sets, searched if the path in the file does not exist.
 DATA = "PENSTOCK_DATA"
@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     -------
     0 if every experiment with data succeeded, else 1.
     """
-    parser = argparse.ArgumentParser(prog="python -m pipeline.experiments", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m penstock.pipeline.experiments", description=__doc__)
     parser.add_argument("folder", type=Path, help="folder of experiment files")
     parser.add_argument(
         "--out", type=Path, default=Path("runs/experiments"), help="folder to write, one below for each"

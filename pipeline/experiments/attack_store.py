@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 import numpy as np
 import polars as pl
 
-from evaluation.attacks.game import BLAS
-from pipeline.config.canonical import content_digest, digest
-from pipeline.config.run import RunConfig
-from pipeline.output import files
-from pipeline.output.manifest import made_by
-from pipeline.steps.individuals import Presence
+from penstock.evaluation.attacks.game import BLAS
+from penstock.pipeline.config.canonical import content_digest, digest
+from penstock.pipeline.config.run import RunConfig
+from penstock.pipeline.output import files
+from penstock.pipeline.output.manifest import made_by
+from penstock.pipeline.steps.individuals import Presence
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

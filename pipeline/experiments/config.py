@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from mechanisms.core.plugin import Checked, ParameterError, parameter
-from pipeline.config.yaml import Mapping, Problem, locate
-from pipeline.experiments.measures import measure
+from penstock.mechanisms.core.plugin import Checked, ParameterError, parameter
+from penstock.pipeline.config.yaml import Mapping, Problem, locate
+from penstock.pipeline.experiments.measures import measure
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from mechanisms.core.plugin import ConfigError
-from pipeline.experiments.config import ExperimentConfig, Figure
-from pipeline.experiments.results import matching, wide_summary
-from pipeline.output import files
+from penstock.mechanisms.core.plugin import ConfigError
+from penstock.pipeline.experiments.config import ExperimentConfig, Figure
+from penstock.pipeline.experiments.results import matching, wide_summary
+from penstock.pipeline.output import files
 
 #: Colours that remain apart for colour-blind readers (Okabe, Ito 2008), and markers that remain apart in print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F")

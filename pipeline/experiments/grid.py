@@ -10,14 +10,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from accountants.core.accountant import ACCOUNTANTS
-from mechanisms.core.plugin import ConfigError
-from pipeline.config import yaml
-from pipeline.config.build import FAILED, Builder
-from pipeline.config.run import RunConfig, from_document
-from pipeline.config.yaml import Mapping, Node, Problem, Scalar, Sequence, key_path, locate, plain, shown, write
-from pipeline.experiments.config import ExperimentConfig, Range
-from pipeline.experiments.measures import Measure, measure
+from penstock.accountants.core.accountant import ACCOUNTANTS
+from penstock.mechanisms.core.plugin import ConfigError
+from penstock.pipeline.config import yaml
+from penstock.pipeline.config.build import FAILED, Builder
+from penstock.pipeline.config.run import RunConfig, from_document
+from penstock.pipeline.config.yaml import (
+    Mapping,
+    Node,
+    Problem,
+    Scalar,
+    Sequence,
+    key_path,
+    locate,
+    plain,
+    shown,
+    write,
+)
+from penstock.pipeline.experiments.config import ExperimentConfig, Range
+from penstock.pipeline.experiments.measures import Measure, measure
 
 BASE = "base"
 #: Sections of an experiment that define what varies.
@@ -70,7 +81,7 @@ class Setting:
 class Grid:
     """The axes in an experiment's ``set``, ``variants``, ``zip`` and ``grid``; ``problems`` collects every error.
 
-    >>> from pipeline.config.yaml import parse
+    >>> from penstock.pipeline.config.yaml import parse
     >>> root, _ = parse("grid: {a: [1, 2], b.c: {from: 0, to: 1, step: 1}}\\nzip: {d: [3, 4], e: [x, y]}", "e.yaml")
     >>> grid = Grid(root)
     >>> [tuple(setting.values.values()) for setting in grid.settings()][:3], grid.columns

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipeline.config.build import FAILED, Builder, find
-from pipeline.config.run import read_text
-from pipeline.config.yaml import Mapping, Problem, Scalar, apply_override, parse, parse_section, plain, shown
-from pipeline.experiments.config import ExperimentConfig, wrong_names
-from pipeline.experiments.grid import BASE, SECTIONS, Grid, Trial, raise_all, spell_out
+from penstock.pipeline.config.build import FAILED, Builder, find
+from penstock.pipeline.config.run import read_text
+from penstock.pipeline.config.yaml import Mapping, Problem, Scalar, apply_override, parse, parse_section, plain, shown
+from penstock.pipeline.experiments.config import ExperimentConfig, wrong_names
+from penstock.pipeline.experiments.grid import BASE, SECTIONS, Grid, Trial, raise_all, spell_out
 
 REDUCED = "reduced"
 #: Keys that name the input: for an override, then where the file may hold them.
@@ -92,7 +92,7 @@ def loads_experiment(
     --------
     >>> loads_experiment("name: x\\nmeasures: [mea]\\ngrid: {a: 3}", "e.yaml")
     Traceback (most recent call last):
-    mechanisms.core.plugin.ConfigError: ...
+    penstock.mechanisms.core.plugin.ConfigError: ...
     """
     root, problems = parse_section(text, name, "an experiment")
     base_folder = _include_base(root, folder, problems)

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from accountants.core.accountant import ACCOUNTANTS, AccountRow
-from accountants.core.charges import pure_epsilon
-from evaluation.attacks.defenses import random_guess
-from evaluation.metrics import Metric
-from evaluation.utility import METRICS
-from mechanisms.core.contract import Release
-from mechanisms.core.events import Block
-from mechanisms.core.plugin import DataError, ParameterError, nearest
-from mechanisms.core.schedules import BudgetSchedule
+from penstock.accountants.core.accountant import ACCOUNTANTS, AccountRow
+from penstock.accountants.core.charges import pure_epsilon
+from penstock.evaluation.attacks.defenses import random_guess
+from penstock.evaluation.metrics import Metric
+from penstock.evaluation.utility import METRICS
+from penstock.mechanisms.core.contract import Release
+from penstock.mechanisms.core.events import Block
+from penstock.mechanisms.core.plugin import DataError, ParameterError, nearest
+from penstock.mechanisms.core.schedules import BudgetSchedule
 
 if TYPE_CHECKING:
-    from pipeline.config.plan import Plan
+    from penstock.pipeline.config.plan import Plan
 
 
 SUMMARIES: dict[str, Callable[[NDArray[np.float64]], float]] = {
@@ -184,7 +184,7 @@ def measure(text: str) -> Measure:
     ('people', 'landmark_budget')
     >>> measure("mea")
     Traceback (most recent call last):
-    mechanisms.core.plugin.ParameterError: measures: 'mea' is not allowed; ...
+    penstock.mechanisms.core.plugin.ParameterError: measures: 'mea' is not allowed; ...
     """
     if text in MEASURES:
         return MEASURES[text]

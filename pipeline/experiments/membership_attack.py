@@ -12,23 +12,23 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy import stats
 
-from accountants.online_attack import auc_interval
-from evaluation.attacks.challenge import AttackResult, privacy_gain
-from evaluation.attacks.defenses import MAX_VALUES, Defense, mechanism_defense
-from evaluation.attacks.game import ATTACKS, MembershipGame
-from evaluation.attacks.priors import CHALLENGES, PRIORS
-from evaluation.attacks.targets import MOBILITY_GROUPS, draw_targets, mobility_groups
-from mechanisms.core.plugin import Checked, DataError, ParameterError, parameter
-from pipeline.config.canonical import resolved
-from pipeline.config.plan import make_plan
-from pipeline.config.run import RunConfig
-from pipeline.experiments.attack_store import Store, game_name
-from pipeline.output import files as parts
-from pipeline.output.manifest import versions
-from pipeline.steps.individuals import Presence, read_presence
+from penstock.accountants.online_attack import auc_interval
+from penstock.evaluation.attacks.challenge import AttackResult, privacy_gain
+from penstock.evaluation.attacks.defenses import MAX_VALUES, Defense, mechanism_defense
+from penstock.evaluation.attacks.game import ATTACKS, MembershipGame
+from penstock.evaluation.attacks.priors import CHALLENGES, PRIORS
+from penstock.evaluation.attacks.targets import MOBILITY_GROUPS, draw_targets, mobility_groups
+from penstock.mechanisms.core.plugin import Checked, DataError, ParameterError, parameter
+from penstock.pipeline.config.canonical import resolved
+from penstock.pipeline.config.plan import make_plan
+from penstock.pipeline.config.run import RunConfig
+from penstock.pipeline.experiments.attack_store import Store, game_name
+from penstock.pipeline.output import files as parts
+from penstock.pipeline.output.manifest import versions
+from penstock.pipeline.steps.individuals import Presence, read_presence
 
 if TYPE_CHECKING:
-    from pipeline.config.plan import Plan
+    from penstock.pipeline.config.plan import Plan
 
 Listener = Callable[[int, int], None]
 

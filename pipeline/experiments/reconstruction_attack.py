@@ -14,26 +14,26 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.stats import beta
 
-from accountants.core.training import Training
-from accountants.correlation.adversary import Learned
-from accountants.inference.estimators import ESTIMATORS, Estimator
-from accountants.inference.places import Releasing
-from accountants.inference.targets import KnownPrior, KnownTargets, known_targets
-from accountants.reconstruction import Reconstruction
-from evaluation.attacks.retracing import Observed, Shown, observe, retrace, right
-from evaluation.attacks.targets import MOBILITY_GROUPS, draw_targets, mobility_groups
-from mechanisms.core.contract import MECHANISMS
-from mechanisms.core.plugin import Checked, DataError, ParameterError, parameter
-from mechanisms.core.run import step_through
-from mechanisms.crowd_blending import CrowdBlending
-from mechanisms.fixed_ranges import FixedRanges
-from mechanisms.perturb_small import PerturbSmall
-from mechanisms.suppress_small import SuppressSmall
-from pipeline.config.canonical import content_digest, resolved
-from pipeline.config.plan import STREAM
-from pipeline.config.run import RunConfig
-from pipeline.experiments.attack_store import Store, game_name, in_threads
-from pipeline.experiments.membership_attack import (
+from penstock.accountants.core.training import Training
+from penstock.accountants.correlation.adversary import Learned
+from penstock.accountants.inference.estimators import ESTIMATORS, Estimator
+from penstock.accountants.inference.places import Releasing
+from penstock.accountants.inference.targets import KnownPrior, KnownTargets, known_targets
+from penstock.accountants.reconstruction import Reconstruction
+from penstock.evaluation.attacks.retracing import Observed, Shown, observe, retrace, right
+from penstock.evaluation.attacks.targets import MOBILITY_GROUPS, draw_targets, mobility_groups
+from penstock.mechanisms.core.contract import MECHANISMS
+from penstock.mechanisms.core.plugin import Checked, DataError, ParameterError, parameter
+from penstock.mechanisms.core.run import step_through
+from penstock.mechanisms.crowd_blending import CrowdBlending
+from penstock.mechanisms.fixed_ranges import FixedRanges
+from penstock.mechanisms.perturb_small import PerturbSmall
+from penstock.mechanisms.suppress_small import SuppressSmall
+from penstock.pipeline.config.canonical import content_digest, resolved
+from penstock.pipeline.config.plan import STREAM
+from penstock.pipeline.config.run import RunConfig
+from penstock.pipeline.experiments.attack_store import Store, game_name, in_threads
+from penstock.pipeline.experiments.membership_attack import (
     CONFIDENCE,
     EVERYBODY,
     AttackOutcome,
@@ -44,13 +44,13 @@ from pipeline.experiments.membership_attack import (
     shown,
     widened,
 )
-from pipeline.experiments.success_bounds import SuccessBounds
-from pipeline.output import files as parts
-from pipeline.output.manifest import versions
-from pipeline.steps.individuals import Presence, read_presence
+from penstock.pipeline.experiments.success_bounds import SuccessBounds
+from penstock.pipeline.output import files as parts
+from penstock.pipeline.output.manifest import versions
+from penstock.pipeline.steps.individuals import Presence, read_presence
 
 if TYPE_CHECKING:
-    from pipeline.config.plan import Plan
+    from penstock.pipeline.config.plan import Plan
 
 KINDS: Sequence[Estimator] = ESTIMATORS  # type: ignore[assignment]
 SIMULATED = "made up"

@@ -13,15 +13,15 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy import stats
 
-from evaluation.utility import METRICS
-from mechanisms.core.plugin import DataError
-from pipeline.config.canonical import resolved
-from pipeline.experiments.config import Choose, Expectation, ExperimentConfig
-from pipeline.output import files
-from pipeline.reporting.summary import as_yaml
+from penstock.evaluation.utility import METRICS
+from penstock.mechanisms.core.plugin import DataError
+from penstock.pipeline.config.canonical import resolved
+from penstock.pipeline.experiments.config import Choose, Expectation, ExperimentConfig
+from penstock.pipeline.output import files
+from penstock.pipeline.reporting.summary import as_yaml
 
 if TYPE_CHECKING:
-    from pipeline.experiments.load import Experiment
+    from penstock.pipeline.experiments.load import Experiment
 
 
 def write_tables(

@@ -13,16 +13,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from mechanisms.core.contract import MECHANISMS
-from mechanisms.core.plugin import ConfigError, PenstockError
-from pipeline.config.build import input_paths
-from pipeline.config.canonical import content_digest, resolved
-from pipeline.config.run import RunConfig
-from pipeline.experiments import figures, results
-from pipeline.experiments.config import Heading
-from pipeline.experiments.grid import Trial
-from pipeline.experiments.load import Experiment
-from pipeline.experiments.trial import (
+from penstock.mechanisms.core.contract import MECHANISMS
+from penstock.mechanisms.core.plugin import ConfigError, PenstockError
+from penstock.pipeline.config.build import input_paths
+from penstock.pipeline.config.canonical import content_digest, resolved
+from penstock.pipeline.config.run import RunConfig
+from penstock.pipeline.experiments import figures, results
+from penstock.pipeline.experiments.config import Heading
+from penstock.pipeline.experiments.grid import Trial
+from penstock.pipeline.experiments.load import Experiment
+from penstock.pipeline.experiments.trial import (
     counting_config,
     counts_name,
     digest_of,
@@ -31,9 +31,9 @@ from pipeline.experiments.trial import (
     write_counts,
     write_group_counts,
 )
-from pipeline.output import files
-from pipeline.output.manifest import UNFIT, made_by, versions
-from pipeline.reporting.page import write_report
+from penstock.pipeline.output import files
+from penstock.pipeline.output.manifest import UNFIT, made_by, versions
+from penstock.pipeline.reporting.page import write_report
 
 #: Folder of the trials' results below that of the experiment; the name marks a folder as an experiment's.
 RECORDS = "cells"
@@ -114,7 +114,7 @@ class Workers:
 
 def prepare(plugins: Sequence[str]) -> None:
     """Initialise a worker process: register the plug-ins of further folders."""
-    from pipeline.config.sections import add_folder
+    from penstock.pipeline.config.sections import add_folder
 
     for folder in plugins:
         add_folder(folder)

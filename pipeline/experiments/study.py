@@ -13,17 +13,17 @@ import numpy as np
 import polars.selectors as cs
 from threadpoolctl import threadpool_limits
 
-from evaluation.papers.pyrgelis import STUDIES, Binary, Figures, Piece, Study
-from evaluation.papers.pyrgelis_plots import draw
-from mechanisms.core.plugin import parameter
-from pipeline.config.build import FAILED, Builder
-from pipeline.config.canonical import content_digest
-from pipeline.config.run import read_text
-from pipeline.config.yaml import Mapping, apply_override, parse, parse_section, plain
-from pipeline.experiments.config import Heading
-from pipeline.experiments.grid import BASE, raise_all
-from pipeline.experiments.load import REDUCED, load_experiment, reduce
-from pipeline.experiments.runner import (
+from penstock.evaluation.papers.pyrgelis import STUDIES, Binary, Figures, Piece, Study
+from penstock.evaluation.papers.pyrgelis_plots import draw
+from penstock.mechanisms.core.plugin import parameter
+from penstock.pipeline.config.build import FAILED, Builder
+from penstock.pipeline.config.canonical import content_digest
+from penstock.pipeline.config.run import read_text
+from penstock.pipeline.config.yaml import Mapping, apply_override, parse, parse_section, plain
+from penstock.pipeline.experiments.config import Heading
+from penstock.pipeline.experiments.grid import BASE, raise_all
+from penstock.pipeline.experiments.load import REDUCED, load_experiment, reduce
+from penstock.pipeline.experiments.runner import (
     RECORDS,
     ExperimentResult,
     Listener,
@@ -33,9 +33,9 @@ from pipeline.experiments.runner import (
     heading,
     run_experiment,
 )
-from pipeline.experiments.trial import digest_of
-from pipeline.output import files
-from pipeline.output.manifest import made_by
+from penstock.pipeline.experiments.trial import digest_of
+from penstock.pipeline.output import files
+from penstock.pipeline.output.manifest import made_by
 
 STUDY = "study"
 DIGITS = 4

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from accountants.inference.estimators import Estimator, attack_success
-from accountants.inference.horizon import GenieAhead, genie_ahead, horizon_bounds
-from accountants.inference.observation import ADDITIVE
-from accountants.inference.places import Coming, Outlook, Places, Releasing
-from accountants.inference.prior import MarkovPrior
-from accountants.inference.success_bounds import success_upper_bound
-from accountants.inference.targets import Targets
-from evaluation.attacks.retracing import Observed
+from penstock.accountants.inference.estimators import Estimator, attack_success
+from penstock.accountants.inference.horizon import GenieAhead, genie_ahead, horizon_bounds
+from penstock.accountants.inference.observation import ADDITIVE
+from penstock.accountants.inference.places import Coming, Outlook, Places, Releasing
+from penstock.accountants.inference.prior import MarkovPrior
+from penstock.accountants.inference.success_bounds import success_upper_bound
+from penstock.accountants.inference.targets import Targets
+from penstock.evaluation.attacks.retracing import Observed
 
 if TYPE_CHECKING:
-    from pipeline.config.plan import Plan
+    from penstock.pipeline.config.plan import Plan
 
 
 #: Estimators tried on simulated trajectories; the constant guess means something else there (`attack_success`).

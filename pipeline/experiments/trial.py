@@ -14,26 +14,26 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from mechanisms.core.contract import MECHANISMS
-from mechanisms.core.plugin import DataError
-from pipeline.config.canonical import digest, resolved
-from pipeline.config.plan import make_plan
-from pipeline.config.run import RunConfig
-from pipeline.config.sections import Output
-from pipeline.experiments.measures import TrialRun, measure, unit_of
-from pipeline.output import files
-from pipeline.output.files import PART_ROWS
-from pipeline.output.manifest import made_by, versions
-from pipeline.steps.account import AccountLoop, writable
-from pipeline.steps.bounding import released_counts
-from pipeline.steps.contributions import Distinct
-from pipeline.steps.count import contributions_of, count_group
-from pipeline.steps.individuals import read_memberships
-from pipeline.steps.release import Batch, ReleaseLoop
-from pipeline.steps.targets import PrivateFacts, no_sightings
+from penstock.mechanisms.core.contract import MECHANISMS
+from penstock.mechanisms.core.plugin import DataError
+from penstock.pipeline.config.canonical import digest, resolved
+from penstock.pipeline.config.plan import make_plan
+from penstock.pipeline.config.run import RunConfig
+from penstock.pipeline.config.sections import Output
+from penstock.pipeline.experiments.measures import TrialRun, measure, unit_of
+from penstock.pipeline.output import files
+from penstock.pipeline.output.files import PART_ROWS
+from penstock.pipeline.output.manifest import made_by, versions
+from penstock.pipeline.steps.account import AccountLoop, writable
+from penstock.pipeline.steps.bounding import released_counts
+from penstock.pipeline.steps.contributions import Distinct
+from penstock.pipeline.steps.count import contributions_of, count_group
+from penstock.pipeline.steps.individuals import read_memberships
+from penstock.pipeline.steps.release import Batch, ReleaseLoop
+from penstock.pipeline.steps.targets import PrivateFacts, no_sightings
 
 if TYPE_CHECKING:
-    from pipeline.config.plan import Plan
+    from penstock.pipeline.config.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def digest_of(value: Any) -> str:
 
 def write_counts(config: RunConfig, path: Path) -> None:
     """Count what a trial needs in the plain local loop, and write it atomically to one file."""
-    from pipeline.run import run
+    from penstock.pipeline.run import run
 
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".counting-") as folder:

@@ -2,7 +2,7 @@
 
 A measure is *public* if it is a function of the configuration and of the releases; otherwise it is the operator's. Rows
 by outcome are exact counts of private events: repeated readings would subtract the noise of a window. They are never
-split by cell, window or user, and are served to this machine only (`pipeline.monitoring.server`).
+split by cell, window or user, and are served to this machine only (`penstock.pipeline.monitoring.server`).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from pipeline.monitoring import logs
+from penstock.pipeline.monitoring import logs
 
 if TYPE_CHECKING:
-    from pipeline.steps.ingest import RowCounts
-    from pipeline.steps.release import Batch
+    from penstock.pipeline.steps.ingest import RowCounts
+    from penstock.pipeline.steps.release import Batch
 
 
 #: Upper bounds of a histogram's buckets, in seconds.

@@ -17,8 +17,8 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import disable_created_metrics, make_wsgi_app
 
-from mechanisms.core.plugin import ParameterError
-from pipeline.monitoring.metrics import REGISTRY
+from penstock.mechanisms.core.plugin import ParameterError
+from penstock.pipeline.monitoring.metrics import REGISTRY
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment

@@ -9,19 +9,19 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mechanisms.core.plugin import ConfigError, StateVersionError
-from mechanisms.core.state import State, StateFormat
-from pipeline.config.canonical import resolved
-from pipeline.output import files
-from pipeline.output.files import ledger_path, parts_folder
-from pipeline.output.ledger import Ledger
-from pipeline.output.manifest import why_not_the_same_key
-from pipeline.steps import account
-from pipeline.steps.account import books_of
-from pipeline.steps.release import ReleaseLoop
+from penstock.mechanisms.core.plugin import ConfigError, StateVersionError
+from penstock.mechanisms.core.state import State, StateFormat
+from penstock.pipeline.config.canonical import resolved
+from penstock.pipeline.output import files
+from penstock.pipeline.output.files import ledger_path, parts_folder
+from penstock.pipeline.output.ledger import Ledger
+from penstock.pipeline.output.manifest import why_not_the_same_key
+from penstock.pipeline.steps import account
+from penstock.pipeline.steps.account import books_of
+from penstock.pipeline.steps.release import ReleaseLoop
 
 if TYPE_CHECKING:
-    from pipeline.config.plan import Plan
+    from penstock.pipeline.config.plan import Plan
 
 
 # The checkpoint of a stream, and the mark that says which run a folder holds.

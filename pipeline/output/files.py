@@ -14,15 +14,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mechanisms.core.plugin import ConfigError
-from pipeline.atomic import sync_folder as sync_folder
-from pipeline.atomic import whole as whole
-from pipeline.atomic import write_first as write_first
-from pipeline.atomic import write_json as write_json
-from pipeline.atomic import write_text as write_text
+from penstock.mechanisms.core.plugin import ConfigError
+from penstock.pipeline.atomic import sync_folder as sync_folder
+from penstock.pipeline.atomic import whole as whole
+from penstock.pipeline.atomic import write_first as write_first
+from penstock.pipeline.atomic import write_json as write_json
+from penstock.pipeline.atomic import write_text as write_text
 
 if TYPE_CHECKING:
-    from pipeline.config.plan import Plan
+    from penstock.pipeline.config.plan import Plan
 
 
 # One run at a time in a folder: two would mix their releases, of which neither's budget counts the other's.

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pyarrow as pa
 
-from pipeline.sources.reading.kafka_client import Producer
+from penstock.pipeline.sources.reading.kafka_client import Producer
 
 if TYPE_CHECKING:
-    from pipeline.config.sections import KafkaOutput
+    from penstock.pipeline.config.sections import KafkaOutput
 
 
 #: What makes two rows of a topic the same one.

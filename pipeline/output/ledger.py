@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from mechanisms.core.plugin import DataError
-from pipeline.steps.release import Charge, Identity, Span
+from penstock.mechanisms.core.plugin import DataError
+from penstock.pipeline.steps.release import Charge, Identity, Span
 
 #: Charges that are remembered beside those that were there at first.
 MAX_RECENT = 100_000

@@ -15,21 +15,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from accountants.core.accountant import Accountant
-from mechanisms.core.contract import Mechanism
-from mechanisms.core.noise_keys import BEGINNING
-from mechanisms.core.plugin import RowEquationError
-from pipeline.config.build import format_time
-from pipeline.config.canonical import digest, resolved
-from pipeline.config.run import RunConfig
-from pipeline.output import files, tables
-from pipeline.output.files import Target, ledger_path, merge, parts_folder
-from pipeline.output.ledger import Ledger
-from pipeline.steps.ingest import RowCounts
-from pipeline.steps.traces import centre
+from penstock.accountants.core.accountant import Accountant
+from penstock.mechanisms.core.contract import Mechanism
+from penstock.mechanisms.core.noise_keys import BEGINNING
+from penstock.mechanisms.core.plugin import RowEquationError
+from penstock.pipeline.config.build import format_time
+from penstock.pipeline.config.canonical import digest, resolved
+from penstock.pipeline.config.run import RunConfig
+from penstock.pipeline.output import files, tables
+from penstock.pipeline.output.files import Target, ledger_path, merge, parts_folder
+from penstock.pipeline.output.ledger import Ledger
+from penstock.pipeline.steps.ingest import RowCounts
+from penstock.pipeline.steps.traces import centre
 
 if TYPE_CHECKING:
-    from pipeline.config.plan import Plan
+    from penstock.pipeline.config.plan import Plan
 
 PACKAGES = ("apache-beam", "numpy", "scipy", "polars", "pyarrow", "river", "scikit-learn", "dp-accounting")
 #: Packages whose code decides a result, and the part of them that only presents results.

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mechanisms.core.plugin import PenstockError
+from penstock.mechanisms.core.plugin import PenstockError
 
 
 class UnforeseenError(PenstockError):

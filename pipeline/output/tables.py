@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from accountants.core.accountant import AccountRow
-from accountants.core.charges import concentrated_rho, pure_epsilon
-from mechanisms.core.contract import Release, Window
-from mechanisms.core.events import Block, Event
-from mechanisms.core.run import ReleasedTraces
-from mechanisms.core.traces import Traces
-from pipeline.steps.traces import pseudonyms
+from penstock.accountants.core.accountant import AccountRow
+from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
+from penstock.mechanisms.core.contract import Release, Window
+from penstock.mechanisms.core.events import Block, Event
+from penstock.mechanisms.core.run import ReleasedTraces
+from penstock.mechanisms.core.traces import Traces
+from penstock.pipeline.steps.traces import pseudonyms
 
 TIME = pa.timestamp("ms", tz="UTC")
 TEXT = pa.dictionary(pa.int32(), pa.string())

@@ -11,15 +11,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from evaluation.utility import METRICS
-from mechanisms.core.geometry import distance
-from pipeline.config.plan import STREAM
-from pipeline.config.rules import METRIC
-from pipeline.output import files
-from pipeline.output.tables import UTILITY
+from penstock.evaluation.utility import METRICS
+from penstock.mechanisms.core.geometry import distance
+from penstock.pipeline.config.plan import STREAM
+from penstock.pipeline.config.rules import METRIC
+from penstock.pipeline.output import files
+from penstock.pipeline.output.tables import UTILITY
 
 if TYPE_CHECKING:
-    from pipeline.config.plan import Plan
+    from penstock.pipeline.config.plan import Plan
 
 
 class _Score(NamedTuple):

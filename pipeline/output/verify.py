@@ -15,18 +15,18 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from accountants.core.trace_view import TraceView
-from mechanisms.core.plugin import DataError, PenstockError, RowEquationError
-from pipeline.config.canonical import digest
-from pipeline.config.plan import make_plan
-from pipeline.config.run import RunConfig, loads
-from pipeline.output.ledger import Ledger
-from pipeline.output.manifest import check_row_equation, input_digests
-from pipeline.output.tables import ACCOUNTS, RELEASES, TRACES
-from pipeline.steps.traces import ROUNDING, budget_periods
+from penstock.accountants.core.trace_view import TraceView
+from penstock.mechanisms.core.plugin import DataError, PenstockError, RowEquationError
+from penstock.pipeline.config.canonical import digest
+from penstock.pipeline.config.plan import make_plan
+from penstock.pipeline.config.run import RunConfig, loads
+from penstock.pipeline.output.ledger import Ledger
+from penstock.pipeline.output.manifest import check_row_equation, input_digests
+from penstock.pipeline.output.tables import ACCOUNTS, RELEASES, TRACES
+from penstock.pipeline.steps.traces import ROUNDING, budget_periods
 
 if TYPE_CHECKING:
-    from pipeline.config.plan import Plan
+    from penstock.pipeline.config.plan import Plan
 
 
 @dataclass(frozen=True)

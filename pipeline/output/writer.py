@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from accountants.core.accountant import ACCOUNTANTS, Rows
-from mechanisms.core.contract import Release
-from pipeline.config.plan import STREAM
-from pipeline.output import files
-from pipeline.output.files import PART_ROWS, parts_folder
-from pipeline.output.kafka import Publisher
-from pipeline.output.tables import accounts_table, releases_table, traces_table, true_traces_table, truth_table
-from pipeline.sources.base import Reject
-from pipeline.steps.ingest import RowCounts, kept_reject
-from pipeline.steps.release import Batch
-from pipeline.steps.traces import TraceBatch
+from penstock.accountants.core.accountant import ACCOUNTANTS, Rows
+from penstock.mechanisms.core.contract import Release
+from penstock.pipeline.config.plan import STREAM
+from penstock.pipeline.output import files
+from penstock.pipeline.output.files import PART_ROWS, parts_folder
+from penstock.pipeline.output.kafka import Publisher
+from penstock.pipeline.output.tables import accounts_table, releases_table, traces_table, true_traces_table, truth_table
+from penstock.pipeline.sources.base import Reject
+from penstock.pipeline.steps.ingest import RowCounts, kept_reject
+from penstock.pipeline.steps.release import Batch
+from penstock.pipeline.steps.traces import TraceBatch
 
 if TYPE_CHECKING:
-    from pipeline.config.plan import Plan
+    from penstock.pipeline.config.plan import Plan
 
 
 class RunWriter:

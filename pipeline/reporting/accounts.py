@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from evaluation.utility import METRICS
-from pipeline.reporting.markup import pack
+from penstock.evaluation.utility import METRICS
+from penstock.pipeline.reporting.markup import pack
 
 #: Up to so many subjects each has its own line.
 MOST_LINES = 4

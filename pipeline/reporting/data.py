@@ -15,8 +15,8 @@ import polars as pl
 import polars.selectors as cs
 from numpy.typing import NDArray
 
-from mechanisms.core.plugin import DataError
-from pipeline.reporting.accounts import Figure, figures
+from penstock.mechanisms.core.plugin import DataError
+from penstock.pipeline.reporting.accounts import Figure, figures
 
 T = TypeVar("T")
 

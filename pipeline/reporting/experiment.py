@@ -13,9 +13,9 @@ from typing import Any
 import polars as pl
 import yaml
 
-from mechanisms.core.plugin import DataError
-from pipeline.reporting.markup import Cell, Html, element, join, number, pack, phrase, plural, table
-from pipeline.reporting.summary import Headline, Notice, definitions, headlines, listing, type_first
+from penstock.mechanisms.core.plugin import DataError
+from penstock.pipeline.reporting.markup import Cell, Html, element, join, number, pack, phrase, plural, table
+from penstock.pipeline.reporting.summary import Headline, Notice, definitions, headlines, listing, type_first
 
 # What the page of an experiment shows: the question, the figures, claims beside findings, and every result.
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mechanisms.core.plugin import PenstockError
-from pipeline.monitoring.server import HEALTH, Answer, serve
-from pipeline.reporting.data import Run
-from pipeline.reporting.page import run_page
+from penstock.mechanisms.core.plugin import PenstockError
+from penstock.pipeline.monitoring.server import HEALTH, Answer, serve
+from penstock.pipeline.reporting.data import Run
+from penstock.pipeline.reporting.page import run_page
 
 #: How long after the end of a run readers may take to fetch its last page; a page asks every 2 seconds.
 LAST_LOOK = 5.0

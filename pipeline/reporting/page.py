@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from mechanisms.core.plugin import PenstockError
-from pipeline.config.build import read_plugin
-from pipeline.output import files
-from pipeline.reporting.accounts import charts, metric_words
-from pipeline.reporting.data import ACTIONS, Counts, Run
-from pipeline.reporting.experiment import choice_section, experiment_in, frontier, is_experiment
-from pipeline.reporting.markup import Html, element, join, pack, phrase
-from pipeline.reporting.summary import as_html, figures_table, provenance, row_equation, verdict, warnings
-from pipeline.reporting.traces import people_table, traces
-from pipeline.spaces.base import Space
+from penstock.mechanisms.core.plugin import PenstockError
+from penstock.pipeline.config.build import read_plugin
+from penstock.pipeline.output import files
+from penstock.pipeline.reporting.accounts import charts, metric_words
+from penstock.pipeline.reporting.data import ACTIONS, Counts, Run
+from penstock.pipeline.reporting.experiment import choice_section, experiment_in, frontier, is_experiment
+from penstock.pipeline.reporting.markup import Html, element, join, pack, phrase
+from penstock.pipeline.reporting.summary import as_html, figures_table, provenance, row_equation, verdict, warnings
+from penstock.pipeline.reporting.traces import people_table, traces
+from penstock.pipeline.spaces.base import Space
 
 STYLES = ("page.css", "charts.css")
 SCRIPTS = (
@@ -200,7 +200,7 @@ def assemble(title: str, content: Html, data: dict[str, Any]) -> bytes:
 
 @cache
 def _package_text(names: tuple[str, ...]) -> str:
-    folder = resources.files("pipeline.reporting") / "static"
+    folder = resources.files("penstock.pipeline.reporting") / "static"
     return "\n".join((folder / name).read_text(encoding="utf-8").strip() for name in names)
 
 

@@ -10,9 +10,9 @@ from typing import Any, Literal
 import polars as pl
 import yaml
 
-from pipeline.reporting.accounts import Figure, metric_words, treatment
-from pipeline.reporting.data import ACTIONS, Run
-from pipeline.reporting.markup import Cell, Html, element, join, moment, number, percent, phrase, plural, table
+from penstock.pipeline.reporting.accounts import Figure, metric_words, treatment
+from penstock.pipeline.reporting.data import ACTIONS, Run
+from penstock.pipeline.reporting.markup import Cell, Html, element, join, moment, number, percent, phrase, plural, table
 
 #: Up to so many verdict numbers stand side by side, without headings.
 ONE_ROW = 4

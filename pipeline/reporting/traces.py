@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from pipeline.reporting.accounts import treatment
-from pipeline.reporting.data import Run
-from pipeline.reporting.markup import Html, number, pack, plural, table
+from penstock.pipeline.reporting.accounts import treatment
+from penstock.pipeline.reporting.data import Run
+from penstock.pipeline.reporting.markup import Html, number, pack, plural, table
 
 #: The page draws the longest traces, each thinned evenly; the files hold all.
 MOST_PEOPLE = 100

@@ -6,9 +6,9 @@ import errno
 import json
 from pathlib import Path
 
-from mechanisms.core import plugin
-from mechanisms.core.plugin import ConfigError, ParameterError, PenstockError, UnknownPlugin
-from pipeline.output import files
+from penstock.mechanisms.core import plugin
+from penstock.mechanisms.core.plugin import ConfigError, ParameterError, PenstockError, UnknownPlugin
+from penstock.pipeline.output import files
 
 #: What is wrong with a machine's files and stays so until somebody sees to it.
 _LASTING = {errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.EROFS}

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from pipeline.monitoring.server import HEALTH
+from penstock.pipeline.monitoring.server import HEALTH
 
 #: Why a stream ends before its end.
 INTERRUPTED = "interrupted"

@@ -15,25 +15,25 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from mechanisms.core.state import State
-from pipeline.monitoring import metrics
-from pipeline.monitoring.server import HEALTH
-from pipeline.output import checkpoint
-from pipeline.output.checkpoint import open_ledger
-from pipeline.output.files import PART_ROWS, parts_folder
-from pipeline.output.writer import RunWriter
-from pipeline.runners.interrupt import INTERRUPTED, stopping
-from pipeline.sources.base import NEVER, Checkpointed, EventBlock, LiveSource, Reject, Slice, Span
-from pipeline.steps.account import AccountLoop
-from pipeline.steps.contributions import Distinct, decoded, encoded, merged
-from pipeline.steps.count import GroupCounts, Visits, contributions_of, count_group, nothing, summarise_users
-from pipeline.steps.ingest import RowCounts, closed_before, last_final
-from pipeline.steps.release import Batch, ReleaseLoop
-from pipeline.steps.targets import PrivateFacts
-from pipeline.steps.traces import TraceLoop, gather, points_of
+from penstock.mechanisms.core.state import State
+from penstock.pipeline.monitoring import metrics
+from penstock.pipeline.monitoring.server import HEALTH
+from penstock.pipeline.output import checkpoint
+from penstock.pipeline.output.checkpoint import open_ledger
+from penstock.pipeline.output.files import PART_ROWS, parts_folder
+from penstock.pipeline.output.writer import RunWriter
+from penstock.pipeline.runners.interrupt import INTERRUPTED, stopping
+from penstock.pipeline.sources.base import NEVER, Checkpointed, EventBlock, LiveSource, Reject, Slice, Span
+from penstock.pipeline.steps.account import AccountLoop
+from penstock.pipeline.steps.contributions import Distinct, decoded, encoded, merged
+from penstock.pipeline.steps.count import GroupCounts, Visits, contributions_of, count_group, nothing, summarise_users
+from penstock.pipeline.steps.ingest import RowCounts, closed_before, last_final
+from penstock.pipeline.steps.release import Batch, ReleaseLoop
+from penstock.pipeline.steps.targets import PrivateFacts
+from penstock.pipeline.steps.traces import TraceLoop, gather, points_of
 
 if TYPE_CHECKING:
-    from pipeline.config.plan import Plan
+    from penstock.pipeline.config.plan import Plan
 
 
 #: Rows that are counted together, so that intermediate arrays fit the processor's cache.

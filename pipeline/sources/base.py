@@ -13,9 +13,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from mechanisms.core.plugin import Checked, ParameterError, Registry, parameter
-from mechanisms.core.state import State
-from pipeline.windows.calendar import Calendar
+from penstock.mechanisms.core.plugin import Checked, ParameterError, Registry, parameter
+from penstock.mechanisms.core.state import State
+from penstock.pipeline.windows.calendar import Calendar
 
 # Blocks of events, in which data moves until it is counted.
 
@@ -59,7 +59,7 @@ class EventBlock:
     frame
         Columns ``time`` (Int64, milliseconds since 1970 UTC), ``user`` (Int64 or String) and either ``latitude``,
         ``longitude`` (Float64, degrees, finite and in range) or ``place`` (String), or both. No nulls. In a deployment
-        `pipeline.steps.ingest` puts Binary digests in place of users, and ``cell`` in place of positions.
+        `penstock.pipeline.steps.ingest` puts Binary digests in place of users, and ``cell`` in place of positions.
     n_rows
         Rows read from the input, those rejected included: ``n_rows == frame.height + len(rejects)``.
     rejects
@@ -297,4 +297,4 @@ class LiveSource(Source):
         """
 
 
-SOURCES: Registry[Source] = Registry("pipeline.sources", "source")
+SOURCES: Registry[Source] = Registry("penstock.pipeline.sources", "source")

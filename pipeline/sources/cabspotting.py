@@ -8,8 +8,8 @@ from pathlib import PurePath
 
 import polars as pl
 
-from pipeline.sources.reading.text import Batch, Prologue, Rows, TextSource, parse
-from pipeline.sources.reading.times import TimeFormat
+from penstock.pipeline.sources.reading.text import Batch, Prologue, Rows, TextSource, parse
+from penstock.pipeline.sources.reading.times import TimeFormat
 
 _TIME = TimeFormat("unix_s")
 

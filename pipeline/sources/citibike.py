@@ -11,10 +11,10 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from mechanisms.core.plugin import DataError, parameter
-from pipeline.sources.base import EventBlock
-from pipeline.sources.reading.text import Batch, Prologue, Rows, TextSource, to_blocks, without_position
-from pipeline.sources.reading.times import TimeFormat
+from penstock.mechanisms.core.plugin import DataError, parameter
+from penstock.pipeline.sources.base import EventBlock
+from penstock.pipeline.sources.reading.text import Batch, Prologue, Rows, TextSource, to_blocks, without_position
+from penstock.pipeline.sources.reading.times import TimeFormat
 
 ZONE = "America/New_York"
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.plugin import ParameterError
 
 # Counter-based randomness: the numbers depend on seed, purpose and step alone.
 
@@ -280,7 +280,7 @@ class Commuters(People):
     def regime(self, index: int) -> str:
         """Regime of a step, by the weekday and hour (UTC) at which it starts.
 
-        >>> from pipeline.sources.city import Places
+        >>> from penstock.pipeline.sources.city import Places
         >>> box = Places(rows=2, columns=2, south=0.0, north=1.0, west=0.0, east=1.0, seed=1)
         >>> monday = Commuters(places=box, n_users=1, seed=1, start=1_704_067_200_000, step=HOUR)
         >>> [monday.regime(hour) for hour in (0, 4, 7, 12, 18, 23, 5 * 24 + 12)]
@@ -465,7 +465,7 @@ class MarkovPeople(People):
 
     Examples
     --------
-    >>> from pipeline.sources.city import Places
+    >>> from penstock.pipeline.sources.city import Places
     >>> places = Places(rows=2, columns=2, south=0.0, north=1.0, west=0.0, east=1.0, seed=1)
     >>> people = MarkovPeople(places=places, n_users=5, seed=1, start=0, step=3_600_000)
     >>> people.transition.shape, people.transition.sum(axis=1).round(12).tolist()

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from mechanisms.core.plugin import DataError, ParameterError, parameter
-from pipeline.sources.reading.text import Batch, MappedColumns, Prologue, Rows, TextSource
-from pipeline.sources.reading.times import TimeFormat
+from penstock.mechanisms.core.plugin import DataError, ParameterError, parameter
+from penstock.pipeline.sources.reading.text import Batch, MappedColumns, Prologue, Rows, TextSource
+from penstock.pipeline.sources.reading.times import TimeFormat
 
 _USER_TYPES: dict[str, type[pl.DataType]] = {"string": pl.String, "integer": pl.Int64}
 

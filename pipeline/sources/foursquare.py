@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from mechanisms.core.plugin import DataError
-from pipeline.sources.base import EventBlock, Source, Span
-from pipeline.sources.reading.text import Batch, Prologue, Rows, TextSource, to_blocks
-from pipeline.sources.reading.times import TimeFormat
+from penstock.mechanisms.core.plugin import DataError
+from penstock.pipeline.sources.base import EventBlock, Source, Span
+from penstock.pipeline.sources.reading.text import Batch, Prologue, Rows, TextSource, to_blocks
+from penstock.pipeline.sources.reading.times import TimeFormat
 
 #: Columns of the publisher's files, which have no header; the later ones name theirs likewise.
 _PUBLISHED = ("user_id", "POI_id", "POI_catid", "POI_catname", "latitude", "longitude", "timezone", "UTC_time")

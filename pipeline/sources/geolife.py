@@ -8,8 +8,8 @@ from pathlib import PurePath
 
 import polars as pl
 
-from pipeline.sources.reading.text import Batch, Prologue, Rows, TextSource
-from pipeline.sources.reading.times import TimeFormat
+from penstock.pipeline.sources.reading.text import Batch, Prologue, Rows, TextSource
+from penstock.pipeline.sources.reading.times import TimeFormat
 
 _N_HEADER_LINES = 6
 _TIME = TimeFormat("%Y-%m-%d %H:%M:%S")

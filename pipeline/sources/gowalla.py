@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from pipeline.sources.reading.text import Batch, Prologue, Rows, TextSource
-from pipeline.sources.reading.times import TimeFormat
+from penstock.pipeline.sources.reading.text import Batch, Prologue, Rows, TextSource
+from penstock.pipeline.sources.reading.times import TimeFormat
 
 _TIME = TimeFormat("iso")
 

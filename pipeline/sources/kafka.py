@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mechanisms.core.plugin import DataError
-from mechanisms.core.state import State
-from pipeline.sources.base import Checkpointed, EventBlock, LiveRun, Slice, Span
-from pipeline.sources.reading import kafka
-from pipeline.sources.reading.kafka_settings import KafkaSettings
+from penstock.mechanisms.core.plugin import DataError
+from penstock.mechanisms.core.state import State
+from penstock.pipeline.sources.base import Checkpointed, EventBlock, LiveRun, Slice, Span
+from penstock.pipeline.sources.reading import kafka
+from penstock.pipeline.sources.reading.kafka_settings import KafkaSettings
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,11 +11,11 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mechanisms.core.plugin import DataError, parameter
-from pipeline.sources.base import EventBlock, Reject, Source, Span
-from pipeline.sources.reading.inputs import list_files, sha256
-from pipeline.sources.reading.text import MAX_RAW_CHARACTERS, MappedColumns, cut, reasons, sound_rows
-from pipeline.sources.reading.times import TimeFormat
+from penstock.mechanisms.core.plugin import DataError, parameter
+from penstock.pipeline.sources.base import EventBlock, Reject, Source, Span
+from penstock.pipeline.sources.reading.inputs import list_files, sha256
+from penstock.pipeline.sources.reading.text import MAX_RAW_CHARACTERS, MappedColumns, cut, reasons, sound_rows
+from penstock.pipeline.sources.reading.times import TimeFormat
 
 #: Rows that are checked together at most: several batches are in memory at a time.
 _BATCH_ROWS = 1 << 18

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from mechanisms.core.plugin import ParameterError, parameter
-from mechanisms.core.state import State
-from pipeline.sources.base import (
+from penstock.mechanisms.core.plugin import ParameterError, parameter
+from penstock.mechanisms.core.state import State
+from penstock.pipeline.sources.base import (
     NEVER,
     Checkpointed,
     EventBlock,
@@ -54,7 +54,7 @@ class Stream(LiveSource):
 
     Examples
     --------
-    >>> from pipeline.sources.synthetic import Synthetic
+    >>> from penstock.pipeline.sources.synthetic import Synthetic
     >>> stream = Stream(of=Synthetic(n_users=50, days=1, seed=7), speed="60x")
     >>> stream.factor, stream.by_time, stream.until == stream.of.until
     (60.0, True, True)

@@ -12,10 +12,10 @@ from itertools import count
 import numpy as np
 import polars as pl
 
-from mechanisms.core.plugin import DataError, ParameterError, parameter
-from pipeline.sources.base import EventBlock, Source, Span
-from pipeline.sources.city import DAY, HOUR, Commuters, Emission, Events, MarkovPeople, People, Places, join
-from pipeline.sources.reading.text import cut
+from penstock.mechanisms.core.plugin import DataError, ParameterError, parameter
+from penstock.pipeline.sources.base import EventBlock, Source, Span
+from penstock.pipeline.sources.city import DAY, HOUR, Commuters, Emission, Events, MarkovPeople, People, Places, join
+from penstock.pipeline.sources.reading.text import cut
 
 #: A Monday.
 DEFAULT_START = 1_704_067_200_000

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from pipeline.sources.reading.text import Batch, Prologue, Rows, TextSource, without_position
-from pipeline.sources.reading.times import TimeFormat
+from penstock.pipeline.sources.reading.text import Batch, Prologue, Rows, TextSource, without_position
+from penstock.pipeline.sources.reading.times import TimeFormat
 
 _TIME = TimeFormat("%Y-%m-%d %H:%M:%S", "Asia/Shanghai")
 

@@ -10,8 +10,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from mechanisms.core.plugin import Checked, Registry
-from pipeline.sources.base import Source
+from penstock.mechanisms.core.plugin import Checked, Registry
+from penstock.pipeline.sources.base import Source
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,4 +44,4 @@ class Space(Checked, ABC):
         return [{"cell": cell} for cell in self.cells]
 
 
-SPACES: Registry[Space] = Registry("pipeline.spaces", "space")
+SPACES: Registry[Space] = Registry("penstock.pipeline.spaces", "space")

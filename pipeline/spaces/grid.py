@@ -11,8 +11,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from mechanisms.core.plugin import ParameterError, parameter
-from pipeline.spaces.base import Space
+from penstock.mechanisms.core.plugin import ParameterError, parameter
+from penstock.pipeline.spaces.base import Space
 
 _CHUNK = 1 << 16  # rows at a time: all intermediate arrays stay in the processor's cache
 

@@ -11,9 +11,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from mechanisms.core.plugin import DataError, ParameterError, PenstockError, check_one_of, parameter
-from pipeline.spaces.base import Space
-from pipeline.spaces.tables import read_table, unit_vectors
+from penstock.mechanisms.core.plugin import DataError, ParameterError, PenstockError, check_one_of, parameter
+from penstock.pipeline.spaces.base import Space
+from penstock.pipeline.spaces.tables import read_table, unit_vectors
 
 _BOX = ("south", "north", "west", "east")
 

@@ -10,10 +10,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from mechanisms.core.plugin import DataError, ParameterError, PenstockError, check_one_of, parameter
-from pipeline.sources.base import Source
-from pipeline.spaces.base import Space
-from pipeline.spaces.tables import read_table
+from penstock.mechanisms.core.plugin import DataError, ParameterError, PenstockError, check_one_of, parameter
+from penstock.pipeline.sources.base import Source
+from penstock.pipeline.spaces.base import Space
+from penstock.pipeline.spaces.tables import read_table
 
 ELSEWHERE = "elsewhere"
 

@@ -11,9 +11,9 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-from mechanisms.core.plugin import DataError, parameter
-from pipeline.spaces.base import Space
-from pipeline.spaces.tables import EARTH_RADIUS, read_table, unit_vectors
+from penstock.mechanisms.core.plugin import DataError, parameter
+from penstock.pipeline.spaces.base import Space
+from penstock.pipeline.spaces.tables import EARTH_RADIUS, read_table, unit_vectors
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from mechanisms.core.plugin import DataError
+from penstock.mechanisms.core.plugin import DataError
 
 EARTH_RADIUS = 6_371_008.8  # metres, mean radius of the reference ellipsoid (IUGG)
 

@@ -7,12 +7,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from accountants.core.accountant import ACCOUNTANTS, Accountant, AccountingFacts, Rows
-from mechanisms.core.contract import Window
-from mechanisms.core.state import State, StateFormat, decode_state, encode_state
-from pipeline.steps.release import Batch
-from pipeline.steps.targets import PrivateFacts, Targets, no_sightings
-from pipeline.windows.calendar import Calendar
+from penstock.accountants.core.accountant import ACCOUNTANTS, Accountant, AccountingFacts, Rows
+from penstock.mechanisms.core.contract import Window
+from penstock.mechanisms.core.state import State, StateFormat, decode_state, encode_state
+from penstock.pipeline.steps.release import Batch
+from penstock.pipeline.steps.targets import PrivateFacts, Targets, no_sightings
+from penstock.pipeline.windows.calendar import Calendar
 
 VERSION = 1
 FORMAT = StateFormat("account_loop", VERSION)

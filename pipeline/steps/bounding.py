@@ -8,14 +8,14 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core.chain import Chain
-from mechanisms.core.contract import Mechanism, Window
-from mechanisms.core.noise_keys import NoiseKey
-from mechanisms.core.plugin import Checked, ParameterError, parameter
-from mechanisms.core.samplers.siphash import keyed_hash
-from mechanisms.sampling import Sampling
-from pipeline.steps import contributions
-from pipeline.steps.contributions import REMEMBERED, Memberships, merge, sorted_order, starts_of
+from penstock.mechanisms.core.chain import Chain
+from penstock.mechanisms.core.contract import Mechanism, Window
+from penstock.mechanisms.core.noise_keys import NoiseKey
+from penstock.mechanisms.core.plugin import Checked, ParameterError, parameter
+from penstock.mechanisms.core.samplers.siphash import keyed_hash
+from penstock.mechanisms.sampling import Sampling
+from penstock.pipeline.steps import contributions
+from penstock.pipeline.steps.contributions import REMEMBERED, Memberships, merge, sorted_order, starts_of
 
 # Contribution bounding: a user counts in few cells of a window, and in few windows and cells of a block.
 #
@@ -61,7 +61,7 @@ def bound(memberships: Memberships, max_cells: int, keep: str, hash_key: bytes) 
     Parameters
     ----------
     memberships
-        Sorted by user, window and cell (as `pipeline.steps.contributions.merge` leaves them).
+        Sorted by user, window and cell (as `penstock.pipeline.steps.contributions.merge` leaves them).
     max_cells
         C: how many cells one user keeps in one window.
     keep

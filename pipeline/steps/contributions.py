@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from mechanisms.core.state import decode_state, encode_state
+from penstock.mechanisms.core.state import decode_state, encode_state
 
 # Who a row is about, as integers that mean the same in every block and on every worker.
 
@@ -217,7 +217,7 @@ class Memberships:
     Parameters
     ----------
     user
-        Shape (n, 1) or (n, 2): identity (see `pipeline.steps.contributions`).
+        Shape (n, 1) or (n, 2): identity (see `penstock.pipeline.steps.contributions`).
     window, cell
         Shape (n,): 1-based window, 0-based cell.
     mark
@@ -342,7 +342,7 @@ def _narrow(column: Integers) -> NDArray[np.generic]:
 #
 # A key holds user, window (within its group) and cell, most significant first, so that one sort orders and
 # deduplicates. Where a user id, the group or the cells need more bits than there are, the general form of
-# `pipeline.steps.contributions` is used instead: nothing is ever cut off.
+# `penstock.pipeline.steps.contributions` is used instead: nothing is ever cut off.
 
 
 #: Eight bytes, so that the keys behind it are aligned.

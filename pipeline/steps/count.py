@@ -10,11 +10,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core.samplers.siphash import keyed_hash
-from pipeline.sources.base import EventBlock
-from pipeline.steps import ingest, targets
-from pipeline.steps.bounding import bound, released_counts
-from pipeline.steps.contributions import (
+from penstock.mechanisms.core.samplers.siphash import keyed_hash
+from penstock.pipeline.sources.base import EventBlock
+from penstock.pipeline.steps import ingest, targets
+from penstock.pipeline.steps.bounding import bound, released_counts
+from penstock.pipeline.steps.contributions import (
     CHUNK,
     Coded,
     Distinct,
@@ -34,8 +34,8 @@ from pipeline.steps.contributions import (
     user_codes,
     widened,
 )
-from pipeline.steps.ingest import RowCounts, located
-from pipeline.steps.targets import no_sightings, sightings
+from penstock.pipeline.steps.ingest import RowCounts, located
+from penstock.pipeline.steps.targets import no_sightings, sightings
 
 # How much each user moves about: for the operator's manifest, without any identity.
 

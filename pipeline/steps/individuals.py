@@ -10,18 +10,18 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from accountants.core.accountant import Accountant
-from accountants.core.training import Training
-from mechanisms.core.plugin import DataError, ParameterError
-from mechanisms.core.samplers.siphash import keyed_hash
-from pipeline.sources.base import EventBlock, Source
-from pipeline.spaces.base import Space
-from pipeline.steps import count
-from pipeline.steps.bounding import Bounding, bound, released_memberships
-from pipeline.steps.contributions import Memberships, distinct, in_general, merge, starts_of, user_codes
-from pipeline.steps.count import contributions_of
-from pipeline.steps.targets import rows_of
-from pipeline.windows.calendar import Calendar
+from penstock.accountants.core.accountant import Accountant
+from penstock.accountants.core.training import Training
+from penstock.mechanisms.core.plugin import DataError, ParameterError
+from penstock.mechanisms.core.samplers.siphash import keyed_hash
+from penstock.pipeline.sources.base import EventBlock, Source
+from penstock.pipeline.spaces.base import Space
+from penstock.pipeline.steps import count
+from penstock.pipeline.steps.bounding import Bounding, bound, released_memberships
+from penstock.pipeline.steps.contributions import Memberships, distinct, in_general, merge, starts_of, user_codes
+from penstock.pipeline.steps.count import contributions_of
+from penstock.pipeline.steps.targets import rows_of
+from penstock.pipeline.windows.calendar import Calendar
 
 # Who was where and when, person by person: what a membership attack is simulated on. Held in memory, never written.
 

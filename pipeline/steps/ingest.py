@@ -10,12 +10,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from mechanisms.core.state import State
-from pipeline.sources.base import EventBlock, Reject, Slice, latest_before
-from pipeline.spaces.base import Space
-from pipeline.steps.contributions import with_digests
-from pipeline.steps.sealing import seal
-from pipeline.windows.calendar import Calendar
+from penstock.mechanisms.core.state import State
+from penstock.pipeline.sources.base import EventBlock, Reject, Slice, latest_before
+from penstock.pipeline.spaces.base import Space
+from penstock.pipeline.steps.contributions import with_digests
+from penstock.pipeline.steps.sealing import seal
+from penstock.pipeline.windows.calendar import Calendar
 
 # What became of the rows of the input: the row equation.
 

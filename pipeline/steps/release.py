@@ -9,17 +9,17 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from accountants.core.accountant import Accountant, AccountingFacts
-from accountants.core.charges import concentrated_rho, pure_epsilon
-from accountants.landmark_budget import LandmarkBudget
-from mechanisms.core.contract import MECHANISMS, Facts, Mechanism, Release, Window
-from mechanisms.core.events import Block, Repeated
-from mechanisms.core.noise import NoiseSource
-from mechanisms.core.noise_keys import NoiseKey
-from mechanisms.core.plugin import BudgetExceeded
-from mechanisms.core.state import State, StateFormat, decode_state, encode_state
-from pipeline.steps.targets import PrivateFacts
-from pipeline.windows.calendar import Calendar
+from penstock.accountants.core.accountant import Accountant, AccountingFacts
+from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
+from penstock.accountants.landmark_budget import LandmarkBudget
+from penstock.mechanisms.core.contract import MECHANISMS, Facts, Mechanism, Release, Window
+from penstock.mechanisms.core.events import Block, Repeated
+from penstock.mechanisms.core.noise import NoiseSource
+from penstock.mechanisms.core.noise_keys import NoiseKey
+from penstock.mechanisms.core.plugin import BudgetExceeded
+from penstock.mechanisms.core.state import State, StateFormat, decode_state, encode_state
+from penstock.pipeline.steps.targets import PrivateFacts
+from penstock.pipeline.windows.calendar import Calendar
 
 FORMAT = StateFormat("release_loop")
 #: Name of the one stream of a run.

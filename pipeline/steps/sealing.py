@@ -13,8 +13,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from mechanisms.core.noise_keys import read_private
-from mechanisms.core.plugin import DataError
+from penstock.mechanisms.core.noise_keys import read_private
+from penstock.mechanisms.core.plugin import DataError
 
 #: Says what a sealed text is, so that one of another kind is never taken for it.
 INFO = b"penstock rejects 1"

@@ -10,11 +10,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from accountants.core.accountant import Accountant
-from mechanisms.core.plugin import ParameterError
-from pipeline.steps import bounding
-from pipeline.steps.bounding import bound
-from pipeline.steps.contributions import KeyLayout, Memberships, general
+from penstock.accountants.core.accountant import Accountant
+from penstock.mechanisms.core.plugin import ParameterError
+from penstock.pipeline.steps import bounding
+from penstock.pipeline.steps.bounding import bound
+from penstock.pipeline.steps.contributions import KeyLayout, Memberships, general
 
 Integers = NDArray[np.int64]
 

@@ -11,24 +11,24 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from accountants.core.accountant import Accountant, Rows
-from accountants.core.trace_view import TraceView
-from mechanisms.core.contract import PointRelease
-from mechanisms.core.geometry import Points, stay_points
-from mechanisms.core.noise import TraceNoise
-from mechanisms.core.noise_keys import NoiseKey
-from mechanisms.core.plugin import BudgetExceeded
-from mechanisms.core.run import ReleasedTraces, Step, collect, release_traces
-from mechanisms.core.state import State
-from mechanisms.core.traces import PointMechanism, TraceAgenda, Traces
-from pipeline.sources.base import EventBlock
-from pipeline.spaces.base import Space
-from pipeline.steps import ingest
-from pipeline.steps.contributions import starts_of, user_codes
-from pipeline.steps.ingest import RowCounts, located
-from pipeline.steps.release import Charge
-from pipeline.windows.landmarks import Landmarks
-from pipeline.windows.schedule import period_calendar
+from penstock.accountants.core.accountant import Accountant, Rows
+from penstock.accountants.core.trace_view import TraceView
+from penstock.mechanisms.core.contract import PointRelease
+from penstock.mechanisms.core.geometry import Points, stay_points
+from penstock.mechanisms.core.noise import TraceNoise
+from penstock.mechanisms.core.noise_keys import NoiseKey
+from penstock.mechanisms.core.plugin import BudgetExceeded
+from penstock.mechanisms.core.run import ReleasedTraces, Step, collect, release_traces
+from penstock.mechanisms.core.state import State
+from penstock.mechanisms.core.traces import PointMechanism, TraceAgenda, Traces
+from penstock.pipeline.sources.base import EventBlock
+from penstock.pipeline.spaces.base import Space
+from penstock.pipeline.steps import ingest
+from penstock.pipeline.steps.contributions import starts_of, user_codes
+from penstock.pipeline.steps.ingest import RowCounts, located
+from penstock.pipeline.steps.release import Charge
+from penstock.pipeline.windows.landmarks import Landmarks
+from penstock.pipeline.windows.schedule import period_calendar
 
 Integers = NDArray[np.int64]
 

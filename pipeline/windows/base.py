@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mechanisms.core.plugin import Checked, ParameterError, Registry, parameter
-from pipeline.windows.calendar import DAY, Calendar, check_time_zone, instants, wall_time
+from penstock.mechanisms.core.plugin import Checked, ParameterError, Registry, parameter
+from penstock.pipeline.windows.calendar import DAY, Calendar, check_time_zone, instants, wall_time
 
 __all__ = ["WINDOWS", "Calendar", "Windows"]
 
@@ -86,4 +86,4 @@ class Windows(Checked, ABC):
         )
 
 
-WINDOWS: Registry[Windows] = Registry("pipeline.windows", "window", ("calendar", "landmarks", "sensors"))
+WINDOWS: Registry[Windows] = Registry("penstock.pipeline.windows", "window", ("calendar", "landmarks", "sensors"))

@@ -10,8 +10,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core.plugin import Checked, ParameterError, parameter
-from pipeline.windows.calendar import DAY, Calendar, instants, segments
+from penstock.mechanisms.core.plugin import Checked, ParameterError, parameter
+from penstock.pipeline.windows.calendar import DAY, Calendar, instants, segments
 
 
 @dataclass(frozen=True, kw_only=True)

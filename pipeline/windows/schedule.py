@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core.contract import Window
-from mechanisms.core.plugin import ParameterError
-from pipeline.windows.calendar import DAY, Calendar, wall_time
-from pipeline.windows.landmarks import Landmarks
+from penstock.mechanisms.core.contract import Window
+from penstock.mechanisms.core.plugin import ParameterError
+from penstock.pipeline.windows.calendar import DAY, Calendar, wall_time
+from penstock.pipeline.windows.landmarks import Landmarks
 
 _BLOCK = 1024
 

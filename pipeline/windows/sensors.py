@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core.plugin import Checked, DataError, ParameterError, check_one_of, parameter
+from penstock.mechanisms.core.plugin import Checked, DataError, ParameterError, check_one_of, parameter
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mechanisms.core.plugin import ParameterError, parameter
-from pipeline.windows.base import Windows
+from penstock.mechanisms.core.plugin import ParameterError, parameter
+from penstock.pipeline.windows.base import Windows
 
 
 @dataclass(frozen=True, kw_only=True)

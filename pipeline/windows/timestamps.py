@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from mechanisms.core.plugin import ParameterError
-from pipeline.windows.base import Windows
-from pipeline.windows.calendar import Calendar
+from penstock.mechanisms.core.plugin import ParameterError
+from penstock.pipeline.windows.base import Windows
+from penstock.pipeline.windows.calendar import Calendar
 
 
 @dataclass(frozen=True, kw_only=True)

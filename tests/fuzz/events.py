@@ -17,17 +17,17 @@ from typing import Any
 
 from mutation import mutated
 
-from mechanisms.core.plugin import PenstockError
-from pipeline.sources.base import Source
-from pipeline.sources.cabspotting import Cabspotting
-from pipeline.sources.citibike import Citibike
-from pipeline.sources.csv import Csv
-from pipeline.sources.foursquare import Foursquare
-from pipeline.sources.geolife import Geolife
-from pipeline.sources.gowalla import Gowalla
-from pipeline.sources.parquet import Parquet
-from pipeline.sources.reading.inputs import open_inputs
-from pipeline.sources.tdrive import Tdrive
+from penstock.mechanisms.core.plugin import PenstockError
+from penstock.pipeline.sources.base import Source
+from penstock.pipeline.sources.cabspotting import Cabspotting
+from penstock.pipeline.sources.citibike import Citibike
+from penstock.pipeline.sources.csv import Csv
+from penstock.pipeline.sources.foursquare import Foursquare
+from penstock.pipeline.sources.geolife import Geolife
+from penstock.pipeline.sources.gowalla import Gowalla
+from penstock.pipeline.sources.parquet import Parquet
+from penstock.pipeline.sources.reading.inputs import open_inputs
+from penstock.pipeline.sources.tdrive import Tdrive
 
 CSV = """user,time,latitude,longitude,place
 ann,2024-01-01T10:00:00Z,37.75,-122.45,"a, b"
@@ -183,7 +183,7 @@ AVRO = {"type": "record", "name": "e", "fields": AVRO_FIELDS}
 
 def messages(random_: random.Random, folder: Path) -> None:
     """Messages of a topic as JSON, Avro and Arrow: each is read, or is a problem of its own."""
-    from pipeline.sources.reading.payload import Layout, parser_of, read_messages
+    from penstock.pipeline.sources.reading.payload import Layout, parser_of, read_messages
 
     event = {"user": "ann", "time": "2024-01-01T00:00:00Z", "latitude": 37.75, "longitude": -122.45}
     kinds = ["json", "arrow", *(["avro"] if importlib.util.find_spec("fastavro") else [])]

@@ -15,12 +15,12 @@ from pathlib import Path
 from events import archives, hold, messages, parquet, rows
 from mutation import WORDS, mutated
 
-from mechanisms.core.noise_keys import NoiseKey, NoiseKeyError
-from mechanisms.core.plugin import PenstockError
-from mechanisms.core.state import decode_state, encode_state
-from pipeline.config.run import loads
-from pipeline.experiments.load import loads_experiment
-from pipeline.steps.sealing import is_installed, unseal
+from penstock.mechanisms.core.noise_keys import NoiseKey, NoiseKeyError
+from penstock.mechanisms.core.plugin import PenstockError
+from penstock.mechanisms.core.state import decode_state, encode_state
+from penstock.pipeline.config.run import loads
+from penstock.pipeline.experiments.load import loads_experiment
+from penstock.pipeline.steps.sealing import is_installed, unseal
 
 Target = Callable[[random.Random, Path], None]
 
@@ -107,7 +107,7 @@ class _Tags(HTMLParser):
 
 def report(random_: random.Random, folder: Path) -> None:
     """Names that come from outside end up as text in the report: no tag and no script of theirs."""
-    from pipeline.reporting.markup import element, table
+    from penstock.pipeline.reporting.markup import element, table
 
     hostile = mutated(b"<script>alert(1)</script><img src=x onerror=alert(1)>\"'&", random_).decode("utf-8", "replace")
     page = str(table([hostile, "b"], [[hostile, random_.choice(WORDS).decode("latin-1")]], hostile))

@@ -15,8 +15,8 @@ from typing import Any, Self
 
 from ports import free_ports
 
-from pipeline.runners.flink.jars import class_path, jars_folder, java
-from pipeline.runners.flink.jobs import JAVA_OPTIONS
+from penstock.pipeline.runners.flink.jars import class_path, jars_folder, java
+from penstock.pipeline.runners.flink.jobs import JAVA_OPTIONS
 
 ROOT = Path(__file__).parents[2]
 JOB_MANAGER = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"

@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 from flink_cluster import ROOT, FlinkCluster, end
 
-from pipeline.runners.flink.jars import jars_folder
+from penstock.pipeline.runners.flink.jars import jars_folder
 
 needs_flink = pytest.mark.skipif(
-    not jars_folder().exists(), reason="no Flink: python -m pipeline.runners.flink.jars fetches it"
+    not jars_folder().exists(), reason="no Flink: python -m penstock.pipeline.runners.flink.jars fetches it"
 )
-PENSTOCK = ("-m", "pipeline.cli.main")
+PENSTOCK = ("-m", "penstock.pipeline.cli.main")
 NEXT = Path(__file__).with_name("next_version.py")
 #: State that a job has at any time: that of its steps, and that of what they call.
 MIGRATED = {"account_loop", "accountant", "books", "cursor", "lane", "mechanism", "release_loop"}

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from accountants.composition import Composition
-from mechanisms.core.state import State, StateFormat
-from mechanisms.discrete_laplace import DiscreteLaplace
-from pipeline.cli.main import main
-from pipeline.runners.beam import coders, read
-from pipeline.steps import account
-from pipeline.steps import release as release_loop
+from penstock.accountants.composition import Composition
+from penstock.mechanisms.core.state import State, StateFormat
+from penstock.mechanisms.discrete_laplace import DiscreteLaplace
+from penstock.pipeline.cli.main import main
+from penstock.pipeline.runners.beam import coders, read
+from penstock.pipeline.steps import account
+from penstock.pipeline.steps import release as release_loop
 
 VERSION = 2
 LAYOUTS = (

@@ -14,10 +14,10 @@ import pytest
 from flink_cluster import FlinkCluster, end
 from flink_runs import goes_on, n_releases, needs_flink, wait_until, words_of
 
-from pipeline.config.run import load
-from pipeline.output.ledger import Ledger
-from pipeline.output.verify import verify
-from pipeline.run import run
+from penstock.pipeline.config.run import load
+from penstock.pipeline.output.ledger import Ledger
+from penstock.pipeline.output.verify import verify
+from penstock.pipeline.run import run
 
 pytestmark = [pytest.mark.integration, needs_flink]
 

@@ -7,10 +7,10 @@ import pytest
 from flink_cluster import FlinkCluster
 from flink_runs import MIGRATED, needs_flink, upgrade
 
-from pipeline.config.run import load
-from pipeline.output.ledger import Ledger
-from pipeline.output.verify import verify
-from pipeline.run import run
+from penstock.pipeline.config.run import load
+from penstock.pipeline.output.ledger import Ledger
+from penstock.pipeline.output.verify import verify
+from penstock.pipeline.run import run
 
 pytestmark = [pytest.mark.integration, needs_flink]
 

@@ -18,11 +18,11 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from kafka_broker import Broker, wait_for
 
-from pipeline.config.run import loads
-from pipeline.exit_codes import INTERRUPTED
-from pipeline.output.ledger import Ledger
-from pipeline.run import run
-from pipeline.sources.reading.kafka_client import Producer
+from penstock.pipeline.config.run import loads
+from penstock.pipeline.exit_codes import INTERRUPTED
+from penstock.pipeline.output.ledger import Ledger
+from penstock.pipeline.run import run
+from penstock.pipeline.sources.reading.kafka_client import Producer
 from tests.tools.play_topic import avro_schema, make_topics, play
 
 pytest.importorskip("confluent_kafka", reason="the extra 'kafka' is not installed")
@@ -136,7 +136,7 @@ def read(broker: Broker, name: str) -> list[tuple[str, dict]]:
 def start(value: dict, folder: Path, resume: bool = False) -> subprocess.Popen:
     path = folder / "run.yaml"
     path.write_text(json.dumps(value))
-    command = [sys.executable, "-m", "pipeline.cli.main", "run", str(path), *(["--resume"] if resume else [])]
+    command = [sys.executable, "-m", "penstock.pipeline.cli.main", "run", str(path), *(["--resume"] if resume else [])]
     with (folder / "log").open("ab") as log:
         return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
 

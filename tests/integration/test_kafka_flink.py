@@ -28,11 +28,11 @@ from test_kafka import (
 )
 from test_kafka import undisturbed as undisturbed
 
-from mechanisms.core.plugin import ConfigError
-from pipeline.output.verify import verify
-from pipeline.run import run
-from pipeline.runners.flink.jars import class_path
-from pipeline.sources.base import EventBlock
+from penstock.mechanisms.core.plugin import ConfigError
+from penstock.pipeline.output.verify import verify
+from penstock.pipeline.run import run
+from penstock.pipeline.runners.flink.jars import class_path
+from penstock.pipeline.sources.base import EventBlock
 from tests.tools.play_topic import play
 
 pytest.importorskip("confluent_kafka", reason="the extra 'kafka' is not installed")

@@ -19,10 +19,10 @@ from kafka_broker import Broker
 from ports import free_ports
 from test_kafka_security import LATITUDE, LONGITUDE, USERS, content, make, planted, sections, send_end
 
-from pipeline.config.plan import make_plan
-from pipeline.config.run import loads
-from pipeline.output.verify import verify
-from pipeline.steps.contributions import user_codes
+from penstock.pipeline.config.plan import make_plan
+from penstock.pipeline.config.run import loads
+from penstock.pipeline.output.verify import verify
+from penstock.pipeline.steps.contributions import user_codes
 
 pytest.importorskip("confluent_kafka", reason="the extra 'kafka' is not installed")
 

@@ -13,11 +13,11 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from kafka_broker import Broker
 
-from mechanisms.core.noise_keys import new_key_file
-from mechanisms.core.plugin import DataError
-from pipeline.config.run import loads
-from pipeline.run import run
-from pipeline.sources.reading.kafka_client import Producer
+from penstock.mechanisms.core.noise_keys import new_key_file
+from penstock.mechanisms.core.plugin import DataError
+from penstock.pipeline.config.run import loads
+from penstock.pipeline.run import run
+from penstock.pipeline.sources.reading.kafka_client import Producer
 from tests.tools.play_topic import make_topics
 
 pytest.importorskip("confluent_kafka", reason="the extra 'kafka' is not installed")
@@ -152,7 +152,7 @@ def test_a_deployment_leaves_no_trace_of_people_or_keys(broker, tmp_path, killed
         value["source"]["until"] = "2024-01-20T00:00:00Z"
     config = tmp_path / "run.yaml"
     config.write_text(json.dumps(value))
-    command = [sys.executable, "-m", "pipeline.cli.main", "run", str(config)]
+    command = [sys.executable, "-m", "penstock.pipeline.cli.main", "run", str(config)]
     running = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=os.environ | {"KAFKA_PASSWORD": PASSWORD}
     )

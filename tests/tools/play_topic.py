@@ -14,8 +14,8 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from pipeline.sources.base import EventBlock, Source
-from pipeline.sources.reading.kafka_client import Producer, library
+from penstock.pipeline.sources.base import EventBlock, Source
+from penstock.pipeline.sources.reading.kafka_client import Producer, library
 
 #: How far behind the end of the run the event that ends it is, in milliseconds.
 _BEYOND = 366 * 86_400_000
@@ -135,7 +135,7 @@ def make_topics(brokers: str, topics: dict[str, int], options: dict[str, Any] | 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
-    from pipeline.config.run import load
+    from penstock.pipeline.config.run import load
 
     parser = argparse.ArgumentParser(prog="python -m tests.tools.play_topic", description=__doc__)
     parser.add_argument("config", help="configuration whose source is played")

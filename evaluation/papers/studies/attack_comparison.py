@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evaluation.attacks.game import ATTACKS
-from evaluation.papers.pyrgelis import (
+from penstock.evaluation.attacks.game import ATTACKS
+from penstock.evaluation.papers.pyrgelis import (
     PAST_PRIORS,
     WEEK,
     Binary,
@@ -20,7 +20,7 @@ from evaluation.papers.pyrgelis import (
     past_game,
     subset_game,
 )
-from mechanisms.core.plugin import parameter
+from penstock.mechanisms.core.plugin import parameter
 
 PRIORS = ("subset", *PAST_PRIORS)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from evaluation.papers.pyrgelis import (
+from penstock.evaluation.papers.pyrgelis import (
     WEEK,
     Binary,
     Figures,
@@ -22,7 +22,7 @@ from evaluation.papers.pyrgelis import (
     study,
     subset_game,
 )
-from mechanisms.core.plugin import parameter
+from penstock.mechanisms.core.plugin import parameter
 
 NAME = "subset"
 

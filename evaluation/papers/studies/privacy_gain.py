@@ -10,9 +10,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from evaluation.attacks.game import MembershipGame
-from evaluation.attacks.targets import MOBILITY_GROUPS
-from evaluation.papers.pyrgelis import (
+from penstock.evaluation.attacks.game import MembershipGame
+from penstock.evaluation.attacks.targets import MOBILITY_GROUPS
+from penstock.evaluation.papers.pyrgelis import (
     COLUMNS,
     RAW,
     ROWS,
@@ -26,7 +26,7 @@ from evaluation.papers.pyrgelis import (
     paper_defenses,
     trade_off_table,
 )
-from mechanisms.core.plugin import parameter
+from penstock.mechanisms.core.plugin import parameter
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core.samplers.bits import EXTENSION_BITS, Bits, Counts, Words, until_accepted
+from penstock.mechanisms.core.samplers.bits import EXTENSION_BITS, Bits, Counts, Words, until_accepted
 
 #: A first look takes 31 bits of a 32-bit word; the last bit is the sign.
 FIRST_BITS = 31

@@ -12,8 +12,8 @@ from decimal import ROUND_FLOOR, Context, Decimal, localcontext
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core.samplers.bits import EXTENSION_BITS, Bits, Counts, Words
-from mechanisms.core.samplers.exact import gaussian_exponent, is_below_exponential, tabled_gaussian
+from penstock.mechanisms.core.samplers.bits import EXTENSION_BITS, Bits, Counts, Words
+from penstock.mechanisms.core.samplers.exact import gaussian_exponent, is_below_exponential, tabled_gaussian
 
 #: Relative error that ``log`` and ``exp`` are trusted to stay below (they are good to about 2**-50).
 TRUST = 2.0**-40

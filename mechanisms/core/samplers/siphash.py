@@ -7,7 +7,7 @@ import struct
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.plugin import ParameterError
 
 #: Rows hashed at a time: the four lanes and a scratch column stay in the cache, and other threads, each of which may
 #: keep Python's lock for a while whenever a step lets it go, are asked seldom.

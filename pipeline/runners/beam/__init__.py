@@ -1,6 +1,6 @@
 """Run a plan as one Beam graph: in this process, on Flink, or on any other runner of Beam's.
 
-`pipeline.runners.beam.graph` holds the transforms; nothing here imports Beam before a graph is run.
+`penstock.pipeline.runners.beam.graph` holds the transforms; nothing here imports Beam before a graph is run.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from mechanisms.core.plugin import ConfigError, DataError, PenstockError
-from pipeline.output import checkpoint
-from pipeline.output.checkpoint import finished
-from pipeline.runners.failure import raise_failure
-from pipeline.runners.interrupt import INTERRUPTED
-from pipeline.sources.stream import Stream
+from penstock.mechanisms.core.plugin import ConfigError, DataError, PenstockError
+from penstock.pipeline.output import checkpoint
+from penstock.pipeline.output.checkpoint import finished
+from penstock.pipeline.runners.failure import raise_failure
+from penstock.pipeline.runners.interrupt import INTERRUPTED
+from penstock.pipeline.sources.stream import Stream
 
 if TYPE_CHECKING:
-    from pipeline.config.plan import Plan
+    from penstock.pipeline.config.plan import Plan
 
 
 FLINK = "flink"
@@ -83,7 +83,7 @@ def run(plan: Plan, runner: str = "direct", beam_options: Sequence[str] = ()) ->
     _import_quietly()
     try:
         if runner == FLINK:
-            from pipeline.runners.flink.runner import run_flink
+            from penstock.pipeline.runners.flink.runner import run_flink
 
             return None if run_flink(plan, beam_options) else INTERRUPTED
         _run(plan, IN_PROCESS if runner == "direct" else runner, beam_options)
@@ -117,7 +117,7 @@ def _run(plan: Plan, runner: str, beam_options: Sequence[str]) -> None:
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    from pipeline.runners.beam.graph import build, row_counts_exist
+    from penstock.pipeline.runners.beam.graph import build, row_counts_exist
 
     options = PipelineOptions(list(beam_options), save_main_session=False)
     try:

@@ -12,15 +12,15 @@ from apache_beam.typehints import Any as AnyType
 from apache_beam.typehints import Dict
 from apache_beam.typehints.decorators import with_input_types, with_output_types
 
-from pipeline.config.plan import STREAM
-from pipeline.output.tables import releases_table
-from pipeline.runners.beam.coders import NamedBlock
-from pipeline.runners.beam.step import Step, discreetly
-from pipeline.sources.base import EventBlock
-from pipeline.steps.release import Batch
+from penstock.pipeline.config.plan import STREAM
+from penstock.pipeline.output.tables import releases_table
+from penstock.pipeline.runners.beam.coders import NamedBlock
+from penstock.pipeline.runners.beam.step import Step, discreetly
+from penstock.pipeline.sources.base import EventBlock
+from penstock.pipeline.steps.release import Batch
 
 if TYPE_CHECKING:
-    from pipeline.config.plan import Plan
+    from penstock.pipeline.config.plan import Plan
 
 #: Events that travel together: what is paid for each element of a pipeline is paid once for so many.
 BLOCK_ROWS = 100_000

@@ -18,18 +18,18 @@ from apache_beam.coders import Coder
 from apache_beam.coders.typecoders import registry
 from numpy.typing import NDArray
 
-from mechanisms.core.contract import Release
-from mechanisms.core.events import EVENTS, Event
-from mechanisms.core.plugin import StateVersionError
-from mechanisms.core.state import State, StateFormat
-from pipeline.sources.base import EventBlock, Reject
-from pipeline.steps.count import GroupCounts
-from pipeline.steps.ingest import RowCounts
-from pipeline.steps.release import Batch, Charge
-from pipeline.steps.targets import PrivateFacts
+from penstock.mechanisms.core.contract import Release
+from penstock.mechanisms.core.events import EVENTS, Event
+from penstock.mechanisms.core.plugin import StateVersionError
+from penstock.mechanisms.core.state import State, StateFormat
+from penstock.pipeline.sources.base import EventBlock, Reject
+from penstock.pipeline.steps.count import GroupCounts
+from penstock.pipeline.steps.ingest import RowCounts
+from penstock.pipeline.steps.release import Batch, Charge
+from penstock.pipeline.steps.targets import PrivateFacts
 
 if TYPE_CHECKING:
-    from pipeline.config.plan import Plan
+    from penstock.pipeline.config.plan import Plan
 
 
 #: A block of events.

@@ -23,14 +23,14 @@ from apache_beam.typehints import Any as AnyType
 from apache_beam.typehints import Tuple
 from apache_beam.typehints.decorators import with_input_types, with_output_types
 
-from accountants.core.accountant import Rows
-from pipeline.config.plan import STREAM
-from pipeline.monitoring import metrics
-from pipeline.output import files
-from pipeline.output.checkpoint import open_ledger
-from pipeline.output.files import PART_ROWS, parts_folder
-from pipeline.output.writer import RunWriter
-from pipeline.runners.beam.coders import (
+from penstock.accountants.core.accountant import Rows
+from penstock.pipeline.config.plan import STREAM
+from penstock.pipeline.monitoring import metrics
+from penstock.pipeline.output import files
+from penstock.pipeline.output.checkpoint import open_ledger
+from penstock.pipeline.output.files import PART_ROWS, parts_folder
+from penstock.pipeline.output.writer import RunWriter
+from penstock.pipeline.runners.beam.coders import (
     BatchCoder,
     NamedBlock,
     decode_counts,
@@ -44,19 +44,28 @@ from pipeline.runners.beam.coders import (
     row_counts,
     unpack,
 )
-from pipeline.runners.beam.read import ReadEvents
-from pipeline.runners.beam.step import ROWS, Step, discreetly, end_of_input, final_at, last_due, timestamp, typed
-from pipeline.runners.beam.traces import ReleaseTraces
-from pipeline.steps import account as account_loop
-from pipeline.steps.account import AccountLoop
-from pipeline.steps.contributions import union
-from pipeline.steps.count import GroupCounts, Visits, count_block, count_group, nothing, summarise_users
-from pipeline.steps.ingest import RowCounts, deadline
-from pipeline.steps.release import Batch, ReleaseLoop
-from pipeline.steps.targets import PrivateFacts
+from penstock.pipeline.runners.beam.read import ReadEvents
+from penstock.pipeline.runners.beam.step import (
+    ROWS,
+    Step,
+    discreetly,
+    end_of_input,
+    final_at,
+    last_due,
+    timestamp,
+    typed,
+)
+from penstock.pipeline.runners.beam.traces import ReleaseTraces
+from penstock.pipeline.steps import account as account_loop
+from penstock.pipeline.steps.account import AccountLoop
+from penstock.pipeline.steps.contributions import union
+from penstock.pipeline.steps.count import GroupCounts, Visits, count_block, count_group, nothing, summarise_users
+from penstock.pipeline.steps.ingest import RowCounts, deadline
+from penstock.pipeline.steps.release import Batch, ReleaseLoop
+from penstock.pipeline.steps.targets import PrivateFacts
 
 if TYPE_CHECKING:
-    from pipeline.config.plan import Plan
+    from penstock.pipeline.config.plan import Plan
 
 
 #: Groups of windows are dealt out to so many keys for each shard of users, so that the number of keys is bounded.

@@ -7,7 +7,7 @@ from functools import cache
 
 from apache_beam.metrics.metric import Metrics
 
-from pipeline.monitoring.metrics import REGISTRY, Measure
+from penstock.pipeline.monitoring.metrics import REGISTRY, Measure
 
 
 def report_to_beam() -> None:

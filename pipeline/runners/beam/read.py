@@ -35,16 +35,16 @@ from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.shared import Shared
 from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration, Timestamp
 
-from mechanisms.core.plugin import StateVersionError
-from mechanisms.core.state import State, StateFormat
-from pipeline.runners.beam.coders import NamedBlock
-from pipeline.runners.beam.step import Step, discreetly, end_of_input, timestamp, whole_second
-from pipeline.sources.base import NEVER, Checkpointed, EventBlock, LiveSource, Slice, Span
-from pipeline.steps.ingest import closed_before
-from pipeline.windows.calendar import Calendar
+from penstock.mechanisms.core.plugin import StateVersionError
+from penstock.mechanisms.core.state import State, StateFormat
+from penstock.pipeline.runners.beam.coders import NamedBlock
+from penstock.pipeline.runners.beam.step import Step, discreetly, end_of_input, timestamp, whole_second
+from penstock.pipeline.sources.base import NEVER, Checkpointed, EventBlock, LiveSource, Slice, Span
+from penstock.pipeline.steps.ingest import closed_before
+from penstock.pipeline.windows.calendar import Calendar
 
 if TYPE_CHECKING:
-    from pipeline.config.plan import Plan
+    from penstock.pipeline.config.plan import Plan
 
 
 FORMAT = StateFormat("cursor")

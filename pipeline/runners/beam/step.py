@@ -13,13 +13,13 @@ import apache_beam as beam
 from apache_beam.typehints.native_type_compatibility import convert_to_beam_type
 from apache_beam.utils.timestamp import Timestamp
 
-from pipeline.output.redaction import without_words
-from pipeline.runners.beam.metrics import report_to_beam
-from pipeline.runners.failure import is_lasting, note_failure
-from pipeline.steps.ingest import deadline
+from penstock.pipeline.output.redaction import without_words
+from penstock.pipeline.runners.beam.metrics import report_to_beam
+from penstock.pipeline.runners.failure import is_lasting, note_failure
+from penstock.pipeline.steps.ingest import deadline
 
 if TYPE_CHECKING:
-    from pipeline.config.plan import Plan
+    from penstock.pipeline.config.plan import Plan
 
 
 #: Tag of row counts, where a step emits them beside its main output.

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 import apache_beam as beam
 from apache_beam.typehints.decorators import with_input_types
 
-from mechanisms.core.state import StateFormat
-from pipeline.monitoring import metrics
-from pipeline.output.checkpoint import open_ledger
-from pipeline.output.writer import RunWriter
-from pipeline.runners.beam.coders import NamedBlock, row_counts
-from pipeline.runners.beam.step import ROWS, Step, discreetly, typed
-from pipeline.steps.traces import TraceLoop, gather, points_of
+from penstock.mechanisms.core.state import StateFormat
+from penstock.pipeline.monitoring import metrics
+from penstock.pipeline.output.checkpoint import open_ledger
+from penstock.pipeline.output.writer import RunWriter
+from penstock.pipeline.runners.beam.coders import NamedBlock, row_counts
+from penstock.pipeline.runners.beam.step import ROWS, Step, discreetly, typed
+from penstock.pipeline.steps.traces import TraceLoop, gather, points_of
 
 if TYPE_CHECKING:
-    from pipeline.config.plan import Plan
+    from penstock.pipeline.config.plan import Plan
 
 
 #: Points of a block as they travel.

@@ -11,7 +11,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from mechanisms.core.plugin import ConfigError, DataError
+from penstock.mechanisms.core.plugin import ConfigError, DataError
 
 #: What is fetched. Flink and the runner have to fit each other; the Python side speaks a protocol that is stable.
 FLINK, RUNNER = "1.19", "2.62.0"
@@ -22,7 +22,7 @@ ARTIFACTS = (
 )
 #: Digest of the names and contents of all jars.
 DIGEST = "f3116bfc1c4c48d203f233fe2b41b208a46312f1d26fe9da47fab4b8b3f77a57"
-FETCH = "python -m pipeline.runners.flink.jars"
+FETCH = "python -m penstock.pipeline.runners.flink.jars"
 #: What keeps the rest that a reader leaves for its next turn. It would keep each under a new name, and Flink holds
 #: every name for ever (https://github.com/apache/beam/issues/27648): kilobytes a turn, until checkpoints fail. A reader
 #: has one rest at a time, so one name is enough: ``this.idGenerator.getId()`` becomes a constant and seven no-ops.

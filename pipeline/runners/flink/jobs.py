@@ -22,13 +22,13 @@ from urllib.parse import quote
 import grpc
 from apache_beam.utils.subprocess_server import pick_port
 
-from mechanisms.core.plugin import DataError
-from pipeline.monitoring import logs
-from pipeline.monitoring.metrics import MEASURES, REGISTRY, Measure
-from pipeline.runners.flink import jars
+from penstock.mechanisms.core.plugin import DataError
+from penstock.pipeline.monitoring import logs
+from penstock.pipeline.monitoring.metrics import MEASURES, REGISTRY, Measure
+from penstock.pipeline.runners.flink import jars
 
 if TYPE_CHECKING:
-    from pipeline.config.plan import Plan
+    from penstock.pipeline.config.plan import Plan
 
 
 # Beam's job server for Flink, as a process of this one.

@@ -9,15 +9,15 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mechanisms.core.plugin import DataError
-from pipeline.monitoring import logs
-from pipeline.runners.failure import forget_failure, raise_failure
-from pipeline.runners.flink.jars import FLINK
-from pipeline.runners.flink.jobs import FlinkMeasures, cancel_jobs, checkpoints_folder, latest_checkpoint
-from pipeline.runners.interrupt import stopping
+from penstock.mechanisms.core.plugin import DataError
+from penstock.pipeline.monitoring import logs
+from penstock.pipeline.runners.failure import forget_failure, raise_failure
+from penstock.pipeline.runners.flink.jars import FLINK
+from penstock.pipeline.runners.flink.jobs import FlinkMeasures, cancel_jobs, checkpoints_folder, latest_checkpoint
+from penstock.pipeline.runners.interrupt import stopping
 
 if TYPE_CHECKING:
-    from pipeline.config.plan import Plan
+    from penstock.pipeline.config.plan import Plan
 
 
 # Run a plan on Flink: submit the graph through Beam's portable runner, and watch it until it has ended.
@@ -67,7 +67,7 @@ def run_flink(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
     PenstockError
         If the configuration cannot be run, a step failed for good, or the job was lost (`--resume` goes on).
     """
-    from pipeline.runners.flink.jobs import job_server
+    from penstock.pipeline.runners.flink.jobs import job_server
 
     given = _given(beam_options)
     with _quiet_workers():
@@ -134,7 +134,7 @@ def _submit(plan: Plan, endpoint: str, beam_options: Sequence[str]) -> bool:
     from apache_beam.options.pipeline_options import PipelineOptions
     from apache_beam.runners.portability.portable_runner import PortableRunner
 
-    from pipeline.runners.beam.graph import build
+    from penstock.pipeline.runners.beam.graph import build
 
     checkpoints_folder(plan).mkdir(parents=True, exist_ok=True)
     given = DEFAULTS | _given(beam_options)
@@ -158,7 +158,7 @@ def _watch(plan: Plan, job: Any, look: Callable[[], None] | None = None) -> bool
     """
     from apache_beam.runners.runner import PipelineState
 
-    from pipeline.runners.beam.graph import has_ended
+    from penstock.pipeline.runners.beam.graph import has_ended
 
     stopped = threading.Event()
     with stopping(stopped.set), _cancelling(job):

@@ -21,8 +21,8 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-from mechanisms.core.plugin import DataError
-from pipeline.sources.base import Span
+from penstock.mechanisms.core.plugin import DataError
+from penstock.pipeline.sources.base import Span
 
 # Listing, spans and digests.
 

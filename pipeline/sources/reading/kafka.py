@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from mechanisms.core.plugin import DataError
-from mechanisms.core.state import State
-from pipeline.atomic import write_first
-from pipeline.sources.base import NEVER, Checkpointed, EventBlock, LiveRun, Reject, Slice
-from pipeline.sources.reading.kafka_client import PATIENCE, Producer, library, resolved_options, silent
-from pipeline.sources.reading.kafka_progress import MOST, Board, Entry, Journal, Progress, Share, Standing
-from pipeline.sources.reading.kafka_settings import KafkaSettings
-from pipeline.sources.reading.payload import Rows, read_messages
-from pipeline.sources.reading.text import MAX_RAW_CHARACTERS, reasons, sound_rows
+from penstock.mechanisms.core.plugin import DataError
+from penstock.mechanisms.core.state import State
+from penstock.pipeline.atomic import write_first
+from penstock.pipeline.sources.base import NEVER, Checkpointed, EventBlock, LiveRun, Reject, Slice
+from penstock.pipeline.sources.reading.kafka_client import PATIENCE, Producer, library, resolved_options, silent
+from penstock.pipeline.sources.reading.kafka_progress import MOST, Board, Entry, Journal, Progress, Share, Standing
+from penstock.pipeline.sources.reading.kafka_settings import KafkaSettings
+from penstock.pipeline.sources.reading.payload import Rows, read_messages
+from penstock.pipeline.sources.reading.text import MAX_RAW_CHARACTERS, reasons, sound_rows
 
 # Reading by partition and offset. Positions are in the run's own checkpoints, never taken from a consumer group.
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mechanisms.core.noise_keys import NoiseKeyError, read_private
-from mechanisms.core.plugin import DataError, ParameterError, PenstockError
+from penstock.mechanisms.core.noise_keys import NoiseKeyError, read_private
+from penstock.mechanisms.core.plugin import DataError, ParameterError, PenstockError
 
 # The optional client library, and options whose secrets come from the environment or a file.
 
@@ -56,7 +56,7 @@ def check_options(options: Mapping[str, str], field: str = "options") -> None:
     >>> check_options({"security.protocol": "SASL_SSL", "sasl.password": "env:KAFKA_PASSWORD"})
     >>> check_options({"sasl.password": "hunter2"})
     Traceback (most recent call last):
-    mechanisms.core.plugin.ParameterError: options: ...
+    penstock.mechanisms.core.plugin.ParameterError: options: ...
     """
     for name, value in options.items():
         if _OURS.match(name):

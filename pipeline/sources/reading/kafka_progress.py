@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core.state import State
-from pipeline.atomic import write_json
-from pipeline.sources.base import NEVER
+from penstock.mechanisms.core.state import State
+from penstock.pipeline.atomic import write_json
+from penstock.pipeline.sources.base import NEVER
 
 # Write-ahead journal of batch boundaries since the last checkpoint.
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from mechanisms.core.plugin import ParameterError, parameter
-from pipeline.sources.base import LiveSource
-from pipeline.sources.reading.kafka_client import check_options
-from pipeline.sources.reading.payload import Layout, Parser, parser_of
-from pipeline.sources.reading.text import MappedColumns
-from pipeline.sources.reading.times import TimeFormat
+from penstock.mechanisms.core.plugin import ParameterError, parameter
+from penstock.pipeline.sources.base import LiveSource
+from penstock.pipeline.sources.reading.kafka_client import check_options
+from penstock.pipeline.sources.reading.payload import Layout, Parser, parser_of
+from penstock.pipeline.sources.reading.text import MappedColumns
+from penstock.pipeline.sources.reading.times import TimeFormat
 
 
 @dataclass(frozen=True, kw_only=True)
 class KafkaSettings(MappedColumns, LiveSource):
-    """Topic, brokers and format of the messages; `pipeline.sources.kafka.Kafka` says what they mean."""
+    """Topic, brokers and format of the messages; `penstock.pipeline.sources.kafka.Kafka` says what they mean."""
 
     brokers: str = parameter(doc="addresses to begin with: host:port, several with commas between them")
     topic: str = parameter(doc="topic to read")

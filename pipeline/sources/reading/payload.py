@@ -15,8 +15,8 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mechanisms.core.plugin import ParameterError
-from pipeline.sources.reading.times import TimeFormat
+from penstock.mechanisms.core.plugin import ParameterError
+from penstock.pipeline.sources.reading.times import TimeFormat
 
 # Arrow: untrusted metadata is validated before any buffer is decompressed.
 

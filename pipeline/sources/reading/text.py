@@ -12,11 +12,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from mechanisms.core.plugin import Checked, DataError, ParameterError, RowEquationError, parameter
-from pipeline.sources.base import EventBlock, Reject, Source, Span
-from pipeline.sources.reading.inputs import list_files, open_inputs, sha256, share_out
-from pipeline.sources.reading.records import Records, count_byte, is_regular, split
-from pipeline.sources.reading.times import TimeFormat
+from penstock.mechanisms.core.plugin import Checked, DataError, ParameterError, RowEquationError, parameter
+from penstock.pipeline.sources.base import EventBlock, Reject, Source, Span
+from penstock.pipeline.sources.reading.inputs import list_files, open_inputs, sha256, share_out
+from penstock.pipeline.sources.reading.records import Records, count_byte, is_regular, split
+from penstock.pipeline.sources.reading.times import TimeFormat
 
 # Batches: whole records from one large or many small files, parsed together.
 

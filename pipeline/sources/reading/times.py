@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 import polars as pl
 
-from mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.plugin import ParameterError
 
 #: Years 1 to 9999 in milliseconds since 1970 UTC; what lies outside is no time.
 EARLIEST, LATEST = -62_135_596_800_000, 253_402_300_799_999
