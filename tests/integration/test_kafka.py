@@ -15,6 +15,9 @@ from pathlib import Path
 import kafka_broker
 import polars as pl
 import pytest
+
+pytest.importorskip("confluent_kafka", reason="the extra 'kafka' is not installed")
+
 from confluent_kafka import Consumer, TopicPartition
 from kafka_broker import Broker, wait_for
 
@@ -24,9 +27,6 @@ from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.run import run
 from penstock.pipeline.sources.reading.kafka_client import Producer
 from tests.tools.play_topic import avro_schema, make_topics, play
-
-pytest.importorskip("confluent_kafka", reason="the extra 'kafka' is not installed")
-
 
 pytestmark = pytest.mark.integration
 

@@ -11,6 +11,9 @@ from types import SimpleNamespace
 
 import polars as pl
 import pytest
+
+pytest.importorskip("confluent_kafka", reason="the extra 'kafka' is not installed")
+
 from confluent_kafka import Consumer, TopicPartition
 from flink_cluster import FlinkCluster
 from flink_runs import MIGRATED, goes_on, running, upgrade, wait_until, words_of
@@ -34,9 +37,6 @@ from penstock.pipeline.run import run
 from penstock.pipeline.runners.flink.jars import class_path
 from penstock.pipeline.sources.base import EventBlock
 from tests.tools.play_topic import play
-
-pytest.importorskip("confluent_kafka", reason="the extra 'kafka' is not installed")
-
 
 pytestmark = pytest.mark.integration
 __all__ = ["broker", "topics", "undisturbed"]

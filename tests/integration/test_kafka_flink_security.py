@@ -13,6 +13,9 @@ from pathlib import Path
 import kafka_broker
 import polars as pl
 import pytest
+
+pytest.importorskip("confluent_kafka", reason="the extra 'kafka' is not installed")
+
 from flink_cluster import FlinkCluster
 from flink_runs import contents, goes_on, needs_flink, running, savepoint, wait_until, words_of
 from kafka_broker import Broker
@@ -23,9 +26,6 @@ from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.output.verify import verify
 from penstock.pipeline.steps.contributions import user_codes
-
-pytest.importorskip("confluent_kafka", reason="the extra 'kafka' is not installed")
-
 
 pytestmark = [pytest.mark.integration, needs_flink]
 

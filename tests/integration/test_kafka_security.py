@@ -10,6 +10,9 @@ from functools import partial
 
 import kafka_broker
 import pytest
+
+pytest.importorskip("confluent_kafka", reason="the extra 'kafka' is not installed")
+
 from confluent_kafka import Consumer, TopicPartition
 from kafka_broker import Broker
 
@@ -19,9 +22,6 @@ from penstock.pipeline.config.run import loads
 from penstock.pipeline.run import run
 from penstock.pipeline.sources.reading.kafka_client import Producer
 from tests.tools.play_topic import make_topics
-
-pytest.importorskip("confluent_kafka", reason="the extra 'kafka' is not installed")
-
 
 pytestmark = pytest.mark.integration
 
