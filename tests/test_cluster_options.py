@@ -1,12 +1,11 @@
 """What is submitted to Flink, and what is said where something is missing; without Flink."""
 
-import json
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from penstock.mechanisms.core.plugin import ConfigError, DataError, StateVersionError
+from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.pipeline.config.plan import Plan, make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.output import checkpoint
@@ -115,15 +114,6 @@ def test_a_run_is_only_continued_with_its_configuration(plan: Plan) -> None:
     assert prepare(plan) is None
     (plan.folder / "operator" / "manifest.json").write_text('{"exit": {"code": 0}}')
     assert prepare(plan) == {"exit": {"code": 0}}
-
-
-def test_a_job_of_another_graph_is_refused(plan: Plan) -> None:
-    checkpoint.begin(plan)
-    mark = plan.folder / "operator" / checkpoint.MARK
-    earlier = {name: value for name, value in json.loads(mark.read_text()).items() if name != "graph"}
-    mark.write_text(json.dumps(earlier))
-    with pytest.raises(StateVersionError, match=r"graph has number 1, and this one has 2.*finish it with that version"):
-        prepare(plan)
 
 
 def test_a_cluster_goes_on_with_refused_rows_where_nothing_else_is_asked_for(monkeypatch, tmp_path):

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 FORMAT = StateFormat("checkpoint", 2)
 #: The first file that a run writes, in ``operator``: which run it is.
 MARK = "run.json"
-#: Version of the Beam graph's steps: an engine's checkpoints hold state under their names.
-GRAPH = 2
 
 
 def path(plan: Plan) -> Path:
@@ -91,12 +89,7 @@ def run_digest(plan: Plan) -> str:
 
 def begin(plan: Plan) -> None:
     """Note in the folder which run it is, and where its charges begin in a ledger that others may have written to."""
-    mark = {
-        "run": run_digest(plan),
-        "key": list(plan.key.fingerprints),
-        "ledger": Ledger(ledger_path(plan)).end,
-        "graph": GRAPH,
-    }
+    mark = {"run": run_digest(plan), "key": list(plan.key.fingerprints), "ledger": Ledger(ledger_path(plan)).end}
     files.write_json(_mark(plan), mark)
 
 
@@ -118,16 +111,6 @@ def check_same(plan: Plan) -> None:
         raise ConfigError((f"--resume: the run in {plan.folder} {reason}",))
     if list(plan.key.fingerprints) != found["key"]:
         files.write_json(_mark(plan), found | {"key": list(plan.key.fingerprints)})
-
-
-def check_graph(plan: Plan) -> None:
-    """Raise `StateVersionError` where an engine's checkpoints are those of another graph than this version's."""
-    found = int(json.loads(_mark(plan).read_text(encoding="utf-8")).get("graph", 1))
-    if found != GRAPH:
-        raise StateVersionError(
-            f"--resume: the job in {plan.folder} was begun by a version whose graph has number {found}, and this one "
-            f"has {GRAPH}: its checkpoints cannot be read; finish it with that version, or start anew in another folder"
-        )
 
 
 def _mark(plan: Plan) -> Path:
