@@ -12,10 +12,12 @@ import numpy as np
 import polars as pl
 import pytest
 from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
+from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
 from apache_beam.runners.common import DoFnSignature
 from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
 from apache_beam.runners.sdf_utils import RestrictionTrackerView, ThreadsafeRestrictionTracker
 from apache_beam.testing.test_stream import TestStream
+from apache_beam.transforms.userstate import get_dofn_specs
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
@@ -29,7 +31,7 @@ from penstock.pipeline.output.redaction import UnforeseenError
 from penstock.pipeline.run import run
 from penstock.pipeline.runners.beam import distributed, read
 from penstock.pipeline.runners.beam.coders import BlockCoder, NamedBlock, decode_block, encode_block
-from penstock.pipeline.runners.beam.graph import CountWhenFinal, FindContributions, build, has_ended
+from penstock.pipeline.runners.beam.graph import GRAPH, CountWhenFinal, FindContributions, build, has_ended
 from penstock.pipeline.runners.beam.read import Cursor, CursorCoder, CursorTracker, Reader, Replay
 from penstock.pipeline.runners.beam.step import end_of_input, final_at
 from penstock.pipeline.sources.base import EventBlock, Reject
@@ -47,6 +49,27 @@ mechanism: {type: discrete_laplace, epsilon: 0.5}
 accountants: [{type: composition}]
 output: {path: PATH, report: false}
 """
+
+#: What an engine's checkpoint knows steps and their state by. Where this changes, `GRAPH` is raised.
+STEPS = {
+    "ReadEvents/Source": [],
+    "ReadEvents/Readers": [],
+    "ReadEvents/Replay": [],
+    "CountDistinctUsers/FindContributions/ParDo(FindContributions)": [],
+    "CountDistinctUsers/CountWhenFinal/ParDo(CountWhenFinal)": ["lane", "pending", "ts-due"],
+    "CountDistinctUsers/Rows": [],
+    "ReleaseInOrder/Begin": [],
+    "ReleaseInOrder/Start": [],
+    "ReleaseInOrder/CountsAndStart": [],
+    "ReleaseInOrder/Release/ParDo(Release)": ["further", "loop", "pending", "ts-due"],
+    "WriteReleases/Write": [],
+    "Account/ForEachAccountant": [],
+    "Account/AccountInOrder": ["loop", "waiting"],
+    "TallyRows/Begin": [],
+    "TallyRows/Opening": [],
+    "TallyRows/Together": [],
+    "TallyRows/Tally": ["books", "ts-end"],
+}
 
 
 def plan_in(folder: Path, n_shards: int = 2, text: str = CONFIG) -> Plan:
@@ -105,6 +128,21 @@ def in_time(plan: Plan) -> list[tuple[str, EventBlock, int | None]]:
     for number, block in enumerate(slices_of(plan)):
         found.append((f"hour/{number}", block, plan.calendar.end(number + 1)))
     return found
+
+
+def test_a_graph_of_this_version_has_these_steps_with_this_state(tmp_path: Path) -> None:
+    found: dict[str, list[str]] = {}
+
+    class Steps(PipelineVisitor):
+        def visit_transform(self, transform_node: AppliedPTransform) -> None:
+            fn = getattr(transform_node.transform, "fn", None)
+            specs = get_dofn_specs(fn) if isinstance(fn, beam.DoFn) else ()
+            found[transform_node.full_label] = sorted(spec.name for kind in specs for spec in kind)
+
+    pipeline = beam.Pipeline()
+    build(pipeline, plan_in(tmp_path))
+    pipeline.visit(Steps())
+    assert (GRAPH, found) == (2, STEPS)
 
 
 def test_a_cluster_releases_what_a_finite_run_releases(tmp_path: Path, local: Path) -> None:

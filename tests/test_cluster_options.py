@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from penstock.mechanisms.core.plugin import ConfigError, DataError
+from penstock.mechanisms.core.plugin import ConfigError, DataError, StateVersionError
 from penstock.pipeline.config.plan import Plan, make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.output import checkpoint
 from penstock.pipeline.run import run
 from penstock.pipeline.runners.beam import BLOCK_ROWS, distributed, prepare
 from penstock.pipeline.runners.flink import jars
-from penstock.pipeline.runners.flink.jobs import checkpoints_folder, latest_checkpoint
+from penstock.pipeline.runners.flink.jobs import checkpoints_folder, latest_checkpoint, mark_graph
 from penstock.pipeline.runners.flink.runner import options_of
 from penstock.pipeline.sources.stream import Stream
 
@@ -114,6 +114,31 @@ def test_a_run_is_only_continued_with_its_configuration(plan: Plan) -> None:
     assert prepare(plan) is None
     (plan.folder / "operator" / "manifest.json").write_text('{"exit": {"code": 0}}')
     assert prepare(plan) == {"exit": {"code": 0}}
+
+
+@pytest.mark.parametrize(("mark", "graph"), [(None, 1), ("1", 1), ("999", 999)])
+def test_a_job_with_the_steps_of_another_version_is_refused_with_what_to_do(
+    plan: Plan, mark: str | None, graph: int
+) -> None:
+    checkpoint.begin(plan)
+    folder = checkpoints_folder(plan)
+    made = folder / ("a" * 32) / "chk-1"
+    made.mkdir(parents=True)
+    (made / "_metadata").write_bytes(b"")
+    if mark is not None:
+        (folder / "graph.json").write_text(mark)
+    what_to_do = "finish it with the version that began it, or start anew in another folder"
+    with pytest.raises(StateVersionError, match=rf"\(graph {graph}; .*{what_to_do}"):
+        prepare(plan)
+    mark_graph(plan)
+    assert prepare(plan) is None
+
+
+def test_a_run_that_was_killed_before_it_had_a_job_goes_on(plan: Plan) -> None:
+    checkpoint.begin(plan)
+    checkpoints_folder(plan).mkdir(parents=True)
+    (checkpoints_folder(plan) / ".graph.json.1.tmp").write_text("")
+    assert prepare(plan) is None
 
 
 def test_a_cluster_goes_on_with_refused_rows_where_nothing_else_is_asked_for(monkeypatch, tmp_path):

@@ -54,9 +54,22 @@ def prepare(plan: Plan) -> dict[str, Any] | None:
     Returns
     -------
     The operator's manifest if the run had finished already; None where there is something to do.
+
+    Raises
+    ------
+    ConfigError
+        If the folder holds no run, or one of another configuration.
+    StateVersionError
+        If its job has the steps of another version of penstock.
     """
     checkpoint.check_same(plan)
-    return finished(plan)
+    found = finished(plan)
+    if found is None:
+        _import_quietly()
+        from penstock.pipeline.runners.flink.jobs import check_graph
+
+        check_graph(plan)
+    return found
 
 
 def run(plan: Plan, runner: str = "direct", beam_options: Sequence[str] = ()) -> str | None:

@@ -68,6 +68,8 @@ if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
 
 
+#: Version of the steps, their names and their state. A checkpoint of an engine fits one version; 1 had no mark.
+GRAPH = 2
 #: Groups of windows are dealt out to so many keys for each shard of users, so that the number of keys is bounded.
 LANES = 32
 #: Pieces of contributions that a lane may hold before they are merged.

@@ -22,9 +22,11 @@ from urllib.parse import quote
 import grpc
 from apache_beam.utils.subprocess_server import pick_port
 
-from penstock.mechanisms.core.plugin import DataError
+from penstock.mechanisms.core.plugin import DataError, StateVersionError
 from penstock.pipeline.monitoring import logs
 from penstock.pipeline.monitoring.metrics import MEASURES, REGISTRY, Measure
+from penstock.pipeline.output import files
+from penstock.pipeline.runners.beam.graph import GRAPH
 from penstock.pipeline.runners.flink import jars
 
 if TYPE_CHECKING:
@@ -146,6 +148,26 @@ def latest_checkpoint(plan: Plan) -> Path | None:
     found = [*folder.glob("*/chk-*/_metadata"), *folder.glob("savepoint-*/_metadata")]
     latest = max(found, key=lambda path: path.stat().st_mtime_ns, default=None)
     return None if latest is None else latest.parent
+
+
+def mark_graph(plan: Plan) -> None:
+    """Note in the folder of the run which `GRAPH` its jobs have; before anything else is there."""
+    files.write_json(_graph_mark(plan), GRAPH)
+
+
+def check_graph(plan: Plan) -> None:
+    """Raise `StateVersionError` if a job of the run had another `GRAPH`, whose checkpoints this code cannot use."""
+    mark = _graph_mark(plan)
+    found = json.loads(mark.read_text(encoding="utf-8")) if mark.exists() else 1
+    if found != GRAPH and any(mark.parent.glob("[!.]*")):  # a file that was being written has a name with a dot
+        raise StateVersionError(
+            f"--resume: the job on Flink of {plan.folder} has the steps of another version of penstock (graph {found}; "
+            f"this version has {GRAPH}); finish it with the version that began it, or start anew in another folder"
+        )
+
+
+def _graph_mark(plan: Plan) -> Path:
+    return checkpoints_folder(plan) / "graph.json"
 
 
 def cancel_jobs(plan: Plan, master: str) -> bool:

@@ -13,7 +13,14 @@ from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.monitoring import logs
 from penstock.pipeline.runners.failure import forget_failure, raise_failure
 from penstock.pipeline.runners.flink.jars import FLINK
-from penstock.pipeline.runners.flink.jobs import FlinkMeasures, cancel_jobs, checkpoints_folder, latest_checkpoint
+from penstock.pipeline.runners.flink.jobs import (
+    FlinkMeasures,
+    cancel_jobs,
+    checkpoints_folder,
+    job_server,
+    latest_checkpoint,
+    mark_graph,
+)
 from penstock.pipeline.runners.interrupt import stopping
 
 if TYPE_CHECKING:
@@ -67,9 +74,9 @@ def run_flink(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
     PenstockError
         If the configuration cannot be run, a step failed for good, or the job was lost (`--resume` goes on).
     """
-    from penstock.pipeline.runners.flink.jobs import job_server
-
     given = _given(beam_options)
+    if plan.streaming:
+        mark_graph(plan)
     with _quiet_workers():
         if "job_endpoint" in given:
             return _submit(plan, given["job_endpoint"], beam_options)
