@@ -50,7 +50,7 @@ class Treatment:
     stacked: tuple[str, ...] = ()
 
     def label(self, name: str) -> str:
-        """A name as people read it."""
+        """A name in words."""
         return self.labels.get(name, name.replace("_", " "))
 
     def panel(self, name: str, unit: str) -> tuple[str, str]:

@@ -17,14 +17,13 @@ from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.reporting.markup import Cell, Html, element, join, number, pack, phrase, plural, table
 from penstock.pipeline.reporting.summary import Headline, Notice, definitions, headlines, listing, type_first
 
-# What the page of an experiment shows: the question, the figures, claims beside findings, and every result.
-
-
 MANIFEST = "experiment.json"
 #: Content types of the figures that fit into the page.
 PICTURES = {".svg": "image/svg+xml", ".png": "image/png"}
 MOST_FAILED = 20
 VARIANT = "variant"
+#: Names of the limits in a manifest, and in words.
+LIMITS = (("at_least", "at least"), ("at_most", "at most"))
 
 
 def is_experiment(folder: Path) -> bool:
@@ -34,13 +33,7 @@ def is_experiment(folder: Path) -> bool:
 
 @dataclass(frozen=True)
 class Experiment:
-    """One experiment, read where it is asked for.
-
-    Parameters
-    ----------
-    folder
-        What ``penstock experiment`` wrote.
-    """
+    """One experiment folder; its files are read on first use."""
 
     folder: Path
 
@@ -63,15 +56,15 @@ class Experiment:
 
     @property
     def labels(self) -> dict[str, str]:
-        """What people read in place of names."""
+        """Labels of measures and varied parameters, by name."""
         return self.manifest["configuration"].get("labels") or {}
 
     def label(self, name: str) -> str:
-        """What people read in place of the name of a measure or of something that varies."""
+        """Label of a measure or of a varied parameter."""
         return self.labels.get(name, phrase(name))
 
     def setting(self, values: dict[str, Any]) -> str:
-        """A setting in words, in the order in which the experiment names what varies."""
+        """A setting in words, its varied parameters in the order of the experiment."""
         varied = [name for name in self.manifest["varied"] if name in values]
         shown = [str(values[n]) if n == VARIANT else f"{self.label(n)} {_text(values[n])}" for n in varied]
         return ", ".join(shown) or "the only setting"
@@ -82,7 +75,7 @@ class Experiment:
         return sorted(names, key=lambda name: order.index(name) if name in order else len(order))
 
     def verdict(self) -> Html:
-        """The question, what a full run has shown, and how far this one is complete."""
+        """The question, the result of a full run, and the number of runs that ended well."""
         manifest = self.manifest
         told = manifest["configuration"].get("setting")
         return join(
@@ -98,7 +91,7 @@ class Experiment:
         return f"{n_cells - n_failed:,} of {plural(n_cells, 'run')} ended well: {plural(settings, 'setting')}{varied}."
 
     def warnings(self) -> list[Notice]:
-        """Failed runs, a reduced size, and that nothing here may be published as data."""
+        """Failed runs, a reduced size, and the notice that nothing here may be published as data."""
         found = [Notice("caution", "unfit for publication", str(self.manifest["notice"]))]
         if self.manifest.get("reduced"):
             text = (
@@ -132,7 +125,7 @@ class Experiment:
         return element("figure", element("figcaption", element("h3", title)), image, class_="picture")
 
     def as_json(self) -> dict[str, Any]:
-        """The part that the page's script needs: the data of every figure."""
+        """The part of the page that the script needs: the data of every figure."""
         found = []
         for figure in self._figures:
             path = self.folder / figure["data"] if figure.get("data") else None
@@ -142,7 +135,7 @@ class Experiment:
         return {"kind": "experiment", "name": self.manifest["name"], "figures": found}
 
     def expected(self) -> Html | None:
-        """Claims of papers beside what came out."""
+        """Claims of papers beside the values found."""
         claims = self.manifest.get("expected")
         if not claims:
             return None
@@ -206,13 +199,13 @@ class Study(Experiment):
 
 
 def experiment_in(folder: Path) -> Experiment:
-    """The experiment that wrote a folder, of whatever kind."""
+    """The experiment or study that wrote a folder."""
     found = Experiment(folder)
     return Study(folder) if "tables" in found.manifest else found
 
 
 def _text(value: Any) -> str:
-    """A value as it is written in a file: not rounded, nothing for none."""
+    """A value as in a file: not rounded, empty for None."""
     return "" if value is None else f"{value:.12g}" if isinstance(value, float) else str(value)
 
 
@@ -242,14 +235,8 @@ def frame_table(frame: pl.DataFrame, caption: str) -> Html:
     return table(frame.columns, [list(map(_cell, row)) for row in frame.iter_rows()], caption)
 
 
-# The advice of an experiment on its page: the limits, the best setting and its configuration, and every other one.
-
-
-LIMITS = (("at_least", "at least"), ("at_most", "at most"))
-
-
 def choice_section(experiment: Experiment) -> Html | None:
-    """Limits, best setting, frontier and table; None where nothing was to be chosen."""
+    """Limits, best setting, frontier and table; None for an experiment without a choice."""
     choice = experiment.manifest.get("choice")
     if not choice:
         return None
@@ -319,7 +306,7 @@ def _shown(experiment: Experiment, table: pl.DataFrame) -> pl.DataFrame:
 
 
 def frontier(experiment: Experiment) -> dict[str, Any] | None:
-    """What the page's script draws: every setting by its limited measures."""
+    """Chart of the frontier: every setting by its limited measures."""
     table, choice = _table(experiment), experiment.manifest.get("choice")
     if table is None or not choice:
         return None
@@ -328,7 +315,10 @@ def frontier(experiment: Experiment) -> dict[str, Any] | None:
         if f"mean {name}" not in table.columns:
             continue
         at_least = name in (choice.get("at_least") or {})
-        sides = {side: pack(table[f"{side} {name}"].cast(pl.Float64).fill_null(float("nan"))) for side in SIDES}
+        sides = {
+            side: pack(table[f"{side} {name}"].cast(pl.Float64).fill_null(float("nan")))
+            for side in ("mean", "low", "high")
+        }
         limit = choice["at_least" if at_least else "at_most"][name]
         measures.append({"label": experiment.label(name), "limit": limit, "atLeast": at_least} | sides)
     if not measures:
@@ -343,6 +333,3 @@ def frontier(experiment: Experiment) -> dict[str, Any] | None:
         "allowed": pack(table["allowed"]),
         "best": pack(table["best"]),
     }
-
-
-SIDES = ("mean", "low", "high")

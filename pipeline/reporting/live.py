@@ -1,4 +1,4 @@
-"""The report of a run that goes on, served on this machine only."""
+"""Live report of a running run, served on the loopback interface only."""
 
 from __future__ import annotations
 
@@ -14,20 +14,14 @@ from penstock.pipeline.monitoring.server import HEALTH, Answer, serve
 from penstock.pipeline.reporting.data import Run
 from penstock.pipeline.reporting.page import run_page
 
-#: How long after the end of a run readers may take to fetch its last page; a page asks every 2 seconds.
+#: Seconds after the end of a run for readers to fetch its last page; a page polls every 2 seconds.
 LAST_LOOK = 5.0
 
 Signature = tuple[tuple[str, int], ...]
 
 
 class LivePage:
-    """The newest page of a run; made again only when a file has changed.
-
-    Parameters
-    ----------
-    folder
-        Of the run.
-    """
+    """The newest page of a run, made again only when a file has changed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.lock = folder, threading.Lock()
@@ -54,7 +48,7 @@ class LivePage:
 
 @contextmanager
 def watch(folder: Path, port: int = 0) -> Iterator[str]:
-    """Serve the page of a run while the block runs, and shortly after for those who are reading it.
+    """Serve the page of a run while the block runs, and shortly after it for current readers.
 
     Parameters
     ----------
@@ -80,6 +74,6 @@ def watch(folder: Path, port: int = 0) -> Iterator[str]:
     with serve({"/": newest, **HEALTH.pages()}, port) as address:
         print(f"watch the run at {address}/", file=sys.stderr)
         yield f"{address}/"
-        # Whoever looked within the last seconds is still there and asks once more.
+        # A reader of the last seconds polls once more and gets the final page.
         while time.monotonic() - page.last_served < LAST_LOOK and not page.served_end:
             time.sleep(0.05)

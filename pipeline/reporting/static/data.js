@@ -1,4 +1,4 @@
-// The report's data: packed arrays become typed arrays, and counts get their accessors.
+// Data of the report: unpacking of arrays, and accessors of counts.
 
 const ARRAYS = { i1: Int8Array, i2: Int16Array, i4: Int32Array, f4: Float32Array, f8: Float64Array };
 

@@ -1,4 +1,4 @@
-// Every setting of an experiment by any two of the limited measures: limits, the frontier, and what keeps all limits.
+// Scatter plot of the settings of an experiment by two of its limited measures, with limits and frontier.
 
 const TALL = 380, WEST = 56, EAST = 14, NORTH = 12, SOUTH = 42;
 const SHAPES = [

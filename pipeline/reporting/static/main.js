@@ -1,4 +1,4 @@
-// Puts the page together, and together again when a live run has more to show.
+// Assembly of the page, repeated when a live run has newer data.
 
 function countChart(axis) {
   const { counts } = axis;

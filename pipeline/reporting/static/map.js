@@ -1,4 +1,4 @@
-// Maps of the cells, one for each quantity, coloured in nine steps; all follow the window looked at.
+// Maps of the cells, one for each quantity, coloured in nine steps; all follow the current window.
 
 const STEPS = 9;
 

@@ -1,4 +1,4 @@
-// Tables that sort by any column, and the two that are made here: windows and cells.
+// Sortable tables, and the two that are made by the script: windows and cells.
 
 function makeSortable(table) {
   const heads = [...table.tHead.rows[0].cells];

@@ -1,4 +1,4 @@
-// One time axis for the whole page: which stretch is shown, which window is looked at, and who wants to know.
+// One time axis for the whole page: the range shown, the current window, and the listeners for changes of both.
 
 class TimeAxis {
   constructor(counts, zone) {

@@ -1,4 +1,4 @@
-// The bar that stays in sight: what the window looked at is, the whole run in small, and the slider through it.
+// The sticky toolbar: the current window in words, a miniature of the whole run, and a slider.
 
 const STRIP = 34;
 
