@@ -119,6 +119,8 @@ def summary(result: Result) -> str:
         f"{rows['rejected']:,} rejected",
         _released(manifest),
     ]
+    if rows.get("clamped"):
+        lines.append(f"          {rows['clamped']:,} of them outside the area, moved to its edge")
     if manifest.get("users"):
         lines.append(_people(manifest["users"]))
         if not manifest["distinct_people"]:

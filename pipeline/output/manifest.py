@@ -26,7 +26,7 @@ from penstock.pipeline.output import files, tables
 from penstock.pipeline.output.files import Target, ledger_path, merge, parts_folder
 from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.steps.ingest import RowCounts
-from penstock.pipeline.steps.traces import centre
+from penstock.pipeline.steps.traces import area_of
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
@@ -105,8 +105,12 @@ def public_manifest(plan: Plan, accounts: Sequence[Mapping[str, Any]] = ()) -> d
         "accounts": [dict(books) for books in accounts if books["public"]],
     }
     if plan.on_points:
-        shown = list(centre(plan.space))
-        return manifest | {"radius_metres": plan.point_mechanism.metres, "shown_before_any_release": shown}
+        area = area_of(plan.space)
+        return manifest | {
+            "radius_metres": plan.point_mechanism.metres,
+            "shown_before_any_release": list(area.centre),
+            "area_radius_metres": area.radius,
+        }
     return manifest | {
         "sensitivity": {"max_cells": plan.max_cells, "l1": plan.max_cells, "l2": plan.max_cells**0.5},
         "cells": plan.n_cells,
@@ -161,6 +165,8 @@ def row_equation(plan: Plan) -> dict[str, Any]:
     }
     if plan.calendar.overlapping:
         equation["overlaps"] = total.overlaps  # duplicates are counted in every window, so there may be more than rows
+    if plan.on_points:
+        equation["clamped"] = total.clamped
     check_row_equation(equation)
     return equation
 

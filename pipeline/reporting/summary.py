@@ -326,6 +326,9 @@ def _rows(run: Run) -> list[Notice]:
                 "caution" if fate in ("rejected", "late") and rows[fate] > MANY_ROWS * rows["rows"] else "note"
             )
             found.append(Notice(level, title, f"{plural(rows[fate], 'row')} ({share}) {text}: left out."))
+    if clamped := rows.get("clamped"):
+        text = f"{plural(clamped, 'row')} ({percent(clamped, rows['rows'])}) outside the area: moved to its edge."
+        found.append(Notice("note", "points outside the area", text))
     return found
 
 

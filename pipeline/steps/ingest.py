@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
 from typing import Protocol
 
@@ -24,7 +25,8 @@ from penstock.pipeline.windows.calendar import Calendar
 class RowCounts:
     """What became of the rows of some input: every row has exactly one outcome.
 
-    ``overlaps`` are the further windows that used rows count in, where windows overlap; they are no outcome.
+    ``overlaps`` are the further windows that used rows count in, where windows overlap; ``clamped`` are those of the
+    used rows whose point of a trace was moved to the edge of the area. Neither is an outcome.
     """
 
     rows: int = 0
@@ -33,11 +35,12 @@ class RowCounts:
     late: int = 0
     out_of_area: int = 0
     out_of_time: int = 0
+    clamped: int = 0
     rejected: dict[str, int] = field(default_factory=dict)
 
     def add(self, other: RowCounts) -> None:
         """Add the rows of another piece."""
-        for name in ("rows", "used", "overlaps", "late", "out_of_area", "out_of_time"):
+        for name in ("rows", "used", "overlaps", "late", "out_of_area", "out_of_time", "clamped"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for reason, n in other.rejected.items():
             self.rejected[reason] = self.rejected.get(reason, 0) + n
@@ -160,7 +163,7 @@ def _hidden(file: str, key: bytes) -> str:
 _HIDDEN = "file:"
 
 
-# What became of the rows of a block, and which of them are used: the same for counts and for traces.
+# What became of the rows of a block, and which of them are used.
 
 
 @dataclass(frozen=True)
@@ -191,9 +194,13 @@ def located(block: EventBlock, plan: Plan, closed: NDArray[np.int64] | None = No
         out_of_time=len(window) - n_timely,
         out_of_area=n_timely - n_inside,
     )
-    for reject in block.rejects:
-        counts.rejected[reject.reason] = counts.rejected.get(reject.reason, 0) + 1
+    counts.rejected = rejected_by_reason(block)
     return Located(counts, window, cell, used)
+
+
+def rejected_by_reason(block: EventBlock) -> dict[str, int]:
+    """Rejected rows of a block by reason."""
+    return dict(Counter(reject.reason for reject in block.rejects))
 
 
 # Which windows were final when an event arrived: decided by the order of the events alone.
