@@ -90,6 +90,9 @@ class Timestamp:
         Budget period of the timestamp, 0-based.
     origin
         Latitude and longitude of a public point, shown until a first release: shape (2,).
+    deviation
+        Standard deviation in metres that was worked out for the user's trace, infinite where none is large enough;
+        None where nothing was planned.
     """
 
     index: int
@@ -101,6 +104,7 @@ class Timestamp:
     n_timestamps: Integers
     period: Integers
     origin: NDArray[np.float64]
+    deviation: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from penstock.accountants.core.accountant import Accountant
 from penstock.mechanisms.core.contract import Mechanism
 from penstock.mechanisms.core.plugin import Checked, ConfigError, parameter
 from penstock.pipeline.config.build import FAILED, Builder, fields_of
-from penstock.pipeline.config.planned_budget import plan_budgets, plan_noise
+from penstock.pipeline.config.planned_budget import plan_budgets
 from penstock.pipeline.config.rules import RULES, broken_rules
 from penstock.pipeline.config.sections import UNIONS, Output, add_folder
 from penstock.pipeline.config.yaml import Mapping, Problem, apply_override, parse_section
@@ -150,7 +150,6 @@ def from_document(root: Mapping, folder: Path | None = None, problems: Iterable[
     problems += broken_rules(RULES, root, _known(values))
     if problems:
         raise ConfigError(tuple(str(problem) for problem in sorted(problems, key=_position)))
-    values["mechanism"] = plan_noise(values["mechanism"])
     return RunConfig(**values)
 
 

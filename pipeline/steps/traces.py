@@ -21,6 +21,7 @@ from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import BudgetExceeded
 from penstock.mechanisms.core.run import ReleasedTraces, Step, collect, release_traces
 from penstock.mechanisms.core.state import State
+from penstock.mechanisms.core.trace_goal import PlannedNoise
 from penstock.mechanisms.core.traces import PointMechanism, TraceAgenda, Traces
 from penstock.pipeline.sources.base import EventBlock
 from penstock.pipeline.spaces.base import Space
@@ -307,7 +308,8 @@ class TraceLoop:
 
     def release(self, shard: int, traces: Traces) -> TraceBatch:
         """Release and account all traces of a shard; raises `BudgetExceeded` before anything leaves."""
-        agenda = TraceAgenda(traces, self.origin, self.max_landmarks)
+        deviations = planned_noise(self.plan.point_mechanism, traces)
+        agenda = TraceAgenda(traces, self.origin, self.max_landmarks, deviations)
         charges = []
 
         def steps() -> Any:
@@ -347,8 +349,19 @@ def _rho(release: PointRelease, radius: float) -> float:
     """Largest zCDP ρ of telling two points ``radius`` apart: radius²/(2σ²), or ε²/2."""
     if release.noise != "gaussian":
         return float(release.epsilon.max()) ** 2 / 2
-    sigma = float(release.scale.min())
+    scales = release.scale[release.action == "published"]
+    sigma = float(scales.min(initial=np.inf))
     return radius**2 / (2 * sigma**2) if sigma else np.inf
+
+
+def planned_noise(mechanism: PointMechanism, traces: Traces) -> NDArray[np.float64] | None:
+    """Standard deviation for each trace, where the mechanism's noise is given by a goal."""
+    sigma = getattr(mechanism, "sigma", None)
+    if not isinstance(sigma, PlannedNoise):
+        return None
+    from penstock.accountants.gaussian_process.goal import planned_deviations  # loads SciPy's optimisers
+
+    return planned_deviations(sigma.conditional_goal, mechanism.metres, traces)
 
 
 def check_budget(budget: float, seen: TraceView) -> None:
