@@ -27,7 +27,7 @@ DTYPES = {"i1": "i1", "i2": "<i2", "i4": "<i4", "f4": "<f4", "f8": "<f8"}
 
 
 def page(folder: Path) -> str:
-    return write_report(folder).read_text(encoding="utf-8")
+    return write_report(folder)[0].read_text(encoding="utf-8")
 
 
 def data(text: str) -> Any:
@@ -91,7 +91,10 @@ def test_the_command_writes_it_again(small_run, capsys):
     assert capsys.readouterr().out.strip() == str(folder / "report.html")
     assert (folder / "report.html").read_bytes() == before
     assert main(["report", str(folder), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"report": str(folder / "report.html")}
+    assert json.loads(capsys.readouterr().out) == {
+        "report": str(folder / "report.html"),
+        "pages": [str(folder / "report.html")],
+    }
 
 
 def test_a_folder_without_a_run_is_an_error(tmp_path, capsys):

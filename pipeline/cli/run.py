@@ -134,6 +134,8 @@ def summary(result: Result) -> str:
     public = ("releases.parquet", "traces.parquet", "accounts.parquet", "manifest.json")
     for name in (
         "report.html",
+        "operator/report.html",
+        "public/report.html",
         *(f"public/{name}" for name in public),
         "operator/manifest.json",
         "operator/truth.parquet",

@@ -238,6 +238,12 @@ def as_html(found: list[Notice]) -> Html | None:
 
 def _guarantee(run: Run) -> list[Notice]:
     public, found = run.public, []
+    if run.is_deployment and not run.public_only:
+        text = (
+            "This page counts rejected, late and used rows and people, and names inputs and keys. What may be "
+            "published is in public/, with a page of its own."
+        )
+        found.append(Notice("danger", "not for publication", text))
     if not any(map(promises, public["guarantee"])):
         text = "What was released carries no promise of privacy. Do not publish it."
         found.append(Notice("danger", "no guarantee", text))
@@ -251,9 +257,9 @@ def _guarantee(run: Run) -> list[Notice]:
 
 def _progress(run: Run) -> list[Notice]:
     manifest = run.operator
-    if manifest is None:
+    if not run.is_over:
         return [Notice("note", "the run goes on", "Everything here is provisional until it has ended.")]
-    if manifest["exit"]["code"] != 0:
+    if manifest is not None and manifest["exit"]["code"] != 0:
         text = f"{manifest['exit']['reason']}. What follows covers the windows released before."
         return [Notice("danger", "the run stopped early", text)]
     return []
@@ -410,13 +416,15 @@ def provenance(run: Run) -> Html:
     facts |= {f"seconds, {phase}": number(seconds) for phase, seconds in manifest.get("seconds", {}).items()}
     if "exit" in manifest:
         facts["exit"] = f"{manifest['exit']['code']} ({manifest['exit']['reason']})"
-    text = configuration_yaml(run)
+    again = element("p", "Save it as a file and run it again: ", element("code", "penstock run FILE"), ".")
+    if run.public_only:
+        again = element("p", "As far as it is public: without source, key and output.")
     sections = [
         element(
             "div",
             element("h3", "Configuration"),
-            element("p", "Save it as a file and run it again: ", element("code", "penstock run FILE"), "."),
-            listing(text, "Configuration as YAML"),
+            again,
+            listing(configuration_yaml(run), "Configuration as YAML"),
         ),
         element("div", element("h3", "Run"), definitions(facts)),
         element("div", element("h3", "Versions"), definitions(manifest["versions"])),
@@ -432,10 +440,12 @@ def provenance(run: Run) -> Html:
 def configuration_yaml(run: Run) -> str:
     """The configuration as a file that makes the same run again; a simulation's seed is part of it."""
     configuration = dict(run.configuration)
+    if run.public_only:
+        configuration.pop("output", None)  # folders and topics of the operator
     seed = (run.operator or {}).get("noise", {}).get("seed")
     if seed is not None:
         configuration["seed"] = seed
-    note = "" if run.public["mode"] == "simulation" else "# add: noise_key: FILE\n"
+    note = "# add: noise_key: FILE\n" if run.is_deployment and not run.public_only else ""
     return note + as_yaml(configuration)
 
 
