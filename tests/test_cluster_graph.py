@@ -142,7 +142,7 @@ def test_a_graph_of_this_version_has_these_steps_with_this_state(tmp_path: Path)
     pipeline = beam.Pipeline()
     build(pipeline, plan_in(tmp_path))
     pipeline.visit(Steps())
-    assert (GRAPH, found) == (2, STEPS)
+    assert (GRAPH, found) == (3, STEPS)
 
 
 def test_a_cluster_releases_what_a_finite_run_releases(tmp_path: Path, local: Path) -> None:

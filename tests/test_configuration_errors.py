@@ -566,14 +566,6 @@ WRONG_DEPLOYMENT = {
         "epsilon: .inf",
         ["19: mechanism[0].epsilon: .inf is not allowed; it must be finite in a deployment"],
     ),
-    "a paper's calibration": (
-        "type: landmark_uniform",
-        "type: landmark_adaptive\n    calibration: paper",
-        [
-            "19: mechanism[0].calibration: 'paper' is not allowed; "
-            "it must be left to its default in a deployment (the paper's is for comparison)"
-        ],
-    ),
     "real Gaussian noise": (
         "type: landmark_uniform\n    epsilon: 1.0",
         "type: gaussian\n    rho: 0.5",

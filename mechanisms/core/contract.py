@@ -262,13 +262,13 @@ class Release:
         """Release of one replica, as a run without the others would have made it."""
 
         def own(value: Any) -> Any:
-            """The replica's entry, where replicas differ."""
+            """The replica's entry, where replicas differ; of an event, all that it holds."""
+            if isinstance(value, Event):
+                return replace(value, **{f.name: own(getattr(value, f.name)) for f in fields(value)})
             return value[number] if np.ndim(value) else value
 
         changes: dict[str, Any] = {"values": self.values[number], "action": str(own(self.action))}
-        changes["charge"] = tuple(
-            replace(event, **{f.name: own(getattr(event, f.name)) for f in fields(event)}) for event in self.charge
-        )
+        changes["charge"] = tuple(own(event) for event in self.charge)
         scale = own(self.scale)
         changes["scale"] = float(scale[0]) if np.shape(scale) == (1,) else scale
         if isinstance(self.repeats, np.ndarray):

@@ -71,7 +71,12 @@ class KeyedRun:
 
     def noise(self) -> NoiseSource:
         """The keyed noise of this configuration."""
-        return NoiseSource(self.key, configuration=digest(self.config), stream=STREAM)
+        return NoiseSource(self.key, configuration=self.configuration, stream=STREAM)
+
+    @cached_property
+    def configuration(self) -> bytes:
+        """Digest of the configuration, which noise, samples and charges are bound to."""
+        return digest(self.config)
 
     @cached_property
     def digest_key(self) -> bytes | None:
@@ -207,11 +212,6 @@ class Plan(KeyedRun):
     def time_zone(self) -> str:
         """Zone of the windows, and of landmarks and budget periods of traces."""
         return self.config.windows.time_zone
-
-    @cached_property
-    def configuration(self) -> bytes:
-        """Digest of the configuration, which noise and charges are bound to."""
-        return digest(self.config)
 
     def ingest(self, block: EventBlock) -> EventBlock:
         """The block as it may be kept or sent on."""
