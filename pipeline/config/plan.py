@@ -168,12 +168,6 @@ class Plan(KeyedRun):
         return self.folder / "operator" / "parts" / "spool"
 
     @property
-    def disorder(self) -> int:
-        """How far the watermark stays behind the latest event, in milliseconds."""
-        source = self.config.source
-        return source.disorder if isinstance(source, LiveSource) else 0
-
-    @property
     def full_source(self) -> Source:
         """Where events come from, with all columns."""
         return self.config.source

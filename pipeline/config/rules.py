@@ -418,6 +418,15 @@ def deployed_mechanisms_have_a_guarantee(
             yield Finding(("mechanism", i, "type"), "", right)
 
 
+def deployed_lateness_is_the_rows_own(mode: str, source: Source, allow_no_guarantee: bool) -> Iterator[Finding]:
+    """Whether a row is late depends on when it arrived itself, never on anybody else's event."""
+    flaw = source.lateness_flaw if isinstance(source, LiveSource) else None
+    if mode == "deployment" and flaw is not None and not allow_no_guarantee:
+        key, right = flaw
+        text = f"{right}: else one person's event makes other people's rows late (or set allow_no_guarantee: true)"
+        yield Finding(("source", key), getattr(source, key, None), text)
+
+
 def deployed_noise_is_exact(mode: str, mechanism: tuple[Mechanism, ...]) -> Iterator[Finding]:
     """Floating-point noise carries traces of the count (Mironov 2012)."""
     for i, one in enumerate(mechanism):
@@ -518,6 +527,7 @@ RULES: tuple[Rule, ...] = (
     key_stays_out_of_the_output,
     deployed_cells_are_public,
     deployed_mechanisms_have_a_guarantee,
+    deployed_lateness_is_the_rows_own,
     deployed_noise_is_exact,
     deployed_noise_is_there,
     deployed_calibration_is_sound,

@@ -106,9 +106,11 @@ def _guarantees(run: Run) -> list[Html]:
     if found and others:
         found.append(element("p", f"Further steps, without a promise of their own: {others}."))
     if not found:
+        lateness = run.public.get("lateness", "")
+        because = f" (lateness is {lateness})" if lateness.startswith("shared") else ""
         text = (
-            f"The mechanism {others} promises nothing: whoever sees the releases may learn that a particular person "
-            "was in a particular place."
+            f"The mechanism {others} promises nothing{because}: whoever sees the releases may learn that a particular "
+            "person was in a particular place."
         )
         found.append(element("p", element("strong", "No guarantee. "), text))
     return found

@@ -280,10 +280,10 @@ class StreamLoop:
         return self._begun + (piece.after - self._start) / 1000 / self.source.factor - time.monotonic()
 
     def _idle(self, piece: Slice) -> None:
-        """Advance the watermark towards the next event while nothing happens, where the order of events is known."""
-        if self.source.by_time and self.source.factor is not None and piece.block.frame.height:
+        """Advance the watermark towards the next row while nothing happens, where the clock at it is known."""
+        if piece.starts is not None and self.source.factor is not None:
             now = self._start + int((time.monotonic() - self._begun) * 1000 * self.source.factor)
-            self._release_until(min(now, int(piece.block.frame["time"][0])) - self.source.disorder)
+            self._release_until(min(now, piece.starts) - self.source.disorder)
 
     def _count(self, piece: Slice) -> None:
         """Reduce a slice to contributions; rows whose windows were final when they arrived are late."""

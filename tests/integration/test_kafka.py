@@ -81,7 +81,7 @@ def topic(broker: Broker, topics: dict, **changes) -> dict:
     )
     return (
         {"type": "kafka", "brokers": broker.address, "topic": topics["events"], "user_type": "integer"}
-        | {"time_format": "unix_ms", "checkpoint": "300ms"}
+        | {"time_format": "unix_ms", "checkpoint": "300ms", "watermark": "events"}
         | times
         | changes
     )

@@ -182,6 +182,7 @@ def _read(stream: IO[bytes], n_bytes: int) -> bytes:
 _CHECKS: tuple[tuple[str, pl.Expr, str], ...] = (
     ("user", pl.col("user").cast(pl.String).str.len_bytes() > 0, "user is missing (or is no integer)"),
     ("time", pl.col("time").is_not_null(), "time cannot be read"),
+    ("arrival", pl.col("arrival").is_not_null(), "arrival cannot be read"),
     ("latitude", pl.col("latitude").is_finite(), "latitude is not a finite number"),
     ("latitude", pl.col("latitude").is_between(-90, 90), "latitude out of range"),
     ("longitude", pl.col("longitude").is_finite(), "longitude is not a finite number"),
@@ -227,7 +228,7 @@ def reasons(events: pl.DataFrame) -> list[str]:
 
 
 #: What an event consists of; coordinates or a place may be missing, not both.
-EVENT_COLUMNS = ("user", "time", "latitude", "longitude", "place")
+EVENT_COLUMNS = ("user", "time", "latitude", "longitude", "place", "arrival")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,7 +236,9 @@ class MappedColumns(Checked):
     """Parameters of sources whose tables may have any columns in any order."""
 
     columns: dict[str, str] = parameter(
-        factory=dict, doc="name of the column that holds the user, time, latitude, longitude or place, if it differs"
+        factory=dict,
+        doc="name of the column that holds the user, time, latitude, longitude or place, if it differs; of arrival "
+        "(when a row was received, written like time) always",
     )
     time_format: str = parameter("iso", doc="iso, unix_s, unix_ms or a strptime format such as %d/%m/%Y %H:%M:%S")
     time_zone: str = parameter("UTC", doc="zone of times written without an offset, such as Europe/Zurich")
@@ -246,6 +249,11 @@ class MappedColumns(Checked):
         if unknown:
             raise ParameterError("columns", unknown[0], "one of " + ", ".join(EVENT_COLUMNS))
         TimeFormat(self.time_format, self.time_zone)
+
+    @property
+    def has_arrival(self) -> bool:
+        """As in `Source`: whether a column is named as ``arrival``."""
+        return bool(self.columns.get("arrival"))
 
     def reading(self, columns: Collection[str]) -> Self:
         """As in `Source`: a column that nothing looks at is not read, so that nothing in it can be wrong."""
@@ -273,7 +281,8 @@ def find_columns(mapping: Mapping[str, str], names: Sequence[str], file: str) ->
     {'user': 'cab', 'time': 'time', 'place': 'place'}
     """
     there = f"(columns: {', '.join(names) or 'none'})"
-    named = {part: mapping.get(part, part) for part in EVENT_COLUMNS if part in mapping or part in names}
+    taken = {*mapping, *names} if "arrival" in mapping else {*mapping, *names} - {"arrival"}
+    named = {part: mapping.get(part, part) for part in EVENT_COLUMNS if part in taken}
     found = {part: name for part, name in named.items() if name}
     for part, name in found.items():
         if name not in names:
