@@ -303,6 +303,7 @@ class Plan(KeyedRun):
             max_windows=self.block_bounds.max_windows if self.block_bounds else None,
             max_block_cells=self.block_bounds.max_cells if self.block_bounds else None,
             n_windows=self.calendar.n_windows,
+            windows_per_day=self.calendar.per_day,
         )
 
     @cached_property
