@@ -198,9 +198,7 @@ def _with_newest(window: Window, release: Release, figures: Any, state: State) -
     return ends, recent
 
 
-def _costliest(
-    age: NDArray[np.int64], recent: NDArray[np.float64], length: int, n_ends: int
-) -> NDArray[np.float64]:
+def _costliest(age: NDArray[np.int64], recent: NDArray[np.float64], length: int, n_ends: int) -> NDArray[np.float64]:
     """Largest figures, each by itself, of the stretches that hold the newest release.
 
     Releases less than ``n_ends`` from either end of a stretch cost what a replacement costs, the others what adding or
