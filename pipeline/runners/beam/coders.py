@@ -101,23 +101,24 @@ def decode_block(data: bytes) -> NamedBlock:
     return NamedBlock(head["name"], EventBlock(frame, head["n_rows"], rejects), closed)
 
 
-def pack(group: int, n_rows: int, contributions: bytes) -> bytes:
+def pack(group: int, n_rows: int, contributions: bytes | memoryview) -> bytes:
     """Distinct contributions with their group of windows, and how many rows they stand for.
 
     Examples
     --------
-    >>> unpack(pack(3, 10, b"contributions"))
+    >>> group, n_rows, contributions = unpack(pack(3, 10, b"contributions"))
+    >>> group, n_rows, bytes(contributions)
     (3, 10, b'contributions')
     """
     return np.array([(_LAYOUT, group, n_rows)], _HEAD).tobytes() + contributions
 
 
-def unpack(data: bytes) -> tuple[int, int, bytes]:
-    """The inverse of `pack`; raises `StateVersionError` for another layout."""
+def unpack(data: bytes) -> tuple[int, int, memoryview]:
+    """The inverse of `pack`, without a copy; raises `StateVersionError` for another layout."""
     if not data.startswith(_LAYOUT):
         raise StateVersionError("a piece of memberships has a layout that this code cannot read")
     head = np.frombuffer(data, _HEAD, 1)[0]
-    return int(head["group"]), int(head["n_rows"]), data[_HEAD.itemsize :]
+    return int(head["group"]), int(head["n_rows"]), memoryview(data)[_HEAD.itemsize :]
 
 
 def encode_counts(counts: GroupCounts, n_rows: int, plan: Plan) -> bytes:
