@@ -197,7 +197,7 @@ def _public(world: World, before: Seen, after: Seen) -> Iterator[str]:
     if sorted(before.public) != sorted(after.public):
         yield f"files: {sorted(before.public)} and {sorted(after.public)}"
         return
-    loose = {"value", *(("epsilon", "rho", "scale", "action", "repeats") if adaptive else ())}
+    loose = {"value", *(("epsilon", "rho", "noise", "scale", "action", "repeats") if adaptive else ())}
     first, second = before.releases, after.releases
     if first.height != second.height:
         yield f"rows of releases.parquet: {first.height} and {second.height}"
