@@ -39,6 +39,7 @@ ROOT = Path(__file__).parents[2]
 UNFIT = "This is a simulation: its seed undoes the noise. Its outputs are unfit for publication."
 
 
+@cache
 def versions() -> dict[str, str]:
     """Versions of the platform and of all packages that can affect a result."""
     found = {"python": platform.python_version(), "machine": platform.machine()}

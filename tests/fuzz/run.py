@@ -1,5 +1,7 @@
 """Fuzz what reads other people's input: ``python tests/fuzz/run.py --seconds 90 [--seed N] [--target NAME ...]``.
 
+``--target neighbours`` tries neighbouring inputs instead: what one person can move is what is charged.
+
 Rounds are numbered, and a round's input depends on the seed and its number only. A fault is printed with the command
 that repeats it, and the exit code is 1.
 """
@@ -20,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from targets import TARGETS
+from targets import HOSTILE, TARGETS
 
 #: Seconds and bytes of address space that one round may take.
 SECONDS = 30
@@ -34,7 +36,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None, help="unset: another one every time")
     parser.add_argument("--first", type=int, default=0, help="number of the first round")
     parser.add_argument("--rounds", type=int, default=None, help="end after so many rounds of each target")
-    parser.add_argument("--target", nargs="*", default=sorted(TARGETS), choices=sorted(TARGETS))
+    parser.add_argument("--target", nargs="*", default=sorted(HOSTILE), choices=sorted(TARGETS))
     arguments = parser.parse_args()
     seed = random.SystemRandom().randrange(1 << 32) if arguments.seed is None else arguments.seed
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.RLIM_INFINITY))

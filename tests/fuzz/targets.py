@@ -14,6 +14,7 @@ from pathlib import Path
 
 from events import archives, hold, messages, parquet, rows
 from mutation import WORDS, mutated
+from neighbours import neighbours
 
 from penstock.mechanisms.core.noise_keys import NoiseKey, NoiseKeyError
 from penstock.mechanisms.core.plugin import PenstockError
@@ -117,5 +118,8 @@ def report(random_: random.Random, folder: Path) -> None:
 
 
 TARGETS: dict[str, Target] = {
-    target.__name__: target for target in (configuration, rows, archives, parquet, messages, state, keys, report)
+    target.__name__: target
+    for target in (configuration, rows, archives, parquet, messages, state, keys, report, neighbours)
 }
+#: What is fed with hostile input; a round of the others is a whole run.
+HOSTILE = [name for name in TARGETS if name != "neighbours"]

@@ -1,0 +1,322 @@
+"""Neighbouring inputs through the whole pipeline: what one person can move is at most what is charged for it.
+
+Noise hides what a mechanism received, so counts are read where it received them: in a simulation from
+``operator/truth.parquet`` (``bounded``), in a deployment from releases of ``raw``. What else lies in ``public/`` is
+compared as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from worlds import KINDS, START, Change, Rows, World, change, one_in_every_cell, smaller
+
+from penstock.mechanisms.core.plugin import ConfigError
+from penstock.pipeline.config.plan import Plan, make_plan
+from penstock.pipeline.config.run import loads
+from penstock.pipeline.run import run
+
+#: Kinds of worlds that are not tried, each with the reason; a line that is taken out switches its kind on.
+PENDING: dict[str, str] = {
+    "parts": "one event, or one window of a longer one, is charged as added or removed where another takes its place",
+    "sliding": "the events of one step are charged as added or removed where others of the window take their place",
+    "disorder": "the latest event of anybody decides which rows are late, and the run promises its guarantee",
+    "arrivals": "no column says when a row was received",
+    "samples": "the sample is drawn by the number of a window, the same in every run",
+    "nonces": "noise is a function of key, configuration and input alone",
+    "edges": "points are left out by where they are, and of two points at one instant the place decides",
+}
+#: Neighbours of each world.
+N_CHANGES = 3
+#: A sum of floating-point charges may miss its exact value by this share.
+ROUNDING = 1e-9
+#: Digests and heads of chains in the manifest, which look random whatever the data.
+_DIGEST = re.compile(r'"[0-9a-f]{16,}"')
+#: Mechanisms whose decisions, hence charges and actions, follow their noise.
+ADAPTIVE = {"landmark_adaptive", "w_event_bd", "w_event_ba"}
+
+
+class NeighbourError(AssertionError):
+    """One person moved more than what was charged."""
+
+
+@dataclass
+class Seen:
+    """What one run shows: counts as its mechanism received them, and everything in ``public/``."""
+
+    counts: np.ndarray[Any, Any]
+    public: dict[str, Any]
+    plan: Plan | None = None
+    releases: pl.DataFrame = field(default_factory=pl.DataFrame)
+    manifest: dict[str, Any] = field(default_factory=dict)
+    ledger: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def promises(self) -> bool:
+        """Whether the run says that its lateness leaves its guarantee alone."""
+        return not str(self.manifest.get("lateness", "")).startswith("shared")
+
+
+def neighbours(random_: random.Random, folder: Path) -> None:
+    """A random world with some neighbours, or several runs of one: a fuzz target."""
+    TRIES[random_.choice([name for name in TRIES if name not in PENDING])](random_, folder)
+
+
+def tried(world: World, random_: random.Random, folder: Path) -> tuple[Change, list[str]] | None:
+    """The first of some neighbours that moves too much, and what does; None where none was found."""
+    base = observed(world, world.rows, folder)
+    for _ in range(N_CHANGES):
+        one = change(random_, world)
+        if found := violations(world, one, folder, base):
+            return one, found
+    return None
+
+
+def _try_neighbours(kind: str, random_: random.Random, folder: Path) -> None:
+    world = KINDS[kind](random_)
+    if (convicted := tried(world, random_, folder)) is not None:
+        raise NeighbourError(described(world, *shrunk(world, *convicted, folder)))
+
+
+def samples(random_: random.Random, folder: Path) -> None:
+    """Every window of every run draws a sample of its own."""
+    steps = [{"type": "sampling", "rate": 0.5}, {"type": "raw"}]
+    days = [one_in_every_cell(random_, steps, first) for first in (0, 24)]
+    drawn = [row.tobytes() for day in days for row in observed(day, day.rows, folder)[0].counts]
+    if len(set(drawn)) < len(drawn):
+        raise NeighbourError(f"{len(drawn)} windows of two runs drew {len(set(drawn))} samples of 36 people")
+
+
+def nonces(random_: random.Random, folder: Path) -> None:
+    """A second run over the same input releases it with other noise."""
+    world = one_in_every_cell(random_, [{"type": "discrete_laplace", "epsilon": 1.0}])
+    first, second = (observed(world, world.rows, folder)[0].counts for _ in range(2))
+    same = int((first == second).all(axis=1).sum())
+    if same:
+        raise NeighbourError(f"{same} of {len(first)} windows are the same when the input is released again")
+
+
+TRIES: dict[str, Callable[[random.Random, Path], None]] = {
+    **{kind: partial(_try_neighbours, kind) for kind in KINDS},
+    "samples": samples,
+    "nonces": nonces,
+}
+
+
+def shrunk(world: World, one: Change, found: list[str], folder: Path) -> tuple[Change, list[str]]:
+    """The same violation among as few rows as can be found by leaving out one after the other."""
+    going = True
+    while going:
+        going = False
+        for candidate in smaller(one):
+            left = violations(world, candidate, folder)
+            if left:
+                one, found, going = candidate, left, True
+                break
+    return one, found
+
+
+def described(world: World, one: Change, found: list[str]) -> str:
+    """A violation in words: what moved, the configuration, and the rows of both inputs."""
+    lines = [*found, f"{world.kind}: {one.unit} of user {one.user}", json.dumps(world.sections)]
+    lines.append(f"windows: {world.n_windows} of {world.step} s, runs until {world.ends or (world.n_windows,)}")
+    for row in sorted({*one.before, *one.after}, key=lambda row: (row.user, row.time)):
+        where = "both" if row in one.before and row in one.after else "before" if row in one.before else "after"
+        lines.append(f"  {where}: {row}")
+    return "\n".join(lines)
+
+
+def violations(world: World, one: Change, folder: Path, base: list[Seen] | None = None) -> list[str]:
+    """What moved by more than is charged, or at all where nothing may; ``base``: what the world's own rows show."""
+    known = {world.rows: base} if base else {}
+    before, after = (known.get(rows) or observed(world, rows, folder) for rows in (one.before, one.after))
+    if len(before) != len(after):
+        return [f"{len(before)} runs were accepted, and {len(after)} of the neighbour"]
+    if "traces.parquet" in before[0].public:
+        return list(_moved_traces(one, before[0], after[0]))
+    found = [text for first, second in zip(before, after) for text in _public(world, first, second)]
+    if all(seen.promises for seen in before) and not found:
+        found += list(_counts(world, one, before, after))
+    return found
+
+
+# Runs.
+
+
+def observed(world: World, rows: Rows, folder: Path) -> list[Seen]:
+    """Every run of a world over some rows; the ones after the first may be refused by the ledger."""
+    for name in ("out", "ledger", "ledger.head"):
+        path = folder / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    seen: list[Seen] = []
+    for number, end in enumerate(world.ends or (world.n_windows,)):
+        config = loads(world.written(folder, rows, end), "world.yaml", folder)
+        try:
+            out = run(config, folder / "out" / str(number), runner="local").folder
+        except ConfigError:
+            if number == 0:
+                raise
+            continue
+        seen.append(_seen(out, make_plan(config, out), folder))
+    return seen
+
+
+def _seen(out: Path, plan: Plan, folder: Path) -> Seen:
+    manifest = json.loads((out / "public" / "manifest.json").read_text())
+    public: dict[str, Any] = {"manifest.json": _DIGEST.sub('""', json.dumps(manifest, sort_keys=True))}
+    for path in sorted((out / "public").iterdir()):
+        public.setdefault(path.name, pl.read_parquet(path) if path.suffix == ".parquet" else None)
+    if plan.on_points:
+        return Seen(np.zeros((0, 0)), public, plan, manifest=manifest)
+    releases = public["releases.parquet"]
+    table = pl.read_parquet(out / "operator" / "truth.parquet") if plan.keeps_truth else releases
+    column = table["bounded" if plan.keeps_truth else "value"]
+    counts = column.to_numpy().astype(float).reshape(-1, plan.n_cells)
+    ledger = plan.folder / "operator" / "ledger"
+    shared = plan.config.output.ledger
+    lines = Path(shared or ledger).read_text().splitlines() if Path(shared or ledger).exists() else []
+    return Seen(counts, public, plan, releases, manifest, [json.loads(line) for line in lines])
+
+
+# What must not move, and what may move by so much.
+
+
+def _public(world: World, before: Seen, after: Seen) -> Iterator[str]:
+    """Files, rows, their order and public columns: the same, whatever the data."""
+    adaptive = bool(ADAPTIVE & {step["type"] for step in world.mechanism})
+    if sorted(before.public) != sorted(after.public):
+        yield f"files: {sorted(before.public)} and {sorted(after.public)}"
+        return
+    loose = {"value", *(("epsilon", "rho", "noise", "scale", "action", "repeats") if adaptive else ())}
+    first, second = before.releases, after.releases
+    if first.height != second.height:
+        yield f"rows of releases.parquet: {first.height} and {second.height}"
+        return
+    for name in first.columns:
+        if name not in loose and not first[name].equals(second[name]):
+            yield f"column {name} of releases.parquet differs"
+    if adaptive:
+        return
+    if not before.public["accounts.parquet"].equals(after.public["accounts.parquet"]):
+        yield "accounts.parquet differs"
+    if before.public["manifest.json"] != after.public["manifest.json"]:
+        yield f"manifest.json: {before.public['manifest.json']} and {after.public['manifest.json']}"
+
+
+def _counts(world: World, one: Change, before: list[Seen], after: list[Seen]) -> Iterator[str]:
+    """Bounded counts: what each window moves, which windows do, and what the moves of all of them cost."""
+    costs = np.zeros(2)
+    published: set[bytes] = set()
+    for first, second in zip(before, after):
+        moved = _moves(first, second)
+        yield from _sensitivity(world, one, first, moved)
+        values = first.releases["value"].to_numpy().tobytes()
+        if values not in published:  # the same noise again is no second release
+            costs += _losses(world, first, moved)
+        published.add(values)
+    kinds = {step["type"] for step in world.mechanism}
+    if kinds & ({"sampling", "fpa", "raw"} | ADAPTIVE):
+        return  # what a sample, a block or a decision costs is for the distinguishing audit
+    epsilon, rho = _claims(world, one, before)
+    if costs[0] > epsilon * (1 + ROUNDING):
+        yield f"loss {costs[0]:.6g}, charged {epsilon:.6g} for one {one.unit}"
+    if costs[1] > rho * (1 + ROUNDING):
+        yield f"rho {costs[1]:.6g}, charged {rho:.6g} for one {one.unit}"
+
+
+def _moves(before: Seen, after: Seen) -> np.ndarray[Any, Any]:
+    """Differences as the noise meets them: one row for each longer window, one column for each group of cells."""
+    assert before.plan is not None
+    chain, difference = before.plan.chain, after.counts - before.counts
+    if chain.groups is not None:
+        difference = difference[:, np.unique(chain.groups, return_index=True)[1]]
+    return difference[:: chain.together]
+
+
+def _sensitivity(world: World, one: Change, seen: Seen, moved: np.ndarray[Any, Any]) -> Iterator[str]:
+    """Windows of the changed rows move by C or, where others take their place, 2·C; all others not at all."""
+    assert seen.plan is not None
+    limits, sensitivity = seen.plan.bounding, seen.manifest["sensitivity"]
+    part = one.unit == "event" or (one.unit in ("step", "stretch") and world.kind != "files")
+    most, square = (2 if part else 1) * sensitivity["l1"], (2 if part else 1) * sensitivity["l2"] ** 2
+    for index, row in enumerate(moved):
+        if np.abs(row).sum() > most or (row**2).sum() > square * (1 + ROUNDING):
+            yield f"window {index + 1} moves by {row.tolist()}, more than {most:g}"
+    calendar, unit = seen.plan.calendar, seen.plan.chain.unit_windows
+    times = np.array([row.time + START for row in one.touched], np.int64) * 1000
+    latest = calendar.index(times)
+    hit = {w for window in latest.tolist() if window for w in range(window - calendar.n_hops + 1, window + 1)}
+    blocks = {(window - 1) // unit for window in hit}
+    together = seen.plan.chain.together
+    for index in np.flatnonzero(np.abs(moved).sum(axis=1)).tolist():
+        if index * together // unit not in blocks:
+            yield f"window {index * together + 1} moves by {moved[index].tolist()}, though the rows are elsewhere"
+    if seen.plan.block_bounds is not None and one.unit == "person":
+        for begin in range(0, len(moved), unit):
+            block = np.abs(moved[begin : begin + unit])
+            if (block.sum(axis=1) > 0).sum() > (limits.max_windows or unit):
+                yield f"{(block.sum(axis=1) > 0).sum()} windows of a block move"
+            if limits.max_block_cells and (block.sum(axis=0) > 0).sum() > limits.max_block_cells:
+                yield f"{(block.sum(axis=0) > 0).sum()} cells of a block move"
+
+
+def _losses(world: World, seen: Seen, moved: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Exact worst loss, pure and in ρ, of telling the two counts apart by the noise that the releases declare."""
+    assert seen.plan is not None
+    n_cells, together = seen.plan.n_cells, seen.plan.chain.together
+    first = seen.releases.filter((pl.col("action") == "published") & ((pl.col("window") - 1) % together == 0))
+    windows = (first["window"].to_numpy()[::n_cells] - 1) // together
+    scale = first["scale"].to_numpy().reshape(-1, n_cells)[:, : moved.shape[1]]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        steps = np.nan_to_num(np.abs(moved[windows]) / scale, posinf=np.inf)
+    gaussian = any("gaussian" in name for name in seen.releases["noise"].unique().to_list())
+    return np.array([0.0, (steps**2).sum() / 2]) if gaussian else np.array([steps.sum(), 0.0])
+
+
+def _claims(world: World, one: Change, seen: list[Seen]) -> tuple[float, float]:
+    """ε and ρ that are announced for a unit: over several runs, by their ledger."""
+    if len(world.ends) > 1:
+        charges = seen[-1].ledger
+        return sum(line["epsilon"] for line in charges if "epsilon" in line), np.inf
+    books = next(own for own in seen[0].manifest["accounts"] if own["accountant"] == "composition")
+    names = {"person": "user", "stretch": "w_event", "step": "event", "event": "event"}
+    if one.unit == "landmarks":
+        reader = next(step for step in world.mechanism if step["type"].startswith("landmark"))
+        return float(reader["epsilon"]), np.inf
+    pure = books[f"{names[one.unit]}_epsilon"]
+    return np.inf if pure is None else float(pure), float(books["user_rho"]) if one.unit == "person" else np.inf
+
+
+def _moved_traces(one: Change, before: Seen, after: Seen) -> Iterator[str]:
+    """Others' traces stay to the last bit; where a point moves, all that says which points there are stays."""
+    first, second = (seen.public["traces.parquet"] for seen in (before, after))
+    gone = {name for frame in (first, second) for name in frame["pseudonym"].cast(pl.String).unique()}
+    changed = {
+        name
+        for name in gone
+        if not first.filter(pl.col("pseudonym").cast(pl.String) == name).equals(
+            second.filter(pl.col("pseudonym").cast(pl.String) == name)
+        )
+    }
+    if len(changed) > 1:
+        yield f"{len(changed)} traces differ"
+    for frame in (first, second):
+        names, times = frame["pseudonym"].cast(pl.String).to_list(), frame["time"].to_list()
+        if list(zip(names, times)) != sorted(zip(names, times)):
+            yield "points are not in the order of pseudonym and time"
+    if one.unit in ("moved", "left", "tied"):
+        shape = ("pseudonym", "time", "epsilon", "landmark", "action")
+        if not first.select(shape).equals(second.select(shape)):
+            yield f"{first.height} and {second.height} points, or others, after one moved"
+        elif not before.public["accounts.parquet"].equals(after.public["accounts.parquet"]):
+            yield "accounts.parquet differs"

@@ -1,0 +1,178 @@
+"""What one person can move is what is charged: neighbouring inputs through the pipeline, and broken pipelines."""
+
+from __future__ import annotations
+
+import random
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+sys.path.append(str(Path(__file__).parent / "fuzz"))
+
+from neighbours import PENDING, TRIES, tried
+from worlds import KINDS
+
+from penstock.accountants import composition
+from penstock.mechanisms.sampling import Sampling
+from penstock.pipeline.output import writer
+from penstock.pipeline.output.ledger import Ledger
+from penstock.pipeline.runners import local
+from penstock.pipeline.sources.base import EventBlock
+from penstock.pipeline.steps import bounding, count
+from penstock.pipeline.steps.ingest import last_final
+
+#: Worlds of each kind; `.ci/fuzz` tries many more.
+ROUNDS = {"files": 8, "sliding": 16, "repeats": 3, "samples": 1, "nonces": 1}
+
+
+def kinds():
+    for kind in TRIES:
+        reason = PENDING.get(kind)
+        yield pytest.param(kind, marks=[pytest.mark.xfail(reason=reason, strict=True)] if reason else [])
+
+
+@pytest.mark.parametrize("kind", kinds())
+def test_nobody_moves_more_than_is_charged(kind, tmp_path):
+    for number in range(ROUNDS.get(kind, 5)):
+        random_ = random.Random(f"7/{kind}/{number}")
+        if kind not in PENDING:
+            TRIES[kind](random_, tmp_path)
+        elif kind in KINDS:  # what is known need not be made smaller
+            assert tried(KINDS[kind](random_), random_, tmp_path) is None
+        else:
+            TRIES[kind](random_, tmp_path)
+
+
+# Pipelines that are broken on purpose, each with the kind of world that convicts it.
+
+
+def whoever_comes_first(patch):
+    """Bound a window to some contributions, whoever makes them."""
+
+    def bound(memberships, max_cells, keep, hash_key):
+        order = np.argsort(memberships.window, kind="stable")
+        window = memberships.window[order]
+        place = np.arange(len(window)) - np.searchsorted(window, window)
+        kept = np.empty(len(window), bool)
+        kept[order] = place < 2 * max_cells
+        return kept
+
+    patch.setattr(bounding, "bound", bound)
+    patch.setattr(count, "bound", bound)
+
+
+def one_cell_too_many(patch):
+    """Keep C + 1 cells."""
+    right = bounding.bound
+
+    def bound(memberships, max_cells, keep, hash_key):
+        return right(memberships, max_cells + 1, keep, hash_key)
+
+    patch.setattr(bounding, "bound", bound)
+    patch.setattr(count, "bound", bound)
+
+
+def rows_instead_of_people(patch):
+    """Count a person as often as there are rows."""
+    patch.setattr(count, "distinct_keys", lambda keys: np.sort(keys))
+    patch.setattr(
+        count, "distinct", lambda codes, window, cell, mark, keep: (window, codes, cell, *[mark][: keep != "hash"])
+    )
+
+
+def late_by_what_others_sent(patch):
+    """Close the windows of a row by the latest event that came with it."""
+
+    def closed(piece, plan):
+        times = piece.block.frame["time"].to_numpy()
+        latest = int(times.max(initial=0))
+        return np.full(len(times), last_final(plan.calendar, plan.lateness, latest))
+
+    patch.setattr(local, "closed_before", closed)
+
+
+def traces_cut_by_area(patch):
+    """Leave points out by where they are."""
+    right = local.points_of
+
+    def points_of(block, plan):
+        frame = block.frame.filter(pl.col("latitude") < 1)
+        return right(EventBlock(frame, frame.height), plan)
+
+    patch.setattr(local, "points_of", points_of)
+
+
+def half_the_price(patch):
+    """Charge half of the ε of every release."""
+    right = composition.pure_epsilon
+    patch.setattr(composition, "pure_epsilon", lambda *charge: right(*charge) / 2)
+
+
+def no_row_of_an_empty_cell(patch):
+    """Write a row for each cell in which anybody was, and one for each window: a run does not end without these."""
+    right = writer.releases_table
+
+    def table(releases, *rest):
+        made = right(releases, *rest)
+        window = np.asarray(made["window"])
+        return made.filter((np.asarray(made["value"]) != 0) | (np.diff(window, prepend=0) > 0))
+
+    patch.setattr(writer, "releases_table", table)
+
+
+def rows_in_order_of_counts(patch):
+    """Write the most visited cell first."""
+    right = writer.releases_table
+
+    def table(releases, *rest):
+        return right(releases, *rest).sort_by([("window", "ascending"), ("value", "descending")])
+
+    patch.setattr(writer, "releases_table", table)
+
+
+def every_second_one(patch):
+    """Sample by position, so that whoever stands before somebody decides about them."""
+    patch.setattr(Sampling, "keep", lambda self, users, cells, window, hashes: np.arange(len(hashes)) % 2 == 0)
+
+
+def a_charge_for_each_window(patch):
+    """Charge a window once, however many runs release it."""
+    right = Ledger.append
+
+    def append(self, charges):
+        known = {charge.window_start for charge in self}
+        return right(self, [charge for charge in charges if charge.window_start not in known])
+
+    patch.setattr(Ledger, "append", append)
+
+
+#: What is broken, the kind of world that convicts it, and the number of the first world that is tried.
+MUTANTS = [
+    (whoever_comes_first, "files", 5),
+    (one_cell_too_many, "files", 4),
+    (rows_instead_of_people, "files", 7),
+    (every_second_one, "files", 0),
+    (no_row_of_an_empty_cell, "files", 0),
+    (rows_in_order_of_counts, "files", 0),
+    (half_the_price, "sliding", 0),
+    (late_by_what_others_sent, "replays", 0),
+    (traces_cut_by_area, "traces", 0),
+    (a_charge_for_each_window, "repeats", 1),
+]
+
+
+@pytest.mark.parametrize(("broken", "kind", "first"), MUTANTS, ids=lambda value: getattr(value, "__name__", value))
+def test_a_broken_pipeline_is_convicted(broken, kind, first, tmp_path, monkeypatch):
+    broken(monkeypatch)
+    for number in range(first, first + 30):
+        random_ = random.Random(f"8/{kind}/{number}")
+        world = KINDS[kind](random_)
+        if kind == "sliding":  # the price of whole people: that of parts of a window is a matter of its own
+            world = replace(world, units=("person",))
+        if tried(world, random_, tmp_path):
+            return
+    pytest.fail(f"{broken.__name__} moved nothing in 30 worlds")
