@@ -17,6 +17,7 @@ from penstock.pipeline.config.plan import STREAM
 from penstock.pipeline.config.rules import METRIC
 from penstock.pipeline.output import files
 from penstock.pipeline.output.tables import UTILITY
+from penstock.pipeline.output.worth import worth
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
@@ -31,24 +32,34 @@ class _Score(NamedTuple):
     value: float
 
 
-def write_utility(plan: Plan) -> dict[str, float]:
+def write_utility(plan: Plan) -> dict[str, dict[str, float]]:
     """Write ``operator/utility.parquet``: every metric over the whole run and by its own scopes.
 
     Returns
     -------
-    The whole-run value of every metric.
+    For the operator's manifest: ``utility``, the whole-run value of every metric, and of counts `worth`.
     """
-    scores = _trace_scores(plan.folder) if plan.on_points else _count_scores(plan)
+    found: dict[str, dict[str, float]] = {}
+    if plan.on_points:
+        scores = _trace_scores(plan.folder)
+    else:
+        truth, released, windows = _matrices(plan.folder, plan.space.cells)
+        scores = _count_scores(plan, truth, released, windows)
+        if len(windows):
+            found["worth"] = worth(truth, released)
+    if not plan.config.utility:
+        return found
     rows = [{"stream": STREAM, **score._asdict()} for score in scores]
     with files.whole(plan.folder / "operator" / "utility.parquet") as temporary:
         pq.write_table(pa.Table.from_pylist(rows, schema=UTILITY), temporary)
-    return {score.metric: score.value for score in scores if score.scope == "run"}
+    return found | {"utility": {score.metric: score.value for score in scores if score.scope == "run"}}
 
 
-def _count_scores(plan: Plan) -> list[_Score]:
+def _count_scores(
+    plan: Plan, truth: NDArray[np.float64], released: NDArray[np.float64], windows: NDArray[Any]
+) -> list[_Score]:
     """Every metric of the configuration, over the run and by window or cell."""
     cells = plan.space.cells
-    truth, released, windows = _matrices(plan.folder, cells)
     scores: list[_Score] = []
     # A run that was stopped before its first window has nothing to compare.
     for name in plan.config.utility if len(windows) else ():

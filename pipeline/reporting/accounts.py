@@ -182,6 +182,12 @@ KNOWN = {
 
 #: Metrics whose names are short for something.
 METRIC_TITLES = {
+    "mre": "Relative error as in Pyrgelis et al. 2020",
+    "mre_top": "Relative error as in Pyrgelis et al. 2020, busiest cells",
+    "relative_mae": "Error as a share of the mean count",
+    "variance_explained": "Variance explained",
+    "skill": "Skill against zeros",
+    "skill_last": "Skill against the last release",
     "js_distance": "Jensen–Shannon distance",
     "js_divergence": "Jensen–Shannon divergence",
     "kendall_tau": "Kendall's τ",

@@ -10,6 +10,8 @@ from typing import Any, Literal
 import polars as pl
 import yaml
 
+from penstock.evaluation.utility import DEFAULT
+from penstock.pipeline.output.worth import beats, in_words
 from penstock.pipeline.reporting.accounts import Figure, metric_words, treatment
 from penstock.pipeline.reporting.data import ACTIONS, Run
 from penstock.pipeline.reporting.markup import Cell, Html, element, join, moment, number, percent, phrase, plural, table
@@ -44,7 +46,7 @@ class Headline:
 
 def verdict(run: Run) -> Html:
     """Opening paragraphs and verdict numbers."""
-    paragraphs = [element("p", _released(run), class_="standfirst"), *_guarantees(run)]
+    paragraphs = [element("p", _released(run), class_="standfirst"), _worth(run), *_guarantees(run)]
     costs, use = _costs(run), _utility(run)
     groups = [("Cost and risk", costs), ("Use", use)] if len(costs + use) > ONE_ROW else [(None, costs + use)]
     return join(*paragraphs, *(headlines(title, numbers) for title, numbers in groups if numbers))
@@ -79,6 +81,12 @@ def _released(run: Run) -> str:
         f"Counts of distinct {people} in {plural(counts.n_all_cells, 'cell')} were released for "
         f"{counts.n_all_windows:,}{of_planned} windows{shown}, from {begin} to {end} ({run.time_zone}): {done}."
     )
+
+
+def _worth(run: Run) -> Html | None:
+    """What the release is worth beside one that costs nothing; None where the truth is not known."""
+    found = (run.operator or {}).get("worth")
+    return element("p", element("strong", in_words(found))) if found else None
 
 
 def _traces(run: Run) -> str | None:
@@ -191,7 +199,10 @@ def _headline(figure: Figure, run: Run) -> Headline:
 
 def _utility(run: Run) -> list[Headline]:
     found = []
-    for name, value in ((run.operator or {}).get("utility") or {}).items():
+    measured = (run.operator or {}).get("utility") or {}
+    # What everybody understands comes first, in whatever order it was asked for.
+    ordered = {name: measured[name] for name in DEFAULT if name in measured} | measured
+    for name, value in ordered.items():
         title, unit, note = metric_words(name)
         if run.traces is not None:
             unit, note = "metres", "Distance of released and true points, mean over all points."
@@ -224,7 +235,8 @@ class Notice:
 
 def warnings(run: Run) -> list[Notice]:
     """All that apply, the gravest first."""
-    found = [*_guarantee(run), *_progress(run), *_windows(run), *_books(run), *_budget(run), *_rows(run), *_shown(run)]
+    kinds = (_guarantee, _progress, _useless, _windows, _books, _budget, _rows, _shown)
+    found = [notice for kind in kinds for notice in kind(run)]
     return sorted(found, key=lambda notice: list(WORDS).index(notice.level))
 
 
@@ -265,6 +277,16 @@ def _progress(run: Run) -> list[Notice]:
         text = f"{manifest['exit']['reason']}. What follows covers the windows released before."
         return [Notice("danger", "the run stopped early", text)]
     return []
+
+
+def _useless(run: Run) -> list[Notice]:
+    found = (run.operator or {}).get("worth")
+    if not found or not found["error"] or beats(found):
+        return []
+    text = f"{in_words(found)} More budget, larger cells, longer windows or a smaller bound make it nearer."
+    if found["error"] >= found["error_of_zeros"]:
+        return [Notice("danger", "worse than publishing nothing", text)]
+    return [Notice("caution", "no better than the last release", text)]
 
 
 def _windows(run: Run) -> list[Notice]:
