@@ -58,7 +58,7 @@ class Hierarchy(Mechanism):
     >>> from penstock.mechanisms.core.run import run_mechanism
     >>> (release,) = run_mechanism(Hierarchy(sigma=10.0), np.full((1, 64), 5), seed=1)
     >>> round(float(release.scale[0]), 2), round(release.values.sum())
-    (9.42, 302)
+    (9.42, 329)
     """
 
     rho: float | None = parameter(None, doc="zCDP budget of each window", above=0)
@@ -93,11 +93,12 @@ class Hierarchy(Mechanism):
         sigma = self._sigma(state)
         draw = noise.discrete_gaussian if self.noise == "discrete_gaussian" else noise.gaussian
         # A cell without a sensor is publicly empty, here as in the groups that it belongs to.
-        nodes = counts if window.active is None else np.where(window.active, counts, 0)
-        measured = [nodes + draw(sigma, nodes.shape)]
-        while nodes.shape[-1] > 1:
-            nodes = _by_parent(nodes, self.fan_out).sum(-1)
-            measured.append(nodes + draw(sigma, nodes.shape))
+        levels = [counts if window.active is None else np.where(window.active, counts, 0)]
+        while levels[-1].shape[-1] > 1:
+            levels.append(_by_parent(levels[-1], self.fan_out).sum(-1))
+        nodes = np.concatenate(levels, -1)
+        ends = np.cumsum([level.shape[-1] for level in levels])[:-1]
+        measured = np.split(nodes + draw(sigma, nodes.shape), ends, -1)
         values, relative = reconciled(measured, self.fan_out)
         scale = np.broadcast_to(sigma * np.sqrt(relative), values.shape)
         return [Release.of(window, values, self.worst_charge(window, state), noise="gaussian", scale=scale)], state

@@ -231,7 +231,7 @@ WRONG = {
     "wrong free key": (
         "{user: cab}",
         "{usr: cab}",
-        ["9: source.columns.usr: unknown key; it must be one of user, time, latitude, longitude, place"],
+        ["9: source.columns.usr: unknown key; it must be one of user, time, latitude, longitude, place, arrival"],
     ),
     "duration without unit": (
         "size: 1h",

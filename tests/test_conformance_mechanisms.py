@@ -36,6 +36,8 @@ def chains():
     longer = mechanisms.get("temporal_generalization")(windows=3)
     sample = mechanisms.get("sampling")(rate=0.5)
     whole = mechanisms.get("sampling")(rate=0.5, unit="user")
+    gauss, learned = mechanisms.get("gaussian")(sigma=20.0), mechanisms.get("filter")()
+    fast, walk = mechanisms.get("fast")(epsilon=3.0, publications=3), mechanisms.get("kalman")()
     steps = (
         (dl, small),
         (adaptive, ranges),
@@ -43,6 +45,10 @@ def chains():
         (coarse, longer, ba, ranges),
         (coarse, sample, uniform),
         (whole, fpa, small),
+        (gauss, learned),
+        (ba, learned),
+        (adaptive, learned),
+        (fast, walk),
     )
     groups = np.array([0, 0, 1, 1, 1])
     return [Chain.of(some, groups if coarse in some else None) for some in steps]
