@@ -30,6 +30,32 @@ def worth(truth: NDArray[np.float64], released: NDArray[np.float64]) -> dict[str
     }
 
 
+def interval_coverage(
+    truth: NDArray[np.float64], released: NDArray[np.float64], deviation: NDArray[np.float64]
+) -> dict[str, float]:
+    """Share of counts in the stated 95 % intervals, and the intervals' mean width in people.
+
+    Parameters
+    ----------
+    truth, released, deviation
+        Counts, values, and the values' standard deviations, NaN where none is stated; of one shape.
+
+    Returns
+    -------
+    Nothing where no standard deviation is stated.
+
+    Examples
+    --------
+    >>> interval_coverage(np.array([1.0, 9.0]), np.array([2.0, 2.0]), np.array([1.0, 1.0]))
+    {'coverage': 0.5, 'interval_width': 3.92}
+    """
+    stated = ~np.isnan(deviation)
+    if not stated.any():
+        return {}
+    within = np.abs(truth - released)[stated] <= 1.96 * deviation[stated]
+    return {"coverage": float(within.mean()), "interval_width": float(2 * 1.96 * deviation[stated].mean())}
+
+
 def beats(found: Mapping[str, float]) -> bool:
     """Whether a release is nearer to the truth than both releases that cost nothing."""
     return found["error"] < min(found["error_of_zeros"], found["error_of_last"])
@@ -52,4 +78,6 @@ def in_words(found: Mapping[str, float]) -> str:
     share = f" ({error / mean:.0%})".replace("%", " %") if mean else ""
     if error > 0 and error >= last:
         return f"{said}{share}: no better than the last release shown again, which is wrong by {last:.3g}."
-    return f"{said}{share}; zeros by {zeros:.3g}, the last release shown again by {last:.3g}."
+    intervals = f" {found['coverage']:.0%} of the counts".replace("%", " %") if "coverage" in found else ""
+    intervals = f" The stated 95 % intervals hold{intervals}." if intervals else ""
+    return f"{said}{share}; zeros by {zeros:.3g}, the last release shown again by {last:.3g}.{intervals}"
