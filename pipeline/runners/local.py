@@ -8,7 +8,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -23,13 +22,13 @@ from penstock.pipeline.output.files import PART_ROWS, parts_folder
 from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.runners.interrupt import INTERRUPTED, stopping
 from penstock.pipeline.runners.parallel import PIECE_ROWS, map_in_order
+from penstock.pipeline.runners.release import released_batches
 from penstock.pipeline.sources.base import NEVER, Checkpointed, EventBlock, LiveSource, Reject, Slice, Span
 from penstock.pipeline.steps.account import AccountLoop
 from penstock.pipeline.steps.contributions import Contributions, decoded, merged
 from penstock.pipeline.steps.count import GroupCounts, Visits, contributions_of, count_group, nothing, summarise_users
 from penstock.pipeline.steps.ingest import RowCounts, closed_before, last_final
 from penstock.pipeline.steps.release import Batch, ReleaseLoop
-from penstock.pipeline.steps.targets import PrivateFacts
 from penstock.pipeline.steps.traces import TraceLoop, gather, points_of
 
 if TYPE_CHECKING:
@@ -162,16 +161,8 @@ class ReleaseAndAccount:
 
         ``final_at``: when the last window became final, in seconds since 1970 (streams).
         """
-        step = max(1, PART_ROWS // self.plan.n_cells)
-        for row in range(0, len(counts.bounded), step):
-            first, bounded = counts.first + row, counts.bounded[row : row + step]
-            last = first + len(bounded) - 1
-            batch, self.state = self.loop.advance(self.state, first, bounded)
-            if self.plan.targets.n_targets:
-                seen = counts.sightings[(counts.sightings[:, 0] >= first) & (counts.sightings[:, 0] <= last)]
-                batch = replace(batch, known=PrivateFacts(first, bounded, seen))
-            self.ledger.append(batch.charges)
-            metrics.released(batch, int(self.plan.calendar.end(last)))
+        for batch, state in released_batches(self.plan, self.loop, self.ledger, self.state, counts):
+            self.state = state
             self.writer.releases(batch, final_at)
             metrics.written(final_at)
             self._account(batch)

@@ -198,10 +198,13 @@ def _grouped(
 ) -> Iterator[tuple[int, Contributions]]:
     """Contributions to every group of windows, each once."""
     least, most = ((int(end) - 1) // plan.group for end in (window.min(), window.max()))
-    is_one = least == most  # as in most blocks of an input in the order of time
-    group = least if is_one else (window - 1) // plan.group
+    if least == most:  # as in most blocks of an input in the order of time
+        group, groups = np.asarray(least), iter([(least, slice(None))])
+    else:
+        group = (window - 1) // plan.group
+        groups = split_groups(group)
     keys = plan.layout.pack(user, (window - 1) - group * plan.group, cell)
-    for number, rows in [(least, slice(None))] if is_one else split_groups(group):
+    for number, rows in groups:
         if marks is None:
             yield number, Contributions(distinct_keys(keys[rows]), table)
         else:
