@@ -49,20 +49,7 @@ Reduce = Callable[[EventBlock, "Plan"], tuple[RowCounts, Iterator[tuple[Key, Pie
 
 
 def run_finite(plan: Plan, spans: Iterable[Span]) -> None:
-    """Read, release and account finite input; parts of the output files are left to be merged.
-
-    Parameters
-    ----------
-    plan
-        The run; its folder is ready.
-    spans
-        The input.
-
-    Raises
-    ------
-    PenstockError
-        As for any run.
-    """
+    """Read, release and account finite input; parts of the output files are left to be merged."""
     if plan.on_points:
         _run_traces(plan, spans)
     else:
@@ -109,19 +96,8 @@ def _run_traces(plan: Plan, spans: Iterable[Span]) -> None:
 def run_stream(plan: Plan) -> str | None:
     """Read, count, release and account a stream; parts of the output files are left to be merged.
 
-    Parameters
-    ----------
-    plan
-        The run; it goes on from the checkpoint in its folder, if there is one.
-
-    Returns
-    -------
-    None where the stream came to its end or used up a budget; `INTERRUPTED` after SIGINT or SIGTERM.
-
-    Raises
-    ------
-    PenstockError
-        As for any run.
+    It goes on from the checkpoint in the folder of the run, if there is one. Returns None where the stream came to its
+    end or used up a budget, `INTERRUPTED` after SIGINT or SIGTERM.
     """
     stop = threading.Event()
     with stopping(stop.set):
@@ -131,14 +107,8 @@ def run_stream(plan: Plan) -> str | None:
 class ReleaseAndAccount:
     """Release counts in order, account the releases and write both: what follows counting.
 
-    A charge is durable in the ledger before its release is written, and a release before it is accounted.
-
-    Parameters
-    ----------
-    plan
-        The run.
-    saved
-        A checkpoint to go on from.
+    A charge is durable in the ledger before its release is written, and a release before it is accounted. ``saved`` is
+    a checkpoint to go on from.
     """
 
     def __init__(self, plan: Plan, saved: State | None = None) -> None:
@@ -194,13 +164,7 @@ class StreamLoop:
 
     A window is final once the watermark has reached its end plus allowed lateness. A checkpoint is taken between two
     slices, when all parts that it covers are durable; what is executed again after a kill writes the same parts.
-
-    Parameters
-    ----------
-    plan
-        The run; its source is live.
-    stop
-        Set to end the stream after the slice that is being counted.
+    ``stop`` ends the stream after the slice that is being counted.
     """
 
     def __init__(self, plan: Plan, stop: threading.Event) -> None:

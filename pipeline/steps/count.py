@@ -31,9 +31,6 @@ from penstock.pipeline.steps.contributions import (
 from penstock.pipeline.steps.ingest import RowCounts, located
 from penstock.pipeline.steps.targets import no_sightings, sightings
 
-# How much each user moves about: for the operator's manifest, without any identity.
-
-
 Integers = NDArray[np.int64]
 
 #: Users, active windows of each, and the distinct (position in users, cell) pairs of one group of windows.
@@ -95,9 +92,6 @@ def run_lengths(columns: list[Integers]) -> Integers:
     return np.diff(np.append(start, len(columns[0])))
 
 
-# From blocks of events to count vectors, without Beam: what the counting stages of the graph call.
-
-
 class Plan(targets.Plan, ingest.Plan, Protocol):
     """What counting uses of the plan of a run."""
 
@@ -116,14 +110,10 @@ class Plan(targets.Plan, ingest.Plan, Protocol):
 def contributions_of(
     block: EventBlock, plan: Plan, closed: Integers | None = None, used_by_group: dict[int, int] | None = None
 ) -> tuple[RowCounts, Iterator[tuple[tuple[int, int], Contributions]]]:
-    """Distinct memberships of one block, split by window group and user shard.
+    """Distinct contributions of one block, split by window group and user shard.
 
     Parameters
     ----------
-    block
-        Rows of the input.
-    plan
-        The run.
     closed
         Shape (n_rows,): the last window that was final when each row arrived; None: all windows are still open.
     used_by_group
@@ -131,7 +121,7 @@ def contributions_of(
 
     Returns
     -------
-    Row counts of the block, and ((group, shard), memberships) pairs.
+    Row counts of the block, and ((group, shard), contributions) pairs.
 
     Notes
     -----
