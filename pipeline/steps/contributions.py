@@ -325,9 +325,9 @@ class KeyLayout:
         return (self.n_windows - 1).bit_length() + self.cell_bits
 
     def holds(self, users: Integers) -> bool:
-        """Whether every user fits into what is left of 63 bits."""
+        """Whether every user fits into what is left of 62 bits: what follows the largest key must be a number too."""
         low, high = (int(users.min()), int(users.max())) if len(users) else (0, 0)
-        return low >= 0 and high.bit_length() + self.place_bits <= KEY_BITS
+        return low >= 0 and high.bit_length() + self.place_bits < KEY_BITS
 
     def check(self, users: Integers) -> None:
         """Raise `DataError` unless `holds`: the counts of such a group, 8 bytes a window and cell, fit no machine."""
@@ -335,7 +335,7 @@ class KeyLayout:
             n_users = int(users.max()) + 1
             raise DataError(
                 f"{n_users:,} users × {self.n_windows:,} windows × {self.n_cells:,} cells are more than "
-                f"{KEY_BITS} bits tell apart: use fewer cells, or shorter blocks of windows"
+                f"{KEY_BITS - 1} bits tell apart: use fewer cells, or shorter blocks of windows"
             )
 
     def pack(self, user: Integers, window: Integers, cell: Integers) -> Integers:
