@@ -175,9 +175,9 @@ def test_figures_show_what_is_asked_for_and_are_the_same_every_time(experiment, 
 
 
 def test_an_experiment_goes_on_without_the_plotting_library(experiment, tmp_path: Path, monkeypatch):
+    chosen = experiment(GRID.replace("[mae", "[epsilon_stated, mae") + CHOOSE + FIGURES)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    text = (GRID + FIGURES).replace("[mae", "[epsilon_stated, mae")
-    outcome = run_experiment(experiment(text + CHOOSE), tmp_path / "out", n_jobs=1)
+    outcome = run_experiment(chosen, tmp_path / "out", n_jobs=1)
     assert (outcome.exit_code, outcome.manifest["figures"], outcome.manifest["choice"]["chart"]) == (0, [], None)
     assert "penstock[plot]" in runner.summary(outcome)
     written = sorted(path.name for path in (outcome.folder / "figures").iterdir())

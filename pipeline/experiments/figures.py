@@ -198,7 +198,7 @@ def _heat_map(
 
 
 def draw_frontier(config: ExperimentConfig, summary: pl.DataFrame, table: pl.DataFrame, folder: Path) -> str | None:
-    """Draw utility against risk of every setting as ``figures/frontier.svg``; None without two measures or matplotlib."""
+    """Draw utility against risk of every setting; None without two measures or without matplotlib."""
     choose = config.choose
     assert choose is not None
     useful, risky = [*choose.at_least], [*choose.at_most]
