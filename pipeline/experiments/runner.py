@@ -46,12 +46,7 @@ Listener = Callable[[int, int, int], None]
 class Workers:
     """A pool of worker processes in which a failing task, or one that kills its process, affects no other.
 
-    Parameters
-    ----------
-    n_jobs
-        Processes at a time; 1: tasks run in this process.
-    plugins
-        Folders of further plug-ins, which a process registers before it unpickles a task.
+    With one job tasks run in this process; a process registers ``plugins`` before it unpickles a task.
 
     Examples
     --------
