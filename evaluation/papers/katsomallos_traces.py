@@ -75,12 +75,7 @@ class Sample:
 def first_points(events: pl.DataFrame, n_points: int = N_POINTS) -> Sample:
     """The first points in the box, user by user in order of time, one for each user and instant.
 
-    Parameters
-    ----------
-    events
-        Columns ``user``, ``time``, ``latitude`` and ``longitude``, as ``penstock convert`` writes them.
-    n_points
-        How many.
+    ``events``: as ``penstock convert`` writes them.
 
     Examples
     --------
@@ -145,17 +140,6 @@ def error_table(
     data: str, sample: Sample, n_repetitions: int = N_REPETITIONS, mechanisms: dict[str, Mechanism] | None = None
 ) -> pl.DataFrame:
     """Error of every mechanism at every share of landmarks.
-
-    Parameters
-    ----------
-    data
-        Name of the data set, a key of `THRESHOLDS`.
-    sample
-        Its first points.
-    n_repetitions
-        Repetitions of each release.
-    mechanisms
-        What is compared; unset: `mechanisms_compared`.
 
     Returns
     -------

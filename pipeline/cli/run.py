@@ -43,12 +43,13 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 def _execute(arguments: argparse.Namespace) -> int:
     from penstock.pipeline.config.run import load
     from penstock.pipeline.monitoring.logs import logging_to
-    from penstock.pipeline.run import run
 
     config = load(arguments.config, arguments.set)
     quiet = arguments.quiet or arguments.json or arguments.log
     with ExitStack() as services:
         services.enter_context(logging_to(style=arguments.log, deployment=config.mode == "deployment"))
+        from penstock.pipeline.run import run
+
         if arguments.metrics_port is not None:
             from penstock.pipeline.monitoring.server import serve_metrics
 

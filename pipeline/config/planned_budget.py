@@ -53,14 +53,7 @@ def is_plannable(mechanism: type) -> bool:
 def plan_budgets(root: Mapping, builder: Builder, config: type) -> list[Problem]:
     """Replace every planned ``epsilon`` of a document by the number it stands for.
 
-    Parameters
-    ----------
-    root
-        The document, changed in place; what cannot be planned becomes a number that is no problem by itself.
-    builder
-        Supplies plug-ins and folders; its own problems stay untouched.
-    config
-        The dataclass of a whole run.
+    ``root`` is changed in place; what cannot be planned becomes a number that is no problem by itself.
 
     Returns
     -------

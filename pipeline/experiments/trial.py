@@ -151,10 +151,8 @@ def _sightings(plan: Plan) -> NDArray[np.int64]:
 def run_trial(config: RunConfig, counts: Counts) -> TrialRun:
     """Release and account one configuration over counts made before.
 
-    Raises
-    ------
-    DataError
-        A budget stopped the run before its last window: its measures would be those of fewer windows.
+    Raises `DataError` where a budget stopped the run before its last window: its measures would be those of fewer
+    windows.
     """
     plan = make_plan(config)
     batches = list(release(plan, counts))
