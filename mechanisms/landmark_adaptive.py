@@ -31,7 +31,7 @@ class LandmarkAdaptive(LandmarkSchedule):
     ----------
     epsilon
         Budget of one period, in nats.
-    noise, radius
+    rho, delta, noise, radius
         As in `BudgetSchedule`.
     decrease, increase
         How far the sampling rate moves towards 0 or 1 after a publication, in [0, 1].
@@ -46,10 +46,11 @@ class LandmarkAdaptive(LandmarkSchedule):
         ``paper``: below the noise scale, with which a vector of many cells never skips.
 
     **Privacy.** Each release starts from Uniform's share; a landmark that repeats divides its ε equally over all
-    landmarks still to come and one regular window, so that the sum over the landmarks and any other window never
-    passes ε. The rate reads releases only, hence is post-processing. Unit: one user's bounded contributions in all
-    landmark windows and any one other window of a budget period; neighbours add or remove it. Katsomallos et al.
-    2022, Adaptive.
+    landmarks still to come and one regular window, so that the sum over the landmarks and any other window never passes
+    ε. The rate reads releases only, hence is post-processing. Unit: one user's bounded contributions in all landmark
+    windows and any one other window of a budget period; neighbours add or remove it. Katsomallos et al. 2022, Adaptive.
+    With Gaussian noise all of this holds of ρ in place of ε, with √C the L2 sensitivity, by a Rényi filter (Feldman,
+    Zrnic 2021).
 
     Notes
     -----
@@ -106,7 +107,7 @@ class LandmarkAdaptive(LandmarkSchedule):
         bonus = np.where(publish, state["bonus"], state["bonus"] + self._handed_on(window, epsilon))
         if not publish.any():
             return made, after | {"bonus": bonus}
-        scale = pure_scale(epsilon, active_l1(window, state["max_cells"]))
+        scale = self.scale_of(epsilon, active_l1(window, state["max_cells"]))
         rate, history = self._follow(window, state, after, scale)
         own = {
             "bonus": bonus,

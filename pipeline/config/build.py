@@ -636,6 +636,8 @@ def _refused(node: Mapping, cls: type, error: ParameterError, path: yaml.Path) -
         return Problem(found.keys[error.value], (*path, *steps, error.value), text)
     if found is None and steps[0] not in {field.key for field in fields_of(cls)}:
         steps, place, found = (), node.place, node  # about the section as a whole
+    if found is None and error.value is None:
+        return Problem(place, (*path, *steps), f"missing; it must be {error.expected}")
     value = shown(found) if found is not None else repr(error.value)
     return Problem(place, (*path, *steps), f"{value} is not allowed; it must be {error.expected}")
 

@@ -18,10 +18,11 @@ from penstock.accountants.core.charges import pure_epsilon
 from penstock.evaluation.attacks.defenses import random_guess
 from penstock.evaluation.metrics import Metric
 from penstock.evaluation.utility import METRICS
+from penstock.mechanisms.core.concentrated import epsilon_of
 from penstock.mechanisms.core.contract import Release
 from penstock.mechanisms.core.events import Block
 from penstock.mechanisms.core.plugin import DataError, ParameterError, nearest
-from penstock.mechanisms.core.schedules import BudgetSchedule
+from penstock.mechanisms.core.schedules import DELTA, BudgetSchedule
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
@@ -121,7 +122,8 @@ def _epsilon_stated(run: TrialRun) -> float:
     schedules = [step for step in run.plan.config.mechanism if isinstance(step, BudgetSchedule)]
     if len(schedules) != 1:
         raise DataError("measure epsilon_stated: needs a landmark or w-event mechanism; use accountant/name")
-    return float(schedules[0].epsilon)
+    [one] = schedules
+    return epsilon_of(one.budget, one.delta or DELTA) if one.concentrated else one.budget
 
 
 def _figure(accountant: str, name: str, summary: str | None, run: TrialRun) -> float:

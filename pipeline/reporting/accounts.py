@@ -72,13 +72,15 @@ class Treatment:
 KNOWN = {
     "landmark_budget": Treatment(
         title="Budget",
-        note="ε spent on the landmarks and the costliest other window of each budget period, and what is left of it.",
+        note="Spent on the landmarks and the costliest other window of each budget period (ε or ρ), and what is left.",
         order=10,
         style="step",
-        hidden=("landmark_loss", "period_landmarks", "period_loss"),
-        headline=(("period_loss", "budget_spent"),),
+        hidden=("landmark_loss", "period_landmarks", "period_loss", "period_epsilon"),
+        headline=(("period_epsilon", "period_loss", "budget_spent"),),
         labels={
             "epsilon": "ε of the window",
+            "rho": "ρ of the window",
+            "period_epsilon": "budget of a period, (ε, δ)",
             "budget_spent": "spent",
             "budget_left": "left",
             "period_loss": "loss of a budget period",

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from penstock.accountants.core.accountant import Accountant, AccountingFacts
 from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
-from penstock.accountants.landmark_budget import LandmarkBudget
+from penstock.accountants.landmark_budget import Budget, LandmarkBudget
 from penstock.mechanisms.core.contract import MECHANISMS, Facts, Mechanism, Release, Window
 from penstock.mechanisms.core.events import Block, Repeated
 from penstock.mechanisms.core.noise import NoiseSource
@@ -143,7 +143,7 @@ class ReleaseLoop:
             guards = [LandmarkBudget()]
         budgets = [guard.start(plan.accounting_facts())[0] for guard in guards]
         # Where several keep a budget, the smallest is the one that can be exceeded.
-        self.model = min(budgets, default=np.inf)
+        self.model = min(budgets, default=Budget(np.inf))
         self.guard = guards[budgets.index(self.model)] if guards else None
 
     def start(self) -> bytes:
