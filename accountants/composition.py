@@ -1,4 +1,4 @@
-"""Composition over windows: what one event, any w windows and a whole person have cost."""
+"""Composition over windows: what one window's events, those of any w windows and a whole person have cost."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock.accountants.core.accountant import Accountant, AccountingFacts, AccountRow, Rows
-from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
+from penstock.accountants.core.charges import concentrated_rho, pure_epsilon, replaced
 from penstock.accountants.core.privacy_loss import MAX_DISTINCT, classical_gaussian, from_loss_distributions, remember
 from penstock.accountants.core.renyi import ORDERS, from_renyi, renyi
 from penstock.mechanisms.core.contract import Release, Window
@@ -32,18 +33,26 @@ class Composition(Accountant):
     w
         Length of the protected stretch in windows; None: that of the mechanism, or no such row.
 
-    **Privacy.** Rows: ``event_epsilon`` (largest loss of one event; windows that overlap add), ``w_event_epsilon``
-    (largest sum over w successive windows), ``user_epsilon`` (sum over all windows), each followed by its ``_rdp``
+    **Privacy.** Rows: ``event_epsilon`` (largest loss of a user's events in one window, or of one of them; windows
+    that overlap add), ``w_event_epsilon`` (largest sum over w successive windows), ``user_epsilon`` (sum over all
+    windows), each followed by its ``_rdp``
     form ((ε, δ) from Rényi DP through the accounting library, online); ``user_rho`` (zCDP), ``user_epsilon_advanced``
     (Dwork, Rothblum, Vadhan 2010, for comparison), and at the end ``user_epsilon_pld`` (privacy loss distributions,
     tightest) and ``user_epsilon_classical`` (the papers' Gaussian formula). Pure figures are infinite for Gaussian
     noise. Where a mechanism chooses amounts from earlier outputs there are pure figures only: they bound the loss
     along every outcome (Rogers, Roth, Ullman, Vadhan 2016), the others need amounts fixed in advance.
 
-    A block counts in every stretch that touches it. Time and state O(n_orders · w) a window.
+    Where bounding chooses among a user's cells (C less than all), what is left of a window may take the place of what
+    goes, so that counts move by up to 2·C. Such a *replacement* is charged for every window that a stretch holds only
+    a part of: overlapping windows at its ends, blocks of windows, and with C = 1 one event of a window. Bounds are
+    compared with brute force over all small neighbours in the tests.
+
+    A block counts in every stretch that touches it. Time and state O(n_orders · w) a window, time O(n_orders · w²)
+    where windows overlap.
     """
 
     overlapping: ClassVar[bool] = True
+    version: ClassVar[int] = 2
 
     delta: float = parameter(1e-6, doc="δ of the (ε, δ) figures", above=0, below=1)
     w: int | None = parameter(None, doc="length of the protected stretch", at_least=1, unit="windows")
@@ -58,17 +67,27 @@ class Composition(Accountant):
         if facts.overlapping and facts.n_overlaps < 2:
             raise UnsupportedEvent("composition: windows overlap, but not by how many releases one event touches")
         w = self.w or getattr(facts.mechanism, "w", None)
-        # One event is in n_overlaps successive releases, hence events of w successive steps in w − 1 more.
-        stretches = {"event": facts.n_overlaps} | ({"w_event": w + facts.n_overlaps - 1} if w else {})
+        # One step's events are in n_overlaps successive releases, hence those of w successive steps in w − 1 more.
+        hops = facts.n_overlaps
+        stretches = {"event": hops} | ({"w_event": w + hops - 1} if w else {})
         longest = max(stretches.values())
+        chooses = facts.max_cells < facts.n_cells
+        over_blocks = bool(facts.mechanism and facts.mechanism.unit_windows > 1)
         model = {
             "w": w,
             "stretches": stretches,
+            # Releases at either end of a stretch that hold other events, too: what goes may be replaced.
+            "ends": {
+                "event": max(hops - 1, facts.max_cells == 1) if chooses else 0,
+                "w_event": hops - 1 if chooses else 0,
+            },
+            "chooses_in_blocks": bool(facts.max_windows or facts.max_block_cells) if over_blocks else chooses,
+            "hops": hops,
             "adaptive": bool(facts.mechanism and facts.mechanism.adaptive),
         }
         state: State = {
             "ends": np.zeros(longest, np.int64),
-            "recent": np.zeros((longest, 1 + len(ORDERS))),
+            "recent": np.zeros((longest, 2, 1 + len(ORDERS))),
             "largest": np.zeros((len(stretches), 2)),
             "sums": np.zeros(4),
             "rdp": np.zeros(len(ORDERS)),
@@ -82,9 +101,17 @@ class Composition(Accountant):
     ) -> tuple[Rows, State]:
         """Add one release."""
         epsilon, rho, curve = pure_epsilon(release.charge), concentrated_rho(release.charge), renyi(release.charge)
-        ends, recent = _with_newest(window, release, np.append(epsilon, curve), state)
-        sums = [recent[ends > window.index - length].sum(axis=0) for length in model["stretches"].values()]
-        so_far = np.array([[total[0], min(total[0], from_renyi(total[1:], self.delta))] for total in sums])
+        anew = tuple(replaced(event) for event in release.charge)
+        part = [own if isinstance(event, Block) else event for event, own in zip(release.charge, anew)]
+        whole = tuple(part) if model["chooses_in_blocks"] else release.charge
+        figures = np.array([np.append(pure_epsilon(charge), renyi(charge)) for charge in (whole, anew)])
+        ends, recent = _with_newest(window, release, figures, state)
+        so_far = np.array(
+            [
+                self._priced(_costliest(window.index - ends, recent, length, model["ends"][level]))
+                for level, length in model["stretches"].items()
+            ]
+        )
         with np.errstate(over="ignore"):
             excess = epsilon * np.expm1(epsilon)
         state = {
@@ -118,12 +145,16 @@ class Composition(Accountant):
         """The figures so far by name, as in the rows of the whole run."""
         return {row.name: row.value for row in self._rows(None, model, state)} | {"delta": self.delta}
 
+    def _priced(self, total: NDArray[np.float64]) -> list[float]:
+        """Pure ε and ε at δ of a sum of figures."""
+        return [float(total[0]), min(float(total[0]), from_renyi(total[1:], self.delta))]
+
     def _rows(self, index: int | None, model: Mapping[str, Any], state: State) -> Rows:
         total, rho, squares, excess = state["sums"].tolist()
         note = ODOMETER if model["adaptive"] else ""
         rows = []
         for (level, length), (pure, approximate) in zip(model["stretches"].items(), state["largest"].tolist()):
-            adjacency = _stretch(level, length, model["w"]) + note
+            adjacency = _stretch(level, length, model) + note
             rows.append(self._row(index, f"{level}_epsilon", pure, adjacency))
             if not model["adaptive"]:
                 rows.append(self._row(index, f"{level}_epsilon_rdp", approximate, adjacency, self._approximate))
@@ -167,13 +198,30 @@ def _with_newest(window: Window, release: Release, figures: Any, state: State) -
     return ends, recent
 
 
+def _costliest(age: NDArray[np.int64], recent: NDArray[np.float64], length: int, n_ends: int) -> NDArray[np.float64]:
+    """Largest figures, each by itself, of the stretches that hold the newest release.
+
+    Releases less than ``n_ends`` from either end of a stretch cost what a replacement costs, the others what adding or
+    removing does. Where these differ a stretch may also end after the newest release: then its beginning is dearer.
+    """
+    differ = 0 < n_ends < length / 2
+    sums = []
+    for beyond in range(length if differ else 1):
+        place = np.maximum(age, 0) + beyond  # a block may end later than the newest release
+        is_end = (place < n_ends) | (place >= length - n_ends)
+        some = recent[place < length]
+        sums.append(np.where(is_end[place < length, None], some[:, 1], some[:, 0]).sum(axis=0))
+    return np.asarray(np.max(sums, axis=0))
+
+
 def _person() -> str:
     return "add/remove all of one user's events"
 
 
-def _stretch(level: str, length: int, w: int | None) -> str:
+def _stretch(level: str, length: int, model: Mapping[str, Any]) -> str:
     if level == "w_event":
-        return f"add/remove one user's events in any {w} successive windows"
+        steps = "steps of the windows" if model["hops"] > 1 else "windows"
+        return f"add/remove one user's events in any {model['w']} successive {steps}"
     if length == 1:
-        return "add/remove one user's events in one window"
+        return "add/remove one user's events in one window, or one of them"
     return f"add/remove one user's events in one step of the windows, which {length} windows share"

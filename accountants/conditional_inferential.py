@@ -168,10 +168,10 @@ class ConditionalInferential(TracePrior, Accountant):
         if view.noise != "gaussian":
             sigma = np.where(np.isfinite(sigma), 0.0, sigma)
         seconds, cuts = view.times / 1000, view.starts[1:]
-        promised = getattr(view.mechanism, "deviation", None)
         rows: Rows = []
         for subject, times, scales in zip(view.subjects, np.split(seconds, cuts), np.split(sigma, cuts)):
-            rows += self.trace_rows(subject, times, scales, promised)
+            least = float(scales.min(initial=np.inf))
+            rows += self.trace_rows(subject, times, scales, least if np.isfinite(least) else None)
         return rows
 
     def trace_rows(self, subject: str, times: Any, sigma: Any, promised: float | None = None) -> Rows:

@@ -90,6 +90,8 @@ class Metric:
         Whether a larger value means a more useful release.
     covered
         Truth → indices of the cells or windows that count; None if all do.
+    source
+        Whose figure it is, where that must stand beside it.
     """
 
     name: str
@@ -99,6 +101,7 @@ class Metric:
     unit: str
     higher_is_better: bool
     covered: Callable[[Array], Indices] | None = None
+    source: str = ""
 
     @property
     def help(self) -> str:
@@ -141,6 +144,49 @@ def absolute_errors(truth: Array, released: Array) -> Array:
     """
     errors: Array = np.abs(released - truth).mean(axis=1)
     return errors
+
+
+def relative_shares(truth: Array, released: Array) -> Array:
+    """Each cell's mean absolute error as a share of the mean count over all cells and windows, shape (n_cells,).
+
+    Where nobody was counted at all, as if one person had been there once.
+
+    >>> relative_shares(np.array([[10.0, 0.0], [2.0, 0.0]]), np.array([[8.0, 1.0], [2.0, 0.0]]))
+    array([0.5, 0. ])
+    """
+    shares: Array = np.abs(released - truth).sum(axis=1) * len(truth) / max(float(truth.sum()), 1.0)
+    return shares
+
+
+def explained_shares(truth: Array, released: Array) -> Array:
+    """1 − each cell's squared error over the mean squared deviation of a cell from its own mean, shape (n_cells,).
+
+    Their mean is 1 − Σ(Y′ − Y)² / Σ(Y − Ȳ_c)² over all cells and windows: 1 is perfect, 0 no better than every cell's
+    own mean, below 0 worse. Where no cell varies, as if they did by 1 in all.
+
+    >>> explained_shares(np.array([[4.0, 0.0]]), np.array([[3.0, 0.0]]))
+    array([0.875])
+    """
+    deviation = float(((truth - truth.mean(axis=1, keepdims=True)) ** 2).sum())
+    error = ((released - truth) ** 2).sum(axis=1)
+    shares: Array = 1.0 - error * len(truth) / (deviation if deviation > 0 else 1.0)
+    return shares
+
+
+def skills(truth: Array, released: Array, instead: Array) -> Array:
+    """Each cell's absolute error saved against another release, as a share of a cell's error there, shape (n_cells,).
+
+    Their mean is the skill score 1 − Σ|Y′ − Y| / Σ|instead − Y|: 1 is perfect, 0 no better, below 0 worse. Against a
+    perfect one it is minus the mean error.
+
+    >>> truth = np.array([[4.0, 0.0]])
+    >>> skills(truth, np.array([[3.0, 0.0]]), np.zeros((1, 2)))
+    array([0.75])
+    """
+    error, reference = (np.abs(side - truth).sum(axis=1) for side in (released, instead))
+    scale = reference.sum() if reference.any() else truth.size
+    saved: Array = (reference - error) * len(truth) / scale
+    return saved
 
 
 LARGEST_PAIRWISE = 512

@@ -1,9 +1,10 @@
-"""What a release is still worth: eleven utility metrics of released against true counts.
+"""What a release is still worth: utility metrics of released against true counts.
 
-Pyrgelis, Troncoso, De Cristofaro, *Measuring Membership Privacy on Aggregate Location Time-Series*, 2020, section 5;
-the conventions for ties, constant series and empty cells or windows are in ``docs/utility.md``. Arrays are
-(n_cells, n_windows). Every function returns the mean over its cells or windows, and is never NaN; `METRICS` gives the
-values behind that mean one by one.
+Errors in people and as shares, and skill scores against releases that cost nothing; the metrics of Pyrgelis, Troncoso,
+De Cristofaro, *Measuring Membership Privacy on Aggregate Location Time-Series*, 2020, section 5. The conventions for
+ties, constant series and empty cells or windows are in ``docs/utility.md``. Arrays are (n_cells, n_windows). Every
+function returns the mean over its cells or windows, and is never NaN; `METRICS` gives the values behind that mean one
+by one.
 
 Examples
 --------
@@ -29,6 +30,7 @@ from penstock.evaluation.metrics import (
     anomaly_agreements,
     busiest,
     checked_pair,
+    explained_shares,
     forecast_errors,
     hotspot_rank_taus,
     hotspot_scores,
@@ -36,9 +38,12 @@ from penstock.evaluation.metrics import (
     kendall_taus,
     pearson_correlations,
     relative_errors,
+    relative_shares,
+    skills,
 )
 
 __all__ = [
+    "DEFAULT",
     "METRICS",
     "Metric",
     "anomaly_agreement",
@@ -51,15 +56,20 @@ __all__ = [
     "mean_absolute_error",
     "mean_relative_error",
     "pearson",
+    "relative_mean_absolute_error",
+    "skill",
+    "skill_last",
     "top_mean_relative_error",
+    "variance_explained",
 ]
 
 FRACTION = 0.1
 UNUSUAL = 0.05
+PAPER = "Pyrgelis et al. 2020"
 
 
-def mean_relative_error(truth: ArrayLike, released: ArrayLike) -> float:
-    """Relative error with a sanity bound of a tenth of the cell's total, mean over cells (0 is best).
+def mean_absolute_error(truth: ArrayLike, released: ArrayLike) -> float:
+    """Absolute error in people, mean over cells and windows (0 is best).
 
     Parameters
     ----------
@@ -73,6 +83,58 @@ def mean_relative_error(truth: ArrayLike, released: ArrayLike) -> float:
 
     Examples
     --------
+    >>> mean_absolute_error([[10, 0]], [[8, 1]])
+    1.5
+    """
+    return float(absolute_errors(*checked_pair(truth, released)).mean())
+
+
+def relative_mean_absolute_error(truth: ArrayLike, released: ArrayLike) -> float:
+    """Mean absolute error as a share of the mean count (0 is best; a release of zeros has 1).
+
+    >>> relative_mean_absolute_error([[10, 0]], [[8, 1]])
+    0.3
+    """
+    return float(relative_shares(*checked_pair(truth, released)).mean())
+
+
+def variance_explained(truth: ArrayLike, released: ArrayLike) -> float:
+    """Share of the variance in time explained: 1 − squared error over variance within the cells (1 is best).
+
+    0 is what every cell's own true mean would have; a release whose noise is larger than what it shows is below.
+
+    >>> variance_explained([[10, 0]], [[9, 1]])
+    0.96
+    """
+    return float(explained_shares(*checked_pair(truth, released)).mean())
+
+
+def skill(truth: ArrayLike, released: ArrayLike) -> float:
+    """Share of the absolute error of a release of zeros that is avoided (1 is best; below 0 zeros are nearer).
+
+    >>> skill([[10, 0]], [[8, 1]]), skill([[1, 0]], [[5, 3]])
+    (0.7, -6.0)
+    """
+    return float(_skills(*checked_pair(truth, released)).mean())
+
+
+def skill_last(truth: ArrayLike, released: ArrayLike) -> float:
+    """Share of the absolute error of showing the last release again that is avoided (1 is best; below 0: worse).
+
+    The first window has no release before it: zeros. 0 means that new releases tell no more than old ones.
+
+    >>> skill_last([[10, 20, 10]], [[10, 20, 10]]), skill_last([[10, 20, 10]], [[10, 10, 10]])
+    (1.0, 0.5)
+    """
+    return float(_skills_last(*checked_pair(truth, released)).mean())
+
+
+def mean_relative_error(truth: ArrayLike, released: ArrayLike) -> float:
+    """Relative error of Pyrgelis et al. 2020, over at least a tenth of a cell's *total*, mean over cells (0 is best).
+
+    The longer the series, the smaller the figure of the same release: it is for comparison with the paper's tables.
+    `relative_mean_absolute_error` is the error as a share of what is counted.
+
     >>> mean_relative_error([[10, 0]], [[8, 1]])
     0.6
     """
@@ -87,15 +149,6 @@ def top_mean_relative_error(truth: ArrayLike, released: ArrayLike, fraction: flo
     """
     pair = checked_pair(truth, released)
     return float(relative_errors(*pair)[busiest(pair[0].sum(axis=1), fraction)].mean())
-
-
-def mean_absolute_error(truth: ArrayLike, released: ArrayLike) -> float:
-    """Absolute error in people, mean over cells and windows (0 is best).
-
-    >>> mean_absolute_error([[10, 0]], [[8, 1]])
-    1.5
-    """
-    return float(absolute_errors(*checked_pair(truth, released)).mean())
 
 
 def hotspot_f1(truth: ArrayLike, released: ArrayLike, fraction: float = FRACTION) -> float:
@@ -183,6 +236,14 @@ def anomaly_agreement(truth: ArrayLike, released: ArrayLike, fraction: float = U
     return float(anomaly_agreements(*checked_pair(truth, released), fraction, period).mean())
 
 
+def _skills(truth: Array, released: Array) -> Array:
+    return skills(truth, released, np.zeros_like(truth))
+
+
+def _skills_last(truth: Array, released: Array) -> Array:
+    return skills(truth, released, np.concatenate([np.zeros((len(truth), 1)), released[:, :-1]], axis=1))
+
+
 def _js_distances(truth: Array, released: Array) -> Array:
     return np.sqrt(js_divergences(truth, released))
 
@@ -204,9 +265,22 @@ def _anomaly_agreements(truth: Array, released: Array) -> Array:
 
 
 _TABLE = (
-    Metric("mre", mean_relative_error, relative_errors, "cell", "", higher_is_better=False),
-    Metric("mre_top", top_mean_relative_error, relative_errors, "cell", "", higher_is_better=False, covered=_top_cells),
     Metric("mae", mean_absolute_error, absolute_errors, "cell", "people", higher_is_better=False),
+    Metric("relative_mae", relative_mean_absolute_error, relative_shares, "cell", "", higher_is_better=False),
+    Metric("variance_explained", variance_explained, explained_shares, "cell", "", higher_is_better=True),
+    Metric("skill", skill, _skills, "cell", "", higher_is_better=True),
+    Metric("skill_last", skill_last, _skills_last, "cell", "", higher_is_better=True),
+    Metric("mre", mean_relative_error, relative_errors, "cell", "", higher_is_better=False, source=PAPER),
+    Metric(
+        "mre_top",
+        top_mean_relative_error,
+        relative_errors,
+        "cell",
+        "",
+        higher_is_better=False,
+        covered=_top_cells,
+        source=PAPER,
+    ),
     Metric("hotspot_f1", hotspot_f1, _hotspot_scores, "window", "", higher_is_better=True),
     Metric("kendall_tau", kendall_tau, kendall_taus, "window", "", higher_is_better=True),
     Metric("hotspot_rank_tau", hotspot_rank_tau, _hotspot_rank_taus, "window", "", higher_is_better=True),
@@ -218,3 +292,6 @@ _TABLE = (
 )
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _TABLE}
 """Every utility metric by the name that a configuration gives it."""
+
+DEFAULT = ("mae", "relative_mae", "variance_explained", "skill", "skill_last")
+"""Metrics of a simulation that names none: what a reader understands without a paper."""

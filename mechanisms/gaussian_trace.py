@@ -13,8 +13,8 @@ from penstock.mechanisms.core.geometry import Points, moved, on_the_map
 from penstock.mechanisms.core.plugin import ParameterError, parameter
 from penstock.mechanisms.core.schedules import Budgets
 from penstock.mechanisms.core.state import State
-from penstock.mechanisms.core.trace_goal import ConditionalGoal, PlannedNoise
-from penstock.mechanisms.core.traces import PointMechanism, only_present
+from penstock.mechanisms.core.trace_goal import PlannedNoise
+from penstock.mechanisms.core.traces import PointMechanism, only_present, remember, shown
 
 if TYPE_CHECKING:
     from penstock.mechanisms.core.draws import Noise
@@ -28,19 +28,21 @@ class GaussianTrace(PointMechanism):
     ----------
     sigma
         Standard deviation on each axis, in metres; or ``conditional_goal``: the conditional inferential loss that
-        secret points may have when the points of a trace depend on each other. A configuration works the goal out when
-        it is loaded; in code, `penstock.accountants.gaussian_process.goal.with_planned_noise` does.
+        secret points may have when the points of a trace depend on each other. It is worked out for each trace from the
+        times of its points: `penstock.accountants.gaussian_process.goal.planned_deviations`.
     radius
         How far apart the two hypotheses about a secret point may be, in metres; 1 if unset.
 
     **Privacy.** Alone, a point has a Rényi loss of order λ of λ·radius²/(2σ²) (ρ-zCDP with ρ = radius²/(2σ²)). With a
-    goal, every chosen secret of a trace that keeps to the plan has at most the goal's loss, against an adversary who
-    knows that each axis is a Gaussian process with the given kernel. Unit: the secret points of one user; neighbours
-    differ in their positions. Meehan and Chaudhuri 2021.
+    goal, every chosen secret of every trace has at most the goal's loss, whatever the times of its points, against an
+    adversary who knows that each axis is a Gaussian process with the given kernel. What no noise can keep to the goal
+    is refused: all points of a trace in which secret points follow from each other to machine precision, and points
+    beyond the goal's ``n_points``. Unit: the secret points of one user; neighbours differ in their positions. Meehan
+    and Chaudhuri 2021.
 
     Notes
     -----
-    The pure ε is infinite. No state; O(n_users) a timestamp.
+    The pure ε is infinite. State: with a goal the last release. O(n_users) a timestamp.
 
     Examples
     --------
@@ -71,32 +73,50 @@ class GaussianTrace(PointMechanism):
 
     @classmethod
     def examples(cls) -> tuple[GaussianTrace, ...]:
-        """One with a given σ, one with a goal."""
-        goal = ConditionalGoal(goal=1.0, interval=60.0, n_points=5, length_scale=120.0, variance=1e6)
-        planned = PlannedNoise(conditional_goal=goal, deviation=133.7463058412996)
-        return cls(sigma=100.0), cls(sigma=planned, radius=100.0)
+        """One with a given σ; what a goal needs is not known without traces."""
+        return (cls(sigma=100.0),)
 
     @property
-    def deviation(self) -> float:
-        """σ in metres, as given or as the goal needs."""
-        if not isinstance(self.sigma, PlannedNoise):
-            return self.sigma
-        if self.sigma.deviation is None:
-            right = "worked out first: penstock.accountants.gaussian_process.goal.with_planned_noise(mechanism)"
-            raise ParameterError("sigma", "conditional_goal", right)
-        return self.sigma.deviation
+    def deviation(self) -> float | None:
+        """σ in metres where it is the same for every trace; None with a goal."""
+        return None if isinstance(self.sigma, PlannedNoise) else self.sigma
 
     def start(self, facts: Facts) -> State:
-        """Nothing to remember."""
-        return {}
+        """Nothing released; without a goal nothing to remember."""
+        if not isinstance(self.sigma, PlannedNoise):
+            return {}
+        n_users = facts.n_replicas or 1
+        return {"last": np.zeros((n_users, 2)), "last_window": np.zeros(n_users, np.int64)}
 
     def step_points(
         self, time: Timestamp, points: Points, present: Mask, state: State, noise: Noise
     ) -> tuple[PointRelease, State]:
-        """Move every point."""
-        values = on_the_map(moved(points, noise.gaussian(self.deviation, points.shape)))
-        release = PointRelease.same_for_all(values, "gaussian", self.deviation, np.inf)
+        """Move every point; with a goal those that it covers."""
+        if isinstance(self.sigma, PlannedNoise):
+            return self._planned(time, points, present, state, noise, self.sigma.conditional_goal.n_points)
+        values = on_the_map(moved(points, noise.gaussian(self.sigma, points.shape)))
+        release = PointRelease.same_for_all(values, "gaussian", self.sigma, np.inf)
         return only_present(release, present, state, state)
+
+    def _planned(
+        self, time: Timestamp, points: Points, present: Mask, state: State, noise: Noise, n_points: int
+    ) -> tuple[PointRelease, State]:
+        if time.deviation is None:
+            right = "worked out for the traces first: penstock.accountants.gaussian_process.goal.planned_deviations"
+            raise ParameterError("sigma", "conditional_goal", right)
+        publish = np.isfinite(time.deviation) & (time.index <= n_points)
+        scale = np.where(publish, time.deviation, 0.0)
+        drawn = on_the_map(moved(points, noise.gaussian(scale[:, None], points.shape)))
+        values = np.where(publish[:, None], drawn, shown(time, state))
+        release = PointRelease(
+            values=values,
+            action=np.where(publish, "published", "refused"),
+            noise="gaussian",
+            scale=scale,
+            epsilon=np.where(publish, np.inf, 0.0),
+            repeats=np.where(publish, -1, state["last_window"]),
+        )
+        return only_present(release, present, state, remember(time, values, state, publish))
 
     def worst_points(self, time: Timestamp, state: State) -> Budgets:
         """Infinite: Gaussian noise has no pure ε."""

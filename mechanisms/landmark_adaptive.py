@@ -35,6 +35,8 @@ class LandmarkAdaptive(LandmarkSchedule):
         As in `BudgetSchedule`.
     decrease, increase
         How far the sampling rate moves towards 0 or 1 after a publication, in [0, 1].
+    least_rate
+        Sampling rate below which it never falls: only a publication can raise it again, so that at 0 nothing would.
     sampler
         ``paper``: the rate falls after a publication that differs from the one before by less than noise alone would
         make it. ``drift``: it falls after every publication and returns to 1 when a Page-Hinkley test (river) on the
@@ -69,6 +71,7 @@ class LandmarkAdaptive(LandmarkSchedule):
     increase: float = parameter(
         0.5, doc="share of the missing rate that a large change gives back", at_least=0, at_most=1
     )
+    least_rate: float = parameter(0.05, doc="sampling rate below which it never falls", at_least=0, at_most=1)
     sampler: str = parameter("paper", doc="how the sampling rate follows the releases", choices=("paper", "drift"))
     calibration: str = parameter("expected", doc="what a small change is", choices=("expected", "paper"))
     ideal: ClassVar[str] = "exact while it publishes; the last publication where it repeats"
@@ -180,7 +183,7 @@ class LandmarkAdaptive(LandmarkSchedule):
         if self.sampler == "paper":
             small = difference < (expected if self.calibration == "expected" else scale)
             followed = np.where(small, rate - rate * self.decrease, rate + (1 - rate) * self.increase)
-            return np.where(first, rate, followed), None
+            return np.where(first, rate, np.maximum(followed, self.least_rate)), None
         relative = np.where(expected > 0, difference / np.where(expected > 0, expected, 1.0), difference)
         newest = np.where(first, np.nan, relative)[..., None]
         history = np.concatenate([state["history"][..., 1:], newest], axis=-1)
@@ -188,4 +191,4 @@ class LandmarkAdaptive(LandmarkSchedule):
         followed = np.where(alarm, 1.0, rate - rate * self.decrease)
         # After an alarm the past says nothing about what follows.
         history = np.where(alarm[..., None], np.nan, history)
-        return np.where(first, rate, followed), history
+        return np.where(first, rate, np.maximum(followed, self.least_rate)), history

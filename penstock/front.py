@@ -85,7 +85,7 @@ def run(
     >>> with TemporaryDirectory() as folder:
     ...     result = run(config, folder)
     ...     print(result.exit_code, result.releases.shape, sorted(result.utility["metric"].unique()))
-    0 (600, 14) ['mae', 'mre', 'pearson']
+    0 (600, 15) ['mae', 'mre', 'pearson']
     """
     from penstock.pipeline.run import run as run_configuration
 

@@ -188,10 +188,10 @@ def _finish(plan: Plan, unfinished: str | None, clock: Stopwatch) -> Result:
         inputs=input_digests(plan.config),
         exit={"code": code, "reason": reason},
     )
-    if plan.keeps_truth and plan.config.utility:
+    if plan.keeps_truth:
         from penstock.pipeline.output.utility import write_utility
 
-        manifest["utility"] = write_utility(plan)
+        manifest |= write_utility(plan)
     clock.lap("finish")
     manifest["seconds"] = clock.seconds
     files.write_json(plan.folder / "public" / "manifest.json", public_manifest(plan, outcome.account_summaries(plan)))

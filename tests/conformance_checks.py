@@ -6,10 +6,23 @@ import inspect
 from dataclasses import replace
 
 import numpy as np
-from conformance_runs import Amnesiac, OneReplica, Subject, contents, counts_for, facts_for, matrix_of, released, worlds
+from conformance_runs import (
+    Amnesiac,
+    OneReplica,
+    ScriptedNoise,
+    Subject,
+    contents,
+    counts_for,
+    facts_for,
+    matrix_of,
+    released,
+    worlds,
+)
 from plugin_checks import check_documentation, check_parameters
 
 from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
+from penstock.mechanisms.core import events
+from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.contract import ACTIONS, Release
 from penstock.mechanisms.core.events import Block
 from penstock.mechanisms.core.noise_checks import noise_matches
@@ -25,7 +38,7 @@ def resumes_from_encoded_state(subject):
     def restart(state):
         return decode_state(encode_state("subject", 1, state), "subject", 1)
 
-    for facts, windows in worlds():
+    for facts, windows in worlds(subject):
         whole, end = released(subject, counts_for(), facts, windows)
         cut, resumed = released(subject, counts_for(), facts, windows, restart, Amnesiac(subject.mechanism))
         assert contents(cut) == contents(whole)
@@ -33,7 +46,7 @@ def resumes_from_encoded_state(subject):
 
 
 def leaves_inputs_alone(subject):
-    for facts, windows in worlds():
+    for facts, windows in worlds(subject):
         counts, seen = counts_for(), []
 
         def look(state, seen=seen):
@@ -62,7 +75,7 @@ def state_does_not_grow(subject):
 
 
 def charges_stay_within_worst_charge(subject):
-    for facts, windows in worlds():
+    for facts, windows in worlds(subject):
         announced = []
 
         def announce(state, announced=announced, windows=windows):
@@ -88,7 +101,7 @@ def _outside_blocks(charge):
 
 def without_limits_gives_the_ideal(subject):
     assert subject.mechanism.ideal
-    for facts, windows in worlds():
+    for facts, windows in worlds(subject):
         mechanism = subject.mechanism.unlimited()
         releases, _ = released(subject, counts_for(), facts, windows, mechanism=mechanism)
         ideal = np.asarray(mechanism.without_noise(counts_for()), np.float64)
@@ -126,7 +139,7 @@ def noise_has_the_declared_scale(subject):
 
 
 def charges_cover_the_noise(subject):
-    for facts, windows in worlds():
+    for facts, windows in worlds(subject):
         releases, _ = released(subject, counts_for(), facts, windows)
         blocks = [e for release in releases for e in release.charge if isinstance(e, Block)]
         for release in (release for release in releases if release.repeats is None):
@@ -143,7 +156,7 @@ def charges_cover_the_noise(subject):
 
 
 def a_retry_draws_the_same_noise(subject):
-    for facts, windows in worlds():
+    for facts, windows in worlds(subject):
         first, _ = released(subject, counts_for(), facts, windows)
         again, _ = released(subject, counts_for(), facts, windows)
         assert contents(first) == contents(again)
@@ -169,7 +182,7 @@ def a_changed_count_draws_independent_noise(subject):
 
 def replicas_equal_separate_runs(subject):
     matrices = np.stack([counts_for(seed=seed) for seed in (1, 2, 3)])
-    for facts, windows in worlds():
+    for facts, windows in worlds(subject):
         joint, _ = released(subject, matrices, replace(facts, n_replicas=3), windows)
         for number, counts in enumerate(matrices):
             alone, _ = released(Subject(subject.mechanism, OneReplica(subject.source, number)), counts, facts, windows)
@@ -177,7 +190,7 @@ def replicas_equal_separate_runs(subject):
 
 
 def every_window_is_released_once(subject):
-    for facts, windows in worlds():
+    for facts, windows in worlds(subject):
         releases, _ = released(subject, counts_for(), facts, windows)
         assert [release.window for release in releases] == [window.index for window in windows]
         for release, window in zip(releases, windows):
@@ -187,6 +200,69 @@ def every_window_is_released_once(subject):
             assert release.landmark == window.landmark
             active = np.ones(facts.n_cells, bool) if window.active is None else window.active
             assert np.array_equal(~np.isnan(release.values), active), "values exactly where sensors are active"
+
+
+NOISY = {
+    events.Laplace: "laplace",
+    events.DiscreteLaplace: "discrete_laplace",
+    events.Gaussian: "gaussian",
+    events.DiscreteGaussian: "discrete_gaussian",
+}
+
+
+def every_draw_is_charged_and_every_charge_is_drawn(subject):
+    """A step charges the noise that it draws, question and publication, repeated or not, at its own scale."""
+    for facts, windows in worlds(subject):
+        for first in (0, 1):
+            script = ScriptedNoise(subject.source, first)
+            steps = step_through(subject.mechanism, counts_for(), facts, windows, script)
+            n_repeated = 0
+            for number, (made, _) in enumerate(steps):
+                # Of a question about a block the noise is not that of single cells, and no noise is none of a charge.
+                charged = [getattr(event, "inner", event) for release in made for event in release.charge]
+                charged = [event for event in charged if type(event) in NOISY]
+                if any(isinstance(e, Block | events.Exact) for release in made for e in release.charge) or not made:
+                    continue
+                scales = [e.scale if hasattr(e, "scale") else e.sigma for e in charged]
+                priced = sorted((NOISY[type(e)], round(float(scale), 9)) for e, scale in zip(charged, scales))
+                drawn = sorted((family, round(scale, 9)) for family, scale in script.draws[number])
+                assert priced == drawn, f"step {number + 1} draws {drawn} and charges {priced}"
+                n_repeated += sum(release.repeats is not None for release in made)
+                window = windows[min(number, len(windows) - 1)]
+                n_moved = min(facts.max_cells, facts.n_cells if window.active is None else int(window.active.sum()))
+                for event in charged:
+                    least = n_moved if hasattr(event, "l1") else np.sqrt(n_moved)
+                    assert float(event.l1 if hasattr(event, "l1") else event.l2) >= least * (1 - 1e-12)
+            assert n_repeated > 0 or not subject.mechanism.adaptive, "the script makes some windows repeat"
+
+
+def decisions_read_releases_alone(subject):
+    """Whether to publish, and what is remembered of it, follow from releases and paid answers, not from the counts."""
+    if not subject.mechanism.adaptive:
+        return
+    for facts, windows in worlds(subject):
+        for first in (0, 1):
+            courses = []
+            for counts in (counts_for(seed=1), counts_for(seed=2)[::-1] * 3):
+                steps = step_through(subject.mechanism, counts, facts, windows, ScriptedNoise(subject.source, first))
+                course = [(contents(made), encode_state("subject", 1, state)) for made, state in steps]
+                courses.append(course)
+            assert courses[0] == courses[1]
+
+
+def cells_have_noise_of_their_own(subject):
+    """No two cells of the first publication share their noise, over many keys."""
+    n_cells, n_keys, rows = 12, 64, []
+    facts, counts = facts_for(6, n_cells, landmarks=(2, 4)), counts_for(6, n_cells)
+    for number in range(n_keys):
+        own = replace(subject, source=replace(subject.source, configuration=b"key %d" % number))
+        releases, _ = released(own, counts, facts)
+        if releases[0].noise == "none":
+            return
+        rows.append(subject.mechanism.noise_in(matrix_of(releases, counts), counts)[0])
+    together = np.corrcoef(np.array(rows).T)
+    # Of independent noise this happens once in 10⁹ runs.
+    assert np.abs(together[np.triu_indices(n_cells, 1)]).max() < 0.8
 
 
 def parameters_are_checked(subject):
@@ -219,6 +295,21 @@ def keeps_by_hash_alone(subject):
     assert np.array_equal(shuffled, mask[order])
 
 
+def samples_anew_in_every_window_and_configuration(subject):
+    """Event stage: a membership that is kept in one window tells nothing about the next, another run or day."""
+    n = 4000
+    users, cells = np.arange(n) % 500, np.arange(n) // 500
+    window = facts_for().windows()[0]
+    masks = []
+    for configuration, start in ((b"one", 0), (b"one", 3_600_000), (b"one", 86_400_000), (b"other", 0)):
+        source = replace(subject.source, configuration=configuration)
+        hashes = source.membership_hashes(users, np.full(n, start), cells)
+        masks.append(subject.mechanism.keep(users, cells, window, hashes))
+    if np.all(masks):
+        return  # it drops nothing
+    assert np.abs(np.corrcoef(masks)[np.triu_indices(len(masks), 1)]).max() < 6 / np.sqrt(n)
+
+
 GENERAL = (parameters_are_checked, is_documented)
 COUNTS = (
     resumes_from_encoded_state,
@@ -232,11 +323,22 @@ COUNTS = (
     a_changed_count_draws_independent_noise,
     replicas_equal_separate_runs,
     every_window_is_released_once,
+    every_draw_is_charged_and_every_charge_is_drawn,
+    decisions_read_releases_alone,
+    cells_have_noise_of_their_own,
 )
-EVENTS = (keeps_by_hash_alone,)
+EVENTS = (keeps_by_hash_alone, samples_anew_in_every_window_and_configuration)
+#: What holds of several steps as of one; what single steps show without noise is checked of each by itself.
+CHAINS = tuple(
+    check
+    for check in COUNTS
+    if check not in (without_limits_gives_the_ideal, noise_has_the_declared_scale, charges_cover_the_noise)
+)
 
 
 def checks_for(mechanism):
     """The checks of every stage that a mechanism works at."""
+    if isinstance(mechanism, Chain):
+        return CHAINS
     by_stage = {"counts": COUNTS, "events": EVENTS}
     return GENERAL + tuple(check for stage in mechanism.stages for check in by_stage.get(stage, ()))

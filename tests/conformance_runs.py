@@ -30,10 +30,12 @@ def facts_for(n_windows=12, n_cells=5, **changes):
     return Facts(n_cells=n_cells, n_windows=n_windows, **given | changes)
 
 
-def worlds():
+def worlds(subject):
     """Public facts and windows: one period; periods with too many landmarks; sensors that come and go."""
     yield (facts := facts_for()), facts.windows()
     yield (facts := facts_for(budget_period=6, max_landmarks=1)), facts.windows()
+    if getattr(subject.mechanism, "reshapes", False):
+        return  # where people are generalized all sensors are active
     masks = np.random.default_rng(2).random((12, 5)) < 0.6
     masks[6] = False
     windows = [replace(window, active=mask) for window, mask in zip(facts_for().windows(), masks)]
@@ -108,3 +110,43 @@ class OneReplica:
         states = {name: np.stack([value] * n) for name, value in state.items()}
         joint = self.source.at(start, end, step, np.stack([counts] * n), states, n)
         return Noise(joint._seeds[self.number :], None, joint.exact)
+
+
+FAMILIES = ("laplace", "discrete_laplace", "gaussian", "discrete_gaussian")
+
+
+class ScriptedNoise:
+    """A noise source that publishes what it likes when it likes, whatever the counts, and notes every draw.
+
+    Vectors come out as a function of the window alone. Questions are answered with a number beyond any count, and coins
+    fall, so that every second window publishes: the odd ones, or with ``first`` 1 the even ones.
+    """
+
+    def __init__(self, source, first=0):
+        self.source, self.first, self.draws = source, first, []
+
+    def at(self, start, end, step, counts, state, n_replicas=None):
+        number = start // 3_600_000 + 1
+        yes = number % 2 != self.first
+        drawn: list[tuple[str, float]] = []
+        self.draws.append(drawn)
+        public = self.source.at(start, end, step, np.zeros_like(counts), {}, n_replicas)
+        shown = 100 + 7 * number + 3 * np.arange(counts.shape[-1])
+
+        class Scripted(Noise):
+            def uniform(self, shape):
+                return np.full(shape, 0.0 if yes else 1 - 2**-53)
+
+        def draw(family):
+            def scripted(self, scale, shape):
+                shape = tuple(np.atleast_1d(shape))
+                drawn.extend((family, float(one)) for one in np.unique(np.asarray(scale, float)))
+                if shape == counts.shape:
+                    return shown - counts
+                return np.full(shape, 10**9 if yes else -(10**9)) if shape[-1] == 1 else np.zeros(shape, np.int64)
+
+            return scripted
+
+        for family in FAMILIES:
+            setattr(Scripted, family, draw(family))
+        return Scripted(public._seeds, n_replicas, public.exact)

@@ -10,12 +10,20 @@ import numpy as np
 from conformance_runs import SOURCE, Subject
 
 from penstock.accountants.landmark_budget import LandmarkBudget
+from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.contract import Guarantee, Mechanism
 from penstock.mechanisms.core.draws import Noise
 from penstock.mechanisms.core.events import DiscreteLaplace as DiscreteLaplaceEvent
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.plugin import UnsupportedEvent
 from penstock.mechanisms.discrete_laplace import DiscreteLaplace
+from penstock.mechanisms.landmark_adaptive import LandmarkAdaptive
+from penstock.mechanisms.sampling import Sampling
+from penstock.mechanisms.suppress_small import SuppressSmall
+from penstock.mechanisms.w_event_ba import WEventBa
+from penstock.mechanisms.w_event_bd import WEventBd
+
+DRAWN = "every_draw_is_charged_and_every_charge_is_drawn"
 
 
 @dataclass(frozen=True)
@@ -156,15 +164,120 @@ class KeepsEverySecond(Mechanism):
         return np.arange(len(users)) % 2 == 0
 
 
-def _mutant(broken, *caught_by):
-    return Mutant(Subject(broken(epsilon=1.0)), caught_by)
+class QuestionOfOneCell(WEventBd):
+    """Draw the question's noise for one cell and charge it for all that a user is in."""
+
+    __doc__ = WEventBd.__doc__
+
+    def _sum_with_noise(self, noise, total, scale):
+        return super()._sum_with_noise(noise, total, scale / 2)
+
+
+class QuestionWithoutNoise(WEventBa):
+    __doc__ = WEventBa.__doc__
+
+    def _sum_with_noise(self, noise, total, scale):
+        return np.asarray(total, float)
+
+
+class RepeatsForNothing(WEventBd):
+    """Charge the question only where it is answered by a publication."""
+
+    __doc__ = WEventBd.__doc__
+
+    def publish_or_repeat(self, window, counts, state, epsilon, publish, noise, query=()):
+        asked = query if publish.all() else ()
+        return super().publish_or_repeat(window, counts, state, epsilon, publish, noise, asked)
+
+
+class RateFromCounts(LandmarkAdaptive):
+    """Let the sampling rate follow the true counts."""
+
+    __doc__ = LandmarkAdaptive.__doc__
+
+    def release(self, window, counts, state, noise):
+        made, state = super().release(window, counts, state, noise)
+        busy = counts.sum(axis=-1) > 100
+        return made, state | {"rate": np.where(busy, state["rate"], state["rate"] / 2)}
+
+
+class ChargesLate(DiscreteLaplace):
+    """Charge a release when the next one leaves."""
+
+    __doc__ = DiscreteLaplace.__doc__
+
+    def step(self, window, counts, state, noise):
+        [release], after = super().step(window, counts, state, noise)
+        owed = release.charge if int(np.max(state["last_window"])) else ()
+        return [replace(release, charge=owed)], after
+
+
+class SharedByCells(DiscreteLaplace):
+    """Give the second cell the noise of the first."""
+
+    __doc__ = DiscreteLaplace.__doc__
+
+    def step(self, window, counts, state, noise):
+        [release], state = super().step(window, counts, state, noise)
+        values = release.values.copy()
+        if window.active is None:
+            values[..., 1] = release.values[..., 0] - counts[..., 0] + counts[..., 1]
+        return [replace(release, values=values)], state
+
+
+class OneSampleForTheRun(NoiseSource):
+    """Hash memberships without their window."""
+
+    def membership_hashes(self, users, starts, *cells):
+        return super().membership_hashes(users, *cells)
+
+
+class SamplesPeopleOnce(Sampling):
+    """Sample by the person alone, whatever the hash says."""
+
+    __doc__ = Sampling.__doc__
+
+    def keep(self, users, cells, window, hashes):
+        return np.asarray(users) * 2654435761 % 2**32 < self.rate * 2**32
+
+
+class AnnouncesNothing(Chain):
+    """Let every step of a chain pass unannounced."""
+
+    def worst_charge(self, window, state):
+        return ()
+
+
+CHAINED = (DiscreteLaplace(epsilon=1.0), SuppressSmall(threshold=5))
+
+
+def _mutant(broken, *caught_by, **parameters):
+    return Mutant(Subject(broken(epsilon=1.0, **parameters)), caught_by)
+
+
+#: Faults once caught by luck or not at all, with the checks that catch them now; the first does whatever the seed.
+NAMED_MUTANTS = (
+    _mutant(QuestionOfOneCell, DRAWN, w=3),
+    _mutant(QuestionWithoutNoise, DRAWN, w=3),
+    _mutant(RepeatsForNothing, DRAWN, "replicas_equal_separate_runs", w=3),
+    _mutant(RateFromCounts, "decisions_read_releases_alone"),
+    _mutant(ChargesLate, DRAWN, "charges_cover_the_noise"),
+    _mutant(SharedByCells, "cells_have_noise_of_their_own"),
+    Mutant(
+        Subject(Sampling(rate=0.5), OneSampleForTheRun(SOURCE.key, configuration=b"")),
+        ("samples_anew_in_every_window_and_configuration",),
+    ),
+    Mutant(Subject(SamplesPeopleOnce(rate=0.5)), ("samples_anew_in_every_window_and_configuration",)),
+    Mutant(Subject(AnnouncesNothing.of(CHAINED)), ("charges_stay_within_worst_charge",)),
+)
 
 
 MECHANISM_MUTANTS = (
-    _mutant(HalvedNoise, "noise_has_the_declared_scale"),
-    _mutant(SharedByReplicas, "replicas_equal_separate_runs"),
+    *NAMED_MUTANTS,
+    _mutant(HalvedNoise, "noise_has_the_declared_scale", DRAWN),
+    _mutant(SharedByReplicas, "replicas_equal_separate_runs", DRAWN),
     _mutant(GrowingState, "state_does_not_grow"),
-    _mutant(Undercharging, "charges_cover_the_noise"),
+    _mutant(Undercharging, "charges_cover_the_noise", DRAWN),
     _mutant(WorstIsNotWorst, "charges_stay_within_worst_charge"),
     _mutant(ChangesCounts, "leaves_inputs_alone"),
     _mutant(ChangesState, "leaves_inputs_alone"),
@@ -182,7 +295,7 @@ MECHANISM_MUTANTS = (
         Subject(DiscreteLaplace(epsilon=1.0), SharedGenerator(SOURCE.key, configuration=b"")),
         ("a_retry_draws_the_same_noise", "resumes_from_encoded_state", "replicas_equal_separate_runs"),
     ),
-    Mutant(Subject(KeepsEverySecond()), ("keeps_by_hash_alone",)),
+    Mutant(Subject(KeepsEverySecond()), ("keeps_by_hash_alone", "samples_anew_in_every_window_and_configuration")),
 )
 
 

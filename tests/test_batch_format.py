@@ -63,7 +63,7 @@ def test_every_bit_comes_back(batch):
 def test_an_older_layout_is_migrated_and_others_are_refused(monkeypatch):
     batch = Batch(RELEASES, (CHARGE,))
     data = encode_batch(batch)
-    later = StateFormat("batch", 2, {1: lambda state: state})
+    later = StateFormat("batch", 3, {2: lambda state: state})
     monkeypatch.setattr(coders, "BATCH", later)
     assert same(decode_batch(data), batch)
     newer = encode_batch(batch)

@@ -162,3 +162,19 @@ def test_a_new_key_is_for_its_owner_only(tmp_path, capsys):
     assert main(["key", "new", str(path)]) == 0
     assert path.stat().st_mode & 0o077 == 0
     assert path.read_text() not in capsys.readouterr().out
+
+
+def test_the_summary_says_what_the_release_is_worth(config, capsys):
+    assert main(["run", config, "--set", "utility=[mre]"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (worth,) = (line for line in lines if line.startswith("worth "))
+    assert "people on average where" in worth
+    assert any(line.startswith("utility   mre ") and line.endswith("(as in Pyrgelis et al. 2020)") for line in lines)
+
+
+def test_a_simulation_measures_what_everybody_understands(config, capsys):
+    text = Path(config).read_text().replace("utility: [mae]\n", "")
+    Path(config).write_text(text)
+    assert main(["run", config, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert list(found["utility"]) == ["mae", "relative_mae", "variance_explained", "skill", "skill_last"]

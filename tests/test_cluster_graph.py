@@ -142,7 +142,7 @@ def test_a_graph_of_this_version_has_these_steps_with_this_state(tmp_path: Path)
     pipeline = beam.Pipeline()
     build(pipeline, plan_in(tmp_path))
     pipeline.visit(Steps())
-    assert (GRAPH, found) == (2, STEPS)
+    assert (GRAPH, found) == (3, STEPS)
 
 
 def test_a_cluster_releases_what_a_finite_run_releases(tmp_path: Path, local: Path) -> None:
@@ -329,8 +329,9 @@ def test_the_words_of_an_error_leave_no_step_of_a_deployment(tmp_path: Path, mod
     block = EventBlock(pl.DataFrame({"time": ["ann, 51.4778"], "user": [1], "place": ["a"]}), 1)
     step = FindContributions(plan)
     step.setup()
+    step.start_bundle()
     with pytest.raises(Exception) as caught:
-        list(step.process(NamedBlock("block", block)))
+        _ = [*step.process(NamedBlock("block", block)), *step.finish_bundle()]
     written = "".join(traceback.format_exception(caught.value))
     assert isinstance(caught.value, UnforeseenError) == (mode == "deployment")
     assert ("ann, 51.4778" in written) == (mode == "simulation")

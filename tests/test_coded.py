@@ -9,13 +9,14 @@ import polars as pl
 import pytest
 from small_configuration import START, made_up_events, small_sections
 
+from penstock.mechanisms.core.plugin import DataError
+from penstock.mechanisms.core.state import encode_state
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.sources.base import EventBlock
-from penstock.pipeline.steps.contributions import Coded, KeyLayout, encoded, in_general, join, joined
+from penstock.pipeline.steps.contributions import Contributions, KeyLayout, decoded, union
 from penstock.pipeline.steps.count import contributions_of, count_group
 
-LAYOUT = KeyLayout(n_windows=3, n_cells=3)
 #: Whom two pieces of one block are about.
 OWN = ([3, 3, 999], [8, 999, 999])
 
@@ -45,53 +46,74 @@ USERS = {
 }
 
 
+def of_version_1(piece, plan, group):
+    """Bytes of contributions with identities as the version before wrote them: in columns, by window first."""
+    rows = piece.rows(plan.layout, group * plan.group + 1)
+    order = np.lexsort((rows.cell, rows.user[:, 0], rows.window))
+    columns = {"user": rows.user, "window": rows.window.astype(np.int32), "cell": rows.cell.astype(np.int32)}
+    if rows.mark is not None:
+        columns["mark"] = rows.mark
+    return encode_state("memberships", 1, {name: column[order] for name, column in columns.items()})
+
+
+@pytest.mark.parametrize("keep", ["hash", "first", "last", "most_frequent"])
 @pytest.mark.parametrize("users", USERS.values(), ids=USERS)
-def test_counts_are_those_of_the_general_form(plan, users):
+def test_counts_are_the_same_after_encoding_and_from_state_of_the_version_before(tmp_path, users, keep):
+    sections = small_sections(tmp_path)
+    sections["bounding"] = {**sections.get("bounding", {}), "keep": keep}
+    plan = make_plan(loads(json.dumps(sections)))
     pieces: dict[int, list] = {}
     for block in blocks(users):
         for (group, _), piece in contributions_of(block, plan)[1]:
-            assert isinstance(piece, Coded)
-            assert len(piece.table) <= block.n_rows
+            assert len(piece.users) <= block.n_rows
             pieces.setdefault(group, []).append(piece)
     assert len(pieces) > 1
     for group, its in pieces.items():
-        coded, seen = count_group(group, its, plan)
-        general, seen_too = count_group(group, [encoded(piece, plan, group) for piece in its], plan)
-        mixed, _ = count_group(group, [its[0], *(encoded(piece, plan, group) for piece in its[1:])], plan)
-        for other in (general, mixed):
-            assert np.array_equal(coded.counts, other.counts)
-            assert np.array_equal(coded.bounded, other.bounded)
-            assert coded.n_memberships == other.n_memberships
-        assert coded.counts.sum() > coded.bounded.sum() > 0
-        assert [part.tolist() for part in seen] == [part.tolist() for part in seen_too]
+        whole, seen = count_group(group, its, plan)
+        after = [decoded(piece.encode(plan.layout), plan, group) for piece in its]
+        before = [decoded(of_version_1(piece, plan, group), plan, group) for piece in its]
+        for others in (after, before, [its[0], *before[1:]], [union(its[:2], plan), *after[2:]]):
+            other, seen_too = count_group(group, others, plan)
+            assert np.array_equal(whole.counts, other.counts)
+            assert np.array_equal(whole.bounded, other.bounded)
+            assert whole.n_memberships == other.n_memberships
+            assert [part.tolist() for part in seen] == [part.tolist() for part in seen_too]
+        assert whole.counts.sum() > whole.bounded.sum() > 0
 
 
-def test_a_piece_of_every_form_joins_every_other(plan):
-    place = plan.layout.pack(np.array([7]), np.array([0]), np.array([2]))
-    number = Coded(plan.layout.pack(np.array([0]), np.array([0]), np.array([2])), np.array([[7, 0]]))
-    general = in_general(place, plan, 0)
-    whole = joined([place, number, general], plan, 0)
-    assert (whole.user.tolist(), whole.window.tolist(), whole.cell.tolist()) == ([[7, 0]], [1], [2])
+def test_bare_keys_are_read_as_the_version_before_wrote_them(plan):
+    keys = plan.layout.pack(np.array([7, 8]), np.array([0, 1]), np.array([2, 0]))
+    found = decoded(memoryview(b"PKEYS001" + keys.astype("<i8").tobytes()), plan, 0)
+    assert (found.keys.tolist(), found.users, found.marks) == (keys.tolist(), None, None)
 
 
-def test_tables_that_pieces_share_are_joined_once():
+def test_ids_join_identities(plan):
+    place = Contributions(plan.layout.pack(np.array([7]), np.array([0]), np.array([2])))
+    number = Contributions(plan.layout.pack(np.array([0]), np.array([0]), np.array([2])), np.array([[7, 0]]))
+    rows = union([place, number], plan).rows(plan.layout, 1)
+    assert (rows.user.tolist(), rows.window.tolist(), rows.cell.tolist()) == ([[7, 0]], [1], [2])
+
+
+def test_tables_that_pieces_share_are_joined_once(plan):
     table = np.array([[9, 0], [4, 4], [4, 3]])
-    pieces = [Coded(LAYOUT.pack(np.array([i]), np.array([i]), np.array([i])), table) for i in range(3)]
-    whole = join([*pieces, Coded(pieces[0].keys, np.array([[4, 3]]))], LAYOUT)
-    assert whole.table.tolist() == [[4, 3], [4, 4], [9, 0]]
-    assert [part.tolist() for part in LAYOUT.unpack(whole.keys)] == [[2, 1, 0, 0], [0, 1, 2, 0], [0, 1, 2, 0]]
+    layout = plan.layout
+    pieces = [Contributions(layout.pack(np.array([i]), np.array([0]), np.array([i])), table) for i in range(3)]
+    whole = union([*pieces, Contributions(pieces[0].keys, np.array([[4, 3]]))], plan)
+    assert whole.users.tolist() == [[4, 3], [4, 4], [9, 0]]
+    assert [part.tolist() for part in layout.unpack(whole.keys)] == [[0, 0, 1, 2], [0] * 4, [0, 2, 1, 0]]
 
 
-def test_too_many_users_for_a_key_are_not_coded():
+def test_more_than_a_key_can_hold_is_refused():
     wide = KeyLayout(n_windows=2**31, n_cells=2**31)
-    keys = np.arange(2) << wide.place_bits
-    pieces = [Coded(keys, np.array([[i, i], [i + 9, 0]])) for i in range(2)]
-    assert join(pieces, wide) is None
+    wide.check(np.array([0, 1]))
+    with pytest.raises(DataError, match=r"3 users × .* use fewer cells"):
+        wide.check(np.array([0, 2]))
 
 
-def test_only_those_who_occur_are_looked_up():
+def test_only_those_who_occur_are_looked_up(plan):
     everybody = np.array([[i, i] for i in range(1000)])
-    pieces = [Coded(LAYOUT.pack(np.array(own), np.array([0, 1, 2]), np.array([0, 1, 2])), everybody) for own in OWN]
-    whole = join(pieces, LAYOUT)
-    assert whole.table.tolist() == [[3, 3], [8, 8], [999, 999]]
-    assert [part.tolist() for part in LAYOUT.unpack(whole.keys)] == [[0, 0, 2, 1, 2, 2], [0, 1, 2] * 2, [0, 1, 2] * 2]
+    window, cell = np.array([0, 0, 0]), np.array([0, 1, 2])
+    pieces = [Contributions(plan.layout.pack(np.array(own), window, cell), everybody) for own in OWN]
+    whole = union(pieces, plan)
+    assert whole.users.tolist() == [[3, 3], [8, 8], [999, 999]]
+    assert plan.layout.unpack(whole.keys)[0].tolist() == [0, 0, 1, 2, 2]

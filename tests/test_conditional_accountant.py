@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,16 +11,20 @@ import pytest
 from penstock.accountants.conditional_inferential import ConditionalInferential
 from penstock.accountants.core.accountant import AccountingFacts
 from penstock.accountants.core.trace_view import TraceView
-from penstock.accountants.gaussian_process.goal import planned_sigma, with_planned_noise
-from penstock.accountants.gaussian_process.kernels import GaussianProcess
+from penstock.accountants.gaussian_process.goal import planned_deviations, planned_sigma
+from penstock.accountants.gaussian_process.kernels import GaussianProcess, named_family
 from penstock.accountants.gaussian_process.loss import conditional_inferential_loss
 from penstock.accountants.gaussian_process.readings import posterior
 from penstock.mechanisms import get
 from penstock.mechanisms.core.contract import Release, Window
 from penstock.mechanisms.core.events import Event, Gaussian, Repeated
+from penstock.mechanisms.core.noise import TraceNoise
+from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import ParameterError, UnsupportedEvent
+from penstock.mechanisms.core.run import collect, release_traces, run_traces
 from penstock.mechanisms.core.state import decode_state, encode_state
 from penstock.mechanisms.core.trace_goal import ConditionalGoal, PlannedNoise
+from penstock.mechanisms.core.traces import TraceAgenda, traces_of
 
 PRIOR = {"length_scale": 120.0, "variance": 1e5, "nugget": 100.0}
 RADIUS, SIGMA = 40.0, 80.0
@@ -41,8 +46,6 @@ def exact(times, secret, order=2.0):
 
 @pytest.mark.parametrize("secrets", ["singletons", "every_other", "sliding_blocks"])
 def test_a_trace_within_the_block_has_the_loss_of_the_whole_trace(secrets):
-    from penstock.accountants.gaussian_process.kernels import named_family
-
     times = np.cumsum(np.random.default_rng(1).uniform(20, 200, 9))
     rows = books(secrets=secrets, width=3).trace_rows("x", times, np.full(9, SIGMA))
     for n in (1, 4, 9):
@@ -133,19 +136,89 @@ def test_the_books_of_one_stream_are_those_of_its_trace_and_survive_a_restart():
 
 
 def test_a_goal_is_kept_with_no_more_noise_than_it_takes():
-    goal = ConditionalGoal(goal=0.8, interval=60.0, n_points=9, secrets="sliding_blocks", width=2, **PRIOR)
-    asked = get("gaussian_trace")(sigma=PlannedNoise(conditional_goal=goal), radius=RADIUS)
-    with pytest.raises(ParameterError, match="with_planned_noise"):
-        asked.deviation  # noqa: B018
-    mechanism = with_planned_noise(asked)
-    assert mechanism == asked
+    goal = ConditionalGoal(goal=0.8, secrets="sliding_blocks", width=2, **PRIOR)
     accountant = books(secrets="sliding_blocks", width=2)
-    times = 60.0 * np.arange(9)
-    loss = rows_of(accountant.trace_rows("x", times, np.full(9, mechanism.deviation)), "loss")[-1]
-    assert 0.8 * (1 - 1e-6) <= loss <= 0.8 * (1 + 1e-9)
-    less = rows_of(accountant.trace_rows("x", times, np.full(9, 0.99 * mechanism.deviation)), "loss")[-1]
-    assert less > 0.8
-    assert planned_sigma(goal, 2 * RADIUS) > mechanism.deviation
+    for times in (60.0 * np.arange(9), 75.0 * np.arange(9)):
+        sigma = planned_sigma(goal, RADIUS, times)
+        loss = rows_of(accountant.trace_rows("x", times, np.full(9, sigma)), "loss")[-1]
+        assert 0.8 * (1 - 1e-6) <= loss <= 0.8 * (1 + 1e-9)
+        less = rows_of(accountant.trace_rows("x", times, np.full(9, 0.99 * sigma)), "loss")[-1]
+        assert less > 0.8
+        assert planned_sigma(goal, 2 * RADIUS, times) > sigma
+
+
+GOALS = {
+    "single points": {"secrets": "singletons"},
+    "pairs": {"secrets": "sliding_blocks", "width": 2},
+    "runs of four": {"secrets": "sliding_blocks", "width": 4},
+    "every other": {"secrets": "every_other"},
+    "no nugget": {"secrets": "sliding_blocks", "width": 2, "nugget": 0.0, "kernel": "matern32"},
+    "periodic": {"secrets": "every_other", "kernel": "periodic", "length_scale": 1.0, "period": 900.0},
+}
+
+
+@pytest.mark.parametrize("name", GOALS)
+def test_no_gaps_that_a_trace_may_have_break_the_goal(name):
+    """Brute force: the loss of every promised secret in released traces with random irregular gaps."""
+    rng = np.random.default_rng(8)
+    goal = ConditionalGoal(goal=1.0, n_points=14, **PRIOR | GOALS[name])
+    mechanism = get("gaussian_trace")(sigma=PlannedNoise(conditional_goal=goal), radius=RADIUS)
+    every = []
+    for n in rng.integers(2, 20, 12):
+        # From a second to an hour, some traces regular, some with all lengths of gaps.
+        spread = rng.choice([0.0, 0.3, 2.5])
+        gaps = np.clip(60_000 * np.exp(spread * rng.normal(size=n)) * rng.choice([0.2, 1.0, 1.25, 5.0]), 1000, 3.6e6)
+        every.append(np.round(np.cumsum(gaps)).astype(np.int64))
+    flat = traces_of([np.tile([39.9, 116.4], (len(times), 1)) for times in every])
+    flat = replace(flat, times=np.concatenate(every))
+    deviations = planned_deviations(goal, RADIUS, flat)
+    noise = TraceNoise(NoiseKey.from_seed(1), b"")
+    agenda = TraceAgenda(flat, (39.9, 116.4), deviations=deviations)
+    released = collect(release_traces(mechanism, agenda, noise), len(flat.times))
+    kernel = (goal.length_scale, RADIUS, goal.order, goal.kernel, goal.variance, goal.period)
+    for first, times in zip(flat.starts, every):
+        scale = released.scale[first : first + len(times)]
+        is_out = released.action[first : first + len(times)] == "published"
+        assert is_out.sum() in (0, min(len(times), 14))
+        if not is_out.any():
+            continue
+        seconds, sigma = times[is_out] / 1000, scale[is_out]
+        losses = []
+        for n in range(1, len(seconds) + 1):
+            for secret in named_family(goal.secrets, n, goal.width):
+                given = (seconds, secret, sigma, *kernel)
+                losses.append(conditional_inferential_loss(*given, nugget=goal.nugget)[0])
+        assert 1 - 1e-6 <= max(losses) <= 1 + 1e-6
+    assert np.isfinite(deviations).any()
+
+
+def test_what_no_noise_can_keep_to_the_goal_is_refused():
+    goal = ConditionalGoal(goal=1.0, n_points=3, length_scale=3600.0, variance=1e6, secrets="every_other")
+    mechanism = get("gaussian_trace")(sigma=PlannedNoise(conditional_goal=goal), radius=RADIUS)
+    tracks = [np.tile([39.9, 116.4], (n, 1)) for n in (5, 2)]
+    flat = traces_of(tracks)
+    with pytest.raises(ParameterError, match="planned_deviations"):
+        run_traces(mechanism, tracks)
+    long, short = run_traces(mechanism, tracks, deviations=planned_deviations(goal, RADIUS, flat), origin=(40.0, 116.0))
+    assert short.action.tolist() == ["published"] * 2
+    assert long.action.tolist() == ["published"] * 3 + ["refused"] * 2
+    assert (long.values[3:] == long.values[2]).all()
+    assert long.repeats.tolist() == [-1, -1, -1, 3, 3]
+    # One second apart under a length scale of an hour: six points determine each other.
+    close = replace(goal, n_points=12)
+    flat = traces_of([np.tile([39.9, 116.4], (12, 1))])
+    flat = replace(flat, times=flat.times // 60)
+    assert planned_deviations(close, RADIUS, flat).tolist() == [math.inf]
+    nothing = collect(
+        release_traces(
+            get("gaussian_trace")(sigma=PlannedNoise(conditional_goal=close), radius=RADIUS),
+            TraceAgenda(flat, (40.0, 116.0), deviations=np.array([math.inf])),
+            TraceNoise(NoiseKey.from_seed(1), b""),
+        ),
+        12,
+    )
+    assert (nothing.action == "refused").all()
+    assert (nothing.values == (40.0, 116.0)).all()
 
 
 @pytest.mark.parametrize(

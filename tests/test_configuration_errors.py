@@ -231,7 +231,7 @@ WRONG = {
     "wrong free key": (
         "{user: cab}",
         "{usr: cab}",
-        ["9: source.columns.usr: unknown key; it must be one of user, time, latitude, longitude, place"],
+        ["9: source.columns.usr: unknown key; it must be one of user, time, latitude, longitude, place, arrival"],
     ),
     "duration without unit": (
         "size: 1h",
@@ -565,14 +565,6 @@ WRONG_DEPLOYMENT = {
         "epsilon: 1.0",
         "epsilon: .inf",
         ["19: mechanism[0].epsilon: .inf is not allowed; it must be finite in a deployment"],
-    ),
-    "a paper's calibration": (
-        "type: landmark_uniform",
-        "type: landmark_adaptive\n    calibration: paper",
-        [
-            "19: mechanism[0].calibration: 'paper' is not allowed; "
-            "it must be left to its default in a deployment (the paper's is for comparison)"
-        ],
     ),
     "real Gaussian noise": (
         "type: landmark_uniform\n    epsilon: 1.0",

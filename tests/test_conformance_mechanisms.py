@@ -2,18 +2,64 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
+
+import numpy as np
 import pytest
 from conformance_checks import checks_for
-from conformance_runs import Subject
-from mutants import MECHANISM_MUTANTS
+from conformance_runs import SOURCE, Subject
+from mutants import MECHANISM_MUTANTS, NAMED_MUTANTS
 from plugin_checks import examples_of, failing
 
 from penstock import mechanisms
+from penstock.mechanisms.core.chain import Chain
+from penstock.mechanisms.core.noise_keys import NoiseKey
 
 CASES = [
     pytest.param(Subject(example), check, id=f"{name}-{number}-{check.__name__}")
     for name, number, example in examples_of(mechanisms)
     for check in checks_for(example)
+]
+
+
+COARSE = ("cells_have_noise_of_their_own", "a_changed_count_draws_independent_noise")
+
+
+def chains():
+    """Every kind of step before and after the one that reads counts, over schedules, blocks and questions."""
+    dl, ba = mechanisms.get("discrete_laplace")(epsilon=1.0), mechanisms.get("w_event_ba")(epsilon=1.0, w=3)
+    fpa = mechanisms.get("fpa")(epsilon=1.0, coefficients=2, block=4)
+    adaptive = mechanisms.get("landmark_adaptive")(epsilon=1.0)
+    uniform = mechanisms.get("w_event_uniform")(epsilon=1.0, w=3)
+    small, ranges = mechanisms.get("suppress_small")(threshold=5), mechanisms.get("fixed_ranges")(width=5)
+    coarse = mechanisms.get("spatial_generalization")(rows=1, columns=2)
+    longer = mechanisms.get("temporal_generalization")(windows=3)
+    sample = mechanisms.get("sampling")(rate=0.5)
+    whole = mechanisms.get("sampling")(rate=0.5, unit="user")
+    gauss, learned = mechanisms.get("gaussian")(sigma=20.0), mechanisms.get("filter")()
+    fast, walk = mechanisms.get("fast")(epsilon=3.0, publications=3), mechanisms.get("kalman")()
+    steps = (
+        (dl, small),
+        (adaptive, ranges),
+        (longer, dl),
+        (coarse, longer, ba, ranges),
+        (coarse, sample, uniform),
+        (whole, fpa, small),
+        (gauss, learned),
+        (ba, learned),
+        (adaptive, learned),
+        (fast, walk),
+    )
+    groups = np.array([0, 0, 1, 1, 1])
+    return [Chain.of(some, groups if coarse in some else None) for some in steps]
+
+
+CASES += [
+    pytest.param(Subject(chain), check, id=f"chain-{number}-{check.__name__}")
+    for number, chain in enumerate(chains())
+    for check in checks_for(chain)
+    # Of counts that are coarse already, single cells and windows say nothing.
+    if check.__name__ not in COARSE or (chain.groups is None and chain.temporal is None)
 ]
 
 
@@ -30,6 +76,21 @@ def test_there_are_examples(name):
 @pytest.mark.parametrize("mutant", MECHANISM_MUTANTS, ids=lambda mutant: mutant.name)
 def test_mutant_is_caught_by_its_check(mutant):
     assert failing(mutant.subject, checks_for(mutant.subject.mechanism)) == set(mutant.caught_by)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("mutant", NAMED_MUTANTS, ids=lambda mutant: mutant.name)
+def test_mutant_is_caught_by_its_check_whatever_the_seed(mutant, seed):
+    key = NoiseKey.from_seed(seed)
+    broken = replace(mutant.subject, source=replace(mutant.subject.source, key=key))
+    kind = type(broken.mechanism)
+    own = {f.name: getattr(broken.mechanism, f.name) for f in fields(kind) if f.init}
+    base = next(one for one in kind.__mro__ if one.__module__ != kind.__module__)
+    sound = Subject((base if kind.__module__ == "mutants" else kind)(**own), replace(SOURCE, key=key))
+    [check] = [one for one in checks_for(broken.mechanism) if one.__name__ == mutant.caught_by[0]]
+    check(sound)
+    with pytest.raises(AssertionError):
+        check(broken)
 
 
 def test_every_check_has_a_mutant():

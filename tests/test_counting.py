@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from penstock.pipeline.steps.bounding import bound
 from penstock.pipeline.steps.contributions import (
     Memberships,
-    distinct,
+    distinct_marked,
     distinct_rows,
     merge,
     sorted_order,
@@ -103,9 +103,9 @@ def memberships_of(table, keep, pieces=3):
             continue
         user, window, cell, time = columns_of(piece, 4)
         mark = {"hash": None, "most_frequent": np.ones(len(piece), np.int64)}.get(keep, time)
-        window, user, cell, *marks = distinct(user, window, cell, mark, keep)
-        parts.append(Memberships(user[:, None], window, cell, marks[0] if marks else None))
-    return merge([Memberships.decode(part.encode()) for part in parts], keep)
+        (window, user, cell), marks = distinct_marked([window, user, cell], mark, keep)
+        parts.append(Memberships(user[:, None], window, cell, marks))
+    return merge(parts, keep)
 
 
 @given(events, st.integers(1, 4), st.sampled_from(["hash", "first", "last", "most_frequent"]))

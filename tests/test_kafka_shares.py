@@ -112,11 +112,13 @@ def test_time_is_what_the_readers_with_events_say(tmp_path):
     assert quiet.quiet_time(frozenset({0})) == (95_000, None)
 
 
-@pytest.mark.parametrize(("times", "passes"), [((None, 29_999), False), ((None, 30_000), True), ((None, None), False)])
-def test_only_a_window_that_is_over_is_worth_a_slice(tmp_path, times, passes):
-    reader = reader_of(plan_in(tmp_path), Share(0, 2), Broker())
-    reader.progress.reached = 20_001
-    assert reader.passes(*times) is passes
+@pytest.mark.parametrize(("seconds", "passes"), [(33.999, False), (34, True), (None, False)])
+def test_only_a_window_that_is_final_is_worth_a_slice(tmp_path, seconds, passes):
+    """Windows of ten seconds, final at a watermark four seconds behind the clock."""
+    plan = plan_in(tmp_path, "disorder: 4s")
+    reader = reader_of(plan, Share(0, 2), Broker())
+    reader.progress.reached = plan.calendar.from_ms + 24_001
+    assert reader.passes(None, seconds and plan.calendar.from_ms + int(seconds * 1000)) is passes
 
 
 def test_idle_partitions_take_the_time_from_elsewhere_and_never_go_back():
@@ -169,7 +171,7 @@ class Client:
 
     def consume(self, *_, **__):
         error = SimpleNamespace(code=lambda: self.code, retriable=lambda: False, str=lambda: "refused")
-        return [SimpleNamespace(error=lambda: error, partition=lambda: self.partition)]
+        return [SimpleNamespace(error=lambda: error, partition=lambda: self.partition, offset=lambda: 7)]
 
     def pause(self, _: object):
         pass

@@ -188,6 +188,19 @@ def test_a_vector_of_many_cells_never_skips_with_the_paper_s_calibration():
         assert (actions == {"published"}) is publishes_always
 
 
+@pytest.mark.parametrize("sampler", ["paper", "drift"])
+def test_the_rate_never_falls_so_low_that_nothing_raises_it_again(sampler):
+    """With ``decrease: 1`` one publication without news took the rate to 0, for ever."""
+    mechanism = get("landmark_adaptive")(epsilon=1.0, sampler=sampler, decrease=1.0, increase=0.5, least_rate=0.2)
+    facts = Facts(n_cells=1, n_windows=4)
+    state, rates, noise = mechanism.start(facts), [], Coins([True] * 4)
+    for window, count in zip(facts.windows(), (10, 10, 10, 90)):
+        _, state = mechanism.step(window, np.array([count]), state, noise)
+        rates.append(float(state["rate"]))
+    assert rates[:3] == pytest.approx([1.0, 0.2, 0.2])
+    assert rates[3] == pytest.approx(0.6 if sampler == "paper" else 0.2)
+
+
 def test_the_drift_sampler_wakes_up_when_the_level_moves():
     counts = np.repeat([50, 500], 60)[:, None] * np.ones((1, 20), int)
     mechanism = get("landmark_adaptive")(epsilon=1.0, sampler="drift", decrease=0.1)

@@ -43,8 +43,9 @@ def test_shapes_are_where_their_names_say():
     assert np.average(middle, weights=left) == pytest.approx(75, abs=1)
     assert np.average(middle, weights=symmetric) == pytest.approx(50, abs=1)
     assert np.average(middle, weights=right) == pytest.approx(25, abs=1)
-    assert bimodal[:25].sum() == pytest.approx(10, abs=0.5)
-    assert bimodal[75:].sum() == pytest.approx(10, abs=0.5)
+    assert bimodal[:50].sum() == pytest.approx(10, abs=0.5)
+    assert np.average(middle[:50], weights=bimodal[:50]) == pytest.approx(25, abs=1)
+    assert np.average(middle[50:], weights=bimodal[50:]) == pytest.approx(75, abs=1)
     assert stats.chisquare(uniform * 2000).pvalue > 1e-5
     assert np.abs(right - left[::-1]).max() < 0.08
 

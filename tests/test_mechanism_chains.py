@@ -21,7 +21,7 @@ from penstock.mechanisms.core.state import decode_state, encode_state
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.output.verify import verify
-from penstock.pipeline.steps.bounding import BlockBounds, bound_block, released_counts
+from penstock.pipeline.steps.bounding import BlockBounds, bound_block, released_counts, released_memberships
 from penstock.pipeline.steps.contributions import Memberships, merge
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
@@ -128,6 +128,25 @@ def test_samples_have_their_rate_and_their_unit(tmp_path, unit):
         assert kept[0, 0] != kept[1, 0]
     else:
         assert kept[0, 0] != kept[0, 1]
+
+
+def test_another_window_day_or_configuration_is_another_sample(tmp_path):
+    """A mask by window *number* was the same in every daily run: sixty of them were one sample."""
+    n_users = 4000
+    users, windows = np.arange(n_users).repeat(2), np.tile([1, 2], n_users)
+    everybody = Memberships(users[:, None], windows, np.zeros(2 * n_users, int))
+    masks = []
+    for day, rate in ((1, 0.3), (2, 0.3), (1, 0.3001)):
+        source = {"from": f"2024-01-0{day}T00:00:00Z", "until": f"2024-01-0{day}T08:00:00Z"}
+        steps = [{"type": "sampling", "rate": rate}, {"type": "discrete_laplace", "epsilon": 1.0}]
+        value = sections(tmp_path, steps)
+        (tmp_path / "events.csv").write_text("user,time,latitude,longitude\n")
+        value["source"] |= source
+        kept = released_memberships(everybody, make_plan(loads(json.dumps(value))))
+        for window in (1, 2):
+            masks.append(np.isin(np.arange(n_users), kept.user[kept.window == window, 0]))
+    assert np.mean(masks) == pytest.approx(0.3, abs=0.02)
+    assert np.abs(np.corrcoef(masks)[np.triu_indices(len(masks), 1)]).max() < 6 / np.sqrt(n_users)
 
 
 def test_users_are_sampled_by_block_where_there_are_blocks(tmp_path):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_configuration import small_sections
+from small_configuration import made_up_events, small_sections
 
 from penstock.mechanisms import get
 from penstock.mechanisms.core.contract import Facts
@@ -19,7 +19,10 @@ from penstock.mechanisms.core.plugin import DataError
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
+from penstock.pipeline.output import checkpoint
+from penstock.pipeline.output.files import ledger_path
 from penstock.pipeline.output.ledger import Ledger
+from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.steps.release import Charge, ReleaseLoop
 
 N_WINDOWS, N_CELLS = 8, 3
@@ -202,3 +205,28 @@ def test_a_line_that_another_run_is_writing_is_not_cut(tmp_path):
             file.write(line[20:])
         appended.result(10)
     assert list(ledger) == [charge(), charge(2), charge(3)]
+
+
+class LateLedger(Ledger):
+    """Makes charges durable with those of the next batch: after their releases have left."""
+
+    def append(self, charges):
+        before, self.held = getattr(self, "held", []), list(charges)
+        return super().append(before)
+
+
+def test_charges_are_durable_before_their_releases_leave(small_run, monkeypatch):
+    write, n_charged = RunWriter.releases, []
+
+    def charges_come_first(self, batch, *rest, **named):
+        durable = list(Ledger(ledger_path(self.plan)))
+        assert all(charge in durable for charge in batch.charges), "a release leaves before its charge"
+        n_charged.append(len(batch.charges))
+        return write(self, batch, *rest, **named)
+
+    monkeypatch.setattr(RunWriter, "releases", charges_come_first)
+    small_run(made_up_events(300))
+    assert sum(n_charged) > 0
+    monkeypatch.setattr(checkpoint, "Ledger", LateLedger)
+    with pytest.raises(AssertionError, match="a release leaves before its charge"):
+        small_run(made_up_events(300), "late")

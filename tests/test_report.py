@@ -27,7 +27,7 @@ DTYPES = {"i1": "i1", "i2": "<i2", "i4": "<i4", "f4": "<f4", "f8": "<f8"}
 
 
 def page(folder: Path) -> str:
-    return write_report(folder).read_text(encoding="utf-8")
+    return write_report(folder)[0].read_text(encoding="utf-8")
 
 
 def data(text: str) -> Any:
@@ -91,7 +91,10 @@ def test_the_command_writes_it_again(small_run, capsys):
     assert capsys.readouterr().out.strip() == str(folder / "report.html")
     assert (folder / "report.html").read_bytes() == before
     assert main(["report", str(folder), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"report": str(folder / "report.html")}
+    assert json.loads(capsys.readouterr().out) == {
+        "report": str(folder / "report.html"),
+        "pages": [str(folder / "report.html")],
+    }
 
 
 def test_a_folder_without_a_run_is_an_error(tmp_path, capsys):
@@ -563,3 +566,30 @@ def test_an_experiment_without_results_is_an_error(tmp_path):
     (experiment_folder(tmp_path) / "summary.parquet").unlink()
     with pytest.raises(DataError, match="run the experiment again"):
         write_report(tmp_path)
+
+
+WORTH = {"mean_count": 0.04, "error": 24.0, "error_of_zeros": 0.04, "error_of_last": 24.1}
+
+
+def test_a_useless_release_is_called_so(tmp_path):
+    text = page(run_folder(tmp_path / "useless", operator={"worth": WORTH}))
+    verdict = "Wrong by 24 people on average where 0.04 are counted: worse than publishing nothing"
+    assert verdict in Text(text).text
+    assert f"Danger: worse than publishing nothing. {verdict}" in warnings_of(text)
+    stale = WORTH | {"error": 3.0, "error_of_zeros": 9.0, "error_of_last": 2.0, "mean_count": 9.0}
+    found = warnings_of(page(run_folder(tmp_path / "stale", operator={"worth": stale})))
+    assert "Caution: no better than the last release. Wrong by 3 people on average where 9 are counted (33 %)" in found
+
+
+def test_a_useful_release_is_told_beside_what_costs_nothing(tmp_path):
+    useful = {"mean_count": 34.0, "error": 3.8, "error_of_zeros": 34.0, "error_of_last": 8.1}
+    text = page(run_folder(tmp_path, operator={"worth": useful}))
+    assert "Wrong by 3.8 people on average where 34 are counted (11 %); zeros by 34" in Text(text).text
+    assert "Danger" not in warnings_of(text)
+
+
+def test_what_everybody_understands_comes_before_the_papers_figures(tmp_path):
+    text = Text(page(run_folder(tmp_path, operator={"utility": {"mre": 0.011, "skill": 0.9, "mae": 3.8}}))).text
+    titles = ("Mean absolute error", "Skill against zeros", "Relative error as in Pyrgelis et al. 2020")
+    shown = [text.index(title) for title in titles]
+    assert shown == sorted(shown)

@@ -124,7 +124,7 @@ def report(tmp_path_factory) -> Path:
     )
     folder = tmp_path_factory.mktemp("run")
     run_folder(folder, cells=CELLS, space=GRID, accounts=BUDGET, operator_accounts=risk, refused=(6,))
-    return write_report(folder)
+    return write_report(folder)[0]
 
 
 @pytest.fixture
@@ -323,7 +323,7 @@ def test_a_phone_never_scrolls_sideways(driver, report):
 
 def test_long_names_keep_the_maps_apart(driver, tmp_path):
     folder = run_folder(tmp_path, cells=tuple(f"8828308217fffff of the {i}th district" for i in range(9)))
-    page = Page(driver, write_report(folder).as_uri())
+    page = Page(driver, write_report(folder)[0].as_uri())
     sides = page.run(
         "const right = n => n.getBoundingClientRect().right;"
         "return [...document.querySelectorAll('[data-map]')].map(n =>"
@@ -343,7 +343,7 @@ def test_no_text_of_a_run_is_ever_executed(driver, tmp_path):
     evil = "<img src=x onerror=document.title='run'>"
     rows = tuple(account(evil, evil, w, 1.0, subject=evil, unit=evil) for w in range(1, 25))
     folder = run_folder(tmp_path, cells=(evil, "b"), accounts=rows, public={"name": evil})
-    page = Page(driver, write_report(folder).as_uri())
+    page = Page(driver, write_report(folder)[0].as_uri())
     assert page.driver.title == f"{evil} · penstock"
     assert page.one("h1").text == evil
     assert evil in page.texts("select option")
@@ -371,7 +371,7 @@ def test_a_live_page_grows_and_keeps_the_readers_place(driver, tmp_path):
 
 
 def test_the_page_of_an_experiment(driver, tmp_path):
-    page = Page(driver, write_report(experiment_folder(tmp_path)).as_uri())
+    page = Page(driver, write_report(experiment_folder(tmp_path))[0].as_uri())
     assert page.driver.get_log("browser") == []
     assert page.run("return document.images[0].complete")
     heads = page.find("#results th button")
@@ -383,14 +383,14 @@ def test_the_page_of_an_experiment(driver, tmp_path):
 
 @pytest.mark.parametrize("size", [DESKTOP, PHONE])
 def test_axe_finds_no_serious_fault_in_the_dark_page_of_an_experiment(driver, tmp_path, size):
-    page = Page(driver, write_report(experiment_folder(tmp_path)).as_uri(), size, "dark")
+    page = Page(driver, write_report(experiment_folder(tmp_path))[0].as_uri(), size, "dark")
     page.run("document.querySelectorAll('details').forEach(d => { d.open = true; })")
     assert faults(page) == []
     assert page.run("return document.documentElement.scrollWidth") <= size[0]
 
 
 def test_the_frontier_of_an_experiment(driver, tmp_path):
-    page = Page(driver, write_report(experiment_folder(tmp_path)).as_uri())
+    page = Page(driver, write_report(experiment_folder(tmp_path))[0].as_uri())
     # The other setting's loss is infinite and has no place; each measure has its limit.
     assert len(page.find(".frontier .point")) == 1
     assert len(page.find(".frontier .point.kept")) == len(page.find(".frontier .ring")) == 1
@@ -406,7 +406,7 @@ def test_the_frontier_of_an_experiment(driver, tmp_path):
 
 
 def test_the_data_of_a_figure_of_an_experiment_is_downloaded(driver, tmp_path):
-    page = Page(driver, write_report(experiment_folder(tmp_path)).as_uri())
+    page = Page(driver, write_report(experiment_folder(tmp_path))[0].as_uri())
     behaviour = {"behavior": "allow", "downloadPath": str(tmp_path / "got")}
     page.driver.execute_cdp_cmd("Browser.setDownloadBehavior", behaviour)
     page.one(".picture .download").click()
@@ -416,7 +416,7 @@ def test_the_data_of_a_figure_of_an_experiment_is_downloaded(driver, tmp_path):
 
 
 def test_the_page_of_traces(driver, tmp_path):
-    page = Page(driver, write_report(trace_folder(tmp_path)).as_uri())
+    page = Page(driver, write_report(trace_folder(tmp_path))[0].as_uri())
     assert page.driver.get_log("browser") == []
     assert [p.get_attribute("d").count("L") for p in page.find(".way path")] == [2, 2]
     assert len(page.find(".way circle")) == 2

@@ -35,11 +35,13 @@ def write_events(path: Path, n: int = 2000, seed: int = 0) -> None:
     """Events in about the order of time, up to 20 minutes late, some rows unreadable."""
     rng = random.Random(seed)
     moments = sorted((minute + rng.uniform(0, 20), minute) for minute in (rng.uniform(-5, 370) for _ in range(n)))
+    received = [(START + timedelta(minutes=minute)).isoformat() for minute, _ in moments]
     rows = [
         f"user{rng.randrange(40)},{(START + timedelta(minutes=m)).isoformat()},{rng.choice('abcz')}" for _, m in moments
     ]
     rows[100::500] = ["nobody,yesterday,a"] * len(rows[100::500])
-    path.write_text("\n".join(["user,time,place", *rows]) + "\n")
+    rows = [f"{row},{moment}" for row, moment in zip(rows, received)]
+    path.write_text("\n".join(["user,time,place,received", *rows]) + "\n")
 
 
 def sections(folder: Path, stream: bool, deployment: bool = False) -> dict:
@@ -52,6 +54,8 @@ def sections(folder: Path, stream: bool, deployment: bool = False) -> dict:
         "block_rows": 100,
     }
     if stream:
+        if deployment:
+            source["columns"] |= {"arrival": "received"}
         source = {"type": "stream", "of": source, "order": "arrival", "checkpoint": "150ms"}
     secret = {"mode": "deployment", "noise_key": str(folder / "key")} if deployment else {"seed": 3}
     return secret | {

@@ -125,6 +125,8 @@ def write_events(path: Path, n: int = 1500, seed: int = 0) -> None:
     ]
     # A few rows in a hundred are outside the area of `TRACES`.
     rows = [f"{row},{37 + rng.random() * 1.03:.6f},{-123 + rng.random():.6f}" for row in rows]
+    # One in forty comes a second time at the same instant, somewhere else.
+    rows = [each for n, row in enumerate(rows) for each in (row, row[:-1] + "9")[: 1 if n % 40 else 2]]
     rows[50::400] = ["nobody,yesterday,a,37.5,-122.5"] * len(rows[50::400])
     path.write_text("\n".join(["user,time,place,latitude,longitude", *rows]) + "\n")
 

@@ -46,6 +46,7 @@ def test_nothing_is_left_of_a_person(tmp_path, everything, user, kind, monkeypat
     value = sections(tmp_path, user)
     if kind != "files":
         value = stream_of(value, order="time" if kind == "stream by time" else "arrival")
+        value["allow_no_guarantee"] = True
     # What is on disk only for a while is searched too, at the end of every slice.
     cut = stream._cut
 
@@ -144,7 +145,7 @@ def test_digests_are_those_that_counting_makes_itself(tmp_path, user):
 
 
 def test_a_stream_of_a_deployment_releases_what_its_files_do(tmp_path):
-    value = sections(tmp_path)
+    value = sections(tmp_path, allow_no_guarantee=True)
     released = [
         pl.read_parquet(run(configured(one), tmp_path / name).folder / "public" / "releases.parquet")
         for name, one in (("a", value), ("b", stream_of(value, order="time")), ("c", stream_of(value, order="arrival")))

@@ -27,6 +27,7 @@ def released(tmp_path: Path, name: str, events: str, changes: dict, stream: bool
     value = sections(tmp_path) | changes
     (tmp_path / "events.csv").write_text(events)
     if stream:
+        value["source"]["columns"] |= {"arrival": "time"}
         value["source"] = {"type": "stream", "of": value["source"], "order": "arrival"}
     return run(configured(value), tmp_path / name).folder / "public"
 

@@ -98,7 +98,8 @@ def test_composition_pays_for_every_hop(small_run):
         event = accounts.filter(pl.col("name") == "event_epsilon").sort("window")
         figures[name] = event["value"][-1]
     assert figures["fixed"] == pytest.approx(1.0)
-    assert figures["sliding"] == pytest.approx(HOPS * 1.0)
+    # Other events of a window may take the place of the one that goes: a replacement in each of them.
+    assert figures["sliding"] == pytest.approx(2 * HOPS * 1.0)
 
 
 @pytest.mark.parametrize("accountant", ["landmark_budget"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -38,6 +39,8 @@ AVRO = {
 class Message:
     """What a client gives, without a client."""
 
+    kind = 2  # LogAppendTime
+
     def __init__(self, value, offset=0, sent=NOON, key=None):
         self._all = value, offset, sent, key
 
@@ -48,7 +51,7 @@ class Message:
         return self._all[1]
 
     def timestamp(self):
-        return (0, -1) if self._all[2] is None else (1, self._all[2])
+        return (0, -1) if self._all[2] is None else (self.kind, self._all[2])
 
     def key(self):
         return self._all[3]
@@ -80,6 +83,7 @@ def test_json_messages_become_events():
         "user": ["ann", "7", "ann"],
         "time": [NOON] * 3,
         "place": ["a", "a", "ü"],
+        "arrival": [NOON] * 3,
     }
 
 
@@ -115,7 +119,7 @@ def test_coordinates_are_finite_numbers_in_range(latitude):
     source = kafka(columns={}, time_format="unix_ms", user_type="integer")
     good = f'{{"user": 1, "time": {NOON}, "latitude": 1, "longitude": 2.5}}'
     found = block(source, good.encode(), good.replace("1,", f"{latitude},", 2).replace(f"{latitude}", "1", 1).encode())
-    assert found.frame.rows() == [(1, NOON, 1.0, 2.5)]
+    assert found.frame.rows() == [(1, NOON, 1.0, 2.5, NOON)]
     assert len(found.rejects) == 1
 
 
@@ -124,7 +128,7 @@ def test_an_event_cannot_be_long_after_its_message():
     late, early, unknown = NOON - 60_001, NOON - 60_000, None
     assert [r.reason for r in block(source, event(), sent=late).rejects] == ["time is later than its message was sent"]
     assert block(source, event(), sent=early).rejects == ()
-    assert block(source, event(), sent=unknown).rejects == ()
+    assert block(replace(source, watermark="events"), event(), sent=unknown).rejects == ()
 
 
 def avro(*, schema=AVRO, **event) -> bytes:
@@ -139,7 +143,7 @@ def test_avro_records_become_events():
     source = kafka(format="avro", schema=json.dumps(AVRO), time_format="unix_ms")
     good = avro(user="ann", time=NOON, place="a")
     found = block(source, good, good + b"x", good[:-1], b"\xff" * 20, avro(user="bob", time=NOON, place=None))
-    assert found.frame.rows() == [("ann", NOON, "a")]
+    assert found.frame.rows() == [("ann", NOON, "a", NOON)]
     assert [reject.reason for reject in found.rejects] == [
         "bytes after the Avro record",
         "not a record of the Avro schema",
@@ -186,7 +190,7 @@ def test_arrow_blocks_become_events(compression, user):
     )
     source = kafka(format="arrow", user_type="string" if user == pa.string() else "integer")
     found = block(source, ipc(table, compression=compression), b"")
-    assert found.frame.rows() == [("1" if user == pa.string() else 1, NOON, "a")]
+    assert found.frame.rows() == [("1" if user == pa.string() else 1, NOON, "a", NOON)]
     assert [(reject.line, reject.reason) for reject in found.rejects] == [
         (11, "not a sound block of Arrow"),
         (10, "place is empty"),
@@ -407,7 +411,7 @@ def test_a_topic_is_a_source_without_an_end():
 
 
 def test_no_messages_are_an_empty_block():
-    assert joined([], kafka()).frame.schema == block(kafka(), event()).frame.schema
+    assert joined([], kafka()).frame.schema == block(kafka(), event()).frame.drop("arrival").schema
 
 
 def test_the_missing_client_is_named(monkeypatch):

@@ -77,12 +77,14 @@ def test_every_row_has_a_fate_and_every_point_a_release(events, tmp_path):
     result = run(config(events, tmp_path / "out"))
     rows = result.manifest["rows"]
     assert rows["rows"] == rows["used"] + rows["out_of_area"] + rows["out_of_time"] + rows["rejected"]
-    assert (rows["out_of_area"], rows["out_of_time"], rows["rejected"], rows["duplicates"]) == (1, 1, 1, 2)
+    assert (rows["out_of_area"], rows["out_of_time"], rows["rejected"], rows["duplicates"]) == (0, 1, 1, 2)
+    assert rows["clamped"] == 1
     released = pl.read_parquet(tmp_path / "out/public/traces.parquet")
     assert len(released) == rows["used"] - 2 == result.manifest["points"]["released"]
     assert released.schema["time"] == pl.Datetime("ms", "UTC")
-    assert result.manifest["users"]["users"] == 30 == released["pseudonym"].n_unique()
-    assert "30, each with" in summary(result)
+    assert result.manifest["users"]["users"] == 31 == released["pseudonym"].n_unique()
+    assert "31, each with" in summary(result)
+    assert "1 of them outside the area" in summary(result)
     assert failed(tmp_path / "out") == []
 
 
@@ -125,7 +127,7 @@ def test_utility_is_the_mean_distance_in_metres(events, tmp_path):
     assert result.manifest["utility"]["mae"] == pytest.approx(distance(released, true).mean())
     table = pl.read_parquet(tmp_path / "out/operator/utility.parquet")
     assert {"run", "landmarks", "regular"} <= set(table["scope"])
-    assert table["scope"].str.starts_with("user:").sum() == 30
+    assert table["scope"].str.starts_with("user:").sum() == 31
 
 
 def test_accounts_say_what_each_user_spent(events, tmp_path):
@@ -136,7 +138,7 @@ def test_accounts_say_what_each_user_spent(events, tmp_path):
     other = pl.col("epsilon").filter(~pl.col("landmark")).max().fill_null(0.0)
     expected = released.group_by("pseudonym").agg((landmark.sum() + other).alias("spent"))
     both = accounts.join(expected, left_on="subject", right_on="pseudonym")
-    assert len(both) == 30
+    assert len(both) == 31
     assert both["value"].to_numpy() == pytest.approx(both["spent"].to_numpy())
     assert both["value"].max() <= 2.0 * (1 + 1e-9)
 

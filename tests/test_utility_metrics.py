@@ -59,6 +59,37 @@ def test_errors_equal_their_definition(seed):
 
 
 @pytest.mark.parametrize("seed", range(5))
+def test_shares_and_skills_equal_their_definition(seed):
+    truth, released = counts(seed)
+    error = np.abs(truth - released)
+    assert utility.relative_mean_absolute_error(truth, released) == pytest.approx(error.mean() / truth.mean())
+    variance = ((truth - truth.mean(axis=1, keepdims=True)) ** 2).sum()
+    assert utility.variance_explained(truth, released) == pytest.approx(1 - (error**2).sum() / variance)
+    assert utility.skill(truth, released) == pytest.approx(1 - error.sum() / truth.sum())
+    repeated = np.hstack([np.zeros((len(truth), 1)), released[:, :-1]])
+    assert utility.skill_last(truth, released) == pytest.approx(1 - error.sum() / np.abs(repeated - truth).sum())
+
+
+def test_a_useless_release_is_below_zero_where_the_papers_error_is_small():
+    """The paper's sanity bound grows with the length of the series, so its error hides noise above every count."""
+    truth = np.full((1, 1000), 1.0)
+    released = truth + np.tile([5.0, -5.0], 500)
+    assert utility.mean_relative_error(truth, released) == pytest.approx(0.05)
+    assert utility.relative_mean_absolute_error(truth, released) == pytest.approx(5.0)
+    assert utility.skill(truth, released) == pytest.approx(-4.0)
+    assert utility.variance_explained(truth, released) < -1000
+    assert utility.skill(truth, np.zeros_like(truth)) == 0.0
+
+
+def test_skills_where_the_other_release_is_perfect():
+    nothing = np.zeros((2, 3))
+    assert utility.skill(nothing, nothing) == 0.0
+    assert utility.skill(nothing, nothing + 1) == -1.0
+    assert utility.variance_explained(nothing, nothing) == 1.0
+    assert utility.relative_mean_absolute_error(nothing, nothing) == 0.0
+
+
+@pytest.mark.parametrize("seed", range(5))
 def test_hotspots_equal_their_definition(seed):
     truth, released = counts(seed)
     assert utility.hotspot_f1(truth, released) == pytest.approx(plain_f1(truth, released, 3))
@@ -131,6 +162,7 @@ def test_pearson_of_huge_and_tiny_series():
 
 
 PERFECT = {"mre": 0, "mre_top": 0, "mae": 0, "hotspot_f1": 1, "kendall_tau": 1, "hotspot_rank_tau": 1}
+PERFECT |= {"relative_mae": 0, "variance_explained": 1, "skill": 1, "skill_last": 1}
 PERFECT |= {"js_distance": 0, "js_divergence": 0, "pearson": 1, "anomaly_agreement": 1}
 
 
@@ -248,6 +280,7 @@ def test_the_table_names_every_metric():
     assert set(METRICS) == {
         *("mre", "mre_top", "mae", "hotspot_f1", "kendall_tau", "hotspot_rank_tau"),
         *("js_distance", "js_divergence", "pearson", "forecast_error", "anomaly_agreement"),
+        *("relative_mae", "variance_explained", "skill", "skill_last"),
     }
     for name, metric in METRICS.items():
         assert metric.name == name

@@ -5,8 +5,8 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from penstock.pipeline.steps.contributions import KeyLayout, Memberships, distinct_keys, merge
-from penstock.pipeline.steps.count import Visits, packed_visits, summarise_users, visits
+from penstock.pipeline.steps.contributions import Contributions, KeyLayout, distinct_keys
+from penstock.pipeline.steps.count import Visits, summarise_users, visits
 
 N_CELLS, GROUP = 9, 4
 
@@ -28,11 +28,10 @@ def test_cells_and_windows_of_every_user(kinds: tuple[str, ...]) -> None:
         for who, when, where in zip(np.pad(identity, ((0, 0), (0, 2 - identity.shape[1]))).tolist(), window, cell):
             cells[tuple(who)].add(int(where))
             windows[tuple(who)].add(group * GROUP + int(when))
-        if kind == "small":
-            layout = KeyLayout(GROUP, N_CELLS)
-            found.append(packed_visits(distinct_keys(layout.pack(user, window, cell)), layout))
-        else:
-            found.append(visits(merge([Memberships(identity, window, cell)])))
+        layout, table = KeyLayout(GROUP, N_CELLS), None
+        if kind != "small":
+            table, user = np.unique(identity, axis=0, return_inverse=True)
+        found.append(visits(Contributions(distinct_keys(layout.pack(user.ravel(), window, cell)), table), layout))
     summary = summarise_users(found)
     assert summary == {
         "cells": [len(cells[who]) for who in sorted(cells)],

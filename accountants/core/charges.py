@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import singledispatch
 from typing import Literal
 
@@ -117,6 +118,50 @@ def pure_epsilon(charge: Iterable[events.Event], adjacency: Adjacency = "add_rem
     """
     total = float(sum(_pure(event) for event in charge))
     return 2 * total if adjacency == "replacement" else total
+
+
+@singledispatch
+def replaced(event: events.Event) -> events.Event:
+    """The event priced for *replacing* what a unit adds: where contribution bounding chooses anew among what is left.
+
+    The L1 sensitivity doubles. The L2 sensitivity grows by √2 only, since contributions are never negative: the squared
+    distance of two of them is at most the sum of their squared lengths.
+
+    Examples
+    --------
+    >>> replaced(events.DiscreteLaplace(l1=2.0, scale=4.0))
+    DiscreteLaplace(l1=4.0, scale=4.0)
+    """
+    # Pure losses are those of adding and of removing one after the other.
+    epsilon = _pure(event)
+    return event if epsilon in (0, np.inf) else events.PureDP(2 * epsilon)
+
+
+@replaced.register(events.Laplace)
+@replaced.register(events.DiscreteLaplace)
+def _(event: events.Laplace | events.DiscreteLaplace) -> events.Event:
+    return replace(event, l1=2 * event.l1)
+
+
+@replaced.register(events.Gaussian)
+@replaced.register(events.DiscreteGaussian)
+def _(event: events.Gaussian | events.DiscreteGaussian) -> events.Event:
+    return replace(event, l2=np.sqrt(2) * event.l2)
+
+
+@replaced.register
+def _(event: events.Block) -> events.Event:
+    return replace(event, inner=replaced(event.inner))
+
+
+@replaced.register
+def _(event: events.Sampled) -> events.Event:
+    # Memberships that are sampled one by one are twice as many parts. No sampled curve is claimed for a user who is in
+    # both samples.
+    if event.unit == "membership":
+        return replace(event, inner=replaced(event.inner))
+    epsilon = _pure(event)
+    return events.PureDP(2 * epsilon) if np.isfinite(epsilon) else replaced(event.inner)
 
 
 def concentrated_rho(charge: Iterable[events.Event]) -> float:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,6 +13,7 @@ from scipy import linalg, optimize
 from penstock.accountants.gaussian_process.kernels import (
     CORRELATIONS,
     Array,
+    Indices,
     axis_models,
     checked_times,
     named_family,
@@ -28,64 +27,73 @@ from penstock.accountants.gaussian_process.loss import (
     loss_matrix,
     loss_per_eigenvalue,
 )
-from penstock.mechanisms.core.contract import Mechanism
 from penstock.mechanisms.core.plugin import ParameterError
-from penstock.mechanisms.core.trace_goal import ConditionalGoal, PlannedNoise
-from penstock.mechanisms.gaussian_trace import GaussianTrace
-
-MechanismT = TypeVar("MechanismT", bound=Mechanism)
+from penstock.mechanisms.core.trace_goal import ConditionalGoal
+from penstock.mechanisms.core.traces import Traces
 
 
-@lru_cache(maxsize=64)
-def planned_sigma(goal: ConditionalGoal, radius: float) -> float:
-    """Least standard deviation, in metres on each axis, that keeps to a goal.
+def planned_deviations(goal: ConditionalGoal, radius: float, traces: Traces) -> Array:
+    """Least standard deviation, in metres on each axis, that keeps each of some traces to a goal.
 
     Parameters
     ----------
     goal
-        The goal.
+        The goal; of a trace its first ``n_points`` are planned for.
     radius
         How far apart the two hypotheses about a secret point may be, in metres.
+    traces
+        The traces; only their times count.
+
+    Returns
+    -------
+    Shape (n_users,); infinite where no noise is enough, because the prior determines a secret point from the others of
+    its set to machine precision (a nugget ends that).
 
     Notes
     -----
-    O(n_points³) for each secret, about ten times over. Meehan and Chaudhuri 2021, theorem 3.1 with its ball.
+    Traces with the same gaps are worked out once. O(n_points³) for each secret, and ten times as much for the worst.
 
     Examples
     --------
-    >>> goal = ConditionalGoal(goal=0.5, interval=60.0, n_points=1, length_scale=600.0, variance=1e6)
-    >>> round(planned_sigma(goal, radius=200.0), 2)
-    282.84
+    >>> from penstock.mechanisms.core.traces import traces_of
+    >>> goal = ConditionalGoal(goal=0.5, length_scale=600.0, variance=1e6)
+    >>> planned_deviations(goal, 200.0, traces_of([np.zeros((1, 2)), np.zeros((2, 2))])).round(2)
+    array([282.84, 396.85])
     """
-    return smallest_sigma(
-        goal.goal,
-        goal.interval * np.arange(goal.n_points),
-        named_family(goal.secrets, goal.n_points, goal.width),
-        goal.length_scale,
-        radius,
-        goal.order,
-        goal.kernel,
-        goal.variance,
-        goal.period,
-        nugget=goal.nugget,
-    )
+    found: dict[bytes, float] = {}
+    deviations = np.empty(len(traces.starts))
+    for user, times in enumerate(np.split(traces.times, traces.starts[1:])):
+        gaps = np.diff(times[: goal.n_points])
+        if (known := gaps.tobytes()) not in found:
+            found[known] = planned_sigma(goal, radius, np.concatenate([[0.0], np.cumsum(gaps) / 1000]))
+        deviations[user] = found[known]
+    return deviations
 
 
-def with_planned_noise(mechanism: MechanismT) -> MechanismT:
-    """The mechanism with its noise worked out, where that is given by a goal; any other mechanism as it is.
+def planned_sigma(goal: ConditionalGoal, radius: float, times: ArrayLike) -> float:
+    """Least standard deviation that keeps one trace to a goal: `planned_deviations` of points at ``times``, seconds."""
+    n_points = np.size(times)
+    prior = (goal.length_scale, radius, goal.order, goal.kernel, goal.variance, goal.period)
+    try:
+        return smallest_sigma(goal.goal, times, promised_secrets(goal, n_points), *prior, nugget=goal.nugget)
+    except ParameterError as error:
+        if error.field != "nugget":
+            raise
+        return math.inf
 
-    Examples
-    --------
-    >>> from penstock.mechanisms.gaussian_trace import GaussianTrace
-    >>> goal = ConditionalGoal(goal=0.5, interval=60.0, n_points=1, length_scale=600.0, variance=1e6)
-    >>> planned = with_planned_noise(GaussianTrace(sigma=PlannedNoise(conditional_goal=goal), radius=200.0))
-    >>> round(planned.deviation, 2)
-    282.84
+
+def promised_secrets(goal: ConditionalGoal, n_points: int) -> list[Indices]:
+    """Secrets of a goal: those of the family in the whole trace, and in each of its beginnings.
+
+    >>> goal = ConditionalGoal(goal=1.0, length_scale=1.0, variance=1.0, secrets="every_other")
+    >>> [secret.tolist() for secret in promised_secrets(goal, 4)]
+    [[0], [0, 2], [1], [1, 3]]
     """
-    if not isinstance(mechanism, GaussianTrace) or not isinstance(mechanism.sigma, PlannedNoise):
-        return mechanism
-    deviation = planned_sigma(mechanism.sigma.conditional_goal, mechanism.metres)
-    return replace(mechanism, sigma=replace(mechanism.sigma, deviation=deviation))
+    if goal.secrets == "every_other":
+        return [np.arange(first, last + 1, 2) for first in range(2) for last in range(first, n_points, 2)]
+    whole = list(named_family(goal.secrets, n_points, goal.width))
+    shorter = min(goal.width, n_points) if goal.secrets == "sliding_blocks" else 0
+    return [np.arange(size) for size in range(1, shorter)] + whole
 
 
 # The least noise that keeps every chosen secret under a goal.
@@ -128,7 +136,7 @@ def smallest_sigma(
     -------
     float
         In the unit of the radius; its loss is at most the goal and at least 1 − 10⁻⁸ of it. About ten evaluations
-        of O(n³) for each secret and axis.
+        of O(n³) for each secret and axis that needs more than those before it, one for the others.
 
     Raises
     ------
@@ -148,16 +156,18 @@ def smallest_sigma(
     axes = axis_models(length_scale, kernel, variance, period, nugget)
     white = 1.0 if noise_covariance is None else None
     shapes = noise_covariances(len(points), len(axes), white, noise_covariance)
-    cases = [
-        (
-            loss_per_eigenvalue(len(indices), radius, order),
-            conditional_response(axis.covariance(points), indices),
-            shape,
-        )
-        for indices in secret_family(secret, len(points), "secret")
-        for axis, shape in zip(axes, shapes)
-    ]
-    return math.sqrt(max(_smallest_variance(goal, *case) for case in cases))
+    family = secret_family(secret, len(points), "secret")
+    # From the middle of the trace outwards: the worst is soon found, and most of the others are only looked at once.
+    order_of_search = sorted(range(len(family)), key=lambda number: abs(2 * number + 1 - len(family)))
+    least = 0.0
+    for axis, shape in dict.fromkeys((axis, shape.tobytes()) for axis, shape in zip(axes, shapes)):
+        covariance, matrix = axis.covariance(points), np.frombuffer(shape).reshape(len(points), -1)
+        for indices in (family[number] for number in order_of_search):
+            weight = loss_per_eigenvalue(len(indices), radius, order)
+            response = conditional_response(covariance, indices)
+            if not least or weight * largest_eigenvalue(loss_matrix(response, least * matrix)) > goal:
+                least = max(least, _smallest_variance(goal, weight, response, matrix))
+    return math.sqrt(least)
 
 
 def _smallest_variance(goal: float, weight: float, response: Response, shape: Array) -> float:

@@ -27,7 +27,7 @@ SHAPES: dict[str, tuple[float, ...]] = {
     "left_skewed": (0.75,),
     "symmetric": (0.5,),
     "right_skewed": (0.25,),
-    "bimodal": (0.0, 1.0),
+    "bimodal": (0.25, 0.75),
     "uniform": (),
 }
 #: The scale of every normal is the length of the series over this constant.
@@ -43,7 +43,7 @@ def landmark_distribution(
     ----------
     kind
         ``left_skewed`` (landmarks towards the end), ``symmetric`` (in the middle), ``right_skewed`` (at the
-        beginning), ``bimodal`` (at both ends) or ``uniform``.
+        beginning), ``bimodal`` (in the middle of each half) or ``uniform``.
     n_windows
         Length of the series.
     n_landmarks

@@ -113,8 +113,9 @@ class Chain(Mechanism):
             n_windows = None if facts.n_windows is None else -(-facts.n_windows // self.together)
             coarse = replace(coarse, n_windows=n_windows, landmarks=(), budget_period=None)
         state = nested("reader", self.reader.start(coarse))
+        shown = replace(facts, windows_per_day=max(1, facts.windows_per_day // self.together))
         for number, step in enumerate(self.after):
-            state |= nested(f"after{number}", step.start(facts))
+            state |= nested(f"after{number}", step.start(shown))
         if self.temporal:
             length = np.full(facts.shape, facts.n_windows or 0, np.int64)
             state |= waiting(facts, self.together) | {"n_windows": length, "begin": facts.constant(0, np.int64)}
@@ -185,12 +186,11 @@ class Chain(Mechanism):
 
     def _processed(self, release: Release, state: State) -> tuple[Release, State]:
         """Amplify the charge by sampling, and apply the steps after the reading one."""
-        values = release.values
-        for number, step in enumerate(self.after):
-            values, after = step.transform(np.asarray(values, np.float64), part(f"after{number}", state))
-            state = state | nested(f"after{number}", after)
         charge = self.sampling.sampled(release.charge) if self.sampling else release.charge
-        return replace(release, values=values, charge=charge), state
+        for number, step in enumerate(self.after):
+            release, after = step.process(release, part(f"after{number}", state))
+            state = state | nested(f"after{number}", after)
+        return replace(release, charge=charge), state
 
     def _in_windows(self, release: Release, state: State) -> list[Release]:
         """A release of a longer window as one of each of its windows."""
@@ -228,6 +228,10 @@ def misplaced(steps: Sequence[Mechanism]) -> Iterator[tuple[int, str]]:
         elif reader is None:
             reader = step
             yield from ((position, right) for right in _cannot_read(step, steps[:position]))
+        elif isinstance(step, Transformation) and step.reads_noise and steps[position - 1] is not reader:
+            yield position, f"directly after {_name(reader)}: it has to know the noise of what it reads"
+        elif isinstance(step, Transformation) and step.reads_noise and reader.unit_windows > 1:
+            yield position, f"left out: the noise of {_name(reader)} is that of a block, not of single counts"
         elif not isinstance(step, Transformation) or not step.follows:
             yield (
                 position,

@@ -90,6 +90,9 @@ class Timestamp:
         Budget period of the timestamp, 0-based.
     origin
         Latitude and longitude of a public point, shown until a first release: shape (2,).
+    deviation
+        Standard deviation in metres that was worked out for the user's trace, infinite where none is large enough;
+        None where nothing was planned.
     """
 
     index: int
@@ -101,6 +104,7 @@ class Timestamp:
     n_timestamps: Integers
     period: Integers
     origin: NDArray[np.float64]
+    deviation: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +128,8 @@ class Facts:
         Windows per budget period; None: the whole run is one period.
     max_landmarks
         Declared maximum of landmarks per period, in place of their number.
+    windows_per_day
+        Windows that begin in a day, at least 1.
     n_replicas
         Independent copies stepped at once; None: one run, without a leading axis.
 
@@ -143,6 +149,7 @@ class Facts:
     landmarks: tuple[int, ...] = ()
     budget_period: int | None = None
     max_landmarks: int | None = None
+    windows_per_day: int = 24
     n_replicas: int | None = None
 
     def __post_init__(self) -> None:
@@ -233,6 +240,8 @@ class Release:
         When it can be published, milliseconds since 1970; None: at the window's end + allowed lateness.
     active
         Mask of active sensors; None: all.
+    standard_deviation
+        Standard deviation of each value as a guess of the count, shape of ``values``; None: not estimated.
     """
 
     window: int
@@ -245,6 +254,7 @@ class Release:
     repeats: int | NDArray[np.int64] | None = None
     available_at: int | None = None
     active: NDArray[np.bool_] | None = None
+    standard_deviation: NDArray[np.float64] | None = None
 
     @classmethod
     def of(cls, window: Window, values: NDArray[Any], charge: tuple[Event, ...], **further: Any) -> Release:
@@ -258,13 +268,15 @@ class Release:
         """Release of one replica, as a run without the others would have made it."""
 
         def own(value: Any) -> Any:
-            """The replica's entry, where replicas differ."""
+            """The replica's entry, where replicas differ; of an event, all that it holds."""
+            if isinstance(value, Event):
+                return replace(value, **{f.name: own(getattr(value, f.name)) for f in fields(value)})
             return value[number] if np.ndim(value) else value
 
         changes: dict[str, Any] = {"values": self.values[number], "action": str(own(self.action))}
-        changes["charge"] = tuple(
-            replace(event, **{f.name: own(getattr(event, f.name)) for f in fields(event)}) for event in self.charge
-        )
+        if self.standard_deviation is not None:
+            changes["standard_deviation"] = self.standard_deviation[number]
+        changes["charge"] = tuple(own(event) for event in self.charge)
         scale = own(self.scale)
         changes["scale"] = float(scale[0]) if np.shape(scale) == (1,) else scale
         if isinstance(self.repeats, np.ndarray):
@@ -495,6 +507,9 @@ MECHANISMS: Registry[Mechanism] = Registry("penstock.mechanisms", "mechanism")
 class Transformation(Mechanism):
     """Base of post-processing: functions of the counts or of a release, window by window and without noise."""
 
+    #: Whether it must stand directly after the step that releases, whose noise it has to know.
+    reads_noise: ClassVar[bool] = False
+
     @property
     def follows(self) -> bool:
         """Whether it may stand after a step that releases: it then works on private values, as post-processing."""
@@ -511,6 +526,11 @@ class Transformation(Mechanism):
         state
             From `start` or the last call.
         """
+
+    def process(self, release: Release, state: State) -> tuple[Release, State]:
+        """A release of the step before as it is shown, and the next state; the base transforms its values."""
+        values, state = self.transform(np.asarray(release.values, np.float64), state)
+        return replace(release, values=values), state
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
         """Transform the true counts of one window."""

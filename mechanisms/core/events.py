@@ -1,7 +1,9 @@
 """Privacy events: what a release did to its input, said neutrally; accountants put the price on it.
 
 The family is closed. An event states the mechanism's noise and the sensitivity to *adding or removing* one unit; it
-does not state an ε, because accountants compare different neighbours. Fields are numbers, or arrays over replicas.
+does not state an ε, because accountants compare different neighbours. An L2 sensitivity holds for contributions that
+are not negative, so that replacing one by another moves the vector by at most √2 times as much. Fields are numbers, or
+arrays over replicas.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from penstock.mechanisms.core.draws import Noise
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.samplers.siphash import keyed_hash
 
 #: Types that are hashed as they are.
 _CANONICAL = (np.dtype("<i8"), np.dtype("<f8"))
@@ -95,6 +96,26 @@ class NoiseSource:
         seeds = partial(draw_seeds, secret, context, counts, dict(state), n_replicas)
         is_exact = (not self.key.simulation) if self.exact is None else self.exact
         return Noise(seeds, n_replicas, is_exact)
+
+    def membership_hashes(self, *columns: NDArray[Any]) -> NDArray[np.uint64]:
+        """Uniform 64-bit hashes by which event steps keep memberships, another sample for every configuration.
+
+        Parameters
+        ----------
+        columns
+            What is kept or dropped as one, integers of shape (n,): the words of the user's identity, the *start* of
+            the window in milliseconds (its number would repeat in every run), and the cell where it matters.
+
+        Examples
+        --------
+        >>> source = NoiseSource(NoiseKey.from_seed(7), configuration=b"")
+        >>> users, starts = np.arange(3), np.array([0, 0, 3_600_000])
+        >>> source.membership_hashes(users, starts).shape
+        (3,)
+        """
+        context = (b"penstock sample 1", self.configuration, self.stream.encode())
+        message = b"".join(len(part).to_bytes(8, "little") + part for part in context)
+        return keyed_hash(hmac.digest(self.key.subkey("sampling"), message, "sha256"), *columns)
 
 
 @dataclass(frozen=True)

@@ -176,6 +176,7 @@ def run_traces(
     seed: int = 0,
     users: Sequence[int] | None = None,
     origin: tuple[float, float] = (0.0, 0.0),
+    deviations: NDArray[np.float64] | None = None,
 ) -> list[ReleasedTraces]:
     """Release some traces, each an array of shape (n_points, 2) in degrees.
 
@@ -189,6 +190,8 @@ def run_traces(
         Seed of the simulation's noise key.
     origin
         Public point shown before a first release.
+    deviations
+        As in `TraceAgenda`.
 
     Returns
     -------
@@ -204,7 +207,8 @@ def run_traces(
     (['repeated', 'published', 'repeated'], [40.0, 116.0])
     """
     flat = traces_of(traces, landmarks, users)
-    steps = release_traces(mechanism, TraceAgenda(flat, origin), TraceNoise(NoiseKey.from_seed(seed), b""))
+    agenda = TraceAgenda(flat, origin, deviations=deviations)
+    steps = release_traces(mechanism, agenda, TraceNoise(NoiseKey.from_seed(seed), b""))
     released = collect(steps, len(flat.times))
     cuts = flat.starts[1:]
     columns = {name: np.split(column, cuts) for name, column in vars(released).items() if name != "noise"}

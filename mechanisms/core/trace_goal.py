@@ -1,11 +1,11 @@
 """Declaration of noise by a goal: the conditional inferential loss that the secret points of a trace may have.
 
-The numbers alone; `accountants.gaussian_process.goal` works out the standard deviation that keeps to a goal.
+The numbers alone; `accountants.gaussian_process.goal` works out the standard deviation that keeps a trace to a goal.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from penstock.mechanisms.core.plugin import Checked, ParameterError, parameter
 
@@ -51,38 +51,30 @@ class TracePrior(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class ConditionalGoal(TracePrior):
-    """The largest conditional inferential loss that every chosen secret may have, and the trace it is planned for.
+    """The largest conditional inferential loss that every chosen secret of a trace may have.
+
+    The noise is worked out for each trace, from the times of its own points, which are public. No plan made beforehand
+    holds for the times that come: sets of secrets can lose more at longer gaps as well as at shorter ones.
 
     Parameters
     ----------
     goal
         Largest loss, nats.
-    interval, n_points
-        The planned trace: so many points, one every ``interval`` seconds. Points that come faster, or a longer trace,
-        lose more; the conditional_inferential accountant says how much.
+    n_points
+        Points of a trace that are released. Later ones repeat the last of these, and are no secrets of the promise.
 
     Examples
     --------
-    >>> ConditionalGoal(goal=0.5, interval=60.0, length_scale=600.0, variance=1e6).n_points
-    21
+    >>> ConditionalGoal(goal=0.5, length_scale=600.0, variance=1e6).n_points
+    100
     """
 
     goal: float = parameter(doc="largest loss of every chosen secret", above=0, unit="nats")
-    interval: float = parameter(doc="time between two points", above=0, unit="seconds")
-    n_points: int = parameter(21, doc="points of the planned trace", at_least=1)
+    n_points: int = parameter(100, doc="points of a trace that are released; later ones repeat the last", at_least=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedNoise(Checked):
-    """Noise that is worked out from a goal.
-
-    Parameters
-    ----------
-    deviation
-        The standard deviation that keeps to the goal, in metres on each axis; None until it has been worked out
-        (`accountants.gaussian_process.goal.with_planned_noise`). It follows from the goal, so it is no part of a
-        configuration.
-    """
+    """Noise that is worked out from a goal, for each trace."""
 
     conditional_goal: ConditionalGoal = parameter(doc="the loss that the noise is to keep to")
-    deviation: float | None = field(default=None, compare=False)

@@ -51,7 +51,7 @@ class Traces:
         """Points of each user."""
         return np.diff(self.starts, append=len(self.times))
 
-    @property
+    @cached_property
     def user_of(self) -> Integers:
         """User of each point, as an index into ``users``."""
         return np.repeat(np.arange(len(self.starts)), self.lengths)
@@ -69,6 +69,8 @@ class TraceAgenda:
         Latitude and longitude of the public point shown before a first release.
     max_landmarks
         Declared maximum of landmarks per period, in place of their number; None: as many as there are.
+    deviations
+        Standard deviation in metres that was worked out for each user's trace, shape (n_users,); None: nothing planned.
 
     Examples
     --------
@@ -81,6 +83,7 @@ class TraceAgenda:
     traces: Traces
     origin: tuple[float, float]
     max_landmarks: int | None = None
+    deviations: NDArray[np.float64] | None = None
 
     @cached_property
     def _columns(self) -> tuple[Integers, ...]:
@@ -113,6 +116,7 @@ class TraceAgenda:
             n_timestamps=n_timestamps,
             period=traces.periods[rows],
             origin=np.asarray(self.origin, np.float64),
+            deviation=None if self.deviations is None else self.deviations[traces.user_of[rows]],
         )
 
 

@@ -113,11 +113,11 @@ def _validate(arguments: argparse.Namespace) -> int:
 def _report(arguments: argparse.Namespace) -> int:
     from penstock.pipeline.reporting.page import write_report
 
-    path = write_report(Path(arguments.folder))
+    pages = write_report(Path(arguments.folder))
     if arguments.json:
-        print_json({"report": str(path)})
+        print_json({"report": str(pages[0]), "pages": list(map(str, pages))})
     else:
-        print(path)
+        print(*pages, sep="\n")
     return DONE
 
 
@@ -138,5 +138,5 @@ def _verify(arguments: argparse.Namespace) -> int:
 LIST = Command("list", "list mechanisms, accountants, sources, spaces, windows and metrics", _configure_list, _list)
 SCHEMA = Command("schema", "print the JSON Schema of a configuration, for editors", no_arguments, _schema)
 VALIDATE = Command("validate", "check a configuration; every error at once, nothing runs", add_configuration, _validate)
-REPORT = Command("report", "write report.html from the files of a run or of an experiment", add_folder, _report)
+REPORT = Command("report", "write the report from the files of a run or of an experiment", add_folder, _report)
 VERIFY = Command("verify", "check a run's folder: row equation, ledger, windows, digests", add_folder, _verify)

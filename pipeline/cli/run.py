@@ -111,6 +111,9 @@ def progress_line(registry: Registry, seconds: float) -> str:
 
 def summary(result: Result) -> str:
     """The result of a run in a few lines: rows read, windows released, users, utility, files to open."""
+    from penstock.evaluation.utility import METRICS
+    from penstock.pipeline.output.worth import in_words
+
     manifest = result.manifest
     rows = manifest["rows"]
     lines = [
@@ -119,12 +122,17 @@ def summary(result: Result) -> str:
         f"{rows['rejected']:,} rejected",
         _released(manifest),
     ]
+    if rows.get("clamped"):
+        lines.append(f"          {rows['clamped']:,} of them outside the area, moved to its edge")
     if manifest.get("users"):
         lines.append(_people(manifest["users"]))
         if not manifest["distinct_people"]:
             lines.append("CAUTION   rows of this source belong to no person: the counts are not of distinct people")
+    if worth := manifest.get("worth"):
+        lines.append(f"worth     {in_words(worth)}")
     for name, value in manifest.get("utility", {}).items():
-        lines.append(f"utility   {name} {value:.4g}")
+        source = METRICS[name].source if name in METRICS else ""
+        lines.append(f"utility   {name} {value:.4g}" + (f" (as in {source})" if source else ""))
     if result.exit_code in (STOPPED, INTERRUPTED):
         lines.append(f"STOPPED   {manifest['exit']['reason']}")
     lines.append(f"took      {sum(manifest['seconds'].values()):.1f} s")
@@ -132,6 +140,8 @@ def summary(result: Result) -> str:
     public = ("releases.parquet", "traces.parquet", "accounts.parquet", "manifest.json")
     for name in (
         "report.html",
+        "operator/report.html",
+        "public/report.html",
         *(f"public/{name}" for name in public),
         "operator/manifest.json",
         "operator/truth.parquet",

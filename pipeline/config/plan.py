@@ -71,7 +71,12 @@ class KeyedRun:
 
     def noise(self) -> NoiseSource:
         """The keyed noise of this configuration."""
-        return NoiseSource(self.key, configuration=digest(self.config), stream=STREAM)
+        return NoiseSource(self.key, configuration=self.configuration, stream=STREAM)
+
+    @cached_property
+    def configuration(self) -> bytes:
+        """Digest of the configuration, which noise, samples and charges are bound to."""
+        return digest(self.config)
 
     @cached_property
     def digest_key(self) -> bytes | None:
@@ -163,12 +168,6 @@ class Plan(KeyedRun):
         return self.folder / "operator" / "parts" / "spool"
 
     @property
-    def disorder(self) -> int:
-        """How far the watermark stays behind the latest event, in milliseconds."""
-        source = self.config.source
-        return source.disorder if isinstance(source, LiveSource) else 0
-
-    @property
     def full_source(self) -> Source:
         """Where events come from, with all columns."""
         return self.config.source
@@ -207,11 +206,6 @@ class Plan(KeyedRun):
     def time_zone(self) -> str:
         """Zone of the windows, and of landmarks and budget periods of traces."""
         return self.config.windows.time_zone
-
-    @cached_property
-    def configuration(self) -> bytes:
-        """Digest of the configuration, which noise and charges are bound to."""
-        return digest(self.config)
 
     def ingest(self, block: EventBlock) -> EventBlock:
         """The block as it may be kept or sent on."""
@@ -309,6 +303,7 @@ class Plan(KeyedRun):
             max_windows=self.block_bounds.max_windows if self.block_bounds else None,
             max_block_cells=self.block_bounds.max_cells if self.block_bounds else None,
             n_windows=self.calendar.n_windows,
+            windows_per_day=self.calendar.per_day,
         )
 
     @cached_property

@@ -9,11 +9,10 @@ from typing import Any
 from penstock.accountants.correlation.adversary import KnownCorrelation, adversary
 from penstock.accountants.correlation.planning import largest_epsilon
 from penstock.accountants.temporal import Temporal
-from penstock.mechanisms.core.contract import MECHANISMS, Mechanism
+from penstock.mechanisms.core.contract import MECHANISMS
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import Checked, PenstockError, parameter
 from penstock.mechanisms.core.schedules import BudgetSchedule
-from penstock.mechanisms.core.trace_goal import PlannedNoise
 from penstock.pipeline.config.build import FAILED, Builder, fields_of
 from penstock.pipeline.config.yaml import Mapping, Path, Problem, Scalar, Sequence
 from penstock.pipeline.steps.individuals import training_part
@@ -78,18 +77,6 @@ def plan_budgets(root: Mapping, builder: Builder, config: type) -> list[Problem]
             if epsilon is not None:
                 section.items["epsilon"] = Scalar(node.place, epsilon, repr(epsilon))
     return problems
-
-
-def plan_noise(mechanisms: tuple[Mechanism, ...]) -> tuple[Mechanism, ...]:
-    """The mechanisms of a run; where one's noise is given by a goal, with the standard deviation that keeps to it.
-
-    The configuration keeps the goal, so that its digest and what is written of it do not depend on the solver.
-    """
-    if not any(isinstance(getattr(one, "sigma", None), PlannedNoise) for one in mechanisms):
-        return mechanisms
-    from penstock.accountants.gaussian_process.goal import with_planned_noise  # loads SciPy's optimisers
-
-    return tuple(map(with_planned_noise, mechanisms))
 
 
 def _mechanisms(root: Mapping) -> Iterator[Mapping]:

@@ -316,28 +316,29 @@ def attacks_can_follow(mechanism: tuple[Mechanism, ...], accountants: tuple[Acco
 METRIC = "mae"
 
 
-def _on_points(mechanism: tuple[Mechanism, ...]) -> bool:
+def on_points(mechanism: tuple[Mechanism, ...]) -> bool:
+    """Whether a mechanism releases traces; otherwise counts."""
     return any(one.on_points for one in mechanism)
 
 
 def traces_have_timestamps(mechanism: tuple[Mechanism, ...], windows: Windows) -> Iterator[Finding]:
     """Traces are released point by point, counts window by window."""
-    if _on_points(mechanism) and not windows.per_event:
+    if on_points(mechanism) and not windows.per_event:
         yield Finding(("windows", "type"), "", "timestamps, since the mechanism works on points")
-    if windows.per_event and not _on_points(mechanism):
+    if windows.per_event and not on_points(mechanism):
         right = "a mechanism on points, such as planar_laplace, since windows are timestamps"
         yield Finding(("mechanism", len(mechanism) - 1, "type"), "", right)
 
 
 def traces_need_positions(mechanism: tuple[Mechanism, ...], space: Space) -> Iterator[Finding]:
     """A trace is made of positions."""
-    if _on_points(mechanism) and "latitude" not in space.reads:
+    if on_points(mechanism) and "latitude" not in space.reads:
         yield Finding(("space", "type"), "", "a space that reads latitude and longitude, such as grid, for traces")
 
 
 def traces_are_not_counted(mechanism: tuple[Mechanism, ...], bounding: Bounding) -> Iterator[Finding]:
     """Steps on events and contribution bounds are about counts."""
-    if _on_points(mechanism):
+    if on_points(mechanism):
         if len(mechanism) > 1:
             yield Finding(("mechanism", 0, "type"), "", "left out: on traces the mechanism stands alone")
         if bounding != Bounding():
@@ -347,7 +348,7 @@ def traces_are_not_counted(mechanism: tuple[Mechanism, ...], bounding: Bounding)
 def traces_are_measured_in_metres(mechanism: tuple[Mechanism, ...], utility: tuple[str, ...]) -> Iterator[Finding]:
     """The utility of traces is their mean absolute error."""
     for i, name in enumerate(utility):
-        if _on_points(mechanism) and name != METRIC:
+        if on_points(mechanism) and name != METRIC:
             yield Finding(("utility", i), name, f"{METRIC} (mean absolute error in metres), for traces")
 
 
@@ -355,7 +356,7 @@ def accountants_know_the_route(
     mechanism: tuple[Mechanism, ...], accountants: tuple[Accountant, ...]
 ) -> Iterator[Finding]:
     """An accountant has theorems for counts, for traces, or for both."""
-    route = "points" if _on_points(mechanism) else "counts"
+    route = "points" if on_points(mechanism) else "counts"
     what = {"points": "traces, such as landmark_budget", "counts": "counts, such as composition"}[route]
     for i, one in enumerate(accountants):
         if route not in one.stages:
@@ -368,7 +369,7 @@ def stay_points_are_on_traces(
     """Stay points are found on each trace, from private data."""
     if landmarks is None or landmarks.stay_points is None:
         return
-    if not _on_points(mechanism):
+    if not on_points(mechanism):
         yield Finding(("landmarks", "stay_points"), landmarks.stay_points, "left out: counts have no stay points")
     elif mode == "deployment":
         right = "left out in a deployment: where someone stays is private; give windows, times or recurring"
@@ -418,6 +419,15 @@ def deployed_mechanisms_have_a_guarantee(
             yield Finding(("mechanism", i, "type"), "", right)
 
 
+def deployed_lateness_is_the_rows_own(mode: str, source: Source, allow_no_guarantee: bool) -> Iterator[Finding]:
+    """Whether a row is late depends on when it arrived itself, never on anybody else's event."""
+    flaw = source.lateness_flaw if isinstance(source, LiveSource) else None
+    if mode == "deployment" and flaw is not None and not allow_no_guarantee:
+        key, right = flaw
+        text = f"{right}: else one person's event makes other people's rows late (or set allow_no_guarantee: true)"
+        yield Finding(("source", key), getattr(source, key, None), text)
+
+
 def deployed_noise_is_exact(mode: str, mechanism: tuple[Mechanism, ...]) -> Iterator[Finding]:
     """Floating-point noise carries traces of the count (Mironov 2012)."""
     for i, one in enumerate(mechanism):
@@ -438,9 +448,10 @@ def deployed_noise_is_there(mode: str, mechanism: tuple[Mechanism, ...]) -> Iter
 
 
 def deployed_calibration_is_sound(mode: str, mechanism: tuple[Mechanism, ...]) -> Iterator[Finding]:
-    """The papers' calibrations are for comparison."""
+    """A calibration of noise that takes the guarantee away is for comparison."""
     for i, one in enumerate(mechanism):
-        if mode == "deployment" and getattr(one, "calibration", None) == "paper":
+        calibrated = mode == "deployment" and getattr(one, "calibration", None) == "paper"
+        if calibrated and type(one).guarantee.exists and not one.stated_guarantee.exists:
             right = "left to its default in a deployment (the paper's is for comparison)"
             yield Finding(("mechanism", i, "calibration"), "paper", right)
 
@@ -517,6 +528,7 @@ RULES: tuple[Rule, ...] = (
     key_stays_out_of_the_output,
     deployed_cells_are_public,
     deployed_mechanisms_have_a_guarantee,
+    deployed_lateness_is_the_rows_own,
     deployed_noise_is_exact,
     deployed_noise_is_there,
     deployed_calibration_is_sound,

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from penstock.accountants.core.accountant import Accountant
+from penstock.evaluation.utility import DEFAULT
 from penstock.mechanisms.core.contract import Mechanism
 from penstock.mechanisms.core.plugin import Checked, ConfigError, parameter
 from penstock.pipeline.config.build import FAILED, Builder, fields_of
-from penstock.pipeline.config.planned_budget import plan_budgets, plan_noise
-from penstock.pipeline.config.rules import RULES, broken_rules
+from penstock.pipeline.config.planned_budget import plan_budgets
+from penstock.pipeline.config.rules import METRIC, RULES, broken_rules, on_points
 from penstock.pipeline.config.sections import UNIONS, Output, add_folder
 from penstock.pipeline.config.yaml import Mapping, Problem, apply_override, parse_section
 from penstock.pipeline.sources.base import Source
@@ -49,7 +50,10 @@ class RunConfig(Checked):
     mechanism: tuple[Mechanism, ...] = parameter(doc="what is released: steps on events, then one that releases")
     accountants: tuple[Accountant, ...] = parameter((), doc="who keeps the books")
     utility: tuple[str, ...] = parameter(
-        (), kind="metric", doc="metrics of released against true counts (simulation only)"
+        (),
+        kind="metric",
+        doc="metrics of released against true counts (simulation only); unset in a simulation: mae, relative_mae, "
+        "variance_explained, skill, skill_last; of traces: mae",
     )
     output: Output = parameter(doc="what is written, and where")
     on_exhausted: Literal["stop", "repeat"] | None = parameter(
@@ -150,7 +154,8 @@ def from_document(root: Mapping, folder: Path | None = None, problems: Iterable[
     problems += broken_rules(RULES, root, _known(values))
     if problems:
         raise ConfigError(tuple(str(problem) for problem in sorted(problems, key=_position)))
-    values["mechanism"] = plan_noise(values["mechanism"])
+    if values.get("mode", "simulation") == "simulation":
+        values.setdefault("utility", (METRIC,) if on_points(values["mechanism"]) else DEFAULT)
     return RunConfig(**values)
 
 

@@ -84,7 +84,7 @@ class Output(Checked):
     path: str = parameter(kind="output", doc="folder of the run; public/ in it is all that may leave the operator")
     truth: bool = parameter(True, doc="write the true counts for the operator (simulation only, whatever is set)")
     user_summaries: bool = parameter(True, doc="summarise users (how many, cells and windows each) for the operator")
-    report: bool = parameter(True, doc="write report.html, the page to read a run by, for the operator")
+    report: bool = parameter(True, doc="write report.html; a deployment has one to publish and one for the operator")
     rejects: Literal["raw", "places", "sealed"] | None = parameter(
         None,
         doc="rejected rows: kept as they are (a simulation's default), only where they were and why (a deployment's), "

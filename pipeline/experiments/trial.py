@@ -26,7 +26,7 @@ from penstock.pipeline.output.files import PART_ROWS
 from penstock.pipeline.output.manifest import made_by, versions
 from penstock.pipeline.steps.account import AccountLoop, writable
 from penstock.pipeline.steps.bounding import released_counts
-from penstock.pipeline.steps.contributions import Distinct
+from penstock.pipeline.steps.contributions import Contributions
 from penstock.pipeline.steps.count import contributions_of, count_group
 from penstock.pipeline.steps.individuals import read_memberships
 from penstock.pipeline.steps.release import Batch, ReleaseLoop
@@ -138,7 +138,7 @@ def _sightings(plan: Plan) -> NDArray[np.int64]:
     """Cells of the accountants' targets by window; the source is read only if there are targets."""
     if plan.targets.n_targets == 0:
         return no_sightings()
-    pieces: dict[tuple[int, int], list[Distinct]] = {}
+    pieces: dict[tuple[int, int], list[Contributions]] = {}
     source = plan.config.source
     for block in (block for span in source.spans() for block in source.read(span)):
         for key, piece in contributions_of(block, plan)[1]:

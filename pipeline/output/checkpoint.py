@@ -16,7 +16,7 @@ from penstock.pipeline.output import files
 from penstock.pipeline.output.files import ledger_path, parts_folder
 from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.output.manifest import why_not_the_same_key
-from penstock.pipeline.steps import account
+from penstock.pipeline.steps import account, traces
 from penstock.pipeline.steps.account import books_of
 from penstock.pipeline.steps.release import ReleaseLoop
 
@@ -89,7 +89,13 @@ def run_digest(plan: Plan) -> str:
 
 def begin(plan: Plan) -> None:
     """Note in the folder which run it is, and where its charges begin in a ledger that others may have written to."""
-    mark = {"run": run_digest(plan), "key": list(plan.key.fingerprints), "ledger": Ledger(ledger_path(plan)).end}
+    mark: dict[str, Any] = {
+        "run": run_digest(plan),
+        "key": list(plan.key.fingerprints),
+        "ledger": Ledger(ledger_path(plan)).end,
+    }
+    if plan.on_points:
+        mark["traces"] = traces.VERSION
     files.write_json(_mark(plan), mark)
 
 
@@ -99,13 +105,21 @@ def charges_begin(plan: Plan) -> int:
 
 
 def check_same(plan: Plan) -> None:
-    """Raise `ConfigError` unless the folder holds an unfinished or finished run of this very configuration."""
+    """Raise `ConfigError` unless the folder holds an unfinished or finished run of this very configuration.
+
+    Raises `StateVersionError` where another version would have made other traces of the same rows.
+    """
     if not _mark(plan).exists():
         raise ConfigError((f"--resume: {plan.folder} holds no run to continue; leave --resume out to start one",))
     found = json.loads(_mark(plan).read_text(encoding="utf-8"))
     if found["run"] != run_digest(plan):
         raise ConfigError(
             (f"--resume: the run in {plan.folder} has another configuration; continue it with the one it began with",)
+        )
+    if plan.on_points and found.get("traces", 1) != traces.VERSION:
+        raise StateVersionError(
+            f"--resume: another version of penstock began the run in {plan.folder} and finds other points in the same "
+            "rows; finish it with that version, or start it anew without --resume"
         )
     if reason := why_not_the_same_key(plan, found["key"]):
         raise ConfigError((f"--resume: the run in {plan.folder} {reason}",))

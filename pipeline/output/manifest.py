@@ -25,8 +25,9 @@ from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.output import files, tables
 from penstock.pipeline.output.files import Target, ledger_path, merge, parts_folder
 from penstock.pipeline.output.ledger import Ledger
+from penstock.pipeline.sources.base import LiveSource, Source
 from penstock.pipeline.steps.ingest import RowCounts
-from penstock.pipeline.steps.traces import centre
+from penstock.pipeline.steps.traces import area_of
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
@@ -66,12 +67,22 @@ def made_by() -> dict[str, Any]:
     return {"versions": versions(), "code": code_digest()}
 
 
-def guarantee_in_words(mechanism: Mechanism) -> dict[str, str]:
-    """Guarantee of one mechanism in words."""
-    guarantee = mechanism.stated_guarantee
+def lateness_in_words(source: Source) -> str:
+    """What decides whether a row is late; it begins with ``shared`` where other people's rows do."""
+    if not isinstance(source, LiveSource):
+        return "none: all of the input is read before it is counted"
+    if source.lateness_flaw is None:
+        return "own: whether a row is late depends on its own arrival time and a public clock alone"
+    return "shared: the latest event moves the clock, so that one person's event can make other people's rows late"
+
+
+def guarantee_in_words(mechanism: Mechanism, source: Source) -> dict[str, str]:
+    """Guarantee of one mechanism in words; none where a row's lateness is not its own."""
+    guarantee, lateness = mechanism.stated_guarantee, lateness_in_words(source)
+    statement = guarantee.statement if guarantee.exists else "none: the mechanism has no privacy guarantee"
     return {
         "mechanism": type(mechanism).__module__.rpartition(".")[2],
-        "guarantee": guarantee.statement if guarantee.exists else "none: the mechanism has no privacy guarantee",
+        "guarantee": f"none: lateness is {lateness}" if lateness.startswith("shared") else statement,
         "unit": guarantee.unit,
         "neighbours": guarantee.neighbours,
         "theorem": guarantee.theorem,
@@ -101,13 +112,18 @@ def public_manifest(plan: Plan, accounts: Sequence[Mapping[str, Any]] = ()) -> d
         "configuration": config,
         "configuration_digest": digest(plan.config).hex(),
         "versions": versions(),
-        "guarantee": [guarantee_in_words(m) for m in plan.config.mechanism],
+        "guarantee": [guarantee_in_words(m, plan.config.source) for m in plan.config.mechanism],
+        "lateness": lateness_in_words(plan.config.source),
         "distinct_people": plan.config.source.has_people,
         "accounts": [dict(books) for books in accounts if books["public"]],
     }
     if plan.on_points:
-        shown = list(centre(plan.space))
-        return manifest | {"radius_metres": plan.point_mechanism.metres, "shown_before_any_release": shown}
+        area = area_of(plan.space)
+        return manifest | {
+            "radius_metres": plan.point_mechanism.metres,
+            "shown_before_any_release": list(area.centre),
+            "area_radius_metres": area.radius,
+        }
     return manifest | {
         "sensitivity": {"max_cells": plan.max_cells, "l1": plan.max_cells, "l2": plan.max_cells**0.5},
         "cells": plan.n_cells,
@@ -162,6 +178,8 @@ def row_equation(plan: Plan) -> dict[str, Any]:
     }
     if plan.calendar.overlapping:
         equation["overlaps"] = total.overlaps  # duplicates are counted in every window, so there may be more than rows
+    if plan.on_points:
+        equation["clamped"] = total.clamped
     check_row_equation(equation)
     return equation
 

@@ -36,6 +36,7 @@ RELEASES = pa.schema(
         *_required(("noise", TEXT), ("scale", pa.float64()), ("landmark", pa.bool_()), ("action", TEXT)),
         ("repeats", pa.int64()),
         *_required(("available_at", TIME)),
+        ("standard_deviation", pa.float64()),
     ]
 )
 TRUTH = pa.schema([*WINDOW_FIELDS, *_required(("count", pa.int64()), ("bounded", pa.int64()))])
@@ -116,8 +117,17 @@ def releases_table(
         "action": _dictionary(rows.spread(action_codes, np.int32), actions),
         "repeats": pa.array(repeats, mask=repeats < 0),
         "available_at": _times(rows.spread(available)),
+        "standard_deviation": _optional(rows, [r.standard_deviation for r in releases]),
     }
     return pa.table([columns[name] for name in RELEASES.names], schema=RELEASES)
+
+
+def _optional(rows: _Rows, values: Sequence[NDArray[np.float64] | None]) -> pa.Array:
+    """One vector per window, with nulls where there is none."""
+    if all(value is None for value in values):
+        return pa.nulls(len(rows.cells()), pa.float64())
+    joined = rows.each([np.nan if value is None else value for value in values])
+    return pa.array(joined, mask=np.isnan(joined))
 
 
 def _charges(releases: Sequence[Release]) -> list[tuple[Event, ...]]:

@@ -17,6 +17,7 @@ from penstock.pipeline.config.plan import STREAM
 from penstock.pipeline.config.rules import METRIC
 from penstock.pipeline.output import files
 from penstock.pipeline.output.tables import UTILITY
+from penstock.pipeline.output.worth import interval_coverage, worth
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
@@ -31,24 +32,34 @@ class _Score(NamedTuple):
     value: float
 
 
-def write_utility(plan: Plan) -> dict[str, float]:
+def write_utility(plan: Plan) -> dict[str, dict[str, float]]:
     """Write ``operator/utility.parquet``: every metric over the whole run and by its own scopes.
 
     Returns
     -------
-    The whole-run value of every metric.
+    For the operator's manifest: ``utility``, the whole-run value of every metric, and of counts `worth`.
     """
-    scores = _trace_scores(plan.folder) if plan.on_points else _count_scores(plan)
+    found: dict[str, dict[str, float]] = {}
+    if plan.on_points:
+        scores = _trace_scores(plan.folder)
+    else:
+        truth, released, deviation, windows = _matrices(plan.folder, plan.space.cells)
+        scores = _count_scores(plan, truth, released, windows)
+        if len(windows):
+            found["worth"] = worth(truth, released) | interval_coverage(truth, released, deviation)
+    if not plan.config.utility:
+        return found
     rows = [{"stream": STREAM, **score._asdict()} for score in scores]
     with files.whole(plan.folder / "operator" / "utility.parquet") as temporary:
         pq.write_table(pa.Table.from_pylist(rows, schema=UTILITY), temporary)
-    return {score.metric: score.value for score in scores if score.scope == "run"}
+    return found | {"utility": {score.metric: score.value for score in scores if score.scope == "run"}}
 
 
-def _count_scores(plan: Plan) -> list[_Score]:
+def _count_scores(
+    plan: Plan, truth: NDArray[np.float64], released: NDArray[np.float64], windows: NDArray[Any]
+) -> list[_Score]:
     """Every metric of the configuration, over the run and by window or cell."""
     cells = plan.space.cells
-    truth, released, windows = _matrices(plan.folder, cells)
     scores: list[_Score] = []
     # A run that was stopped before its first window has nothing to compare.
     for name in plan.config.utility if len(windows) else ():
@@ -62,29 +73,32 @@ def _count_scores(plan: Plan) -> list[_Score]:
     return scores
 
 
-def _matrices(folder: Path, cells: tuple[str, ...]) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[Any]]:
-    """True and released counts of shape (n_cells, n_windows), and the indices of the windows.
+def _matrices(
+    folder: Path, cells: tuple[str, ...]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[Any]]:
+    """True counts, released ones and their standard deviations, shape (n_cells, n_windows), and the windows' indices.
 
     Only windows and cells that were released are compared; elsewhere both are 0.
     """
     order = pl.DataFrame({"cell": list(cells), "row": np.arange(len(cells))})
-    released = _long(folder / "public" / "releases.parquet", "value", order)
+    released = _long(folder / "public" / "releases.parquet", ["value", "standard_deviation"], order)
     windows = released["window"].unique().sort().to_numpy()
     shape = (len(cells), len(windows))
-    values, active = np.zeros(shape), np.zeros(shape, bool)
+    values, deviation, active = np.zeros(shape), np.full(shape, np.nan), np.zeros(shape, bool)
     at = (released["row"].to_numpy(), np.searchsorted(windows, released["window"].to_numpy()))
     values[at] = released["value"].to_numpy()
+    deviation[at] = released["standard_deviation"].fill_null(np.nan).to_numpy()
     active[at] = True
-    counted = _long(folder / "operator" / "truth.parquet", "count", order)
+    counted = _long(folder / "operator" / "truth.parquet", ["count"], order)
     counted = counted.filter(pl.col("window").is_in(windows.tolist()))
     truth = np.zeros(shape)
     columns = np.searchsorted(windows, counted["window"].to_numpy())
     truth[counted["row"].to_numpy(), columns] = counted["count"].to_numpy()
-    return np.where(active, truth, 0.0), values, windows
+    return np.where(active, truth, 0.0), values, deviation, windows
 
 
-def _long(path: Path, column: str, order: pl.DataFrame) -> pl.DataFrame:
-    frame = pl.read_parquet(path, columns=["window", "cell", column])
+def _long(path: Path, columns: list[str], order: pl.DataFrame) -> pl.DataFrame:
+    frame = pl.read_parquet(path, columns=["window", "cell", *columns])
     return frame.with_columns(pl.col("cell").cast(pl.String)).join(order, on="cell", how="left")
 
 

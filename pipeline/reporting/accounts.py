@@ -90,19 +90,19 @@ KNOWN = {
     ),
     "composition": Treatment(
         title="Loss",
-        note="What has been spent so far on one event, on any w successive windows and on a whole person.",
+        note="What has been spent so far on a window of one person, on any w successive ones and on a whole person.",
         order=20,
         style="step",
         panels={
-            "event_": "Loss of one event",
+            "event_": "Loss of one window",
             "w_event_": "Loss over w windows",
             "user_rho": "Concentrated loss of a whole person",
             "user_": "Loss of a whole person",
         },
         headline=(("user_epsilon_pld", "user_epsilon_rdp", "user_epsilon"), ("w_event_epsilon", "event_epsilon")),
         labels={
-            "event_epsilon": "one event, pure",
-            "event_epsilon_rdp": "one event, (ε, δ) by Rényi",
+            "event_epsilon": "one window, pure",
+            "event_epsilon_rdp": "one window, (ε, δ) by Rényi",
             "w_event_epsilon": "any w windows, pure",
             "w_event_epsilon_rdp": "any w windows, (ε, δ) by Rényi",
             "user_epsilon": "a whole person, pure",
@@ -182,6 +182,12 @@ KNOWN = {
 
 #: Metrics whose names are short for something.
 METRIC_TITLES = {
+    "mre": "Relative error as in Pyrgelis et al. 2020",
+    "mre_top": "Relative error as in Pyrgelis et al. 2020, busiest cells",
+    "relative_mae": "Error as a share of the mean count",
+    "variance_explained": "Variance explained",
+    "skill": "Skill against zeros",
+    "skill_last": "Skill against the last release",
     "js_distance": "Jensen–Shannon distance",
     "js_divergence": "Jensen–Shannon divergence",
     "kendall_tau": "Kendall's τ",

@@ -49,9 +49,18 @@ MIDDLE_95 = pl.col("scale") * (
 
 @dataclass(frozen=True)
 class Run:
-    """One run folder: merged tables once the run is over, the parts written so far while it goes on."""
+    """One run folder: merged tables once the run is over, the parts written so far while it goes on.
+
+    Parameters
+    ----------
+    folder
+        Of the run.
+    public_only
+        Read nothing but ``public/``, as a reader of the published files does.
+    """
 
     folder: Path
+    public_only: bool = False
 
     @cached_property
     def public(self) -> dict[str, Any]:
@@ -65,12 +74,19 @@ class Run:
     def operator(self) -> dict[str, Any] | None:
         """The operator's manifest; None until the run is over."""
         path = self.folder / "operator" / "manifest.json"
-        return _read_json(path) if path.is_file() else None
+        return _read_json(path) if path.is_file() and not self.public_only else None
 
     @property
     def is_over(self) -> bool:
-        """Whether the run has ended, well or not."""
+        """Whether the run has ended, well or not; of published files, whether they are merged."""
+        if self.public_only:
+            return any((self.folder / "public" / f"{name}.parquet").is_file() for name in ("releases", "traces"))
         return self.operator is not None
+
+    @property
+    def is_deployment(self) -> bool:
+        """Whether the releases are meant for publication."""
+        return bool(self.public["mode"] == "deployment")
 
     @property
     def configuration(self) -> dict[str, Any]:
@@ -127,6 +143,8 @@ class Run:
     def read(self, name: str, query: Callable[[pl.LazyFrame], T]) -> T | None:
         """Result of a query on a table or on its parts so far; None if there are none."""
         path = self.folder / f"{name}.parquet"
+        if self.public_only and not name.startswith("public/"):
+            return None
         paths = [path]
         if not path.is_file():
             paths = sorted((self.folder / PARTS[name]).glob("*.parquet")) if name in PARTS else []
@@ -142,7 +160,7 @@ class Run:
     def rejects(self, n_most: int) -> list[dict[str, Any]]:
         """The first rejected rows."""
         path = self.folder / "operator" / "rejects.jsonl"
-        if not path.is_file():
+        if self.public_only or not path.is_file():
             return []
         with path.open(encoding="utf-8", errors="replace") as lines:
             return [json.loads(line) for line, _ in zip(lines, range(n_most))]

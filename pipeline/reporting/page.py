@@ -1,4 +1,4 @@
-"""The report: one self-contained HTML file from the files of a run or of an experiment."""
+"""The report: self-contained HTML pages from the files of a run or of an experiment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from penstock.mechanisms.core.plugin import PenstockError
-from penstock.pipeline.config.build import read_plugin
+from penstock.pipeline.config.build import input_paths, read_plugin
 from penstock.pipeline.output import files
 from penstock.pipeline.reporting.accounts import charts, metric_words
 from penstock.pipeline.reporting.data import ACTIONS, Counts, Run
@@ -41,17 +41,30 @@ SCRIPTS = (
 )
 
 
-def write_report(folder: str | Path) -> Path:
-    """Write ``report.html`` into the folder of a run or of an experiment.
+REPORT = "report.html"
+#: Whose page it is, in its first line.
+SIMULATED, PUBLISHED, PRIVATE = (
+    "penstock · simulation",
+    "penstock · deployment · made from the published files only",
+    "penstock · deployment · for the operator only",
+)
+
+
+def write_report(folder: str | Path) -> list[Path]:
+    """Write the pages of a run or of an experiment into its folder.
+
+    A deployment has two: ``public/report.html``, a function of the published files alone and as fit for publication as
+    they are, and ``operator/report.html``. Anything else has one, ``report.html``.
 
     Parameters
     ----------
     folder
-        What ``penstock run`` or ``penstock experiment`` wrote.
+        What ``penstock run`` or ``penstock experiment`` wrote; of a deployment ``public/`` in it is enough.
 
     Returns
     -------
-    The page's path. Time and size grow with windows × cells, up to a million counts shown.
+    The pages' paths, first the one that shows most. Time and size grow with windows × cells, up to a million counts
+    shown.
 
     Raises
     ------
@@ -59,8 +72,20 @@ def write_report(folder: str | Path) -> Path:
         If there is neither in the folder, or a file of it cannot be read.
     """
     folder = Path(folder)
-    path = folder / "report.html"
-    page = experiment_page(folder) if is_experiment(folder) else run_page(Run(folder))
+    if is_experiment(folder):
+        return [_write(folder / REPORT, experiment_page(folder))]
+    run = Run(folder)
+    if not run.is_deployment:
+        return [_write(folder / REPORT, run_page(run))]
+    pages = [_write(folder / "public" / REPORT, run_page(Run(folder, public_only=True)))]
+    if (folder / "operator").is_dir():
+        pages.insert(0, _write(folder / "operator" / REPORT, run_page(run)))
+    # Earlier versions wrote the operator's page beside public/.
+    (folder / REPORT).unlink(missing_ok=True)
+    return pages
+
+
+def _write(path: Path, page: bytes) -> Path:
     with files.whole(path) as temporary:
         temporary.write_bytes(page)
     return path
@@ -68,14 +93,11 @@ def write_report(folder: str | Path) -> Path:
 
 def run_page(run: Run, live: bool = False) -> bytes:
     """The page of a run. A live one polls its server for newer versions of itself."""
-    public = run.public
+    name, kicker = str(run.public["name"]), SIMULATED
+    if run.is_deployment:
+        kicker = PUBLISHED if run.public_only else PRIVATE
     content = [
-        element(
-            "header",
-            element("p", f"penstock · {public['mode']}", class_="kicker"),
-            element("h1", str(public["name"])),
-            verdict(run),
-        ),
+        element("header", element("p", kicker, class_="kicker"), element("h1", name), verdict(run)),
         as_html(warnings(run)),
         element("section", id="explore", aria_label="Counts and costs over time"),
         _section("People", "people", people_table(run)),
@@ -83,7 +105,7 @@ def run_page(run: Run, live: bool = False) -> bytes:
         _section("What became of every row", "rows", row_equation(run)),
         _section("Provenance", "provenance", provenance(run)),
     ]
-    return assemble(str(public["name"]), join(*content), _run_json(run) | {"live": live})
+    return assemble(name, join(*content), _run_json(run) | {"live": live})
 
 
 def _run_json(run: Run) -> dict[str, Any]:
@@ -94,7 +116,7 @@ def _run_json(run: Run) -> dict[str, Any]:
         return shared | {"traces": traces(run)}
     return shared | {
         "counts": _counts_json(counts),
-        "geometry": geometry(run.configuration, counts.cells),
+        "geometry": geometry(run.configuration, counts.cells, with_files=not run.public_only),
         "accounts": charts(run.accounts, counts.windows["window"]),
         "utility": [] if run.utility is None else _utility_charts(run.utility, counts),
         "cell_metrics": [] if run.utility is None else _cell_metrics(run.utility, counts),
@@ -138,10 +160,15 @@ def _cell_metrics(utility: pl.DataFrame, counts: Counts) -> list[dict[str, Any]]
     return found
 
 
-def geometry(configuration: dict[str, Any], cells: tuple[str, ...]) -> list[dict[str, Any]] | None:
-    """Polygon or point of every cell shown; None if the space has neither, or its file is gone."""
+def geometry(
+    configuration: dict[str, Any], cells: tuple[str, ...], with_files: bool = True
+) -> list[dict[str, Any]] | None:
+    """Polygon or point of every cell shown; None if the space has neither, or its file is gone or not to be read."""
     try:
-        places = read_plugin(Space, configuration, "space").geometry()
+        space = read_plugin(Space, configuration, "space")
+        if input_paths(space) and not with_files:
+            return None
+        places = space.geometry()
     except (PenstockError, OSError):
         return None
     known = {place["cell"]: place for place in places}

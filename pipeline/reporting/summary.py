@@ -10,6 +10,8 @@ from typing import Any, Literal
 import polars as pl
 import yaml
 
+from penstock.evaluation.utility import DEFAULT
+from penstock.pipeline.output.worth import beats, in_words
 from penstock.pipeline.reporting.accounts import Figure, metric_words, treatment
 from penstock.pipeline.reporting.data import ACTIONS, Run
 from penstock.pipeline.reporting.markup import Cell, Html, element, join, moment, number, percent, phrase, plural, table
@@ -44,7 +46,7 @@ class Headline:
 
 def verdict(run: Run) -> Html:
     """Opening paragraphs and verdict numbers."""
-    paragraphs = [element("p", _released(run), class_="standfirst"), *_guarantees(run)]
+    paragraphs = [element("p", _released(run), class_="standfirst"), _worth(run), *_guarantees(run)]
     costs, use = _costs(run), _utility(run)
     groups = [("Cost and risk", costs), ("Use", use)] if len(costs + use) > ONE_ROW else [(None, costs + use)]
     return join(*paragraphs, *(headlines(title, numbers) for title, numbers in groups if numbers))
@@ -81,6 +83,12 @@ def _released(run: Run) -> str:
     )
 
 
+def _worth(run: Run) -> Html | None:
+    """What the release is worth beside one that costs nothing; None where the truth is not known."""
+    found = (run.operator or {}).get("worth")
+    return element("p", element("strong", in_words(found))) if found else None
+
+
 def _traces(run: Run) -> str | None:
     """Number of points and of people, for a run that releases traces."""
     traces = run.traces
@@ -106,9 +114,11 @@ def _guarantees(run: Run) -> list[Html]:
     if found and others:
         found.append(element("p", f"Further steps, without a promise of their own: {others}."))
     if not found:
+        lateness = run.public.get("lateness", "")
+        because = f" (lateness is {lateness})" if lateness.startswith("shared") else ""
         text = (
-            f"The mechanism {others} promises nothing: whoever sees the releases may learn that a particular person "
-            "was in a particular place."
+            f"The mechanism {others} promises nothing{because}: whoever sees the releases may learn that a particular "
+            "person was in a particular place."
         )
         found.append(element("p", element("strong", "No guarantee. "), text))
     return found
@@ -189,7 +199,10 @@ def _headline(figure: Figure, run: Run) -> Headline:
 
 def _utility(run: Run) -> list[Headline]:
     found = []
-    for name, value in ((run.operator or {}).get("utility") or {}).items():
+    measured = (run.operator or {}).get("utility") or {}
+    # What everybody understands comes first, in whatever order it was asked for.
+    ordered = {name: measured[name] for name in DEFAULT if name in measured} | measured
+    for name, value in ordered.items():
         title, unit, note = metric_words(name)
         if run.traces is not None:
             unit, note = "metres", "Distance of released and true points, mean over all points."
@@ -222,7 +235,8 @@ class Notice:
 
 def warnings(run: Run) -> list[Notice]:
     """All that apply, the gravest first."""
-    found = [*_guarantee(run), *_progress(run), *_windows(run), *_books(run), *_budget(run), *_rows(run), *_shown(run)]
+    kinds = (_guarantee, _progress, _useless, _windows, _books, _budget, _rows, _shown)
+    found = [notice for kind in kinds for notice in kind(run)]
     return sorted(found, key=lambda notice: list(WORDS).index(notice.level))
 
 
@@ -238,6 +252,12 @@ def as_html(found: list[Notice]) -> Html | None:
 
 def _guarantee(run: Run) -> list[Notice]:
     public, found = run.public, []
+    if run.is_deployment and not run.public_only:
+        text = (
+            "This page counts rejected, late and used rows and people, and names inputs and keys. What may be "
+            "published is in public/, with a page of its own."
+        )
+        found.append(Notice("danger", "not for publication", text))
     if not any(map(promises, public["guarantee"])):
         text = "What was released carries no promise of privacy. Do not publish it."
         found.append(Notice("danger", "no guarantee", text))
@@ -251,12 +271,22 @@ def _guarantee(run: Run) -> list[Notice]:
 
 def _progress(run: Run) -> list[Notice]:
     manifest = run.operator
-    if manifest is None:
+    if not run.is_over:
         return [Notice("note", "the run goes on", "Everything here is provisional until it has ended.")]
-    if manifest["exit"]["code"] != 0:
+    if manifest is not None and manifest["exit"]["code"] != 0:
         text = f"{manifest['exit']['reason']}. What follows covers the windows released before."
         return [Notice("danger", "the run stopped early", text)]
     return []
+
+
+def _useless(run: Run) -> list[Notice]:
+    found = (run.operator or {}).get("worth")
+    if not found or not found["error"] or beats(found):
+        return []
+    text = f"{in_words(found)} More budget, larger cells, longer windows or a smaller bound make it nearer."
+    if found["error"] >= found["error_of_zeros"]:
+        return [Notice("danger", "worse than publishing nothing", text)]
+    return [Notice("caution", "no better than the last release", text)]
 
 
 def _windows(run: Run) -> list[Notice]:
@@ -326,6 +356,9 @@ def _rows(run: Run) -> list[Notice]:
                 "caution" if fate in ("rejected", "late") and rows[fate] > MANY_ROWS * rows["rows"] else "note"
             )
             found.append(Notice(level, title, f"{plural(rows[fate], 'row')} ({share}) {text}: left out."))
+    if clamped := rows.get("clamped"):
+        text = f"{plural(clamped, 'row')} ({percent(clamped, rows['rows'])}) outside the area: moved to its edge."
+        found.append(Notice("note", "points outside the area", text))
     return found
 
 
@@ -407,13 +440,15 @@ def provenance(run: Run) -> Html:
     facts |= {f"seconds, {phase}": number(seconds) for phase, seconds in manifest.get("seconds", {}).items()}
     if "exit" in manifest:
         facts["exit"] = f"{manifest['exit']['code']} ({manifest['exit']['reason']})"
-    text = configuration_yaml(run)
+    again = element("p", "Save it as a file and run it again: ", element("code", "penstock run FILE"), ".")
+    if run.public_only:
+        again = element("p", "As far as it is public: without source, key and output.")
     sections = [
         element(
             "div",
             element("h3", "Configuration"),
-            element("p", "Save it as a file and run it again: ", element("code", "penstock run FILE"), "."),
-            listing(text, "Configuration as YAML"),
+            again,
+            listing(configuration_yaml(run), "Configuration as YAML"),
         ),
         element("div", element("h3", "Run"), definitions(facts)),
         element("div", element("h3", "Versions"), definitions(manifest["versions"])),
@@ -429,10 +464,12 @@ def provenance(run: Run) -> Html:
 def configuration_yaml(run: Run) -> str:
     """The configuration as a file that makes the same run again; a simulation's seed is part of it."""
     configuration = dict(run.configuration)
+    if run.public_only:
+        configuration.pop("output", None)  # folders and topics of the operator
     seed = (run.operator or {}).get("noise", {}).get("seed")
     if seed is not None:
         configuration["seed"] = seed
-    note = "" if run.public["mode"] == "simulation" else "# add: noise_key: FILE\n"
+    note = "# add: noise_key: FILE\n" if run.is_deployment and not run.public_only else ""
     return note + as_yaml(configuration)
 
 

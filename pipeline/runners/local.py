@@ -5,9 +5,8 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -23,9 +22,10 @@ from penstock.pipeline.output.checkpoint import open_ledger
 from penstock.pipeline.output.files import PART_ROWS, parts_folder
 from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.runners.interrupt import INTERRUPTED, stopping
+from penstock.pipeline.runners.parallel import PIECE_ROWS, map_in_order
 from penstock.pipeline.sources.base import NEVER, Checkpointed, EventBlock, LiveSource, Reject, Slice, Span
 from penstock.pipeline.steps.account import AccountLoop
-from penstock.pipeline.steps.contributions import Distinct, decoded, encoded, merged
+from penstock.pipeline.steps.contributions import Contributions, decoded, merged
 from penstock.pipeline.steps.count import GroupCounts, Visits, contributions_of, count_group, nothing, summarise_users
 from penstock.pipeline.steps.ingest import RowCounts, closed_before, last_final
 from penstock.pipeline.steps.release import Batch, ReleaseLoop
@@ -36,11 +36,6 @@ if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
 
 
-#: Rows that are counted together, so that intermediate arrays fit the processor's cache.
-_PIECE_ROWS = 1 << 18
-#: Blocks, and groups of windows, that are worked on side by side: parsing and sorting release Python's lock. Each holds
-#: a piece of the input in memory.
-_N_THREADS = 2
 #: Slices that are read ahead of the loop of a stream.
 _READ_AHEAD = 2
 #: Seconds between two looks at the clock and at signals while a stream has nothing to do.
@@ -48,8 +43,6 @@ _PAUSE = 0.1
 #: Pieces of contributions to one group of windows that are held before they are merged.
 _MAX_PIECES = 64
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 Key = TypeVar("Key")
 Piece = TypeVar("Piece")
 #: The step that reduces a block to row counts and to pieces by key.
@@ -79,14 +72,14 @@ def run_finite(plan: Plan, spans: Iterable[Span]) -> None:
 
 def _run_counts(plan: Plan, spans: Iterable[Span]) -> None:
     writer, output = RunWriter(plan), ReleaseAndAccount(plan)
-    contributions: dict[int, dict[int, list[Distinct]]] = defaultdict(lambda: defaultdict(list))
+    contributions: dict[int, dict[int, list[Contributions]]] = defaultdict(lambda: defaultdict(list))
     for (group, shard), piece in _read(plan, spans, writer, contributions_of):
         contributions[group][shard].append(piece)
     # Contributions to a group of windows are dropped as soon as it is counted.
     groups = ((group, contributions.pop(group, {})) for group in range(plan.n_groups))
     users: dict[int, list[Visits]] = defaultdict(list)
     n_memberships, goes_on = 0, True
-    for counts, visits in _side_by_side(partial(_count_shards, plan), groups):
+    for counts, visits in map_in_order(partial(_count_shards, plan), groups):
         n_memberships += counts.n_memberships
         writer.truth(counts.first, counts.counts, counts.bounded)
         goes_on = goes_on and output.release(counts)
@@ -226,7 +219,7 @@ class StreamLoop:
         saved = checkpoint.read(plan)
         self.writer, self.output = RunWriter(plan), ReleaseAndAccount(plan, saved)
         #: Contributions to the groups of windows that are not final yet.
-        self.open: dict[int, list[Distinct]] = {}
+        self.open: dict[int, list[Contributions]] = {}
         self.rows, self.n_memberships, self.n_counted = RowCounts(), 0, 0
         self.position: State = {}
         self.number, self.latest = 0, NEVER
@@ -280,10 +273,10 @@ class StreamLoop:
         return self._begun + (piece.after - self._start) / 1000 / self.source.factor - time.monotonic()
 
     def _idle(self, piece: Slice) -> None:
-        """Advance the watermark towards the next event while nothing happens, where the order of events is known."""
-        if self.source.by_time and self.source.factor is not None and piece.block.frame.height:
+        """Advance the watermark towards the next row while nothing happens, where the clock at it is known."""
+        if piece.starts is not None and self.source.factor is not None:
             now = self._start + int((time.monotonic() - self._begun) * 1000 * self.source.factor)
-            self._release_until(min(now, int(piece.block.frame["time"][0])) - self.source.disorder)
+            self._release_until(min(now, piece.starts) - self.source.disorder)
 
     def _count(self, piece: Slice) -> None:
         """Reduce a slice to contributions; rows whose windows were final when they arrived are late."""
@@ -292,7 +285,7 @@ class StreamLoop:
             pieces = self.open.setdefault(group, [])
             pieces.append(contributions)
             if len(pieces) > _MAX_PIECES:
-                self.open[group] = [merged(pieces, self.plan, group)]
+                self.open[group] = [merged(pieces, self.plan)]
         self.writer.rejects(f"{piece.number:012d}", piece.block.rejects)
         self.rows.add(rows)
         metrics.read_rows(rows)
@@ -316,7 +309,7 @@ class StreamLoop:
             self.writer.truth(counts.first, counts.counts, counts.bounded)
             self.goes_on = self.output.release(counts, final_at)
 
-    def _count_group(self, group: int, pieces: list[Distinct]) -> GroupCounts:
+    def _count_group(self, group: int, pieces: list[Contributions]) -> GroupCounts:
         return count_group(group, pieces, self.plan)[0] if pieces else nothing(group, self.plan)
 
     def _note_rows(self) -> None:
@@ -327,8 +320,8 @@ class StreamLoop:
 
     def _save(self) -> None:
         """Take a checkpoint."""
-        self.open = {group: [merged(pieces, self.plan, group)] for group, pieces in self.open.items()}
-        pieces = [encoded(pieces[0], self.plan, group) for group, pieces in self.open.items()]
+        self.open = {group: [merged(pieces, self.plan)] for group, pieces in self.open.items()}
+        pieces = [piece.encode(self.plan.layout) for (piece,) in self.open.values()]
         state = {
             **{f"source.{name}": value for name, value in self.position.items()},
             **{f"rows.{name}": value for name, value in self.rows.as_state().items()},
@@ -353,7 +346,7 @@ class StreamLoop:
         data, end = saved["open"].tobytes(), 0
         for group, n_bytes in zip(saved["open_groups"].tolist(), saved["open_bytes"].tolist()):
             begin, end = end, end + n_bytes
-            self.open[group] = [decoded(data[begin:end])]
+            self.open[group] = [decoded(data[begin:end], self.plan, group)]
 
 
 class _Reader:
@@ -423,7 +416,7 @@ def _read(
     """Reduce the input to contributions or points by key; write the row counts and rejects of every span."""
     for span in spans:
         rows, rejects = RowCounts(), list[Reject]()
-        for reduced in _side_by_side(partial(_reduced, plan, reduce), plan.source.work(span)):
+        for reduced in map_in_order(partial(_reduced, plan, reduce), plan.source.work(span)):
             for own, refused, found in reduced:
                 rows.add(own)
                 metrics.read_rows(own)
@@ -439,13 +432,15 @@ def _reduced(
 ) -> list[tuple[RowCounts, tuple[Reject, ...], list[tuple[Key, Piece]]]]:
     """Row counts, rejects, and contributions or points of each piece of some blocks."""
     found = []
-    for piece in (piece for block in call() for piece in block.pieces(_PIECE_ROWS)):
+    for piece in (piece for block in call() for piece in block.pieces(PIECE_ROWS)):
         rows, pieces = reduce(piece, plan)
         found.append((rows, piece.rejects, list(pieces)))
     return found
 
 
-def _count_shards(plan: Plan, work: tuple[int, dict[int, list[Distinct]]]) -> tuple[GroupCounts, dict[int, Visits]]:
+def _count_shards(
+    plan: Plan, work: tuple[int, dict[int, list[Contributions]]]
+) -> tuple[GroupCounts, dict[int, Visits]]:
     """Counts of a group of windows, and what its users visited by shard where a summary is asked for."""
     group, shards = work
     total, visits = nothing(group, plan), {}
@@ -466,22 +461,6 @@ def _joined(groups: list[GroupCounts]) -> GroupCounts:
         sum(group.n_memberships for group in groups),
         np.concatenate([group.sightings for group in groups]),
     )
-
-
-def _side_by_side(call: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """Results in order of the items, of which only a few are worked on or waiting at any time."""
-    with ThreadPoolExecutor(_N_THREADS, "penstock-counting") as pool:
-        running: deque[Future[Result]] = deque()
-        try:
-            for item in items:
-                running.append(pool.submit(call, item))
-                if len(running) > _N_THREADS:
-                    yield running.popleft().result()
-            while running:
-                yield running.popleft().result()
-        finally:
-            for future in running:
-                future.cancel()
 
 
 def _array(data: bytes) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:

@@ -112,20 +112,23 @@ class Slice:
     block
         The events; rejects come with the first slice of their block.
     before, after
-        Time that was reached before the first and after the last row; `NEVER` where there was none.
+        Clock of the stream before the first and after the last row; `NEVER` where there was none.
+    reached
+        Shape (n_rows,): the watermark at which each row arrived. A window with its deadline up to there is closed to
+        the row.
     end
         Position after the last row, in the terms of the source.
-    reached
-        Shape (n_rows,): time that was reached when each row arrived, where it is not the latest time of the rows
-        before it.
+    starts
+        Clock at the first row, where the source is sorted by its clock; None: not known beforehand.
     """
 
     number: int
     block: EventBlock
     before: int
     after: int
+    reached: Integers
     end: State = field(default_factory=dict)
-    reached: Integers | None = None
+    starts: int | None = None
 
 
 @dataclass
@@ -185,6 +188,11 @@ class Source(Checked, ABC):
     has_people = True
 
     @property
+    def has_arrival(self) -> bool:
+        """Whether rows have a column ``arrival``: when each was received, by a clock of the operator."""
+        return False
+
+    @property
     def recorded(self) -> Source:
         """The source that the events are from, where this one only says how they arrive."""
         return self
@@ -240,7 +248,7 @@ class LiveRun(Protocol):
 def latest_before(times: Integers, calendar: Calendar, before: int) -> Integers:
     """Latest time of an event of the run before each row; shape (n_rows + 1,), the last entry is after all rows.
 
-    An event outside the run does not move time.
+    An event outside the run does not move time. This is the watermark of a simulation: anybody's event moves it.
     """
     inside = times >= calendar.from_ms
     if calendar.until_ms is not None:
@@ -263,9 +271,13 @@ class LiveSource(Source):
         return None
 
     @property
-    def by_time(self) -> bool:
-        """Whether the events are known to come in the order of time."""
-        return False
+    def lateness_flaw(self) -> tuple[str, str] | None:
+        """Setting by which other people's rows decide whether a row is late, and what it must be instead.
+
+        None where that depends on the row's own arrival time and a public clock alone. **Privacy**: otherwise one
+        person's event changes which rows of others count, and no mechanism's guarantee holds.
+        """
+        return ("type", "a source whose rows have an arrival time of their own")
 
     @property
     def endless(self) -> bool:

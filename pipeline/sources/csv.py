@@ -81,6 +81,7 @@ class Csv(MappedColumns, TextSource):
         types: dict[str, type[pl.DataType]] = {
             "user": _USER_TYPES[self.user_type],
             "time": self._time.dtype,
+            "arrival": self._time.dtype,
             "place": pl.String,
         }
         return {name: types.get(part, pl.Float64) for part, name in self.find_columns(columns, file).items()}
@@ -89,7 +90,8 @@ class Csv(MappedColumns, TextSource):
         """Columns under their common names, times parsed."""
         found = self.find_columns(batch.format.columns, batch.segments[0].file)
         frame = rows.raw.select(pl.col(name).alias(part) for part, name in found.items())
-        return frame.with_columns(self._time.milliseconds(frame["time"]))
+        instants = [name for name in ("time", "arrival") if name in found]
+        return frame.with_columns(self._time.milliseconds(frame[name]) for name in instants)
 
     def explain(self, raw: pl.DataFrame) -> list[str | None]:
         """What is wrong with times."""

@@ -19,10 +19,13 @@ from penstock.pipeline.sources.reading.kafka_settings import KafkaSettings
 class Kafka(KafkaSettings):
     """A topic whose messages hold events.
 
-    Every partition has a time of its own, the latest of its events so far. The watermark is the earliest of these times
-    less ``disorder``; a partition that has been read to its end and has shown nothing for ``idle_after`` is left out
-    until it has something again. With ``until`` the run ends when the watermark has passed it (and what is allowed to
+    A row arrives when the broker appended its message (``message.timestamp.type=LogAppendTime``). Every partition has a
+    clock: its latest timestamp, or at its end the time of day less ``idle_after``. The watermark is the earliest of
+    these clocks less ``disorder``. With ``until`` the run ends when the watermark has passed it (and what is allowed to
     be late); without, it goes on until it is stopped.
+
+    With ``watermark: events`` the clock of a partition is the latest time of its events, and a partition that has shown
+    nothing for ``idle_after`` is left out until it has something again: for simulations with recorded events.
 
     Parameters
     ----------
@@ -37,9 +40,12 @@ class Kafka(KafkaSettings):
 
     Notes
     -----
-    A row is late where its window was final as it arrived. That depends on its own partition alone, unless the
-    partition had been left out as idle; what was left out when is written down, so that a run that is continued decides
-    the same.
+    **Privacy**: a row is late if the broker appended it at the deadline of all its windows or later. That depends on
+    the row and the broker's clock alone, provided that the brokers' clocks differ, and are set back, by no more than
+    ``disorder``, and are behind this machine's by no more than ``idle_after``. With ``watermark: events`` one person's
+    event can make other people's rows late, so that a deployment is refused.
+
+    What the clock decided is written down, so that a run that is continued decides the same.
 
     Examples
     --------

@@ -103,7 +103,7 @@ class Parquet(MappedColumns, Source):
         events = raw.select(pl.col(name).alias(part) for part, name in found.items())
         events = events.with_columns(
             _users(events["user"]),
-            _times(events["time"], time, file),
+            *(_times(events[name], time, file) for name in ("time", "arrival") if name in found),
             *(pl.col(name).cast(pl.Float64, strict=False) for name in ("latitude", "longitude") if name in found),
             *(pl.col(name).cast(pl.String) for name in ("place",) if name in found),
         )

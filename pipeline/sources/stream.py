@@ -36,19 +36,25 @@ class Stream(LiveSource):
     """Events of another source, as they would arrive one after the other.
 
     Windows are released while the stream goes on: each once, when the watermark reaches its end plus allowed lateness.
-    The watermark is the latest time that an event of the run has shown so far, less ``disorder``.
 
     Parameters
     ----------
     of
         What is replayed; ``from``, ``until`` and ``block_rows`` may be given here or there.
     speed
-        ``max``, or how many seconds of the events pass in one second, such as ``60x``.
+        ``max``, or how many seconds of the stream's clock pass in one second, such as ``60x``.
     order
-        ``time``: as the events happened, whatever order the files are in, so that none is late. ``arrival``: as the
-        source gives them, so that one whose windows are all closed is late. An endless source has only the latter.
+        ``time``: as the events happened, whatever order the files are in, so that none is late. ``arrival``: as they
+        were received, by the column that ``of`` maps as ``arrival``; a row is late if it was received at the deadline
+        of all its windows or later. Without such a column, and from an endless source, rows come as the source gives
+        them, and the clock is the latest time of an event so far: for simulations only.
     disorder
-        How far the watermark stays behind the latest event.
+        How far the watermark stays behind the clock.
+
+    Notes
+    -----
+    **Privacy**: with ``time``, and with an arrival column, whether a row is late depends on the row alone. Where the
+    clock is the latest event, one person's event can make other people's rows late, so that a deployment is refused.
     checkpoint
         How often the state is written down, for ``--resume``.
 
@@ -56,8 +62,8 @@ class Stream(LiveSource):
     --------
     >>> from penstock.pipeline.sources.synthetic import Synthetic
     >>> stream = Stream(of=Synthetic(n_users=50, days=1, seed=7), speed="60x")
-    >>> stream.factor, stream.by_time, stream.until == stream.of.until
-    (60.0, True, True)
+    >>> stream.factor, stream.clock, stream.until == stream.of.until
+    (60.0, 'time', True)
     """
 
     of: Source = parameter(doc="the source that is replayed")
@@ -90,9 +96,22 @@ class Stream(LiveSource):
         return None if self.speed == "max" else float(self.speed[:-1])
 
     @property
-    def by_time(self) -> bool:
-        """Whether the events are sorted by time."""
-        return self.until is not None and self.order != "arrival"
+    def clock(self) -> str | None:
+        """Column that the events are sorted by; None: they come as the source gives them."""
+        if self.until is None:
+            return None
+        if self.order != "arrival":
+            return "time"
+        return "arrival" if self.of.has_arrival else None
+
+    @property
+    def lateness_flaw(self) -> tuple[str, str] | None:
+        """As in `LiveSource`: no clock but the events themselves."""
+        if self.clock is not None:
+            return None
+        if self.until is None:
+            return ("of", "a source with an end, or a topic of Kafka, whose rows have an arrival time of their own")
+        return ("order", "time; or map when each row was received, as arrival, in the columns of the source")
 
     @property
     def endless(self) -> bool:
@@ -178,8 +197,7 @@ def replay(
     A slice covers a second of real time, or some windows where there is no speed. Memory: one chunk where events are
     sorted, otherwise one block.
     """
-    sort = source.by_time
-    chunks = _sorted(source.of, run, spool, start.chunk) if sort else _arriving(source.of, run, start.chunk)
+    chunks = _sorted(source, run, spool, start.chunk) if source.clock else _arriving(source.of, run, start.chunk)
     with closing(chunks):  # now and not some time later, when a run that goes on may have a spool of the same name
         for chunk, blocks in chunks:
             for index, block in enumerate(blocks):
@@ -187,22 +205,27 @@ def replay(
                 if (here.chunk, here.block) < (start.chunk, start.block):
                     continue
                 first = start.row if (here.chunk, here.block) == (start.chunk, start.block) else 0
-                for piece in _cut(block, here, first, latest, run, source.factor):
+                for piece in _cut(block, here, first, latest, run, source):
                     latest = piece.after
                     yield replace(piece, number=number)
                     number += 1
 
 
-def _cut(
-    block: EventBlock, here: Position, first: int, before: int, run: LiveRun, factor: float | None
-) -> Iterator[Slice]:
-    frame = block.frame
+def _cut(block: EventBlock, here: Position, first: int, before: int, run: LiveRun, source: Stream) -> Iterator[Slice]:
+    frame = block.frame.drop("arrival", strict=False)
     following = Position(here.chunk, here.block + 1)
-    times = frame["time"].to_numpy()[first:]
-    latest = latest_before(times, run.calendar, before)
+    clock = block.frame[source.clock or "time"].to_numpy()[first:]
+    if source.clock == "arrival":
+        # A row is held against its own arrival, and not against what came before it.
+        clock = np.minimum(clock, last_deadline(run) + source.disorder)
+        latest, reached = np.maximum.accumulate(np.concatenate([[before], clock])), clock
+    else:
+        latest = latest_before(clock, run.calendar, before)
+        reached = latest[:-1] - source.disorder
+    factor = source.factor
     longest = _MAX_WINDOWS * run.calendar.step if factor is None else max(1, round(factor * 1000))
     cuts = np.flatnonzero(np.diff(latest[1:] // longest)) + 1
-    edges = [0, *cuts.tolist(), len(times)]
+    edges = [0, *cuts.tolist(), len(clock)]
     for begin, end in pairwise(edges):
         rejects = block.rejects if begin == 0 and first == 0 else ()
         piece = frame[first + begin : first + end] if end - begin < frame.height else frame
@@ -211,7 +234,9 @@ def _cut(
             block=EventBlock(piece, piece.height + len(rejects), rejects),
             before=int(latest[begin]),
             after=int(latest[end]),
-            end=(following if end == len(times) else replace(here, row=first + end)).as_state(),
+            reached=reached[begin:end],
+            end=(following if end == len(clock) else replace(here, row=first + end)).as_state(),
+            starts=int(clock[begin]) if source.clock and end > begin else None,
         )
 
 
@@ -221,8 +246,13 @@ def _arriving(source: Source, run: LiveRun, first: int) -> Generator[tuple[int, 
         yield span.index, (run.ingest(block) for block in source.read(span))
 
 
-def _sorted(source: Source, run: LiveRun, spool: Path, first: int) -> Generator[tuple[int, Iterator[EventBlock]]]:
-    """Chunks in the order of time; ties stay in the order of the source.
+def last_deadline(run: LiveRun) -> int:
+    """Instant at which the last window of a run with an end is final."""
+    return run.calendar.end(run.calendar.n_windows or 1) + run.lateness
+
+
+def _sorted(source: Stream, run: LiveRun, spool: Path, first: int) -> Generator[tuple[int, Iterator[EventBlock]]]:
+    """Chunks in the order of the clock; ties stay in the order of the source.
 
     One pass shares the rows out to pieces of equal time on disk; these are sorted when their turn comes, as many
     together as fill a block.
@@ -243,7 +273,7 @@ def _sorted(source: Source, run: LiveRun, spool: Path, first: int) -> Generator[
                 files.append(file)
                 n_rows += pl.scan_ipc(file).select(pl.len()).collect().item()
             if files and (n_rows >= source.block_rows or piece == _PIECES - 1):
-                frame = pl.concat(map(pl.read_ipc, files)).sort("time", maintain_order=True)
+                frame = pl.concat(map(pl.read_ipc, files)).sort(str(source.clock), maintain_order=True)
                 files, n_rows = [], 0
                 yield begun + 1, (EventBlock(part, part.height) for part in frame.iter_slices(source.block_rows))
     finally:
@@ -251,7 +281,7 @@ def _sorted(source: Source, run: LiveRun, spool: Path, first: int) -> Generator[
 
 
 def _share_out(
-    source: Source, run: LiveRun, spool: Path, begin: int, width: int
+    source: Stream, run: LiveRun, spool: Path, begin: int, width: int
 ) -> tuple[pl.DataFrame | None, tuple[Reject, ...]]:
     """Write every block's rows to the pieces they belong to; give the columns, and all rejects."""
     empty, number = None, 0
@@ -261,7 +291,7 @@ def _share_out(
             block = run.ingest(block)  # what lies on disk names nobody in a deployment
             empty = block.frame.clear()
             rejects += block.rejects
-            piece = np.clip((block.frame["time"].to_numpy() - begin) // width, 0, _PIECES - 1)
+            piece = np.clip((block.frame[str(source.clock)].to_numpy() - begin) // width, 0, _PIECES - 1)
             for name in np.flatnonzero(np.bincount(piece, minlength=_PIECES)).tolist():
                 block.frame.filter(piece == name).write_ipc(spool / f"{name:02d}-{number:09d}.arrow")
             number += 1

@@ -39,6 +39,11 @@ class Space(Checked, ABC):
         """Whether the cell list is taken from private data (refused in deployment)."""
         return False
 
+    @property
+    def reach(self) -> float:
+        """Metres around the `geometry` that still belong to the area."""
+        return 0.0
+
     def geometry(self) -> list[dict[str, Any]]:
         """For maps: a dict a cell, with ``cell`` and if known ``polygon`` or ``point`` as [longitude, latitude]."""
         return [{"cell": cell} for cell in self.cells]

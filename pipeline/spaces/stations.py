@@ -77,6 +77,11 @@ class Stations(Space):
         near = 2 * EARTH_RADIUS * np.arcsin(np.minimum(chord / 2, 1)) <= self.radius
         return np.where(near, station[nearest], -1)
 
+    @property
+    def reach(self) -> float:
+        """The radius of a station."""
+        return self.radius
+
     def geometry(self) -> list[dict[str, Any]]:
         """The point of every station, and its group."""
         points = self._table.select("longitude", "latitude").rows()

@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.contract import Mechanism, Window
-from penstock.mechanisms.core.noise_keys import NoiseKey
+from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.plugin import Checked, ParameterError, parameter
 from penstock.mechanisms.core.samplers.siphash import keyed_hash
 from penstock.mechanisms.sampling import Sampling
 from penstock.pipeline.steps import contributions
 from penstock.pipeline.steps.contributions import REMEMBERED, Memberships, merge, sorted_order, starts_of
+from penstock.pipeline.windows.calendar import Calendar
 
 # Contribution bounding: a user counts in few cells of a window, and in few windows and cells of a block.
 #
@@ -239,8 +240,11 @@ class Plan(contributions.Plan, Protocol):
         """Key of the hashes that bounding decides by."""
 
     @property
-    def key(self) -> NoiseKey:
-        """Noise key of the run."""
+    def calendar(self) -> Calendar:
+        """Windows of the run."""
+
+    def noise(self) -> NoiseSource:
+        """Keyed noise of the configuration."""
 
     def windows(self, first: int, last: int) -> list[Window]:
         """Public facts of the windows from ``first`` to ``last``."""
@@ -300,12 +304,15 @@ def _coarse(memberships: Memberships, groups: Integers | None, together: int, ke
 
 def _kept(step: Mechanism, memberships: Memberships, plan: Plan) -> NDArray[np.bool_]:
     """Which memberships a step keeps."""
-    key, window = plan.key.subkey("sampling"), memberships.window
+    user, kept, window = memberships.user[:, 0], np.ones(len(memberships), bool), memberships.window
+    if len(memberships) == 0:
+        return kept
+    noise, length = plan.noise(), plan.chain.unit_windows
     if getattr(step, "unit", "membership") == "user":
-        hashes = keyed_hash(key, *identity(memberships), (window - 1) // plan.chain.unit_windows)
+        begins = _starts((window - 1) // length * length + 1, plan)
+        hashes = noise.membership_hashes(*identity(memberships), begins)
     else:
-        hashes = keyed_hash(key, *identity(memberships), window, memberships.cell)
-    user, kept = memberships.user[:, 0], np.ones(len(memberships), bool)
+        hashes = noise.membership_hashes(*identity(memberships), _starts(window, plan), memberships.cell)
     if isinstance(step, Sampling):  # it looks at the hashes only, hence at all windows together
         return step.keep(user, memberships.cell, plan.windows(1, 1)[0], hashes)
     order = np.argsort(window, kind="stable")
@@ -314,3 +321,9 @@ def _kept(step: Mechanism, memberships: Memberships, plan: Plan) -> NDArray[np.b
         facts = plan.windows(index, index)[0]
         kept[rows] = step.keep(user[rows], memberships.cell[rows], facts, hashes[rows])
     return kept
+
+
+def _starts(window: Integers, plan: Plan) -> Integers:
+    """Start of every window in milliseconds since 1970."""
+    first = int(window.min())
+    return plan.calendar.starts(first, int(window.max()))[window - first]

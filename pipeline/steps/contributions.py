@@ -1,4 +1,4 @@
-"""Contributions: distinct (user, window, cell) triples, as sorted 64-bit keys or in general form."""
+"""Contributions: distinct (user, window, cell) triples, as sorted 64-bit keys."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.state import decode_state, encode_state
+from penstock.mechanisms.core.plugin import DataError
+from penstock.mechanisms.core.state import State, decode_state, encode_state
 
 # Who a row is about, as integers that mean the same in every block and on every worker.
 
@@ -110,6 +111,8 @@ Integers = NDArray[np.int64]
 #: A column wider than this is replaced by dense codes before packing; sorting it once is cheaper than a lexsort.
 WIDE_BITS = 34
 KEY_BITS = 63
+#: What is remembered of a contribution's events so that `keep` can choose among the user's cells, and how it merges.
+REMEMBERED: dict[str, np.ufunc] = {"first": np.minimum, "last": np.maximum, "most_frequent": np.add}
 
 
 def distinct_rows(columns: Sequence[Integers]) -> list[Integers]:
@@ -143,6 +146,8 @@ def distinct_rows(columns: Sequence[Integers]) -> list[Integers]:
 
 def sorted_order(columns: Sequence[Integers]) -> Integers:
     """Stable order that sorts rows lexicographically, for columns that carry others with them."""
+    if len(columns) == 1:
+        return np.argsort(columns[0], kind="stable")
     packing = _Packing.of(columns) if len(columns[0]) else None
     if packing is None:
         return np.lexsort(tuple(reversed(columns)))
@@ -161,6 +166,17 @@ def starts_of(columns: Sequence[Integers]) -> NDArray[np.bool_]:
         for column in columns[1:]:
             start[1:] |= column[1:] != column[:-1]
     return start
+
+
+def distinct_marked(columns: Sequence[Integers], marks: Integers | None, keep: str) -> tuple[list[Integers], Any]:
+    """Distinct rows in lexicographic order, and the merged mark of each where there are marks."""
+    if marks is None:
+        return distinct_rows(columns), None
+    order = sorted_order(columns)
+    columns = [column[order] for column in columns]
+    start = np.flatnonzero(starts_of(columns))
+    merged = REMEMBERED[keep].reduceat(marks[order], start) if len(start) else marks
+    return [column[start] for column in columns], merged
 
 
 class _Packing:
@@ -203,25 +219,21 @@ class _Packing:
         return columns[::-1]
 
 
-# Memberships: the distinct (user, window, cell) triples that counts are made of.
-
-
-#: What is remembered of a triple's events so that `keep` can choose among the user's cells, and how two blocks merge.
-REMEMBERED: dict[str, np.ufunc] = {"first": np.minimum, "last": np.maximum, "most_frequent": np.add}
+# Contributions in columns, where their identities, windows and cells are looked at one by one.
 
 
 @dataclass(frozen=True)
 class Memberships:
-    """Distinct memberships, sorted by user, window and cell.
+    """Distinct contributions in columns, sorted by user, window and cell.
 
     Parameters
     ----------
     user
-        Shape (n, 1) or (n, 2): identity (see `penstock.pipeline.steps.contributions`).
+        Shape (n, 1) or (n, 2): identity, as in the tables of `user_codes`.
     window, cell
         Shape (n,): 1-based window, 0-based cell.
     mark
-        Shape (n,) or None: earliest time, latest time or number of events of the triple, as bounding needs.
+        Shape (n,) or None: earliest time, latest time or number of events, as bounding needs.
     """
 
     user: Integers
@@ -231,20 +243,6 @@ class Memberships:
 
     def __len__(self) -> int:
         return len(self.window)
-
-    def encode(self) -> bytes:
-        """Compact bytes for the shuffle."""
-        arrays = {"user": self.user, "window": _narrow(self.window), "cell": _narrow(self.cell)}
-        if self.mark is not None:
-            arrays["mark"] = self.mark
-        return encode_state("memberships", 1, arrays)
-
-    @classmethod
-    def decode(cls, data: bytes) -> Memberships:
-        """Inverse of `encode`."""
-        arrays = decode_state(data, "memberships", 1)
-        columns = {name: array.astype(np.int64, copy=False) for name, array in arrays.items()}
-        return cls(**columns)
 
     def widened(self) -> Memberships:
         """The same with identities of two columns, so that integers and digests can be merged."""
@@ -256,31 +254,15 @@ class Memberships:
         return Memberships(self.user[rows], self.window[rows], self.cell[rows], mark)
 
 
-def distinct(codes: Integers, window: Integers, cell: Integers, mark: Integers | None, keep: str) -> list[Integers]:
-    """Distinct rows of (window, code, cell), and the merged mark of each where one is kept.
-
-    Returns
-    -------
-    ``[window, code, cell]`` or ``[window, code, cell, mark]``, sorted in that order. One sort of packed keys.
-    """
-    if mark is None:
-        return distinct_rows([window, codes, cell])
-    order = sorted_order([window, codes, cell])
-    columns = [column[order] for column in (window, codes, cell)]
-    start = np.flatnonzero(starts_of(columns))
-    merged = REMEMBERED[keep].reduceat(mark[order], start) if len(start) else mark
-    return [*(column[start] for column in columns), merged]
-
-
 def merge(parts: Iterable[Memberships], keep: str = "hash") -> Memberships:
-    """Union of memberships from several blocks, each triple once, in order of user, window and cell.
+    """Union of contributions, each once, in order of user, window and cell.
 
     Parameters
     ----------
     parts
-        At least one; all with a mark or all without.
+        At least one; all with a mark or all without; identities of equally many columns.
     keep
-        How marks of the same triple merge.
+        How marks of the same contribution merge.
 
     Examples
     --------
@@ -289,19 +271,11 @@ def merge(parts: Iterable[Memberships], keep: str = "hash") -> Memberships:
     1
     """
     parts = list(parts)
-    user = np.concatenate([part.user for part in parts])
+    table, code = factorize(np.concatenate([part.user for part in parts]))
     window = np.concatenate([part.window for part in parts])
     cell = np.concatenate([part.cell for part in parts])
-    table, code = factorize(user)
     marks = [part.mark for part in parts if part.mark is not None]
-    if not marks:
-        code, window, cell = distinct_rows([code, window, cell])
-        return Memberships(table[code], window, cell)
-    order = sorted_order([code, window, cell])
-    columns = [column[order] for column in (code, window, cell)]
-    start = np.flatnonzero(starts_of(columns))
-    mark = REMEMBERED[keep].reduceat(np.concatenate(marks)[order], start)
-    code, window, cell = (column[start] for column in columns)
+    (code, window, cell), mark = distinct_marked([code, window, cell], np.concatenate(marks) if marks else None, keep)
     return Memberships(table[code], window, cell, mark)
 
 
@@ -333,20 +307,10 @@ def widened(user: Integers, width: int) -> Integers:
     return np.pad(user, ((0, 0), (0, missing))) if missing else user
 
 
-def _narrow(column: Integers) -> NDArray[np.generic]:
-    fits = len(column) == 0 or int(column.max()) < 2**31
-    return column.astype(np.int32) if fits else column
+# Contributions as single integers, most significant first user, window within its group and cell, so that one sort
+# orders and deduplicates. Users who are no small non-negative integers go by their number in a table of identities.
 
 
-# Memberships as single integers: the fast form for users that are small non-negative integers.
-#
-# A key holds user, window (within its group) and cell, most significant first, so that one sort orders and
-# deduplicates. Where a user id, the group or the cells need more bits than there are, the general form of
-# `penstock.pipeline.steps.contributions` is used instead: nothing is ever cut off.
-
-
-#: Eight bytes, so that the keys behind it are aligned.
-_MAGIC = b"PKEYS001"
 #: Keys looked at together: what is worked out on the way stays in the processor's cache.
 CHUNK = 1 << 18
 #: Up to so many groups of windows a mask for each is cheaper than a sort.
@@ -387,9 +351,17 @@ class KeyLayout:
 
     def holds(self, users: Integers) -> bool:
         """Whether every user fits into what is left of 63 bits."""
-        if self.place_bits >= 63 or len(users) == 0:
-            return False
-        return int(users.min()) >= 0 and int(users.max()).bit_length() <= 63 - self.place_bits
+        low, high = (int(users.min()), int(users.max())) if len(users) else (0, 0)
+        return low >= 0 and high.bit_length() + self.place_bits <= KEY_BITS
+
+    def check(self, users: Integers) -> None:
+        """Raise `DataError` unless `holds`: the counts of such a group, 8 bytes a window and cell, fit no machine."""
+        if not self.holds(users):
+            n_users = int(users.max()) + 1
+            raise DataError(
+                f"{n_users:,} users × {self.n_windows:,} windows × {self.n_cells:,} cells are more than "
+                f"{KEY_BITS} bits tell apart: use fewer cells, or shorter blocks of windows"
+            )
 
     def pack(self, user: Integers, window: Integers, cell: Integers) -> Integers:
         """Keys; ``window`` counts from 0 within its group."""
@@ -413,47 +385,35 @@ class KeyLayout:
         return table.reshape(-1, 1 << self.cell_bits)[: self.n_windows, : self.n_cells]
 
 
-def distinct_keys(keys: Integers) -> Integers:
-    """Sorted distinct keys; sorts in place."""
-    keys.sort()
+def distinct_keys(keys: Integers, *, in_runs: bool = False) -> Integers:
+    """Sorted distinct keys; sorts in place. ``in_runs``: they are some sorted pieces, for a merge sort."""
+    keys.sort(kind="stable" if in_runs else None)
     start = starts_of([keys])
     return keys if start.all() else keys[start]
 
 
-def split_groups(keys: Integers, group: Integers) -> Iterator[tuple[int, Integers]]:
-    """Keys of every group: masks where groups are few, otherwise one sort of narrow integers.
+def split_groups(group: Integers) -> Iterator[tuple[int, Any]]:
+    """Rows of every group, as an index: masks where groups are few, otherwise one sort of narrow integers.
 
-    >>> [(number, keys.tolist()) for number, keys in split_groups(np.array([5, 6, 7]), np.array([1, 0, 1]))]
+    >>> [(number, np.array([5, 6, 7])[rows].tolist()) for number, rows in split_groups(np.array([1, 0, 1]))]
     [(0, [6]), (1, [5, 7])]
     """
     low, high = int(group.min()), int(group.max())
-    if low == high:
-        yield low, keys
-    elif high - low < _FEW_GROUPS:
+    if high - low < _FEW_GROUPS:
         for number in range(low, high + 1):
-            piece = keys[group == number]
-            if len(piece):
-                yield number, piece
+            rows = group == number
+            if rows.any():
+                yield number, rows
     else:
         narrow = (group - low).astype(np.int16) if high - low < 2**15 else group - low
         order = np.argsort(narrow, kind="stable")
-        keys, group = keys[order], group[order]
+        group = group[order]
         for first, last in pairwise([*np.flatnonzero(starts_of([group])).tolist(), len(group)]):
-            yield int(group[first]), keys[first:last]
-
-
-def encode_keys(keys: Integers) -> bytes:
-    """Bytes for the shuffle."""
-    return b"".join((_MAGIC, np.ascontiguousarray(keys, "<i8").data))
-
-
-def decode_keys(data: bytes) -> Integers | None:
-    """Inverse of `encode_keys`; None where the bytes are memberships in the general form."""
-    return np.frombuffer(data, "<i8", offset=len(_MAGIC)) if data.startswith(_MAGIC) else None
+            yield int(group[first]), order[first:last]
 
 
 def crowded(keys: Integers, layout: KeyLayout, max_cells: int) -> Integers:
-    """Keys of all users that are in more than ``max_cells`` cells of one window, in order.
+    """Rows of all users who are in more than ``max_cells`` cells of one window, in order.
 
     O(n) without a sort: keys are sorted by user and window already, so a key that equals the one ``max_cells`` places
     on in these belongs to such a user.
@@ -468,109 +428,81 @@ def crowded(keys: Integers, layout: KeyLayout, max_cells: int) -> Integers:
     full = full[starts_of([full])]
     first, last = (np.searchsorted(keys, unit << layout.cell_bits) for unit in (full, full + 1))
     skipped = first - np.concatenate([[0], np.cumsum(last - first)[:-1]])
-    return np.asarray(keys[np.repeat(skipped, last - first) + np.arange((last - first).sum())], np.int64)
-
-
-def general(keys: Integers, layout: KeyLayout, first: int) -> Memberships:
-    """The same memberships in the general form; ``first`` is the first window of their group."""
-    user, window, cell = layout.unpack(keys)
-    return Memberships(user[:, None], window + first, cell)
-
-
-# Packed memberships of users who are no small integers: keys hold a user's number in a table of identities.
-#
-# Text and, in a deployment, every id is known by a digest of 128 bits. Numbers in its place are small, so that the fast
-# form of `pipeline.steps.contributions` does for everybody; digests are looked up only where a hash or a summary needs
-# them.
+    return np.asarray(np.repeat(skipped, last - first) + np.arange((last - first).sum()), np.int64)
 
 
 @dataclass(frozen=True, eq=False)
-class Coded:
-    """Memberships of one group of windows.
+class Contributions:
+    """Distinct contributions to one group of windows, in order of their keys.
 
     Parameters
     ----------
     keys
-        As `KeyLayout.pack` makes them, with rows of ``table`` for users; ascending in the pieces of a block.
-    table
-        Shape (n_users, 1) or (n_users, 2): identities, not all of which need to occur; pieces of one block share it.
+        Shape (n,): as `KeyLayout.pack` makes them, ascending.
+    users
+        Shape (n_users, 1) or (n_users, 2): identities, of which keys hold the row numbers. Not all of them need to
+        occur; pieces of one block share the table. None: keys hold the ids themselves.
+    marks
+        Shape (n,) or None: earliest time, latest time or number of events, as bounding needs.
     """
 
     keys: Integers
-    table: Integers
+    users: Integers | None = None
+    marks: Integers | None = None
 
     def __len__(self) -> int:
         return len(self.keys)
 
-    def narrowed(self, layout: KeyLayout) -> Coded:
-        """The same over a table of those users only who occur; keys ascend.
+    def take(self, rows: NDArray[np.bool_] | Integers) -> Contributions:
+        """Some of them, in order."""
+        return Contributions(self.keys[rows], self.users, None if self.marks is None else self.marks[rows])
 
-        Examples
-        --------
-        >>> layout = KeyLayout(n_windows=2, n_cells=2)
-        >>> piece = Coded(np.array([5, 6, 13]), np.array([[7], [8], [9], [10]])).narrowed(layout)
-        >>> piece.keys.tolist(), piece.table.tolist()
-        ([1, 2, 5], [[8], [10]])
-        """
-        bits = layout.place_bits
-        user = self.keys >> bits
-        start = starts_of([user])
-        return Coded(np.cumsum(start) - 1 << bits | self.keys & ((1 << bits) - 1), self.table[user[start]])
-
-    def in_general(self, layout: KeyLayout, first: int) -> Memberships:
-        """The same in the general form; ``first`` is the first window of the group.
+    def rows(self, layout: KeyLayout, first: int) -> Memberships:
+        """The same in columns; ``first`` is the first window of the group.
 
         Examples
         --------
         >>> layout = KeyLayout(n_windows=4, n_cells=1000)
         >>> keys = layout.pack(np.array([1]), np.array([2]), np.array([999]))
-        >>> memberships = Coded(keys, np.array([[7, 7], [8, 9]])).in_general(layout, 5)
-        >>> memberships.user.tolist(), memberships.window.tolist(), memberships.cell.tolist()
+        >>> rows = Contributions(keys, np.array([[7, 7], [8, 9]])).rows(layout, 5)
+        >>> rows.user.tolist(), rows.window.tolist(), rows.cell.tolist()
         ([[8, 9]], [7], [999])
         """
-        return named(general(self.keys, layout, first), self.table)
+        user, window, cell = layout.unpack(self.keys)
+        return Memberships(user[:, None] if self.users is None else self.users[user], window + first, cell, self.marks)
+
+    def tabled(self, layout: KeyLayout) -> tuple[Integers, Contributions]:
+        """The same over a table of those users only who occur.
+
+        Examples
+        --------
+        >>> layout = KeyLayout(n_windows=2, n_cells=2)
+        >>> users, piece = Contributions(np.array([5, 6, 13]), np.array([[7], [8], [9], [10]])).tabled(layout)
+        >>> users.tolist(), piece.keys.tolist()
+        ([[8], [10]], [1, 2, 5])
+        """
+        if self.users is not None and len(self.users) <= len(self):
+            return self.users, self
+        bits = layout.place_bits
+        user = self.keys >> bits
+        start = starts_of([user])
+        users = user[start][:, None] if self.users is None else self.users[user[start]]
+        keys = np.cumsum(start) - 1 << bits | self.keys & ((1 << bits) - 1)
+        return users, Contributions(keys, users, self.marks)
+
+    def encode(self, layout: KeyLayout) -> bytes:
+        """Bytes for the shuffle and for state."""
+        if self.users is None and self.marks is None:
+            return b"".join((_MAGIC, np.ascontiguousarray(self.keys, "<i8").data))
+        users, piece = self.tabled(layout)
+        arrays = {"keys": piece.keys, "users": users}
+        return encode_state(*_FORMAT, arrays if self.marks is None else arrays | {"marks": self.marks})
 
 
-def named(memberships: Memberships, table: Integers) -> Memberships:
-    """Memberships of users by number as those of the identities in a table."""
-    return Memberships(table[memberships.user[:, 0]], memberships.window, memberships.cell, memberships.mark)
-
-
-def join(pieces: Sequence[Coded], layout: KeyLayout) -> Coded | None:
-    """All pieces over one table of ascending identities, keys not yet distinct; None where users are too many for it.
-
-    Examples
-    --------
-    >>> layout = KeyLayout(n_windows=2, n_cells=2)
-    >>> ann, bob = np.array([[5, 1]]), np.array([[3, 2]])
-    >>> whole = join([Coded(np.array([1]), ann), Coded(np.array([2]), bob)], layout)
-    >>> whole.keys.tolist(), whole.table.tolist()
-    ([5, 2], [[3, 2], [5, 1]])
-    """
-    # A block's users may be many times those of one of its groups and shards, each of which would sort them all.
-    pieces = [piece.narrowed(layout) if len(piece.table) > len(piece) else piece for piece in pieces]
-    tables = list({id(piece.table): piece.table for piece in pieces}.values())
-    table, code = factorize(np.concatenate([widened(table, 2) for table in tables]))
-    if not layout.holds(code):
-        return None
-    begins = dict(zip(map(id, tables), np.cumsum([0, *map(len, tables)]).tolist()))
-    bits = layout.place_bits
-    keys = np.empty(sum(map(len, pieces)), np.int64)
-    end = 0
-    for piece in pieces:
-        begin, end = end, end + len(piece)
-        own = code[begins[id(piece.table)] :]
-        keys[begin:end] = own[piece.keys >> bits] << bits
-        keys[begin:end] |= piece.keys & ((1 << bits) - 1)
-    return Coded(keys, table)
-
-
-# Memberships of one group of windows as they are collected: whatever form a block's are in, they can be joined.
-
-
-#: Distinct memberships of one group of windows: packed keys (see `pipeline.packed` and `pipeline.coded`), or the
-#: general form.
-Distinct = Integers | Coded | Memberships
+#: Before bare keys. Eight bytes, so that the keys behind it are aligned.
+_MAGIC = b"PKEYS001"
+#: Of all others. Version 1 had a row of columns for each contribution, in any order.
+_FORMAT = ("memberships", 2)
 
 
 class Bounds(Protocol):
@@ -597,49 +529,60 @@ class Plan(Protocol):
         """Contribution bounds."""
 
 
-def encoded(piece: Distinct, plan: Plan, group: int) -> bytes:
-    """Memberships as bytes, for the shuffle and for state."""
-    return encode_keys(piece) if isinstance(piece, np.ndarray) else in_general(piece, plan, group).encode()
+def decoded(data: bytes | memoryview, plan: Plan, group: int) -> Contributions:
+    """Inverse of `Contributions.encode`, of this version and the one before."""
+    if data[: len(_MAGIC)] == _MAGIC:
+        return Contributions(np.frombuffer(data, "<i8", offset=len(_MAGIC)))
+
+    def migrate(_: int, old: State) -> State:
+        window, cell, user = (old[name].astype(np.int64) for name in ("window", "cell", "user"))
+        table, code = factorize(widened(user, 2))
+        keys = plan.layout.pack(code.astype(np.int64), window - (group * plan.group + 1), cell)
+        order = np.argsort(keys)
+        return {"keys": keys[order], "users": table} | ({"marks": old["mark"][order]} if "mark" in old else {})
+
+    return Contributions(**decode_state(bytes(data), *_FORMAT, migrate))
 
 
-def decoded(data: bytes) -> Distinct:
-    """Inverse of `encoded`."""
-    keys = decode_keys(data)
-    return Memberships.decode(data) if keys is None else keys
+def union(pieces: Sequence[Contributions], plan: Plan) -> Contributions:
+    """All contributions to one group of windows, each once: ids as they are, or a table of identities, ascending.
+
+    Parameters
+    ----------
+    pieces
+        At least one; all with marks or all without.
+    plan
+        The run.
+    """
+    marks = [piece.marks for piece in pieces if piece.marks is not None]
+    users, keys = None, np.concatenate([piece.keys for piece in pieces])
+    if any(piece.users is not None for piece in pieces):
+        users, keys = _over_one_table(pieces, plan.layout)
+    if marks:
+        (keys,), merged = distinct_marked([keys], np.concatenate(marks), plan.bounding.keep)
+        return Contributions(keys, users, merged)
+    return Contributions(distinct_keys(keys, in_runs=users is None), users)
 
 
-def union(pieces: list[bytes], plan: Plan, group: int) -> bytes:
-    """Encoded memberships of one group in one piece, each once."""
-    if len(pieces) == 1:
-        return pieces[0]
-    return encoded(merged([decoded(piece) for piece in pieces], plan, group), plan, group)
+def merged(pieces: Sequence[Contributions], plan: Plan) -> Contributions:
+    """Contributions to one group of windows in one piece."""
+    return pieces[0] if len(pieces) == 1 else union(pieces, plan)
 
 
-def merged(pieces: list[Distinct], plan: Plan, group: int) -> Distinct:
-    """Memberships of one group in one piece, each once."""
-    if len(pieces) == 1:
-        return pieces[0]
-    whole = joined(pieces, plan, group)
-    if isinstance(whole, Coded):
-        return Coded(distinct_keys(whole.keys), whole.table)
-    return distinct_keys(whole) if isinstance(whole, np.ndarray) else whole
-
-
-def joined(pieces: Sequence[Distinct], plan: Plan, group: int) -> Distinct:
-    """All pieces in one: keys (not yet distinct) where all of them are, or else merged."""
-    packed = [piece for piece in pieces if isinstance(piece, np.ndarray)]
-    if len(packed) == len(pieces):
-        return np.concatenate(packed)
-    coded = [piece for piece in pieces if isinstance(piece, Coded)]
-    whole = join(coded, plan.layout) if len(coded) == len(pieces) else None
-    if whole is not None:
-        return whole
-    return merge([in_general(piece, plan, group).widened() for piece in pieces], plan.bounding.keep)
-
-
-def in_general(piece: Distinct, plan: Plan, group: int) -> Memberships:
-    """Memberships of a group of windows in the general form."""
-    first = group * plan.group + 1
-    if isinstance(piece, Memberships):
-        return piece
-    return piece.in_general(plan.layout, first) if isinstance(piece, Coded) else general(piece, plan.layout, first)
+def _over_one_table(pieces: Sequence[Contributions], layout: KeyLayout) -> tuple[Integers, Integers]:
+    """Identities of all pieces, ascending, and their keys over these, piece after piece."""
+    # A block's users may be many times those of one of its groups and shards, each of which would sort them all.
+    tables, pieces = zip(*(piece.tabled(layout) for piece in pieces))
+    shared = {id(table): table for table in tables}
+    users, code = factorize(np.concatenate([widened(table, 2) for table in shared.values()]))
+    layout.check(code)
+    begins = dict(zip(shared, np.cumsum([0, *map(len, shared.values())]).tolist()))
+    bits = layout.place_bits
+    keys = np.empty(sum(map(len, pieces)), np.int64)
+    end = 0
+    for table, piece in zip(tables, pieces):
+        begin, end = end, end + len(piece)
+        own = code[begins[id(table)] :]
+        keys[begin:end] = own[piece.keys >> bits] << bits
+        keys[begin:end] |= piece.keys & ((1 << bits) - 1)
+    return users, keys

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Protocol
@@ -16,21 +16,15 @@ from penstock.pipeline.steps import ingest, targets
 from penstock.pipeline.steps.bounding import bound, released_counts
 from penstock.pipeline.steps.contributions import (
     CHUNK,
-    Coded,
-    Distinct,
+    Contributions,
     KeyLayout,
-    Memberships,
     crowded,
-    decoded,
-    distinct,
     distinct_keys,
-    distinct_rows,
-    encoded,
+    distinct_marked,
     factorize,
-    general,
-    joined,
     split_groups,
     starts_of,
+    union,
     user_codes,
     widened,
 )
@@ -46,18 +40,9 @@ Integers = NDArray[np.int64]
 Visits = tuple[Integers, Integers, Integers, Integers]
 
 
-def visits(memberships: Memberships) -> Visits:
-    """Activity in one group of windows, from memberships in order of user, window and cell."""
-    start_user = starts_of(list(memberships.user.T))
-    code = np.cumsum(start_user) - 1
-    start_window = starts_of([code, memberships.window])
-    pair_user, pair_cell = distinct_rows([code, memberships.cell])
-    active = np.bincount(code[start_window], minlength=int(start_user.sum()))
-    return memberships.user[start_user], active, pair_user, pair_cell
-
-
-def packed_visits(keys: Integers, layout: KeyLayout, table: Integers | None = None) -> Visits:
-    """The same from sorted distinct keys, some users after the other; ``table`` has the users' identities, if any."""
+def visits(found: Contributions, layout: KeyLayout) -> Visits:
+    """Activity in one group of windows."""
+    keys = found.keys
     users, active, lengths, cells = [keys[:0]], [keys[:0]], [keys[:0]], [keys[:0]]
     # No user is cut in two.
     ends = np.searchsorted(keys, ((keys[CHUNK - 1 :: CHUNK] >> layout.place_bits) + 1) << layout.place_bits)
@@ -68,13 +53,14 @@ def packed_visits(keys: Integers, layout: KeyLayout, table: Integers | None = No
         first = np.flatnonzero(starts_of([user]))
         users.append(user[first])
         active.append(np.add.reduceat(starts_of([keys[begin:end] >> layout.cell_bits]), first, dtype=np.int64))
-        pairs = distinct_keys(user << layout.cell_bits | keys[begin:end] & ((1 << layout.cell_bits) - 1))
+        pairs = user << layout.cell_bits | keys[begin:end] & ((1 << layout.cell_bits) - 1)
+        pairs = distinct_keys(pairs[starts_of([pairs])])  # who stays in a cell is there for windows in a row
         lengths.append(run_lengths([pairs >> layout.cell_bits]))
         cells.append(pairs & ((1 << layout.cell_bits) - 1))
     n_cells = np.concatenate(lengths)
     pair_user = np.repeat(np.arange(len(n_cells)), n_cells)
     user = np.concatenate(users)
-    identity = user[:, None] if table is None else table[user]
+    identity = user[:, None] if found.users is None else found.users[user]
     return identity, np.concatenate(active), pair_user, np.concatenate(cells)
 
 
@@ -127,17 +113,9 @@ class Plan(targets.Plan, ingest.Plan, Protocol):
         """Windows in one group: the last one may be shorter."""
 
 
-def count_block(
-    block: EventBlock, plan: Plan, closed: Integers | None = None, used_by_group: dict[int, int] | None = None
-) -> tuple[RowCounts, Iterator[tuple[tuple[int, int], bytes]]]:
-    """What `contributions_of` finds, as bytes for the shuffle and for state."""
-    row_counts, found = contributions_of(block, plan, closed, used_by_group)
-    return row_counts, ((key, encoded(piece, plan, key[0])) for key, piece in found)
-
-
 def contributions_of(
     block: EventBlock, plan: Plan, closed: Integers | None = None, used_by_group: dict[int, int] | None = None
-) -> tuple[RowCounts, Iterator[tuple[tuple[int, int], Distinct]]]:
+) -> tuple[RowCounts, Iterator[tuple[tuple[int, int], Contributions]]]:
     """Distinct memberships of one block, split by window group and user shard.
 
     Parameters
@@ -178,7 +156,7 @@ def contributions_of(
 
 def _split_hops(
     frame: Any, window: Integers, cell: Integers, first: Integers, plan: Plan
-) -> Iterator[tuple[tuple[int, int], Distinct]]:
+) -> Iterator[tuple[tuple[int, int], Contributions]]:
     """Every row in its latest window and in those before it, down to the first that is open."""
     for hop in range(plan.calendar.n_hops):
         here = window - hop >= first
@@ -186,78 +164,54 @@ def _split_hops(
             yield from _split(frame.filter(here), window[here] - hop, cell[here], plan)
 
 
-def _split(frame: Any, window: Integers, cell: Integers, plan: Plan) -> Iterator[tuple[tuple[int, int], Distinct]]:
+def _split(frame: Any, window: Integers, cell: Integers, plan: Plan) -> Iterator[tuple[tuple[int, int], Contributions]]:
     if len(window) == 0:
         return
-    users, keep = frame["user"], plan.bounding.keep
-    if keep == "hash" and plan.digest_key is None and users.dtype.is_integer():
-        user = users.to_numpy()
-        if plan.layout.holds(user):
-            yield from _split_packed(user, window, cell, plan)
-            return
-    codes, table = user_codes(users, plan.digest_key)
-    if keep == "hash" and plan.layout.holds(codes):
-        yield from _split_coded(codes, table, window, cell, plan)
-        return
-    mark = {"hash": None, "most_frequent": np.ones(len(window), np.int64)}.get(keep, frame["time"].to_numpy())
-    window, codes, cell, *marks = distinct(codes, window, cell, mark, keep)
-    memberships = Memberships(table[codes], window, cell, marks[0] if marks else None)
-    group = (window - 1) // plan.group
-    for first, last in pairwise([*np.flatnonzero(starts_of([group])).tolist(), len(group)]):
-        piece = memberships.take(slice(first, last))
-        for number, rows in _shards(piece.user.T, plan):
-            yield (int(group[first]), number), (piece if rows is None else piece.take(rows))
-
-
-def _split_packed(
-    user: Integers, window: Integers, cell: Integers, plan: Plan
-) -> Iterator[tuple[tuple[int, int], Distinct]]:
-    for number, piece in _grouped(user, window, cell, plan):
+    users, keep, layout = frame["user"], plan.bounding.keep, plan.layout
+    marks = {"hash": None, "most_frequent": np.ones(len(window), np.int64)}.get(keep, frame["time"].to_numpy())
+    if plan.digest_key is None and users.dtype.is_integer() and layout.holds(users.to_numpy()):
+        user, table, shard = users.to_numpy(), None, None
+    else:
+        user, table = user_codes(users, plan.digest_key)
+        if marks is None:
+            # A user who reports often is in one cell for many rows in a row: the first one says it all.
+            start = starts_of([cell, window, user])
+            user, window, cell = user[start], window[start], cell[start]
+        if len(table) > len(user):
+            # The table is kept for as long as its contributions; codes may be those of a range of ids, with gaps.
+            present, user = np.unique(user, return_inverse=True)
+            table = table[present]
+        layout.check(user)
+        shard = _shards(table.T, plan)
+    for number, piece in _grouped(user, window, cell, marks, table, plan):
         if plan.n_shards == 1:
             yield (number, 0), piece
             continue
-        for shard, rows in _shards([piece >> plan.layout.place_bits], plan):
-            yield (number, shard), (piece if rows is None else piece[rows])
+        code = piece.keys >> layout.place_bits
+        own = _shards([code], plan) if shard is None else shard[code]
+        for part in np.unique(own).tolist():
+            yield (number, part), piece.take(own == part)
 
 
-def _split_coded(
-    codes: Integers, table: Integers, window: Integers, cell: Integers, plan: Plan
-) -> Iterator[tuple[tuple[int, int], Distinct]]:
-    # Whoever reports often is in one cell for many rows in a row: their first one says it all.
-    start = starts_of([cell, window, codes])
-    codes, window, cell = codes[start], window[start], cell[start]
-    if len(table) > len(codes):
-        # The table is kept for as long as its memberships; codes may be those of a range of ids, with gaps.
-        present, codes = np.unique(codes, return_inverse=True)
-        table = table[present]
-    shards = list(_shards(table.T, plan))
-    for number, keys in _grouped(codes, window, cell, plan):
-        for shard, users in shards:
-            piece = keys if users is None else keys[users[keys >> plan.layout.place_bits]]
-            if len(piece):
-                yield (number, shard), Coded(piece, table)
-
-
-def _grouped(user: Integers, window: Integers, cell: Integers, plan: Plan) -> Iterator[tuple[int, Integers]]:
-    """Sorted distinct keys of every group of windows."""
+def _grouped(
+    user: Integers, window: Integers, cell: Integers, marks: Integers | None, table: Integers | None, plan: Plan
+) -> Iterator[tuple[int, Contributions]]:
+    """Contributions to every group of windows, each once."""
     least, most = ((int(end) - 1) // plan.group for end in (window.min(), window.max()))
-    if least == most:  # as in most blocks of an input in the order of time
-        yield least, distinct_keys(plan.layout.pack(user, window - (least * plan.group + 1), cell))
-        return
-    group = (window - 1) // plan.group
+    is_one = least == most  # as in most blocks of an input in the order of time
+    group = least if is_one else (window - 1) // plan.group
     keys = plan.layout.pack(user, (window - 1) - group * plan.group, cell)
-    for number, piece in split_groups(keys, group):
-        yield number, distinct_keys(piece)
+    for number, rows in [(least, slice(None))] if is_one else split_groups(group):
+        if marks is None:
+            yield number, Contributions(distinct_keys(keys[rows]), table)
+        else:
+            (own,), mark = distinct_marked([keys[rows]], marks[rows], plan.bounding.keep)
+            yield number, Contributions(own, table, mark)
 
 
-def _shards(identity: Iterable[Integers], plan: Plan) -> Iterator[tuple[int, NDArray[np.bool_] | None]]:
-    """Rows of every user shard; None stands for all rows of the only one."""
-    if plan.n_shards == 1:
-        yield 0, None
-        return
-    shard = keyed_hash(plan.hash_key, *identity) % np.uint64(plan.n_shards)
-    for number in np.unique(shard):
-        yield int(number), shard == number
+def _shards(identity: Iterable[Integers], plan: Plan) -> Integers:
+    """Shard of every user."""
+    return (keyed_hash(plan.hash_key, *identity) % np.uint64(plan.n_shards)).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -299,44 +253,17 @@ def nothing(group: int, plan: Plan) -> GroupCounts:
     return GroupCounts(group * plan.group + 1, zeros, zeros, 0)
 
 
-def count_group(group: int, pieces: Iterable[Distinct | bytes], plan: Plan) -> tuple[GroupCounts, Visits | None]:
+def count_group(group: int, pieces: Sequence[Contributions], plan: Plan) -> tuple[GroupCounts, Visits | None]:
     """Exact distinct users of one group of windows and one shard of users, bounded; visits where a summary is asked."""
-    first = group * plan.group + 1
-    n_windows = plan.group_windows(group)
-    opened = [decoded(piece) if isinstance(piece, bytes) else piece for piece in pieces]
-    memberships = joined(opened, plan, group)
-    if isinstance(memberships, Coded):
-        return _count_keys(first, n_windows, memberships.keys, memberships.table, plan)
-    if not isinstance(memberships, Memberships):
-        return _count_keys(first, n_windows, memberships, None, plan)
-    place = (memberships.window - first) * plan.n_cells + memberships.cell
-    counts = np.bincount(place, minlength=n_windows * plan.n_cells).reshape(n_windows, plan.n_cells)
-    bounded = released_counts(memberships, first, n_windows, plan)
-    seen = visits(memberships) if plan.summarises_users else None
-    found = sightings(plan.targets.among(memberships), plan)
-    return GroupCounts(first, counts, bounded, len(memberships), found), seen
-
-
-def _count_keys(
-    first: int, n_windows: int, keys: Integers, table: Integers | None, plan: Plan
-) -> tuple[GroupCounts, Visits | None]:
-    layout = plan.layout
-
-    def in_general(some: Integers) -> Memberships:
-        return general(some, layout, first) if table is None else Coded(some, table).in_general(layout, first)
-
-    keys = distinct_keys(keys)
-    counts = layout.count(keys)[:n_windows]
-    over = crowded(keys, layout, plan.max_cells)
-    bounded = counts
+    layout, first, n_windows = plan.layout, group * plan.group + 1, plan.group_windows(group)
+    found = union(pieces, plan)
+    counts = bounded = layout.count(found.keys)[:n_windows]
     if plan.block_bounds is not None or plan.chain.reshapes:
-        bounded = released_counts(in_general(keys), first, n_windows, plan)
-    elif len(over):
-        kept = bound(in_general(over), plan.max_cells, "hash", plan.hash_key)
-        bounded = counts - layout.count(over[~kept])[:n_windows]
-    seen = packed_visits(keys, layout, table) if plan.summarises_users else None
-    if table is None:
-        watched = plan.targets.among_keys(keys, layout, first)
-    else:
-        watched = plan.targets.among(in_general(keys if plan.targets.n_targets else keys[:0]))
-    return GroupCounts(first, counts, bounded, len(keys), sightings(watched, plan)), seen
+        bounded = released_counts(found.rows(layout, first), first, n_windows, plan)
+    elif len(over := crowded(found.keys, layout, plan.max_cells)):
+        some = found.take(over)
+        kept = bound(some.rows(layout, first), plan.max_cells, plan.bounding.keep, plan.hash_key)
+        bounded = counts - layout.count(some.keys[~kept])[:n_windows]
+    seen = visits(found, layout) if plan.summarises_users else None
+    watched = plan.targets.among(found, layout, first)
+    return GroupCounts(first, counts, bounded, len(found), sightings(watched, plan)), seen

@@ -18,7 +18,7 @@ from penstock.pipeline.sources.base import EventBlock, Source
 from penstock.pipeline.spaces.base import Space
 from penstock.pipeline.steps import count
 from penstock.pipeline.steps.bounding import Bounding, bound, released_memberships
-from penstock.pipeline.steps.contributions import Memberships, distinct, in_general, merge, starts_of, user_codes
+from penstock.pipeline.steps.contributions import Memberships, distinct_marked, merge, starts_of, user_codes
 from penstock.pipeline.steps.count import contributions_of
 from penstock.pipeline.steps.targets import rows_of
 from penstock.pipeline.windows.calendar import Calendar
@@ -123,7 +123,7 @@ def read_memberships(plan: Plan, n_windows: int) -> Memberships:
     for span in source.spans():
         for block in source.read(span):
             for (group, _), piece in contributions_of(block, plan)[1]:
-                groups[group].append(in_general(piece, plan, group).widened())
+                groups[group].append(piece.rows(plan.layout, group * plan.group + 1).widened())
     pieces = [piece for _, its in sorted(groups.items()) for piece in its]
     if not pieces:
         raise DataError(f"nobody is seen in the first {n_windows} windows, so there is nobody to attack")
@@ -226,8 +226,8 @@ class _Part:
         codes, table = user_codes(frame["user"], digest_key)
         marks = {"hash": None, "most_frequent": np.ones(len(frame), np.int64)}
         mark = marks.get(self.keep, frame["time"].to_numpy())
-        window, codes, cell, *kept = distinct(codes, window[used], cell[used], mark, self.keep)
-        self.pieces.append(self._chosen(Memberships(table[codes], window, cell, kept[0] if kept else None)))
+        (window, codes, cell), kept = distinct_marked([window[used], codes, cell[used]], mark, self.keep)
+        self.pieces.append(self._chosen(Memberships(table[codes], window, cell, kept)))
         if sum(map(len, self.pieces)) > 2 * self.max_triples:
             self._merge()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
 from typing import Protocol
 
@@ -11,7 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.state import State
-from penstock.pipeline.sources.base import EventBlock, Reject, Slice, latest_before
+from penstock.pipeline.sources.base import EventBlock, Reject, Slice
 from penstock.pipeline.spaces.base import Space
 from penstock.pipeline.steps.contributions import with_digests
 from penstock.pipeline.steps.sealing import seal
@@ -24,7 +25,8 @@ from penstock.pipeline.windows.calendar import Calendar
 class RowCounts:
     """What became of the rows of some input: every row has exactly one outcome.
 
-    ``overlaps`` are the further windows that used rows count in, where windows overlap; they are no outcome.
+    ``overlaps`` are the further windows that used rows count in, where windows overlap; ``clamped`` are those of the
+    used rows whose point of a trace was moved to the edge of the area. Neither is an outcome.
     """
 
     rows: int = 0
@@ -33,11 +35,12 @@ class RowCounts:
     late: int = 0
     out_of_area: int = 0
     out_of_time: int = 0
+    clamped: int = 0
     rejected: dict[str, int] = field(default_factory=dict)
 
     def add(self, other: RowCounts) -> None:
         """Add the rows of another piece."""
-        for name in ("rows", "used", "overlaps", "late", "out_of_area", "out_of_time"):
+        for name in ("rows", "used", "overlaps", "late", "out_of_area", "out_of_time", "clamped"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for reason, n in other.rejected.items():
             self.rejected[reason] = self.rejected.get(reason, 0) + n
@@ -83,10 +86,6 @@ class Plan(Protocol):
         """How long after its end a window accepts events, in milliseconds."""
 
     @property
-    def disorder(self) -> int:
-        """How far the watermark stays behind the latest event, in milliseconds."""
-
-    @property
     def on_points(self) -> bool:
         """Whether traces are released; otherwise counts."""
 
@@ -126,7 +125,8 @@ def ingested(block: EventBlock, plan: Plan) -> EventBlock:
     rejects = tuple(kept_reject(reject, plan) for reject in block.rejects)
     frame = with_digests(block.frame, plan.digest_key)
     if plan.digest_key is not None and not plan.on_points:
-        frame = frame.select("time", "user", pl.Series(CELL, cells_of(frame, plan), dtype=pl.Int64))
+        kept = [name for name in ("time", "user", "arrival") if name in frame.columns]
+        frame = frame.select(*kept, pl.Series(CELL, cells_of(frame, plan), dtype=pl.Int64))
     return EventBlock(frame, block.n_rows, rejects)
 
 
@@ -160,7 +160,7 @@ def _hidden(file: str, key: bytes) -> str:
 _HIDDEN = "file:"
 
 
-# What became of the rows of a block, and which of them are used: the same for counts and for traces.
+# What became of the rows of a block, and which of them are used.
 
 
 @dataclass(frozen=True)
@@ -191,12 +191,16 @@ def located(block: EventBlock, plan: Plan, closed: NDArray[np.int64] | None = No
         out_of_time=len(window) - n_timely,
         out_of_area=n_timely - n_inside,
     )
-    for reject in block.rejects:
-        counts.rejected[reject.reason] = counts.rejected.get(reject.reason, 0) + 1
+    counts.rejected = rejected_by_reason(block)
     return Located(counts, window, cell, used)
 
 
-# Which windows were final when an event arrived: decided by the order of the events alone.
+def rejected_by_reason(block: EventBlock) -> dict[str, int]:
+    """Rejected rows of a block by reason."""
+    return dict(Counter(reject.reason for reject in block.rejects))
+
+
+# Which windows were final when a row arrived.
 
 
 def deadline(calendar: Calendar, lateness: int, window: int) -> int:
@@ -217,16 +221,15 @@ def last_final(calendar: Calendar, lateness: int, watermark: int) -> int:
 def closed_before(piece: Slice, plan: Plan) -> NDArray[np.int64]:
     """Last window that was final when each row of a slice arrived; shape (n_rows,).
 
-    A window is final once the watermark, the latest time of the rows before (less the disorder that is allowed for),
-    has reached its end plus allowed lateness. Row for row, so that slices do not matter.
+    A window is closed to a row once the watermark that the row is held against has reached the window's end plus
+    allowed lateness. In a deployment that is the row's own arrival time. Row for row, so that slices do not matter.
 
     Notes
     -----
     O(n) where events are in order; a binary search for each row that is older than the watermark.
     """
     times = piece.block.frame["time"].to_numpy()
-    latest = latest_before(times, plan.calendar, piece.before)[:-1] if piece.reached is None else piece.reached
-    reached = latest - plan.disorder - plan.lateness
+    reached = piece.reached - plan.lateness
     closed = np.zeros(len(times), np.int64)
     window = plan.calendar.index(times)
     old = np.flatnonzero((window > 0) & (times < reached))

@@ -14,7 +14,7 @@ from penstock.accountants.core.accountant import Accountant
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.pipeline.steps import bounding
 from penstock.pipeline.steps.bounding import bound
-from penstock.pipeline.steps.contributions import KeyLayout, Memberships, general
+from penstock.pipeline.steps.contributions import Contributions, KeyLayout, Memberships
 
 Integers = NDArray[np.int64]
 
@@ -85,22 +85,23 @@ class Targets:
         """All targets of all accountants; a person watched by two of them counts twice."""
         return max((span.stop for spans in self.spans for span in spans), default=0)
 
-    def among(self, memberships: Memberships) -> tuple[Memberships, Integers]:
-        """The targets' memberships, in their order, and whose they are; O(n_people log n)."""
-        users = memberships.widened().user
-        low, high = (np.searchsorted(users[:, 0], self.identity[:, 0], side) for side in ("left", "right"))
-        rows, number = _ranges(low, high), np.repeat(np.arange(len(self.identity)), high - low)
-        same = users[rows, 1] == self.identity[number, 1]
-        return memberships.take(rows[same]), number[same]
+    def among(self, found: Contributions, layout: KeyLayout, first: int) -> tuple[Memberships, Integers]:
+        """The targets' contributions to a group of windows, and whose they are; O(n_people log n).
 
-    def among_keys(self, keys: Integers, layout: KeyLayout, first: int) -> tuple[Memberships, Integers]:
-        """The same for sorted packed keys."""
-        fits = (self.identity[:, 1] == 0) & (self.identity[:, 0] >= 0)
-        fits &= self.identity[:, 0] < 1 << (63 - layout.place_bits)
-        user = self.identity[fits, 0]
-        low = np.searchsorted(keys, user << layout.place_bits)
-        high = np.searchsorted(keys, (user << layout.place_bits) + (1 << layout.place_bits) - 1, "right")
-        return general(keys[_ranges(low, high)], layout, first), np.repeat(np.flatnonzero(fits), high - low)
+        ``found`` is of `union`; ``first`` is the first window of the group.
+        """
+        if found.users is None:
+            fits = (self.identity[:, 1] == 0) & (self.identity[:, 0] >= 0)
+            fits &= self.identity[:, 0] < 1 << (63 - layout.place_bits)
+            user, person = self.identity[fits, 0], np.flatnonzero(fits)
+        else:
+            low, high = (np.searchsorted(found.users[:, 0], self.identity[:, 0], side) for side in ("left", "right"))
+            user, person = _ranges(low, high), np.repeat(np.arange(len(self.identity)), high - low)
+            same = found.users[user, 1] == self.identity[person, 1]
+            user, person = user[same], person[same]
+        low = np.searchsorted(found.keys, user << layout.place_bits)
+        high = np.searchsorted(found.keys, (user << layout.place_bits) + (1 << layout.place_bits) - 1, "right")
+        return found.take(_ranges(low, high)).rows(layout, first), np.repeat(person, high - low)
 
 
 def _ranges(low: Integers, high: Integers) -> Integers:
@@ -141,7 +142,7 @@ def sightings(found: tuple[Memberships, Integers], plan: Plan) -> Integers:
     Parameters
     ----------
     found
-        From `Targets.among` or `Targets.among_keys`.
+        From `Targets.among`.
     plan
         The run.
     """

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,18 +15,19 @@ from numpy.typing import NDArray
 from penstock.accountants.core.accountant import Accountant, Rows
 from penstock.accountants.core.trace_view import TraceView
 from penstock.mechanisms.core.contract import PointRelease
-from penstock.mechanisms.core.geometry import Points, stay_points
+from penstock.mechanisms.core.geometry import Points, distance, mean_points, stay_points, within
 from penstock.mechanisms.core.noise import TraceNoise
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import BudgetExceeded
 from penstock.mechanisms.core.run import ReleasedTraces, Step, collect, release_traces
 from penstock.mechanisms.core.state import State
+from penstock.mechanisms.core.trace_goal import PlannedNoise
 from penstock.mechanisms.core.traces import PointMechanism, TraceAgenda, Traces
 from penstock.pipeline.sources.base import EventBlock
 from penstock.pipeline.spaces.base import Space
 from penstock.pipeline.steps import ingest
 from penstock.pipeline.steps.contributions import starts_of, user_codes
-from penstock.pipeline.steps.ingest import RowCounts, located
+from penstock.pipeline.steps.ingest import RowCounts, rejected_by_reason
 from penstock.pipeline.steps.release import Charge
 from penstock.pipeline.windows.landmarks import Landmarks
 from penstock.pipeline.windows.schedule import period_calendar
@@ -121,28 +123,79 @@ def budget_periods(plan: Plan, times: Integers) -> Integers:
 # From blocks of events to the traces of a shard of users.
 
 
+#: Version of what is done to points on their way into traces: a run that another version began is not continued.
+VERSION = 2
+
+
+@dataclass(frozen=True)
+class Area:
+    """The circle that traces are released in: around the middle of a space, and all of its cells inside.
+
+    Points outside are moved to its edge. Left out, they would change how many points a trace has and what number each
+    of them is, and that is public.
+
+    Parameters
+    ----------
+    centre
+        Latitude and longitude: also the public point that is shown before a first release.
+    radius
+        In metres.
+    """
+
+    centre: tuple[float, float]
+    radius: float
+
+
+@lru_cache(maxsize=16)
+def area_of(space: Space) -> Area:
+    """The circle around a space."""
+    corners = [np.asarray(cell.get("polygon") or [cell["point"]]) for cell in space.geometry() if len(cell) > 1]
+    if not corners:
+        return Area((0.0, 0.0), np.inf)
+    west, south = np.min([corner.min(axis=0) for corner in corners], axis=0)
+    east, north = np.max([corner.max(axis=0) for corner in corners], axis=0)
+    centre = float((south + north) / 2), float((west + east) / 2)
+    # Along each side of a cell the distance from the centre is largest at one of the side's ends.
+    furthest = distance(np.concatenate(corners)[:, ::-1], np.asarray(centre)).max()
+    return Area(centre, float(furthest) + space.reach)
+
+
 def points_of(block: EventBlock, plan: Plan) -> tuple[RowCounts, Iterator[tuple[int, State]]]:
     """Points of one block by shard of users.
 
     Returns
     -------
     Row counts of the block, and (shard, points) pairs. Users are pseudonyms from here on.
+
+    Notes
+    -----
+    Which rows are used depends on their times, never on where they are.
     """
-    found = located(block, plan)
-    return found.counts, _split(block.frame.filter(found.used), plan)
+    timely = plan.calendar.index(block.frame["time"].to_numpy()) > 0
+    frame = block.frame.filter(timely)
+    points: Points = frame.select("latitude", "longitude").to_numpy()
+    inside = within(points, (area := area_of(plan.space)).centre, area.radius)
+    counts = RowCounts(
+        rows=block.n_rows,
+        used=len(frame),
+        out_of_time=len(timely) - len(frame),
+        clamped=int((inside != points).any(axis=1).sum()),
+        rejected=rejected_by_reason(block),
+    )
+    return counts, _split(frame, inside, plan)
 
 
-def _split(frame: Any, plan: Plan) -> Iterator[tuple[int, State]]:
+def _split(frame: Any, points: Points, plan: Plan) -> Iterator[tuple[int, State]]:
     if frame.is_empty():
         return
     codes, table = user_codes(frame["user"], plan.pseudonym_key)
     users = table.astype("<i8").view(">u8").astype(np.uint64)[codes]
     # The pseudonym's leading bits choose the shard, so that shards in order hold pseudonyms in order.
     shard = ((users[:, 0] >> np.uint64(32)) * np.uint64(plan.n_shards)) >> np.uint64(32)
-    columns = {name: frame[name].to_numpy() for name in ("time", "latitude", "longitude")}
+    times = frame["time"].to_numpy()
     for number in np.unique(shard).tolist():
         own = shard == number
-        yield int(number), {"user": users[own], **{name: values[own] for name, values in columns.items()}}
+        yield int(number), {"user": users[own], "time": times[own], "point": points[own]}
 
 
 def gather(pieces: Sequence[State], plan: Plan) -> Traces:
@@ -157,17 +210,19 @@ def gather(pieces: Sequence[State], plan: Plan) -> Traces:
 
     Returns
     -------
-    The traces, users in order of their pseudonyms. Of several points of a user at the same millisecond the southernmost
-    remains, of those the westernmost; the others are duplicates.
+    The traces, users in order of their pseudonyms. Several rows of a user at the same millisecond are one point, their
+    mean (`mean_points`): to keep one of them by where it is, a few metres could decide which.
     """
-    users, times, latitudes, longitudes = (
-        np.concatenate([piece[name] for piece in pieces]) for name in ("user", "time", "latitude", "longitude")
-    )
-    order = np.lexsort((longitudes, latitudes, times, users[:, 1], users[:, 0]))
-    users, times = users[order], times[order]
-    kept = starts_of([users[:, 0], users[:, 1], times])
-    users, times, rows = users[kept], times[kept], order[kept]
-    points: Points = np.column_stack([latitudes[rows], longitudes[rows]])
+    users, times, points = (np.concatenate([piece[name] for piece in pieces]) for name in ("user", "time", "point"))
+    order = np.lexsort((points[:, 1], points[:, 0], times, users[:, 1], users[:, 0]))
+    users, times, points = users[order], times[order], points[order]
+    first = np.flatnonzero(starts_of([users[:, 0], users[:, 1], times]))
+    n_rows = np.diff(first, append=len(times))
+    several = n_rows > 1
+    rows, points = points[np.repeat(several, n_rows)], points[first]
+    if several.any():
+        points[several] = mean_points(rows, np.cumsum(n_rows[several]) - n_rows[several], area_of(plan.space).centre)
+    users, times = users[first], times[first]
     starts = np.flatnonzero(starts_of([users[:, 0], users[:, 1]]))
     return Traces(
         users=users[starts].view(np.int64),
@@ -249,11 +304,12 @@ class TraceLoop:
         self.noise = TraceNoise(plan.key, self.configuration)
         landmarks = plan.landmarks
         self.max_landmarks = landmarks.max_per_period if landmarks else None
-        self.origin = centre(plan.space)
+        self.origin = area_of(plan.space).centre
 
     def release(self, shard: int, traces: Traces) -> TraceBatch:
         """Release and account all traces of a shard; raises `BudgetExceeded` before anything leaves."""
-        agenda = TraceAgenda(traces, self.origin, self.max_landmarks)
+        deviations = planned_noise(self.plan.point_mechanism, traces)
+        agenda = TraceAgenda(traces, self.origin, self.max_landmarks, deviations)
         charges = []
 
         def steps() -> Any:
@@ -293,8 +349,19 @@ def _rho(release: PointRelease, radius: float) -> float:
     """Largest zCDP ρ of telling two points ``radius`` apart: radius²/(2σ²), or ε²/2."""
     if release.noise != "gaussian":
         return float(release.epsilon.max()) ** 2 / 2
-    sigma = float(release.scale.min())
+    scales = release.scale[release.action == "published"]
+    sigma = float(scales.min(initial=np.inf))
     return radius**2 / (2 * sigma**2) if sigma else np.inf
+
+
+def planned_noise(mechanism: PointMechanism, traces: Traces) -> NDArray[np.float64] | None:
+    """Standard deviation for each trace, where the mechanism's noise is given by a goal."""
+    sigma = getattr(mechanism, "sigma", None)
+    if not isinstance(sigma, PlannedNoise):
+        return None
+    from penstock.accountants.gaussian_process.goal import planned_deviations  # loads SciPy's optimisers
+
+    return planned_deviations(sigma.conditional_goal, mechanism.metres, traces)
 
 
 def check_budget(budget: float, seen: TraceView) -> None:
@@ -304,13 +371,3 @@ def check_budget(budget: float, seen: TraceView) -> None:
         worst = int(sums.argmax())
         last = int(np.append(seen.starts[1:], len(seen.times))[users[worst]])
         raise BudgetExceeded(last - int(seen.starts[users[worst]]), 0.0, float(sums[worst]), budget)
-
-
-def centre(space: Space) -> tuple[float, float]:
-    """Middle of the box around all cells of a space: the public point shown before a first release."""
-    corners = [np.asarray(cell.get("polygon") or [cell["point"]]) for cell in space.geometry() if len(cell) > 1]
-    if not corners:
-        return 0.0, 0.0
-    west, south = np.min([corner.min(axis=0) for corner in corners], axis=0)
-    east, north = np.max([corner.max(axis=0) for corner in corners], axis=0)
-    return float((south + north) / 2), float((west + east) / 2)

@@ -232,6 +232,11 @@ class Calendar:
             return None
         return int(self.index(np.array([self.until_ms - 1]))[0])
 
+    @property
+    def per_day(self) -> int:
+        """Windows that begin in a day of 24 hours; 1 where they are longer."""
+        return max(1, round(86_400_000 / self.step))
+
     def start(self, index: int) -> int:
         """First instant of a window."""
         return int(self.starts(index, index)[0])

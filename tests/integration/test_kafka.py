@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import kafka_broker
@@ -19,13 +19,16 @@ import pytest
 pytest.importorskip("confluent_kafka", reason="the extra 'kafka' is not installed")
 
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Producer as TransactionalProducer
 from kafka_broker import Broker, wait_for
 
+from penstock.mechanisms.core.noise_keys import new_key_file
+from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.exit_codes import INTERRUPTED
 from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.run import run
-from penstock.pipeline.sources.reading.kafka_client import Producer
+from penstock.pipeline.sources.reading.kafka_client import Producer, silent
 from tests.tools.play_topic import avro_schema, make_topics, play
 
 pytestmark = pytest.mark.integration
@@ -81,7 +84,7 @@ def topic(broker: Broker, topics: dict, **changes) -> dict:
     )
     return (
         {"type": "kafka", "brokers": broker.address, "topic": topics["events"], "user_type": "integer"}
-        | {"time_format": "unix_ms", "checkpoint": "300ms"}
+        | {"time_format": "unix_ms", "checkpoint": "300ms", "watermark": "events"}
         | times
         | changes
     )
@@ -287,11 +290,67 @@ def test_a_broker_that_goes_away_for_a_while(broker, topics, tmp_path, undisturb
     check_same(tmp_path / "out", undisturbed, out_of_time=3)
 
 
+def live_topic(broker, topics: dict) -> dict:
+    """The names of the topics, that of events a new one in which the broker stamps messages."""
+    name = f"{topics['events']}-live"
+    make_topics(broker.address, {name: 3}, by_broker=True)
+    return topics | {"events": name}
+
+
+def live(seconds: int) -> dict:
+    """A source of events that come from now on."""
+    begin = datetime.now(UTC).replace(microsecond=0)
+    ends = [(begin + timedelta(seconds=after)).isoformat().replace("+00:00", "Z") for after in (0, seconds)]
+    return {"watermark": "broker", "from": ends[0], "until": ends[1] if seconds else None, "idle_after": "1s"}
+
+
+def test_an_event_from_the_future_closes_nobodys_windows(broker, topics, tmp_path):
+    """By the broker's clock; an open transaction in one partition delays all windows and makes no row late."""
+    names = live_topic(broker, topics)
+    open_one = TransactionalProducer(
+        {"bootstrap.servers": broker.address, "transactional.id": "slow", "logger": silent()}
+    )
+    open_one.init_transactions(20)
+    source = topic(broker, names, **live(20))
+    value = sections(tmp_path / "out", source, windows={"type": "fixed", "size": "2s", "allowed_lateness": "2s"})
+    value |= {"mode": "deployment", "noise_key": str(tmp_path / "key"), "seed": None}
+    new_key_file(tmp_path / "key")
+    sender, place = producer(broker), {"latitude": 37.78, "longitude": -122.42}
+    begin = configured(value).source.from_
+    far = {"user": 0, "time": begin + 11_000, **place}
+    sender.send(names["events"], "", json.dumps(far), 0)
+    sender.flush()
+    running = start({key: own for key, own in value.items() if own is not None}, tmp_path)
+    for number in range(20):
+        row = {"user": 1 + number, "time": int(time.time() * 1000), **place}
+        sender.send(names["events"], "", json.dumps(row), number % 3)
+        sender.flush()
+        time.sleep(0.3)
+    open_one.begin_transaction()
+    for user in (100, 0):  # the other row is appended behind the open transaction
+        row = json.dumps({"user": user, "time": int(time.time() * 1000), **place})
+        if user:
+            open_one.produce(names["events"], row, partition=1)
+            open_one.flush()
+        else:
+            sender.send(names["events"], "", row, 1)
+            sender.flush()
+    time.sleep(6)
+    open_one.commit_transaction()
+    assert running.wait(90) == 0, (tmp_path / "log").read_text()
+    rows = json.loads((tmp_path / "out" / "operator" / "manifest.json").read_text())["rows"]
+    assert (rows["rows"], rows["used"], rows["late"]) == (23, 23, 0)
+
+
+def test_a_topic_with_the_timestamps_of_senders_is_refused(broker, topics, tmp_path):
+    play(events_of(SYNTHETIC | {"n_users": 3}), producer(broker), topics["events"], 3)
+    with pytest.raises(DataError, match=r"message\.timestamp\.type=LogAppendTime"):
+        run(configured(sections(tmp_path / "out", topic(broker, topics, watermark="broker"))))
+
+
 def test_windows_end_by_the_clock_where_nothing_comes(broker, topics, tmp_path):
     """What leaves, and when, tells nobody whether there were events."""
-    begin = datetime.now(UTC).replace(microsecond=0)
-    live = {"from": begin.isoformat().replace("+00:00", "Z"), "until": None, "clock": True, "idle_after": "1s"}
-    source = topic(broker, topics, offset="latest", **live)
+    source = topic(broker, live_topic(broker, topics), offset="latest", **live(0))
     value = sections(tmp_path / "out", source, windows={"type": "fixed", "size": "1s"})
     running = start(value, tmp_path)
     ledger = tmp_path / "out" / "operator" / "ledger"

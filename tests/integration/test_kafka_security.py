@@ -67,6 +67,7 @@ def sections(folder, topics, brokers: str, options: dict | None = None) -> dict:
     return {
         "name": "deployed",
         "mode": "deployment",
+        "allow_no_guarantee": True,  # the events are of 2024
         "noise_key": str(folder / "key"),
         "source": {
             "type": "kafka",
@@ -76,6 +77,7 @@ def sections(folder, topics, brokers: str, options: dict | None = None) -> dict:
             "time_format": "unix_ms",
             "dead_letters": topics["dead"],
             "checkpoint": "100ms",
+            "watermark": "events",
             **client,
         },
         "space": {"type": "grid", **box},

@@ -122,12 +122,15 @@ def _values(frame: pl.DataFrame, format: str) -> Iterator[bytes]:
         yield stream.getvalue()
 
 
-def make_topics(brokers: str, topics: dict[str, int], options: dict[str, Any] | None = None) -> None:
-    """Make topics with so many partitions each, one replica."""
+def make_topics(
+    brokers: str, topics: dict[str, int], options: dict[str, Any] | None = None, by_broker: bool = False
+) -> None:
+    """Make topics with so many partitions each, one replica; their timestamps are the senders' or the broker's."""
     library()
     administration: Any = importlib.import_module("confluent_kafka.admin")
     admin = administration.AdminClient({"bootstrap.servers": brokers, **(options or {})})
-    wanted = [administration.NewTopic(name, n_partitions, 1) for name, n_partitions in topics.items()]
+    config = {"message.timestamp.type": "LogAppendTime" if by_broker else "CreateTime"}
+    wanted = [administration.NewTopic(name, number, 1, config=config) for name, number in topics.items()]
     made = admin.create_topics(wanted)
     for future in made.values():
         future.result()

@@ -39,7 +39,7 @@ _MAGIC, _CLOSED = b"penstock block", "closed"
 _HEAD = np.dtype([("layout", "S8"), ("group", "<i8"), ("n_rows", "<i8")])
 _LAYOUT = b"PIECE001"
 #: Counts of a group of windows; how far a lane has been counted; row counts; releases.
-COUNTS, LANE, ROWS, BATCH = StateFormat("group_counts"), StateFormat("lane"), StateFormat("books"), StateFormat("batch")
+COUNTS, LANE, ROWS = StateFormat("group_counts"), StateFormat("lane"), StateFormat("books")
 _EVENTS = {kind.__name__: kind for kind in EVENTS}
 #: Stands for no number where numbers are at least 0, and for no time.
 _NONE = -(2**63)
@@ -101,23 +101,24 @@ def decode_block(data: bytes) -> NamedBlock:
     return NamedBlock(head["name"], EventBlock(frame, head["n_rows"], rejects), closed)
 
 
-def pack(group: int, n_rows: int, contributions: bytes) -> bytes:
+def pack(group: int, n_rows: int, contributions: bytes | memoryview) -> bytes:
     """Distinct contributions with their group of windows, and how many rows they stand for.
 
     Examples
     --------
-    >>> unpack(pack(3, 10, b"contributions"))
+    >>> group, n_rows, contributions = unpack(pack(3, 10, b"contributions"))
+    >>> group, n_rows, bytes(contributions)
     (3, 10, b'contributions')
     """
     return np.array([(_LAYOUT, group, n_rows)], _HEAD).tobytes() + contributions
 
 
-def unpack(data: bytes) -> tuple[int, int, bytes]:
-    """The inverse of `pack`; raises `StateVersionError` for another layout."""
+def unpack(data: bytes) -> tuple[int, int, memoryview]:
+    """The inverse of `pack`, without a copy; raises `StateVersionError` for another layout."""
     if not data.startswith(_LAYOUT):
         raise StateVersionError("a piece of memberships has a layout that this code cannot read")
     head = np.frombuffer(data, _HEAD, 1)[0]
-    return int(head["group"]), int(head["n_rows"]), data[_HEAD.itemsize :]
+    return int(head["group"]), int(head["n_rows"]), memoryview(data)[_HEAD.itemsize :]
 
 
 def encode_counts(counts: GroupCounts, n_rows: int, plan: Plan) -> bytes:
@@ -220,6 +221,7 @@ def encode_batch(batch: Batch) -> bytes:
         **_encode_arrays("values", [release.values for release in releases]),
         **_encode_arrays("scale", [release.scale for release in releases]),
         **_encode_arrays("active", [release.active for release in releases]),
+        **_encode_arrays("standard_deviation", [release.standard_deviation for release in releases]),
     }
     if known is not None:
         state |= {"counts": known.counts, "sightings": known.sightings}
@@ -241,7 +243,7 @@ def _decode(state: State) -> Batch:
     events = [tuple(map(_decode_event, charge)) for charge in head["events"]]
     columns = [state[name].tolist() for name in ("window", "action", "noise", "events", "landmark")]
     optional = [[None if n == _NONE else n for n in state[name].tolist()] for name in ("repeats", "available_at")]
-    arrays = [_decode_arrays(name, state) for name in ("values", "scale", "active")]
+    arrays = [_decode_arrays(name, state) for name in ("values", "scale", "active", "standard_deviation")]
     releases = [
         Release(
             window=window,
@@ -254,8 +256,9 @@ def _decode(state: State) -> Batch:
             repeats=repeats,
             available_at=available_at,
             active=active,
+            standard_deviation=deviation,
         )
-        for window, action, noise, number, landmark, repeats, available_at, values, scale, active in zip(
+        for window, action, noise, number, landmark, repeats, available_at, values, scale, active, deviation in zip(
             *columns, *optional, *arrays
         )
     ]
@@ -331,6 +334,14 @@ def _decode_arrays(name: str, state: State) -> list[Any]:
         array: NDArray[Any] = state[f"{name}.{kind}"][begin:end].reshape(shape)
         found.append(array[()] if look["scalar"] else array)
     return found
+
+
+def _without_deviation(state: State) -> State:
+    """Version 1 of a batch had no standard deviations."""
+    return state | _encode_arrays("standard_deviation", [None] * len(state["window"]))
+
+
+BATCH = StateFormat("batch", 2, {1: _without_deviation})
 
 
 class BlockCoder(Coder):  # type: ignore[misc]

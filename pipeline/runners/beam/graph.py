@@ -9,7 +9,9 @@ back to an earlier checkpoint: every step is idempotent, and so are the ledger a
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,9 +21,12 @@ import numpy as np
 from apache_beam.coders import BytesCoder
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
+from apache_beam.transforms.window import GlobalWindow
 from apache_beam.typehints import Any as AnyType
 from apache_beam.typehints import Tuple
 from apache_beam.typehints.decorators import with_input_types, with_output_types
+from apache_beam.utils.timestamp import Timestamp
+from apache_beam.utils.windowed_value import WindowedValue
 
 from penstock.accountants.core.accountant import Rows
 from penstock.pipeline.config.plan import STREAM
@@ -56,10 +61,11 @@ from penstock.pipeline.runners.beam.step import (
     typed,
 )
 from penstock.pipeline.runners.beam.traces import ReleaseTraces
+from penstock.pipeline.runners.parallel import N_THREADS, PIECE_ROWS, map_in_order
 from penstock.pipeline.steps import account as account_loop
 from penstock.pipeline.steps.account import AccountLoop
-from penstock.pipeline.steps.contributions import union
-from penstock.pipeline.steps.count import GroupCounts, Visits, count_block, count_group, nothing, summarise_users
+from penstock.pipeline.steps.contributions import Contributions, decoded, merged
+from penstock.pipeline.steps.count import GroupCounts, Visits, contributions_of, count_group, nothing, summarise_users
 from penstock.pipeline.steps.ingest import RowCounts, deadline
 from penstock.pipeline.steps.release import Batch, ReleaseLoop
 from penstock.pipeline.steps.targets import PrivateFacts
@@ -69,13 +75,11 @@ if TYPE_CHECKING:
 
 
 #: Version of the steps, their names and their state. A checkpoint of an engine fits one version; 1 had no mark.
-GRAPH = 2
+GRAPH = 3
 #: Groups of windows are dealt out to so many keys for each shard of users, so that the number of keys is bounded.
 LANES = 32
 #: Pieces of contributions that a lane may hold before they are merged.
 MAX_PIECES = 64
-#: Rows of a block that are counted together: what is worked out on the way stays in the processor's cache.
-_PIECE_ROWS = 1 << 18
 #: Groups that timers are set for ahead of time.
 _AHEAD = 64
 #: Groups whose counts stay on disk after their release.
@@ -93,6 +97,8 @@ _CONTRIBUTIONS = Tuple[Tuple[int, int], bytes]  # ((lane, shard), packed contrib
 _COUNTS = Tuple[str, bytes]  # (stream, counts of a group and a shard)
 _ROWS = Tuple[int, bytes]  # (0, row counts)
 _USERS = Tuple[int, AnyType]  # (shard, Visits)
+#: Row counts of a block, and what `_CONTRIBUTIONS` holds of it.
+_Reduced = tuple[RowCounts, list[tuple[tuple[int, int], bytes]]]
 
 
 def build(root: beam.Pipeline, plan: Plan, blocks: beam.PTransform[Any, Any] | None = None) -> None:
@@ -301,29 +307,62 @@ class TallyRows(beam.PTransform[Any, Any]):  # type: ignore[misc]
 
 
 class FindContributions(Step):
-    """Reduce every block to distinct contributions, by lane of windows and shard of users."""
+    """Reduce every block to distinct contributions, by lane of windows and shard of users.
+
+    Blocks of a bundle are reduced in threads while the next ones are read; results keep the order and the timestamps of
+    the blocks, and all of them leave before the bundle ends.
+    """
 
     def prepare(self) -> None:
-        """Make the writer."""
+        """Make the writer and the threads."""
         self.writer = RunWriter(self.plan)
+        self.pool = ThreadPoolExecutor(N_THREADS, "penstock-counting")
+
+    def teardown(self) -> None:
+        """End the threads."""
+        self.pool.shutdown(cancel_futures=True)
+
+    def start_bundle(self) -> None:
+        """Forget what a failed bundle has left."""
+        self.running: deque[tuple[NamedBlock, Timestamp, Future[_Reduced]]] = deque()
 
     @discreetly
-    def process(self, named: NamedBlock) -> Iterator[Any]:
+    def process(self, named: NamedBlock, instant: Any = beam.DoFn.TimestampParam) -> Iterator[Any]:
         """Emit ((lane, shard), contributions), and the row counts; keep rejects once, under the block's name."""
-        total, row = RowCounts(), 0
-        for piece in named.block.pieces(_PIECE_ROWS):
+        self.running.append((named, instant, self.pool.submit(self._reduced, named)))
+        if len(self.running) > N_THREADS:
+            yield from self._next()
+
+    @discreetly
+    def finish_bundle(self) -> Iterator[Any]:
+        """Emit what is left."""
+        while self.running:
+            yield from self._next()
+
+    def _next(self) -> Iterator[Any]:
+        """What the longest waiting block was reduced to."""
+        named, instant, reduced = self.running.popleft()
+        total, found = reduced.result()
+        for entry in found:
+            yield WindowedValue(entry, instant, (GlobalWindow(),))
+        self.writer.rejects(named.name.replace("/", "-"), named.block.rejects)
+        metrics.read_rows(total)
+        yield beam.pvalue.TaggedOutput(ROWS, WindowedValue(row_counts(total), instant, (GlobalWindow(),)))
+
+    def _reduced(self, named: NamedBlock) -> _Reduced:
+        total, row, entries = RowCounts(), 0, list[tuple[tuple[int, int], bytes]]()
+        for piece in named.block.pieces(PIECE_ROWS):
             n_rows = piece.frame.height
             closed = None if named.closed is None else named.closed[row : row + n_rows]
             row += n_rows
             used: dict[int, int] = {}
-            fate, found = count_block(piece, self.plan, closed, used)
-            total.add(fate)
+            counts, found = contributions_of(piece, self.plan, closed, used)
+            total.add(counts)
             for (group, shard), contributions in found:
                 # A row is accounted for with the first contributions of its group.
-                yield (group % LANES, shard), pack(group, used.pop(group, 0), contributions)
-        self.writer.rejects(named.name.replace("/", "-"), named.block.rejects)
-        metrics.read_rows(total)
-        yield beam.pvalue.TaggedOutput(ROWS, row_counts(total))
+                data = pack(group, used.pop(group, 0), contributions.encode(self.plan.layout))
+                entries.append(((group % LANES, shard), data))
+        return total, entries
 
 
 class CountWhenFinal(Step):
@@ -376,18 +415,26 @@ class CountWhenFinal(Step):
         if last <= own["counted"]:
             return
         waiting = _by_group(pending.read())
-        for group in sorted(group for group in waiting if group <= last):
-            rows, pieces = waiting.pop(group)
-            counts, visits = count_group(group, pieces, self.plan)
+        # Contributions to a group are dropped as soon as it is counted.
+        final = ((group, *waiting.pop(group)) for group in sorted(waiting) if group <= last)
+        for n_rows, (counts, visits) in map_in_order(self._count, final):
             if visits is not None:
                 yield beam.pvalue.TaggedOutput(USERS, (key[1], visits))
-            yield STREAM, encode_counts(counts, rows, self.plan)
+            yield STREAM, encode_counts(counts, n_rows, self.plan)
         n_left = self._leave(pending, waiting)
         lane.write(encode_lane({"counted": last, "pieces": n_left, "merged": n_left}))
 
-    def _leave(self, pending: Any, waiting: dict[int, tuple[int, list[bytes]]]) -> int:
+    def _count(self, work: tuple[int, int, list[memoryview]]) -> tuple[int, tuple[GroupCounts, Visits | None]]:
+        group, n_rows, pieces = work
+        return n_rows, count_group(group, self._decoded(group, pieces), self.plan)
+
+    def _decoded(self, group: int, pieces: list[memoryview]) -> list[Contributions]:
+        return [decoded(piece, self.plan, group) for piece in pieces]
+
+    def _leave(self, pending: Any, waiting: dict[int, tuple[int, list[memoryview]]]) -> int:
         """Leave one piece for every group that is still open; returns their number."""
-        _replace(pending, [pack(group, n, union(pieces, self.plan, group)) for group, (n, pieces) in waiting.items()])
+        whole = ((group, n, merged(self._decoded(group, pieces), self.plan)) for group, (n, pieces) in waiting.items())
+        _replace(pending, [pack(group, n, piece.encode(self.plan.layout)) for group, n, piece in whole])
         return len(waiting)
 
 
@@ -475,11 +522,11 @@ class Release(Step):
             last = last_due(self.plan, group)
             due.set(timestamp(final_at(self.plan, last)), dynamic_timer_tag=str(last))
 
-    def _settled(self, group: int, pieces: list[bytes]) -> GroupCounts:
+    def _settled(self, group: int, pieces: list[memoryview]) -> GroupCounts:
         """Counts of a group as they are released, with the number of memberships that this attempt has counted."""
         counts = nothing(group, self.plan)
         for data in pieces:
-            counts = counts + decode_counts(data)[0]
+            counts = counts + decode_counts(bytes(data))[0]
         if not self.plan.streaming:
             return counts
         path = self._path(group)
@@ -645,17 +692,18 @@ def _position(batch: Batch) -> float:
     return batch.releases[0].window if batch.releases else np.inf
 
 
-def _by_group(entries: Iterable[bytes]) -> dict[int, tuple[int, list[bytes]]]:
+def _by_group(entries: Iterable[bytes]) -> dict[int, tuple[int, list[memoryview]]]:
     """Rows and pieces of every group."""
-    found: dict[int, tuple[int, list[bytes]]] = {}
+    found: dict[int, tuple[int, list[memoryview]]] = {}
     for data in entries:
         group, n_rows, piece = unpack(data)
         rows, pieces = found.get(group, (0, []))
-        found[group] = (rows + n_rows, [*pieces, piece])
+        pieces.append(piece)
+        found[group] = (rows + n_rows, pieces)
     return found
 
 
-def _next_stretch(group: int, further: Any) -> dict[int, tuple[int, list[bytes]]]:
+def _next_stretch(group: int, further: Any) -> dict[int, tuple[int, list[memoryview]]]:
     """Take the counts of a stretch of groups that begins from those further on."""
     near: list[bytes] = []
     far: list[bytes] = []

@@ -6,9 +6,9 @@ Both kinds of reader keep to one contract:
 * Its timestamp is not after its earliest event of the run. Blocks of finite input have the least timestamp there is.
 * The watermark passes an instant when no row from before it is expected any more. Rows that come all the same are
   late, and counted as late where all their windows are final. On finite input it moves once, at the end.
-* Where the order of the events alone decides which of them are late, a block says for every row which window was the
-  last final one when the row arrived (``closed``). This never depends on timing, so that a run which was disturbed
-  accepts the same rows as one which was not.
+* A block of endless input says for every row which window was the last final one when the row arrived (``closed``):
+  at the row's own arrival time, or in a simulation at the latest event before it. This never depends on timing, so
+  that a run which was disturbed accepts the same rows as one which was not.
 * After the last block of endless input that ends, the watermark goes to `end_of_input` and stays there. Flink
   would clear state before its timers have fired if it went to the end of time, so the reader itself never ends: the
   driver cancels the job.
@@ -321,12 +321,11 @@ class Reader:
 
     @property
     def time(self) -> int:
-        """Time that is reached while nothing happens: up to the next event where the order of events is known."""
-        if not self.source.by_time or self.source.factor is None or self.piece is None:
+        """Clock of the stream while nothing happens: up to the next row where the clock at it is known."""
+        if self.piece is None or self.piece.starts is None or self.source.factor is None:
             return self.cursor.latest
-        times = self.piece.block.frame["time"]
         now = self._start + int((time.monotonic() - self._begun) * 1000 * self.source.factor)
-        return max(self.cursor.latest, min(now, int(times[0]))) if len(times) else self.cursor.latest
+        return max(self.cursor.latest, min(now, self.piece.starts))
 
 
 class _OpenReaders(dict[int, Reader]):

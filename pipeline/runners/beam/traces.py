@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 #: Points of a block as they travel.
-_POINTS = StateFormat("points", 1)
+_POINTS = StateFormat("points", 2)
 
 
 @with_input_types(NamedBlock)

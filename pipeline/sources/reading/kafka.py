@@ -1,13 +1,15 @@
-"""Consumer of Kafka topics: messages, offsets, commits and micro-batches."""
+"""Consumer of Kafka topics: messages, offsets, arrival times, commits and micro-batches."""
 
 from __future__ import annotations
 
 import base64
+import importlib
 import json
 import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import time as clock_time
@@ -35,6 +37,8 @@ _BYTES, _WAIT = 16 << 20, 0.1
 _FEW, _MANY = 64, 50_000
 #: Seconds after which it is looked whether the topic has more partitions.
 _REFRESH = 60.0
+#: Seconds that a broker may take to say where partitions end.
+_ANSWER = 2.0
 
 Messages = dict[int, list[Any]]
 
@@ -58,6 +62,9 @@ class Consumer:
         self._kafka = library()
         self._trouble, self._refused = "", False
         self._ended: dict[int, float] = {}
+        self._ends: dict[int, int] = {}
+        self._admin: Any = None
+        self._options = resolved_options(source.brokers, source.options)
         self._waiting: dict[int, deque[Any]] = {}
         self._assigned: dict[int, int] = {}
         self._paused: set[int] = set()
@@ -77,7 +84,7 @@ class Consumer:
         }
         #: What the client raises.
         self.refused: type[Exception] = self._kafka.KafkaException
-        self._client = self._kafka.Consumer(defaults | resolved_options(source.brokers, source.options) | ours)
+        self._client = self._kafka.Consumer(defaults | self._options | ours)
         self._refreshed = time.monotonic()
 
     def close(self) -> None:
@@ -189,6 +196,27 @@ class Consumer:
         since = time.monotonic() - after / 1000
         return frozenset(p for p, ended in self._ended.items() if ended <= since and p not in self._paused)
 
+    def confirmed(self, partitions: frozenset[int]) -> frozenset[int]:
+        """Partitions to which nothing was added after the end that was read, as their brokers say now.
+
+        With what is not committed yet: an open transaction keeps everything after it from being read, also messages
+        of others, which arrive when they were appended. None where a broker does not answer.
+        """
+        if self._admin is None:
+            module: Any = importlib.import_module("confluent_kafka.admin")
+            self._admin = module.AdminClient(self._options | {"logger": silent()})
+            self._latest = module.OffsetSpec.latest()
+        wanted = {self._kafka.TopicPartition(self.topic, partition): self._latest for partition in partitions}
+        level, found = self._kafka.IsolationLevel.READ_UNCOMMITTED, set()
+        try:
+            asked = self._admin.list_offsets(wanted, isolation_level=level, request_timeout=_ANSWER)
+            for place, future in asked.items():
+                if future.result().offset <= self._ends.get(place.partition, -1):
+                    found.add(int(place.partition))
+        except self._kafka.KafkaException:
+            return frozenset()
+        return frozenset(found)
+
     def _fill(self) -> None:
         n_messages = max(1, min(self.at_once, int(_BYTES / self._size)))
         n_bytes, n_read = 0, 0
@@ -200,6 +228,7 @@ class Consumer:
                 n_bytes, n_read = n_bytes + len(message), n_read + 1
             elif error.code() == self._kafka.KafkaError._PARTITION_EOF:
                 self._ended.setdefault(message.partition(), time.monotonic())
+                self._ends[message.partition()] = message.offset()
             elif error.code() == self._kafka.KafkaError.GROUP_AUTHORIZATION_FAILED:
                 continue  # the client asks for its group, and nothing here needs one
             elif not error.retriable():
@@ -308,7 +337,7 @@ def _text(data: bytes | None) -> str | None:
 
 
 def block_of(source: KafkaSettings, partition: int, messages: Sequence[Any]) -> EventBlock:
-    """The events of consecutive messages of one partition.
+    """The events of consecutive messages of one partition, with a column ``arrival`` by the broker's timestamps.
 
     Parameters
     ----------
@@ -318,10 +347,15 @@ def block_of(source: KafkaSettings, partition: int, messages: Sequence[Any]) -> 
         Where they are from.
     messages
         As the client gives them. A reject's file is ``topic/partition``, its line the offset of its message.
+
+    Raises
+    ------
+    DataError
+        A row is to be held against its broker's timestamp, and the message has its sender's.
     """
     values = [message.value() for message in messages]
     rows = read_messages(values, source.layout, source.parser)
-    events = _checked(rows, messages, source.ahead)
+    events = _checked(source, partition, rows, messages)
     is_sound = sound_rows(events)
     rejects = [_reject(source.topic, partition, messages[i], reason) for i, reason in rows.problems.items()]
     if not is_sound.all():
@@ -329,30 +363,38 @@ def block_of(source: KafkaSettings, partition: int, messages: Sequence[Any]) -> 
         for i, reason, row in zip(rows.message[bad].tolist(), reasons(events[bad]), rows.frame[bad].iter_rows()):
             rejects.append(_reject(source.topic, partition, messages[i], reason, row))
         events = events.filter(is_sound)
-    frame = events.select(rows.frame.columns)
+    frame = events.drop("problem")
     return EventBlock(frame, frame.height + len(rejects), tuple(rejects))
 
 
 def joined(blocks: Iterable[EventBlock], source: KafkaSettings) -> EventBlock:
     """Blocks one after the other as one; an empty one where there is none."""
     blocks = list(blocks)
-    frame = pl.concat([pl.DataFrame(schema=source.layout.schema), *(block.frame for block in blocks)])
+    schema = source.layout.schema | {"arrival": pl.Int64}
+    frame = pl.concat([pl.DataFrame(schema=schema), *(block.frame for block in blocks)]).drop("arrival")
     rejects = tuple(reject for block in blocks for reject in block.rejects)
     return EventBlock(frame, frame.height + len(rejects), rejects)
 
 
-def _checked(rows: Rows, messages: Sequence[Any], ahead: int) -> pl.DataFrame:
-    """The rows, with a ``problem`` where an event claims to be from long after its message was sent."""
-    sent = np.asarray([_sent(message) for message in messages], np.int64)[rows.message]
-    is_ahead = pl.Series(rows.frame["time"].fill_null(0).to_numpy() - ahead > sent)
+#: Of a message's timestamp: made by the broker as it appended the message (LogAppendTime).
+_BY_BROKER = 2
+
+
+def _checked(source: KafkaSettings, partition: int, rows: Rows, messages: Sequence[Any]) -> pl.DataFrame:
+    """The rows with their ``arrival``, and a ``problem`` where an event claims to be from long after its message."""
+    stamps = [message.timestamp() for message in messages]
+    if source.by_broker and (foreign := [i for i, (kind, _) in enumerate(stamps) if kind != _BY_BROKER]):
+        raise DataError(
+            f"topic {source.topic}, partition {partition}, offset {messages[foreign[0]].offset()}: the timestamp is "
+            "its sender's, who would decide what is late; set message.timestamp.type=LogAppendTime on the topic and "
+            "begin after the older messages (or, in a simulation, watermark: events)"
+        )
+    arrival = np.asarray([stamp if kind else 2**62 for kind, stamp in stamps], np.int64)[rows.message]
+    is_ahead = pl.Series(rows.frame["time"].fill_null(0).to_numpy() - source.ahead > arrival)
     return rows.frame.with_columns(
-        pl.when(is_ahead).then(pl.lit("time is later than its message was sent")).alias("problem")
+        pl.Series("arrival", arrival),
+        pl.when(is_ahead).then(pl.lit("time is later than its message was sent")).alias("problem"),
     )
-
-
-def _sent(message: Any) -> int:
-    kind, milliseconds = message.timestamp()
-    return int(milliseconds) if kind else 2**62
 
 
 def _reject(topic: str, partition: int, message: Any, reason: str, row: Sequence[Any] | None = None) -> Reject:
@@ -391,8 +433,7 @@ def slices(
         new = reader.begin()
         while not reader.finished:
             messages = consumer.poll()
-            idle = consumer.idle(source.idle_after) - messages.keys()
-            clock, elsewhere = reader.quiet_time(idle)
+            idle, clock, elsewhere = reader.quiet(messages)
             if messages or new or idle != reader.progress.idle or reader.passes(clock, elsewhere):
                 ranges = {partition: (first, first) for partition, first in new.items()}
                 ranges |= {partition: (own[0].offset(), own[-1].offset() + 1) for partition, own in messages.items()}
@@ -421,7 +462,14 @@ class _Reader:
         self.end: int | None = None
         if run.calendar.n_windows is not None:
             self.end = run.calendar.end(run.calendar.n_windows) + run.lateness + source.disorder
-        self.progress = Progress(reached=latest, first=run.calendar.from_ms, limit=self.end)
+        self._windows = replace(run.calendar, until_ms=None)
+        self.progress = Progress(
+            reached=latest,
+            first=run.calendar.from_ms,
+            limit=self.end,
+            disorder=source.disorder,
+            by_broker=source.by_broker,
+        )
         self.progress.restore(start)
         if self.progress.offsets:
             consumer.assign(self.progress.offsets)
@@ -438,6 +486,25 @@ class _Reader:
         """Whether every window of the run is final."""
         return self.end is not None and self.progress.reached >= self.end
 
+    def quiet(self, messages: Messages) -> tuple[frozenset[int], int | None, int | None]:
+        """Partitions that are idle, and what time it is there: (idle, by the clock, by other readers)."""
+        if not self.source.by_broker:
+            idle = self.consumer.idle(self.source.idle_after) - messages.keys()
+            return idle, *self.quiet_time(idle)
+        # The clock is read before the brokers are asked: what is appended after that has a later timestamp.
+        clock = int(clock_time() * 1000) - self.source.idle_after
+        ended = frozenset(p for p in self.progress.offsets if self.consumer.at_end(p) and p not in messages)
+        if self.passes(self._by_clock(ended, clock)):
+            ended = self.consumer.confirmed(ended)
+            if self.passes(self._by_clock(ended, clock)):
+                return ended, clock, None
+        return frozenset(), None, None
+
+    def _by_clock(self, ended: frozenset[int], clock: int) -> int | None:
+        """Time that is reached once the clock goes on at the end of some partitions; None where there are none."""
+        times = self.progress.times.items()
+        return min((self.progress.at_end(p, clock) if p in ended else time for p, time in times), default=None)
+
     def quiet_time(self, idle: frozenset[int]) -> tuple[int | None, int | None]:
         """What time it is where nothing comes, if all own partitions are idle: (by the clock, by other readers)."""
         if len(idle) < len(self.progress.times):
@@ -452,10 +519,15 @@ class _Reader:
 
     def passes(self, *times: int | None) -> bool:
         """Whether a window, or the run, is over at one of these times and was not before."""
-        step, reached = self.run.calendar.step, self.progress.reached
+        reached = self.progress.reached
         latest = max((time for time in times if time is not None), default=reached)
         is_over = self.end is not None and reached < self.end <= latest
-        return is_over or latest // step > reached // step
+        return is_over or self._window(latest) > self._window(reached)
+
+    def _window(self, time: int) -> int:
+        """Window that the deadlines of those before it have let begin."""
+        instant = max(time - self.run.lateness - self.source.disorder, self._windows.from_ms)
+        return int(self._windows.index(np.array([instant]))[0])
 
     def look_around(self) -> dict[int, int]:
         """Hold partitions that are far ahead of one that has more to be read; read new ones, and give where."""
@@ -482,7 +554,8 @@ class _Reader:
         for partition, own in messages.items():
             block = block_of(self.source, partition, own)
             blocks.append(block)
-            rows[partition] = (entry.ranges[partition][1], block.frame["time"].to_numpy())
+            column = "arrival" if self.source.by_broker else "time"
+            rows[partition] = (entry.ranges[partition][1], block.frame[column].to_numpy())
         self._adapt(rows)
         self.letters.send([reject for block in blocks for reject in block.rejects], messages)
         reached = self.progress.read(rows, entry.idle, entry.clock, entry.elsewhere)

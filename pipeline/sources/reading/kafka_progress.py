@@ -136,7 +136,11 @@ class Progress:
     reached
         Time that the topic has reached: the earliest of the times of the partitions that are not idle; never goes back.
     first, limit
-        Events before ``first`` move no time, and none moves it beyond ``limit``.
+        What is before ``first`` moves no time, and nothing moves it beyond ``limit``.
+    disorder
+        How far the watermark stays behind the time.
+    by_broker
+        Whether times are the broker's, and the clock goes on at the end of a partition.
 
     Examples
     --------
@@ -156,6 +160,8 @@ class Progress:
     reached: int = NEVER
     first: int = NEVER
     limit: int | None = None
+    disorder: int = 0
+    by_broker: bool = False
 
     def add(self, partition: int, offset: int) -> None:
         """Make a partition known."""
@@ -174,9 +180,9 @@ class Progress:
         Parameters
         ----------
         rows
-            By partition, in order: the next offset, and the times of the rows before it.
+            By partition, in order: the next offset, and the times of the rows before it (by the broker: of arrival).
         idle
-            Partitions that are idle from now on.
+            Partitions that are idle from now on; by the broker: at whose end the clock has reached ``clock``.
         clock
             Time that is reached by the clock, if all are idle.
         elsewhere
@@ -184,7 +190,9 @@ class Progress:
 
         Returns
         -------
-        The time that was reached as each row arrived, an array for each partition that was read. A row is only held
+        The watermark that each row is held against, an array for each partition that was read. By the broker it is the
+        row's own arrival time, which no watermark of its partition has passed while the broker's clock keeps to
+        ``disorder``; a row that is older all the same would come to windows that are gone. By events a row is held
         against its own partition and what was certain before all of these rows, so that it does not matter which
         partitions happened to be read together.
         """
@@ -192,14 +200,23 @@ class Progress:
         for partition, (offset, times) in rows.items():
             moves = np.where(times >= self.first, times if self.limit is None else np.minimum(times, self.limit), NEVER)
             latest = np.maximum.accumulate(np.concatenate([[self.times[partition]], moves]))
-            found.append(np.maximum(latest[:-1], self.reached))
+            passed = np.maximum(latest[:-1], self.reached) - self.disorder
+            found.append(np.maximum(times, passed) if self.by_broker else passed)
             self.offsets[partition], self.times[partition] = offset, int(latest[-1])
-        self.idle = idle
-        active = [time for partition, time in self.times.items() if partition not in idle]
+        if self.by_broker:
+            self.times |= {partition: self.at_end(partition, clock) for partition in idle}
+        else:
+            self.idle = idle
+        active = [time for partition, time in self.times.items() if partition not in self.idle]
         if not active:
             active = [max(self.latest, clock or NEVER) if elsewhere is None else elsewhere]
         self.reached = max(self.reached, min(active))
         return found
+
+    def at_end(self, partition: int, clock: int | None) -> int:
+        """Time of a partition that has been read to its end when the clock was there."""
+        time = self.times[partition]
+        return time if clock is None else max(time, clock if self.limit is None else min(clock, self.limit))
 
     @property
     def latest(self) -> int:

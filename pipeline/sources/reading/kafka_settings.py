@@ -28,13 +28,23 @@ class KafkaSettings(MappedColumns, LiveSource):
     )
     user_type: str = parameter("string", choices=("string", "integer"), doc="type of the user's identifier")
     offset: str = parameter("earliest", choices=("earliest", "latest"), doc="where a new run begins to read")
+    watermark: str = parameter(
+        "broker",
+        choices=("broker", "events"),
+        doc="what moves time and makes rows late: the broker's timestamps and clock; or the latest event (simulations)",
+    )
     idle_after: int = parameter(
-        60_000, kind="duration", above=0, unit="ms", doc="time without an event after which a partition is left out"
+        60_000,
+        kind="duration",
+        above=0,
+        unit="ms",
+        doc="how far the clock goes behind at the end of a partition: more than the broker's clock may be behind; "
+        "with watermark: events, time without an event after which a partition is left out",
     )
     clock: bool = parameter(
         False,
         choices=(True, False),
-        doc="whether time goes on by the clock, less idle_after, while all partitions are idle; for live events",
+        doc="with watermark: events, whether time goes on by the clock, less idle_after, while all partitions are idle",
     )
     ahead: int = parameter(
         86_400_000,
@@ -57,10 +67,23 @@ class KafkaSettings(MappedColumns, LiveSource):
         check_options(self.options)
         if not self.topic or self.topic == self.dead_letters:
             raise ParameterError("topic", self.topic, "the name of a topic that is not the one of dead letters")
+        if self.has_arrival:
+            expected = "left out: a row arrives at the timestamp of its message"
+            raise ParameterError("columns.arrival", self.columns["arrival"], expected)
         if (self.format == "avro") != (self.schema is not None):
             expected = "given for avro" if self.format == "avro" else "left out, but for avro"
             raise ParameterError("schema", self.schema, expected)
         self.parser  # noqa: B018 (what is wrong is refused here rather than on a worker)
+
+    @property
+    def by_broker(self) -> bool:
+        """Whether a row is held against the broker's timestamp of its message."""
+        return self.watermark == "broker"
+
+    @property
+    def lateness_flaw(self) -> tuple[str, str] | None:
+        """As in `LiveSource`: by the broker's timestamps a row's lateness is its own."""
+        return None if self.by_broker else ("watermark", "broker (from a topic with LogAppendTime)")
 
     @property
     def layout(self) -> Layout:

@@ -105,7 +105,7 @@ def batches(
         for part in _parts(name, stream, prologue, n_rows):
             n_lines = part.segments[0].n_lines
             fits = waiting and waiting[0].format == part.format and n_waiting + n_lines <= n_rows
-            # Parts with quotes are never joined: a quote left open in one file must not swallow the next.
+            # Parts with quotes have outlines of their own.
             if waiting and not (fits and part.records is None and waiting[0].records is None):
                 yield _joined(waiting)
                 waiting, n_waiting = [], 0
@@ -140,7 +140,7 @@ def _parts(name: str, stream: IO[bytes], prologue: Callable[[str, bytes], Prolog
             data += more
         if is_final and data and not data.endswith(b"\n"):
             data += b"\n"
-        records, n_whole = _whole(data, start, is_final)
+        records, n_whole = _whole(data, start)
         if n_whole:
             whole = data if n_whole == len(data) else data[:n_whole]
             n_lines = count_byte(whole, _NEWLINE)
@@ -155,10 +155,10 @@ def _parts(name: str, stream: IO[bytes], prologue: Callable[[str, bytes], Prolog
             n_bytes = 2 * len(data)
 
 
-def _whole(data: bytes, format: Prologue, is_final: bool) -> tuple[Records | None, int]:
+def _whole(data: bytes, format: Prologue) -> tuple[Records | None, int]:
     """Outline of the whole records (where there are quotes), and how many bytes they take up."""
     if format.quote and format.quote.encode() in data:
-        return split(data, format.separator, format.quote, is_final)
+        return split(data, format.separator, format.quote)
     return None, data.rfind(b"\n") + 1
 
 
@@ -182,6 +182,7 @@ def _read(stream: IO[bytes], n_bytes: int) -> bytes:
 _CHECKS: tuple[tuple[str, pl.Expr, str], ...] = (
     ("user", pl.col("user").cast(pl.String).str.len_bytes() > 0, "user is missing (or is no integer)"),
     ("time", pl.col("time").is_not_null(), "time cannot be read"),
+    ("arrival", pl.col("arrival").is_not_null(), "arrival cannot be read"),
     ("latitude", pl.col("latitude").is_finite(), "latitude is not a finite number"),
     ("latitude", pl.col("latitude").is_between(-90, 90), "latitude out of range"),
     ("longitude", pl.col("longitude").is_finite(), "longitude is not a finite number"),
@@ -227,7 +228,7 @@ def reasons(events: pl.DataFrame) -> list[str]:
 
 
 #: What an event consists of; coordinates or a place may be missing, not both.
-EVENT_COLUMNS = ("user", "time", "latitude", "longitude", "place")
+EVENT_COLUMNS = ("user", "time", "latitude", "longitude", "place", "arrival")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,7 +236,9 @@ class MappedColumns(Checked):
     """Parameters of sources whose tables may have any columns in any order."""
 
     columns: dict[str, str] = parameter(
-        factory=dict, doc="name of the column that holds the user, time, latitude, longitude or place, if it differs"
+        factory=dict,
+        doc="name of the column that holds the user, time, latitude, longitude or place, if it differs; of arrival "
+        "(when a row was received, written like time) always",
     )
     time_format: str = parameter("iso", doc="iso, unix_s, unix_ms or a strptime format such as %d/%m/%Y %H:%M:%S")
     time_zone: str = parameter("UTC", doc="zone of times written without an offset, such as Europe/Zurich")
@@ -246,6 +249,11 @@ class MappedColumns(Checked):
         if unknown:
             raise ParameterError("columns", unknown[0], "one of " + ", ".join(EVENT_COLUMNS))
         TimeFormat(self.time_format, self.time_zone)
+
+    @property
+    def has_arrival(self) -> bool:
+        """As in `Source`: whether a column is named as ``arrival``."""
+        return bool(self.columns.get("arrival"))
 
     def reading(self, columns: Collection[str]) -> Self:
         """As in `Source`: a column that nothing looks at is not read, so that nothing in it can be wrong."""
@@ -273,7 +281,8 @@ def find_columns(mapping: Mapping[str, str], names: Sequence[str], file: str) ->
     {'user': 'cab', 'time': 'time', 'place': 'place'}
     """
     there = f"(columns: {', '.join(names) or 'none'})"
-    named = {part: mapping.get(part, part) for part in EVENT_COLUMNS if part in mapping or part in names}
+    taken = {*mapping, *names} if "arrival" in mapping else {*mapping, *names} - {"arrival"}
+    named = {part: mapping.get(part, part) for part in EVENT_COLUMNS if part in taken}
     found = {part: name for part, name in named.items() if name}
     for part, name in found.items():
         if name not in names:
@@ -329,7 +338,7 @@ class Rows:
         """0-based line of the batch on which every row starts."""
         if self.records is None or self.row_records is None:
             return np.arange(self.raw.height)
-        return self.records.line[self.row_records]
+        return self.row_records
 
 
 def parse(batch: Batch, wanted: Mapping[str, type[pl.DataType]]) -> Rows:
@@ -490,7 +499,7 @@ def _join_records(data: bytes, records: Records, indices: NDArray[np.int64]) -> 
 
 def _rejects(batch: Batch, records: Records, problems: dict[int, str]) -> list[Reject]:
     indices = np.fromiter(problems, dtype=np.int64)
-    segments, lines = batch.locate(records.line[indices])
+    segments, lines = batch.locate(indices)
     return [
         Reject(batch.segments[segment].file, line, reason, _text(batch.data[start:stop]))
         for segment, line, reason, start, stop in zip(
@@ -518,7 +527,7 @@ _BATCH_ROWS = 1 << 18
 class TextSource(Source):
     """Base of sources in delimited text: a subclass says what the columns are and how they become events.
 
-    A row is a line (a record, where quotes enclose line ends); blank lines are no rows. Files are joined or cut so
+    A row is a line, whatever its quotes; blank lines are no rows. Files are joined or cut so
     that blocks have about ``block_rows`` rows; one file, compressed or not, or one archive is read by one worker.
     """
 

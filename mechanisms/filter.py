@@ -1,0 +1,336 @@
+"""Predict the next counts from earlier releases, and weigh the prediction against the noisy count."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.mechanisms.core.contract import Facts, Guarantee, Release, Transformation
+from penstock.mechanisms.core.plugin import ParameterError, parameter
+from penstock.mechanisms.core.state import State
+
+Array = NDArray[np.float64]
+
+#: Weight of each feature, in the order of `_features`, before anything is learned.
+PRIOR_WEIGHTS = np.array([0.5, 0.3, 0.0, 0.0, 0.2, 0.0, 0.0, 0.0, 0.0])
+#: Windows over which today's level is compared with that of the usual day, and how far it may be from it.
+LEVEL_WINDOWS, LARGEST_LEVEL = 3, 5.0
+#: Factors by which the weight of a window falls with each further one: in the regression, and in its variances.
+FORGETTING, VARIANCE_FORGETTING = 0.995, 0.99
+#: A window before which nothing is known counts as this much of one in the variance of the errors.
+FIRST_WEIGHT = 0.2
+#: Standard errors added to the learned variance, and those by which a window must stand out to widen it at once.
+CAUTION, JUMP = 1.5, 2.0
+#: Standard deviation of the common error before any is seen, as a share of the counts.
+COMMON_ERROR = 0.2
+#: The least that variances, and their ratios, are taken to be.
+LEAST = 1e-6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filter(Transformation):
+    """Release the best guess of each count, with its standard deviation, in place of the noisy count.
+
+    Parameters
+    ----------
+    slots
+        Times of day that have a mean of their own: 24 for hours. Where a day has fewer windows, each is one.
+
+    **Privacy.** No guarantee of its own: it reads earlier releases and public facts only, so that the step before it
+    keeps its unit, neighbours and budget, and nothing more is charged (post-processing; Dwork, McSherry, Nissim, Smith
+    2006). Alone, without a release before it, it shows exact counts.
+
+    Notes
+    -----
+    Time O(slots² × n_cells) a window, some 1 ms at 1,000 cells; state O(slots × n_cells).
+
+    Each cell is predicted from features of the past: the mean of the same time of day, the cell's mean, the last
+    value, and their products with today's level. The means by time of day form a matrix: its part of rank one, and the
+    rest with singular values shrunk by what noise of the known variance adds to them (Gavish, Donoho 2017). The weights
+    of the features come from a recursive least-squares regression on the noisy counts that all cells share; the noise
+    of the present count is independent of the features, so that the regression is consistent. The errors of earlier
+    predictions, less the noise, give the variance P of a prediction m, proportional to it; a noisy count y of variance
+    R then makes m + P/(P + R)·(y − m), with variance P·R/(P + R), cut off at 0. What the errors of all cells have in
+    common in a window is estimated first and taken out. Where a mechanism repeats or refuses, and where a sensor is
+    not active, nothing is learned; there m stands alone, with a variance that grows with the gap.
+
+    Examples
+    --------
+    >>> from penstock.mechanisms.core.chain import Chain
+    >>> from penstock.mechanisms.core.run import run_mechanism
+    >>> from penstock.mechanisms.gaussian import Gaussian
+    >>> counts, noisy = np.tile([[100, 50, 0, 20]], (48, 1)), Gaussian(sigma=10.0)
+    >>> run_mechanism(noisy, counts, seed=1)[-1].values.round().tolist()
+    [102.0, 56.0, 10.0, 21.0]
+    >>> filtered = run_mechanism(Chain.of([noisy, Filter()]), counts, seed=1)[-1]
+    >>> filtered.values.round().tolist(), filtered.standard_deviation.round(1).tolist()
+    ([96.0, 52.0, 0.0, 16.0], [6.5, 5.0, 0.7, 2.9])
+    """
+
+    slots: int = parameter(24, doc="times of day that have a mean of their own", at_least=1, at_most=96)
+    reads_noise: ClassVar[bool] = True
+    guarantee: ClassVar[Guarantee] = Guarantee(
+        unit="that of the step before it", neighbours="those of the step before it", statement="none", theorem="none"
+    )
+
+    def start(self, facts: Facts) -> State:
+        """Nothing seen yet."""
+        n_slots, n_features = min(self.slots, facts.windows_per_day), len(PRIOR_WEIGHTS)
+        shape, n_cells = facts.shape, facts.n_cells
+        return {
+            "windows_per_day": facts.constant(facts.windows_per_day, np.int64),
+            # Means of the noisy counts by time of day, weighted by their precisions, and the sums of these.
+            "means": np.zeros((*shape, n_slots, n_cells)),
+            "precisions": np.zeros((*shape, n_slots, n_cells)),
+            # The last filtered values, and the totals of the last ones, newest first; NaN: none yet.
+            "last": np.zeros((*shape, n_cells)),
+            "totals": np.full((*shape, LEVEL_WINDOWS), np.nan),
+            "gap": facts.constant(0, np.int64),
+            # The regression: sums of features × features and of features × counts; the mean variance of the last noise.
+            "information": np.zeros((*shape, n_features, n_features)),
+            "moments": np.zeros((*shape, n_features)),
+            "variance": facts.constant(1.0),
+            # Numerator and denominator of κ, the variance of a prediction over its size, and of the common error's.
+            "errors": facts.constant(0.0),
+            "sizes": facts.constant(0.0),
+            "common_errors": facts.constant(COMMON_ERROR**2),
+            "common_weights": facts.constant(1.0),
+        }
+
+    def transform(self, values: Array, state: State) -> tuple[Array, State]:
+        """The values: without noise there is nothing to filter."""
+        return values, state
+
+    def process(self, release: Release, state: State) -> tuple[Release, State]:
+        """The filtered release, and the state that has learned from it.
+
+        Raises
+        ------
+        ParameterError
+            If the variance of the release's noise in a single cell is not known.
+        """
+        values = np.asarray(release.values, np.float64)
+        inactive = np.isnan(values)
+        seen = np.asarray(np.asarray(release.action) == "published")[..., None] & ~inactive
+        noisy = _Noisy(
+            values=np.where(seen, values, 0.0),
+            variance=np.where(seen, noise_variance(release.noise, release.scale), 1.0),
+            seen=seen,
+        )
+        n_slots = state["means"].shape[-2]
+        per_day = int(np.max(state["windows_per_day"]))
+        slot = (release.window - 1) % per_day * n_slots // per_day
+        begun = np.asarray(state["sizes"] > 0)
+
+        features = _features(slot, state)
+        predicted = _predicted(features, noisy, begun, state)
+        size = np.maximum(predicted, 1.0) * (1.0 + state["gap"])[..., None]
+        ratio = _ratio(predicted, begun, state)
+        shift, doubt, _ = _common_error(predicted, ratio[..., None] * size, noisy, begun, state)
+        ratio = _widened(ratio, predicted * (1.0 + shift), doubt, size, noisy)
+        spread = ratio[..., None] * size
+        shift, doubt, common = _common_error(predicted, spread, noisy, begun, state)
+        shifted = predicted * (1.0 + shift)
+
+        gain = np.where(seen, spread / (spread + noisy.variance), 0.0)
+        filtered = np.where(gain == 1.0, noisy.values, np.maximum(shifted + gain * (noisy.values - shifted), 0.0))
+        left = np.where(seen, gain * noisy.variance, spread) + (1.0 - gain) ** 2 * doubt
+        shown = replace(
+            release,
+            values=np.where(inactive, np.nan, filtered),
+            standard_deviation=np.where(inactive, np.nan, np.sqrt(left)),
+        )
+        learned = common | _learned(features, shifted, doubt, spread, size, noisy, begun, state)
+        return shown, state | learned | _averaged(slot, noisy, state) | {
+            "last": filtered,
+            "totals": np.concatenate([filtered.sum(-1)[..., None], state["totals"][..., :-1]], -1),
+            "gap": np.where(seen.any(-1), 0, np.minimum(state["gap"] + 1, n_slots)),
+        }
+
+
+class _Noisy(NamedTuple):
+    """Published counts: values and variances of their noise, 0 and 1 where none is ``seen``."""
+
+    values: Array
+    variance: Array
+    seen: NDArray[np.bool_]
+
+
+def noise_variance(family: str, scale: Any) -> Any:
+    """Variance of the noise in each cell of a release.
+
+    Parameters
+    ----------
+    family, scale
+        ``noise`` and ``scale`` of the `Release`.
+
+    Raises
+    ------
+    ParameterError
+        For another family of noise.
+
+    Examples
+    --------
+    >>> float(noise_variance("laplace", 3.0)), noise_variance("discrete_gaussian", np.array([2.0, 0.0])).tolist()
+    (18.0, [4.0, 0.0])
+    """
+    scale = np.asarray(scale, np.float64)
+    if family == "none":
+        return np.zeros(())
+    if family in ("gaussian", "discrete_gaussian"):
+        return scale**2  # that of the discrete one is not larger (Canonne, Kamath, Steinke 2020, corollary 9)
+    if family == "laplace":
+        return 2 * scale**2
+    if family == "discrete_laplace":
+        with np.errstate(over="ignore", divide="ignore"):
+            return np.where(scale > 0, 0.5 / np.sinh(0.5 / np.where(scale > 0, scale, 1.0)) ** 2, 0.0)
+    raise ParameterError("noise", family, "gaussian, discrete_gaussian, laplace, discrete_laplace or none")
+
+
+# All sums over cells are NumPy's own, without BLAS, whose last bit may depend on the number of threads.
+
+
+def _features(slot: int, state: State) -> Array:
+    """What the cells are predicted from: shape (..., n_features, n_cells)."""
+    last, totals = state["last"], state["totals"]
+    n_slots = state["means"].shape[-2]
+    mean, evenly, profile, usual = _usual_day(slot, state)
+    today, before, after = (profile[..., row, :] for row in range(3))
+    # Today's level: the last windows in all, against the same times of the usual day.
+    there = ~np.isnan(totals)
+    back = [(slot - 1 - number) % n_slots for number in range(totals.shape[-1])]
+    level = np.where(there, totals, 0.0).sum(-1) / np.maximum((usual[..., back] * there).sum(-1), LEAST)
+    level = np.where(there.any(-1), np.clip(level, 1 / LARGEST_LEVEL, LARGEST_LEVEL), 1.0)[..., None]
+    step = np.minimum(today.sum(-1) / np.maximum(before.sum(-1), LEAST), LARGEST_LEVEL)[..., None]
+    smooth = 0.5 * today + 0.25 * (before + after)
+    return np.stack([today * level, today, evenly, mean, last, before, last * step, smooth, np.ones_like(last)], -2)
+
+
+def _usual_day(slot: int, state: State) -> tuple[Array, Array, Array, Array]:
+    """The cells' means, their shares of the slot's total, the profile at, before and after it, totals of all slots."""
+    means, precisions = state["means"], state["precisions"]
+    n_slots, n_cells = means.shape[-2:]
+    known = precisions > 0
+    n_known = np.count_nonzero(known, axis=-2)
+    # Entries that are not known are 0, and stand for the cell's mean.
+    mean = np.maximum(means.sum(-2) / np.maximum(n_known, 1), 0.0)
+    if not known.all():
+        means = np.where(known, means, mean[..., None, :])
+    noise = (known / np.where(known, precisions, 1.0)).sum((-1, -2)) / np.maximum(n_known.sum(-1), 1)
+    share = mean / np.maximum(mean.sum(-1), LEAST)[..., None]
+    totals = means.sum(-1)
+    # The matrix is slot's total by cell's share, and a rest. Taking away what noise of variance v in each entry adds,
+    # a singular value s of an m × n rest becomes sqrt((s² − (m + n)·v)² − 4·m·n·v²)/s, and 0 below (√m + √n)·√v
+    # (Gavish and Donoho 2017, Frobenius loss). `gram` holds the products of the rest's rows.
+    along = np.einsum("...ic,...c->...i", means, share)
+    cross = along[..., :, None] * totals[..., None, :]
+    outer = totals[..., :, None] * totals[..., None, :] * (share**2).sum(-1)[..., None, None]
+    gram = np.einsum("...ic,...jc->...ij", means, means) - cross - np.swapaxes(cross, -1, -2) + outer
+    squares, axes = np.linalg.eigh(gram)
+    noise = noise[..., None]
+    kept = (squares - (n_slots + n_cells) * noise) ** 2 - 4 * n_slots * n_cells * noise**2
+    is_kept = squares > np.maximum((np.sqrt(n_slots) + np.sqrt(n_cells)) ** 2 * noise, LEAST)
+    shrinkage = np.where(is_kept, np.sqrt(np.maximum(kept, 0.0)) / np.where(is_kept, squares, 1.0), 0.0)
+    shrink = np.einsum("...ik,...k,...jk->...ij", axes, shrinkage, axes)
+    # Rank one plus what is kept of the rest, for three rows; the slots' totals stay what they are.
+    rows = [slot, (slot - 1) % n_slots, (slot + 1) % n_slots]
+    in_rank_one = (totals - np.einsum("...ij,...j->...i", shrink, totals))[..., rows]
+    profile = (
+        np.einsum("...ij,...jc->...ic", shrink[..., rows, :], means) + in_rank_one[..., None] * share[..., None, :]
+    )
+    return mean, totals[..., slot, None] * share, np.maximum(profile, 0.0), np.maximum(totals, 0.0)
+
+
+def _predicted(features: Array, noisy: _Noisy, begun: NDArray[np.bool_], state: State) -> Array:
+    """Prediction of each cell."""
+    # A ridge towards the first weights, worth the information of one window with the cells' means.
+    worth = np.maximum((features[..., 3, :] ** 2).sum(-1) / np.maximum(state["variance"], LEAST), LEAST)[..., None]
+    information = state["information"] + worth[..., None] * np.eye(len(PRIOR_WEIGHTS))
+    weights = np.linalg.solve(information, (state["moments"] + worth * PRIOR_WEIGHTS)[..., None])[..., 0]
+    predicted: Array = np.maximum(np.einsum("...k,...kc->...c", weights, features), 0.0)
+    # Before the first release there is nothing to predict from: its own mean over the cells stands for each of them.
+    mean: Array = np.maximum(noisy.values.sum(-1) / np.maximum(np.count_nonzero(noisy.seen, -1), 1), 0.0)
+    return np.asarray(np.where(begun[..., None], predicted, mean[..., None]))
+
+
+def _ratio(predicted: Array, begun: NDArray[np.bool_], state: State) -> Array:
+    """κ: the variance of a prediction over its size."""
+    sizes = np.where(begun, state["sizes"], 1.0)
+    learned: Array = np.maximum(state["errors"] / sizes, LEAST) + CAUTION / np.sqrt(sizes)
+    # Before the first release the cells may be as far from their mean as from 0.
+    return np.asarray(np.where(begun, learned, np.maximum(predicted.max(-1), 1.0)))
+
+
+def _widened(ratio: Array, shifted: Array, doubt: Array, size: Array, noisy: _Noisy) -> Array:
+    """κ, or what the present window alone says where that is clearly more."""
+    weight = noisy.seen / (ratio[..., None] * size + noisy.variance)
+    sizes = np.maximum((weight**2 * size**2).sum(-1), LEAST**2)
+    error = (noisy.values - shifted) ** 2 - noisy.variance + doubt
+    own = (weight**2 * size * error).sum(-1) / sizes
+    return np.asarray(np.maximum(ratio, own - JUMP * np.sqrt(2 / sizes)))
+
+
+def _common_error(
+    predicted: Array, spread: Array, noisy: _Noisy, begun: NDArray[np.bool_], state: State
+) -> tuple[Array, Array, State]:
+    """Share by which all cells are off together, the variance that its doubt adds to each, and the next state."""
+    # A late morning or a holiday: the sum over many cells shows it where the noise hides every single one.
+    weight = noisy.seen / (spread + noisy.variance)
+    precision = np.maximum((weight * predicted**2).sum(-1), LEAST**2)
+    total = (weight * predicted * (noisy.values - predicted)).sum(-1)
+    learned = np.maximum(state["common_errors"] / state["common_weights"], LEAST)
+    own = (total / precision) ** 2 - 1 / precision
+    prior = np.maximum(learned, own)  # an error that stands out of the noise is believed at once
+    shift = np.where(begun, np.maximum(total / (precision + 1 / prior), -1.0), 0.0)
+    doubt = np.where(begun, 1 / (precision + 1 / prior), 0.0)
+    trust = np.where(begun & noisy.seen.any(-1), (learned / (learned + 1 / precision)) ** 2, 0.0)
+    fading = np.where(trust > 0, VARIANCE_FORGETTING, 1.0)
+    after = {
+        "common_errors": fading * state["common_errors"] + trust * own,
+        "common_weights": fading * state["common_weights"] + trust,
+    }
+    return shift[..., None], predicted**2 * doubt[..., None], after
+
+
+def _learned(
+    features: Array,
+    shifted: Array,
+    doubt: Array,
+    spread: Array,
+    size: Array,
+    noisy: _Noisy,
+    begun: NDArray[np.bool_],
+    state: State,
+) -> State:
+    """The regression and κ after one window."""
+    published = noisy.seen.any(-1)
+    weight = noisy.seen / (spread + noisy.variance)
+    error = np.where(begun[..., None], (noisy.values - shifted) ** 2 - noisy.variance + doubt, spread)
+    worth = np.where(begun, 1.0, FIRST_WEIGHT)
+    errors = worth * (weight**2 * size * error).sum(-1)
+    sizes = worth * (weight**2 * size**2).sum(-1)
+    fading = np.where(published, FORGETTING, 1.0)[..., None]
+    fading_errors = np.where(published, VARIANCE_FORGETTING, 1.0)
+    weighted = features * (weight * begun[..., None])[..., None, :]
+    products = np.einsum("...kc,...lc->...kl", weighted, features)
+    variance = (noisy.variance * noisy.seen).sum(-1) / np.maximum(np.count_nonzero(noisy.seen, -1), 1)
+    return {
+        "information": fading[..., None] * state["information"] + products,
+        "moments": fading * state["moments"] + np.einsum("...kc,...c->...k", weighted, noisy.values),
+        "variance": np.where(published, variance, state["variance"]),
+        "errors": fading_errors * state["errors"] + errors,
+        "sizes": fading_errors * state["sizes"] + sizes,
+    }
+
+
+def _averaged(slot: int, noisy: _Noisy, state: State) -> State:
+    """Means by time of day with one more window."""
+    means, precisions = state["means"].copy(), state["precisions"].copy()
+    precision = noisy.seen / np.maximum(noisy.variance, LEAST)
+    total = precisions[..., slot, :] + precision
+    means[..., slot, :] += precision * (noisy.values - means[..., slot, :]) / np.where(total > 0, total, 1.0)
+    precisions[..., slot, :] = total
+    return {"means": means, "precisions": precisions}

@@ -1,0 +1,126 @@
+"""The filter: what it may read, what it is worth, and whether its standard deviations are right."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from penstock.mechanisms import get
+from penstock.mechanisms.core.chain import Chain
+from penstock.mechanisms.core.contract import Facts, Release
+from penstock.mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.run import run_mechanism
+from penstock.mechanisms.filter import Filter, noise_variance
+
+N_CELLS = 60
+READERS = {
+    "gaussian": get("gaussian")(sigma=20.0),
+    "discrete_laplace": get("discrete_laplace")(epsilon=0.1),
+    "landmark_skip": get("landmark_skip")(epsilon=2.0),
+}
+
+
+def days(n_days=14, seed=3, n_replicas=None):
+    """Counts with a rhythm of the day, of different size and shape from cell to cell, and a free weekend."""
+    rng = np.random.default_rng(seed)
+    hours = np.arange(24 * n_days)
+    size = rng.gamma(1.0, 40.0, N_CELLS)
+    phase = rng.choice([8, 13, 18], N_CELLS)
+    rhythm = np.exp(np.cos((hours[:, None] % 24 - phase) * 2 * np.pi / 24))
+    weekend = np.where((hours // 24 % 7 >= 5)[:, None], 0.6, 1.0)
+    shape = (() if n_replicas is None else (n_replicas,)) + (len(hours), N_CELLS)
+    return rng.poisson(size * rhythm * weekend / 1.3, shape)
+
+
+def filtered(counts, reader, **facts):
+    """Values and standard deviations, shape (..., n_windows, n_cells)."""
+    releases = run_mechanism(Chain.of([reader, Filter()]), counts, Facts(n_cells=N_CELLS, **facts), seed=1)
+    return tuple(np.stack([getattr(r, name) for r in releases], -2) for name in ("values", "standard_deviation"))
+
+
+@pytest.mark.parametrize("reader", ["gaussian", "discrete_laplace", "landmark_skip"])
+def test_it_costs_nothing_and_changes_nothing_that_is_decided(reader):
+    counts, facts = days(2), Facts(n_cells=N_CELLS, landmarks=(3, 9, 10))
+    noisy = run_mechanism(READERS[reader], counts, facts, seed=1)
+    shown = run_mechanism(Chain.of([READERS[reader], Filter()]), counts, facts, seed=1)
+    for name in ("window", "action", "noise", "scale", "repeats", "landmark", "charge"):
+        assert [getattr(release, name) for release in noisy] == [getattr(release, name) for release in shown]
+
+
+def test_it_halves_the_error_and_knows_its_own():
+    counts = days(n_replicas=4)
+    values, deviations = filtered(counts, READERS["gaussian"])
+    error = np.abs(values - counts)
+    assert error[:, 24:].mean() < 0.5 * 0.8 * 20.0
+    running = np.cumsum(counts + np.random.default_rng(0).normal(0, 20.0, counts.shape), 1)
+    running /= np.arange(1, counts.shape[1] + 1)[:, None]
+    assert error[:, 24:].mean() < 0.7 * np.abs(running - counts)[:, 24:].mean()
+    covered = (error[:, 24:] <= 1.96 * deviations[:, 24:]).mean()
+    assert 0.93 <= covered <= 0.97
+    # The same test refuses standard deviations that are a fifth off.
+    assert not 0.93 <= (error[:, 24:] <= 1.96 * 0.8 * deviations[:, 24:]).mean() <= 0.97
+    assert not 0.93 <= (error[:, 24:] <= 1.96 * 1.3 * deviations[:, 24:]).mean() <= 0.97
+
+
+def test_without_a_publication_the_prediction_stands_and_its_doubt_grows():
+    counts = days(7)
+    state = Filter().start(Facts(n_cells=N_CELLS))
+    rng = np.random.default_rng(2)
+    for index, row in enumerate(counts[:-6]):
+        noisy = Release(window=index + 1, values=row + rng.normal(0, 5.0, N_CELLS), noise="gaussian", scale=5.0)
+        shown, state = Filter().process(noisy, state)
+    learned = {name: value.copy() for name, value in state.items()}
+    doubts = []
+    for index in range(len(counts) - 6, len(counts)):
+        repeat = Release(window=index + 1, values=noisy.values, action="repeated", repeats=noisy.window)
+        shown, state = Filter().process(repeat, state)
+        doubts.append(shown.standard_deviation.mean())
+        assert shown.repeats == noisy.window
+        assert np.abs(shown.values - counts[index]).mean() < np.abs(noisy.values - counts[index]).mean() + 5.0
+    assert doubts[0] > 5.0 * 0.5
+    assert all(later > 0.8 * earlier for earlier, later in pairwise(doubts))
+    for name in ("means", "precisions", "information", "moments", "errors", "sizes"):
+        assert np.array_equal(state[name], learned[name]), f"{name} learned from a repeat"
+
+
+def test_inactive_cells_stay_empty_and_teach_nothing():
+    state = Filter().start(Facts(n_cells=3))
+    for index in range(30):
+        values = np.array([50.0 + index % 5, np.nan, 20.0])
+        shown, state = Filter().process(Release(window=index + 1, values=values, noise="laplace", scale=2.0), state)
+        assert np.isnan(shown.values).tolist() == np.isnan(shown.standard_deviation).tolist() == [False, True, False]
+    assert not state["precisions"][:, 1].any()
+
+
+def test_exact_counts_stay_exact():
+    counts = days(2)
+    values, deviations = filtered(counts, get("gaussian")(sigma=0.0))
+    assert np.array_equal(values, counts)
+    assert not deviations.any()
+
+
+def test_several_windows_share_a_time_of_day_where_there_are_many():
+    for per_day, n_slots in ((1, 1), (5, 5), (24, 24), (1440, 24)):
+        facts = Facts(n_cells=2, windows_per_day=per_day)
+        assert Filter().start(facts)["means"].shape == (n_slots, 2)
+
+
+@pytest.mark.parametrize("scale", [0.3, 1.0, 4.0])
+def test_the_variance_of_integer_noise_is_exact(scale):
+    z = np.arange(-400, 401)
+    weights = np.exp(-np.abs(z) / scale)
+    assert noise_variance("discrete_laplace", scale) == pytest.approx((weights * z**2).sum() / weights.sum(), rel=1e-12)
+    gauss = np.exp(-(z**2) / (2 * scale**2))
+    assert (gauss * z**2).sum() / gauss.sum() <= noise_variance("discrete_gaussian", scale) * (1 + 1e-12)
+
+
+def test_where_it_may_stand():
+    with pytest.raises(ParameterError, match="directly after gaussian"):
+        Chain.of([READERS["gaussian"], get("suppress_small")(threshold=3), Filter()])
+    with pytest.raises(ParameterError, match="that of a block"):
+        Chain.of([get("fpa")(epsilon=1.0, coefficients=2, block=8), Filter()])
+    with pytest.raises(ParameterError, match="noise"):
+        Filter().process(replace(Release(window=1, values=np.ones(2)), noise="planar_laplace"), {})

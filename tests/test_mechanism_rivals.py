@@ -1,0 +1,86 @@
+"""Published mechanisms beside the filter: FAST with its Kalman filter, and the hierarchy."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from penstock.accountants.core.charges import pure_epsilon
+from penstock.mechanisms.core.contract import Facts, Release
+from penstock.mechanisms.core.run import run_mechanism
+from penstock.mechanisms.fast import Fast
+from penstock.mechanisms.hierarchy import Hierarchy, reconciled, squared_sensitivity
+from penstock.mechanisms.kalman import Kalman
+
+FAST = Fast(epsilon=3.0, publications=3)
+
+
+@pytest.mark.parametrize("scene", ["steady", "wild"])
+def test_fast_never_passes_the_budget_of_a_period(scene):
+    rng = np.random.default_rng(4)
+    counts = np.full((60, 3), 500) if scene == "steady" else rng.integers(0, 5000, (60, 3))
+    releases = run_mechanism(FAST, counts, Facts(n_cells=3, max_cells=2, budget_period=12), seed=2)
+    spent = np.array([pure_epsilon(release.charge) for release in releases]).reshape(5, 12)
+    assert (spent.sum(1) <= 3.0 + 1e-12).all()
+    assert (np.count_nonzero(spent, axis=1) == 3).all() or scene == "steady"
+
+
+def test_fast_publishes_more_where_releases_surprise():
+    steady = np.full((40, 50), 4000)
+    growing = np.round(steady * 1.5 ** np.arange(40)[:, None] / 1e3).astype(np.int64)
+    often = Fast(epsilon=40.0, publications=40)
+    published = [
+        sum(release.action == "published" for release in run_mechanism(often, counts, Facts(n_cells=50), seed=3))
+        for counts in (steady, growing)
+    ]
+    assert published[0] < 15 < 35 < published[1]
+
+
+def test_the_kalman_filter_is_the_posterior_of_a_random_walk():
+    # Against the dense normal distribution of a walk of 6 steps, observed at 4 of them.
+    rng = np.random.default_rng(5)
+    q, sigma, seen = 3.0, 2.0, [0, 1, 3, 4]
+    y = rng.normal(20, 5, 6)
+    walk = 1e9 + q * np.minimum.outer(np.arange(6), np.arange(6))
+    state, found = Kalman(process_variance=q).start(Facts(n_cells=1)), []
+    for t in range(6):
+        action = "published" if t in seen else "repeated"
+        release = Release(window=t + 1, values=y[t : t + 1], noise="gaussian", scale=sigma, action=action)
+        release, state = Kalman(process_variance=q).process(release, state)
+        found.append((release.values[0], release.standard_deviation[0]))
+        at = [s for s in seen if s <= t]
+        gain = np.linalg.solve(walk[np.ix_(at, at)] + sigma**2 * np.eye(len(at)), walk[at, t])
+        assert found[-1][0] == pytest.approx(gain @ y[at], rel=1e-6)
+        assert found[-1][1] ** 2 == pytest.approx(walk[t, t] - gain @ walk[at, t], rel=1e-5)
+
+
+def tree(n_cells, fan_out):
+    """Incidence of nodes and cells, level by level."""
+    levels = [np.eye(n_cells)]
+    while len(levels[-1]) > 1:
+        rows = levels[-1]
+        levels.append(np.stack([rows[i : i + fan_out].sum(0) for i in range(0, len(rows), fan_out)]))
+    return levels
+
+
+@pytest.mark.parametrize(("n_cells", "fan_out"), [(1, 2), (7, 2), (9, 8), (13, 3), (20, 4)])
+def test_the_hierarchy_is_least_squares_over_all_nodes(n_cells, fan_out):
+    levels = tree(n_cells, fan_out)
+    measured = [np.random.default_rng(1).normal(size=len(level)) for level in levels]
+    every = np.concatenate(levels)
+    estimates, variances = reconciled(measured, fan_out)
+    np.testing.assert_allclose(estimates, np.linalg.lstsq(every, np.concatenate(measured))[0], atol=1e-12)
+    np.testing.assert_allclose(variances, np.diag(np.linalg.inv(every.T @ every)), atol=1e-12)
+    for n_own in range(1, min(n_cells, 4) + 1):
+        most = max((every[:, list(cells)].sum(1) ** 2).sum() for cells in combinations(range(n_cells), n_own))
+        assert squared_sensitivity(n_cells, n_own, fan_out) == most
+
+
+def test_sums_of_many_cells_are_better_than_sums_of_noisy_cells():
+    counts = np.full((200, 256), 30)
+    releases = run_mechanism(Hierarchy(rho=0.5, noise="gaussian"), counts, Facts(n_cells=256), seed=6)
+    totals = np.array([release.values.sum() for release in releases]) - counts.sum(1)
+    flat = np.sqrt(256 * 1 / (2 * 0.5))
+    assert 0.05 * flat < totals.std() < 0.3 * flat
