@@ -93,6 +93,8 @@ CASES = {
         person=(1, 2),
         changes={"bounding": {"max_cells": 1, "max_windows": 2}},
     ),
+    "fast": Case(schedule("fast", publications=2), EPSILON, n_windows=3, person=(1, 2, 3)),
+    "hierarchy": Case([{"type": "hierarchy", "rho": 0.5, "fan_out": 2}], "event_epsilon_rdp", n_cells=2),
     "landmark_uniform": Case(
         schedule("landmark_uniform"), EPSILON, n_windows=2, person=(1, 2), changes={"landmarks": {"windows": [1]}}
     ),
@@ -184,9 +186,9 @@ def measured(case, folder, mechanism=None, source=None):
 
 
 def _scores(case, made, inputs):
-    if case.steps[0]["type"] != "fpa":
+    if case.steps[0]["type"] not in ("fpa", "hierarchy"):
         return evidence(made, *inputs)
-    return sum(release.values.sum(axis=1) for release in made)  # the one coefficient that is kept
+    return sum(release.values.sum(axis=1) for release in made)  # the one coefficient that is kept, the tree's root
 
 
 def test_every_mechanism_with_a_guarantee_of_counts_is_audited():
