@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from distinguishing import evidence, lower_bound
 from mutants import Undercharging
-from scipy.stats import beta, norm
+from scipy.stats import norm
 
 from penstock import mechanisms
 from penstock.accountants.core.charges import pure_epsilon
@@ -20,7 +21,6 @@ from penstock.mechanisms.core.run import run_mechanism
 
 N_REPLICAS, N_WINDOWS, N_CELLS = 12_000, 6, 2
 LANDMARKS = (2, 5)
-CONFIDENCE = 0.9999
 FACTS = Facts(n_cells=N_CELLS, max_cells=N_CELLS, landmarks=LANDMARKS)
 
 
@@ -37,32 +37,11 @@ def audit(mechanism, unit, delta=0.0):
     """Lower confidence bound on ε at δ, and the releases: half of the replicas choose the region, half measure it."""
     inputs = neighbours(unit)
     runs = [run_mechanism(mechanism, counts, FACTS, seed=9) for counts in inputs]
-    absent, there = (evidence(run, inputs[0][0], inputs[1][0]) for run in runs)
+    absent, there = (evidence(run, *inputs) for run in runs)
     half = N_REPLICAS // 2
     candidates = np.quantile(there[:half], np.linspace(0.05, 0.95, 19))
     region = max(candidates, key=lambda level: lower_bound(there[:half] >= level, absent[:half] >= level, delta))
     return lower_bound(there[half:] >= region, absent[half:] >= region, delta), runs
-
-
-def lower_bound(often, seldom, delta=0.0):
-    """Clopper-Pearson lower bound on ln((P − δ)/Q) of two samples of trials, each side at half the level."""
-    level, n = (1 - CONFIDENCE) / 2, len(often)
-    low = beta.ppf(level, often.sum(), n - often.sum() + 1) if often.any() else 0.0
-    high = 1.0 if seldom.all() else beta.ppf(1 - level, seldom.sum() + 1, n - seldom.sum())
-    return np.log(max(low - delta, 1e-300) / high)
-
-
-def evidence(run, without, present):
-    """Log-likelihood ratio of presence given what was published."""
-    total = np.zeros(N_REPLICAS)
-    for release in run:
-        published = np.broadcast_to(np.asarray(release.action) == "published", N_REPLICAS)
-        zero, one = (np.abs(release.values - counts[release.window - 1]) for counts in (without, present))
-        scale = np.broadcast_to(np.asarray(release.scale, float), zero.shape)
-        usable = np.where(np.isfinite(scale) & (scale > 0), scale, 1.0)
-        gain = (zero**2 - one**2) / (2 * usable**2) if "gaussian" in release.noise else (zero - one) / usable
-        total += np.where(published, gain.sum(axis=1), 0.0)
-    return total
 
 
 def accounted(runs, unit):

@@ -148,6 +148,8 @@ def readers(random_: random.Random, n_windows: int, landmarks: bool) -> dict[str
         {"type": "discrete_gaussian", "rho": epsilon},
         {"type": "gaussian", "rho": epsilon},
         {"type": "fpa", "epsilon": epsilon, "coefficients": 1, "block": 2},
+        {"type": "fast", "epsilon": epsilon, "publications": 2},
+        {"type": "hierarchy", "rho": epsilon, "fan_out": 2},
         *({"type": f"w_event_{one}", "epsilon": epsilon, "w": 2} for one in ("uniform", "sample", "bd", "ba")),
     ]
     if landmarks:
@@ -165,6 +167,8 @@ AFTER: tuple[dict[str, Any], ...] = (
     {"type": "suppress_small", "threshold": 2},
     {"type": "fixed_ranges", "width": 3},
     {"type": "adaptive_ranges", "parts": 2},
+    {"type": "filter"},
+    {"type": "kalman"},
 )
 
 

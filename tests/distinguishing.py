@@ -1,0 +1,60 @@
+"""Distinguishing tests: lower confidence bounds on the ε of releases of two neighbouring inputs."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+from scipy.stats import beta
+
+CONFIDENCE = 0.9999
+
+
+def lower_bound(often, seldom, delta=0.0):
+    """Clopper-Pearson lower bound on ln((P − δ)/Q) of two samples of trials, each side at half the level."""
+    level, n = (1 - CONFIDENCE) / 2, len(often)
+    low = beta.ppf(level, often.sum(), n - often.sum() + 1) if often.any() else 0.0
+    high = 1.0 if seldom.all() else beta.ppf(1 - level, seldom.sum() + 1, n - seldom.sum())
+    return np.log(max(low - delta, 1e-300) / high)
+
+
+def evidence(run, without, present):
+    """Log-likelihood ratio of presence given the values that were published, one for each replica."""
+    n_replicas = len(without)
+    total = np.zeros(n_replicas)
+    for release in run:
+        published = np.broadcast_to(np.asarray(release.action) == "published", n_replicas)
+        zero, one = (np.abs(release.values - counts[:, release.window - 1]) for counts in (without, present))
+        scale = np.broadcast_to(np.asarray(release.scale, float), zero.shape)
+        usable = np.where(np.isfinite(scale) & (scale > 0), scale, 1.0)
+        gain = (zero**2 - one**2) / (2 * usable**2) if "gaussian" in release.noise else (zero - one) / usable
+        total += np.where(published, gain.sum(axis=1), 0.0)
+    return total
+
+
+def decisions(run, n_replicas):
+    """What was done in each window, one word for each replica."""
+    actions = [np.broadcast_to(np.asarray(release.action), n_replicas) for release in run]
+    return [" ".join(word) for word in zip(*actions)]
+
+
+def best_bound(absent, there, delta=0.0):
+    """Lower bound on ε of the best event found: half of the replicas choose it, the other half measure it.
+
+    Parameters
+    ----------
+    absent, there
+        Scores and decisions of the replicas of either input. Events are thresholds on the sum of a replica's score and
+        the log-frequency ratio of its decisions, from above for presence, and from below for absence.
+    """
+    half = len(absent[0]) // 2
+    seen = [Counter(words[:half]) for _, words in (absent, there)]
+    ratio = {word: np.log((seen[1][word] + 1) / (seen[0][word] + 1)) for word in seen[0] | seen[1]}
+    zero, one = (scores + np.array([ratio.get(word, 0.0) for word in words]) for scores, words in (absent, there))
+    found = []
+    for often, seldom in ((one, zero), (-zero, -one)):
+        levels = np.unique(np.quantile(often[:half], np.linspace(0.02, 0.98, 49)))
+        level = max(levels, key=lambda at: lower_bound(often[:half] >= at, seldom[:half] >= at, delta))
+        found.append((lower_bound(often[:half] >= level, seldom[:half] >= level, delta), often, seldom, level))
+    _, often, seldom, level = max(found, key=lambda one: one[0])
+    return lower_bound(often[half:] >= level, seldom[half:] >= level, delta)

@@ -1,0 +1,382 @@
+"""Privacy of whole runs seen from outside: nobody tells two neighbouring inputs apart better than the accounts say.
+
+Both inputs go through the pipeline once, which gives the counts that the mechanism receives, its public facts and the
+accounts. The release is then repeated in many replicas, of which the first is the one that the pipeline wrote.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from distinguishing import best_bound, decisions, evidence
+
+from penstock import mechanisms
+from penstock.mechanisms.core.noise import NoiseSource, TraceNoise
+from penstock.mechanisms.core.noise_keys import NoiseKey
+from penstock.mechanisms.core.run import run_mechanism
+from penstock.mechanisms.w_event_ba import WEventBa
+from penstock.pipeline.config.plan import make_plan
+from penstock.pipeline.config.run import loads
+from penstock.pipeline.run import run
+from penstock.pipeline.steps import traces
+from penstock.pipeline.steps.count import contributions_of, count_group
+
+N_REPLICAS, DELTA = 12_000, 0.02
+EPSILON = 2.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """Two inputs: others in every cell of every window, and one person in each cell of some windows.
+
+    ``claim`` names the figure of `composition`, or is what the manifest promises for an ε fixed in advance.
+    """
+
+    steps: list[dict[str, Any]]
+    claim: str | float
+    n_cells: int = 1
+    n_windows: int = 1
+    others: int = 1
+    person: tuple[int, ...] = (1,)
+    changes: dict[str, Any] = field(default_factory=dict)
+    sharp: bool = True
+
+    def sections(self, folder, present) -> dict[str, Any]:
+        rows = [
+            (f"{who}", window, cell)
+            for window in range(1, self.n_windows + 1)
+            for cell in range(self.n_cells)
+            for who in [f"u{cell}_{n}" for n in range(self.others)] + ["person"] * (present and window in self.person)
+        ]
+        lines = [f"{who},2024-01-01T{window - 1:02d}:30:00Z,c{cell}" for who, window, cell in rows]
+        path = folder / "events.csv"
+        path.write_text("\n".join(["user,time,place", *lines]) + "\n")
+        return {
+            "name": "audited",
+            "seed": 5,
+            "source": {
+                "type": "csv",
+                "path": str(path),
+                "from": "2024-01-01T00:00:00Z",
+                "until": f"2024-01-01T{self.n_windows:02d}:00:00Z",
+                "columns": {"user": "user", "time": "time", "place": "place"},
+            },
+            "space": {"type": "places", "list": [f"c{cell}" for cell in range(self.n_cells)], "elsewhere": False},
+            "windows": {"type": "fixed", "size": "1h"},
+            "bounding": {"max_cells": self.n_cells},
+            "mechanism": self.steps,
+            "accountants": [{"type": "composition", "delta": DELTA}],
+            "output": {"path": str(folder / "out"), "report": False},
+        } | self.changes
+
+
+def schedule(name, **parameters):
+    return [{"type": name, "epsilon": EPSILON, **parameters}]
+
+
+#: One or more for each mechanism with a guarantee: what the guarantee's unit can change at worst.
+CASES = {
+    "laplace": Case(schedule("laplace"), "event_epsilon"),
+    "discrete_laplace": Case(schedule("discrete_laplace"), "event_epsilon"),
+    "gaussian": Case([{"type": "gaussian", "rho": 0.5}], "event_epsilon_rdp"),
+    "discrete_gaussian": Case([{"type": "discrete_gaussian", "rho": 0.5}], "event_epsilon_rdp", n_cells=2),
+    "fpa": Case(
+        schedule("fpa", coefficients=1, block=2),
+        "event_epsilon",
+        n_windows=2,
+        person=(1, 2),
+        changes={"bounding": {"max_cells": 1, "max_windows": 2}},
+    ),
+    "fast": Case(schedule("fast", publications=2), EPSILON, n_windows=3, person=(1, 2, 3)),
+    "hierarchy": Case([{"type": "hierarchy", "rho": 0.5, "fan_out": 2}], "event_epsilon_rdp", n_cells=2),
+    "landmark_uniform": Case(
+        schedule("landmark_uniform"), EPSILON, n_windows=2, person=(1, 2), changes={"landmarks": {"windows": [1]}}
+    ),
+    "landmark_skip": Case(
+        schedule("landmark_skip"), EPSILON, n_windows=2, person=(1, 2), changes={"landmarks": {"windows": [1]}}
+    ),
+    "landmark_adaptive": Case(
+        schedule("landmark_adaptive"), EPSILON, n_windows=2, person=(1, 2), changes={"landmarks": {"windows": [1]}}
+    ),
+    "w_event_uniform": Case(schedule("w_event_uniform", w=2), "w_event_epsilon", n_windows=2, person=(1, 2)),
+    "w_event_sample": Case(schedule("w_event_sample", w=2), "w_event_epsilon", n_windows=2, person=(1, 2)),
+    # The question is closest to its threshold where the others are as far from it as the person takes them.
+    "w_event_bd": Case(schedule("w_event_bd", w=1), EPSILON, n_cells=2, others=3),
+    "w_event_ba": Case(schedule("w_event_ba", w=1), EPSILON, n_cells=2, others=1),
+    "w_event_bd over windows": Case(
+        schedule("w_event_bd", w=3), EPSILON, n_cells=2, n_windows=4, others=9, person=(1, 2, 3), sharp=False
+    ),
+    "w_event_ba over windows": Case(
+        schedule("w_event_ba", w=3), EPSILON, n_cells=2, n_windows=4, others=9, person=(1, 2, 3), sharp=False
+    ),
+}
+
+
+class HalvedNoise(NoiseSource):
+    """Half of the noise that is declared."""
+
+    def at(self, *step, **facts):
+        return _Halved(super().at(*step, **facts))
+
+
+class _Halved:
+    def __init__(self, noise):
+        self._noise = noise
+
+    def __getattr__(self, name):
+        draw = getattr(self._noise, name)
+        if name not in ("laplace", "discrete_laplace", "gaussian", "discrete_gaussian"):
+            return draw
+        return lambda scale, shape: draw(np.asarray(scale) / 2, shape)
+
+
+class OneCellQuestion(WEventBa):
+    """Draw the question's noise for one cell, and charge for C."""
+
+    __doc__ = WEventBa.__doc__
+
+    def _sum_with_noise(self, noise, total, scale):
+        return super()._sum_with_noise(noise, total, scale / 2)
+
+
+def observed(case, folder, present):
+    """What one run shows: its plan, the counts that its mechanism received, its releases and its accounts."""
+    config = loads(json.dumps(case.sections(folder, present)))
+    out = run(config, runner="local").folder
+    counts = pl.read_parquet(out / "operator" / "truth.parquet")["bounded"].to_numpy()
+    plan = make_plan(config)
+    released = pl.read_parquet(out / "public" / "releases.parquet")
+    [books] = json.loads((out / "public" / "manifest.json").read_text())["accounts"]
+    table = pl.read_parquet(out / "public" / "accounts.parquet").filter(pl.col("window").is_null())
+    figures = dict(table.select("name", "value").iter_rows())
+    if case.claim in figures:
+        assert books[case.claim] == pytest.approx(figures[case.claim])
+    return plan, counts.reshape(-1, case.n_cells), released, figures
+
+
+def replicas(plan, counts, mechanism=None, source=None):
+    """Releases of all replicas of a run; ``counts`` of one for all, or of each."""
+    if counts.ndim == 2:
+        counts = np.broadcast_to(counts, (N_REPLICAS, *counts.shape))
+    windows = plan.windows(1, counts.shape[1])
+    source = source or plan.noise()
+    return run_mechanism(mechanism or plan.mechanism, counts, plan.facts(), windows=windows, source=source), counts
+
+
+def measured(case, folder, mechanism=None, source=None):
+    """Lower confidence bound on the ε of telling the two inputs apart, and what is claimed."""
+    runs, inputs, figures = [], [], {}
+    for present in (False, True):
+        plan, counts, released, figures = observed(case, folder, present)
+        made, every = replicas(plan, counts, mechanism, source and source(plan))
+        if mechanism is None and source is None:
+            first = np.concatenate([np.broadcast_to(one.values, every[:, 0].shape)[0] for one in made])
+            assert np.array_equal(first, released["value"].to_numpy())
+        runs.append(made)
+        inputs.append(every)
+    claim = figures[case.claim] if isinstance(case.claim, str) else case.claim
+    scored = [(_scores(case, made, inputs), decisions(made, N_REPLICAS)) for made in runs]
+    return best_bound(*scored, delta=DELTA if "rdp" in str(case.claim) else 0.0), claim
+
+
+def _scores(case, made, inputs):
+    if case.steps[0]["type"] not in ("fpa", "hierarchy"):
+        return evidence(made, *inputs)
+    return sum(release.values.sum(axis=1) for release in made)  # the one coefficient that is kept, the tree's root
+
+
+def test_every_mechanism_with_a_guarantee_of_counts_is_audited():
+    guaranteed = {
+        name
+        for name in mechanisms.names()
+        if mechanisms.get(name).guarantee.exists and "counts" in mechanisms.get(name).stages
+    }
+    assert guaranteed == {name.partition(" ")[0] for name in CASES}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_nobody_finds_more_than_is_claimed(name, tmp_path):
+    found, claim = measured(CASES[name], tmp_path)
+    assert found <= claim <= (EPSILON * (1 + 1e-9) if "rdp" not in str(CASES[name].claim) else np.inf)
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.sharp])
+def test_half_of_the_noise_is_convicted(name, tmp_path):
+    def halved(plan):
+        right = plan.noise()
+        return HalvedNoise(right.key, configuration=right.configuration, stream=right.stream)
+
+    found, claim = measured(CASES[name], tmp_path, source=halved)
+    assert found > claim
+
+
+def test_a_question_with_one_cells_noise_is_convicted(tmp_path):
+    case = CASES["w_event_ba"]
+    found, claim = measured(case, tmp_path, mechanism=OneCellQuestion(**_parameters(case)))
+    assert found > claim
+
+
+def _parameters(case):
+    return {name: value for name, value in case.steps[0].items() if name != "type"}
+
+
+# Samples: the mask is drawn for every replica, by the key of a run of its own.
+
+
+SAMPLED = Case(
+    [{"type": "sampling", "rate": 0.5}, {"type": "discrete_laplace", "epsilon": EPSILON}],
+    "user_epsilon",
+    n_windows=2,
+    others=0,
+    person=(1, 2),
+)
+
+
+def sampled_counts(plan, n_keys):
+    """Counts of as many runs as there are keys, shape (n_keys, n_windows, n_cells)."""
+    counts = np.zeros((n_keys, plan.n_windows, plan.n_cells), np.int64)
+    blocks = [block for span in plan.source.spans() for block in plan.source.read(span)]
+    for number in range(n_keys):
+        keyed = replace(plan, key=NoiseKey.from_seed(number))
+        for block in blocks:
+            for (group, _), piece in contributions_of(block, keyed)[1]:
+                found, _ = count_group(group, [piece], keyed)
+                counts[number, found.first - 1 : found.first - 1 + len(found.bounded)] += found.bounded
+    return counts
+
+
+def sampled_bound(folder, masked, n_replicas=N_REPLICAS):
+    """Lower bound on ε of a run of samples, and its claim; ``masked`` makes the counts of the replicas."""
+    runs, figures = [], {}
+    for present in (False, True):
+        plan, _, _, figures = observed(SAMPLED, folder, present)
+        runs.append(replicas(plan, masked(plan, n_replicas))[0])
+    nobody = np.zeros((n_replicas, 2, 1), np.int64)
+    gains = [[evidence([release], nobody, nobody + 1) for release in made] for made in runs]
+    # Of the mixture: absent, present and sampled, present and not.
+    rate = SAMPLED.steps[0]["rate"]
+    scored = [(sum(np.log1p(rate * np.expm1(gain)) for gain in own), [""] * n_replicas) for own in gains]
+    return best_bound(*scored), figures[SAMPLED.claim]
+
+
+@pytest.mark.slow
+def test_a_sampled_run_loses_no_more_than_is_claimed(tmp_path):
+    found, claim = sampled_bound(tmp_path, sampled_counts)
+    assert 0.5 * claim < found <= claim < 2 * EPSILON
+
+
+def without_sampling(plan, n_keys):
+    counts = sampled_counts(plan, 64).max(axis=0)
+    return np.broadcast_to(counts, (n_keys, *counts.shape))
+
+
+def one_sample_for_the_run(plan, n_keys):
+    counts = sampled_counts(plan, 64).max(axis=0)
+    return counts * (np.random.default_rng(1).random((n_keys, 1, 1)) < SAMPLED.steps[0]["rate"])
+
+
+@pytest.mark.parametrize("broken", [without_sampling, one_sample_for_the_run])
+def test_a_sample_that_is_none_is_convicted(tmp_path, broken):
+    found, claim = sampled_bound(tmp_path, broken, 4 * N_REPLICAS)
+    assert found > claim
+
+
+# Traces: every user of a run is a replica, at one place or at another ``RADIUS`` metres further from the centre.
+
+
+RADIUS = 1000.0
+DEGREE = 111_194.93
+ONE_OF_TWO = {"landmarks": {"windows": [1]}}
+#: How far the nearer place is from the centre, in radii: where the question's threshold is just out of reach.
+NEARER = {"w_event_bd": 3}
+#: Steps, points of each user, and changes of the configuration.
+TRACES = {
+    "planar_laplace": ([{"type": "planar_laplace", "epsilon": EPSILON, "radius": RADIUS}], 1, {}),
+    **{f"landmark_{name}": (None, 2, ONE_OF_TWO) for name in ("uniform", "skip", "adaptive")},
+    **{f"w_event_{name}": (None, 1, {}) for name in ("uniform", "sample", "bd", "ba")},
+}
+
+
+def traces_of(name, folder, metres, n_users):
+    """Releases of every user of a run: values (n_users, n_points, 2), ε, and decisions; and what is claimed."""
+    steps, n_points, changes = TRACES[name]
+    family = {"noise": "planar_laplace", "radius": RADIUS} | ({"w": n_points} if name.startswith("w_") else {})
+    lines = [
+        f"{user},2024-01-01T00:{10 * point:02d}:00Z,{metres / DEGREE!r},0.0"
+        for user in range(n_users)
+        for point in range(1, n_points + 1)
+    ]
+    (folder / "traces.csv").write_text("\n".join(["user,time,latitude,longitude", *lines]) + "\n")
+    sections = {
+        "name": "audited",
+        "seed": 5,
+        "source": {
+            "type": "csv",
+            "path": str(folder / "traces.csv"),
+            "from": "2024-01-01T00:00:00Z",
+            "until": "2024-01-01T01:00:00Z",
+            "columns": {"user": "user", "time": "time", "latitude": "latitude", "longitude": "longitude"},
+        },
+        "space": {"type": "grid", "south": -1, "north": 1, "west": -1, "east": 1, "rows": 1, "columns": 1},
+        "windows": {"type": "timestamps"},
+        "mechanism": steps or schedule(name, **family),
+        "accountants": [{"type": "landmark_budget"}],
+        "output": {"path": str(folder / "out"), "report": False},
+    } | changes
+    out = run(loads(json.dumps(sections)), runner="local").folder / "public"
+    released = pl.read_parquet(out / "traces.parquet")
+    assert released.height == n_users * n_points
+    spent = pl.read_parquet(out / "accounts.parquet").filter(pl.col("name") == "budget_spent")["value"].max()
+    values = released.select("latitude", "longitude").to_numpy().reshape(n_users, n_points, 2)
+    epsilon = released["epsilon"].to_numpy().reshape(n_users, n_points)
+    actions = released["action"].cast(pl.String).to_numpy().reshape(n_users, n_points)
+    return values, epsilon, actions, spent
+
+
+def traces_bound(name, folder, n_users=8_000):
+    """Lower bound on ε of telling two places apart, and the largest claim of any user."""
+    nearer = NEARER.get(name, 1)
+    places, scored, claims = (nearer * RADIUS, (nearer + 1) * RADIUS), [], []
+    for metres in places:
+        values, epsilon, actions, spent = traces_of(name, folder, metres, n_users)
+        far, near = (np.linalg.norm(values - (place / DEGREE, 0.0), axis=-1) * DEGREE for place in places)
+        gain = np.where(actions == "published", epsilon * (far - near) / RADIUS, 0.0)
+        scored.append((gain.sum(axis=1), [" ".join(own) for own in actions]))
+        claims.append(spent)
+    return best_bound(*scored), max(claims)
+
+
+class HalvedTraces(TraceNoise):
+    """Half of the noise that is declared."""
+
+    def at(self, *step):
+        noise = super().at(*step)
+        return SimpleNamespace(
+            planar_laplace=lambda epsilon, shape: noise.planar_laplace(2 * np.asarray(epsilon), shape),
+            laplace=lambda scale, shape: noise.laplace(np.asarray(scale) / 2, shape),
+            uniform=noise.uniform,
+        )
+
+
+def test_every_mechanism_with_a_guarantee_of_one_point_is_audited():
+    guaranteed = {name for name in mechanisms.names() if "points" in mechanisms.get(name).stages}
+    assert guaranteed == {*TRACES, "gaussian_trace"}  # whose loss is Rényi's, of two positions under a prior
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_nobody_tells_two_places_apart_better_than_is_claimed(name, tmp_path):
+    found, claim = traces_bound(name, tmp_path)
+    assert found <= claim <= EPSILON * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_half_of_the_noise_of_traces_is_convicted(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(traces, "TraceNoise", HalvedTraces)
+    found, claim = traces_bound(name, tmp_path)
+    assert found > claim
