@@ -11,7 +11,7 @@ import polars as pl
 import yaml
 
 from penstock.evaluation.utility import DEFAULT
-from penstock.pipeline.output.worth import beats, in_words
+from penstock.pipeline.output.worth import UNBOUNDED, beats, in_words, losses_in_words
 from penstock.pipeline.reporting.accounts import Figure, metric_words, treatment
 from penstock.pipeline.reporting.data import ACTIONS, Run
 from penstock.pipeline.reporting.markup import Cell, Html, element, join, moment, number, percent, phrase, plural, table
@@ -46,7 +46,7 @@ class Headline:
 
 def verdict(run: Run) -> Html:
     """Opening paragraphs and verdict numbers."""
-    paragraphs = [element("p", _released(run), class_="standfirst"), _worth(run), *_guarantees(run)]
+    paragraphs = [element("p", _released(run), class_="standfirst"), _worth(run), *_guarantees(run), _losses(run)]
     costs, use = _costs(run), _utility(run)
     groups = [("Cost and risk", costs), ("Use", use)] if len(costs + use) > ONE_ROW else [(None, costs + use)]
     return join(*paragraphs, *(headlines(title, numbers) for title, numbers in groups if numbers))
@@ -87,6 +87,14 @@ def _worth(run: Run) -> Html | None:
     """What the release is worth beside one that costs nothing; None where the truth is not known."""
     found = (run.operator or {}).get("worth")
     return element("p", element("strong", in_words(found))) if found else None
+
+
+def _losses(run: Run) -> Html | None:
+    """Cost for one person, whatever accountants there are."""
+    if run.losses is None:
+        return None
+    whom = "For whoever sees all releases and knows everybody else: "
+    return element("p", element("strong", losses_in_words(run.losses)), f" {whom}add or remove this person's events.")
 
 
 def _traces(run: Run) -> str | None:
@@ -264,6 +272,10 @@ def _guarantee(run: Run) -> list[Notice]:
     if not public.get("distinct_people", True):
         text = "The source knows trips, not people: a person who travels twice counts twice and is protected per trip."
         found.append(Notice("caution", "trips, not people", text))
+    n_cells = (public.get("sensitivity") or {}).get("max_cells", 1)
+    has_bound = (run.configuration.get("bounding") or {}).get("max_cells") is not None
+    if n_cells > 1 and not has_bound and any(map(promises, public["guarantee"])):
+        found.append(Notice("caution", "contributions are not bounded", UNBOUNDED.format(n_cells=n_cells)))
     return found
 
 
@@ -312,9 +324,6 @@ def _books(run: Run) -> list[Notice]:
     if any(own.get("method") == "paper" for own in run.configuration.get("accountants") or ()):
         text = "The landmark loss is the paper's, which can be too small. The method sound never understates it."
         found.append(Notice("caution", "a figure that may understate", text))
-    if not run.configuration.get("accountants"):
-        text = "The configuration names no accountant, so what the releases cost together is not known."
-        found.append(Notice("caution", "nobody kept the books", text))
     return found
 
 
@@ -342,6 +351,8 @@ def _rows(run: Run) -> list[Notice]:
     if run.operator is None:
         return []
     rows, found = run.operator["rows"], []
+    if unused := run.operator.get("unused"):
+        found.append(Notice("danger", "most rows were not used", str(unused)))
     for fate, title, text in (
         ("rejected", "rejected rows", "that could not be read"),
         ("late", "late rows", "that came after the window was final"),
