@@ -17,6 +17,16 @@ from penstock.mechanisms.core.run import run_mechanism
 from penstock.pipeline.config.plan import outline
 from penstock.pipeline.config.run import RunConfig
 
+
+def _short(value: float) -> str:
+    """Three digits, or whole numbers.
+
+    >>> _short(0.0417), _short(3.8), _short(1203.7)
+    ('0.0417', '3.8', '1,204')
+    """
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
 # Error, known where the truth is.
 
 
@@ -56,13 +66,13 @@ def in_words(found: Mapping[str, float]) -> str:
     'Wrong by 3.8 people on average where 34 are counted (11 %); zeros by 34, the last release shown again by 8.1.'
     """
     error, mean, zeros, last = (found[name] for name in ("error", "mean_count", "error_of_zeros", "error_of_last"))
-    said = f"Wrong by {error:.3g} people on average where {mean:.3g} are counted"
+    said = f"Wrong by {_short(error)} people on average where {_short(mean)} are counted"
     if error > 0 and error >= zeros:
         return f"{said}: worse than publishing nothing, since zeros are nearer."
     share = f" ({error / mean:.0%})".replace("%", " %") if mean else ""
     if error > 0 and error >= last:
-        return f"{said}{share}: no better than the last release shown again, which is wrong by {last:.3g}."
-    return f"{said}{share}; zeros by {zeros:.3g}, the last release shown again by {last:.3g}."
+        return f"{said}{share}: no better than the last release shown again, which is wrong by {_short(last)}."
+    return f"{said}{share}; zeros by {_short(zeros)}, the last release shown again by {_short(last)}."
 
 
 # Error to expect, from public facts alone.
@@ -97,8 +107,8 @@ def expected_in_words(config: RunConfig) -> str | None:
         return None
     mean, most = found
     return (
-        f"Noise will make a count wrong by about {mean:.3g} people on average, and by up to {most:.3g} in 95 % of "
-        "cases: counts that are not well above that are lost in it."
+        f"Noise will make a count wrong by about {_short(mean)} people on average, and by up to {_short(most)} in 95 % "
+        "of cases: counts that are not well above that are lost in it."
     )
 
 
@@ -192,6 +202,6 @@ def losses_in_words(found: Mapping[str, float]) -> str:
         return "What one person loses has no bound: not by one release, not by a day, not by the whole run."
     delta = f" at δ = {found['delta']:g}" if "delta" in found else ""
     return (
-        f"One person loses at most ε = {found['release']:.3g} by one release, {found['day']:.3g} by a day, "
-        f"{found['run']:.3g} by the whole run (nats{delta}, sums of the charges)."
+        f"One person loses at most ε = {_short(found['release'])} by one release, {_short(found['day'])} by a day, "
+        f"{_short(found['run'])} by the whole run (nats{delta}, sums of the charges)."
     )

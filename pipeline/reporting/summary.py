@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import polars as pl
 import yaml
 
@@ -84,17 +85,33 @@ def _released(run: Run) -> str:
 
 
 def _worth(run: Run) -> Html | None:
-    """What the release is worth beside one that costs nothing; None where the truth is not known."""
+    """What the release is worth beside one that costs nothing; without the truth, its noise beside its counts."""
     found = (run.operator or {}).get("worth")
-    return element("p", element("strong", in_words(found))) if found else None
+    if found:
+        return element("p", element("strong", in_words(found)))
+    noise = _noise(run)
+    return None if noise is None else element("p", element("strong", _noise_in_words(*noise)))
+
+
+def _noise(run: Run) -> tuple[float, float] | None:
+    """Mean half-width of the interval that holds 95 % of the noise, and mean released count; None without noise."""
+    counts = run.counts
+    if counts is None or not (known := counts.margin > 0).any():
+        return None
+    return float(counts.margin[known].mean()), float(np.nanmean(counts.released))
+
+
+def _noise_in_words(margin: float, mean: float) -> str:
+    within = f"95 % of the noise in a count is within ± {number(margin, 3)} people"
+    return f"{within}; the mean released count is {number(mean, 3)}."
 
 
 def _losses(run: Run) -> Html | None:
     """Cost for one person, whatever accountants there are."""
     if run.losses is None:
         return None
-    whom = "For whoever sees all releases and knows everybody else: "
-    return element("p", element("strong", losses_in_words(run.losses)), f" {whom}add or remove this person's events.")
+    against = "Against somebody who sees all releases and knows everything but this person's events."
+    return element("p", element("strong", losses_in_words(run.losses)), f" {against}")
 
 
 def _traces(run: Run) -> str | None:
@@ -196,7 +213,8 @@ def _headline(figure: Figure, run: Run) -> Headline:
     against = f"Against {adversary}." if adversary else f"Compared: {with_values(figure.adjacency, run.configuration)}."
     value = number(figure.value)
     if figure.high is not None and figure.high > figure.value:
-        value += f" to {number(figure.high)}"
+        is_estimate = figure.low is not None and figure.low < figure.value
+        value += f" ({number(figure.low)} to {number(figure.high)})" if is_estimate else f" to {number(figure.high)}"
     label = treatment(figure.accountant).label(figure.name) + worst
     provisional = "" if figure.final else " Provisional: releases after a window can still raise its figure."
     many = f" The worst of {figure.n_subjects:,}." if figure.n_subjects > 1 else ""
@@ -291,6 +309,15 @@ def _progress(run: Run) -> list[Notice]:
 
 def _useless(run: Run) -> list[Notice]:
     found = (run.operator or {}).get("worth")
+    if (
+        not found
+        and run.counts is not None
+        and run.counts.truth is None
+        and (noise := _noise(run))
+        and noise[0] > noise[1]
+    ):
+        text = f"{_noise_in_words(*noise)} Single counts are mostly noise; sums over many cells or windows may not be."
+        return [Notice("caution", "the noise is larger than the counts", text)]
     if not found or not found["error"] or beats(found):
         return []
     text = f"{in_words(found)} More budget, larger cells, longer windows or a smaller bound make it nearer."
