@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from penstock.evaluation.utility import METRICS
-from penstock.pipeline.reporting.markup import pack
+from penstock.pipeline.reporting.markup import pack, plural
 
 #: Up to so many subjects each has its own line.
 MOST_LINES = 4
@@ -297,6 +297,8 @@ def charts(rows: pl.DataFrame, windows: pl.Series) -> list[dict[str, Any]]:
         # One note for all panels of an accountant.
         if before["accountant"] == chart["accountant"]:
             chart["note"] = ""
+    for chart in made:
+        chart["note"] = " ".join(filter(None, (chart["note"], chart.pop("end"))))
     return made
 
 
@@ -318,6 +320,7 @@ def _chart(
         "accountant": panel[0][1]["accountant"][0],
         "unit": " / ".join(units),
         "note": known.note,
+        "end": _end(panel, windows),
         "adjacency": list(compared)[:4],
         "style": known.style,
         "lines": lines,
@@ -325,6 +328,15 @@ def _chart(
         "domain": known.domain if all(unit.startswith(known.unit) for unit in units) else None,
         "order": known.order,
     }
+
+
+def _end(panel: list[tuple[str, pl.DataFrame]], windows: pl.Series) -> str:
+    """Words about a chart whose figures end long before the windows shown do."""
+    last = max(named.filter(pl.col("value").is_not_nan())["window"].max() or 0 for _, named in panel)
+    if last >= windows[max(0, len(windows) - 2)]:
+        return ""
+    after = plural(windows[-1] - last, "window")
+    return f"The figures end at window {last:,}: the accountant has none for the {after} after it."
 
 
 def _lines(known: Treatment, name: str, named: pl.DataFrame, windows: pl.Series) -> list[dict[str, Any]]:
