@@ -211,3 +211,13 @@ def test_expected_difference_of_two_releases_of_the_same_value(family, b, c):
     difference = np.convolve(mass(b), mass(c))
     distance = np.abs(np.linspace(2 * z[0], 2 * z[-1], len(difference)))
     assert float(expected_difference(family, b, c)) == pytest.approx((difference * distance).sum(), rel=5e-3, abs=1e-9)
+
+
+def test_unset_rates_are_those_of_counts_or_of_traces():
+    adaptive = get("landmark_adaptive")
+    assert adaptive(epsilon=1.0) == adaptive(epsilon=1.0, decrease=0.5, increase=0.5)
+    traces = adaptive(epsilon=1.0, noise="planar_laplace")
+    assert traces == adaptive(epsilon=1.0, noise="planar_laplace", decrease=0.1, increase=0.9)
+    assert adaptive(epsilon=1.0, noise="planar_laplace", decrease=0.0).decrease == 0.0
+    with pytest.raises(ParameterError, match="decrease"):
+        adaptive(epsilon=1.0, decrease=1.5)
