@@ -34,7 +34,8 @@ class LandmarkAdaptive(LandmarkSchedule):
     rho, delta, noise, radius
         As in `BudgetSchedule`.
     decrease, increase
-        How far the sampling rate moves towards 0 or 1 after a publication, in [0, 1].
+        How far the sampling rate moves towards 0 or 1 after a publication, in [0, 1]. Unset: 0.5 on counts; on traces
+        0.1 and 0.9, which were best on the San Francisco cabs (``docs/experiments_landmark.md``).
     least_rate
         Sampling rate below which it never falls: only a publication can raise it again, so that at 0 nothing would.
     sampler
@@ -67,16 +68,29 @@ class LandmarkAdaptive(LandmarkSchedule):
     """
 
     decrease: float = parameter(
-        0.5, doc="share of the sampling rate that a small change takes away", at_least=0, at_most=1
+        None,
+        doc="share of the sampling rate that a small change takes away; unset: 0.5, on traces 0.1",
+        at_least=0,
+        at_most=1,
     )
     increase: float = parameter(
-        0.5, doc="share of the missing rate that a large change gives back", at_least=0, at_most=1
+        None,
+        doc="share of the missing rate that a large change gives back; unset: 0.5, on traces 0.9",
+        at_least=0,
+        at_most=1,
     )
     least_rate: float = parameter(0.05, doc="sampling rate below which it never falls", at_least=0, at_most=1)
     sampler: str = parameter("paper", doc="how the sampling rate follows the releases", choices=("paper", "drift"))
     calibration: str = parameter("expected", doc="what a small change is", choices=("expected", "paper"))
     ideal: ClassVar[str] = "exact while it publishes; the last publication where it repeats"
     adaptive: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        # What is unset is written out at once, so that a configuration and its digest say which rate it is.
+        for name, on_counts, on_traces in (("decrease", 0.5, 0.1), ("increase", 0.5, 0.9)):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, on_traces if self.on_points else on_counts)
+        super().__post_init__()
 
     def start(self, facts: Facts) -> State:
         """Sampling rate 1, nothing published."""

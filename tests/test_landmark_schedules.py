@@ -244,3 +244,13 @@ def test_large_integer_gaussian_noise_differs_as_the_sum_says():
         float(expected_difference("discrete_gaussian", 201.0, 150.0)) * np.hypot(199, 150) / np.hypot(201, 150),
         rel=1e-6,
     )
+
+
+def test_unset_rates_are_those_of_counts_or_of_traces():
+    adaptive = get("landmark_adaptive")
+    assert adaptive(epsilon=1.0) == adaptive(epsilon=1.0, decrease=0.5, increase=0.5)
+    traces = adaptive(epsilon=1.0, noise="planar_laplace")
+    assert traces == adaptive(epsilon=1.0, noise="planar_laplace", decrease=0.1, increase=0.9)
+    assert adaptive(epsilon=1.0, noise="planar_laplace", decrease=0.0).decrease == 0.0
+    with pytest.raises(ParameterError, match="decrease"):
+        adaptive(epsilon=1.0, decrease=1.5)

@@ -30,6 +30,7 @@ from penstock.pipeline.windows.calendar import Calendar
 from penstock.pipeline.windows.landmarks import Landmarks
 from penstock.pipeline.windows.schedule import WindowSchedule
 from penstock.pipeline.windows.sensors import SensorSchedule
+from penstock.pipeline.windows.timestamps import Timestamps
 
 __all__ = ["STREAM", "Plan", "make_plan", "outline"]
 
@@ -206,6 +207,12 @@ class Plan(KeyedRun):
     def time_zone(self) -> str:
         """Zone of the windows, and of landmarks and budget periods of traces."""
         return self.config.windows.time_zone
+
+    @property
+    def gap(self) -> int | None:
+        """Least time between two points of a user, in milliseconds; None: every point is released."""
+        windows = self.config.windows
+        return windows.gap if isinstance(windows, Timestamps) else None
 
     def ingest(self, block: EventBlock) -> EventBlock:
         """The block as it may be kept or sent on."""
