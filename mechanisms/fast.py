@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.core.contract import (
     ADD_REMOVE,
+    GAUSSIAN_FAMILIES,
     PURE_FAMILIES,
     Facts,
     Guarantee,
@@ -36,12 +37,10 @@ class Fast(BudgetSchedule):
 
     Parameters
     ----------
-    epsilon
-        Budget of a budget period, in nats; of the whole run where it has no periods.
-    noise
-        As in `BudgetSchedule`, on counts.
+    epsilon, rho, delta, noise
+        As in `BudgetSchedule`, on counts. The budget is that of a budget period, or of a whole run without periods.
     publications
-        M: the most publications in a period; each has ε/M.
+        M: the most publications in a period; each has an equal share of the budget.
     process_variance
         Of the Kalman filter by which surprise is measured.
     set_point, growth
@@ -49,7 +48,8 @@ class Fast(BudgetSchedule):
 
     **Privacy.** User-level ε-differential privacy for a budget period: it holds at most M publications of ε/M each, and
     the times of publications are functions of earlier ones. Unit: all of one user's bounded contributions in a budget
-    period; neighbours add or remove it. Fan and Xiong 2014, theorem 3, by sequential composition.
+    period; neighbours add or remove it. Fan and Xiong 2014, theorem 3, by sequential composition. With Gaussian noise
+    all of this holds of ρ in place of ε (Bun, Steinke 2016, lemma 2.3).
 
     Notes
     -----
@@ -72,7 +72,7 @@ class Fast(BudgetSchedule):
     )
     set_point: float = parameter(0.1, doc="relative surprise at which the interval stays as it is", above=0)
     growth: float = parameter(3.0, doc="windows by which the interval can grow at once", at_least=0, unit="windows")
-    noise: str = parameter("discrete_laplace", doc="noise family", choices=PURE_FAMILIES)
+    noise: str = parameter("discrete_laplace", doc="noise family", choices=(*PURE_FAMILIES, *GAUSSIAN_FAMILIES))
     stages: ClassVar[tuple[str, ...]] = ("counts",)
     radius: None = field(default=None, init=False, repr=False)
     adaptive: ClassVar[bool] = True
@@ -131,7 +131,7 @@ class Fast(BudgetSchedule):
 
     @property
     def _share(self) -> float:
-        return self.epsilon / self.publications
+        return self.budget / self.publications
 
     def _begin(self, window: Window, state: State) -> State:
         """State at the beginning of the window: a new period has all its publications."""

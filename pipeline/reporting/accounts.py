@@ -332,7 +332,8 @@ def _chart(
 
 def _end(panel: list[tuple[str, pl.DataFrame]], windows: pl.Series) -> str:
     """Words about a chart whose figures end long before the windows shown do."""
-    last = max(named.filter(pl.col("value").is_not_nan())["window"].max() or 0 for _, named in panel)
+    known = pl.concat([named.filter(pl.col("value").is_not_nan()).select("window") for _, named in panel])["window"]
+    last: int = known.max() or 0  # type: ignore[assignment]
     if last >= windows[max(0, len(windows) - 2)]:
         return ""
     after = plural(windows[-1] - last, "window")
