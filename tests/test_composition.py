@@ -11,7 +11,7 @@ from scipy.stats import norm
 
 from penstock.accountants.composition import Composition
 from penstock.accountants.core.accountant import AccountingFacts
-from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
+from penstock.accountants.core.charges import concentrated_rho, pure_epsilon, replaced
 from penstock.accountants.core.privacy_loss import MAX_DISTINCT, classical_gaussian, from_loss_distributions, remember
 from penstock.accountants.core.renyi import ORDERS, from_renyi, renyi
 from penstock.mechanisms import get
@@ -271,6 +271,32 @@ def test_replacement_is_twice_add_remove_and_exactly_that():
     moved = [np.log(p[a] / p[a - 1]) + np.log(p[b] / p[b + 1]) for a, b in itertools.product(range(300, 500), repeat=2)]
     charge = (events.DiscreteLaplace(1.0, 3.0),)
     assert pure_epsilon(charge, "replacement") == pytest.approx(max(moved))
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        events.Laplace(2.0, 3.0),
+        events.DiscreteLaplace(2.0, 3.0),
+        events.Gaussian(np.sqrt(2), 3.0),
+        events.DiscreteGaussian(np.sqrt(2), 3.0),
+        events.PureDP(0.4),
+        events.Block(events.Laplace(2.0, 3.0), 1, 4),
+        events.Sampled(events.DiscreteLaplace(2.0, 3.0), 0.3),
+        events.Sampled(events.Gaussian(np.sqrt(2), 3.0), 0.3),
+        events.Sampled(events.DiscreteLaplace(2.0, 3.0), 0.3, "user"),
+        events.Sampled(events.Gaussian(np.sqrt(2), 3.0), 0.3, "user"),
+        events.Exact(),
+        events.Repeated(3),
+        events.Nothing(),
+    ],
+    ids=lambda event: type(event).__name__,
+)
+def test_a_replaced_event_costs_a_replacement(event):
+    anew = replaced(event)
+    assert pure_epsilon((anew,)) == pytest.approx(pure_epsilon((event,), "replacement"))
+    assert concentrated_rho((anew,)) >= 2 * concentrated_rho((event,)) * (1 - 1e-9)
+    assert (renyi((anew,)) >= renyi((event,)) - 1e-12).all()
 
 
 def test_the_conversion_of_nothing_and_of_everything():
