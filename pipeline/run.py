@@ -19,7 +19,7 @@ from penstock.pipeline.output import checkpoint, files
 from penstock.pipeline.output import manifest as outcome
 from penstock.pipeline.output.files import LOCK, alone_in
 from penstock.pipeline.output.manifest import input_digests, operator_manifest, public_manifest
-from penstock.pipeline.output.redaction import discreet
+from penstock.pipeline.output.redaction import redact_errors
 from penstock.pipeline.output.worth import losses_of
 from penstock.pipeline.runners import beam
 from penstock.pipeline.runners.local import run_finite, run_stream
@@ -88,7 +88,7 @@ def run(
     """
     if config.on_exhausted is None:
         config = replace(config, on_exhausted="stop" if runner in (DIRECT, LOCAL) else "repeat")
-    with discreet(config.mode == "deployment"):
+    with redact_errors(config.mode == "deployment"):
         return _run(config, folder, runner, beam_options, n_shards, resume)
 
 

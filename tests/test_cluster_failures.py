@@ -31,7 +31,7 @@ from penstock.pipeline.output import checkpoint
 from penstock.pipeline.output.checkpoint import open_ledger
 from penstock.pipeline.output.kafka import Publisher
 from penstock.pipeline.output.ledger import Ledger
-from penstock.pipeline.output.redaction import UnforeseenError, discreet
+from penstock.pipeline.output.redaction import UnforeseenError, redact_errors
 from penstock.pipeline.runners.beam import distributed, graph, read
 from penstock.pipeline.runners.beam.graph import Release, WriteBatches
 from penstock.pipeline.runners.beam.read import Cursor, CursorCoder, FromTheStart, Replay
@@ -124,7 +124,7 @@ def test_a_deployment_tells_no_file_that_may_be_named_after_somebody(tmp_path):
     with pytest.raises(PenstockError, match="Permission denied") as caught:
         raise_failure(plan.folder)
     assert "ann" not in str(caught.value)
-    with pytest.raises(UnforeseenError, match="No such file") as told, discreet(deployment=True):
+    with pytest.raises(UnforeseenError, match="No such file") as told, redact_errors(deployment=True):
         (tmp_path / "ann.csv").read_bytes()
     assert "ann" not in str(told.value)
 

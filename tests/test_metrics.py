@@ -341,3 +341,18 @@ def test_nothing_is_logged_unless_asked_for(small_run, caplog, capsys):
     with logs.logging_to(style=None):
         small_run(events(50, seed=1))
     assert capsys.readouterr().err == ""
+
+
+def test_without_logs_other_libraries_are_quoted_nowhere(tmp_path, capfd):
+    """Also by the handler that Python, or Beam on its import, adds where the root logger has none."""
+    program = f"""
+import logging
+logging.getLogger().handlers.clear()
+from penstock.pipeline.monitoring.logs import logging_to
+with logging_to(style=None, deployment=True):
+    import apache_beam
+    logging.error("cannot read %s", {PLANTED!r})
+    logging.getLogger("apache_beam.runners.worker").error("cannot read %s", {PLANTED!r})
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+    assert PLANTED not in capfd.readouterr().err

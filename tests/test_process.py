@@ -14,7 +14,7 @@ from small_configuration import small_sections
 
 from penstock.pipeline.cli import main
 from penstock.pipeline.cli.main import COMMANDS
-from penstock.pipeline.output.redaction import discreet
+from penstock.pipeline.output.redaction import redact_errors
 
 #: Ctrl-C reaches it also where the tests were begun in the background.
 BUSY = """
@@ -64,7 +64,7 @@ def test_ctrl_c_is_told_as_such_whatever_it_became_on_its_way(monkeypatch, capsy
             raise KeyboardInterrupt
 
     def execute(_: object) -> int:
-        with discreet(deployment):
+        with redact_errors(deployment):
             type("Owner", (), {"field": Field()})
         return 0
 

@@ -79,8 +79,6 @@ def first_points(events: pl.DataFrame, n_points: int = N_POINTS) -> Sample:
 
     ``events``: as ``penstock convert`` writes them.
 
-    Examples
-    --------
     >>> events = pl.DataFrame(
     ...     {"user": [2, 1, 1], "time": [5, 9, 3], "latitude": [39.9] * 3, "longitude": [116.4] * 3}
     ... )
@@ -107,8 +105,6 @@ def errors(
 
     All repetitions are released in one pass, as if each were a user of its own.
 
-    Examples
-    --------
     >>> sample = Sample(np.arange(3), np.tile([39.9, 116.4], (3, 1)), np.array([0]))
     >>> skip = mechanisms_compared()["skip"]
     >>> means, published = errors(sample, np.array([False, True, False]), skip, n_repetitions=5)

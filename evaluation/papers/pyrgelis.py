@@ -234,8 +234,6 @@ def grid_geometry(rows: int, columns: int) -> list[dict[str, list[list[float]]]]
 def paper_defenses() -> tuple[PaperDefense, ...]:
     """Every defense and setting of the paper's tables for the taxi data.
 
-    Examples
-    --------
     >>> [one.name for one in paper_defenses() if one.family == "SPG"]
     ['SPG 5x5', 'SPG 2x2', 'SPG 1x1']
     """
@@ -460,8 +458,6 @@ def _margin(game: MembershipGame, target: int, adversary: Adversary) -> float:
 def comparison_table(areas: Mapping[str, NDArray[np.float64]]) -> pl.DataFrame:
     """Figure 1(b): mean and deciles of the areas of each attack.
 
-    Examples
-    --------
     >>> comparison_table({"pca": np.array([0.5, 1.0])}).row(0)
     ('pca', 2, 0.75, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
     """
@@ -498,8 +494,6 @@ def loadings_table(
 def places_table(loadings: Mapping[int, NDArray[np.float64]]) -> pl.DataFrame:
     """Figures 3(a) and 5, before sorting: the mean loading of every cell and of every window, relative to the largest.
 
-    Examples
-    --------
     >>> places_table({0: np.array([[1.0, 3.0]])}).rows()
     [('cell', 0, 1.0), ('window', 0, 0.3333333333333333), ('window', 1, 1.0)]
     """
@@ -514,8 +508,6 @@ def places_table(loadings: Mapping[int, NDArray[np.float64]]) -> pl.DataFrame:
 def activity_table(binary: Binary, most: Targets, least: Targets) -> pl.DataFrame:
     """Figure 4(b): when the most and the least exposed tenth are seen, relative to their busiest hour.
 
-    Examples
-    --------
     >>> binary = np.array([[[1, 0]], [[1, 1]]], dtype=bool)
     >>> activity_table(binary, np.array([1]), np.array([0])).rows()
     [(0, 1.0, 1.0), (1, 1.0, 0.0)]
@@ -556,8 +548,6 @@ def importance_table(binary: Binary, most: Targets, least: Targets, method: str)
 def extremes(targets: Targets, areas: NDArray[np.float64], margins: NDArray[np.float64]) -> tuple[Targets, Targets]:
     """The most and the least exposed tenth of the targets, by area and where that is equal by margin.
 
-    Examples
-    --------
     >>> areas = np.array([0.5, 1.0, 1.0, 0.7])
     >>> extremes(np.arange(4), areas, np.array([0.0, 4.0, 6.0, 1.0]))
     (array([2]), array([0]))

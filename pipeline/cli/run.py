@@ -93,8 +93,6 @@ def show_progress(enabled: bool) -> Iterator[None]:
 def progress_line(registry: Registry, seconds: float) -> str:
     """Progress of a run in one line.
 
-    Examples
-    --------
     >>> from penstock.pipeline.monitoring.metrics import ROWS, Registry
     >>> registry = Registry()
     >>> registry.add(ROWS, 3000, "used")

@@ -53,12 +53,6 @@ def find(text: str, folder: Path | None) -> str | None:
 
     An address with a scheme (``gs://…``) is taken as it is; None where nothing exists.
 
-    Returns
-    -------
-    The path that exists, or None.
-
-    Examples
-    --------
     >>> find("gs://bucket/rides", None)
     'gs://bucket/rides'
     >>> find("no/such/file", None) is None

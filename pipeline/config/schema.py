@@ -34,8 +34,6 @@ _HEADER = "| key | must be | default | meaning |\n|---|---|---|---|\n"
 def reference_markdown() -> str:
     """Every section and plug-in with its keys: what each must be, its default and its meaning.
 
-    Examples
-    --------
     >>> print(reference_markdown()[:14])
     ### A run
     <BLANKLINE>
@@ -125,8 +123,6 @@ def json_schema() -> dict[str, Any]:
     by the constant under ``type``. What the schema cannot say (conditions between keys, files that must exist) is
     left to `load`; what it refuses, `load` refuses too.
 
-    Examples
-    --------
     >>> json_schema()["$defs"]["window.fixed"]["properties"]["type"]
     {'const': 'fixed'}
     """

@@ -51,8 +51,6 @@ def add_folder(folder: str) -> None:
 class KafkaOutput(Checked):
     """Topics that rows are sent to, each row a JSON object with the columns of its file.
 
-    Examples
-    --------
     >>> KafkaOutput(brokers="localhost:9092", releases="footfall").accounts is None
     True
     """
@@ -75,8 +73,6 @@ class KafkaOutput(Checked):
 class Output(Checked):
     """What is written, and where.
 
-    Examples
-    --------
     >>> Output(path="runs/example").truth
     True
     """

@@ -15,8 +15,6 @@ from penstock.pipeline.experiments.measures import measure
 class Range(Checked):
     """Numbers from one end to the other, both included.
 
-    Examples
-    --------
     >>> Range(from_=1, to=10, step=3).values, Range(from_=0.1, to=10.0, count=3, scale="log").values
     ((1, 4, 7, 10), (0.1, 1.0, 10.0))
     """

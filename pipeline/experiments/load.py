@@ -88,8 +88,6 @@ def loads_experiment(
 ) -> Experiment:
     """Load an experiment from YAML text; the arguments are those of `load_experiment`.
 
-    Examples
-    --------
     >>> loads_experiment("name: x\\nmeasures: [mea]\\ngrid: {a: 3}", "e.yaml")
     Traceback (most recent call last):
     penstock.mechanisms.core.plugin.ConfigError: ...

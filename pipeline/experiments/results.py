@@ -97,8 +97,6 @@ def _summary(results: pl.DataFrame, varied: Sequence[str], confidence: float) ->
 def interval(values: Any, confidence: float) -> dict[str, Any]:
     """Mean, Student's interval and spread of independent numbers.
 
-    Examples
-    --------
     >>> found = interval([1.0, 2.0, 3.0], 0.95)
     >>> found["mean"], round(found["low"], 3), round(found["high"], 3)
     (2.0, -0.484, 4.484)
@@ -321,8 +319,6 @@ def frontier(choose: Choose, wide: pl.DataFrame) -> pl.DataFrame:
 
     ``wide``: one row a setting, columns ``mean x``, ``low x`` and ``high x`` for each measure.
 
-    Examples
-    --------
     >>> wide = pl.DataFrame({"e": [1, 2, 3], "mean f1": [0.8, 0.9, 0.9], "mean loss": [1.0, 2.0, 3.0]})
     >>> limits = Choose(at_least={"f1": 0.85}, at_most={"loss": 5}, prefer="loss", judge_by="mean")
     >>> found = frontier(limits, wide)

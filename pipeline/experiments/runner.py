@@ -48,8 +48,6 @@ class Workers:
 
     With one job tasks run in this process; a process registers ``plugins`` before it unpickles a task.
 
-    Examples
-    --------
     >>> workers = Workers(1)
     >>> workers.submit("six", (int, ("6",)))
     >>> workers.submit("six in words", (int, ("six",)))

@@ -16,7 +16,7 @@ class UnforeseenError(PenstockError):
 
 
 @contextmanager
-def discreet(deployment: bool) -> Iterator[None]:
+def redact_errors(deployment: bool) -> Iterator[None]:
     """Redact the errors of other libraries in a deployment: their messages may quote a row.
 
     Parameters
@@ -31,7 +31,7 @@ def discreet(deployment: bool) -> Iterator[None]:
 
     Examples
     --------
-    >>> with discreet(deployment=True):
+    >>> with redact_errors(deployment=True):
     ...     float("51.4778, home")
     Traceback (most recent call last):
     pipeline.output.redaction.UnforeseenError: ValueError at ...; a deployment does not repeat its words, ...
