@@ -37,7 +37,8 @@ output:
 """
 
 METRICS = (
-    "mre, mre_top, mae, hotspot_f1, kendall_tau, hotspot_rank_tau, js_distance, js_divergence, pearson, "
+    "mae, relative_mae, variance_explained, skill, skill_last, mre, mre_top, hotspot_f1, kendall_tau, "
+    "hotspot_rank_tau, js_distance, js_divergence, pearson, "
     "forecast_error, anomaly_agreement"
 )
 ROOT_KEYS = (

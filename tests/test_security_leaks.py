@@ -76,10 +76,11 @@ def test_the_search_finds_spools_and_binary_numbers(tmp_path):
 def test_a_run_that_fails_says_nothing_of_people(tmp_path, everything, monkeypatch, capfd):
     (tmp_path / "run.yaml").write_text(json.dumps(sections(tmp_path)))
 
-    def broken(frame, plan):
+    def broken(*block_and_plan):
         raise ValueError(f"cannot use {USER} at {LATITUDE}")
 
-    monkeypatch.setattr("penstock.pipeline.steps.ingest.cells_of", broken)
+    # Where rows are counted: the look at the input, before anything is written, has passed.
+    monkeypatch.setattr("penstock.pipeline.steps.count.located", broken)
     assert main(["run", str(tmp_path / "run.yaml"), "--log", "json"]) == 1
     assert main(["run", str(tmp_path / "run.yaml"), "--resume"]) == 1
     assert "ValueError at tests/test_security_leaks.py" in (said := capfd.readouterr()).err

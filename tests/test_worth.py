@@ -130,3 +130,28 @@ def test_a_run_without_a_bound_on_cells_warns_on_its_page(tmp_path):
     assert "400 times what it would be" in warnings_of(
         page(run_folder(tmp_path, public=public, configuration=unbounded))
     )
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "accountants", "idle"),
+    [
+        ("landmark_uniform", [], []),
+        ("discrete_laplace", ["landmark_budget"], []),
+        ("discrete_laplace", [], ["budget_period", "landmarks"]),
+        ("discrete_laplace", ["composition"], ["budget_period", "landmarks"]),
+        ("discrete_laplace", ["temporal"], ["budget_period"]),
+    ],
+)
+def test_keys_that_do_nothing_are_named(tmp_path, capsys, mechanism, accountants, idle):
+    changes = {"budget_period": "2h", "mechanism": {"type": mechanism, "epsilon": 1.0}}
+    described = [
+        {"type": name} | ({"correlation": {"laplacian": {"n": 2, "s": 1.0}}} if name == "temporal" else {})
+        for name in accountants
+    ]
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(sections(tmp_path, accountants=described, **changes)))
+    assert main(["validate", str(path)]) == 0
+    cautions = [line for line in capsys.readouterr().out.splitlines() if line.startswith("CAUTION")]
+    assert cautions == [
+        f"CAUTION   {key} does nothing: neither discrete_laplace nor an accountant uses it." for key in idle
+    ]

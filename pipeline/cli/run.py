@@ -114,10 +114,11 @@ def progress_line(registry: Registry, seconds: float) -> str:
 
 def expectations(config: RunConfig) -> list[str]:
     """What to expect of a run, from public facts, before it begins."""
-    from penstock.pipeline.output.worth import expected_in_words, unbounded_in_words
+    from penstock.pipeline.output.worth import expected_in_words, idle_in_words, unbounded_in_words
 
-    said = {"expect": expected_in_words(config), "CAUTION": unbounded_in_words(config)}
-    return [f"{name:<9} {words}" for name, words in said.items() if words]
+    said = [("expect", expected_in_words(config)), ("CAUTION", unbounded_in_words(config))]
+    said += [("CAUTION", words) for words in idle_in_words(config)]
+    return [f"{name:<9} {words}" for name, words in said if words]
 
 
 def summary(result: Result) -> str:

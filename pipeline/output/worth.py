@@ -11,8 +11,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from penstock.accountants.core.accountant import ACCOUNTANTS
 from penstock.accountants.core.renyi import ORDERS, from_renyi
 from penstock.evaluation.metrics import absolute_errors
+from penstock.mechanisms.core.contract import MECHANISMS
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.pipeline.config.plan import outline
@@ -158,6 +160,26 @@ UNBOUNDED = (
     "bounding.max_cells is not set: one person may count in all {n_cells:,} cells of a window, so that Laplace noise "
     "is {n_cells:,} times what it would be with max_cells: 1."
 )
+
+
+#: Keys, and the accountants that they make no difference to; mechanisms with a landmark budget use both.
+IDLE = {
+    "budget_period": ("composition", "crowd_blending", "membership", "reconstruction", "temporal"),
+    "landmarks": ("composition", "crowd_blending", "membership"),
+}
+
+
+def idle_in_words(config: RunConfig) -> list[str]:
+    """A sentence for each key that is set and that nothing in the configuration uses."""
+    if any(step.on_points or step.landmark_budget is not None for step in config.mechanism):
+        return []
+    accountants = [ACCOUNTANTS.name_of(type(one)) for one in config.accountants]
+    name = MECHANISMS.name_of(type(config.mechanism[-1]))
+    return [
+        f"{key} does nothing: neither {name} nor an accountant uses it."
+        for key, others in IDLE.items()
+        if getattr(config, key) is not None and all(one in others for one in accountants)
+    ]
 
 
 # Cost for one person, from the published charges alone.

@@ -332,11 +332,11 @@ def _chart(
 
 def _end(panel: list[tuple[str, pl.DataFrame]], windows: pl.Series) -> str:
     """Words about a chart whose figures end long before the windows shown do."""
-    known = pl.concat([named.filter(pl.col("value").is_not_nan()).select("window") for _, named in panel])["window"]
-    last: int = known.max() or 0  # type: ignore[assignment]
+    known = pl.concat([named.filter(pl.col("value").is_not_nan())["window"] for _, named in panel])
+    last = int(known.to_numpy().max(initial=0))
     if last >= windows[max(0, len(windows) - 2)]:
         return ""
-    after = plural(windows[-1] - last, "window")
+    after = plural(int(windows[-1]) - last, "window")
     return f"The figures end at window {last:,}: the accountant has none for the {after} after it."
 
 
