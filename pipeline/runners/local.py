@@ -173,11 +173,10 @@ class ReleaseAndAccount:
         for row in range(0, len(counts.bounded), step):
             first, bounded = counts.first + row, counts.bounded[row : row + step]
             last = first + len(bounded) - 1
-            batch, self.state = self.loop.advance(self.state, first, bounded)
+            batch, self.state = self.ledger.charge(partial(self.loop.advance, self.state, first, bounded))
             if self.plan.targets.n_targets:
                 seen = counts.sightings[(counts.sightings[:, 0] >= first) & (counts.sightings[:, 0] <= last)]
                 batch = replace(batch, known=PrivateFacts(first, bounded, seen))
-            self.ledger.append(batch.charges)
             metrics.released(batch, int(self.plan.calendar.end(last)))
             self.writer.releases(batch, final_at)
             metrics.written(final_at)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -498,11 +499,10 @@ class Release(Step):
         for row in range(0, len(counts.bounded), step):
             first, bounded = counts.first + row, counts.bounded[row : row + step]
             last = first + len(bounded) - 1
-            batch, state = self.loop.advance(state, first, bounded)
+            batch, state = self.ledger.charge(partial(self.loop.advance, state, first, bounded))
             if self.plan.targets.n_targets:
                 seen = counts.sightings[(counts.sightings[:, 0] >= first) & (counts.sightings[:, 0] <= last)]
                 batch = replace(batch, known=PrivateFacts(first, bounded, seen))
-            self.ledger.append(batch.charges)
             metrics.released(batch, int(self.plan.calendar.end(last)))
             yield batch, state
             if batch.stopped:

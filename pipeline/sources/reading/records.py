@@ -125,4 +125,5 @@ def _is_sound(values: Bytes, quotes: Positions, line: Positions, separator: str,
     is_start = np.isin(before, boundary)
     is_end = np.isin(after, boundary) | ((after == _RETURN) & (second == _NEWLINE))
     is_even = (np.searchsorted(line, line, "right") - first) % 2 == 0
-    return np.where(opens, is_start, is_end) & is_even
+    found: NDArray[np.bool_] = np.where(opens, is_start, is_end) & is_even
+    return found
