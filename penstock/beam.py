@@ -6,7 +6,8 @@ Events flow through them in this order; each docstring says what it takes and re
 ``ReleasesToRows`` and ``Account``; ``TallyRows`` takes the row counts of counting and releasing.
 
 ``make_plan`` turns a configuration into the plan that every transform takes. The plan's folder holds the ledger and
-what `WriteReleases` writes: all workers must see it, and each run has its own.
+what `WriteReleases` writes: all workers must see it, and each run has its own. A deployment's holds the nonce of the
+run as well: made again for the same folder, the plan is that of the same run.
 
 Examples
 --------
@@ -35,7 +36,8 @@ Examples
 market 2.0
 """
 
-from penstock.pipeline.config.plan import Plan, make_plan
+from penstock.pipeline.config.plan import Plan
+from penstock.pipeline.output.checkpoint import plan_in_folder as make_plan
 from penstock.pipeline.runners.beam import IN_PROCESS
 from penstock.pipeline.runners.beam.adapters import EventsToBlocks, ReleasesToRows
 from penstock.pipeline.runners.beam.coders import NamedBlock

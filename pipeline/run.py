@@ -97,7 +97,9 @@ def _run(
 ) -> Result:
     clock = Stopwatch()
     check_runner(config, runner)
-    plan = make_plan(config, Path(folder) if folder else None, n_shards=n_shards, resumed=resume)
+    folder = Path(folder or config.output.path)
+    nonce = checkpoint.nonce_of_run(config, folder, resume)
+    plan = make_plan(config, folder, nonce, n_shards=n_shards, resumed=resume)
     if runner == FLINK:
         plan = beam.distributed(plan, n_shards)
     if resume and not plan.folder.exists():
@@ -202,7 +204,8 @@ def _make_ready(plan: Plan, how: Any) -> dict[str, Any] | None:
         found: dict[str, Any] | None = how.prepare(plan)
         return found
     _clear(plan)
-    checkpoint.begin(plan)
+    if notice := checkpoint.begin(plan):
+        logs.caution(notice)
     return None
 
 
@@ -216,6 +219,7 @@ def _finish(plan: Plan, unfinished: str | None, clock: Stopwatch) -> Result:
         users=outcome.user_summaries(plan),
         **outcome.release_summary(plan, complete=code == DONE),
         inputs=input_digests(plan.config),
+        ledger=outcome.ledger_head(plan),
         exit={"code": code, "reason": reason},
     )
     if loss := losses_of(plan.folder, plan.time_zone):
@@ -228,7 +232,10 @@ def _finish(plan: Plan, unfinished: str | None, clock: Stopwatch) -> Result:
         manifest |= write_utility(plan)
     clock.lap("finish")
     manifest["seconds"] = clock.seconds
-    files.write_json(plan.folder / "public" / "manifest.json", public_manifest(plan, outcome.account_summaries(plan)))
+    files.write_json(
+        plan.folder / "public" / "manifest.json",
+        public_manifest(plan, outcome.account_summaries(plan), manifest["ledger"]),
+    )
     files.write_json(plan.folder / "operator" / "manifest.json", manifest)
     return _done(plan, code, manifest)
 

@@ -108,7 +108,7 @@ WRONG = {
         "",
         [
             "1: output: missing; it must be a section with keys out of: path, truth, user_summaries, report, rejects, "
-            "rejects_key, ledger, delay, kafka"
+            "rejects_key, ledger, ledger_budget, ledger_span, ledger_source, delay, kafka"
         ],
     ),
     "missing key of a plug-in": (

@@ -172,12 +172,45 @@ def test_many_writers_at_once_charge_once(tmp_path):
     assert sorted(c.window for c in ledgers[0]) == list(range(1, 41))
 
 
-def test_a_ledger_that_was_replaced_is_read_from_its_beginning(tmp_path):
+def test_a_ledger_that_was_replaced_while_a_run_goes_on_is_refused(tmp_path):
+    ledger = Ledger(tmp_path / "ledger")
+    ledger.append([charge()])
+    older = ledger.path.read_bytes()
+    ledger.append([charge(2)])
+    ledger.path.write_bytes(older)
+    with pytest.raises(DataError, match="it was cut, or an older copy was put in its place"):
+        ledger.append([charge(3)])
+    assert ledger.path.read_bytes() == older
+
+
+def test_a_changed_line_or_one_that_is_missing_breaks_the_chain(tmp_path):
     ledger = Ledger(tmp_path / "ledger")
     ledger.append([charge(window) for window in range(1, 5)])
-    ledger.path.write_text(json.dumps(vars(charge(9))) + "\n")
-    assert ledger.append([charge(9), charge(1), charge(10)]) == [charge(1), charge(10)]
-    assert list(ledger) == [charge(9), charge(1), charge(10)]
+    lines = ledger.path.read_text().splitlines(keepends=True)
+    for spoiled, number in (
+        ([lines[0], lines[1].replace("0.5", "0.1"), *lines[2:]], 2),
+        ([lines[0], *lines[2:]], 2),
+        ([*lines[:2], lines[3], lines[2]], 3),
+        ([*lines, json.dumps(vars(charge(5))) + "\n"], 5),
+    ):
+        ledger.path.write_text("".join(spoiled))
+        for read in (lambda: list(ledger), lambda: Ledger(ledger.path).append([charge(6)])):
+            with pytest.raises(DataError, match=f"ledger:{number}: not a ledger line .the chain is broken"):
+                read()
+
+
+def test_lines_of_the_version_before_are_kept_and_chained(tmp_path):
+    old = "".join(
+        json.dumps({k: v for k, v in vars(charge(w)).items() if k not in ("run", "reach")}) + "\n" for w in (1, 2)
+    )
+    path = tmp_path / "ledger"
+    path.write_text(old)
+    assert Ledger(path).append([charge(2), charge(3)]) == [charge(3)]
+    assert path.read_text().startswith(old)
+    assert [one.window for one in Ledger(path)] == [1, 2, 3]
+    path.write_text(path.read_text().replace("0.5", "0.1", 1))
+    with pytest.raises(DataError, match=r"ledger:3: .*the chain is broken"):
+        list(Ledger(path))
 
 
 def test_a_bad_line_is_named(tmp_path):
@@ -193,7 +226,11 @@ def test_a_bad_line_is_named(tmp_path):
 def test_a_line_that_another_run_is_writing_is_not_cut(tmp_path):
     ledger = Ledger(tmp_path / "ledger")
     ledger.append([charge()])
-    line = json.dumps(vars(charge(2))) + "\n"
+    whole = ledger.path.read_bytes()
+    Ledger(ledger.path).append([charge(2)])
+    line = ledger.path.read_bytes()[len(whole) :].decode()
+    ledger.path.write_bytes(whole)
+    ledger = Ledger(ledger.path)
     with ThreadPoolExecutor(1) as pool:
         with ledger.path.open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)

@@ -11,6 +11,7 @@ import sys
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import polars as pl
@@ -136,7 +137,6 @@ def start(
 
 def check_killed_often(folder: Path, value: dict, n_kills: int, seed: int) -> None:
     """Kill a run and those that continue it at random writes; then let one finish, again and again."""
-    alone = run(configured(value), folder / "alone")
     rng, out = random.Random(seed), folder / "out"
     kills, most = 0, 240 if value["source"]["type"] == "stream" else 45  # about as many writes as there are
     while kills < n_kills:
@@ -144,10 +144,20 @@ def check_killed_often(folder: Path, value: dict, n_kills: int, seed: int) -> No
         code = start(value, folder, resume=resume, fatal=rng.randint(1, most), after=rng.random() < 0.5)
         kills += code != 0
         if code == 0:
-            compare(alone, out)
+            compare(left_alone(value, out), out)
             shutil.rmtree(out)
     assert start(value, folder, resume=(out / "operator" / "run.json").exists()) == 0
-    compare(alone, out)
+    compare(left_alone(value, out), out)
+
+
+def left_alone(value: dict, out: Path):
+    """The run in a folder as it would have been without a kill: with the same nonce, which only a deployment has."""
+    drawn = bytes.fromhex(json.loads((out / "operator" / "run.json").read_text())["nonce"])
+    assert bool(drawn) == (value.get("mode") == "deployment")
+    alone = out.with_name("alone")
+    shutil.rmtree(alone, ignore_errors=True)
+    with patch.object(checkpoint, "nonce_of_run", lambda *_: drawn):
+        return run(configured(value), alone)
 
 
 def compare(alone, out: Path) -> None:
@@ -169,13 +179,12 @@ def test_killed_runs_end_like_others(folder, stream, deployment, n_kills):
 @pytest.mark.parametrize("deployment", [True, False])
 def test_a_run_that_is_killed_before_it_has_its_mark_is_begun_anew(folder, deployment):
     value, out = sections(folder, False, deployment), folder / "out"
-    alone = run(configured(value), folder / "alone")
     assert start(value, folder, resume=False, fatal=1) == -signal.SIGKILL
     assert sorted(path.name.partition(".json")[0] for path in out.rglob("*")) == [".lock", ".run", "operator", "public"]
     with pytest.raises(ConfigError, match="holds no run to continue; leave --resume out to start one"):
         run(configured(value), resume=True)
     assert start(value, folder, resume=False) == 0
-    compare(alone, out)
+    compare(left_alone(value, out), out)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +222,6 @@ def check_killed_by_the_clock(folder: Path, n_kills: int, seed: int) -> None:
     write_events(folder / "events.csv", n=30_000)
     value = sections(folder, stream=True, deployment=True)
     value["source"] |= {"speed": "2400x", "checkpoint": "100ms"}  # nine seconds
-    alone = run(configured(value), folder / "alone")
     (folder / "run.yaml").write_text(json.dumps(value))
     rng, out = random.Random(seed), folder / "out"
     command = [sys.executable, "-m", "penstock.pipeline.cli.main", "run", str(folder / "run.yaml"), "--quiet"]
@@ -228,7 +236,7 @@ def check_killed_by_the_clock(folder: Path, n_kills: int, seed: int) -> None:
         _, errors = process.communicate()
         kept.append(sum(path.stat().st_size for path in (out / "operator" / "checkpoint").rglob("*") if path.is_file()))
         if process.returncode == 0:
-            compare(alone, out)
+            compare(left_alone(value, out), out)
             if kills == n_kills:
                 break
             shutil.rmtree(out)

@@ -12,6 +12,7 @@ from deployments import configured, sections
 from penstock.mechanisms.core.noise_keys import NoiseKey, NoiseKeyError, add_key_epoch, new_key_file
 from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.pipeline.cli.main import main
+from penstock.pipeline.output import checkpoint
 from penstock.pipeline.run import run
 from penstock.pipeline.sources import stream
 
@@ -105,7 +106,8 @@ def values(folder):
     return pl.read_parquet(folder / "public" / "releases.parquet").sort("window", "cell")
 
 
-def test_rotation_changes_no_window_before_its_epoch_and_every_one_after(tmp_path):
+def test_rotation_changes_no_window_before_its_epoch_and_every_one_after(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "nonce_of_run", lambda *_: b"of both runs")
     value = sections(tmp_path) | {
         "space": {"type": "grid", "south": 37.7, "north": 37.8, "west": -122.5, "east": -122.4}
     }
@@ -160,10 +162,12 @@ def interrupted(tmp_path, monkeypatch):
     return value
 
 
-def test_a_run_goes_on_with_a_key_that_has_a_later_epoch(interrupted, tmp_path):
+def test_a_run_goes_on_with_a_key_that_has_a_later_epoch(interrupted, tmp_path, monkeypatch):
     add_key_epoch(tmp_path / "noise.key", THREE + 2 * HOUR)
     assert run(configured(interrupted), resume=True).exit_code == 0
-    # All of it is what a run from the beginning with the longer key releases.
+    # All of it is what a run from the beginning with the longer key and the same nonce releases.
+    nonce = bytes.fromhex(json.loads((tmp_path / "out" / "operator" / "run.json").read_text())["nonce"])
+    monkeypatch.setattr(checkpoint, "nonce_of_run", lambda *_: nonce)
     assert values(tmp_path / "out").equals(values(run(configured(interrupted), tmp_path / "other").folder))
 
 

@@ -3,7 +3,8 @@
 The same step on the same input draws the same noise, any other step independent noise. Fresh noise on a retry would let
 retries be averaged until the noise is gone; noise keyed by name alone would be reused for different data, whose
 difference is then exact. So every draw is a function of a secret key *and* of everything that may influence the
-release: configuration, stream, window, step, input and state.
+release: configuration, stream, window, step, input and state. In a deployment the key also has the nonce of the run:
+a second run is a second release, and equal input in two runs must not show as equal noise.
 """
 
 from __future__ import annotations

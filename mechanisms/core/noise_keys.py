@@ -11,7 +11,7 @@ import secrets
 import stat
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,8 @@ class NoiseKey:
     epochs
         When each epoch starts, in milliseconds since 1970 UTC, increasing. A window belongs to the epoch that its
         start lies in.
+    nonce
+        Random bytes of one run, which every subkey depends on (`for_run`); empty: none.
 
     Examples
     --------
@@ -68,6 +70,7 @@ class NoiseKey:
     simulation: bool
     epochs: tuple[int, ...]
     _secrets: tuple[bytes, ...]
+    nonce: bytes = b""
 
     @classmethod
     def from_seed(cls, seed: int) -> NoiseKey:
@@ -91,7 +94,7 @@ class NoiseKey:
         return cls._from_text(text, f"environment variable {variable}")
 
     def subkey(self, purpose: str, start_ms: int | None = None) -> bytes:
-        """Independent 32-byte key for one purpose.
+        """Independent 32-byte key for one purpose, and for one run where the key has a nonce.
 
         Parameters
         ----------
@@ -113,7 +116,26 @@ class NoiseKey:
                 f"the noise key begins at {self.epochs[0]} ms, after the window that starts at {start_ms}"
             )
         secret = self._secrets[0 if start_ms is None else len(started) - 1]
-        return hmac.digest(secret, b"penstock subkey " + purpose.encode(), "sha256")
+        subkey = hmac.digest(secret, b"penstock subkey " + purpose.encode(), "sha256")
+        return hmac.digest(subkey, b"penstock run " + self.nonce, "sha256") if self.nonce else subkey
+
+    def for_run(self, nonce: bytes) -> NoiseKey:
+        """The same key for one run: all its subkeys are independent of those of any other nonce.
+
+        Parameters
+        ----------
+        nonce
+            Random bytes, drawn once for a run and read again wherever it goes on. They need not be secret, but must
+            never serve two runs: equal noise on data that differ in one person shows where that person was.
+
+        Examples
+        --------
+        >>> key = NoiseKey.from_seed(7)
+        >>> one, other = key.for_run(b"one"), key.for_run(b"other")
+        >>> one.subkey("noise") == other.subkey("noise"), one.fingerprint == other.fingerprint
+        (False, True)
+        """
+        return replace(self, nonce=nonce)
 
     @property
     def fingerprint(self) -> str:
@@ -135,13 +157,13 @@ class NoiseKey:
         if not fingerprints or not self.continues(fingerprints):
             raise NoiseKeyError("this is not the noise key that the run began with; every worker needs the same one")
         n_epochs = len(fingerprints)
-        return NoiseKey(self.simulation, self.epochs[:n_epochs], self._secrets[:n_epochs])
+        return NoiseKey(self.simulation, self.epochs[:n_epochs], self._secrets[:n_epochs], self.nonce)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, NoiseKey):
             return NotImplemented
         same = hmac.compare_digest(b"".join(self._secrets), b"".join(other._secrets))
-        return same and (self.simulation, self.epochs) == (other.simulation, other.epochs)
+        return same and (self.simulation, self.epochs, self.nonce) == (other.simulation, other.epochs, other.nonce)
 
     def __hash__(self) -> int:
         return hash(self.fingerprint)

@@ -14,8 +14,9 @@ from penstock.pipeline.cli.data import CONVERT, GENERATE, LEARN
 from penstock.pipeline.cli.experiment import EXPERIMENT
 from penstock.pipeline.cli.inspect import LIST, REPORT, SCHEMA, VALIDATE, VERIFY
 from penstock.pipeline.cli.key import KEY
+from penstock.pipeline.cli.ledger import LEDGER
 from penstock.pipeline.cli.run import RUN
-from penstock.pipeline.exit_codes import DONE, FAILED, INTERRUPTED, WRONG_USE
+from penstock.pipeline.exit_codes import DONE, FAILED, INTERRUPTED, STOPPED, WRONG_USE
 
 #: Subcommands by name, in the order of ``--help``.
 COMMANDS: dict[str, Command] = {
@@ -33,6 +34,7 @@ COMMANDS: dict[str, Command] = {
         REPORT,
         VERIFY,
         KEY,
+        LEDGER,
     )
 }
 
@@ -58,7 +60,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     words, beam_options = _split_beam(words)
     arguments = _parser().parse_args(words)
     arguments.beam_options = beam_options
-    from penstock.mechanisms.core.plugin import ConfigError, ParameterError, PenstockError, UnknownPlugin
+    from penstock.mechanisms.core.plugin import (
+        BudgetExceeded,
+        ConfigError,
+        ParameterError,
+        PenstockError,
+        UnknownPlugin,
+    )
 
     try:
         return COMMANDS[arguments.command].execute(arguments)
@@ -71,6 +79,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _fail(arguments, KeyboardInterrupt("interrupted"), INTERRUPTED)
         if isinstance(error, (ConfigError, ParameterError, UnknownPlugin)):
             return _fail(arguments, error, WRONG_USE)
+        if isinstance(error, BudgetExceeded):
+            return _fail(arguments, error, STOPPED)
         if isinstance(error, (PenstockError, OSError)):
             return _fail(arguments, error, FAILED)
         raise

@@ -23,7 +23,7 @@ _WITHOUT_EFFECT = {"name", "mode", "source", "accountants", "utility", "output",
 _WITHOUT_EFFECT |= {"allow_no_guarantee", *SECRETS}
 
 
-def resolved(config: RunConfig, secrets: bool = False) -> dict[str, Any]:
+def resolved(config: RunConfig, secrets: bool = False, files: Callable[[str], str] = str) -> dict[str, Any]:
     """A configuration with every default written out, as plain values under sorted keys.
 
     Parameters
@@ -32,13 +32,15 @@ def resolved(config: RunConfig, secrets: bool = False) -> dict[str, Any]:
         A loaded configuration.
     secrets
         Whether to keep ``seed`` and ``noise_key`` (never in anything public: the seed undoes the noise).
+    files
+        What stands for a path, of input or output.
 
     Returns
     -------
     A dict that JSON and YAML can write and `loads` reads back; durations and times as people write them, an infinite
     number as "inf".
     """
-    values: dict[str, Any] = _plain(config, Parameter(doc=""))
+    values: dict[str, Any] = _plain(config, Parameter(doc=""), files, files)
     return {key: value for key, value in values.items() if secrets or key not in SECRETS}
 
 
@@ -74,14 +76,16 @@ def content_digest(path: str) -> str:
     return total.hexdigest()
 
 
-def _plain(value: Any, declared: Parameter, input_path: Callable[[str], str] = str) -> Any:
-    """One value as it could be written in YAML; ``input_path`` says what stands for an input path."""
+def _plain(
+    value: Any, declared: Parameter, input_path: Callable[[str], str] = str, output_path: Callable[[str], str] = str
+) -> Any:
+    """One value as it could be written in YAML; ``input_path`` and ``output_path`` say what stands for such a path."""
     if is_section(type(value)):
-        return _plain_section(value, input_path)
+        return _plain_section(value, input_path, output_path)
     if isinstance(value, tuple):
-        return [_plain(entry, declared, input_path) for entry in value]
+        return [_plain(entry, declared, input_path, output_path) for entry in value]
     if isinstance(value, dict):
-        return {key: _plain(value[key], declared, input_path) for key in sorted(value)}
+        return {key: _plain(value[key], declared, input_path, output_path) for key in sorted(value)}
     if isinstance(value, float) and math.isinf(value):
         return "inf" if value > 0 else "-inf"
     if declared.kind == "duration" and isinstance(value, int):
@@ -90,16 +94,18 @@ def _plain(value: Any, declared: Parameter, input_path: Callable[[str], str] = s
         return format_time(value)
     if declared.kind == "path" and value is not None:
         return input_path(str(value))
+    if declared.kind == "output" and value is not None:
+        return output_path(str(value))
     return str(value) if isinstance(value, Path) else value
 
 
-def _plain_section(section: Any, input_path: Callable[[str], str]) -> dict[str, Any]:
+def _plain_section(section: Any, input_path: Callable[[str], str], output_path: Callable[[str], str]) -> dict[str, Any]:
     """A section under sorted keys, without the keys that are None anyway."""
     values = {}
     for field in fields_of(type(section)):
         value = getattr(section, field.name)
         if value is not None or field.default is not None:
-            values[field.key] = _plain(value, field.declared, input_path)
+            values[field.key] = _plain(value, field.declared, input_path, output_path)
     for base, registry in UNIONS.items():
         if isinstance(section, base):
             values["type"] = registry.name_of(type(section))

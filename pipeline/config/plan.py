@@ -48,8 +48,8 @@ class KeyedRun:
 
     Notes
     -----
-    A deployment's travels with the fingerprints of its key only, without the secret or anything derived from it:
-    every worker reads the key for itself (`opened`).
+    A deployment's travels with the fingerprints of its key and the nonce of the run only, without the secret or
+    anything derived from it: every worker reads the key for itself (`opened`).
     """
 
     config: RunConfig
@@ -60,7 +60,7 @@ class KeyedRun:
             return dict(self.__dict__)
         # What has been derived from the key stays behind as well.
         own = {field.name: getattr(self, field.name) for field in fields(self)}
-        return own | {"key": self.key.fingerprints}
+        return own | {"key": (self.key.fingerprints, self.key.nonce)}
 
     def opened(self) -> Self:
         """The run with its noise key, read anew where it has travelled without; raises `PenstockError` without a key.
@@ -68,7 +68,15 @@ class KeyedRun:
         Another key, or an epoch that the run did not begin with, would be a second release of the same windows.
         """
         key: Any = self.key
-        return self if isinstance(key, NoiseKey) else replace(self, key=noise_key(self.config).limited_to(key))
+        if isinstance(key, NoiseKey):
+            return self
+        fingerprints, nonce = key
+        return replace(self, key=noise_key(self.config).limited_to(fingerprints).for_run(nonce))
+
+    @cached_property
+    def run_id(self) -> str:
+        """Which run this is in a ledger that several share; empty in a simulation, which repeats itself."""
+        return self.key.subkey("run").hex()[:16] if self.key.nonce else ""
 
     def noise(self) -> NoiseSource:
         """The keyed noise of this configuration."""
@@ -351,9 +359,12 @@ class Plan(KeyedRun):
         return [replace(window, active=mask) for window, mask in zip(windows, masks)]
 
 
-def make_plan(config: RunConfig, folder: Path | None = None, **changes: Any) -> Plan:
-    """Resolve a configuration: reads the source only where cells or an accountant's prior come from the data."""
-    plan = outline(config, noise_key(config), folder, **changes)
+def make_plan(config: RunConfig, folder: Path | None = None, nonce: bytes = b"", **changes: Any) -> Plan:
+    """Resolve a configuration: reads the source only where cells or an accountant's prior come from the data.
+
+    ``nonce``: random bytes of a deployment's run (`NoiseKey.for_run`).
+    """
+    plan = outline(config, noise_key(config).for_run(nonce), folder, **changes)
     return replace(plan, prepared=prepared(plan))
 
 

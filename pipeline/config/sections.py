@@ -92,6 +92,24 @@ class Output(Checked):
     ledger: str | None = parameter(
         None, kind="output", doc="ledger file shared by all configurations over the same events; unset: inside path"
     )
+    ledger_budget: float | None = parameter(
+        None,
+        above=0,
+        unit="nats",
+        doc="ε (ρ for Gaussian noise) that all deployments on the ledger may cost one person together in a period, or "
+        "in a span; unset: what the first one promises by itself",
+    )
+    ledger_span: int | None = parameter(
+        None,
+        kind="duration",
+        above=0,
+        unit="ms",
+        doc="length of the stretch of time that the ledger's budget protects; unset: w windows of a w-event mechanism, "
+        "one window of others",
+    )
+    ledger_source: str | None = parameter(
+        None, doc="name of the ledger's event source; unset: a digest of where events come from"
+    )
     delay: int = parameter(
         0,
         kind="duration",

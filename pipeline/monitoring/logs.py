@@ -26,6 +26,11 @@ def event(name: str, /, **facts: Any) -> None:
     _logger.info(name, extra={"facts": facts})
 
 
+def caution(text: str) -> None:
+    """Log what an operator should know before a run goes on; on standard error where nothing is logged."""
+    _logger.warning(text)
+
+
 def problem(name: str, /, **facts: Any) -> None:
     """Log a failure."""
     _logger.error(name, extra={"facts": facts})

@@ -5,16 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import secrets
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.mechanisms.core.plugin import ConfigError, StateVersionError
+from penstock.mechanisms.core.plugin import ConfigError, DataError, StateVersionError
 from penstock.mechanisms.core.state import State, StateFormat
 from penstock.pipeline.config.canonical import resolved
+from penstock.pipeline.config.plan import make_plan
+from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.output import files
 from penstock.pipeline.output.files import ledger_path, parts_folder
 from penstock.pipeline.output.ledger import Ledger
+from penstock.pipeline.output.ledger_budget import Limit, Terms
+from penstock.pipeline.output.ledger_run import Entering
 from penstock.pipeline.output.manifest import why_not_the_same_key
 from penstock.pipeline.steps import account, traces
 from penstock.pipeline.steps.account import books_of
@@ -30,6 +35,7 @@ if TYPE_CHECKING:
 FORMAT = StateFormat("checkpoint", 2)
 #: The first file that a run writes, in ``operator``: which run it is.
 MARK = "run.json"
+_NONCE_BYTES = 32
 
 
 def path(plan: Plan) -> Path:
@@ -43,12 +49,17 @@ def write(plan: Plan, state: State) -> int:
     Everything that it covers must be durable before.
     """
     data = FORMAT.encode(state)
-    with files.whole(path(plan)) as temporary, temporary.open("xb") as file:
+    _replace(path(plan), data)
+    return len(data)
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Replace a file, atomically and durably."""
+    with files.whole(path) as temporary, temporary.open("xb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-    files.sync_folder(path(plan).parent)
-    return len(data)
+    files.sync_folder(path.parent)
 
 
 def read(plan: Plan) -> State | None:
@@ -87,16 +98,101 @@ def run_digest(plan: Plan) -> str:
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
 
 
-def begin(plan: Plan) -> None:
-    """Note in the folder which run it is, and where its charges begin in a ledger that others may have written to."""
+def nonce_of_run(config: RunConfig, folder: Path, resume: bool) -> bytes:
+    """Random bytes that a deployment's noise takes: fresh for a new run, those of the mark for one that goes on.
+
+    Empty in a simulation, whose seed decides everything, and where there is no run to go on with (`check_same`).
+    """
+    if config.mode == "simulation":
+        return b""
+    if not resume:
+        return secrets.token_bytes(_NONCE_BYTES)
+    mark = folder / "operator" / MARK
+    return bytes.fromhex(json.loads(mark.read_text(encoding="utf-8")).get("nonce", "")) if mark.exists() else b""
+
+
+def plan_in_folder(config: RunConfig, folder: Path | None = None, **changes: Any) -> Plan:
+    """Plan of a run in a pipeline of one's own; a deployment is begun in its folder, or goes on there.
+
+    Parameters
+    ----------
+    config
+        The configuration.
+    folder
+        Where the run writes; None: the configuration's ``output.path``.
+    changes
+        Other fields of the plan.
+
+    Raises
+    ------
+    ConfigError
+        If the folder holds another run, or the ledger belongs to another event source.
+    """
+    folder = Path(folder or config.output.path)
+    goes_on = (folder / "operator" / MARK).exists()
+    plan = make_plan(config, folder, nonce_of_run(config, folder, goes_on), **changes)
+    if config.mode == "deployment" and goes_on:
+        check_same(plan)
+    elif config.mode == "deployment":
+        begin(plan)
+    return plan
+
+
+def begin(plan: Plan) -> str | None:
+    """Note in the folder which run it is, durably: its nonce, and where its charges begin in the ledger.
+
+    The first write wins: no second run in the folder can draw another nonce. A deployment then enters itself into its
+    ledger, which the first one gives its terms.
+
+    Returns
+    -------
+    What there is to say before the run starts: that its span is charged already.
+
+    Raises
+    ------
+    ConfigError
+        If the ledger belongs to another event source, or has another unit or budget.
+    BudgetExceeded
+        If it has nothing left for a run that counts as a whole (traces).
+    """
+    ledger = Ledger(ledger_path(plan))
+    if plan.run_id:
+        Entering(plan)(list(ledger.entries()))  # refuses before the folder holds a run
     mark: dict[str, Any] = {
         "run": run_digest(plan),
         "key": list(plan.key.fingerprints),
-        "ledger": Ledger(ledger_path(plan)).end,
+        "nonce": plan.key.nonce.hex(),
+        "ledger": ledger.end,
     }
     if plan.on_points:
         mark["traces"] = traces.VERSION
-    files.write_json(_mark(plan), mark)
+    if not files.write_first(_mark(plan), _encoded(mark)):
+        raise ConfigError((f"output.path: {plan.folder} holds an earlier run; choose another folder",))
+    return _enter(plan) if plan.run_id else None
+
+
+def _enter(plan: Plan) -> str | None:
+    """Enter a run into its ledger; returns what there is to say before it starts."""
+    entering = Entering(plan)
+    Ledger(ledger_path(plan)).begin(entering)
+    return entering.notice
+
+
+def _check_entered(plan: Plan) -> None:
+    """Raise `DataError` if the ledger has lost the run in the folder; enter one that was killed before it was there."""
+    entered = (entry.values for entry in Ledger(ledger_path(plan)).entries() if not entry.is_charge)
+    if any(values.get("run") == plan.run_id for values in entered):
+        return
+    if any(plan.folder.rglob("*.parquet")) or path(plan).exists():
+        raise DataError(
+            f"{ledger_path(plan)}: lacks what the run in {plan.folder} has entered: it was cut, or an older copy was "
+            "put in its place"
+        )
+    _enter(plan)
+
+
+def _encoded(mark: dict[str, Any]) -> bytes:
+    return json.dumps(mark, indent=2, sort_keys=True).encode()
 
 
 def charges_begin(plan: Plan) -> int:
@@ -121,10 +217,19 @@ def check_same(plan: Plan) -> None:
             f"--resume: another version of penstock began the run in {plan.folder} and finds other points in the same "
             "rows; finish it with that version, or start it anew without --resume"
         )
+    if plan.config.mode == "deployment" and not found.get("nonce"):
+        raise ConfigError(
+            (
+                f"--resume: the run in {plan.folder} was begun by an earlier version of penstock, whose noise did not "
+                "differ from run to run; finish it with that version, or start anew in another folder",
+            )
+        )
     if reason := why_not_the_same_key(plan, found["key"]):
         raise ConfigError((f"--resume: the run in {plan.folder} {reason}",))
+    if plan.run_id:
+        _check_entered(plan)
     if list(plan.key.fingerprints) != found["key"]:
-        files.write_json(_mark(plan), found | {"key": list(plan.key.fingerprints)})
+        _replace(_mark(plan), _encoded(found | {"key": list(plan.key.fingerprints)}))
 
 
 def _mark(plan: Plan) -> Path:
@@ -222,6 +327,13 @@ def open_ledger(plan: Plan, strict: bool) -> Ledger:
         Whether a window of the run's own may be charged for one input only. Charges that others have made before the
         run began count for it where it has released the same windows: of the same input, these were charged already.
     """
+    if plan.config.mode == "deployment" and not plan.run_id:
+        raise ConfigError(("a deployment releases under the nonce of its run only; see penstock.beam.make_plan",))
+    if plan.run_id:
+        ledger = Ledger(ledger_path(plan), strict=strict, run=plan.run_id)
+        terms = next((Terms.of_entry(e.values) for e in ledger.entries() if e.values.get("entry") == "terms"), None)
+        ledger.limit = None if terms is None or plan.on_points else Limit(plan, terms)
+        return ledger
     if not strict:
         return Ledger(ledger_path(plan))
     stems = [part.stem for part in parts_folder(plan, "releases").glob("*.parquet")]

@@ -1,25 +1,47 @@
-"""Ledger of privacy charges: append-only, idempotent, fsynced before a release leaves."""
+"""Ledger of privacy charges: append-only, chained, idempotent, fsynced before a release leaves."""
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from penstock.mechanisms.core.plugin import DataError
-from penstock.pipeline.steps.release import Charge, Identity, Span
+from penstock.pipeline.output.ledger_budget import Limit
+from penstock.pipeline.steps.release import Batch, Charge, Identity, Span
 
 #: Charges that are remembered beside those that were there at first.
 MAX_RECENT = 100_000
 
+Step = Callable[[Limit | None], tuple[Batch, bytes]]
+
+
+class Entry(NamedTuple):
+    """One line: where it begins, what it says, and the head of the chain that it makes."""
+
+    begins: int
+    values: dict[str, Any]
+    head: str
+
+    @property
+    def is_charge(self) -> bool:
+        """Whether it is a charge; otherwise ``entry`` says what it is: ``terms`` or ``run``."""
+        return "entry" not in self.values
+
 
 class Ledger:
     """Append-only file of charges, one JSON object a line; several runs, and several workers of one, may write to it.
+
+    Every line ends with the head of the chain: SHA-256 over the head before it and the line. A line that was changed or
+    taken out breaks the chain; that the end is missing shows by a head that was written down elsewhere (`heads`). Lines
+    of earlier versions have no head, may stand at the beginning only, and are chained by what follows them.
 
     Parameters
     ----------
@@ -34,6 +56,10 @@ class Ledger:
         released the same windows of other input.
     released
         Windows that the run has released: it may have done so under a charge of another run for the same input.
+    run
+        The deployment that charges; empty: a simulation.
+    limit
+        Budget that all runs share; None: not enforced.
 
     Examples
     --------
@@ -46,19 +72,41 @@ class Ledger:
     """
 
     def __init__(
-        self, path: Path, strict: bool = False, begun: int = 0, released: Collection[int] = frozenset()
+        self,
+        path: Path,
+        strict: bool = False,
+        begun: int = 0,
+        released: Collection[int] = frozenset(),
+        run: str = "",
+        limit: Limit | None = None,
     ) -> None:
         self.path, self.strict, self.begun, self.released = path, strict, begun, released
+        self.run, self.limit = run, limit
+        self._recent: deque[Identity] = deque()
+        self._forget()
+
+    def _forget(self) -> None:
+        """Know nothing of the file any more."""
         self._known: set[Identity] = set()
         self._charged: set[Span] = set()
-        self._recent: deque[Identity] = deque()
+        self._recent.clear()
         self._read_to: int | None = None
+        self._head = ""
+        if self.limit is not None:
+            self.limit.forget()
 
     def __iter__(self) -> Iterator[Charge]:
+        return (_charge(entry.values) for entry in self.entries() if entry.is_charge)
+
+    def entries(self) -> Iterator[Entry]:
+        """All entries from the first; raises `DataError` where the chain is broken."""
         if self.path.exists():
             with self.path.open("rb") as file:
-                for _, charge in self._lines(file, 0):
-                    yield charge
+                yield from self._lines(file, 0, "")
+
+    def heads(self) -> list[str]:
+        """Head of the chain after every entry; one that was written down elsewhere must be among them."""
+        return [entry.head for entry in self.entries()]
 
     @property
     def end(self) -> int:
@@ -68,19 +116,27 @@ class Ledger:
         with self.path.open("rb") as lines:
             return sum(len(line) for line in lines if line.endswith(b"\n"))
 
-    def _lines(self, file: BinaryIO, start: int) -> Iterator[tuple[int, Charge]]:
-        """Where each line begins, and what it says, from a byte on."""
+    def _lines(self, file: BinaryIO, start: int, head: str) -> Iterator[Entry]:
+        """Entries from a byte on, where the chain has a head."""
         file.seek(start)
-        begins = start
+        begins, is_chained = start, None if start else False
         for line in file:
             if not line.endswith(b"\n"):
                 return
             try:
-                yield begins, Charge(**json.loads(line))
-            except (ValueError, TypeError) as error:
+                values = json.loads(line)
+                stored = values.pop("chain", None)
+                if "entry" not in values:
+                    _charge(values)
+                head = _next_head(head, values)
+                if (stored is None and is_chained is not False) or stored not in (None, head):
+                    raise ValueError("the chain is broken: a line before it was changed, added or removed")
+            except (ValueError, TypeError, AttributeError) as error:
                 file.seek(0)
                 number = file.read(begins).count(b"\n") + 1
                 raise DataError(f"{self.path}:{number}: not a ledger line ({error})") from None
+            is_chained = is_chained or stored is not None
+            yield Entry(begins, values, head)
             begins += len(line)
 
     def append(self, charges: Iterable[Charge]) -> list[Charge]:
@@ -94,35 +150,82 @@ class Ledger:
         if not charges:
             return []
         with self._held() as file:
-            if self._learn(file):
-                os.fsync(file.fileno())  # a release may leave on what was found: its writer may have been killed
-            new = [charge for charge in charges if charge.identity not in self._known]
-            if self.strict:
-                self._check(new)
-            if new:
-                file.write("".join(json.dumps(vars(charge)) + "\n" for charge in new).encode())
-                file.flush()
-                os.fsync(file.fileno())
-                self._remember(new)
-            self._read_to = file.seek(0, os.SEEK_END)
+            return self._append(file, charges, self._learn(file))
+
+    def charge(self, step: Step) -> tuple[Batch, bytes]:
+        """Step a release loop, and make its charges durable, while no other run can charge.
+
+        Parameters
+        ----------
+        step
+            Given what the budget leaves (None: no limit), the batch and the state after it.
+        """
+        with self._held() as file:
+            found = self._learn(file)
+            try:
+                batch, state = step(self.limit)
+                self._append(file, list(batch.charges), found)
+            except BaseException:
+                self._forget()  # the limit may know charges that were never written
+                raise
+        return batch, state
+
+    def begin(self, entries: Callable[[list[Entry]], Iterable[Mapping[str, Any]]]) -> None:
+        """Append what a run enters before it starts, given all that is there."""
+        with self._held() as file:
+            found = list(self._lines(file, 0, ""))
+            self._write(file, entries(found), found[-1].head if found else "")
+            self._forget()
+
+    def _append(self, file: BinaryIO, charges: list[Charge], found: bool) -> list[Charge]:
+        if charges and found:
+            os.fsync(file.fileno())  # a release may leave on what was found: its writer may have been killed
+        new = [replace(charge, run=self.run) for charge in charges if charge.identity not in self._known]
+        if self.strict:
+            self._check(new)
+        if new:
+            self._head = self._write(file, map(_values, new), self._head)
+            self._remember(new)
+        self._read_to = file.seek(0, os.SEEK_END)
         return new
+
+    @staticmethod
+    def _write(file: BinaryIO, entries: Iterable[Mapping[str, Any]], head: str) -> str:
+        """Append entries durably; returns the head of the chain after them."""
+        lines = []
+        for values in entries:
+            head = _next_head(head, values)
+            lines.append(json.dumps({**values, "chain": head}) + "\n")
+        file.write("".join(lines).encode())
+        file.flush()
+        os.fsync(file.fileno())
+        return head
 
     def _learn(self, file: BinaryIO) -> bool:
         """Read the charges appended since the last read; returns whether there were any."""
         size = file.seek(0, os.SEEK_END)
-        if self._read_to is not None and size < self._read_to:  # the file was replaced: forget its charges
-            for known in (self._known, self._charged, self._recent):
-                known.clear()
-            self._read_to = None
+        if self._read_to is not None and size < self._read_to:
+            raise DataError(f"{self.path}: is shorter than it was: it was cut, or an older copy was put in its place")
         first, start = self._read_to is None, self._read_to or 0
-        for begins, charge in self._lines(file, start):
-            counts = begins >= self.begun or charge.window in self.released
+        charges = []
+        for entry in self._lines(file, start, self._head):
+            self._head = entry.head
+            if not entry.is_charge:
+                continue
+            charge = _charge(entry.values)
+            charges.append(charge)
+            counts = entry.begins >= self.begun or charge.window in self.released
+            if self.run:
+                counts = charge.run == self.run
             if first:
                 self._known.add(charge.identity)
                 if counts:
                     self._charged.add(charge.identity[:4])
             else:
                 self._remember([charge], counts)
+        if self.limit is not None:
+            self.limit.books.add(charges)
+        self._read_to = size
         return size > start
 
     def _remember(self, charges: list[Charge], counts: bool = True) -> None:
@@ -161,3 +264,16 @@ class Ledger:
                     file.seek(0)
                     file.truncate(file.read().rfind(b"\n") + 1)
             yield file
+
+
+def _next_head(head: str, values: Mapping[str, Any]) -> str:
+    return hashlib.sha256((head + json.dumps(values)).encode()).hexdigest()
+
+
+def _values(charge: Charge) -> dict[str, Any]:
+    """A charge as a line says it; a simulation's has neither run nor reach."""
+    return {name: value for name, value in vars(charge).items() if charge.run or name not in ("run", "reach")}
+
+
+def _charge(values: Mapping[str, Any]) -> Charge:
+    return Charge(**values)

@@ -89,7 +89,15 @@ def guarantee_in_words(mechanism: Mechanism, source: Source) -> dict[str, str]:
     }
 
 
-def public_manifest(plan: Plan, accounts: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+def ledger_head(plan: Plan) -> dict[str, Any]:
+    """Head of the chain of the run's ledger, which is among those of every later copy; and which run this is there."""
+    heads = Ledger(ledger_path(plan)).heads()
+    return {"head": heads[-1] if heads else "", "entries": len(heads), "run": plan.run_id}
+
+
+def public_manifest(
+    plan: Plan, accounts: Sequence[Mapping[str, Any]] = (), ledger: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Manifest to publish with the releases: no secret, and nothing that depends on the data except through them.
 
     Parameters
@@ -98,8 +106,11 @@ def public_manifest(plan: Plan, accounts: Sequence[Mapping[str, Any]] = ()) -> d
         The run.
     accounts
         Every accountant's figures (`account_summaries`); those that are not public are left out.
+    ledger
+        Head of the ledger at the end of the run. It is the digest of keyed digests under the nonce of the run, so that
+        it shows nothing of the data. A simulation's is left out.
     """
-    config = resolved(plan.config)
+    config = resolved(plan.config, files=_name_of_file)
     if plan.config.mode == "deployment":
         config.pop("source", None)
     config["output"].pop("kafka", None)
@@ -117,6 +128,8 @@ def public_manifest(plan: Plan, accounts: Sequence[Mapping[str, Any]] = ()) -> d
         "distinct_people": plan.config.source.has_people,
         "accounts": [dict(books) for books in accounts if books["public"]],
     }
+    if ledger and plan.run_id:
+        manifest["ledger_head"] = ledger["head"]
     if plan.on_points:
         area = area_of(plan.space)
         return manifest | {
@@ -129,6 +142,11 @@ def public_manifest(plan: Plan, accounts: Sequence[Mapping[str, Any]] = ()) -> d
         "cells": plan.n_cells,
         "windows": plan.calendar.n_windows,
     }
+
+
+def _name_of_file(path: str) -> str:
+    """Name of a file without its folders, which say where and for whom the operator keeps things."""
+    return Path(path).name
 
 
 def input_digests(config: RunConfig) -> dict[str, str]:
@@ -314,7 +332,8 @@ def why_not_the_same_key(plan: Plan, begun_with: Sequence[str]) -> str | None:
     if len(plan.key.epochs) == len(begun_with):
         return None
     boundary, own = plan.key.epochs[len(begun_with)], digest(plan.config).hex()[:32]
-    charged = (charge.window_start for charge in Ledger(ledger_path(plan)) if charge.configuration == own)
+    # The noise of a block is that of its last window.
+    charged = (charge.window_end - 1 for charge in Ledger(ledger_path(plan)) if charge.configuration == own)
     if (last := max(charged, default=None)) is None or last < boundary:
         return None
     return (

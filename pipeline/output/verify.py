@@ -66,6 +66,7 @@ def verify(folder: Path) -> list[Check]:
         _schema(folder, "accounts", ACCOUNTS),
         *(_traces(folder, manifest) if of_traces else _releases(folder, manifest)),
         _configuration(folder, manifest),
+        _chain(folder, manifest),
         _inputs(manifest),
     ]
 
@@ -139,12 +140,11 @@ def _ledger(
 
     ``together`` combines several charges for a window; ``detail`` has a place for the number of charged windows.
     """
-    path = manifest["configuration"].get("output", {}).get("ledger") or folder / "operator" / "ledger"
-    own = manifest["configuration_digest"][:32]
+    own, run = manifest["configuration_digest"][:32], manifest.get("ledger", {}).get("run", "")
     charged: dict[int, float] = {}
     try:
-        for charge in Ledger(Path(path)):
-            if charge.configuration == own:
+        for charge in Ledger(_ledger_path(folder, manifest)):
+            if charge.configuration == own and charge.run == run:
                 charged[charge.window] = together(charged.get(charge.window, 0.0), charge.epsilon)
     except PenstockError as error:
         return Check("ledger", False, str(error))
@@ -155,6 +155,27 @@ def _ledger(
     ]
     found = detail.format(len(charged))
     return Check("ledger", not short, found + (f"; charged too little: {short[:5]}" if short else ""))
+
+
+def _ledger_path(folder: Path, manifest: dict[str, Any]) -> Path:
+    return Path(manifest["configuration"].get("output", {}).get("ledger") or folder / "operator" / "ledger")
+
+
+def _chain(folder: Path, manifest: dict[str, Any]) -> Check:
+    """Whether the ledger still holds all that it held when the run ended, by the head in both manifests."""
+    head = manifest.get("ledger", {}).get("head")
+    if head is None:
+        return Check("ledger chain", True, "not checked: the run was made by a version without a chain")
+    public = json.loads((folder / "public" / "manifest.json").read_text(encoding="utf-8"))
+    try:
+        heads = Ledger(_ledger_path(folder, manifest)).heads()
+    except PenstockError as error:
+        return Check("ledger chain", False, str(error))
+    if public.get("ledger_head", head) != head:
+        return Check("ledger chain", False, "the heads in the two manifests differ")
+    there = head in heads or (not heads and not head)
+    found = f"{len(heads):,} entries" + ("" if there else "; the head at the end of the run is not among them")
+    return Check("ledger chain", there, found)
 
 
 def _covers(charged: float, epsilon: float) -> bool:

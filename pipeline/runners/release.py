@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.pipeline.monitoring import metrics
@@ -25,11 +26,10 @@ def released_batches(
     for row in range(0, len(counts.bounded), step):
         first, bounded = counts.first + row, counts.bounded[row : row + step]
         last = first + len(bounded) - 1
-        batch, state = loop.advance(state, first, bounded)
+        batch, state = ledger.charge(partial(loop.advance, state, first, bounded))
         if plan.targets.n_targets:
             seen = counts.sightings[(counts.sightings[:, 0] >= first) & (counts.sightings[:, 0] <= last)]
             batch = replace(batch, known=PrivateFacts(first, bounded, seen))
-        ledger.append(batch.charges)
         metrics.released(batch, int(plan.calendar.end(last)))
         yield batch, state
         if batch.stopped:

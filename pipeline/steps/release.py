@@ -13,7 +13,7 @@ from penstock.accountants.core.accountant import Accountant, AccountingFacts
 from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
 from penstock.accountants.landmark_budget import Budget, LandmarkBudget
 from penstock.mechanisms.core.contract import MECHANISMS, Facts, Mechanism, Release, Window
-from penstock.mechanisms.core.events import Block, Repeated
+from penstock.mechanisms.core.events import Block, Event, Repeated
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import BudgetExceeded
@@ -43,6 +43,10 @@ class Charge:
         Whether the window is a landmark.
     configuration, data
         Digests of the configuration and (keyed) of the input: the same pair again is a retry and is not charged.
+    run
+        Which deployment has released it; empty: none.
+    reach
+        Where the stretch of time ends that begins with the window and that the ledger's budget protects; 0: none.
     """
 
     stream: str
@@ -54,6 +58,8 @@ class Charge:
     landmark: bool
     configuration: str
     data: str
+    run: str = ""
+    reach: int = 0
 
     @property
     def identity(self) -> Identity:
@@ -74,6 +80,16 @@ class Batch:
     stopped: str | None = None
     known: PrivateFacts | None = None
     budget_left: float | None = None
+
+
+class Limit(Protocol):
+    """What releases of several runs may cost together."""
+
+    def check(self, window: Window, worst: tuple[Event, ...]) -> None:
+        """Raise `BudgetExceeded` if the worst that a window can charge is not there."""
+
+    def admit(self, charge: Charge) -> Charge:
+        """A charge as it is kept; raises `BudgetExceeded` if it is not there."""
 
 
 class Plan(Protocol):
@@ -165,11 +181,12 @@ class ReleaseLoop:
         """Whether the budget was used up, and nothing more is released."""
         return bool(self._decode(data)[2]["stopped"])
 
-    def advance(self, data: bytes, first: int, counts: NDArray[Any]) -> tuple[Batch, bytes]:
+    def advance(self, data: bytes, first: int, counts: NDArray[Any], limit: Limit | None = None) -> tuple[Batch, bytes]:
         """Release consecutive windows.
 
         ``data`` is the state from `start` or the previous call; ``counts``, of shape (n_windows, n_cells), are bounded,
-        and begin with window ``first``, which follows the last one released.
+        and begin with window ``first``, which follows the last one released. ``limit``: what other runs leave
+        of the budget of the event source; None: all of it.
         """
         inner, budget, own = self._decode(data)
         if first != int(own["released"]) + 1:
@@ -182,28 +199,37 @@ class ReleaseLoop:
                 break
             before = inner
             try:
-                made, inner = self._step(window, vector, inner, budget)
+                made, inner = self._step(window, vector, inner, budget, limit)
             except BudgetExceeded as error:
                 if self.plan.on_exhausted != "repeat":
                     own, stopped = own | {"stopped": np.asarray(True)}, str(error)
                     break
                 made, vector = [self._refuse(window, own)], vector[:0]
+            # The other windows of a block are charged with its first.
+            due = [self._charge(release, window, vector, before) for release in made if release.charge]
+            try:
+                charges += due if limit is None else [limit.admit(charge) for charge in due]
+            except BudgetExceeded as error:  # another run has charged since the block began
+                own, stopped = own | {"stopped": np.asarray(True)}, str(error)
+                break
             for release in made:
                 its = window if release.window == window.index else self.plan.windows(release.window, release.window)[0]
                 if self.guard:
                     rows, budget = self.guard.charge(release, its, {}, self.model, budget)
                     left = next((row.value for row in rows if row.name == "budget_left"), None)
-                if release.charge:  # the other windows of a block are charged with its first
-                    charges.append(self._charge(release, its, vector, before))
                 own = own | self._shown(release, own)
             releases += [self._on_time(release) for release in made]
             own = own | {"released": np.asarray(window.index)}
         return Batch(tuple(releases), tuple(charges), stopped, budget_left=left), self._encode(inner, budget, own)
 
-    def _step(self, window: Window, vector: NDArray[Any], inner: State, budget: State) -> tuple[list[Release], State]:
+    def _step(
+        self, window: Window, vector: NDArray[Any], inner: State, budget: State, limit: Limit | None
+    ) -> tuple[list[Release], State]:
         """Step the mechanism if the worst that it can charge is there; the last window brings what is still owed."""
         if self.guard:
             self.guard.check(window, self.mechanism.worst_charge(window, inner), self.model, budget)
+        if limit is not None:
+            limit.check(window, self.mechanism.worst_charge(window, inner))
         noise = self.noise.at(window.start, window.end, "step", vector, inner)
         made, inner = self.mechanism.step(window, vector, inner, noise)
         if window.index == self.plan.calendar.n_windows:
@@ -240,6 +266,7 @@ class ReleaseLoop:
     def _charge(self, release: Release, window: Window, vector: NDArray[Any], state: State) -> Charge:
         ends = [self.plan.calendar.end(event.last) for event in release.charge if isinstance(event, Block)]
         end = int(max([window.end, *ends]))
+        start = min(window.start, self.plan.calendar.start(release.window))  # of a block: of its first window
         # Keyed: the digest of a short vector of small numbers could be inverted by trying them all. With the state:
         # other data in an earlier window means other noise, hence another charge.
         message = f"{window.start} {end} ".encode() + np.ascontiguousarray(vector, "<i8").tobytes()
@@ -248,7 +275,7 @@ class ReleaseLoop:
         return Charge(
             stream=STREAM,
             window=release.window,
-            window_start=window.start,
+            window_start=start,
             window_end=end,
             epsilon=pure_epsilon(release.charge),
             rho=concentrated_rho(release.charge),

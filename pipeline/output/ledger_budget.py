@@ -1,0 +1,375 @@
+"""Budget of a ledger: what any one person's events may cost in all runs over one event source."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
+from penstock.accountants.landmark_budget import ROUNDING
+from penstock.mechanisms.core.contract import Window
+from penstock.mechanisms.core.events import Block, Event
+from penstock.mechanisms.core.plugin import BudgetExceeded, ConfigError
+from penstock.pipeline.config.build import format_duration
+from penstock.pipeline.config.canonical import resolved
+from penstock.pipeline.steps.release import Charge, ReleaseLoop
+from penstock.pipeline.windows.calendar import DAY
+from penstock.pipeline.windows.schedule import period_calendar
+
+if TYPE_CHECKING:
+    from penstock.pipeline.config.plan import Plan
+
+
+#: What makes two sources of files or of topics the same one.
+_PLACES = ("type", "path", "brokers", "topic")
+_TIMES = ("from", "until", "block_rows")
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+
+class LedgerExhausted(BudgetExceeded):
+    """A release would spend more than the ledger of its event source has left; nothing was charged or released."""
+
+    def __init__(self, window: int, spent: float, charge: float, budget: float) -> None:
+        super().__init__(window, spent, charge, budget)
+        self.args = (f"{self.args[0]} of the ledger, which all runs over its event source share",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """What a ledger is about, as its first entry states it.
+
+    Parameters
+    ----------
+    source
+        Name of the event source, or a digest of where its events come from.
+    unit
+        What the budget protects, in words.
+    adjacency
+        Which two inputs are compared.
+    measure
+        ``epsilon`` or ``rho``: which figure of a charge counts.
+    budget
+        Most that the unit may cost; infinite: nothing is enforced.
+    span
+        Length of the protected stretch of time in milliseconds, which begins where a released window begins; 0 for
+        traces, of which each run counts with what its mechanism promises.
+    landmarks
+        Whether all landmarks of a period belong to the unit, beside one stretch.
+    period, period_begin, time_zone
+        Budget periods of such a unit in milliseconds, from when on, and the zone of their days; None: all time is one.
+    """
+
+    source: str
+    unit: str
+    adjacency: str
+    measure: str
+    budget: float
+    span: int
+    landmarks: bool = False
+    period: int | None = None
+    period_begin: int = 0
+    time_zone: str = "UTC"
+
+    def entry(self) -> dict[str, Any]:
+        """The entry of a ledger that states them."""
+        return {"entry": "terms", **asdict(self)}
+
+    @classmethod
+    def of_entry(cls, entry: Mapping[str, Any]) -> Terms:
+        """The terms that an entry states."""
+        return cls(**{name: value for name, value in entry.items() if name != "entry"})
+
+    def cost(self, charge: Charge) -> float:
+        """What a charge counts for."""
+        return charge.epsilon if self.measure == "epsilon" else charge.rho
+
+    def periods(self, times: Floats) -> Floats:
+        """Number of the budget period that each instant is in; those before the first one are 0."""
+        if self.period is None:
+            return np.zeros(len(times))
+        calendar = period_calendar(self.period, self.period_begin, self.time_zone)
+        return calendar.index(times.astype(np.int64)).astype(np.float64)
+
+
+def terms_of(plan: Plan) -> Terms:
+    """The terms that a ledger gets from the first deployment that uses it.
+
+    Unless the configuration states a budget and a span, they are what one run promises by itself: ε of a landmark
+    mechanism in a budget period, of a w-event mechanism in w windows, of any other in what one event touches.
+    """
+    output, adjacency = plan.config.output, "add or remove one user's events in the unit"
+    if plan.on_points:
+        mechanism = plan.point_mechanism
+        guarantee = mechanism.stated_guarantee
+        unit = f"traces: {guarantee.unit}, of positions {mechanism.metres:g} m apart"
+        budget = promise(plan) if output.ledger_budget is None else output.ledger_budget
+        return Terms(
+            source=_source(plan), unit=unit, adjacency=guarantee.neighbours, measure="epsilon", budget=budget, span=0
+        )
+    step, landmarks = plan.calendar.step, np.isfinite(loop_budget := ReleaseLoop(plan).model)
+    reader, n_hops, together = plan.chain.reader, plan.calendar.n_hops, plan.chain.together
+    w = getattr(reader, "w", None)
+    measure, n_steps = "epsilon", 1
+    if landmarks:
+        budget = float(loop_budget)
+    elif w is not None:
+        n_steps = w * together
+        budget = -(-(n_steps + n_hops - 1) // n_steps) * float(getattr(reader, "epsilon", np.inf))
+    else:
+        worst = plan.mechanism.worst_charge(
+            replace(plan.windows(1, 1)[0], active=None), plan.mechanism.start(plan.facts())
+        )
+        budget = n_hops * pure_epsilon(worst)
+        if np.isinf(budget):
+            measure, budget = "rho", n_hops * concentrated_rho(worst)
+    span = output.ledger_span or n_steps * step
+    unit = f"one user's events in {format_duration(span)} from the start of any released window"
+    if landmarks:
+        within = f"a period of {format_duration(plan.budget_period)}" if plan.budget_period else "all time"
+        unit += f", and in all landmarks of {within}"
+    return Terms(
+        source=_source(plan),
+        unit=unit,
+        adjacency=adjacency,
+        measure=measure,
+        budget=budget if output.ledger_budget is None else output.ledger_budget,
+        span=span,
+        landmarks=bool(landmarks),
+        period=plan.budget_period if landmarks else None,
+        period_begin=plan.calendar.start(1),
+        time_zone=plan.time_zone,
+    )
+
+
+def promise(plan: Plan) -> float:
+    """ε that a trace run promises for its unit: what the whole run counts for."""
+    mechanism = plan.point_mechanism
+    budget = mechanism.landmark_budget
+    return float(getattr(mechanism, "epsilon", np.inf)) if budget is None else budget
+
+
+def check_terms(terms: Terms, plan: Plan) -> None:
+    """Raise `ConfigError` if a ledger is about another source or unit than a run, or has another stated budget."""
+    own, output = terms_of(plan), plan.config.output
+    differences = [
+        ("event source", terms.source, own.source, "output.ledger_source names it"),
+        ("unit", terms.unit, own.unit, "counts and traces need a ledger each") if 0 in (terms.span, own.span) else None,
+        ("budget", terms.budget, output.ledger_budget, "see output.ledger_budget") if output.ledger_budget else None,
+        ("span", terms.span, output.ledger_span, "see output.ledger_span") if output.ledger_span else None,
+    ]
+    for what, there, here, hint in filter(None, differences):
+        if there != here:
+            raise ConfigError(
+                (f"output.ledger: the ledger has another {what} ({there}) than the configuration ({here}); {hint}",)
+            )
+
+
+def _source(plan: Plan) -> str:
+    """Name of a run's event source, or a digest of where events come from: a path may name people."""
+    if plan.config.output.ledger_source:
+        return plan.config.output.ledger_source
+    values = resolved(replace(plan.config, source=plan.config.source.recorded))["source"]
+    if any(place in values for place in _PLACES[1:]):
+        values = {name: value for name, value in values.items() if name in _PLACES}
+    else:
+        values = {name: value for name, value in values.items() if name not in _TIMES}
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+
+
+#: Columns of `Books`.
+_START, _END, _REACH, _COST, _LANDMARK, _WINDOW, _OWN, _FIRST, _LAST = range(9)
+
+
+class Books:
+    """Charges of a ledger as a table, and what the unit has cost.
+
+    Parameters
+    ----------
+    terms
+        Of the ledger.
+    run
+        The run whose charges are its own; the empty text: none.
+    """
+
+    def __init__(self, terms: Terms, run: str = "") -> None:
+        self.terms, self.run = terms, run
+        # A row for each column, so that one of them is looked through fast.
+        self._columns, self._n = np.zeros((9, 64)), 0
+        self._longest = 0.0
+        self._own: dict[int, bool] = {}
+
+    def add(self, charges: Iterable[Charge]) -> None:
+        """Take in charges; of the run's own every window once."""
+        rows = []
+        for charge in charges:
+            own = bool(self.run) and charge.run == self.run
+            if own and charge.window in self._own:
+                continue
+            if own:
+                self._own[charge.window] = bool(charge.data)
+            rows.append(self._row(charge, own))
+        if not rows:
+            return
+        while self._n + len(rows) > self._columns.shape[1]:
+            self._columns = np.concatenate([self._columns, np.zeros_like(self._columns)], axis=1)
+        added = np.array(rows, np.float64)
+        added[:, [_FIRST, _LAST]] = self.terms.periods(added[:, [_FIRST, _LAST]].ravel()).reshape(-1, 2)
+        self._columns[:, self._n : self._n + len(rows)] = added.T
+        self._n += len(rows)
+        self._longest = max(self._longest, float((added[:, _REACH] - added[:, _START]).max()))
+
+    def _row(self, charge: Charge, own: bool) -> list[float]:
+        start, end = charge.window_start, charge.window_end
+        reach = charge.reach or start + self.terms.span
+        # A window belongs to the period in which it starts; a block of windows to all that it touches.
+        last = end - 1 if end - start > self.terms.span else start
+        return [start, end, reach, self.terms.cost(charge), charge.landmark, charge.window, own, start, last]
+
+    @property
+    def _table(self) -> Floats:
+        """All charges, a row each."""
+        return self._columns[:, : self._n].T
+
+    def has(self, window: int) -> bool:
+        """Whether the run has stepped through a window already; of one that was refused there is no input."""
+        return self._own.get(window, False)
+
+    def spent(self, charge: Charge) -> float:
+        """What the unit has cost wherever a charge would count, by all others and the run's own earlier windows."""
+        row = np.array(self._row(charge, own=True))
+        row[[_FIRST, _LAST]] = self.terms.periods(row[[_FIRST, _LAST]])
+        table = self._table
+        counts = (table[:, _OWN] == 0) | (table[:, _WINDOW] < charge.window)
+        if not self.terms.landmarks:  # what is further away is in no stretch that meets the charge
+            reach = max(row[_END] + self._longest, row[_REACH])
+            counts &= (table[:, _START] < reach) & (table[:, _END] > row[_START] - self._longest)
+        table = table[counts]
+        if not self.terms.landmarks:
+            return _dearest(table, *_meeting(table, row))
+        return max(
+            self._period(table[(table[:, _FIRST] <= period) & (period <= table[:, _LAST])], row)
+            for period in np.arange(row[_FIRST], row[_LAST] + 1)
+        )
+
+    @staticmethod
+    def _period(table: Floats, row: Floats | None = None) -> float:
+        """Cost of all landmarks of a period and the dearest stretch: wherever a new charge would count, or anywhere."""
+        landmarks = table[table[:, _LANDMARK] == 1]
+        if row is not None and row[_LANDMARK]:
+            landmarks = np.concatenate([landmarks, row[None]])
+        is_inside = _overlap(table, landmarks)
+        inside, others = float(table[is_inside, _COST].sum()), table[~is_inside]
+        if row is None or _overlap(row[None], landmarks)[0]:
+            return inside + _dearest(others, others[:, _START], others[:, _REACH])
+        return inside + _dearest(others, *_meeting(others, row))
+
+    def summary(self) -> list[dict[str, Any]]:
+        """Charges, what the unit has cost and the sum of all costs, by budget period or, without any, by day of UTC."""
+        table = self._table.copy()
+        if self.terms.period is None and not self.terms.landmarks:
+            table[:, _FIRST] = table[:, _LAST] = table[:, _START] // DAY
+        found = []
+        for number in np.unique(table[:, _FIRST]):
+            own = table[(table[:, _FIRST] <= number) & (number <= table[:, _LAST])]
+            dearest = self._period(own) if self.terms.landmarks else _dearest(table, own[:, _START], own[:, _REACH])
+            total = float(own[:, _COST].sum())
+            found.append({"from": int(own[:, _START].min()), "charges": len(own), "spent": dearest, "sum": total})
+        return found
+
+
+def _meeting(table: Floats, row: Floats) -> tuple[Floats, Floats]:
+    """Where the stretches begin and end that share time with a new charge, its own among them."""
+    starts, reaches = table[:, _START], table[:, _REACH]
+    meets = (starts < row[_END]) & (reaches > row[_START])
+    return np.append(starts[meets], row[_START]), np.append(reaches[meets], row[_REACH])
+
+
+def _dearest(table: Floats, starts: Floats, reaches: Floats) -> float:
+    """Most that the charges in any of some stretches have cost together."""
+    if not len(starts):
+        return 0.0
+    table = table[(table[:, _START] < reaches.max()) & (table[:, _END] > starts.min())]
+    cost = table[:, _COST]
+    by_start, by_end = np.argsort(table[:, _START]), np.argsort(table[:, _END])
+    begun = np.searchsorted(table[by_start, _START], reaches)
+    ended = np.searchsorted(table[by_end, _END], starts, "right")
+    # Infinite costs are counted apart: they would spoil the differences of sums.
+    total, n_infinite = (
+        np.append(0.0, np.cumsum(values[by_start]))[begun] - np.append(0.0, np.cumsum(values[by_end]))[ended]
+        for values in (np.where(np.isfinite(cost), cost, 0.0), np.isinf(cost).astype(np.float64))
+    )
+    return float(np.where(n_infinite > 0, np.inf, total).max())
+
+
+def _overlap(table: Floats, others: Floats) -> Mask:
+    """Which rows share time with any of some others."""
+    if not len(others):
+        return np.zeros(len(table), bool)
+    others = others[np.argsort(others[:, _START])]
+    latest = np.maximum.accumulate(others[:, _END])
+    place = np.searchsorted(others[:, _START], table[:, _END]) - 1
+    found: Mask = (place >= 0) & (latest[place] > table[:, _START])
+    return found
+
+
+class Limit:
+    """The budget of a ledger as one run meets it.
+
+    Parameters
+    ----------
+    plan
+        The run.
+    terms
+        Of its ledger.
+
+    Notes
+    -----
+    What is decided of a window is the same whenever it is repeated: its own charge settles it, and charges of others
+    never become fewer.
+    """
+
+    def __init__(self, plan: Plan, terms: Terms) -> None:
+        self.plan, self.terms = plan, terms
+        self.n_steps = max(1, -(-terms.span // plan.calendar.step))
+        self.forget()
+
+    def forget(self) -> None:
+        """Know no charge any more: the ledger will be read again."""
+        self.books = Books(self.terms, self.plan.run_id)
+
+    def check(self, window: Window, worst: tuple[Event, ...]) -> None:
+        """Raise `LedgerExhausted` if the worst that a window can charge is not there; changes nothing."""
+        if not worst:
+            return
+        blocks = [event for event in worst if isinstance(event, Block)]
+        index = min([window.index, *(block.first for block in blocks)])
+        end = max([window.end, *(self.plan.calendar.end(block.last) for block in blocks)])
+        start = min(window.start, self.plan.calendar.start(index))
+        epsilon, rho = pure_epsilon(worst), concentrated_rho(worst)
+        self._check(self._own(Charge("", index, start, end, epsilon, rho, window.landmark, "", "")))
+
+    def admit(self, charge: Charge) -> Charge:
+        """A charge as the ledger keeps it; raises `LedgerExhausted` as `check` does."""
+        charge = self._own(charge)
+        self._check(charge)
+        self.books.add([charge])
+        return charge
+
+    def _own(self, charge: Charge) -> Charge:
+        reach = self.plan.calendar.start(charge.window + self.n_steps)
+        return replace(charge, run=self.plan.run_id, reach=reach)
+
+    def _check(self, charge: Charge) -> None:
+        cost = self.terms.cost(charge)
+        if cost <= 0 or np.isinf(self.terms.budget) or self.books.has(charge.window):
+            return
+        if (spent := self.books.spent(charge)) + cost > self.terms.budget * (1 + ROUNDING):
+            raise LedgerExhausted(charge.window, spent, cost, self.terms.budget)

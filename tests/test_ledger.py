@@ -1,0 +1,332 @@
+"""The ledger of an event source: one budget for all runs and configurations, enforced, chained and shown."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from deployments import configured, sections
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.mechanisms.core.plugin import ConfigError, DataError
+from penstock.pipeline.cli.main import main
+from penstock.pipeline.config.plan import make_plan
+from penstock.pipeline.exit_codes import DONE, STOPPED
+from penstock.pipeline.output.ledger import Ledger
+from penstock.pipeline.output.ledger_budget import Books, Limit, Terms, terms_of
+from penstock.pipeline.output.verify import verify
+from penstock.pipeline.run import Result, run
+from penstock.pipeline.steps.release import Charge
+
+HOUR = 3_600_000
+DAY = "2024-01-01T00:00:00Z"
+
+
+@pytest.fixture
+def value(tmp_path: Path) -> dict[str, Any]:
+    """A deployment over six hours at ε = 1, on a ledger of its own source."""
+    found = sections(tmp_path)
+    found["output"] |= {"ledger": str(tmp_path / "ledger"), "report": False}
+    return found
+
+
+def at(hour: int) -> str:
+    return f"2024-01-01T{hour:02d}:00:00Z"
+
+
+def changed(value: dict[str, Any], begin: int = 0, end: int = 6, **changes: Any) -> dict[str, Any]:
+    source = value["source"] | {"from": at(begin), "until": at(end)}
+    return {name: part for name, part in (value | {"source": source} | changes).items() if part is not None}
+
+
+def actions(result: Result) -> list[str]:
+    frame = pl.read_parquet(result.folder / "public" / "releases.parquet")
+    return (
+        frame.group_by("window", maintain_order=True).agg(pl.col("action").first().cast(pl.String))["action"].to_list()
+    )
+
+
+def charged(folder: Path) -> float:
+    return sum(charge.epsilon for charge in Ledger(folder / "ledger"))
+
+
+UNIFORM = {"type": "landmark_uniform", "epsilon": 1.0}
+PLAIN = {"type": "discrete_laplace", "epsilon": 1.0}
+W_EVENT = {"type": "w_event_uniform", "epsilon": 1.0, "w": 3}
+COMPOSED: dict[str, Any] = {"landmarks": None, "accountants": [{"type": "composition"}]}
+
+
+@pytest.mark.parametrize(
+    "changes", [{"mechanism": UNIFORM}, {"mechanism": PLAIN} | COMPOSED, {"mechanism": W_EVENT} | COMPOSED]
+)
+def test_the_second_of_three_deployments_on_one_day_is_refused_before_its_release(tmp_path, value, changes, capsys):
+    first = run(configured(changed(value, **changes)), tmp_path / "first")
+    assert (first.exit_code, set(actions(first))) == (DONE, {"published"})
+    spent = charged(tmp_path)
+    second = run(configured(changed(value, **changes)), tmp_path / "second")
+    assert second.exit_code == STOPPED
+    assert "of the ledger, which all runs over its event source share" in second.manifest["exit"]["reason"]
+    assert actions(second) == []
+    third = run(configured(changed(value, **changes, on_exhausted="repeat")), tmp_path / "third")
+    assert (third.exit_code, actions(third)) == (DONE, ["refused"] * 6)
+    assert charged(tmp_path) == spent
+    assert all(check.passed for result in (first, second, third) for check in verify(result.folder))
+
+
+def test_the_command_ends_with_exit_code_3(tmp_path, value, capsys):
+    (tmp_path / "run.yaml").write_text(json.dumps(value))
+    command = ["run", str(tmp_path / "run.yaml"), "--quiet", "--out"]
+    assert main([*command, str(tmp_path / "one")]) == DONE
+    assert main([*command, str(tmp_path / "other")]) == STOPPED
+
+
+def test_a_run_with_only_until_moved_averages_nothing(tmp_path, value):
+    for number, end in enumerate((6, 7, 8, 9)):
+        run(configured(changed(value, end=end, on_exhausted="repeat")), tmp_path / str(number))
+    totals: dict[int, float] = {}
+    for charge in Ledger(tmp_path / "ledger"):
+        totals[charge.window_start] = totals.get(charge.window_start, 0.0) + charge.epsilon
+    assert max(totals.values()) <= 1.0
+
+
+def test_a_w_event_schedule_that_begins_afresh_counts_what_the_run_before_has_charged(tmp_path, value):
+    own = COMPOSED | {"mechanism": W_EVENT, "on_exhausted": "repeat"}
+    first = run(configured(changed(value, 0, 3, **own)), tmp_path / "first")
+    # Hours 2 and 3 overlap any three hours that begin with them: the run after them may not spend as if it were first.
+    own["mechanism"] = W_EVENT | {"w": 1, "epsilon": 1.0}
+    second = run(configured(changed(value, 3, 7, **own)), tmp_path / "second")
+    assert actions(first) == ["published"] * 3
+    assert actions(second) == ["refused", "refused", "published", "refused"]
+    costs = [0.0] * 7
+    for charge in Ledger(tmp_path / "ledger"):
+        costs[(charge.window_start // HOUR) % 24] += charge.epsilon
+    assert max(sum(costs[i : i + 3]) for i in range(5)) <= 1 + 1e-9
+
+
+def test_windows_of_other_sizes_are_charged_by_overlap_in_time(tmp_path, value):
+    value["output"]["ledger_budget"] = 2.0
+    half = changed(value, windows={"type": "fixed", "size": "30m"}, mechanism=PLAIN | {"epsilon": 0.5}, **COMPOSED)
+    hours = changed(value, mechanism=PLAIN | {"epsilon": 0.5}, on_exhausted="repeat", **COMPOSED)
+    assert set(actions(run(configured(hours), tmp_path / "hours"))) == {"published"}
+    # An hour from the middle of another one on meets two half hours and two hours: 2 · 0.5 + 2 · 0.5.
+    assert set(actions(run(configured(half), tmp_path / "half"))) == {"published"}
+    assert set(actions(run(configured(hours), tmp_path / "again"))) == {"refused"}
+
+
+def test_a_budget_for_several_runs_is_stated_by_the_configuration(tmp_path, value):
+    value["output"]["ledger_budget"] = 2.0
+    results = [run(configured(changed(value, on_exhausted="repeat")), tmp_path / str(n)) for n in range(3)]
+    assert [set(actions(result)) for result in results] == [{"published"}, {"published"}, {"refused"}]
+
+
+@pytest.mark.parametrize(
+    ("output", "source", "message"),
+    [
+        ({"ledger_budget": 3.0}, {}, r"another budget \(1.0\) than the configuration \(3.0\)"),
+        ({"ledger_span": "2h"}, {}, r"another span \(3600000\) than the configuration \(7200000\)"),
+        ({"ledger_source": "taxis"}, {}, r"another event source \([0-9a-f]{16}\) than the configuration \(taxis\)"),
+        ({}, {"path": "other.csv"}, "another event source"),
+    ],
+)
+def test_another_budget_unit_or_source_is_refused_before_anything_is_written(tmp_path, value, output, source, message):
+    run(configured(value), tmp_path / "first")
+    before = (tmp_path / "ledger").read_bytes()
+    if source:
+        (tmp_path / "other.csv").write_text((tmp_path / "events.csv").read_text())
+        source = {"path": str(tmp_path / "other.csv")}
+    other = value | {"output": value["output"] | output, "source": value["source"] | source}
+    with pytest.raises(ConfigError, match=message):
+        run(configured(other), tmp_path / "second")
+    assert (tmp_path / "ledger").read_bytes() == before
+    assert not (tmp_path / "second" / "operator" / "run.json").exists()
+
+
+def test_a_run_over_a_span_that_is_charged_says_so_before_it_starts(tmp_path, value, caplog):
+    value["output"]["ledger_budget"] = 5.0
+    run(configured(value), tmp_path / "first")
+    assert not caplog.messages
+    run(configured(value), tmp_path / "second")
+    assert "1 other run of the same input over this span charged 6 windows before" in caplog.messages[0]
+    (tmp_path / "events.csv").write_text((tmp_path / "events.csv").read_text().replace("T03:10", "T03:11"))
+    run(configured(value), tmp_path / "third")
+    assert "2 other runs of other input over this span charged 12 windows before" in caplog.messages[1]
+
+
+def test_traces_count_run_by_run(tmp_path, value):
+    own = {
+        "windows": {"type": "timestamps"},
+        "landmarks": None,
+        "bounding": None,
+        "accountants": [],
+        "mechanism": {"type": "planar_laplace", "epsilon": 0.01},
+    }
+    assert run(configured(changed(value, **own)), tmp_path / "first").exit_code == DONE
+    (tmp_path / "run.yaml").write_text(json.dumps(changed(value, **own)))
+    assert main(["run", str(tmp_path / "run.yaml"), "--quiet", "--out", str(tmp_path / "second")]) == STOPPED
+    assert run(configured(changed(value, 6, 9, **own)), tmp_path / "later").exit_code == DONE
+    with pytest.raises(ConfigError, match="counts and traces need a ledger each"):
+        run(configured(value), tmp_path / "counts")
+
+
+def test_an_older_copy_is_noticed(tmp_path, value):
+    value["output"]["ledger_budget"] = 5.0
+    folder = run(configured(value), tmp_path / "first").folder
+    older = (tmp_path / "ledger").read_bytes()
+    later = run(configured(value), tmp_path / "second").folder
+    assert all(check.passed for path in (folder, later) for check in verify(path))
+    heads = [json.loads((later / side / "manifest.json").read_text()) for side in ("public", "operator")]
+    assert heads[0]["ledger_head"] == heads[1]["ledger"]["head"] == Ledger(tmp_path / "ledger").heads()[-1]
+    (tmp_path / "ledger").write_bytes(older)
+    assert all(check.passed for check in verify(folder))
+    assert {check.name for check in verify(later) if not check.passed} == {"ledger", "ledger chain"}
+    (later / "operator" / "manifest.json").unlink()
+    with pytest.raises(DataError, match="it was cut, or an older copy was put in its place"):
+        run(configured(value), later, resume=True)
+
+
+def test_a_ledger_of_the_version_before_counts_and_goes_on(tmp_path, value):
+    run(configured(value), tmp_path / "first")
+    lines = [json.loads(line) for line in (tmp_path / "ledger").read_text().splitlines()]
+    old = [
+        {k: v for k, v in line.items() if k not in ("run", "reach", "chain")} for line in lines if "entry" not in line
+    ]
+    text = "".join(json.dumps(line) + "\n" for line in old)
+    (tmp_path / "ledger").write_text(text)
+    second = run(configured(changed(value, on_exhausted="repeat")), tmp_path / "second")
+    assert set(actions(second)) == {"refused"}
+    assert (tmp_path / "ledger").read_text().startswith(text)
+    assert len(Ledger(tmp_path / "ledger").heads()) == 6 + 2 + 6
+
+
+def test_show_sums_by_period_and_unit(tmp_path, value, capsys):
+    value["output"]["ledger_budget"] = 2.0
+    for name in ("one", "other"):
+        run(configured(changed(value, end=9)), tmp_path / name)
+    assert main(["ledger", "show", str(tmp_path / "ledger"), "--json"]) == DONE
+    shown = json.loads(capsys.readouterr().out)
+    assert (
+        shown["terms"]["unit"] == "one user's events in 1h from the start of any released window, and in all "
+        "landmarks of all time"
+    )
+    assert [row["spent"] for row in shown["periods"]] == [pytest.approx(2.0)]
+    assert len(shown["runs"]) == 2
+    assert main(["ledger", "show", str(tmp_path / "ledger")]) == DONE
+    text = capsys.readouterr().out
+    assert "period    from 2024-01-01T00:00:00Z: 18 charges, 2 spent, 0 left" in text
+    (tmp_path / "ledger").write_text((tmp_path / "ledger").read_text().replace("0.5", "0.1", 1))
+    assert main(["ledger", "show", str(tmp_path / "ledger")]) == 1
+    assert main(["ledger", "show", str(tmp_path / "none")]) == 1
+
+
+def test_a_public_manifest_has_no_paths(tmp_path, value):
+    folder = run(configured(value), tmp_path / "first").folder
+    public = (folder / "public" / "manifest.json").read_text()
+    assert str(tmp_path) not in public
+    assert json.loads(public)["configuration"]["output"]["ledger"] == "ledger"
+    simulated = changed(value, mode="simulation", noise_key=None)
+    assert str(tmp_path) not in (run(configured(simulated), tmp_path / "s").folder / "public/manifest.json").read_text()
+
+
+# The arithmetic, against a plain count over all stretches.
+
+COUNTED = Terms(source="", unit="", adjacency="", measure="epsilon", budget=1.0, span=3)
+
+
+def charge(start: int, length: int, cost: float, run: str = "other", window: int = 1, landmark: bool = False) -> Charge:
+    return Charge("main", window, start, start + length, cost, 0.0, landmark, "c", "d", run, start + 3 * length)
+
+
+CHARGES = st.lists(
+    st.builds(charge, st.integers(0, 12), st.integers(1, 3), st.sampled_from([0.0, 0.25, 0.5, math.inf])), max_size=12
+)
+
+
+def cost_of(charges: list[Charge], start: int, end: int) -> float:
+    return sum(c.epsilon for c in charges if c.window_start < end and c.window_end > start)
+
+
+@settings(max_examples=300, deadline=None)
+@given(charges=CHARGES, start=st.integers(0, 12), length=st.integers(1, 3))
+def test_what_is_spent_is_the_dearest_stretch_that_meets_the_charge(charges, start, length):
+    books, new = Books(COUNTED, "own"), charge(start, length, 0.5, "own")
+    books.add(charges)
+    stretches = [(c.window_start, c.reach) for c in [*charges, new]]
+    expected = max(
+        cost_of(charges, first, last) for first, last in stretches if first < new.window_end and last > start
+    )
+    assert books.spent(new) == pytest.approx(expected)
+
+
+@settings(max_examples=300, deadline=None)
+@given(charges=CHARGES, marks=st.integers(0, 2**12), start=st.integers(0, 12), mark=st.booleans())
+def test_all_landmarks_of_a_period_and_any_stretch_are_spent_together(charges, marks, start, mark):
+    charges = [replace(c, landmark=bool(marks >> i & 1)) for i, c in enumerate(charges)]
+    new = charge(start, 2, 0.5, "own", landmark=mark)
+    books = Books(replace(COUNTED, landmarks=True), "own")
+    books.add(charges)
+    marked = [c for c in [*charges, new] if c.landmark]
+
+    def inside(c: Charge) -> bool:
+        return any(m.window_start < c.window_end and m.window_end > c.window_start for m in marked)
+
+    others = [c for c in charges if not inside(c)]
+    stretches = [c for c in [*others, new] if inside(new) or (c.window_start < new.window_end and c.reach > start)]
+    dearest = max((cost_of(others, c.window_start, c.reach) for c in stretches), default=0.0)
+    everything = sum(c.epsilon for c in charges if inside(c)) + dearest
+    # A charge inside landmarks may count with any stretch that a charge begins; the new one begins none outside.
+    assert books.spent(new) <= everything + 1e-9
+    if not inside(new):
+        assert books.spent(new) == pytest.approx(everything)
+
+
+def test_what_is_decided_of_a_window_stays_whatever_others_charge_later(tmp_path, value):
+    plan = make_plan(configured(changed(value, mechanism=PLAIN, **COMPOSED)), nonce=b"a run")
+    limit = Limit(plan, terms_of(plan))
+    window = plan.windows(1, 1)[0]
+    worst = plan.mechanism.worst_charge(window, plan.mechanism.start(plan.facts()))
+    limit.check(window, worst)
+    own = limit.admit(Charge("main", 1, window.start, window.end, 1.0, 0.5, False, "c", "d"))
+    later = replace(own, run="another", data="e")
+    again = Limit(plan, terms_of(plan))
+    again.books.add([later, own])
+    again.check(window, worst)  # a retry: it is charged already
+    fresh = Limit(plan, terms_of(plan))
+    fresh.books.add([later])
+    with pytest.raises(Exception, match="exceeds the budget 1 of the ledger"):
+        fresh.check(window, worst)
+
+
+def test_runs_at_the_same_time_do_not_pass_the_budget_together(tmp_path, value):
+    """Two loops on one ledger, window by window in any order: neither sees less than the other has charged."""
+    value["output"]["ledger_budget"] = 1.0
+    plans = []
+    for name in ("one", "other"):
+        config = configured(changed(value, mechanism=PLAIN | {"epsilon": 0.75}, on_exhausted="repeat", **COMPOSED))
+        plans.append(make_plan(config, tmp_path / name, name.encode()))
+    from penstock.pipeline.output import checkpoint
+    from penstock.pipeline.steps.release import ReleaseLoop
+
+    loops = []
+    for plan in plans:
+        checkpoint.begin(plan)
+        loop = ReleaseLoop(plan)
+        loops.append([plan, loop, loop.start(), checkpoint.open_ledger(plan, strict=False), 1])
+    order = [0] * 6 + [1] * 6
+    random.Random(1).shuffle(order)
+    for which in order:
+        plan, loop, state, ledger, number = loops[which]
+        counts = np.zeros((1, plan.n_cells), int)
+        _, state = ledger.charge(lambda limit: loop.advance(state, number, counts, limit))  # noqa: B023
+        loops[which][2], loops[which][4] = state, number + 1
+    totals: dict[int, float] = {}
+    for charge in Ledger(tmp_path / "ledger"):
+        totals[charge.window] = totals.get(charge.window, 0.0) + charge.epsilon
+    assert set(totals.values()) == {0.75}
