@@ -88,7 +88,7 @@ CASES = {
     "discrete_gaussian": Case([{"type": "discrete_gaussian", "rho": 0.5}], "event_epsilon_rdp", n_cells=2),
     "fpa": Case(
         schedule("fpa", coefficients=1, block=2),
-        "event_epsilon",
+        "user_epsilon",
         n_windows=2,
         person=(1, 2),
         changes={"bounding": {"max_cells": 1, "max_windows": 2}},

@@ -73,7 +73,7 @@ CONCENTRATED = [name for name in mechanisms.names() if per_window(name, "zero-co
 
 def test_the_audit_runs_on_what_is_registered():
     assert {"laplace", "discrete_laplace", "landmark_adaptive", "w_event_ba", "w_event_bd"} <= set(PURE)
-    assert set(CONCENTRATED) == {"gaussian", "discrete_gaussian"}
+    assert set(CONCENTRATED) == {"gaussian", "discrete_gaussian", "hierarchy"}
 
 
 @pytest.mark.parametrize("name", PURE)
