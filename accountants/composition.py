@@ -13,12 +13,16 @@ from penstock.accountants.core.accountant import Accountant, AccountingFacts, Ac
 from penstock.accountants.core.charges import concentrated_rho, pure_epsilon, replaced
 from penstock.accountants.core.privacy_loss import MAX_DISTINCT, classical_gaussian, from_loss_distributions, remember
 from penstock.accountants.core.renyi import ORDERS, from_renyi, renyi
+from penstock.mechanisms.core.concentrated import epsilon_of
 from penstock.mechanisms.core.contract import Release, Window
 from penstock.mechanisms.core.events import Block
 from penstock.mechanisms.core.plugin import ParameterError, UnsupportedEvent, parameter
+from penstock.mechanisms.core.schedules import WEventSchedule
 from penstock.mechanisms.core.state import State
+from penstock.mechanisms.temporal_generalization import TemporalGeneralization
 
 ODOMETER = "; amounts follow earlier outputs: the loss along the outputs of this run, not a bound fixed in advance"
+FILTER = "; the budget bounded beforehand, by a Rényi filter (Feldman, Zrnic 2021), whatever was spent of it"
 CLASSICAL = "; the papers' formula, which holds for values up to 1 only"
 
 
@@ -40,7 +44,9 @@ class Composition(Accountant):
     (Dwork, Rothblum, Vadhan 2010, for comparison), and at the end ``user_epsilon_pld`` (privacy loss distributions,
     tightest) and ``user_epsilon_classical`` (the papers' Gaussian formula). Pure figures are infinite for Gaussian
     noise. Where a mechanism chooses amounts from earlier outputs there are pure figures only: they bound the loss
-    along every outcome (Rogers, Roth, Ullman, Vadhan 2016), the others need amounts fixed in advance.
+    along every outcome (Rogers, Roth, Ullman, Vadhan 2016), the others need amounts fixed in advance. What such a
+    schedule bounds beforehand in ρ for its own w windows is a Rényi filter (Feldman, Zrnic 2021): ``w_event_rho``, and
+    ``w_event_epsilon_rdp`` from it.
 
     Where bounding chooses among a user's cells (C less than all), what is left of a window may take the place of what
     goes, so that counts move by up to 2·C. Such a *replacement* is charged for every window that a stretch holds only
@@ -84,6 +90,7 @@ class Composition(Accountant):
             "chooses_in_blocks": bool(facts.max_windows or facts.max_block_cells) if over_blocks else chooses,
             "hops": hops,
             "adaptive": bool(facts.mechanism and facts.mechanism.adaptive),
+            "filtered": _filtered(facts, w),
         }
         state: State = {
             "ends": np.zeros(longest, np.int64),
@@ -158,6 +165,11 @@ class Composition(Accountant):
             rows.append(self._row(index, f"{level}_epsilon", pure, adjacency))
             if not model["adaptive"]:
                 rows.append(self._row(index, f"{level}_epsilon_rdp", approximate, adjacency, self._approximate))
+        if model["filtered"] is not None:
+            adjacency = _stretch("w_event", 0, model) + FILTER
+            rows.append(self._row(index, "w_event_rho", model["filtered"], adjacency, "zCDP rho"))
+            epsilon = epsilon_of(model["filtered"], self.delta)
+            rows.append(self._row(index, "w_event_epsilon_rdp", epsilon, adjacency, self._approximate))
         rows.append(self._row(index, "user_epsilon", total, _person() + note))
         if model["adaptive"]:
             return rows
@@ -196,6 +208,14 @@ def _with_newest(window: Window, release: Release, figures: Any, state: State) -
     kept = recent[oldest] if ends[oldest] > window.index - len(ends) else 0.0
     ends[oldest], recent[oldest] = max([window.index, *blocks]), figures + kept
     return ends, recent
+
+
+def _filtered(facts: AccountingFacts, w: int | None) -> float | None:
+    """ρ that an adaptive w-event schedule bounds beforehand for w successive windows; None where nothing is."""
+    one, coarse = facts.mechanism, any(isinstance(step, TemporalGeneralization) for step in facts.steps)
+    if not isinstance(one, WEventSchedule) or not one.adaptive or not one.concentrated or w is None:
+        return None
+    return one.budget if w <= one.w and facts.n_overlaps == 1 and not coarse else None
 
 
 def _costliest(age: NDArray[np.int64], recent: NDArray[np.float64], length: int, n_ends: int) -> NDArray[np.float64]:

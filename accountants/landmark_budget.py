@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -12,11 +12,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from penstock.accountants.core.accountant import Accountant, AccountingFacts, AccountRow, Rows
-from penstock.accountants.core.charges import pure_epsilon
+from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
 from penstock.accountants.core.trace_view import TraceView
-from penstock.mechanisms.core.contract import Release, Window
+from penstock.mechanisms.core.concentrated import epsilon_of
+from penstock.mechanisms.core.contract import Mechanism, Release, Window
 from penstock.mechanisms.core.events import Block, Event
-from penstock.mechanisms.core.plugin import BudgetExceeded, ParameterError, UnsupportedEvent, parameter
+from penstock.mechanisms.core.plugin import BudgetExceeded, ParameterError, UnsupportedEvent, check_one_of, parameter
+from penstock.mechanisms.core.schedules import DELTA
 from penstock.mechanisms.core.state import State
 
 __all__ = ["LandmarkBudget", "landmark_allocation", "landmark_loss"]
@@ -72,6 +74,24 @@ def landmark_allocation(kind: str, landmarks: ArrayLike, epsilon: float) -> NDAr
     return np.full(mask.shape, epsilon / max(1, int(mask.sum()) + (not mask.all())))
 
 
+@dataclass(frozen=True, order=True)
+class Budget:
+    """What a period may cost: ε, or ρ where it is ``concentrated``; ``delta`` is where ρ is said as (ε, δ)."""
+
+    amount: float
+    concentrated: bool = False
+    delta: float = DELTA
+
+    def price(self, charge: Iterable[Event]) -> float:
+        """Cost of a charge in the budget's unit."""
+        return concentrated_rho(charge) if self.concentrated else pure_epsilon(charge)
+
+    @property
+    def unit(self) -> str:
+        """Unit of amounts."""
+        return "zCDP rho" if self.concentrated else "nats"
+
+
 @dataclass(frozen=True, kw_only=True)
 class LandmarkBudget(Accountant):
     """Keep the sum of ε over L ∪ {t} within the budget of each period, and say how much is left.
@@ -79,7 +99,11 @@ class LandmarkBudget(Accountant):
     Parameters
     ----------
     budget
-        ε that the sum may reach in one period; None: the ε of a landmark mechanism, or no limit for others.
+        ε that the sum may reach in one period; None: the budget of a landmark mechanism, or no limit for others.
+    rho
+        In place of it, ρ of zero-concentrated differential privacy, as Gaussian noise needs.
+    delta
+        δ at which ρ is said as (ε, δ); None: that of the mechanism, or 1e-6.
 
     **Privacy.** Unit: one user's bounded contributions in all landmarks of a period and in any one other window;
     add/remove. By sequential composition the period is (sum of ε over L, plus the largest other ε)-differentially
@@ -87,64 +111,81 @@ class LandmarkBudget(Accountant):
     would be in several windows. A block of windows is charged once in every period it touches, as a landmark where
     that period has any.
 
-    Rows: ``epsilon`` of the release, and so far in its period ``landmark_loss`` (over the landmarks and this window),
-    ``budget_spent`` (over the landmarks and the costliest other window) and ``budget_left``; when the period is over,
-    ``period_landmarks`` (over the landmarks) and ``period_loss`` (what was spent in the end). The final loss of a
-    regular window is ``period_landmarks`` plus its own ``epsilon``. On traces the unit is one user's positions, ε that
-    of two positions ``radius`` metres apart, and the rows ``budget_spent`` and ``budget_left`` are each user's, in the
-    dearest period.
+    Sums of ρ hold where amounts follow earlier releases, too, since the budget is set beforehand and nothing is
+    released beyond it: a Rényi filter (Feldman, Zrnic 2021). The accounting library's tight conversion turns it into
+    (ε, δ).
+
+    Rows: ``epsilon`` (or ``rho``) of the release, and so far in its period ``landmark_loss`` (over the landmarks and
+    this window), ``budget_spent`` (over the landmarks and the costliest other window) and ``budget_left``; when the
+    period is over, ``period_landmarks`` (over the landmarks), ``period_loss`` (what was spent in the end), and of a
+    budget in ρ ``period_epsilon``, its ε at ``delta``. The final loss of a regular window is ``period_landmarks`` plus
+    its own. On traces the unit is one user's positions, ε that of two positions ``radius`` metres apart, and the rows
+    ``budget_spent`` and ``budget_left`` are each user's, in the dearest period.
     """
 
     budget: float | None = parameter(None, doc="ε available in one budget period", above=0, unit="nats")
+    rho: float | None = parameter(None, doc="ρ available in one budget period, in place of budget", above=0)
+    delta: float | None = parameter(None, doc="δ at which ρ is said as (ε, δ); unset: 1e-6", above=0, below=1)
 
     stages: ClassVar[tuple[str, ...]] = ("counts", "points")
 
-    def start(self, facts: AccountingFacts) -> tuple[float, State]:
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_one_of({"budget": self.budget, "rho": self.rho}, required=False)
+
+    def start(self, facts: AccountingFacts) -> tuple[Budget, State]:
         """The budget as model; nothing spent yet."""
         if facts.overlapping:
             raise UnsupportedEvent("landmark_budget: windows overlap, so an event is in more than one window")
-        budget = self.budget
-        if budget is None and facts.mechanism is not None:
-            budget = facts.mechanism.landmark_budget
         state = {"period": np.asarray(-1), "window": np.asarray(0), "block_last": np.asarray(0)}
         amounts = {name: np.asarray(0.0) for name in ("landmarks", "other", "block_epsilon", "largest")}
-        return (np.inf if budget is None else float(budget)), state | amounts
+        return self._budget(facts.mechanism), state | amounts
 
-    def check(self, window: Window, charge: tuple[Event, ...], model: float, state: State) -> None:
+    def _budget(self, mechanism: Mechanism | None) -> Budget:
+        """What is stated here, or else promised by the mechanism."""
+        delta = self.delta or getattr(mechanism, "delta", None) or DELTA
+        if self.budget is not None or self.rho is not None:
+            return Budget(float(self.budget or self.rho or 0.0), self.rho is not None, delta)
+        if mechanism is None:
+            return Budget(np.inf)
+        promised = mechanism.landmark_budget
+        return Budget(np.inf if promised is None else float(promised), mechanism.concentrated, delta)
+
+    def check(self, window: Window, charge: tuple[Event, ...], model: Budget, state: State) -> None:
         """Raise `BudgetExceeded` if ``charge`` in this window would overspend the period; changes nothing."""
         self._spend(window, charge, model, state)
 
     def _spend(
-        self, window: Window, charge: tuple[Event, ...], model: float, state: State
+        self, window: Window, charge: tuple[Event, ...], model: Budget, state: State
     ) -> tuple[float, float, float]:
-        """ε of a charge, and of the landmarks and the costliest other window after it."""
-        epsilon = pure_epsilon(charge)
+        """Cost of a charge, and of the landmarks and the costliest other window after it."""
+        cost = model.price(charge)
         before = _spent_before(window, state)
         landmarks, other = before
         if _counts_as_landmark(window, charge):
-            landmarks += epsilon
+            landmarks += cost
         else:
-            other = max(other, epsilon)
-        if epsilon > 0 and landmarks + other > model * (1 + ROUNDING):
-            raise BudgetExceeded(window.index, sum(before), epsilon, model)
-        return epsilon, landmarks, other
+            other = max(other, cost)
+        if cost > 0 and landmarks + other > model.amount * (1 + ROUNDING):
+            raise BudgetExceeded(window.index, sum(before), cost, model.amount)
+        return cost, landmarks, other
 
     def charge(
-        self, release: Release, window: Window, private: Mapping[str, Any], model: float, state: State
+        self, release: Release, window: Window, private: Mapping[str, Any], model: Budget, state: State
     ) -> tuple[Rows, State]:
         """Add one release to the books of its period."""
-        epsilon, landmarks, other = self._spend(window, release.charge, model, state)
+        cost, landmarks, other = self._spend(window, release.charge, model, state)
         over = int(state["period"]) not in (-1, window.period)
         rows = self.finish(model, state) if over else []
-        loss = landmarks if _counts_as_landmark(window, release.charge) else landmarks + epsilon
-        row = partial(AccountRow, "everybody", window.index, adjacency=ADJACENCY, status="provisional")
+        loss = landmarks if _counts_as_landmark(window, release.charge) else landmarks + cost
+        row = partial(AccountRow, "everybody", window.index, unit=model.unit, adjacency=ADJACENCY, status="provisional")
         rows += [
-            row("epsilon", epsilon, status="final"),
+            row("rho" if model.concentrated else "epsilon", cost, status="final"),
             row("landmark_loss", loss),
             row("budget_spent", landmarks + other),
         ]
-        if math.isfinite(model):
-            rows.append(row("budget_left", model - landmarks - other))
+        if math.isfinite(model.amount):
+            rows.append(row("budget_left", model.amount - landmarks - other))
         blocks = [event for event in release.charge if isinstance(event, Block)]
         return rows, {
             "period": np.asarray(window.period),
@@ -153,7 +194,7 @@ class LandmarkBudget(Accountant):
             "other": np.asarray(other),
             "largest": np.asarray(max(float(state["largest"]), landmarks + other)),
             "block_last": np.asarray(max((b.last for b in blocks), default=int(state["block_last"]))),
-            "block_epsilon": np.asarray(pure_epsilon(blocks)) if blocks else state["block_epsilon"],
+            "block_epsilon": np.asarray(model.price(blocks)) if blocks else state["block_epsilon"],
         }
 
     def account_traces(self, view: TraceView) -> Rows:
@@ -169,19 +210,26 @@ class LandmarkBudget(Accountant):
             for who, value in zip(view.subjects, values)
         ]
 
-    def finish(self, model: float, state: State) -> Rows:
+    def finish(self, model: Budget, state: State) -> Rows:
         """Final figures of the period that is over."""
         if int(state["period"]) < 0:
             return []
         landmarks, last = float(state["landmarks"]), int(state["window"])
-        return [
-            AccountRow("everybody", last, "period_landmarks", landmarks, adjacency=ADJACENCY),
-            AccountRow("everybody", last, "period_loss", landmarks + float(state["other"]), adjacency=ADJACENCY),
-        ]
+        loss = landmarks + float(state["other"])
+        row = partial(AccountRow, "everybody", last, adjacency=ADJACENCY)
+        rows = [row("period_landmarks", landmarks, unit=model.unit), row("period_loss", loss, unit=model.unit)]
+        if model.concentrated:
+            unit = f"nats at delta {model.delta:g}"
+            # Where amounts follow earlier releases it is the budget that is promised, whatever was spent of it.
+            promised = model.amount if math.isfinite(model.amount) else loss
+            rows.append(row("period_epsilon", epsilon_of(promised, model.delta), unit=unit))
+        return rows
 
-    def summary(self, model: float, state: State) -> dict[str, Any]:
+    def summary(self, model: Budget, state: State) -> dict[str, Any]:
         """The most that any period has spent, and of how much."""
-        budget = {"budget": model} if np.isfinite(model) else {}
+        budget: dict[str, Any] = {"budget": model.amount} if np.isfinite(model.amount) else {}
+        if model.concentrated:
+            budget |= {"unit": model.unit, "epsilon": epsilon_of(model.amount, model.delta), "delta": model.delta}
         return {"largest_period_loss": float(state["largest"]), **budget, "adjacency": ADJACENCY}
 
 

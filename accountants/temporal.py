@@ -182,8 +182,8 @@ class Temporal(Accountant):
     def _largest_epsilon(self, facts: AccountingFacts) -> float:
         """Bound on the replacement ε of a release; a hair above, for scales are rounded."""
         stated = self.largest_epsilon
-        if stated is None and isinstance(facts.mechanism, BudgetSchedule):
-            stated = facts.mechanism.epsilon
+        if stated is None and isinstance(facts.mechanism, BudgetSchedule) and not facts.mechanism.concentrated:
+            stated = facts.mechanism.budget
         return math.inf if stated is None else 2 * stated * (1 + ROUNDING)
 
     def charge(

@@ -136,7 +136,8 @@ def configuration(
     secret: dict[str, Any] = {"seed": 1}
     if mode == "deployment":
         new_key_file(folder / "noise.key")
-        secret = {"mode": mode, "noise_key": str(folder / "noise.key")}
+        # The backlog is older than its messages.
+        secret = {"mode": mode, "noise_key": str(folder / "noise.key"), "allow_no_guarantee": True}
     moments = [datetime.fromtimestamp(at / 1000, UTC).isoformat().replace("+00:00", "Z") for at in (first, until)]
     return {
         "name": "load",
@@ -148,6 +149,7 @@ def configuration(
             "format": format,
             "user_type": "integer",
             "time_format": "unix_ms",
+            "watermark": "events",
             "from": moments[0],
             "until": moments[1],
             **source,

@@ -31,10 +31,11 @@ class LandmarkAdaptive(LandmarkSchedule):
     ----------
     epsilon
         Budget of one period, in nats.
-    noise, radius
+    rho, delta, noise, radius
         As in `BudgetSchedule`.
     decrease, increase
-        How far the sampling rate moves towards 0 or 1 after a publication, in [0, 1].
+        How far the sampling rate moves towards 0 or 1 after a publication, in [0, 1]. Unset: 0.5 on counts; on traces
+        0.1 and 0.9, which were best on the San Francisco cabs (``docs/experiments_landmark.md``).
     least_rate
         Sampling rate below which it never falls: only a publication can raise it again, so that at 0 nothing would.
     sampler
@@ -46,10 +47,11 @@ class LandmarkAdaptive(LandmarkSchedule):
         ``paper``: below the noise scale, with which a vector of many cells never skips.
 
     **Privacy.** Each release starts from Uniform's share; a landmark that repeats divides its ε equally over all
-    landmarks still to come and one regular window, so that the sum over the landmarks and any other window never
-    passes ε. The rate reads releases only, hence is post-processing. Unit: one user's bounded contributions in all
-    landmark windows and any one other window of a budget period; neighbours add or remove it. Katsomallos et al.
-    2022, Adaptive.
+    landmarks still to come and one regular window, so that the sum over the landmarks and any other window never passes
+    ε. The rate reads releases only, hence is post-processing. Unit: one user's bounded contributions in all landmark
+    windows and any one other window of a budget period; neighbours add or remove it. Katsomallos et al. 2022, Adaptive.
+    With Gaussian noise all of this holds of ρ in place of ε, with √C the L2 sensitivity, by a Rényi filter (Feldman,
+    Zrnic 2021).
 
     Notes
     -----
@@ -66,16 +68,29 @@ class LandmarkAdaptive(LandmarkSchedule):
     """
 
     decrease: float = parameter(
-        0.5, doc="share of the sampling rate that a small change takes away", at_least=0, at_most=1
+        None,
+        doc="share of the sampling rate that a small change takes away; unset: 0.5, on traces 0.1",
+        at_least=0,
+        at_most=1,
     )
     increase: float = parameter(
-        0.5, doc="share of the missing rate that a large change gives back", at_least=0, at_most=1
+        None,
+        doc="share of the missing rate that a large change gives back; unset: 0.5, on traces 0.9",
+        at_least=0,
+        at_most=1,
     )
     least_rate: float = parameter(0.05, doc="sampling rate below which it never falls", at_least=0, at_most=1)
     sampler: str = parameter("paper", doc="how the sampling rate follows the releases", choices=("paper", "drift"))
     calibration: str = parameter("expected", doc="what a small change is", choices=("expected", "paper"))
     ideal: ClassVar[str] = "exact while it publishes; the last publication where it repeats"
     adaptive: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        # What is unset is written out at once, so that a configuration and its digest say which rate it is.
+        for name, on_counts, on_traces in (("decrease", 0.5, 0.1), ("increase", 0.5, 0.9)):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, on_traces if self.on_points else on_counts)
+        super().__post_init__()
 
     def start(self, facts: Facts) -> State:
         """Sampling rate 1, nothing published."""
@@ -106,7 +121,7 @@ class LandmarkAdaptive(LandmarkSchedule):
         bonus = np.where(publish, state["bonus"], state["bonus"] + self._handed_on(window, epsilon))
         if not publish.any():
             return made, after | {"bonus": bonus}
-        scale = pure_scale(epsilon, active_l1(window, state["max_cells"]))
+        scale = self.scale_of(epsilon, active_l1(window, state["max_cells"]))
         rate, history = self._follow(window, state, after, scale)
         own = {
             "bonus": bonus,

@@ -25,12 +25,13 @@ class LandmarkSkip(LandmarkSchedule):
     ----------
     epsilon
         Budget of one period, in nats.
-    noise, radius
+    rho, delta, noise, radius
         As in `BudgetSchedule`.
 
     **Privacy.** Landmarks cost nothing, so the sum of ε over the landmarks and any other window is ε. Unit: one user's
-    bounded contributions in all landmark windows and any one other window of a budget period; neighbours add or
-    remove it. Which windows repeat is public. Katsomallos et al. 2022, Skip.
+    bounded contributions in all landmark windows and any one other window of a budget period; neighbours add or remove
+    it. Which windows repeat is public. Katsomallos et al. 2022, Skip. With Gaussian noise all of this holds of ρ in
+    place of ε, with √C the L2 sensitivity, by composition (Bun, Steinke 2016, lemma 2.3).
 
     Notes
     -----
@@ -58,13 +59,13 @@ class LandmarkSkip(LandmarkSchedule):
         """Repeat at a landmark, publish elsewhere."""
         if window.landmark:
             return self.repeat(window, state), state
-        return self.publish(window, counts, state, self.epsilon, noise)
+        return self.publish(window, counts, state, self.budget, noise)
 
     def worst(self, window: Window, state: State) -> tuple[Event, ...]:
         """Nothing at a landmark, ε elsewhere."""
         if window.landmark:
             return (Repeated(int(state["last_window"].max())),)
-        return self.charge_of(window, state, self.epsilon)
+        return self.charge_of(window, state, self.budget)
 
     def refused(self, time: Timestamp, state: State) -> Mask:
         """None: landmarks cost nothing."""
@@ -72,4 +73,4 @@ class LandmarkSkip(LandmarkSchedule):
 
     def point_budget(self, time: Timestamp, state: State) -> Budgets:
         """Nothing at a landmark, ε elsewhere."""
-        return np.where(time.landmark, 0.0, self.epsilon)
+        return np.where(time.landmark, 0.0, self.budget)

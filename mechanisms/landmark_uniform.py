@@ -24,12 +24,13 @@ class LandmarkUniform(LandmarkSchedule):
     ----------
     epsilon
         Budget of one period, in nats.
-    noise, radius
+    rho, delta, noise, radius
         As in `BudgetSchedule`.
 
     **Privacy.** For landmarks L, the sum of ε over L and any other window is ε: n = abs(L) + 1, or abs(L) where every
-    window of the period is a landmark. Unit: one user's bounded contributions in all landmark windows and any one
-    other window of a budget period; neighbours add or remove it. Katsomallos et al. 2022, Uniform.
+    window of the period is a landmark. Unit: one user's bounded contributions in all landmark windows and any one other
+    window of a budget period; neighbours add or remove it. Katsomallos et al. 2022, Uniform. With Gaussian noise all of
+    this holds of ρ in place of ε, with √C the L2 sensitivity, by composition (Bun, Steinke 2016, lemma 2.3).
 
     Notes
     -----

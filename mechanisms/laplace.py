@@ -44,10 +44,13 @@ class Laplace(BudgetSchedule):
     4.0
     """
 
+    epsilon: float = parameter(doc="budget of each window", above=0, unit="nats")
     noise: str = parameter("laplace", doc="noise family", choices=("laplace",))
     stages: ClassVar[tuple[str, ...]] = ("counts",)
-    #: Points have a mechanism of their own.
+    #: Points and Gaussian noise have mechanisms of their own.
     radius: None = field(default=None, init=False, repr=False)
+    rho: None = field(default=None, init=False, repr=False)
+    delta: None = field(default=None, init=False, repr=False)
     guarantee: ClassVar[Guarantee] = Guarantee(
         unit=ONE_WINDOW,
         neighbours=ADD_REMOVE,

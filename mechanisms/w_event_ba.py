@@ -18,14 +18,14 @@ class WEventBa(DissimilaritySchedule):
 
     Parameters
     ----------
-    epsilon, w, noise, radius
+    epsilon, rho, delta, w, noise, radius
         As in `DissimilaritySchedule`.
 
     **Privacy.** w-event ε-differential privacy: any w successive dissimilarity queries cost ε/2; a publication that
     used k shares of ε/(2w) is followed by k − 1 windows without one, so that any w successive publications spend at
-    most ε/2. Deciding whether to publish reads the data and is paid for. Unit: all of one user's bounded
-    contributions within any w successive windows; neighbours add or remove it. Kellaris et al. 2014, Budget
-    Absorption.
+    most ε/2. Deciding whether to publish reads the data and is paid for. Unit: all of one user's bounded contributions
+    within any w successive windows; neighbours add or remove it. Kellaris et al. 2014, Budget Absorption. With Gaussian
+    noise all of this holds of ρ in place of ε, with √C the L2 sensitivity, by a Rényi filter (Feldman, Zrnic 2021).
 
     Notes
     -----

@@ -18,13 +18,14 @@ class WEventBd(DissimilaritySchedule):
 
     Parameters
     ----------
-    epsilon, w, noise, radius
+    epsilon, rho, delta, w, noise, radius
         As in `DissimilaritySchedule`.
 
     **Privacy.** w-event ε-differential privacy: any w successive dissimilarity queries cost ε/2, any w successive
     publications at most ε/2. Deciding whether to publish reads the data and is paid for. Unit: all of one user's
-    bounded contributions within any w successive windows; neighbours add or remove it. Kellaris et al. 2014,
-    Budget Distribution.
+    bounded contributions within any w successive windows; neighbours add or remove it. Kellaris et al. 2014, Budget
+    Distribution. With Gaussian noise all of this holds of ρ in place of ε, with √C the L2 sensitivity, by a Rényi
+    filter (Feldman, Zrnic 2021).
 
     Notes
     -----
@@ -46,9 +47,9 @@ class WEventBd(DissimilaritySchedule):
 
     def publication_budget(self, window: Window | Timestamp, state: State) -> NDArray[np.float64]:
         """Half of the remaining budget; entry 0 of ``spent`` is no longer among the last w windows."""
-        if np.isinf(self.epsilon):
+        if np.isinf(self.budget):
             return np.full(state["spent"].shape[:-1], np.inf)
-        left = self.epsilon / 2 - state["spent"][..., 1:].sum(-1)
+        left = self.budget / 2 - state["spent"][..., 1:].sum(-1)
         return np.asarray(np.maximum(left, 0.0) / 2)
 
     def record_spent(self, window: Window | Timestamp, state: State, spent: NDArray[np.float64]) -> State:

@@ -23,11 +23,13 @@ class WEventSample(WEventSchedule):
 
     Parameters
     ----------
-    epsilon, w, noise, radius
+    epsilon, rho, delta, w, noise, radius
         As in `WEventSchedule`.
 
     **Privacy.** w-event ε-differential privacy: any w successive windows hold one publication. Unit: all of one user's
     bounded contributions within any w successive windows; neighbours add or remove it. Kellaris et al. 2014, section 4.
+    With Gaussian noise all of this holds of ρ in place of ε, with √C the L2 sensitivity, by composition (Bun, Steinke
+    2016, lemma 2.3).
 
     Notes
     -----
@@ -49,15 +51,15 @@ class WEventSample(WEventSchedule):
         """Publish the first of w windows."""
         if (window.index - 1) % self.w:
             return [self.repeat(window, state)], state
-        release, state = self.publish(window, counts, state, self.epsilon, noise)
+        release, state = self.publish(window, counts, state, self.budget, noise)
         return [release], state
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
         """ε in every w-th window, nothing in between."""
         if (window.index - 1) % self.w:
             return (Repeated(int(state["last_window"].max())),)
-        return self.charge_of(window, state, self.epsilon)
+        return self.charge_of(window, state, self.budget)
 
     def point_budget(self, time: Timestamp, state: State) -> Budgets:
         """ε at every w-th point of a user, nothing in between."""
-        return np.full(len(time.time), 0.0 if (time.index - 1) % self.w else self.epsilon)
+        return np.full(len(time.time), 0.0 if (time.index - 1) % self.w else self.budget)

@@ -23,11 +23,13 @@ class WEventUniform(WEventSchedule):
 
     Parameters
     ----------
-    epsilon, w, noise, radius
+    epsilon, rho, delta, w, noise, radius
         As in `WEventSchedule`.
 
     **Privacy.** w-event ε-differential privacy: any w successive releases spend ε. Unit: all of one user's bounded
-    contributions within any w successive windows; neighbours add or remove it. Kellaris et al. 2014, theorem 3.
+    contributions within any w successive windows; neighbours add or remove it. Kellaris et al. 2014, theorem 3. With
+    Gaussian noise all of this holds of ρ in place of ε, with √C the L2 sensitivity, by composition (Bun, Steinke 2016,
+    lemma 2.3).
 
     Notes
     -----
@@ -44,13 +46,13 @@ class WEventUniform(WEventSchedule):
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
         """Publish with ε/w."""
-        release, state = self.publish(window, counts, state, self.epsilon / self.w, noise)
+        release, state = self.publish(window, counts, state, self.budget / self.w, noise)
         return [release], state
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
         """ε/w, always."""
-        return self.charge_of(window, state, self.epsilon / self.w)
+        return self.charge_of(window, state, self.budget / self.w)
 
     def point_budget(self, time: Timestamp, state: State) -> Budgets:
         """ε/w, always."""
-        return np.full(len(time.time), self.epsilon / self.w)
+        return np.full(len(time.time), self.budget / self.w)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.mechanisms.core.plugin import ConfigError
+from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.exit_codes import DONE, INTERRUPTED, STOPPED
@@ -20,9 +20,11 @@ from penstock.pipeline.output import manifest as outcome
 from penstock.pipeline.output.files import LOCK, alone_in
 from penstock.pipeline.output.manifest import input_digests, operator_manifest, public_manifest
 from penstock.pipeline.output.redaction import discreet
+from penstock.pipeline.output.worth import losses_of
 from penstock.pipeline.runners import beam
 from penstock.pipeline.runners.local import run_finite, run_stream
-from penstock.pipeline.sources.base import LiveSource
+from penstock.pipeline.sources.base import EventBlock, LiveSource
+from penstock.pipeline.steps import usable
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
@@ -81,8 +83,8 @@ def run(
     Raises
     ------
     PenstockError
-        `ConfigError` while another run writes to the folder, `DataError` for unreadable input, `RowEquationError` if a
-        row was lost, and the rest of the family.
+        `ConfigError` while another run writes to the folder, `DataError` for input that cannot be read or of which no
+        row can be used, `RowEquationError` if a row was lost, and the rest of the family.
     """
     if config.on_exhausted is None:
         config = replace(config, on_exhausted="stop" if runner in (DIRECT, LOCAL) else "repeat")
@@ -109,6 +111,8 @@ def _run(
 def _run_alone(plan: Plan, runner: str, beam_options: Sequence[str], clock: Stopwatch) -> Result:
     """Run a plan while its folder is held."""
     config = plan.config
+    if not plan.resumed:
+        _check_input(plan)
     finished_before = _make_ready(plan, beam if plan.streaming and runner == FLINK else checkpoint)
     if finished_before is not None:
         return _done(plan, int(finished_before["exit"]["code"]), finished_before)
@@ -156,6 +160,32 @@ def check_runner(config: RunConfig, runner: str) -> None:
         raise ConfigError(("source.type: traces are released from a finite source (what is under 'of')",))
 
 
+def _is_recorded(plan: Plan) -> bool:
+    """Whether the input can be read more than once."""
+    source = plan.config.source.recorded
+    return not (isinstance(source, LiveSource) or getattr(source, "endless", False))
+
+
+def _recorded(plan: Plan) -> Iterator[EventBlock]:
+    """Blocks of an input that can be read more than once; otherwise none."""
+    if not _is_recorded(plan):
+        return
+    source = plan.config.source.recorded
+    source = replace(source.reading(plan.space.reads), block_rows=min(source.block_rows, usable.SAMPLE))
+    for span in source.spans():
+        yield from source.read(span)
+
+
+def _check_input(plan: Plan) -> None:
+    """Raise `DataError` where no row of the input can be used, before anything is replaced, charged or released."""
+    if not _is_recorded(plan):
+        return
+    found, sample = usable.first_use(_recorded(plan), plan)
+    if not found.used:
+        why = usable.why_unused(outcome.as_equation(found), sample, plan)
+        raise DataError(f"nothing of the input can be used, and nothing was released. {why}")
+
+
 def _execute(plan: Plan, runner: str, beam_options: Sequence[str]) -> str | None:
     """Run a plan; None where it came to its end, otherwise why a stream did not."""
     if plan.streaming and runner != FLINK:
@@ -188,6 +218,10 @@ def _finish(plan: Plan, unfinished: str | None, clock: Stopwatch) -> Result:
         inputs=input_digests(plan.config),
         exit={"code": code, "reason": reason},
     )
+    if loss := losses_of(plan.folder, plan.time_zone):
+        manifest["loss"] = loss
+    if equation["used"] < equation["rows"] * usable.MOST:
+        manifest["unused"] = usable.why_unused(equation, usable.sample_of(_recorded(plan)), plan)
     if plan.keeps_truth:
         from penstock.pipeline.output.utility import write_utility
 

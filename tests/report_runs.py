@@ -179,6 +179,7 @@ def trace_folder(folder: Path) -> Path:
     truth = {"pseudonym": list("aaabbb"), "time": times, "latitude": [1.0, 2, 3, 4, 5, 6], "longitude": [0.0] * 6}
     released = truth | {
         "longitude": [0.01] * 6,
+        "epsilon": [0.1] * 6,
         "landmark": [False, True, False] * 2,
         "action": ["published"] * 5 + ["repeated"],
     }

@@ -13,7 +13,7 @@ from penstock.accountants.core.charges import concentrated_rho, pure_epsilon, re
 from penstock.mechanisms.core.contract import Facts, Release
 from penstock.mechanisms.core.events import Block, DiscreteLaplace, Gaussian
 from penstock.pipeline.steps.bounding import BlockBounds, bound, bound_block
-from penstock.pipeline.steps.contributions import REMEMBERED, Memberships, merge
+from penstock.pipeline.steps.contributions import REMEMBERED, ContributionRows, merge
 
 KEEPS = ("hash", "first", "last", "most_frequent")
 N_STEPS = 4
@@ -38,7 +38,7 @@ def bounded(presence, hops, max_cells, keep):
         marks = 100 * np.arange(n_steps)[:, None] + order
     user, step, cell = np.nonzero(presence)
     parts = [
-        Memberships(user[:, None], step + 1 + hop, cell, None if keep == "hash" else marks[user, step, cell])
+        ContributionRows(user[:, None], step + 1 + hop, cell, None if keep == "hash" else marks[user, step, cell])
         for hop in range(hops)
     ]
     together = merge(parts, keep if keep in REMEMBERED else "hash")
@@ -116,7 +116,7 @@ def test_one_window_of_a_block_moves_no_more_than_a_replacement_of_the_block(kee
     def shown(people):
         user, step, cell = np.nonzero(people)
         mark = None if keep == "hash" else 10 * step + cell if keep != "most_frequent" else 1 + (step + cell) % 3
-        some = Memberships(user[:, None], step + 1, cell, mark)
+        some = ContributionRows(user[:, None], step + 1, cell, mark)
         some = some.take(bound_block(some, bounds, 1, keep, b"k" * 16))
         result = np.zeros(people.shape, np.int64)
         result[some.user[:, 0], some.window - 1, some.cell] = 1

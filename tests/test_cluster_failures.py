@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
-import logging
 import os
 import pickle
+import subprocess
+import sys
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +26,7 @@ from penstock.mechanisms.core.plugin import ConfigError, DataError, ParameterErr
 from penstock.mechanisms.core.state import StateFormat
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
+from penstock.pipeline.monitoring import logs
 from penstock.pipeline.output import checkpoint
 from penstock.pipeline.output.checkpoint import open_ledger
 from penstock.pipeline.output.kafka import Publisher
@@ -253,23 +258,32 @@ def test_a_topic_is_told_what_the_file_says(tmp_path, monkeypatch):
     assert told[0].schema == told[1].schema
 
 
-def test_runs_side_by_side_leave_the_log_as_it_was():
-    beam = logging.getLogger("apache_beam.runners")
-    before = beam.level
-    one, other = discreet(True), discreet(True)
-    one.__enter__()
-    other.__enter__()
-    one.__exit__(None, None, None)
-    assert beam.level > logging.CRITICAL
-    other.__exit__(None, None, None)
-    assert beam.level == before
+def test_a_thread_that_fails_is_reported_in_the_log_without_its_words(capsys: pytest.CaptureFixture[str]) -> None:
+    usual, stream = threading.excepthook, io.StringIO()
+    with logs.logging_to(stream, "text", deployment=True):
+        thread = threading.Thread(target=float, args=("51.4778, ann",))
+        thread.start()
+        thread.join()
+    assert "a thread failed error=ValueError" in stream.getvalue()
+    assert "ann" not in stream.getvalue() + capsys.readouterr().err
+    assert threading.excepthook is usual
 
 
-def test_what_is_quiet_about_workers_ends_with_the_run():
-    import threading
-
-    usual, workers = threading.excepthook, logging.getLogger("apache_beam.runners.worker")
-    level = workers.level
-    with runner._quiet_workers():
-        assert threading.excepthook is not usual
-    assert (threading.excepthook, workers.level) == (usual, level)
+def test_a_job_server_ends_with_a_driver_that_is_killed(tmp_path: Path) -> None:
+    program = f"""
+import os, time
+from penstock.pipeline.runners.flink.jobs import _ending_with_this_process
+with open({str(tmp_path / "log")!r}, "wb") as log:
+  with _ending_with_this_process(["sleep", "600"], {{**os.environ}}, log) as server:
+    print(server.pid, flush=True)
+    time.sleep(600)
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as driver:
+        assert driver.stdout is not None
+        server = int(driver.stdout.readline())
+        os.kill(server, 0)
+        driver.kill()
+    deadline = time.monotonic() + 20
+    while Path(f"/proc/{server}/cmdline").exists() and Path(f"/proc/{server}/cmdline").read_bytes():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -11,6 +11,7 @@ import apache_beam as beam
 import numpy as np
 import polars as pl
 import pytest
+from apache_beam import TaggedOutput
 from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
 from apache_beam.runners.common import DoFnSignature
@@ -30,7 +31,14 @@ from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.output.redaction import UnforeseenError
 from penstock.pipeline.run import run
 from penstock.pipeline.runners.beam import distributed, read
-from penstock.pipeline.runners.beam.coders import BlockCoder, NamedBlock, decode_block, encode_block
+from penstock.pipeline.runners.beam.coders import (
+    BlockCoder,
+    NamedBlock,
+    decode_block,
+    decode_rows,
+    encode_block,
+    unpack,
+)
 from penstock.pipeline.runners.beam.graph import GRAPH, CountWhenFinal, FindContributions, build, has_ended
 from penstock.pipeline.runners.beam.read import Cursor, CursorCoder, CursorTracker, Reader, Replay
 from penstock.pipeline.runners.beam.step import end_of_input, final_at
@@ -335,6 +343,31 @@ def test_the_words_of_an_error_leave_no_step_of_a_deployment(tmp_path: Path, mod
     written = "".join(traceback.format_exception(caught.value))
     assert isinstance(caught.value, UnforeseenError) == (mode == "deployment")
     assert ("ann, 51.4778" in written) == (mode == "simulation")
+
+
+def test_blocks_leave_in_order_with_their_timestamps_before_the_bundle_ends(tmp_path: Path) -> None:
+    plan = plan_in(tmp_path, n_shards=1)
+    step = FindContributions(plan)
+    step.setup()
+    start = plan.calendar.from_ms
+    for _ in range(2):  # also after a bundle that was given up
+        step.start_bundle()
+        found = []
+        for n_rows in range(1, 8):
+            same = (pl.lit(start).alias("time"), pl.lit(37.75).alias("latitude"), pl.lit(-122.4).alias("longitude"))
+            frame = pl.DataFrame({"user": range(n_rows)}).with_columns(same)
+            found += step.process(NamedBlock(f"block/{n_rows}", EventBlock(frame, n_rows)), Timestamp(n_rows))
+    assert len(found) < 14
+    found += step.finish_bundle()
+    step.teardown()
+    contributions = [value for value in found if not isinstance(value, TaggedOutput)]
+    assert [(unpack(value.value[1])[1], value.timestamp) for value in contributions] == [
+        (n_rows, Timestamp(n_rows)) for n_rows in range(1, 8)
+    ]
+    rows = [value.value for value in found if isinstance(value, TaggedOutput)]
+    assert [(decode_rows(value.value[1])[0].rows, value.timestamp) for value in rows] == [
+        (n_rows, Timestamp(n_rows)) for n_rows in range(1, 8)
+    ]
 
 
 def test_the_engine_sees_the_steps_as_they_are_meant(tmp_path: Path) -> None:

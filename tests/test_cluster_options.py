@@ -13,6 +13,7 @@ from penstock.pipeline.run import run
 from penstock.pipeline.runners.beam import BLOCK_ROWS, distributed, prepare
 from penstock.pipeline.runners.flink import jars
 from penstock.pipeline.runners.flink.jobs import checkpoints_folder, latest_checkpoint, mark_graph
+from penstock.pipeline.runners.flink.one_residual_name import HANDLER, NEW_NAME, ONE_NAME, keep_one_name
 from penstock.pipeline.runners.flink.runner import options_of
 from penstock.pipeline.sources.stream import Stream
 
@@ -50,16 +51,48 @@ def test_external_workers_have_an_address(plan: Plan) -> None:
 
 
 def test_the_runner_keeps_what_readers_leave_under_one_name(tmp_path: Path) -> None:
-    path, code = tmp_path / f"beam-runners-java-fn-execution-{jars.RUNNER}.jar", b"before" + jars._NEW_NAME + b"after"
+    path, code = tmp_path / "beam-runners-java-fn-execution-2.62.0.jar", b"before" + NEW_NAME + b"after"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as jar:
-        jar.writestr(jars._HANDLER, code)
+        jar.writestr(HANDLER, code)
         jar.writestr("Other.class", code)
-    for _ in range(2):  # twice changes nothing
-        jars.keep_one_name(tmp_path)
-        with zipfile.ZipFile(path) as jar:
-            found = [jar.read(name) for name in (jars._HANDLER, "Other.class")]
-        assert found == [b"before" + jars._ONE_NAME + b"after", code]
-        assert len(jars._ONE_NAME) == len(jars._NEW_NAME)
+    keep_one_name(tmp_path)
+    with zipfile.ZipFile(path) as jar:
+        assert [jar.read(name) for name in (HANDLER, "Other.class")] == [b"before" + ONE_NAME + b"after", code]
+    assert len(ONE_NAME) == len(NEW_NAME)
+
+
+def test_a_runner_without_the_fault_is_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "beam-runners-java-fn-execution-2.99.0.jar"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as jar:
+        jar.writestr(HANDLER, b"another class")
+    before = path.read_bytes()
+    keep_one_name(tmp_path)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("published", ["installed", "tested", "none"])
+def test_the_runner_of_the_installed_beam_is_preferred(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, published: str
+) -> None:
+    installed, tested = jars.versions()
+    there = {"installed": (installed, tested), "tested": (tested,), "none": ()}[published]
+
+    def copy(folder: Path, version: str) -> None:
+        if version not in there:
+            raise DataError(f"no {version}")
+        (folder / "jars").mkdir()
+        (folder / "jars" / f"beam-runners-flink-{version}.jar").write_bytes(b"")
+
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path))
+    monkeypatch.setattr(jars, "_copy", copy)
+    monkeypatch.setattr(jars, "TESTED", {tested: "digest"})
+    if not there:
+        with pytest.raises(DataError, match=f"no {tested}"):
+            jars.fetch()
+        return
+    monkeypatch.setattr(jars, "digest_of", lambda _: "digest")
+    assert jars.fetch() == jars.folder_of(there[0])
+    assert jars.version() == there[0]
 
 
 def test_a_resumed_run_goes_on_from_the_latest_whole_checkpoint(tmp_path: Path, plan: Plan) -> None:
@@ -101,8 +134,10 @@ def test_missing_jars_are_named_with_the_command_that_fetches_them(
 
 def test_jars_that_were_not_tested_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path))
-    jars.jars_folder().mkdir(parents=True)
-    (jars.jars_folder() / "other.jar").write_bytes(b"other")
+    monkeypatch.setattr(jars.apache_beam, "__version__", next(iter(jars.TESTED)))
+    folder = jars.folder_of(jars.versions()[0])
+    folder.mkdir(parents=True)
+    (folder / "other.jar").write_bytes(b"other")
     with pytest.raises(DataError, match="not the ones that were tested"):
         jars.fetch()
 

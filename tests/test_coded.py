@@ -14,7 +14,7 @@ from penstock.mechanisms.core.state import encode_state
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.sources.base import EventBlock
-from penstock.pipeline.steps.contributions import Contributions, KeyLayout, decoded, union
+from penstock.pipeline.steps.contributions import Contributions, KeyLayout, crowded, decoded, union
 from penstock.pipeline.steps.count import contributions_of, count_group
 
 #: Whom two pieces of one block are about.
@@ -104,7 +104,7 @@ def test_tables_that_pieces_share_are_joined_once(plan):
 
 
 def test_more_than_a_key_can_hold_is_refused():
-    wide = KeyLayout(n_windows=2**31, n_cells=2**31)
+    wide = KeyLayout(n_windows=2**30, n_cells=2**31)
     wide.check(np.array([0, 1]))
     with pytest.raises(DataError, match=r"3 users × .* use fewer cells"):
         wide.check(np.array([0, 2]))
@@ -117,3 +117,10 @@ def test_only_those_who_occur_are_looked_up(plan):
     whole = union(pieces, plan)
     assert whole.users.tolist() == [[3, 3], [8, 8], [999, 999]]
     assert plan.layout.unpack(whole.keys)[0].tolist() == [0, 0, 1, 2, 2]
+
+
+def test_the_largest_id_that_a_key_holds_can_be_bounded():
+    layout = KeyLayout(n_windows=2, n_cells=2)
+    largest = max(2**bits - 1 for bits in range(63) if layout.holds(np.array([2**bits - 1])))
+    keys = layout.pack(np.array([5, largest, largest]), np.array([1, 1, 1]), np.array([0, 0, 1]))
+    assert crowded(keys, layout, 1).tolist() == [1, 2]

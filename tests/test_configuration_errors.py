@@ -113,7 +113,7 @@ WRONG = {
     "missing key of a plug-in": (
         "    epsilon: 1.0\n",
         "",
-        ["18: mechanism[0].epsilon: missing; it must be a number above 0 (nats)"],
+        ["18: mechanism[0].epsilon: missing; it must be given with discrete_laplace noise"],
     ),
     "missing type": (
         "type: fixed\n  size",
@@ -163,7 +163,7 @@ WRONG = {
     "nothing for a number": (
         "epsilon: 1.0",
         "epsilon:",
-        ["19: mechanism[0].epsilon: nothing is not allowed; it must be a number above 0 (nats)"],
+        ["19: mechanism[0].epsilon: nothing is not allowed; it must be given with discrete_laplace noise"],
     ),
     "fraction for a whole number": (
         "max_cells: 2",

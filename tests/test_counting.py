@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from penstock.pipeline.steps.bounding import bound
 from penstock.pipeline.steps.contributions import (
-    Memberships,
+    ContributionRows,
     distinct_marked,
     distinct_rows,
     merge,
@@ -104,7 +104,7 @@ def memberships_of(table, keep, pieces=3):
         user, window, cell, time = columns_of(piece, 4)
         mark = {"hash": None, "most_frequent": np.ones(len(piece), np.int64)}.get(keep, time)
         (window, user, cell), marks = distinct_marked([window, user, cell], mark, keep)
-        parts.append(Memberships(user[:, None], window, cell, marks))
+        parts.append(ContributionRows(user[:, None], window, cell, marks))
     return merge(parts, keep)
 
 
@@ -134,7 +134,7 @@ def test_hashed_bounding_prefers_no_cell():
     users = np.arange(20_000)
     user = np.repeat(users, 2)
     window, cell = np.ones_like(user), np.tile([0, 1], len(users))
-    table = merge([Memberships(user[:, None], window, cell)])
+    table = merge([ContributionRows(user[:, None], window, cell)])
     kept = bound(table, 1, "hash", b"key" * 6)
     share = Counter(table.cell[kept].tolist())[0] / len(users)
     assert abs(share - 0.5) < 5 * 0.5 / np.sqrt(len(users))
@@ -147,7 +147,7 @@ def test_bounding_chooses_the_smallest_hashes_also_where_these_begin_alike_or_ar
     user, window, cell = np.unique(rng.integers(0, [40, 3, 12], (3000, 3)), axis=0).T
     hashes = rng.integers(0, n_values, len(user), dtype=np.uint64)
     monkeypatch.setattr("penstock.pipeline.steps.bounding.keyed_hash", lambda *_: hashes)
-    kept = bound(Memberships(user[:, None], window, cell), limit, "hash", b"k" * 16)
+    kept = bound(ContributionRows(user[:, None], window, cell), limit, "hash", b"k" * 16)
     rows = sorted(zip(user.tolist(), window.tolist(), hashes.tolist(), cell.tolist()))
     units = [list(its) for _, its in groupby(rows, key=lambda row: row[:2])]
     expected = {(user, window, cell) for its in units for user, window, _, cell in its[:limit]}

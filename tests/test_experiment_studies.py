@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shutil
 from pathlib import Path
@@ -164,6 +165,15 @@ def test_a_piece_that_fails_takes_no_other_with_it(write, tmp_path, capsys):
     assert main([*words, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["resumed"], found["tables"][0]) == (3, "membership_exposed.csv")
+
+
+def test_a_study_goes_on_without_the_plotting_library(whole, tmp_path, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    shutil.copytree(whole.folder / "cells", tmp_path / "out" / "cells")
+    outcome = ready(whole.folder.parent / "e.yaml").run(tmp_path / "out", 1, QUIET)
+    assert (outcome.exit_code, outcome.manifest["figures"]) == (0, [])
+    assert "penstock[plot]" in outcome.manifest["not_drawn"]
+    assert outcome.manifest["tables"] == whole.manifest["tables"]
 
 
 def test_the_page_shows_tables_and_figures_and_says_where_they_are_from(whole, tmp_path):

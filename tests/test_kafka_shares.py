@@ -1,10 +1,9 @@
-"""Readers that share a topic: who has which partitions, and what time it is where nothing comes."""
+"""Readers that share a topic: who has which partitions, and who waits for whom."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from penstock.mechanisms.core.plugin import DataError
@@ -13,7 +12,7 @@ from penstock.pipeline.config.run import loads
 from penstock.pipeline.sources.base import NEVER, Checkpointed
 from penstock.pipeline.sources.reading import kafka, kafka_progress
 from penstock.pipeline.sources.reading.kafka import Consumer
-from penstock.pipeline.sources.reading.kafka_progress import Board, Progress, Share, Standing
+from penstock.pipeline.sources.reading.kafka_progress import Board, Progress, Share
 
 CONFIG = """
 name: shares
@@ -96,40 +95,30 @@ def test_a_topic_of_many_partitions_has_a_bounded_number_of_readers(tmp_path, mo
     assert len(plan.config.source.starts(plan)) == kafka_progress.MOST
 
 
-def test_time_is_what_the_readers_with_events_say(tmp_path):
-    plan = plan_in(tmp_path)
-    quiet = reader_of(plan, Share(0, 3), Broker())
-    quiet.progress = Progress({0: 5}, {0: 70_000}, frozenset({0}), reached=20_000)
-    assert quiet.quiet_time(frozenset()) == (None, None)
-    boards = [Board(quiet.board.folder, Share(number, 3)) for number in (1, 2)]
-    assert quiet.quiet_time(frozenset({0})) == (None, NEVER)  # nobody has been heard of
-    boards[0].tell(Standing(reached=50_000, latest=55_000))
-    boards[1].tell(Standing(reached=40_000, latest=45_000))
-    assert quiet.quiet_time(frozenset({0})) == (None, 40_000)
-    boards[1].tell(Standing(reached=50_000, latest=45_000, idle=True))
-    assert quiet.quiet_time(frozenset({0})) == (None, 50_000)
-    boards[0].tell(Standing(reached=50_000, latest=95_000, idle=True))
-    assert quiet.quiet_time(frozenset({0})) == (95_000, None)
-
-
 @pytest.mark.parametrize(("seconds", "passes"), [(33.999, False), (34, True), (None, False)])
 def test_only_a_window_that_is_final_is_worth_a_slice(tmp_path, seconds, passes):
     """Windows of ten seconds, final at a watermark four seconds behind the clock."""
     plan = plan_in(tmp_path, "disorder: 4s")
     reader = reader_of(plan, Share(0, 2), Broker())
     reader.progress.reached = plan.calendar.from_ms + 24_001
-    assert reader.passes(None, seconds and plan.calendar.from_ms + int(seconds * 1000)) is passes
+    assert reader.passes(seconds and plan.calendar.from_ms + int(seconds * 1000)) is passes
 
 
-def test_idle_partitions_take_the_time_from_elsewhere_and_never_go_back():
+def test_a_reader_whose_partitions_are_all_idle_goes_by_its_own_and_never_back(tmp_path, monkeypatch):
     progress = Progress({0: 0, 3: 0}, {0: 70, 3: 90}, reached=20)
-    progress.read({}, frozenset({0, 3}), elsewhere=50)
-    assert progress.reached == 50  # not 90: what comes for 0 and 3 is held against the others
-    assert progress.read({0: (1, np.array([55, 40]))}, frozenset({3}))[0].tolist() == [70, 70]
-    progress.read({}, frozenset({0, 3}), elsewhere=10)
-    assert progress.reached == 70
+    progress.read({}, frozenset({0, 3}))
+    assert progress.reached == 90
+    progress.read({}, frozenset({0, 3}), clock=10)
+    assert progress.reached == 90
     progress.read({}, frozenset({0, 3}), clock=100)
     assert progress.reached == 100
+    monkeypatch.setattr(kafka, "clock_time", lambda: 1000.0)
+    for more, expected in (("", None), ("clock: true, ", 940_000)):
+        consumer = Broker()
+        consumer.idle = lambda _: frozenset({0})
+        reader = reader_of(plan_in(tmp_path, f"{more}watermark: events"), Share(0, 3), consumer)
+        reader.progress = Progress({0: 5}, {0: 70})
+        assert reader.quiet({}) == (frozenset({0}), expected)
 
 
 def test_a_reader_that_is_far_ahead_of_another_waits_for_it(tmp_path):
@@ -138,15 +127,14 @@ def test_a_reader_that_is_far_ahead_of_another_waits_for_it(tmp_path):
     reader.progress = Progress({0: 5}, {0: 2_000_000})
     reader.typical = {0: 2_000_000}
     other = Board(reader.board.folder, Share(1, 2))
-    for standing, held in (
-        (None, {0}),
-        (Standing(behind=1_000_000), {0}),
-        (Standing(behind=1_900_000), set()),
-        (Standing(behind=1_000_000, idle=True), set()),
-        (Standing(behind=None), set()),
+    for behind, held in (
+        ("nothing yet", {0}),
+        (1_000_000, {0}),
+        (1_900_000, set()),
+        (None, set()),
     ):
-        if standing:
-            other.tell(standing)
+        if behind != "nothing yet":
+            other.publish(behind)
         assert reader.look_around() == {}
         assert consumer.held == held
     consumer.new = [6, 7]
@@ -159,9 +147,10 @@ def test_a_reader_that_has_finished_keeps_none_waiting(tmp_path, monkeypatch):
     late = plan.calendar.end(plan.calendar.n_windows) + 10**9
     position = Progress({0: 9}, {0: late}).as_state() | Share(0, 2).as_state()
     other = reader_of(plan, Share(1, 2), Broker())
-    Board(other.board.folder, Share(0, 2)).tell(Standing(behind=5))  # of an attempt before
+    Board(other.board.folder, Share(0, 2)).publish(5)  # of an attempt before
+    assert other.board.others() == [5]
     assert list(kafka.slices(plan.config.source, plan, position, 4, late, Checkpointed())) == []
-    assert [(one.reached, one.behind) for one in other.board.others()] == [(late, None)]
+    assert other.board.others() == []
 
 
 class Client:

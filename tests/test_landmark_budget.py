@@ -9,16 +9,20 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_configuration import small_sections
+from small_configuration import made_up_events, small_sections
 
 from penstock.accountants.core.accountant import AccountingFacts
-from penstock.accountants.landmark_budget import LandmarkBudget, landmark_allocation, landmark_loss
+from penstock.accountants.landmark_budget import Budget, LandmarkBudget, landmark_allocation, landmark_loss
 from penstock.mechanisms import get
+from penstock.mechanisms.core.concentrated import rho_of
 from penstock.mechanisms.core.contract import Facts, Release
-from penstock.mechanisms.core.events import Block, PureDP, Repeated
+from penstock.mechanisms.core.events import Block, DiscreteGaussian, PureDP, Repeated
 from penstock.mechanisms.core.plugin import BudgetExceeded, ParameterError, UnsupportedEvent
+from penstock.mechanisms.core.run import run_mechanism
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
+from penstock.pipeline.output.ledger import Ledger
+from penstock.pipeline.output.verify import verify
 from penstock.pipeline.steps.account import AccountLoop
 from penstock.pipeline.steps.release import ReleaseLoop
 
@@ -112,10 +116,38 @@ def test_an_overspending_release_is_refused_and_nothing_changes():
 
 def test_the_budget_is_the_mechanism_s_own():
     facts = AccountingFacts(n_cells=1, mechanism=get("landmark_uniform")(epsilon=2.5))
-    assert LandmarkBudget().start(facts)[0] == 2.5
-    assert LandmarkBudget(budget=1.0).start(facts)[0] == 1.0
+    assert LandmarkBudget().start(facts)[0] == Budget(2.5)
+    assert LandmarkBudget(budget=1.0).start(facts)[0] == Budget(1.0)
     other = AccountingFacts(n_cells=1, mechanism=get("discrete_laplace")(epsilon=2.5))
-    assert LandmarkBudget().start(other)[0] == np.inf
+    assert LandmarkBudget().start(other)[0] == Budget(np.inf)
+    gaussian = get("landmark_uniform")(epsilon=2.0, delta=1e-5, noise="gaussian")
+    found = LandmarkBudget().start(AccountingFacts(n_cells=1, mechanism=gaussian))[0]
+    assert found == Budget(rho_of(2.0, 1e-5), True, 1e-5)
+    assert LandmarkBudget(rho=0.1).start(facts)[0] == Budget(0.1, True)
+
+
+@pytest.mark.parametrize("name", ["landmark_uniform", "landmark_skip", "landmark_adaptive"])
+def test_a_budget_in_rho_is_kept_in_rho_and_said_in_epsilon_and_delta(name):
+    mechanism = get(name)(epsilon=2.0, delta=1e-5, noise="discrete_gaussian")
+    facts = Facts(n_cells=4, max_cells=3, landmarks=(2, 3, 7), budget_period=5, n_windows=10)
+    releases = run_mechanism(mechanism, np.full((10, 4), 30), facts, seed=3)
+    accountant = LandmarkBudget()
+    model, state = accountant.start(AccountingFacts(n_cells=4, max_cells=3, mechanism=mechanism))
+    rows = []
+    for window, release in zip(facts.windows(), releases):
+        accountant.check(window, release.charge, model, state)
+        made, state = accountant.charge(release, window, {}, model, state)
+        rows += made
+    rows += accountant.finish(model, state)
+    spent = [row for row in rows if row.name == "budget_spent"]
+    assert {row.unit for row in spent} == {"zCDP rho"}
+    assert 0 < max(row.value for row in spent) <= rho_of(2.0, 1e-5) * (1 + 1e-9)
+    assert [row.value for row in rows if row.name == "period_epsilon"] == pytest.approx([2.0, 2.0])
+    assert [row.unit for row in rows if row.name == "period_epsilon"] == ["nats at delta 1e-05"] * 2
+    assert accountant.summary(model, state)["epsilon"] == pytest.approx(2.0)
+    # One more regular window with all of it would be too much.
+    with pytest.raises(BudgetExceeded):
+        accountant.check(facts.windows()[6], (DiscreteGaussian(1.0, 0.1),), model, state)
 
 
 def test_overlapping_windows_are_refused():
@@ -177,3 +209,29 @@ def test_the_smallest_of_several_budgets_decides(tmp_path):
     loop = ReleaseLoop(plan_for(tmp_path, accountants=accountants))
     batch, _ = loop.advance(loop.start(), 1, np.zeros((8, 2), int))
     assert [release.window for release in batch.releases] == [1]
+
+
+@pytest.mark.parametrize("name", ["landmark_adaptive", "w_event_ba"])
+def test_a_run_with_a_budget_in_rho(small_run, name):
+    """Whole runs, cut differently: the same releases and accounts, within the budget, and a ledger that says so."""
+    own = {"w": 3} if name == "w_event_ba" else {}
+    changes = {
+        "mechanism": {"type": name, "epsilon": 2.0, "delta": 1e-6, "noise": "discrete_gaussian", **own},
+        "accountants": [{"type": "landmark_budget"}, {"type": "composition"}],
+    }
+    runs = [small_run(made_up_events(400), f"out{n}", n_shards=n, **changes) for n in (1, 3)]
+    for table in ("releases", "accounts"):
+        files = [(run.folder / "public" / f"{table}.parquet").read_bytes() for run in runs]
+        assert files[0] == files[1]
+    assert all(check.passed for check in verify(runs[0].folder))
+    charges = list(Ledger(runs[0].folder / "operator" / "ledger"))
+    spent = np.array([charge.rho for charge in charges])
+    assert np.isfinite(spent).all()
+    if name == "w_event_ba":
+        assert max(np.convolve(spent, np.ones(3))) <= rho_of(2.0, 1e-6) * (1 + 1e-9)
+    else:
+        marks = np.array([charge.landmark for charge in charges])
+        assert landmark_loss(spent, marks).max() <= rho_of(2.0, 1e-6) * (1 + 1e-9)
+    guarantee = json.loads((runs[0].folder / "public" / "manifest.json").read_text())["guarantee"]
+    assert "ε = 2 at δ = 1e-06" in json.dumps(guarantee, ensure_ascii=False)
+    assert "Feldman" in json.dumps(guarantee)

@@ -38,16 +38,21 @@ class Coins:
     def discrete_laplace(self, scale, shape):
         return np.zeros(shape, np.int64)
 
-    laplace = discrete_laplace
+    laplace = discrete_gaussian = gaussian = discrete_laplace
 
 
 def spent(mechanism, facts, coins):
-    """ε of every window (and replica) when the adversary decides which windows publish."""
+    """ε or ρ of every window (and replica) when the adversary decides which windows publish."""
     state, noise, epsilons = mechanism.start(facts), Coins(coins), []
     for window in facts.windows():
         [release], state = mechanism.step(window, np.zeros((*facts.shape, facts.n_cells), int), state, noise)
         priced = [
             np.broadcast_to(event.l1 / event.scale, facts.shape) for event in release.charge if hasattr(event, "l1")
+        ]
+        priced += [
+            np.broadcast_to((event.l2 / event.sigma) ** 2 / 2, facts.shape)
+            for event in release.charge
+            if hasattr(event, "l2")
         ]
         epsilons.append(np.sum([np.zeros(facts.shape), *priced], axis=0))
     return np.array(epsilons)
@@ -61,11 +66,16 @@ def losses(epsilons, facts):
     return [landmark_loss(epsilons[periods == p], marks[periods == p]).max() for p in np.unique(periods)]
 
 
-@pytest.mark.parametrize("n_windows", range(1, 9))
+IN_EPSILON, IN_RHO = {"epsilon": EPSILON}, {"rho": EPSILON, "noise": "discrete_gaussian"}
+
+
+@pytest.mark.parametrize(
+    ("n_windows", "budget"), [*((n, IN_EPSILON) for n in range(1, 9)), *((n, IN_RHO) for n in (1, 2, 5, 7))]
+)
 @pytest.mark.parametrize("name", SCHEDULES)
-def test_all_landmark_sets_and_all_courses_of_publications(name, n_windows):
+def test_all_landmark_sets_and_all_courses_of_publications(name, n_windows, budget):
     courses = np.array(list(itertools.product((True, False), repeat=n_windows)))
-    mechanism = get(name)(epsilon=EPSILON)
+    mechanism = get(name)(**budget)
     for landmarks in subsets(n_windows):
         facts = Facts(n_cells=1, n_windows=n_windows, landmarks=landmarks, n_replicas=len(courses))
         epsilons = spent(mechanism, facts, courses.T)
@@ -84,11 +94,12 @@ def test_all_landmark_sets_and_all_courses_of_publications(name, n_windows):
     declared=st.none() | st.integers(0, 5),
     coins=st.lists(st.booleans(), min_size=8, max_size=8),
     name=st.sampled_from(SCHEDULES),
+    budget=st.sampled_from((IN_EPSILON, IN_RHO)),
 )
 @settings(max_examples=200, deadline=None)
-def test_periods_and_declared_maxima(landmarks, period, declared, coins, name):
+def test_periods_and_declared_maxima(landmarks, period, declared, coins, name, budget):
     facts = Facts(n_cells=1, n_windows=8, landmarks=tuple(landmarks), budget_period=period, max_landmarks=declared)
-    assert max(losses(spent(get(name)(epsilon=EPSILON), facts, coins), facts)) <= EPSILON * (1 + 1e-9)
+    assert max(losses(spent(get(name)(**budget), facts, coins), facts)) <= EPSILON * (1 + 1e-9)
 
 
 class SharesWithoutTheRegular(LandmarkAdaptive):
@@ -211,16 +222,35 @@ def test_the_drift_sampler_wakes_up_when_the_level_moves():
     assert published[:, 60:80].mean() > 0.3
 
 
-@pytest.mark.parametrize("family", ["laplace", "discrete_laplace"])
+@pytest.mark.parametrize("family", ["laplace", "discrete_laplace", "gaussian", "discrete_gaussian"])
 @pytest.mark.parametrize(("b", "c"), [(1.0, 1.0), (0.3, 4.0), (5.0, 5.0004), (7.0, 2.0), (0.0, 3.0), (0.0, 0.0)])
 def test_expected_difference_of_two_releases_of_the_same_value(family, b, c):
-    step = 1.0 if family == "discrete_laplace" else 0.05
+    step = 1.0 if family.startswith("discrete") else 0.05
     z = np.arange(-120, 120 + step / 2, step)
 
     def mass(scale):
-        weights = np.exp(-np.abs(z) / scale) if scale else (np.abs(z) < step / 2).astype(float)
+        decay = z**2 / (2 * scale**2 or 1) if "gaussian" in family else np.abs(z) / (scale or 1)
+        weights = np.exp(-decay) if scale else (np.abs(z) < step / 2).astype(float)
         return weights / weights.sum()
 
     difference = np.convolve(mass(b), mass(c))
     distance = np.abs(np.linspace(2 * z[0], 2 * z[-1], len(difference)))
     assert float(expected_difference(family, b, c)) == pytest.approx((difference * distance).sum(), rel=5e-3, abs=1e-9)
+
+
+def test_large_integer_gaussian_noise_differs_as_the_sum_says():
+    """Beyond a size the integral stands for the sum, with its correction."""
+    assert float(expected_difference("discrete_gaussian", 199.0, 150.0)) == pytest.approx(
+        float(expected_difference("discrete_gaussian", 201.0, 150.0)) * np.hypot(199, 150) / np.hypot(201, 150),
+        rel=1e-6,
+    )
+
+
+def test_unset_rates_are_those_of_counts_or_of_traces():
+    adaptive = get("landmark_adaptive")
+    assert adaptive(epsilon=1.0) == adaptive(epsilon=1.0, decrease=0.5, increase=0.5)
+    traces = adaptive(epsilon=1.0, noise="planar_laplace")
+    assert traces == adaptive(epsilon=1.0, noise="planar_laplace", decrease=0.1, increase=0.9)
+    assert adaptive(epsilon=1.0, noise="planar_laplace", decrease=0.0).decrease == 0.0
+    with pytest.raises(ParameterError, match="decrease"):
+        adaptive(epsilon=1.0, decrease=1.5)

@@ -279,9 +279,9 @@ def test_at_the_end_of_a_partition_the_clock_goes_on_once_the_broker_confirms_it
 
     def at(minute: float):
         monkeypatch.setattr(kafka, "clock_time", lambda: BEGIN / 1000 + 60 * minute)
-        idle, clock, elsewhere = reader.quiet({})
+        idle, clock = reader.quiet({})
         if idle:
-            reader.slice(Entry(1, {}, idle, clock, elsewhere), {})
+            reader.slice(Entry(1, {}, idle, clock), {})
         return sorted(idle), (reader.progress.reached - BEGIN) / MINUTE
 
     assert at(100) == ([], 30)  # nothing is at its end

@@ -22,7 +22,7 @@ from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.output.verify import verify
 from penstock.pipeline.steps.bounding import BlockBounds, bound_block, released_counts, released_memberships
-from penstock.pipeline.steps.contributions import Memberships, merge
+from penstock.pipeline.steps.contributions import ContributionRows, merge
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 N_WINDOWS, ROWS, COLUMNS = 8, 2, 3
@@ -68,7 +68,7 @@ def plan_of(folder, mechanism, **changes):
 
 def memberships_of(events):
     user, window, cell = (np.array(column, np.int64) for column in zip(*sorted(set(events))))
-    return merge([Memberships(user[:, None], window, cell)])
+    return merge([ContributionRows(user[:, None], window, cell)])
 
 
 def counted(folder, events, mechanism, **changes):
@@ -134,7 +134,7 @@ def test_another_window_day_or_configuration_is_another_sample(tmp_path):
     """A mask by window *number* was the same in every daily run: sixty of them were one sample."""
     n_users = 4000
     users, windows = np.arange(n_users).repeat(2), np.tile([1, 2], n_users)
-    everybody = Memberships(users[:, None], windows, np.zeros(2 * n_users, int))
+    everybody = ContributionRows(users[:, None], windows, np.zeros(2 * n_users, int))
     masks = []
     for day, rate in ((1, 0.3), (2, 0.3), (1, 0.3001)):
         source = {"from": f"2024-01-0{day}T00:00:00Z", "until": f"2024-01-0{day}T08:00:00Z"}
@@ -177,7 +177,7 @@ def test_a_block_is_bounded_in_windows_and_cells(keep, bounds):
     rows = np.unique(
         np.column_stack([rng.integers(0, 30, 900), rng.integers(1, 9, 900), rng.integers(0, 7, 900)]), axis=0
     )
-    found = Memberships(rows[:, :1], rows[:, 1], rows[:, 2], rng.integers(0, 100, len(rows)))
+    found = ContributionRows(rows[:, :1], rows[:, 1], rows[:, 2], rng.integers(0, 100, len(rows)))
     kept = bound_block(found, BlockBounds(length, max_windows, max_block_cells), 2, keep, b"key" * 6)
     windows, cells, per_window = defaultdict(set), defaultdict(set), defaultdict(int)
     for user, window, cell in rows[kept].tolist():
@@ -195,7 +195,7 @@ def test_a_block_is_bounded_in_windows_and_cells(keep, bounds):
 
 
 def test_the_best_windows_of_a_block_are_kept():
-    rows = Memberships(np.full((4, 1), 7), np.array([1, 2, 3, 4]), np.array([0, 0, 1, 1]), np.array([5, 9, 2, 7]))
+    rows = ContributionRows(np.full((4, 1), 7), np.array([1, 2, 3, 4]), np.array([0, 0, 1, 1]), np.array([5, 9, 2, 7]))
     bounds = BlockBounds(4, max_windows=2)
     assert bound_block(rows, bounds, 1, "first", b"k" * 16).tolist() == [True, False, True, False]
     assert bound_block(rows, bounds, 1, "last", b"k" * 16).tolist() == [False, True, False, True]

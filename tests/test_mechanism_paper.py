@@ -14,7 +14,7 @@ from penstock.mechanisms.core.run import run_mechanism
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.steps.bounding import released_counts
-from penstock.pipeline.steps.contributions import Memberships
+from penstock.pipeline.steps.contributions import ContributionRows
 
 __all__ = ["presence"]  # a fixture
 
@@ -50,7 +50,7 @@ def generalized(tmp_path, step):
 
     def defend(group, rng):
         user, window, cell = np.nonzero(group.transpose(0, 2, 1))
-        memberships = Memberships(user[:, None].astype(np.int64), window + 1, cell)
+        memberships = ContributionRows(user[:, None].astype(np.int64), window + 1, cell)
         return released_counts(memberships, 1, group.shape[2], plan).T
 
     return defend

@@ -16,13 +16,9 @@ from penstock.pipeline.cli import main
 from penstock.pipeline.cli.main import COMMANDS
 from penstock.pipeline.output.redaction import discreet
 
-
-def listening() -> None:
-    """Hear of Ctrl-C, also where the tests were begun in the background."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
+#: Ctrl-C reaches it also where the tests were begun in the background.
 BUSY = """
+import signal
 import time
 from penstock.pipeline.cli.main import script
 from penstock.pipeline import run
@@ -31,6 +27,7 @@ def merge_outputs(_):
     print("running", flush=True)
     time.sleep(600)
 
+signal.signal(signal.SIGINT, signal.default_int_handler)
 run.outcome.merge_outputs = merge_outputs
 script()
 """
@@ -42,7 +39,7 @@ def test_ctrl_c_ends_a_run(tmp_path: Path, words: list[str]) -> None:
     config.write_text(json.dumps(small_sections(tmp_path)))
     command = [sys.executable, "-c", BUSY, "run", str(config)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen([*command, "--runner", "local", *words], **pipes, preexec_fn=listening) as process:
+    with subprocess.Popen([*command, "--runner", "local", *words], **pipes) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "running\n"
         process.send_signal(signal.SIGINT)

@@ -593,3 +593,28 @@ def test_what_everybody_understands_comes_before_the_papers_figures(tmp_path):
     titles = ("Mean absolute error", "Skill against zeros", "Relative error as in Pyrgelis et al. 2020")
     shown = [text.index(title) for title in titles]
     assert shown == sorted(shown)
+
+
+def test_an_estimate_shows_both_ends_of_its_interval(tmp_path):
+    rows = (account("membership", "membership_auc", 24, 0.579, low=0.453, high=0.695, unit="area under the curve"),)
+    assert "0.579 (0.453 to 0.695)" in Text(page(run_folder(tmp_path, operator_accounts=rows))).text
+
+
+def test_a_chart_that_ends_before_the_run_says_so(tmp_path):
+    rows = tuple(account("membership", "membership_auc", w, 0.5) for w in range(1, 13))
+    rows += tuple(account("my_own", "loss", w, 0.5) for w in range(1, 25))
+    notes = {
+        chart["accountant"]: chart["note"] for chart in data(page(run_folder(tmp_path, accounts=rows)))["accounts"]
+    }
+    assert "The figures end at window 12: the accountant has none for the 12 windows after it." in notes["membership"]
+    assert "end at" not in notes["my_own"]
+
+
+def test_noise_above_all_counts_is_told_without_the_truth(tmp_path):
+    def noisier(rows: pl.DataFrame) -> pl.DataFrame:
+        return rows.with_columns(scale=pl.lit(100.0))
+
+    folder, _ = with_releases(tmp_path, noisier)
+    (folder / "operator" / "truth.parquet").unlink()
+    found = warnings_of(page(folder))
+    assert "Caution: the noise is larger than the counts. 95 % of the noise in a count is within ± 300 people" in found

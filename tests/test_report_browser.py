@@ -11,9 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+import pyarrow.parquet as pq
 import pytest
 from report_runs import account, experiment_folder, run_folder, trace_folder
 
+from penstock.pipeline.output.tables import RELEASES
 from penstock.pipeline.reporting.live import watch
 from penstock.pipeline.reporting.page import write_report
 
@@ -424,3 +427,18 @@ def test_the_page_of_traces(driver, tmp_path):
     page.find("select option")[1].click()
     assert page.one(".way").get_attribute("aria-label") == before.replace("Way of a", "Way of b")
     assert faults(page) == []
+
+
+def test_noise_above_every_count_neither_fills_a_map_nor_hides_its_sign(driver, tmp_path):
+    folder = run_folder(tmp_path, cells=CELLS, space=GRID)
+    path = folder / "public" / "releases.parquet"
+    signs = {"r00c00": 1.0, "r00c01": 0.3, "r01c00": 0.01, "r01c01": -1.0}
+    rows = pl.read_parquet(path).with_columns(pl.col(pl.Categorical).cast(pl.String))
+    value = 1000 * pl.col("cell").replace_strict(signs)
+    pq.write_table(rows.with_columns(value=value).to_arrow().cast(RELEASES), path)
+    page = Page(driver, write_report(folder)[0].as_uri())
+    drawn = page.run("return [...document.querySelectorAll('[data-map=Released] .cell')].map(n => n.classList[1])")
+    assert drawn.count("below") == 1
+    assert len(set(drawn)) == 4
+    true = page.run("return [...document.querySelectorAll('[data-map=True] .cell')].map(n => n.classList[1])")
+    assert set(true) == {"s0"}

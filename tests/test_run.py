@@ -11,6 +11,8 @@ import polars as pl
 import pytest
 from small_configuration import START, made_up_events
 
+from penstock.mechanisms.core.plugin import DataError
+
 
 def releases(result) -> pl.DataFrame:
     return pl.read_parquet(result.folder / "public" / "releases.parquet")
@@ -88,10 +90,9 @@ def test_empty_windows_and_cells_are_released(small_run):
     assert frame["value"].to_list() == [1.0] + [0.0] * 17
 
 
-def test_a_run_without_any_usable_row_releases_every_window(small_run):
-    result = small_run([("u", START.isoformat(), "z")], mechanism={"type": "raw"})
-    assert releases(result)["value"].to_list() == [0.0] * 18
-    assert result.manifest["users"] == {"users": 0, "cells_per_user": {}, "active_windows_per_user": {}}
+def test_a_run_without_any_usable_row_releases_nothing(small_run):
+    with pytest.raises(DataError, match="nothing of the input can be used, and nothing was released"):
+        small_run([("u", START.isoformat(), "z")], mechanism={"type": "raw"})
 
 
 def test_the_same_run_twice_is_byte_identical(small_run):

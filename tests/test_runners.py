@@ -95,6 +95,13 @@ CASES: dict[str, dict[str, Any]] = {
         "accountants": [{"type": "composition"}],
     },
     "landmark_adaptive": {"mechanism": {"type": "landmark_adaptive", "epsilon": 2.0}},
+    "budget in rho, of a sample": {
+        "mechanism": [
+            {"type": "sampling", "rate": 0.7},
+            {"type": "landmark_adaptive", "epsilon": 4.0, "delta": 1e-6, "noise": "discrete_gaussian"},
+        ],
+        "accountants": [{"type": "landmark_budget"}, {"type": "composition"}],
+    },
     "bounded by hash": {"bounding": {"max_cells": 1, "keep": "hash"}},
     "bounded by first": {"bounding": {"max_cells": 1, "keep": "first"}},
     "targets": {

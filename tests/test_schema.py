@@ -106,7 +106,7 @@ def test_the_example_is_valid() -> None:
         (("landmarks", "windows"), ["x"]),
         (("mechanism", 0, "epsilon"), 0),
         (("mechanism", 0, "epsilon"), True),
-        (("mechanism", 0, "epsilon"), None),
+        (("windows", "size"), None),
         (("utility",), [1]),
         (("output",), {}),
     ],

@@ -17,7 +17,8 @@ from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.run import run
 from penstock.pipeline.runners.local import StreamLoop
 
-NOBODY = "user,time,latitude,longitude\nx,2024-01-01T00:10:00Z,0.5,0.5\n"
+#: But for one person, without whom a deployment says that the input cannot be used, and releases nothing.
+NOBODY = "user,time,latitude,longitude\nx,2024-01-01T00:10:00Z,37.75,-122.45\n"
 CROWD = "user,time,latitude,longitude\n" + "".join(
     f"u{i},2024-01-01T0{i % 6}:{i % 60:02d}:00Z,37.7{i % 9},-122.4{i % 9}\n" for i in range(300)
 )

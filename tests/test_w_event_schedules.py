@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.accountants.core.charges import pure_epsilon
+from penstock.accountants.composition import Composition
+from penstock.accountants.core.accountant import AccountingFacts
+from penstock.accountants.core.charges import concentrated_rho, pure_epsilon, replaced
 from penstock.mechanisms import get
+from penstock.mechanisms.core.concentrated import rho_of
 from penstock.mechanisms.core.contract import Facts
+from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.run import run_mechanism
+from penstock.mechanisms.core.schedules import GRID, _on_grid
 from penstock.mechanisms.w_event_ba import WEventBa
 from penstock.mechanisms.w_event_bd import WEventBd
 
@@ -24,7 +32,7 @@ class NoNoise:
     def discrete_laplace(self, scale, shape):
         return np.zeros(shape, np.int64)
 
-    laplace = discrete_laplace
+    laplace = discrete_gaussian = gaussian = discrete_laplace
 
 
 def stretches(epsilons, w):
@@ -34,33 +42,41 @@ def stretches(epsilons, w):
 
 
 def spent(mechanism, counts, noise=None):
+    """Cost of every window, in the unit of the mechanism's budget."""
+    price = concentrated_rho if mechanism.concentrated else pure_epsilon
     facts = Facts(n_cells=counts.shape[1], n_windows=len(counts))
     if noise is None:
-        return np.array([pure_epsilon(r.charge) for r in run_mechanism(mechanism, counts, facts, seed=6)])
+        return np.array([price(r.charge) for r in run_mechanism(mechanism, counts, facts, seed=6)])
     state, epsilons = mechanism.start(facts), []
     for window, vector in zip(facts.windows(), counts):
         [release], state = mechanism.step(window, vector, state, noise)
-        epsilons.append(pure_epsilon(release.charge))
+        epsilons.append(price(release.charge))
     return np.array(epsilons)
 
 
+IN_EPSILON = {"epsilon": EPSILON}
+IN_RHO = tuple({"rho": EPSILON, "noise": noise} for noise in ("gaussian", "discrete_gaussian"))
+
+
+@pytest.mark.parametrize("budget", [IN_EPSILON, *IN_RHO])
 @pytest.mark.parametrize("name", SCHEDULES)
 @pytest.mark.parametrize("w", [1, 2, 3, 10, 40])
-def test_random_data(name, w):
+def test_random_data(name, w, budget):
     counts = np.random.default_rng(w).poisson(3, (120, 4)).cumsum(axis=0)
-    assert max(stretches(spent(get(name)(epsilon=EPSILON, w=w), counts), w)) <= EPSILON * (1 + 1e-9)
+    assert max(stretches(spent(get(name)(w=w, **budget), counts), w)) <= EPSILON * (1 + 1e-9)
 
 
 @given(
     name=st.sampled_from(("w_event_bd", "w_event_ba")),
     w=st.integers(1, 6),
     spikes=st.lists(st.booleans(), min_size=18, max_size=18),
+    budget=st.sampled_from((IN_EPSILON, *IN_RHO)),
 )
 @settings(max_examples=300, deadline=None)
-def test_an_adversary_chooses_which_windows_publish(name, w, spikes):
+def test_an_adversary_chooses_which_windows_publish(name, w, spikes, budget):
     # A jump from one window to the next publishes wherever the schedule allows it; no jump never does.
     counts = (np.cumsum(spikes) % 2 * 10**9)[:, None]
-    epsilons = spent(get(name)(epsilon=EPSILON, w=w), counts, NoNoise())
+    epsilons = spent(get(name)(w=w, **budget), counts, NoNoise())
     assert max(stretches(epsilons, w)) <= EPSILON * (1 + 1e-9)
 
 
@@ -144,3 +160,72 @@ def test_quiet_data_is_rarely_published_and_a_jump_at_once():
         assert published[0] == 1
         assert 41 in published
         assert len(published) < 30
+
+
+@pytest.mark.parametrize("family", ["gaussian", "discrete_gaussian"])
+@pytest.mark.parametrize("max_cells", [1, 2, 3])
+def test_the_question_in_l2_moves_by_no_more_than_it_is_charged_for(family, max_cells):
+    """Every way in which one user, or one in place of another, can change a vector of four cells."""
+    mechanism, rng = get("w_event_ba")(rho=0.5, w=3, noise=family), np.random.default_rng(1)
+    [event] = mechanism._query_event(np.asarray(float(max_cells)))
+    signs = np.array(list(itertools.product((-1, 0, 1), repeat=4)))
+    added = signs[((signs >= 0).all(axis=1)) & (signs.sum(axis=1) <= max_cells)]
+    swapped = signs[((signs > 0).sum(axis=1) <= max_cells) & ((signs < 0).sum(axis=1) <= max_cells)]
+    unit = GRID if family == "discrete_gaussian" else 1
+
+    def answers(counts, last):
+        apart = np.abs(counts - last)
+        return unit * mechanism._answer(NoNoise(), apart, np.full(len(apart), float(max_cells)))
+
+    moved = {"added": 0.0, "swapped": 0.0}
+    for _ in range(400):
+        last = np.rint(rng.normal(0, 5, 4)) if family == "discrete_gaussian" else rng.normal(0, 5, 4)
+        base = rng.integers(0, 8, 4) if rng.random() < 0.8 else np.rint(last)
+        before = answers(base[None, :], last)
+        for name, ways in (("added", added), ("swapped", swapped)):
+            moved[name] = max(moved[name], np.abs(answers(base + ways, last) - before).max())
+    assert moved["added"] <= event.l2 * (1 + 1e-9)
+    assert moved["swapped"] <= replaced(event).l2 * (1 + 1e-9)
+    assert moved["added"] > 0.9 * event.l2
+
+
+def test_the_length_on_the_grid_is_exact():
+    rng = np.random.default_rng(2)
+    for largest in (3, 1000, 10**7):
+        apart = rng.integers(0, largest, (500, 6))
+        exact = [math.isqrt(GRID**2 * int((row.astype(object) ** 2).sum())) for row in apart]
+        assert _on_grid(apart.astype(float)).tolist() == exact
+    assert _on_grid(np.full((1, 4), 2.0**60))[0] > 10**8  # cut off, not overflown
+
+
+def test_what_an_adaptive_schedule_in_rho_promises_is_the_budget_bounded_beforehand():
+    mechanism = get("w_event_bd")(epsilon=2.0, delta=1e-6, w=3, noise="discrete_gaussian")
+    facts = AccountingFacts(n_cells=4, max_cells=4, mechanism=mechanism)
+    accountant = Composition(delta=1e-6)
+    rows = {row.name: row for row in accountant.finish(*accountant.start(facts))}
+    assert rows["w_event_epsilon_rdp"].value == pytest.approx(2.0)
+    assert rows["w_event_rho"].value == pytest.approx(rho_of(2.0, 1e-6))
+    assert "Feldman, Zrnic 2021" in rows["w_event_rho"].adjacency
+    assert "Feldman and Zrnic 2021" in mechanism.stated_guarantee.theorem
+    assert "ε = 2 at δ = 1e-06" in mechanism.stated_guarantee.statement
+    longer = Composition(delta=1e-6, w=4)
+    assert "w_event_rho" not in {row.name for row in longer.finish(*longer.start(facts))}
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"noise": "gaussian"}, "rho"),
+        ({"noise": "gaussian", "rho": 1.0, "epsilon": 1.0}, "rho"),
+        ({"noise": "gaussian", "epsilon": 1.0}, "delta"),
+        ({"noise": "gaussian", "rho": 1.0, "delta": 1e-6}, "delta"),
+        ({"epsilon": 1.0, "delta": 1e-6}, "delta"),
+        ({"rho": 1.0}, "rho"),
+        ({}, "epsilon"),
+    ],
+)
+def test_budgets_that_make_no_sense_are_refused(given, field):
+    for name in SCHEDULES:
+        with pytest.raises(ParameterError) as caught:
+            get(name)(w=2, **given)
+        assert caught.value.field == field

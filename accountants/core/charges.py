@@ -33,8 +33,8 @@ def _(event: events.DiscreteLaplace) -> float:
 @_pure.register(events.Gaussian)
 @_pure.register(events.DiscreteGaussian)
 def _(event: events.Gaussian | events.DiscreteGaussian) -> float:
-    # Gaussian noise has unbounded log-ratio whatever its width.
-    return 0.0 if float(event.l2) == 0 else np.inf
+    # Gaussian noise has unbounded log-ratio whatever its width; infinite noise stands for nothing published.
+    return 0.0 if float(event.l2) == 0 or np.isinf(float(event.sigma)) else np.inf
 
 
 @_pure.register

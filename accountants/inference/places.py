@@ -290,8 +290,10 @@ class Outlook:
     def _over_all_paths(self, windows: Sequence[Window]) -> tuple[str | None, FloatArray | None]:
         """The largest ε on any path: ε in every w windows, or ε at every regular window of a landmark budget."""
         mechanism, charge = self.mechanism, np.zeros(self.horizon)
+        if mechanism is not None and mechanism.concentrated:
+            return None, None  # of ρ the cost of a sum may be less than the sum of the costs
         if isinstance(mechanism, WEventSchedule):
-            charge[:: mechanism.w] = mechanism.epsilon
+            charge[:: mechanism.w] = mechanism.budget
         elif mechanism is not None and mechanism.landmark_budget is not None and windows:
             # Σ over landmarks and any one other is at most ε; the cost of a sum is no less than the sum of the costs.
             regular = np.array([not window.landmark for window in windows])

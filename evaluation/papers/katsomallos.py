@@ -39,28 +39,13 @@ def landmark_distribution(
 ) -> NDArray[np.bool_]:
     """Sample a set of landmarks, without replacement, from a distribution over the series.
 
-    Parameters
-    ----------
-    kind
-        ``left_skewed`` (landmarks towards the end), ``symmetric`` (in the middle), ``right_skewed`` (at the
-        beginning), ``bimodal`` (in the middle of each half) or ``uniform``.
-    n_windows
-        Length of the series.
-    n_landmarks
-        How many landmarks, from 0 to ``n_windows``.
-    seed
-        The same seed gives the same set.
-    scale_divisor
-        Standard deviation of the normals is ``n_windows / scale_divisor``.
+    Landmarks lie towards the end (``left_skewed``), in the middle (``symmetric``), at the beginning (``right_skewed``),
+    in the middle of each half (``bimodal``) or anywhere (``uniform``); the normals' standard deviation is ``n_windows /
+    scale_divisor``. A `ParameterError` where a parameter is out of range.
 
     Returns
     -------
     Mask of the landmarks, shape (n_windows,).
-
-    Raises
-    ------
-    ParameterError
-        If the kind is unknown or a number out of range.
 
     Notes
     -----
@@ -110,19 +95,9 @@ def temporal_loss_table(
 ) -> pl.DataFrame:
     """Overall temporal loss for every correlation, shape of the landmark set, percentage and method.
 
-    Parameters
-    ----------
-    n_repetitions
-        Landmark sets sampled for each shape and percentage; the same ones for every correlation and method.
-    n_windows
-        Length of the series.
-    percentages
-        Share of the windows that are landmarks.
-    epsilon
-        Budget of the series, for *replacing* a value, divided uniformly over L ∪ {t}: without correlation the overall
-        loss is ``epsilon`` whatever the landmarks.
-    seed
-        Of the first repetition; the others follow.
+    Every correlation and method has the same landmark sets. The budget ``epsilon`` of the series, for *replacing* a
+    value, is divided uniformly over L ∪ {t}: without correlation the overall loss is ``epsilon`` whatever the
+    landmarks.
 
     Returns
     -------

@@ -2,13 +2,14 @@
 
 ``penstock convert`` makes a Parquet file of each data set; then ``python -m
 penstock.evaluation.papers.katsomallos_traces --geolife FILE --tdrive FILE --out TABLE.csv``.
-``docs/experiments_landmark.md`` reads the table."""
+``docs/experiments_landmark.md`` reads the table; single cabs are ``configs/experiments/landmark_traces.yaml``."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +41,13 @@ Z_95 = 1.96
 
 
 def mechanisms_compared(epsilon: float = 1.0) -> dict[str, Mechanism]:
-    """The three mechanisms; Adaptive with the paper's rule and with the expected difference of two releases."""
+    """The three mechanisms; Adaptive with equal rates, by the paper's rule and by the expected difference."""
+    adaptive = partial(LandmarkAdaptive, epsilon=epsilon, noise=PLANAR, decrease=0.5, increase=0.5)
     return {
         "skip": LandmarkSkip(epsilon=epsilon, noise=PLANAR),
         "uniform": LandmarkUniform(epsilon=epsilon, noise=PLANAR),
-        "adaptive (paper)": LandmarkAdaptive(epsilon=epsilon, noise=PLANAR, calibration="paper"),
-        "adaptive": LandmarkAdaptive(epsilon=epsilon, noise=PLANAR),
+        "adaptive (paper)": adaptive(calibration="paper"),
+        "adaptive": adaptive(),
     }
 
 
@@ -75,12 +77,7 @@ class Sample:
 def first_points(events: pl.DataFrame, n_points: int = N_POINTS) -> Sample:
     """The first points in the box, user by user in order of time, one for each user and instant.
 
-    Parameters
-    ----------
-    events
-        Columns ``user``, ``time``, ``latitude`` and ``longitude``, as ``penstock convert`` writes them.
-    n_points
-        How many.
+    ``events``: as ``penstock convert`` writes them.
 
     Examples
     --------
@@ -145,17 +142,6 @@ def error_table(
     data: str, sample: Sample, n_repetitions: int = N_REPETITIONS, mechanisms: dict[str, Mechanism] | None = None
 ) -> pl.DataFrame:
     """Error of every mechanism at every share of landmarks.
-
-    Parameters
-    ----------
-    data
-        Name of the data set, a key of `THRESHOLDS`.
-    sample
-        Its first points.
-    n_repetitions
-        Repetitions of each release.
-    mechanisms
-        What is compared; unset: `mechanisms_compared`.
 
     Returns
     -------

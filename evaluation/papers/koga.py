@@ -44,13 +44,8 @@ def paper_bounds(
 ) -> dict[str, float]:
     """Loose and tight bound with the paper's information, ball and form of Fano's inequality.
 
-    Parameters
-    ----------
-    prior, sensors, tolerance
-        As for `success_upper_bound`.
-    sigma
-        Of Gaussian noise; None: raw counts. Unlike `success_upper_bound`, the paper does not use that a noisy release
-        is never more informative than raw counts.
+    ``sigma`` None: raw counts; the rest as for `success_upper_bound`. Unlike that, the paper does not use that a noisy
+    release is never more informative than raw counts.
 
     Returns
     -------
@@ -105,12 +100,7 @@ Place = tuple[float, int, float | None]
 class People:
     """Real trajectories with a prior learned from all but the last ``N_STEPS`` windows of each.
 
-    Parameters
-    ----------
-    trajectories
-        Shape (n_people, n_windows), the most visited places and last "somewhere else".
-    priors
-        One of each.
+    ``trajectories``: shape (n_people, n_windows), the most visited places and last "somewhere else".
     """
 
     trajectories: IntArray
@@ -130,16 +120,8 @@ class People:
 def people(folder: Path, name: str, smoothing: float, towards: str = "uniform") -> People:
     """Read one data set and learn everybody's prior.
 
-    Parameters
-    ----------
-    folder
-        Holds the folder of the data set.
-    name
-        A key of `PREPARATIONS`.
-    smoothing
-        Of the transitions; the paper states none, which is 0.
-    towards
-        Where added moves go: ``uniform`` to any place, ``own`` by the person's visits.
+    ``smoothing`` of the transitions (the paper states none, which is 0) adds moves to any place (``uniform``) or by the
+    person's visits (``own``).
     """
     visits = {"gowalla": _gowalla, "foursquare": _foursquare}[name](folder / name)
     day = visits["time"].dt.truncate("1d")
@@ -229,14 +211,7 @@ def _binned(
 def mean_table(known: People, sweep: str, places: Sequence[Place], n_draws: int, seed: int) -> pl.DataFrame:
     """Figures 6 and 8: means over people of bounds, and the share of them that attacks reconstruct.
 
-    Parameters
-    ----------
-    known
-        The people.
-    sweep, places
-        What is swept, and (value, tolerance, σ) at each place; σ None: raw counts.
-    n_draws, seed
-        Random schedules averaged over, and their seed.
+    ``places``: (value, tolerance, σ) of each point of the ``sweep``; σ None: raw counts.
     """
     rows = []
     for at, tolerance, sigma in places:
@@ -394,19 +369,6 @@ def chain_table(
     settings: Iterable[Setting], n_draws: int = 3, n_trajectories: int = 2000, n_samples: int = 500, seed: int = 1
 ) -> pl.DataFrame:
     """Bounds and attacks on simulated trajectories.
-
-    Parameters
-    ----------
-    settings
-        From `sweeps` or `noise_sweep`.
-    n_draws
-        Schedules of one random sensor a window; figures are averages over them.
-    n_trajectories
-        Trajectories attacked for each schedule.
-    n_samples
-        Observations drawn for the first-moment bound, where it is not exact.
-    seed
-        Of schedules, trajectories and noise.
 
     Returns
     -------

@@ -41,14 +41,7 @@ def losses() -> pl.DataFrame:
 def hypotheses(length_scale: float = 2.0, sigma: float = 1.0, seed: int = 1) -> pl.DataFrame:
     """Figure 2b: a trace drawn from the prior, as its secret points and as the worst hypothesis about them explain it.
 
-    Parameters
-    ----------
-    length_scale
-        Of the RBF kernel; its variance is 1.
-    sigma
-        Standard deviation of the noise that the worst hypothesis is chosen for.
-    seed
-        Of the trace.
+    ``sigma``: standard deviation of the noise that the worst hypothesis is chosen for; the RBF kernel has variance 1.
 
     Returns
     -------

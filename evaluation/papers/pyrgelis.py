@@ -55,18 +55,7 @@ HOURS = 504
 def cab_presence(folder: Path, box: Box = CITY) -> NDArray[np.bool_]:
     """Presence of every cab seen in the box within the three weeks, shape (n_cabs, 100, 504).
 
-    Parameters
-    ----------
-    folder
-        The unpacked CRAWDAD data set epfl/mobility: one file ``new_*.txt`` a cab, rows of latitude, longitude,
-        occupied and seconds.
-    box
-        The area that the cells divide.
-
-    Raises
-    ------
-    DataError
-        There is no such file.
+    ``folder``: the unpacked CRAWDAD data set epfl/mobility, one file ``new_*.txt`` a cab.
 
     Notes
     -----
@@ -307,10 +296,7 @@ RAW = "raw"
 def gain_table(areas: Mapping[str, Mapping[int, float]]) -> pl.DataFrame:
     """Privacy gain of each defense over its targets.
 
-    Parameters
-    ----------
-    areas
-        Under the curve, by defense and target; those of ``raw`` counts are what is gained from.
+    ``areas`` under the curve, by defense and target; the gain is over those of ``raw`` counts.
 
     Returns
     -------
@@ -361,12 +347,7 @@ BOTH = {"1x1, 1 week": "1 week, 1x1"}
 def trade_off_table(gains: pl.DataFrame, results: Path) -> pl.DataFrame:
     """Figures 7 to 10: privacy gain against loss of utility, for every defense that has both.
 
-    Parameters
-    ----------
-    gains
-        Of `gain_table`.
-    results
-        Folder with the tables of the experiments sfc_*.
+    ``results``: folder with the tables of the experiments sfc_*.
 
     Returns
     -------
@@ -445,12 +426,7 @@ class Exposure:
 def study(games: Mapping[str, MembershipGame], target: int) -> dict[str, NDArray[np.float64]]:
     """Attack a target in games that differ in their challenges only, with one training.
 
-    Parameters
-    ----------
-    games
-        By name; the adversary is trained in the first one.
-    target
-        Index of a user.
+    The adversary is trained in the first one.
 
     Returns
     -------
@@ -501,14 +477,7 @@ def loadings_table(
 ) -> pl.DataFrame:
     """Figures 3 and 5(b): loadings of the five most important components, sorted by popularity.
 
-    Parameters
-    ----------
-    loadings
-        Of every target, as `study` gives them.
-    binary (n_users, n_cells, n_windows)
-        Presence over the windows of one block, for the popularity.
-    groups
-        Targets by the name of their group.
+    ``binary`` (n_users, n_cells, n_windows): presence over the windows of one block, for the popularity.
 
     Returns
     -------

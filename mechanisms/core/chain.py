@@ -95,6 +95,11 @@ class Chain(Mechanism):
         return self.reader.landmark_budget
 
     @property
+    def concentrated(self) -> bool:
+        """Whether the reading step's budget is in ρ."""
+        return self.reader.concentrated
+
+    @property
     def simple(self) -> bool:
         """Whether the chain is nothing but its reader."""
         return not self.after and not self.reshapes

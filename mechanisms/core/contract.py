@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.events import DiscreteLaplace, Event, Exact, Laplace, Repeated
+from penstock.mechanisms.core.events import (
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Event,
+    Exact,
+    Gaussian,
+    Laplace,
+    Repeated,
+)
 from penstock.mechanisms.core.plugin import Checked, ParameterError, Registry, StateVersionError, examples_of, parameter
 from penstock.mechanisms.core.state import State
 
@@ -473,8 +482,16 @@ class Mechanism(Checked, ABC):
 
     @property
     def landmark_budget(self) -> float | None:
-        """ε that all landmarks of a budget period and any one other window cost together; None: no such promise."""
+        """What all landmarks of a budget period and any one other window cost together; None: no such promise.
+
+        In ε, or in ρ where the mechanism is `concentrated`.
+        """
         return None
+
+    @property
+    def concentrated(self) -> bool:
+        """Whether its budgets are in ρ of zero-concentrated differential privacy; the base: in ε."""
+        return False
 
     @property
     def crowd(self) -> tuple[int, float] | None:
@@ -584,25 +601,41 @@ def pure_scale(epsilon: Any, l1: Any) -> Any:
         return np.where(np.asarray(l1) == 0, 0.0, np.asarray(l1, np.float64) / np.asarray(epsilon, np.float64))
 
 
-def pure_event(family: str, l1: Any, scale: Any) -> Event:
-    """Event of one noisy vector of a pure family."""
-    _check_family(family)
-    numbers = [x if getattr(x, "ndim", 0) else float(x) for x in (l1, scale)]
-    return DiscreteLaplace(*numbers) if family == "discrete_laplace" else Laplace(*numbers)
+#: Families that give zero-concentrated differential privacy: ρ for a standard deviation of √(l2²/(2ρ)).
+GAUSSIAN_FAMILIES = ("discrete_gaussian", "gaussian")
+
+
+def noise_scale(family: str, budget: Any, l1: Any) -> Any:
+    """Scale that spends a budget on a vector of which ``l1`` entries move by at most 1.
+
+    A pure family spends ε at the scale l1/ε, a Gaussian one ρ at the standard deviation √(l1/(2ρ)).
+    """
+    return np.sqrt(pure_scale(2 * budget, l1)) if family in GAUSSIAN_FAMILIES else pure_scale(budget, l1)
+
+
+def noise_event(family: str, l1: Any, scale: Any) -> Event:
+    """Event of one noisy vector of which ``l1`` entries move by at most 1."""
+    if family not in _EVENTS:
+        raise ParameterError("noise", family, "one of " + ", ".join(_EVENTS) + ", on counts")
+    sensitivity = np.sqrt(l1) if family in GAUSSIAN_FAMILIES else l1
+    return _EVENTS[family](*(x if getattr(x, "ndim", 0) else float(x) for x in (sensitivity, scale)))
+
+
+_EVENTS: dict[str, Callable[..., Event]] = {
+    "discrete_laplace": DiscreteLaplace,
+    "laplace": Laplace,
+    "discrete_gaussian": DiscreteGaussian,
+    "gaussian": Gaussian,
+}
 
 
 def add_noise(noise: Noise, family: str, counts: NDArray[Any], scale: Any) -> NDArray[Any]:
-    """Counts plus noise of one scale (per replica) from a pure family."""
-    _check_family(family)
+    """Counts plus noise of one scale (per replica) from one of the families above."""
+    if family not in _EVENTS:
+        raise ParameterError("noise", family, "one of " + ", ".join(_EVENTS) + ", on counts")
     per_cell = np.asarray(scale, np.float64)[..., None] if np.ndim(scale) else float(scale)
-    draw = noise.discrete_laplace if family == "discrete_laplace" else noise.laplace
-    noisy: NDArray[Any] = counts + draw(per_cell, counts.shape)
+    noisy: NDArray[Any] = counts + getattr(noise, family)(per_cell, counts.shape)
     return noisy
-
-
-def _check_family(family: str) -> None:
-    if family not in PURE_FAMILIES:
-        raise ParameterError("noise", family, "one of " + ", ".join(PURE_FAMILIES) + ", on counts")
 
 
 def only_active(window: Window, values: NDArray[Any]) -> NDArray[np.float64]:

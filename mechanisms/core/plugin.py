@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import importlib
@@ -238,8 +239,10 @@ WHOLE_NUMBERS = (3, 1, 2, 10, 100)
 NUMBERS = (1.0, 0.5, 2.0, 10.0, 100.0)
 
 
-def examples_of(cls: type[CheckedT]) -> tuple[CheckedT, ...]:
+def examples_of(cls: type[CheckedT], **given: Any) -> tuple[CheckedT, ...]:
     """Typical instances of a plug-in: small allowed numbers, then one for every other choice of a parameter.
+
+    ``given`` are parameters of all of them; a choice that the plug-in refuses beside these is left out.
 
     Raises
     ------
@@ -250,19 +253,20 @@ def examples_of(cls: type[CheckedT]) -> tuple[CheckedT, ...]:
     Examples
     --------
     >>> from penstock.mechanisms import get
-    >>> [(e.w, e.noise) for e in examples_of(get("w_event_uniform"))]
+    >>> [(e.w, e.noise) for e in examples_of(get("w_event_uniform"), epsilon=1.0)]
     [(3, 'discrete_laplace'), (3, 'laplace'), (3, 'planar_laplace')]
     """
     hints = get_type_hints(cls)
     required = [f for f in dataclasses.fields(cls) if f.default is f.default_factory is dataclasses.MISSING]  # type: ignore[arg-type]
     declared = parameters_of(cls)
-    first = cls(**{field.name: _example(field.name, declared[field.name], hints[field.name]) for field in required})
-    others = [
-        dataclasses.replace(first, **{name: choice})  # type: ignore[type-var]
-        for name, parameter in declared.items()
-        for choice in parameter.choices or ()
-        if choice != getattr(first, name)
-    ]
+    own = {field.name: _example(field.name, declared[field.name], hints[field.name]) for field in required}
+    first = cls(**own | given)
+    others = []
+    for name, parameter in declared.items():
+        for choice in parameter.choices or ():
+            if choice != getattr(first, name):
+                with contextlib.suppress(ParameterError):
+                    others.append(dataclasses.replace(first, **{name: choice}))  # type: ignore[type-var]
     return (first, *others)
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.mechanisms.core.concentrated import epsilon_of, rho_of
 from penstock.mechanisms.core.contract import (
     ADD_REMOVE,
+    GAUSSIAN_FAMILIES,
     PURE_FAMILIES,
     Facts,
     Guarantee,
@@ -22,13 +26,14 @@ from penstock.mechanisms.core.contract import (
     Window,
     active_l1,
     add_noise,
-    pure_event,
+    noise_event,
+    noise_scale,
     pure_scale,
 )
 from penstock.mechanisms.core.draws import LARGEST_SCALE
 from penstock.mechanisms.core.events import Event, Repeated
 from penstock.mechanisms.core.geometry import Points, distance
-from penstock.mechanisms.core.plugin import ParameterError, examples_of, parameter
+from penstock.mechanisms.core.plugin import ParameterError, examples_of, parameter, parameters_of
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.core.traces import PLANAR, PointMechanism, only_present, perturbed, shown
 
@@ -37,6 +42,17 @@ if TYPE_CHECKING:
 
 
 Budgets = NDArray[np.float64]
+
+
+#: Parts of a person in which integers hold the length of a difference.
+GRID = 16
+
+
+RENYI_FILTER = "Feldman and Zrnic 2021, Rényi filter, for amounts that follow earlier releases"
+
+
+#: δ at which a budget in ρ alone is said as (ε, δ).
+DELTA = 1e-6
 
 
 POSITIONS = "the positions may differ, the times at which there are points may not; landmarks are public"
@@ -132,29 +148,76 @@ class TraceSchedule(PointMechanism):
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetSchedule(TraceSchedule):
-    """Base of mechanisms that decide *when to spend how much* and leave the noise to a pure family.
+    """Base of mechanisms that decide *when to spend how much* and leave the noise to a family.
 
     Parameters
     ----------
     epsilon
-        Budget that the schedule divides, in nats.
+        Budget that the schedule divides, in nats. With Gaussian noise it is that of (ε, ``delta``).
+    rho
+        With Gaussian noise, in place of epsilon and delta: the budget in ρ of zero-concentrated differential privacy.
+    delta
+        With Gaussian noise and an epsilon: δ of the whole. The schedule divides the largest ρ that keeps to both.
     noise
-        ``discrete_laplace`` (integers, the default) or ``laplace`` on counts; ``planar_laplace`` on traces.
+        ``discrete_laplace`` (integers, the default) or ``laplace`` on counts, which divide ε; ``discrete_gaussian`` or
+        ``gaussian`` on counts, which divide ρ; ``planar_laplace`` on traces.
     radius
         On traces: distance in metres at which ε holds.
     """
 
-    epsilon: float = parameter(doc="budget that the schedule divides", above=0, unit="nats")
+    epsilon: float | None = parameter(None, doc="budget that the schedule divides", above=0, unit="nats")
+    rho: float | None = parameter(None, doc="with Gaussian noise: the budget in zCDP, instead of epsilon", above=0)
+    delta: float | None = parameter(None, doc="with Gaussian noise and epsilon: δ of the whole", above=0, below=1)
     noise: str = parameter(
         "discrete_laplace",
         doc="noise family; planar_laplace: release points of traces",
-        choices=(*PURE_FAMILIES, PLANAR),
+        choices=(*PURE_FAMILIES, *GAUSSIAN_FAMILIES, PLANAR),
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.radius is not None and not self.on_points:
             raise ParameterError("radius", self.radius, f"left out unless noise is {PLANAR}")
+        if not self.concentrated:
+            for name in ("rho", "delta"):
+                if getattr(self, name) is not None:
+                    right = "left out unless noise is " + " or ".join(GAUSSIAN_FAMILIES)
+                    raise ParameterError(name, getattr(self, name), right)
+            if self.epsilon is None:
+                raise ParameterError("epsilon", None, f"given with {self.noise} noise")
+        elif (self.rho is None) == (self.epsilon is None):
+            raise ParameterError("rho", self.rho, f"given with {self.noise} noise, or else epsilon and delta")
+        elif (self.epsilon is None) != (self.delta is None):
+            raise ParameterError("delta", self.delta, "given where epsilon is, and only there")
+
+    @property
+    def concentrated(self) -> bool:
+        """Whether the noise is Gaussian, and budgets are in ρ."""
+        return self.noise in GAUSSIAN_FAMILIES
+
+    @property
+    def budget(self) -> float:
+        """What the schedule divides: ε, or with Gaussian noise ρ."""
+        if self.rho is not None:
+            return self.rho
+        if self.epsilon is None:
+            raise ParameterError("epsilon", None, "given")
+        return self.epsilon if self.delta is None else rho_of(self.epsilon, self.delta)
+
+    @property
+    def stated_guarantee(self) -> Guarantee:
+        """That of Gaussian noise is in ρ, hence in (ε, δ)."""
+        stated = super().stated_guarantee
+        if not self.concentrated:
+            return stated
+        delta = self.delta or DELTA
+        figure = f"ρ = {self.budget:.4g}, hence ε = {epsilon_of(self.budget, delta):.4g} at δ = {delta:g}"
+        theorem = RENYI_FILTER if self.adaptive else "Bun and Steinke 2016, lemma 2.3"
+        return replace(
+            stated,
+            statement=stated.statement.replace("ε-differential", "ρ-zero-concentrated differential") + f" ({figure})",
+            theorem=f"{stated.theorem}; amounts of ρ add: {theorem}",
+        )
 
     @property
     def on_points(self) -> bool:
@@ -163,8 +226,14 @@ class BudgetSchedule(TraceSchedule):
 
     @classmethod
     def examples(cls) -> tuple[Mechanism, ...]:
-        """One instance for every noise family of counts."""
-        return tuple(example for example in examples_of(cls) if not example.on_points)
+        """One instance for every noise family of counts, and one with a budget in (ε, δ)."""
+        pure = [example for example in examples_of(cls, epsilon=1.0) if not example.on_points]
+        offered = parameters_of(cls)["noise"].choices or ()
+        gaussian = [
+            replace(pure[0], epsilon=None, rho=0.5, noise=family) for family in GAUSSIAN_FAMILIES if family in offered
+        ]
+        both = [replace(one, rho=None, epsilon=2.0, delta=1e-6) for one in gaussian[:1]]
+        return (*pure, *gaussian, *both)
 
     def start(self, facts: Facts) -> State:
         """Sensitivity, and nothing released yet."""
@@ -174,21 +243,25 @@ class BudgetSchedule(TraceSchedule):
             "last_window": facts.constant(0, np.int64),
         }
 
-    def charge_of(self, window: Window, state: State, epsilon: Any) -> tuple[Event, ...]:
-        """Event of publishing this window's vector with ``epsilon``."""
+    def scale_of(self, budget: Any, l1: Any) -> Any:
+        """Scale of the noise that spends a budget where ``l1`` cells move by 1."""
+        return noise_scale(self.noise, budget, l1)
+
+    def charge_of(self, window: Window, state: State, budget: Any) -> tuple[Event, ...]:
+        """Event of publishing this window's vector with a part of the budget."""
         l1 = active_l1(window, state["max_cells"])
-        return (pure_event(self.noise, l1, pure_scale(epsilon, l1)),)
+        return (noise_event(self.noise, l1, self.scale_of(budget, l1)),)
 
     def publish(
-        self, window: Window, counts: NDArray[Any], state: State, epsilon: Any, noise: Noise
+        self, window: Window, counts: NDArray[Any], state: State, budget: Any, noise: Noise
     ) -> tuple[Release, State]:
-        """Publish the window with ``epsilon`` and remember what was published."""
-        scale = pure_scale(epsilon, active_l1(window, state["max_cells"]))
+        """Publish the window with a part of the budget and remember what was published."""
+        scale = self.scale_of(budget, active_l1(window, state["max_cells"]))
         values = add_noise(noise, self.noise, counts, scale if np.ndim(scale) else float(scale))
         release = Release.of(
             window,
             values,
-            self.charge_of(window, state, epsilon),
+            self.charge_of(window, state, budget),
             noise=self.noise,
             scale=scale[..., None] if np.ndim(scale) else float(scale),
         )
@@ -204,7 +277,7 @@ class BudgetSchedule(TraceSchedule):
         window: Window,
         counts: NDArray[Any],
         state: State,
-        epsilon: Any,
+        budget: Any,
         publish: NDArray[np.bool_],
         noise: Noise,
         query: tuple[Event, ...] = (),
@@ -213,7 +286,7 @@ class BudgetSchedule(TraceSchedule):
 
         Parameters
         ----------
-        epsilon
+        budget
             Publication budget, shape of the leading axes.
         publish
             Which replicas publish, same shape.
@@ -224,9 +297,9 @@ class BudgetSchedule(TraceSchedule):
             if not publish:
                 repeated = self.repeat(window, state)
                 return replace(repeated, charge=(*query, *repeated.charge)), state
-            release, state = self.publish(window, counts, state, epsilon, noise)
+            release, state = self.publish(window, counts, state, budget, noise)
             return replace(release, charge=(*query, *release.charge)), state
-        budget = np.where(publish, epsilon, self.epsilon)
+        budget = np.where(publish, budget, self.budget)
         made, published = self.publish(window, counts, state, budget, noise)
         shown = self.repeat(window, state)
         scale = np.where(publish[..., None], made.scale, np.inf)
@@ -235,7 +308,7 @@ class BudgetSchedule(TraceSchedule):
             values=np.where(publish[..., None], made.values, shown.values),
             action=np.where(publish, "published", "repeated"),
             # An infinite scale is a publication without content: the price of the replicas that repeat.
-            charge=(*query, pure_event(self.noise, active_l1(window, state["max_cells"]), scale[..., 0])),
+            charge=(*query, noise_event(self.noise, active_l1(window, state["max_cells"]), scale[..., 0])),
             scale=scale,
             repeats=np.where(publish, -1, state["last_window"]),
         )
@@ -262,8 +335,8 @@ class LandmarkSchedule(BudgetSchedule):
 
     @property
     def landmark_budget(self) -> float:
-        """The whole ε, in every budget period."""
-        return self.epsilon
+        """The whole budget, in every budget period."""
+        return self.budget
 
     def start(self, facts: Facts) -> State:
         """No period begun yet."""
@@ -291,9 +364,9 @@ class LandmarkSchedule(BudgetSchedule):
         return _latest(self.begin_period(window, state)["landmarks_seen"]) >= window.n_landmarks
 
     def share(self, window: Window) -> float:
-        """ε/n, n the landmarks of the period and one more window, if there are that many."""
+        """The budget over n, the landmarks of the period and one more window, if there are that many."""
         n_together = (window.n_landmarks or 0) + 1
-        return self.epsilon / (n_together if window.n_windows is None else min(n_together, window.n_windows))
+        return self.budget / (n_together if window.n_windows is None else min(n_together, window.n_windows))
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
         """Release one window, or refuse a landmark over the declared maximum."""
@@ -324,7 +397,7 @@ class LandmarkSchedule(BudgetSchedule):
 
     def shares(self, time: Timestamp) -> Budgets:
         """The share of every user's timestamp."""
-        return self.epsilon / np.minimum(time.n_landmarks + 1, time.n_timestamps)
+        return self.budget / np.minimum(time.n_landmarks + 1, time.n_timestamps)
 
     def follow(self, time: Timestamp, before: State, after: State, epsilon: Budgets, publish: Mask) -> State:
         """Count the landmarks."""
@@ -354,7 +427,7 @@ class WEventSchedule(BudgetSchedule):
         Budget of any w successive windows, in nats.
     w
         Length of the protected stretch, in windows; on traces, in points of a user.
-    noise, radius
+    rho, delta, noise, radius
         As in `BudgetSchedule`.
     """
 
@@ -377,8 +450,10 @@ class DissimilaritySchedule(WEventSchedule):
     epsilon
         Budget of any w successive windows, in nats: half for dissimilarity queries, half for publications.
     noise
-        The same for queries and publications, of those that `BudgetSchedule` names.
-    w, radius
+        The same for queries and publications, of those that `BudgetSchedule` names. A query is the mean absolute
+        difference to the last release, compared with the mean error of a new one; with Gaussian noise it is the
+        difference in L2, which one user moves by √C, compared with the error in L2.
+    rho, delta, w, radius
         As in `WEventSchedule`.
     """
 
@@ -387,8 +462,8 @@ class DissimilaritySchedule(WEventSchedule):
 
     @property
     def unit(self) -> float:
-        """ε/(2w): budget of one dissimilarity query, and the unit of publication budgets."""
-        return self.epsilon / (2 * self.w)
+        """A 2w-th of the budget: that of one dissimilarity query, and the unit of publication budgets."""
+        return self.budget / (2 * self.w)
 
     @abstractmethod
     def publication_budget(self, window: Window | Timestamp, state: State) -> NDArray[np.float64]:
@@ -401,23 +476,26 @@ class DissimilaritySchedule(WEventSchedule):
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
         """Query the dissimilarity to the last release; publish if it exceeds the noise of a publication."""
         l1 = active_l1(window, state["max_cells"])
-        epsilon = self.publication_budget(window, state)
+        budget = self.publication_budget(window, state)
         # Halving again and again may leave less than any noise source serves; such a budget is none.
-        epsilon = np.where(epsilon * LARGEST_SCALE < l1, 0.0, epsilon)
-        distance = np.abs(counts - state["last"])
+        budget = np.where(self.scale_of(budget, l1) > LARGEST_SCALE, 0.0, budget)
+        apart = np.abs(counts - state["last"])
         if window.active is not None:
-            distance = distance[..., window.active]
-        n_active = max(distance.shape[-1], 1)
-        dissimilarity = self._sum_with_noise(noise, distance.sum(-1), pure_scale(self.unit, l1)) / n_active
-        publish = np.asarray((epsilon > 0) & (dissimilarity > pure_scale(np.where(epsilon > 0, epsilon, 1.0), l1)))
-        release, after = self.publish_or_repeat(window, counts, state, epsilon, publish, noise, self._query_event(l1))
-        return [release], after | self.record_spent(window, state, np.where(publish, epsilon, 0.0))
+            apart = apart[..., window.active]
+        n_active = max(apart.shape[-1], 1)
+        dissimilarity = self._answer(noise, apart, l1) / n_active
+        error = self.scale_of(np.where(budget > 0, budget, 1.0), l1)
+        # In L2 the vector of errors is √n times as long as one of them.
+        worth = error / np.sqrt(n_active) if self.concentrated else error
+        publish = np.asarray((budget > 0) & (dissimilarity > worth))
+        release, after = self.publish_or_repeat(window, counts, state, budget, publish, noise, self._query_event(l1))
+        return [release], after | self.record_spent(window, state, np.where(publish, budget, 0.0))
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
         """Worst case: the dissimilarity query plus a publication with the whole publication budget."""
-        epsilon = self.publication_budget(window, state)
+        budget = self.publication_budget(window, state)
         query = self._query_event(active_l1(window, state["max_cells"]))
-        return query + (self.charge_of(window, state, epsilon) if np.any(epsilon > 0) else ())
+        return query + (self.charge_of(window, state, budget) if np.any(budget > 0) else ())
 
     @property
     def query_epsilon(self) -> float:
@@ -441,12 +519,42 @@ class DissimilaritySchedule(WEventSchedule):
         return after | self.record_spent(time, before, np.where(publish, epsilon, 0.0))
 
     def _query_event(self, l1: NDArray[np.float64]) -> tuple[Event, ...]:
-        return (pure_event(self.noise, float(l1.max()), float(pure_scale(self.unit, l1).max())),)
+        moved = self._moved(l1)
+        return (noise_event(self.noise, float(moved.max()), float(np.max(self.scale_of(self.unit, moved)))),)
+
+    def _answer(self, noise: Noise, apart: NDArray[Any], l1: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Noisy length of a vector of absolute differences: in L1, or in L2 with Gaussian noise."""
+        if not self.concentrated:
+            return self._sum_with_noise(noise, apart.sum(-1), self.scale_of(self.unit, l1))
+        scale = self.scale_of(self.unit, self._moved(l1))
+        if self.noise == "gaussian":
+            return self._sum_with_noise(noise, np.sqrt((apart**2).sum(-1)), scale)
+        return self._sum_with_noise(noise, _on_grid(apart), scale) / GRID
+
+    def _moved(self, l1: NDArray[np.float64]) -> NDArray[np.float64]:
+        """What one unit moves the query by, at most: itself in L1, its square in L2, as `noise_scale` wants it."""
+        # The length of a vector moves by at most that of what is added: √l1 (triangle inequality), or √(2·l1) where l1
+        # entries give way to as many others, which accountants price at √2 times the first. Rounded down to the grid it
+        # moves by at most the next whole number; the second step of the grid may be the larger one in proportion.
+        if self.noise != "discrete_gaussian":
+            return np.asarray(l1)
+        added, swapped = np.ceil(GRID * np.sqrt(l1)), np.ceil(GRID * np.sqrt(2 * np.asarray(l1)))
+        return np.asarray(np.maximum(added**2, swapped**2 / 2))
 
     def _sum_with_noise(self, noise: Noise, total: NDArray[Any], scale: NDArray[Any]) -> NDArray[np.float64]:
         # The sum of distances moves by at most L1 when one unit comes or goes; for integers it is an integer.
-        summed = np.asarray(total).astype(np.int64) if self.noise == "discrete_laplace" else np.asarray(total)
+        summed = np.asarray(total).astype(np.int64) if self.noise.startswith("discrete") else np.asarray(total)
         return np.asarray(add_noise(noise, self.noise, summed[..., None], scale)[..., 0], np.float64)
+
+
+def _on_grid(apart: NDArray[Any]) -> NDArray[np.int64]:
+    """The L2 length of whole numbers in parts of GRID, rounded down exactly."""
+    # Differences are cut off where their squares would not fit, which brings no two vectors further apart.
+    most = math.isqrt(2**62 // GRID**2 // max(apart.shape[-1], 1))
+    squared = GRID**2 * (np.minimum(apart, most).astype(np.int64) ** 2).sum(-1)
+    root = np.asarray(np.sqrt(squared.astype(np.float64)).astype(np.int64))
+    root = root - (root * root > squared)
+    return np.asarray(root + ((root + 1) * (root + 1) <= squared))
 
 
 # Tests on releases by which the adaptive landmark mechanism sets its sampling rate.
@@ -457,6 +565,10 @@ def expected_difference(family: str, scale: Any, other: Any) -> NDArray[np.float
     # laplace: (b₁² + b₁b₂ + b₂²)/(b₁ + b₂), that is 1.5 b for equal scales. discrete_laplace: the exact sum over
     # integers, from the partial fractions of the two generating functions.
     b, c = np.asarray(scale, np.float64), np.asarray(other, np.float64)
+    if family == "gaussian":
+        return np.asarray(np.sqrt(2 / np.pi) * np.hypot(b, c))
+    if family == "discrete_gaussian":
+        return np.asarray(np.vectorize(_integer_gaussian_difference, otypes=[np.float64])(b, c))
     if family == "laplace":
         total = b + c
         return np.where(total == 0, 0.0, (b * b + b * c + c * c) / np.where(total == 0, 1.0, total))
@@ -468,6 +580,21 @@ def expected_difference(family: str, scale: Any, other: Any) -> NDArray[np.float
     gap = np.where(p == q, 1.0, (p - q) * (1 - p * q))
     value = 2 * (1 - p) ** 2 * (1 - q) ** 2 / gap * (_moment(p) - _moment(q))
     return np.where(p == q, 0.0, value)
+
+
+@lru_cache(maxsize=1024)
+def _integer_gaussian_difference(b: float, c: float) -> float:
+    """E|Z₁ − Z₂| of integer Gaussian noise: the sum, or beyond its reach the integral with its correction at 0."""
+    spread = math.hypot(b, c)
+    if max(b, c) > 200:
+        return spread * math.sqrt(2 / math.pi) - 1 / (6 * spread * math.sqrt(2 * math.pi))
+    pmfs = []
+    for sigma in (b, c):
+        z = np.arange(-np.ceil(9 * sigma), np.ceil(9 * sigma) + 1)
+        weights = np.exp(-(z**2) / (2 * sigma**2)) if sigma else np.ones(1)
+        pmfs.append(weights / weights.sum())
+    reach = (len(pmfs[0]) + len(pmfs[1]) - 2) // 2
+    return float((np.convolve(*pmfs) * np.abs(np.arange(-reach, reach + 1))).sum())
 
 
 def _ratio(scale: NDArray[np.float64]) -> NDArray[np.float64]:

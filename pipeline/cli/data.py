@@ -199,18 +199,8 @@ def learn_to_file(
 ) -> dict[str, Any]:
     """Learn transitions, both matrices and the initial distribution, and write them.
 
-    Parameters
-    ----------
-    config
-        Run whose source, space, windows and bounding define the trajectories.
-    path
-        A ``.npz`` or ``.json`` file.
-    n_windows
-        How many windows from the beginning; None: what the accountants of the configuration ask for, or all.
-    smoothing
-        Steps added to each count.
-    unseen
-        Whether not being seen is a state of its own.
+    ``n_windows``: from the beginning; None: what the accountants of the configuration ask for, or all. ``smoothing``:
+    steps added to each count. ``unseen``: not being seen is a state of its own.
 
     Returns
     -------

@@ -99,6 +99,7 @@ def _schema(arguments: argparse.Namespace) -> int:
 
 
 def _validate(arguments: argparse.Namespace) -> int:
+    from penstock.pipeline.cli.run import expectations
     from penstock.pipeline.config.canonical import resolved
     from penstock.pipeline.config.run import load
 
@@ -106,7 +107,7 @@ def _validate(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json({"valid": True, "configuration": resolved(config)})
     else:
-        print(f"{arguments.config}: a valid configuration")
+        print(f"{arguments.config}: a valid configuration", *expectations(config), sep="\n")
     return DONE
 
 

@@ -16,6 +16,7 @@ from penstock.pipeline.cli.command import Command, add_configuration, print_json
 from penstock.pipeline.exit_codes import INTERRUPTED, STOPPED
 
 if TYPE_CHECKING:
+    from penstock.pipeline.config.run import RunConfig
     from penstock.pipeline.monitoring.metrics import Registry
     from penstock.pipeline.run import Result
 
@@ -43,12 +44,13 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 def _execute(arguments: argparse.Namespace) -> int:
     from penstock.pipeline.config.run import load
     from penstock.pipeline.monitoring.logs import logging_to
-    from penstock.pipeline.run import run
 
     config = load(arguments.config, arguments.set)
     quiet = arguments.quiet or arguments.json or arguments.log
     with ExitStack() as services:
         services.enter_context(logging_to(style=arguments.log, deployment=config.mode == "deployment"))
+        from penstock.pipeline.run import run
+
         if arguments.metrics_port is not None:
             from penstock.pipeline.monitoring.server import serve_metrics
 
@@ -57,6 +59,9 @@ def _execute(arguments: argparse.Namespace) -> int:
             from penstock.pipeline.reporting.live import watch
 
             services.enter_context(watch(Path(arguments.out or config.output.path)))
+        if not quiet:
+            for line in expectations(config):
+                print(line, flush=True)
         services.enter_context(show_progress(enabled=not quiet and sys.stderr.isatty()))
         options = (arguments.runner, arguments.beam_options, arguments.shards, arguments.resume)
         result = run(config, arguments.out, *options)
@@ -109,10 +114,18 @@ def progress_line(registry: Registry, seconds: float) -> str:
     return " · ".join(said)
 
 
+def expectations(config: RunConfig) -> list[str]:
+    """What to expect of a run, from public facts, before it begins."""
+    from penstock.pipeline.output.worth import expected_in_words, unbounded_in_words
+
+    said = {"expect": expected_in_words(config), "CAUTION": unbounded_in_words(config)}
+    return [f"{name:<9} {words}" for name, words in said.items() if words]
+
+
 def summary(result: Result) -> str:
     """The result of a run in a few lines: rows read, windows released, users, utility, files to open."""
     from penstock.evaluation.utility import METRICS
-    from penstock.pipeline.output.worth import in_words
+    from penstock.pipeline.output.worth import in_words, losses_in_words
 
     manifest = result.manifest
     rows = manifest["rows"]
@@ -128,6 +141,8 @@ def summary(result: Result) -> str:
         lines.append(_people(manifest["users"]))
         if not manifest["distinct_people"]:
             lines.append("CAUTION   rows of this source belong to no person: the counts are not of distinct people")
+    if loss := manifest.get("loss"):
+        lines.append(f"loss      {losses_in_words(loss)}")
     if worth := manifest.get("worth"):
         lines.append(f"worth     {in_words(worth)}")
     for name, value in manifest.get("utility", {}).items():
@@ -149,6 +164,8 @@ def summary(result: Result) -> str:
     ):
         if (result.folder / name).exists():
             lines.append(f"  {result.folder / name}")
+    if unused := manifest.get("unused"):
+        lines.append(f"WARNING   most rows were not used: {unused}")
     return "\n".join(lines)
 
 

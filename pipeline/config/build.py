@@ -51,12 +51,7 @@ from penstock.pipeline.config.yaml import (
 def find(text: str, folder: Path | None) -> str | None:
     """Resolve an input path: from the working directory first, then from the configuration's folder.
 
-    Parameters
-    ----------
-    text
-        Path or glob pattern as written; an address with a scheme (``gs://…``) is taken as it is.
-    folder
-        Folder of the configuration file.
+    An address with a scheme (``gs://…``) is taken as it is; None where nothing exists.
 
     Returns
     -------
@@ -169,19 +164,7 @@ def format_time(milliseconds: int) -> str:
 
 @dataclass(frozen=True)
 class Field:
-    """One key of a section.
-
-    Parameters
-    ----------
-    name, key
-        How the field is called in Python and in YAML.
-    hint
-        Its type.
-    declared
-        Its meaning and bounds.
-    default
-        Value if the key is absent; MISSING where it must be given.
-    """
+    """One key of a section."""
 
     name: str
     key: str
@@ -653,6 +636,8 @@ def _refused(node: Mapping, cls: type, error: ParameterError, path: yaml.Path) -
         return Problem(found.keys[error.value], (*path, *steps, error.value), text)
     if found is None and steps[0] not in {field.key for field in fields_of(cls)}:
         steps, place, found = (), node.place, node  # about the section as a whole
+    if found is None and error.value is None:
+        return Problem(place, (*path, *steps), f"missing; it must be {error.expected}")
     value = shown(found) if found is not None else repr(error.value)
     return Problem(place, (*path, *steps), f"{value} is not allowed; it must be {error.expected}")
 
@@ -663,19 +648,7 @@ def _refused(node: Mapping, cls: type, error: ParameterError, path: yaml.Path) -
 def load_plugin(base: type, name: str, settings: Iterable[str] = ()) -> Any:
     """Build one plug-in.
 
-    Parameters
-    ----------
-    base
-        The family's base class, for instance `Source`.
-    name
-        Its YAML type.
-    settings
-        ``key=value`` texts.
-
-    Raises
-    ------
-    ConfigError
-        With every problem found.
+    ``settings``: ``key=value`` texts. Raises `ConfigError` with every problem found.
     """
     root, problems = parse("{}", "command line")
     if not isinstance(root, Mapping):
@@ -693,19 +666,8 @@ def load_plugin(base: type, name: str, settings: Iterable[str] = ()) -> Any:
 def read_plugin(base: type, configuration: dict[str, Any], key: str) -> Any:
     """Build one plug-in of a configuration that a manifest holds, whatever has become of the other sections.
 
-    Parameters
-    ----------
-    base
-        As in `load_plugin`.
-    configuration
-        As `penstock.pipeline.config.canonical.resolved` returns it.
-    key
-        Where the plug-in's section is.
-
-    Raises
-    ------
-    ConfigError
-        With every problem found, for instance that a file of the section is gone.
+    ``configuration`` as `penstock.pipeline.config.canonical.resolved` returns it; ``key``: where the plug-in's section
+    is. Raises `ConfigError` with every problem found, for instance that a file of the section is gone.
     """
     for folder in configuration.get("plugins") or ():
         add_folder(folder)

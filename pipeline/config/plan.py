@@ -30,8 +30,9 @@ from penstock.pipeline.windows.calendar import Calendar
 from penstock.pipeline.windows.landmarks import Landmarks
 from penstock.pipeline.windows.schedule import WindowSchedule
 from penstock.pipeline.windows.sensors import SensorSchedule
+from penstock.pipeline.windows.timestamps import Timestamps
 
-__all__ = ["STREAM", "Plan", "make_plan"]
+__all__ = ["STREAM", "Plan", "make_plan", "outline"]
 
 
 @dataclass(frozen=True)
@@ -207,6 +208,12 @@ class Plan(KeyedRun):
         """Zone of the windows, and of landmarks and budget periods of traces."""
         return self.config.windows.time_zone
 
+    @property
+    def gap(self) -> int | None:
+        """Least time between two points of a user, in milliseconds; None: every point is released."""
+        windows = self.config.windows
+        return windows.gap if isinstance(windows, Timestamps) else None
+
     def ingest(self, block: EventBlock) -> EventBlock:
         """The block as it may be kept or sent on."""
         return ingested(block, self)
@@ -346,21 +353,26 @@ class Plan(KeyedRun):
 
 def make_plan(config: RunConfig, folder: Path | None = None, **changes: Any) -> Plan:
     """Resolve a configuration: reads the source only where cells or an accountant's prior come from the data."""
+    plan = outline(config, noise_key(config), folder, **changes)
+    return replace(plan, prepared=prepared(plan))
+
+
+def outline(config: RunConfig, key: NoiseKey, folder: Path | None = None, **changes: Any) -> Plan:
+    """Plan without what accountants work out beforehand."""
     space = config.space.resolve(config.source)
     calendar = config.windows.calendar(config.source.from_, config.source.until)
     if isinstance(config.source, LiveSource):
         changes |= {"streaming": True, "n_shards": 1}  # one process counts; users are split for several
-    plan = Plan(
+    return Plan(
         config=config,
         space=space,
         calendar=calendar,
         agenda=_agenda(config, calendar),
         sensors=config.sensors.prepare(space.cells, config.seed or 0),
-        key=noise_key(config),
+        key=key,
         folder=folder or Path(config.output.path),
         **changes,
     )
-    return replace(plan, prepared=prepared(plan))
 
 
 def _agenda(config: RunConfig, calendar: Calendar) -> WindowSchedule:

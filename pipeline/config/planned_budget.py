@@ -9,10 +9,11 @@ from typing import Any
 from penstock.accountants.correlation.adversary import KnownCorrelation, adversary
 from penstock.accountants.correlation.planning import largest_epsilon
 from penstock.accountants.temporal import Temporal
-from penstock.mechanisms.core.contract import MECHANISMS
+from penstock.mechanisms.core.contract import GAUSSIAN_FAMILIES, MECHANISMS
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import Checked, PenstockError, parameter
 from penstock.mechanisms.core.schedules import BudgetSchedule
+from penstock.mechanisms.core.traces import PLANAR
 from penstock.pipeline.config.build import FAILED, Builder, fields_of
 from penstock.pipeline.config.yaml import Mapping, Path, Problem, Scalar, Sequence
 from penstock.pipeline.steps.individuals import training_part
@@ -53,14 +54,7 @@ def is_plannable(mechanism: type) -> bool:
 def plan_budgets(root: Mapping, builder: Builder, config: type) -> list[Problem]:
     """Replace every planned ``epsilon`` of a document by the number it stands for.
 
-    Parameters
-    ----------
-    root
-        The document, changed in place; what cannot be planned becomes a number that is no problem by itself.
-    builder
-        Supplies plug-ins and folders; its own problems stay untouched.
-    config
-        The dataclass of a whole run.
+    ``root`` is changed in place; what cannot be planned becomes a number that is no problem by itself.
 
     Returns
     -------
@@ -91,8 +85,8 @@ def _names_plannable(section: Mapping) -> bool:
     noise = section.items.get("noise")
     if not isinstance(name, Scalar) or name.value not in MECHANISMS.names():
         return False
-    of_points = isinstance(noise, Scalar) and noise.value == "planar_laplace"
-    return not of_points and is_plannable(MECHANISMS.get(str(name.value)))
+    other = isinstance(noise, Scalar) and noise.value in (PLANAR, *GAUSSIAN_FAMILIES)
+    return not other and is_plannable(MECHANISMS.get(str(name.value)))
 
 
 @dataclass

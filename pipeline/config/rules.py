@@ -363,17 +363,22 @@ def accountants_know_the_route(
             yield Finding(("accountants", i, "type"), "", f"an accountant for {what}")
 
 
-def stay_points_are_on_traces(
+def found_landmarks_are_on_traces(
     mode: str, mechanism: tuple[Mechanism, ...], landmarks: Landmarks | None
 ) -> Iterator[Finding]:
-    """Stay points are found on each trace, from private data."""
-    if landmarks is None or landmarks.stay_points is None:
-        return
-    if not on_points(mechanism):
-        yield Finding(("landmarks", "stay_points"), landmarks.stay_points, "left out: counts have no stay points")
-    elif mode == "deployment":
-        right = "left out in a deployment: where someone stays is private; give windows, times or recurring"
-        yield Finding(("landmarks", "stay_points"), landmarks.stay_points, right)
+    """Stay points are found on each trace, from private data; drawn landmarks are for experiments."""
+    for name, counts_have_no, why in (
+        ("stay_points", "stay points", "where someone stays is private"),
+        ("drawn", "points to draw from", "they mean nothing"),
+    ):
+        value = getattr(landmarks, name, None)
+        if value is None:
+            continue
+        if not on_points(mechanism):
+            yield Finding(("landmarks", name), value, f"left out: counts have no {counts_have_no}")
+        elif mode == "deployment":
+            right = f"left out in a deployment: {why}; give windows, times or recurring"
+            yield Finding(("landmarks", name), value, right)
 
 
 # Rules about deployments: no public fact comes from private data, and no noise can be undone.
@@ -523,7 +528,7 @@ RULES: tuple[Rule, ...] = (
     traces_are_not_counted,
     traces_are_measured_in_metres,
     accountants_know_the_route,
-    stay_points_are_on_traces,
+    found_landmarks_are_on_traces,
     key_follows_mode,
     key_stays_out_of_the_output,
     deployed_cells_are_public,

@@ -152,13 +152,6 @@ def parse(text: str, name: str) -> tuple[Node | None, list[Problem]]:
     Scalars follow the YAML 1.2 core schema (``no`` and ``07:30`` are text, ``1e-3`` is a number). Tags, several
     documents, repeated keys and anything larger or deeper than a configuration needs are problems, not nodes.
 
-    Parameters
-    ----------
-    text
-        The YAML text.
-    name
-        What to call the file in messages.
-
     Returns
     -------
     The root node (None where nothing could be read) and the problems found.
@@ -189,17 +182,7 @@ def parse(text: str, name: str) -> tuple[Node | None, list[Problem]]:
 def parse_section(text: str, name: str, whose: str) -> tuple[Mapping, list[Problem]]:
     """Parse a document whose top is a section.
 
-    Parameters
-    ----------
-    text, name
-        As in `parse`.
-    whose
-        What its keys are of, for instance ``a run``.
-
-    Raises
-    ------
-    ConfigError
-        If there is no section to look into.
+    ``whose``: what its keys are of, for instance ``a run``. Raises `ConfigError` if there is no section to look into.
     """
     root, problems = parse(text, name)
     if isinstance(root, Mapping):
@@ -343,13 +326,8 @@ _STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)", re.ASCII)
 def apply_override(root: Node, argument: str) -> list[Problem]:
     """Write one value into a document; sections that are not there are made.
 
-    Parameters
-    ----------
-    root
-        Root of the document, changed in place.
-    argument
-        ``key.path=value``, the value in YAML; entries of a list as ``mechanism[0].epsilon`` or
-        ``mechanism.0.epsilon``, the number after the last one adds an entry.
+    ``argument``: ``key.path=value``, the value in YAML; entries of a list as ``mechanism[0].epsilon`` or
+    ``mechanism.0.epsilon``, the number after the last one adds an entry.
 
     Returns
     -------

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from penstock.mechanisms.core.plugin import ConfigError
 from penstock.pipeline.experiments.config import ExperimentConfig, Figure
 from penstock.pipeline.experiments.results import matching, wide_summary
 from penstock.pipeline.output import files
@@ -23,23 +22,28 @@ MOST_TICKS = 8
 PROVENANCE = ("configuration", "inputs", "counts", "versions")
 
 
-def check_installed() -> None:
-    """Raise `ConfigError` if matplotlib is not installed, before hours of running."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise ConfigError(("figures: need matplotlib, which is not installed; run: pip install 'penstock[plot]'",))
+#: What a manifest says where nothing can be drawn.
+NOT_DRAWN = "matplotlib is not installed; pip install 'penstock[plot]' and run this again: finished trials are kept"
+
+
+def installed() -> bool:
+    """Whether figures can be drawn; an experiment goes on without them."""
+    return importlib.util.find_spec("matplotlib") is not None
 
 
 def write_figures(
     config: ExperimentConfig, results: pl.DataFrame, summary: pl.DataFrame, folder: Path
 ) -> list[dict[str, Any]]:
-    """Draw every figure into ``figures/`` with its data as CSV; return files and title of each."""
+    """Write the data of every figure into ``figures/`` as CSV, and draw it; return files and titles of those drawn."""
     written = []
     for figure in config.figures:
         rows, means = matching(results, figure.where), matching(summary, figure.where)
-        draw(figure, config, rows, means, folder / "figures")
         data = f"figures/{Path(figure.file).stem}.csv"
         with files.whole(folder / data) as temporary:
             _data(figure, rows, means).write_csv(temporary)
+        if not installed():
+            continue
+        draw(figure, config, rows, means, folder / "figures")
         title = figure.title or f"{config.label(figure.value or figure.y)} by {config.label(figure.x)}"
         written.append({"file": f"figures/{figure.file}", "title": title, "data": data})
     return written
@@ -194,12 +198,12 @@ def _heat_map(
 
 
 def draw_frontier(config: ExperimentConfig, summary: pl.DataFrame, table: pl.DataFrame, folder: Path) -> str | None:
-    """Draw utility against risk of every setting as ``figures/frontier.svg``; None without two measures to show."""
+    """Draw utility against risk of every setting; None without two measures or without matplotlib."""
     choose = config.choose
     assert choose is not None
     useful, risky = [*choose.at_least], [*choose.at_most]
     pair = (useful + risky)[:2] if not (useful and risky) else [useful[0], risky[0]]
-    if len(pair) < 2:
+    if len(pair) < 2 or not installed():
         return None
     by = "variant" if "variant" in table.columns else None
     x, y = pair[1], pair[0]

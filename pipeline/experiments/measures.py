@@ -18,12 +18,16 @@ from penstock.accountants.core.charges import pure_epsilon
 from penstock.evaluation.attacks.defenses import random_guess
 from penstock.evaluation.metrics import Metric
 from penstock.evaluation.utility import METRICS
+from penstock.mechanisms.core.concentrated import epsilon_of
 from penstock.mechanisms.core.contract import Release
 from penstock.mechanisms.core.events import Block
+from penstock.mechanisms.core.geometry import distance
 from penstock.mechanisms.core.plugin import DataError, ParameterError, nearest
-from penstock.mechanisms.core.schedules import BudgetSchedule
+from penstock.mechanisms.core.schedules import DELTA, BudgetSchedule
 
 if TYPE_CHECKING:
+    from penstock.mechanisms.core.run import ReleasedTraces
+    from penstock.mechanisms.core.traces import Traces
     from penstock.pipeline.config.plan import Plan
 
 
@@ -64,6 +68,36 @@ class TrialRun:
 
 
 @dataclass(frozen=True)
+class TraceRun:
+    """A finished trial on traces, from which its measures are computed.
+
+    Parameters
+    ----------
+    plan
+        The run.
+    traces, released
+        True points, in the area, and what was released of each.
+    accounts, seed
+        As in `TrialRun`.
+    """
+
+    plan: Plan
+    traces: Traces
+    released: ReleasedTraces
+    accounts: Mapping[str, Sequence[AccountRow]]
+    seed: int
+
+    @property
+    def errors(self) -> NDArray[np.float64]:
+        """Metres between each true point and what was released of it."""
+        return distance(self.traces.points, self.released.values)
+
+
+#: A finished trial.
+Finished = TrialRun | TraceRun
+
+
+@dataclass(frozen=True)
 class Measure:
     """One number of a finished trial.
 
@@ -82,31 +116,50 @@ class Measure:
     """
 
     name: str
-    compute: Callable[[TrialRun], float]
+    compute: Callable[[Finished], float]
     unit: str | None = ""
     higher_is_better: bool | None = None
     accountant: str | None = None
 
 
-def _worth(metric: Metric, run: TrialRun) -> float:
-    return float(metric.function(run.truth, run.released))
+def _of_counts(run: Finished) -> TrialRun:
+    if isinstance(run, TraceRun):
+        raise DataError("traces have the measures mae, share_…, epsilon_stated, accountant/name and module:function")
+    return run
 
 
-def _worth_of_guess(metric: Metric, run: TrialRun) -> float:
+def _worth(metric: Metric, run: Finished) -> float:
+    if isinstance(run, TraceRun) and metric.name == "mae":
+        return float(run.errors.mean())
+    counted = _of_counts(run)
+    return float(metric.function(counted.truth, counted.released))
+
+
+def _worth_of_guess(metric: Metric, run: Finished) -> float:
     """A metric of a random guess: the baseline that any mechanism must beat."""
-    return float(metric.function(run.truth, random_guess(run.truth, run.seed, run.n_people)))
+    counted = _of_counts(run)
+    return float(metric.function(counted.truth, random_guess(counted.truth, counted.seed, counted.n_people)))
 
 
-def _share(action: str, run: TrialRun) -> float:
+def _share(action: str, run: Finished) -> float:
+    if isinstance(run, TraceRun):
+        return float((run.released.action == action).mean())
     return float(np.mean([release.action == action for release in run.releases]))
 
 
-def _epsilon(run: TrialRun) -> float:
-    return float(sum(pure_epsilon(release.charge) for release in run.releases))
+def _share_of_landmarks(run: Finished) -> float:
+    if isinstance(run, TraceRun):
+        return float(run.traces.landmarks.mean())
+    return float(np.mean([release.landmark for release in run.releases]))
 
 
-def _epsilon_in(n_windows: int, run: TrialRun) -> float:
+def _epsilon(run: Finished) -> float:
+    return float(sum(pure_epsilon(release.charge) for release in _of_counts(run).releases))
+
+
+def _epsilon_in(n_windows: int, finished: Finished) -> float:
     """The largest ε spent in that many successive windows: a realised w-event sum without an accountant."""
+    run = _of_counts(finished)
     if any(isinstance(event, Block) for release in run.releases for event in release.charge):
         text = "charges of blocks have no place in single windows; use composition"
         raise DataError(f"measure epsilon_in_{n_windows}: {text}")
@@ -116,15 +169,16 @@ def _epsilon_in(n_windows: int, run: TrialRun) -> float:
     return float(np.convolve(spent, np.ones(min(n_windows, len(spent))), "valid").max())
 
 
-def _epsilon_stated(run: TrialRun) -> float:
+def _epsilon_stated(run: Finished) -> float:
     """The ε that a schedule guarantees for its own unit, independent of what this run spent."""
     schedules = [step for step in run.plan.config.mechanism if isinstance(step, BudgetSchedule)]
     if len(schedules) != 1:
         raise DataError("measure epsilon_stated: needs a landmark or w-event mechanism; use accountant/name")
-    return float(schedules[0].epsilon)
+    [one] = schedules
+    return epsilon_of(one.budget, one.delta or DELTA) if one.concentrated else one.budget
 
 
-def _figure(accountant: str, name: str, summary: str | None, run: TrialRun) -> float:
+def _figure(accountant: str, name: str, summary: str | None, run: Finished) -> float:
     """An account value: a summary over all windows and subjects, or the largest of the last window."""
     rows = [row for row in run.accounts[accountant] if row.name == name]
     if not rows:
@@ -138,11 +192,11 @@ def _figure(accountant: str, name: str, summary: str | None, run: TrialRun) -> f
     return float(max(final))
 
 
-def _called(function: Callable[[TrialRun], Any], run: TrialRun) -> float:
+def _called(function: Callable[[Finished], Any], run: Finished) -> float:
     return float(function(run))
 
 
-def _of_metric(name: str, compute: Callable[[Metric, TrialRun], float], metric: Metric) -> Measure:
+def _of_metric(name: str, compute: Callable[[Metric, Finished], float], metric: Metric) -> Measure:
     return Measure(name, partial(compute, metric), metric.unit, metric.higher_is_better)
 
 
@@ -152,7 +206,11 @@ MEASURES: dict[str, Measure] = {
     for one in (
         *(_of_metric(name, _worth, metric) for name, metric in METRICS.items()),
         *(_of_metric(f"guess_{name}", _worth_of_guess, metric) for name, metric in METRICS.items()),
-        *(Measure(f"share_{action}", partial(_share, action)) for action in ("published", "repeated", "suppressed")),
+        *(
+            Measure(f"share_{action}", partial(_share, action))
+            for action in ("published", "repeated", "suppressed", "refused")
+        ),
+        Measure("share_landmarks", _share_of_landmarks),
         Measure("epsilon_stated", _epsilon_stated, "nats", higher_is_better=False),
         Measure("epsilon_sum", _epsilon, "nats", higher_is_better=False),
     )
@@ -171,7 +229,7 @@ def measure(text: str) -> Measure:
         A name out of `MEASURES`; ``epsilon_in_24``: the most spent in any 24 successive windows; ``accountant/name``:
         the figure of the whole run, else that of its last window, of several subjects the largest;
         ``accountant/name/max`` (or min, mean): over all windows and subjects; ``module:function``: a function of a
-    `TrialRun`
+    `TrialRun`, or on traces of a `TraceRun`.
 
     Raises
     ------
@@ -200,10 +258,10 @@ def measure(text: str) -> Measure:
     raise ParameterError("measures", text, right)
 
 
-def _function(text: str) -> Callable[[TrialRun], Any]:
+def _function(text: str) -> Callable[[Finished], Any]:
     module, _, name = text.partition(":")
     try:
-        found: Callable[[TrialRun], Any] = getattr(importlib.import_module(module), name)
+        found: Callable[[Finished], Any] = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise ParameterError("measures", text, f"a function that can be imported ({error})") from None
     if not callable(found):
@@ -222,8 +280,10 @@ def _account(text: str) -> Measure:
     return Measure(text, compute, None, accountant=accountant)
 
 
-def unit_of(one: Measure, run: TrialRun) -> str:
+def unit_of(one: Measure, run: Finished) -> str:
     """Unit of a measure, where necessary that of the account rows."""
+    if one.name == "mae" and isinstance(run, TraceRun):
+        return "metres"
     if one.unit is not None or one.accountant is None:
         return one.unit or ""
     name = one.name.split("/")[1]

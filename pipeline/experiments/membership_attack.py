@@ -272,11 +272,6 @@ def _defense(plan: Plan, game: MembershipGame) -> Defense | None:
 def summarize(results: pl.DataFrame) -> dict[str, Any]:
     """Mean area under the curve on raw and on released aggregates, and privacy gain, by mobility group.
 
-    Parameters
-    ----------
-    results
-        Of `SCHEMA`; every target with raw and with released aggregates.
-
     Returns
     -------
     figures

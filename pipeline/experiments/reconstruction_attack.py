@@ -420,13 +420,6 @@ def tuned(known: KnownPrior, training: Training) -> KnownPrior:
     A prior that excludes too much makes a weak adversary where people go to new places: with exact likelihoods she
     explains them by noise.
 
-    Parameters
-    ----------
-    known
-        An estimated prior; only its smoothing changes.
-    training
-        The training windows, with the targets as ``named``.
-
     Returns
     -------
     The prior with the smoothing of `TOWARDS` and `SMOOTHING` under which the targets' held-out moves have the largest
@@ -512,11 +505,6 @@ def binomial_limits(rate: float, n: int) -> tuple[float, float]:
 
 def summarize_reconstruction(results: pl.DataFrame) -> dict[str, Any]:
     """Mean success of each estimator, and the mean bound, of each mobility group.
-
-    Parameters
-    ----------
-    results
-        Of `SCHEMA`.
 
     Returns
     -------

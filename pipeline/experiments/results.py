@@ -319,12 +319,7 @@ def frontier(choose: Choose, wide: pl.DataFrame) -> pl.DataFrame:
     """Settings with ``allowed`` (keeps every limit), ``frontier`` (not Pareto-dominated) and ``best`` (largest by the
     preferred measure among those allowed).
 
-    Parameters
-    ----------
-    choose
-        The limits.
-    wide
-        One row a setting, columns ``mean x``, ``low x`` and ``high x`` for each measure.
+    ``wide``: one row a setting, columns ``mean x``, ``low x`` and ``high x`` for each measure.
 
     Examples
     --------
@@ -388,12 +383,7 @@ DIGEST_DIGITS = 16
 def save(folder: Path, results: Path) -> None:
     """Copy the small tables of a finished experiment, with its claims and provenance, for the documentation.
 
-    Parameters
-    ----------
-    folder
-        Output of the experiment.
-    results
-        Folder to write ``<name>.csv``, ``<name>-expected.csv`` and ``<name>.json`` to.
+    Writes ``<name>.csv``, ``<name>-expected.csv`` and ``<name>.json`` to ``results``.
     """
     manifest = json.loads((folder / "experiment.json").read_text(encoding="utf-8"))
     name = manifest["name"]

@@ -46,12 +46,7 @@ Listener = Callable[[int, int, int], None]
 class Workers:
     """A pool of worker processes in which a failing task, or one that kills its process, affects no other.
 
-    Parameters
-    ----------
-    n_jobs
-        Processes at a time; 1: tasks run in this process.
-    plugins
-        Folders of further plug-ins, which a process registers before it unpickles a task.
+    With one job tasks run in this process; a process registers ``plugins`` before it unpickles a task.
 
     Examples
     --------
@@ -332,20 +327,18 @@ def run_experiment(
     Raises
     ------
     ConfigError
-        Figures are asked for and the plotting library is not installed.
+        The folder holds files of something else.
     DataError
         The input cannot be read at all.
     """
     config = experiment.config
-    target = begin(config, folder, draws=bool(config.figures or config.choose))
+    target = begin(config, folder)
     progress = run_trials(experiment, target, n_jobs or os.cpu_count() or 1, listener)
     return finish(target, _write(experiment, target, progress))
 
 
-def begin(config: Heading, folder: str | Path | None, draws: bool) -> Path:
-    """Create and return the output folder of an experiment; ``draws``: whether it needs the plotting library."""
-    if draws:
-        figures.check_installed()
+def begin(config: Heading, folder: str | Path | None) -> Path:
+    """Create and return the output folder of an experiment."""
     target = Path(folder or config.output or Path("runs") / "experiments" / config.name)
     _check_folder(target)
     (target / RECORDS).mkdir(parents=True, exist_ok=True)
@@ -400,6 +393,8 @@ def _write(experiment: Experiment, folder: Path, progress: Progress) -> dict[str
         if config.choose:
             choice, frontier = results.write_choice(experiment, summary, folder)
             manifest["choice"] = choice | {"chart": figures.draw_frontier(config, summary, frontier, folder)}
+        if (config.figures or config.choose) and not figures.installed():
+            manifest["not_drawn"] = figures.NOT_DRAWN
     return manifest
 
 
@@ -419,6 +414,8 @@ def summary(outcome: ExperimentResult) -> str:
         lines.append(f"{claim['verdict']:17} {claim['says']}{value}")
     if choice := manifest.get("choice"):
         lines.append(_choice(choice))
+    if "not_drawn" in manifest:
+        lines.append(f"figures   not drawn: {manifest['not_drawn']}")
     lines.append("open")
     for pattern in (
         "report.html",

@@ -20,6 +20,7 @@ from penstock.pipeline.config.build import FAILED, Builder
 from penstock.pipeline.config.canonical import content_digest
 from penstock.pipeline.config.run import read_text
 from penstock.pipeline.config.yaml import Mapping, apply_override, parse, parse_section, plain
+from penstock.pipeline.experiments import figures
 from penstock.pipeline.experiments.config import Heading
 from penstock.pipeline.experiments.grid import BASE, raise_all
 from penstock.pipeline.experiments.load import REDUCED, load_experiment, reduce
@@ -85,7 +86,7 @@ class StudyRun:
 
         Arguments and errors are those of `run_experiment`.
         """
-        target = begin(self.experiment.config, folder, draws=True)
+        target = begin(self.experiment.config, folder)
         kept = {piece: target / RECORDS / f"{self._digest(piece)}.npz" for piece in self.pieces}
         waiting = {str(i): piece for i, piece in enumerate(self.pieces) if not kept[piece].exists()}
         n_done = n_resumed = len(kept) - len(waiting)
@@ -117,11 +118,14 @@ class StudyRun:
         for name, table in tables.items():
             with files.whole(folder / f"{name}.csv") as temporary:
                 table.with_columns(cs.float().round_sig_figs(DIGITS)).write_csv(temporary)
-        figures = [
+        own: dict[str, Any] = {"tables": [f"{name}.csv" for name in tables], "figures": []}
+        if not figures.installed():
+            return own | {"not_drawn": figures.NOT_DRAWN}
+        own["figures"] = [
             {"file": f"figures/{name}.svg", "title": title, "data": f"{name}.csv"}
             for name, title in draw(tables, folder / "figures").items()
         ]
-        return {"tables": [f"{name}.csv" for name in tables], "figures": figures}
+        return own
 
 
 def work(study: Study, inputs: tuple[str, ...], piece: Piece, path: Path) -> None:

@@ -89,15 +89,8 @@ class SuccessBounds:
     ) -> tuple[float, dict[str, tuple[int, int]]]:
         """Mean bound over the segments, and by estimator the successes and trials on simulated trajectories.
 
-        Parameters
-        ----------
-        prior
-            Prior of the target.
-        trajectory
-            (n_windows,) its true places from the run's first window on; they decide what a release without noise
-            reveals.
-        number
-            Number of the target, from 0; it seeds the simulation.
+        ``trajectory`` (n_windows,): the target's true places from the run's first window on; they decide what a release
+        without noise reveals. ``number`` of the target, from 0, seeds the simulation.
         """
         segments = self.planned or self._revealed(trajectory)
         bound = float(np.mean([self._bound(prior, place, coming) for place, coming in enumerate(segments)]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,10 +21,11 @@ from penstock.pipeline.config.canonical import digest, resolved
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.config.sections import Output
-from penstock.pipeline.experiments.measures import TrialRun, measure, unit_of
+from penstock.pipeline.experiments.measures import TraceRun, TrialRun, measure, unit_of
 from penstock.pipeline.output import files
 from penstock.pipeline.output.files import PART_ROWS
 from penstock.pipeline.output.manifest import made_by, versions
+from penstock.pipeline.sources.base import EventBlock
 from penstock.pipeline.steps.account import AccountLoop, writable
 from penstock.pipeline.steps.bounding import released_counts
 from penstock.pipeline.steps.contributions import Contributions
@@ -31,6 +33,7 @@ from penstock.pipeline.steps.count import contributions_of, count_group
 from penstock.pipeline.steps.individuals import read_memberships
 from penstock.pipeline.steps.release import Batch, ReleaseLoop
 from penstock.pipeline.steps.targets import PrivateFacts, no_sightings
+from penstock.pipeline.steps.traces import TraceLoop, gather, points_of
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
@@ -90,6 +93,9 @@ def write_counts(config: RunConfig, path: Path) -> None:
     from penstock.pipeline.run import run
 
     path.parent.mkdir(parents=True, exist_ok=True)
+    if make_plan(config).on_points:
+        write_events(config, path)
+        return
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".counting-") as folder:
         result = run(counting_config(config), folder, runner="local")
         table = pl.read_parquet(Path(folder) / "operator" / "truth.parquet", columns=["window", "count", "bounded"])
@@ -111,8 +117,22 @@ def _write(path: Path, counts: Counts) -> None:
         np.savez_compressed(file, facts=facts, count=counts.truth, bounded=counts.bounded)
 
 
-def read_counts(path: Path) -> Counts:
-    """Read the file of `write_counts` or `write_group_counts`."""
+def write_events(config: RunConfig, path: Path) -> None:
+    """Keep the events of a trial on traces in one file: what counts are for the others."""
+    blocks = (block for span in config.source.spans() for block in config.source.read(span))
+    columns = ("user", "time", "latitude", "longitude")
+    calendar = make_plan(config).calendar
+    frames = [
+        block.frame.select(columns).filter(calendar.index(block.frame["time"].to_numpy()) > 0) for block in blocks
+    ]
+    with files.whole(path) as temporary:
+        pl.concat(frames).write_parquet(temporary)
+
+
+def read_counts(path: Path) -> Counts | pl.DataFrame:
+    """Read the file of `write_counts` or `write_group_counts`; of traces the events."""
+    if not zipfile.is_zipfile(path):
+        return pl.read_parquet(path)
     with np.load(path, allow_pickle=False) as file:
         return Counts(file["count"], file["bounded"], json.loads(str(file["facts"])))
 
@@ -151,10 +171,8 @@ def _sightings(plan: Plan) -> NDArray[np.int64]:
 def run_trial(config: RunConfig, counts: Counts) -> TrialRun:
     """Release and account one configuration over counts made before.
 
-    Raises
-    ------
-    DataError
-        A budget stopped the run before its last window: its measures would be those of fewer windows.
+    Raises `DataError` where a budget stopped the run before its last window: its measures would be those of fewer
+    windows.
     """
     plan = make_plan(config)
     batches = list(release(plan, counts))
@@ -187,9 +205,21 @@ def run_trial(config: RunConfig, counts: Counts) -> TrialRun:
     )
 
 
-def trial_record(config: RunConfig, counts: Counts, names: tuple[str, ...]) -> dict[str, Any]:
+def run_trace_trial(config: RunConfig, events: pl.DataFrame) -> TraceRun:
+    """Release and account the traces of one configuration, as one shard: the releases are those of a run."""
+    plan = make_plan(config)
+    block = EventBlock(events, len(events), ())
+    pieces = [piece for _, piece in points_of(block, plan)[1]]
+    if not pieces:
+        raise DataError("nothing was released")
+    batch = TraceLoop(plan).release(0, gather(pieces, plan))
+    names = (type(accountant).__module__.rpartition(".")[2] for accountant in plan.accountants)
+    return TraceRun(plan, batch.traces, batch.released, dict(zip(names, batch.accounts)), config.seed or 0)
+
+
+def trial_record(config: RunConfig, counts: Counts | pl.DataFrame, names: tuple[str, ...]) -> dict[str, Any]:
     """Every measure of a trial with its unit, and the provenance of the numbers, for JSON."""
-    finished = run_trial(config, counts)
+    finished = run_trial(config, counts) if isinstance(counts, Counts) else run_trace_trial(config, counts)
     measures = []
     for name in names:
         one = measure(name)
@@ -211,6 +241,8 @@ def write_group_counts(wanted: Sequence[tuple[RunConfig, Path]], group_size: int
     and window.
     """
     first = make_plan(wanted[0][0])
+    if first.on_points:
+        raise DataError("group_size: traces are released of everybody; leave it out")
     n_windows = first.n_windows
     memberships = read_memberships(first, n_windows)
     people, number = np.unique(memberships.user, axis=0, return_inverse=True)

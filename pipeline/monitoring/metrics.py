@@ -62,7 +62,12 @@ BUDGET_LEFT = Measure(
 LAST_WINDOW = Measure("last_window", "gauge", "Number of the latest window released.", True, "last_window")
 _END = "last_window_end_seconds"
 LAST_WINDOW_END = Measure(_END, "gauge", "End of the latest window released, in seconds since 1970.", True, _END)
-LATEST_EVENT = Measure("latest_event_seconds", "gauge", "Latest event of a local stream, in seconds since 1970.", False)
+LATEST_EVENT = Measure(
+    "latest_event_seconds",
+    "gauge",
+    "Clock of a local stream: its latest arrival or event, in seconds since 1970.",
+    False,
+)
 RELEASE_DELAY = Measure(
     "release_delay_seconds",
     "histogram",

@@ -166,22 +166,20 @@ def row_equation(plan: Plan) -> dict[str, Any]:
     for path in sorted(parts_folder(plan, "fates").glob("*.json")):
         total.add(RowCounts(**json.loads(path.read_text(encoding="utf-8"))))
     memberships = sum(json.loads(p.read_text()) for p in parts_folder(plan, "memberships").glob("*.json"))
-    equation = {
-        "rows": total.rows,
-        "used": total.used,
-        "duplicates": total.used + total.overlaps - memberships,
-        "late": total.late,
-        "out_of_area": total.out_of_area,
-        "out_of_time": total.out_of_time,
-        "rejected": sum(total.rejected.values()),
-        "rejected_by_reason": dict(sorted(total.rejected.items())),
-    }
+    equation = as_equation(total) | {"duplicates": total.used + total.overlaps - memberships}
     if plan.calendar.overlapping:
         equation["overlaps"] = total.overlaps  # duplicates are counted in every window, so there may be more than rows
     if plan.on_points:
         equation["clamped"] = total.clamped
     check_row_equation(equation)
     return equation
+
+
+def as_equation(total: RowCounts) -> dict[str, Any]:
+    """Row counts by outcome, as in the manifest."""
+    outcomes = {name: getattr(total, name) for name in ("rows", "used", "late", "out_of_area", "out_of_time")}
+    by_reason = dict(sorted(total.rejected.items()))
+    return outcomes | {"rejected": sum(by_reason.values()), "rejected_by_reason": by_reason}
 
 
 def check_row_equation(equation: dict[str, Any]) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,36 +39,12 @@ def discreet(deployment: bool) -> Iterator[None]:
     if not deployment:
         yield
         return
-    with _silence:
-        try:
-            yield
-        except Exception as error:
-            if (told := without_words(error)) is error:
-                raise
-            raise told from None
-
-
-class _Silence:
-    """Mute the loggers of Beam's runners, which log the message of every error in a step, while any run goes on."""
-
-    def __init__(self) -> None:
-        self._lock, self._n_runs = threading.Lock(), 0
-
-    def __enter__(self) -> None:
-        with self._lock:
-            self._n_runs += 1
-            if self._n_runs == 1:
-                self._level = _beam.level
-                _beam.setLevel(logging.CRITICAL + 1)
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._n_runs -= 1
-            if not self._n_runs:
-                _beam.setLevel(self._level)
-
-
-_beam, _silence = logging.getLogger("apache_beam.runners"), _Silence()
+    try:
+        yield
+    except Exception as error:
+        if (told := without_words(error)) is error:
+            raise
+        raise told from None
 
 
 def without_words(error: Exception) -> Exception:

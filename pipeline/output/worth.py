@@ -1,13 +1,34 @@
-"""What a run is worth, in a few figures and a sentence: its error beside releases that cost nothing."""
+"""What a run is worth and what it costs one person, in a few figures and a sentence each, before it and after it."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
+from penstock.accountants.core.renyi import ORDERS, from_renyi
 from penstock.evaluation.metrics import absolute_errors
+from penstock.mechanisms.core.noise_keys import NoiseKey
+from penstock.mechanisms.core.run import run_mechanism
+from penstock.pipeline.config.plan import outline
+from penstock.pipeline.config.run import RunConfig
+
+
+def _short(value: float) -> str:
+    """Three digits, or whole numbers.
+
+    >>> _short(0.0417), _short(3.8), _short(1203.7)
+    ('0.0417', '3.8', '1,204')
+    """
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+# Error, known where the truth is.
 
 
 def worth(truth: NDArray[np.float64], released: NDArray[np.float64]) -> dict[str, float]:
@@ -72,12 +93,145 @@ def in_words(found: Mapping[str, float]) -> str:
     'Wrong by 3.8 people on average where 34 are counted (11 %); zeros by 34, the last release shown again by 8.1.'
     """
     error, mean, zeros, last = (found[name] for name in ("error", "mean_count", "error_of_zeros", "error_of_last"))
-    said = f"Wrong by {error:.3g} people on average where {mean:.3g} are counted"
+    said = f"Wrong by {_short(error)} people on average where {_short(mean)} are counted"
     if error > 0 and error >= zeros:
         return f"{said}: worse than publishing nothing, since zeros are nearer."
     share = f" ({error / mean:.0%})".replace("%", " %") if mean else ""
     if error > 0 and error >= last:
-        return f"{said}{share}: no better than the last release shown again, which is wrong by {last:.3g}."
-    intervals = f" {found['coverage']:.0%} of the counts".replace("%", " %") if "coverage" in found else ""
-    intervals = f" The stated 95 % intervals hold{intervals}." if intervals else ""
-    return f"{said}{share}; zeros by {zeros:.3g}, the last release shown again by {last:.3g}.{intervals}"
+        return f"{said}{share}: no better than the last release shown again, which is wrong by {_short(last)}."
+    held = f"{found['coverage']:.0%}".replace("%", " %") if "coverage" in found else ""
+    intervals = f" The stated 95 % intervals hold {held} of the counts." if held else ""
+    return f"{said}{share}; zeros by {_short(zeros)}, the last release shown again by {_short(last)}.{intervals}"
+
+
+# Error to expect, from public facts alone.
+
+#: Counts of nobody that a mechanism is tried on: so many windows, and so many counts.
+REHEARSED = 168
+MOST_COUNTS = 200_000
+
+
+def expected_noise(config: RunConfig) -> tuple[float, float] | None:
+    """Mean size of the noise in a count, and what 95 % of it stays below, in people; before any data is read.
+
+    The configured steps release some windows in which nobody is anywhere, with noise from a public seed. None for
+    traces, for cells that are taken from the data, and where there is no noise.
+    """
+    if any(step.on_points for step in config.mechanism) or config.space.derived_from_data:
+        return None
+    plan = outline(config, NoiseKey.from_seed(0))
+    n_windows = max(plan.chain.unit_windows, min(REHEARSED, MOST_COUNTS // plan.n_cells))
+    n_windows = min(n_windows, plan.calendar.n_windows or n_windows)
+    nobody = np.zeros((n_windows, plan.n_cells), np.int64)
+    noisy = replace(plan.chain, after=())  # what is done to the noisy counts would show nobody as nobody
+    made = run_mechanism(noisy, nobody, plan.facts(), windows=plan.windows(1, n_windows))
+    sizes = np.abs(np.concatenate([release.values for release in made]))
+    sizes = sizes[np.isfinite(sizes)]
+    return (float(sizes.mean()), float(np.quantile(sizes, 0.95))) if sizes.any() else None
+
+
+def expected_in_words(config: RunConfig) -> str | None:
+    """What to expect of a configuration, in a sentence; None where nothing can be said beforehand."""
+    found = expected_noise(config)
+    if found is None:
+        return None
+    mean, most = found
+    return (
+        f"Noise will make a count wrong by about {_short(mean)} people on average, and by up to {_short(most)} in 95 % "
+        "of cases: counts that are not well above that are lost in it."
+    )
+
+
+def unbounded_in_words(config: RunConfig) -> str | None:
+    """What it costs that nothing bounds the cells of a person; None where there is a bound, or nothing to bound."""
+    if any(step.on_points for step in config.mechanism) or config.space.derived_from_data:
+        return None
+    n_cells = len(config.space.cells)
+    if config.bounding.max_cells is not None or n_cells == 1:
+        return None
+    if not any(step.stated_guarantee.exists for step in config.mechanism):
+        return None
+    return UNBOUNDED.format(n_cells=n_cells)
+
+
+UNBOUNDED = (
+    "bounding.max_cells is not set: one person may count in all {n_cells:,} cells of a window, so that Laplace noise "
+    "is {n_cells:,} times what it would be with max_cells: 1."
+)
+
+
+# Cost for one person, from the published charges alone.
+
+DELTA = 1e-6
+
+
+def losses(releases: pl.LazyFrame, time_zone: str) -> dict[str, float] | None:
+    """Most that one person can lose by one release, by a day and by the whole run, in nats; sums of their charges.
+
+    Parameters
+    ----------
+    releases
+        The table ``public/releases`` or, with the figures of the person who loses most, ``public/traces``.
+    time_zone
+        Of the days.
+
+    Returns
+    -------
+    ``release``, ``day`` and ``run``; ε, or where that is infinite the ε at ``delta``; infinite without a guarantee.
+    None before the first release.
+    """
+    columns = releases.collect_schema().names()
+    if "pseudonym" in columns:
+        person, charges = ["pseudonym"], releases.with_columns(rho=pl.col("epsilon") ** 2 / 2)
+    else:
+        # A release is one window of one stream; the windows of a block leave together, and are paid for once.
+        release = pl.col("stream", "window")
+        one_row = releases.filter(pl.any_horizontal(release.ne_missing(release.shift())))
+        person, charges = (
+            [],
+            one_row.group_by("stream", "available_at").agg(
+                pl.col("window_start").min().alias("time"), pl.col("epsilon", "rho").max()
+            ),
+        )
+    day = pl.col("time").dt.convert_time_zone(time_zone).dt.date().alias("day")
+    daily = charges.group_by(*person, day).agg(
+        pl.col("epsilon", "rho").max().name.prefix("one_"), pl.col("epsilon", "rho").sum()
+    )
+    days = daily.collect(engine="streaming")
+    if days.is_empty():
+        return None
+    whole = days.group_by(*person).agg(pl.col("epsilon", "rho").sum()) if person else days.sum()
+    figures = {
+        "release": (days["one_epsilon"].max(), days["one_rho"].max()),
+        "day": (days["epsilon"].max(), days["rho"].max()),
+        "run": (whole["epsilon"].max(), whole["rho"].max()),
+    }
+    if all(math.isfinite(float(epsilon)) for epsilon, _ in figures.values()):  # type: ignore[arg-type]
+        return {name: float(epsilon) for name, (epsilon, _) in figures.items()}  # type: ignore[arg-type]
+    converted = {name: from_renyi(ORDERS * float(rho), DELTA) for name, (_, rho) in figures.items()}  # type: ignore[arg-type]
+    return converted | {"delta": DELTA}
+
+
+def losses_of(folder: Path, time_zone: str) -> dict[str, float] | None:
+    """`losses` of a finished run's folder."""
+    found = [folder / "public" / f"{name}.parquet" for name in ("releases", "traces")]
+    return next((losses(pl.scan_parquet(path), time_zone) for path in found if path.is_file()), None)
+
+
+def losses_in_words(found: Mapping[str, float]) -> str:
+    """The result of `losses` as a sentence.
+
+    Examples
+    --------
+    >>> losses_in_words({"release": 0.4, "day": 2.0, "run": 14.0})
+    'One person loses at most ε = 0.4 by one release, 2 by a day, 14 by the whole run (nats, sums of the charges).'
+    >>> losses_in_words({"release": math.inf, "day": math.inf, "run": math.inf})
+    'What one person loses has no bound: not by one release, not by a day, not by the whole run.'
+    """
+    if math.isinf(found["release"]):
+        return "What one person loses has no bound: not by one release, not by a day, not by the whole run."
+    delta = f" at δ = {found['delta']:g}" if "delta" in found else ""
+    return (
+        f"One person loses at most ε = {_short(found['release'])} by one release, {_short(found['day'])} by a day, "
+        f"{_short(found['run'])} by the whole run (nats{delta}, sums of the charges)."
+    )

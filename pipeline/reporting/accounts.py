@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from penstock.evaluation.utility import METRICS
-from penstock.pipeline.reporting.markup import pack
+from penstock.pipeline.reporting.markup import pack, plural
 
 #: Up to so many subjects each has its own line.
 MOST_LINES = 4
@@ -72,13 +72,15 @@ class Treatment:
 KNOWN = {
     "landmark_budget": Treatment(
         title="Budget",
-        note="ε spent on the landmarks and the costliest other window of each budget period, and what is left of it.",
+        note="Spent on the landmarks and the costliest other window of each budget period (ε or ρ), and what is left.",
         order=10,
         style="step",
-        hidden=("landmark_loss", "period_landmarks", "period_loss"),
-        headline=(("period_loss", "budget_spent"),),
+        hidden=("landmark_loss", "period_landmarks", "period_loss", "period_epsilon"),
+        headline=(("period_epsilon", "period_loss", "budget_spent"),),
         labels={
             "epsilon": "ε of the window",
+            "rho": "ρ of the window",
+            "period_epsilon": "budget of a period, (ε, δ)",
             "budget_spent": "spent",
             "budget_left": "left",
             "period_loss": "loss of a budget period",
@@ -295,6 +297,8 @@ def charts(rows: pl.DataFrame, windows: pl.Series) -> list[dict[str, Any]]:
         # One note for all panels of an accountant.
         if before["accountant"] == chart["accountant"]:
             chart["note"] = ""
+    for chart in made:
+        chart["note"] = " ".join(filter(None, (chart["note"], chart.pop("end"))))
     return made
 
 
@@ -316,6 +320,7 @@ def _chart(
         "accountant": panel[0][1]["accountant"][0],
         "unit": " / ".join(units),
         "note": known.note,
+        "end": _end(panel, windows),
         "adjacency": list(compared)[:4],
         "style": known.style,
         "lines": lines,
@@ -323,6 +328,15 @@ def _chart(
         "domain": known.domain if all(unit.startswith(known.unit) for unit in units) else None,
         "order": known.order,
     }
+
+
+def _end(panel: list[tuple[str, pl.DataFrame]], windows: pl.Series) -> str:
+    """Words about a chart whose figures end long before the windows shown do."""
+    last = max(named.filter(pl.col("value").is_not_nan())["window"].max() or 0 for _, named in panel)
+    if last >= windows[max(0, len(windows) - 2)]:
+        return ""
+    after = plural(windows[-1] - last, "window")
+    return f"The figures end at window {last:,}: the accountant has none for the {after} after it."
 
 
 def _lines(known: Treatment, name: str, named: pl.DataFrame, windows: pl.Series) -> list[dict[str, Any]]:

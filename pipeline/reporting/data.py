@@ -16,6 +16,7 @@ import polars.selectors as cs
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.plugin import DataError
+from penstock.pipeline.output.worth import losses
 from penstock.pipeline.reporting.accounts import Figure, figures
 
 T = TypeVar("T")
@@ -125,6 +126,12 @@ class Run:
     def figures(self) -> list[Figure]:
         """One figure for each accountant and name."""
         return figures(self.accounts)
+
+    @cached_property
+    def losses(self) -> dict[str, float] | None:
+        """What one person can lose at most; None before the first release."""
+        name = "public/releases" if self.traces is None else "public/traces"
+        return self.read(name, lambda rows: losses(rows, self.time_zone))
 
     @cached_property
     def traces(self) -> pl.DataFrame | None:

@@ -7,11 +7,12 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import polars as pl
 import yaml
 
 from penstock.evaluation.utility import DEFAULT
-from penstock.pipeline.output.worth import beats, in_words
+from penstock.pipeline.output.worth import UNBOUNDED, beats, in_words, losses_in_words
 from penstock.pipeline.reporting.accounts import Figure, metric_words, treatment
 from penstock.pipeline.reporting.data import ACTIONS, Run
 from penstock.pipeline.reporting.markup import Cell, Html, element, join, moment, number, percent, phrase, plural, table
@@ -46,7 +47,7 @@ class Headline:
 
 def verdict(run: Run) -> Html:
     """Opening paragraphs and verdict numbers."""
-    paragraphs = [element("p", _released(run), class_="standfirst"), _worth(run), *_guarantees(run)]
+    paragraphs = [element("p", _released(run), class_="standfirst"), _worth(run), *_guarantees(run), _losses(run)]
     costs, use = _costs(run), _utility(run)
     groups = [("Cost and risk", costs), ("Use", use)] if len(costs + use) > ONE_ROW else [(None, costs + use)]
     return join(*paragraphs, *(headlines(title, numbers) for title, numbers in groups if numbers))
@@ -84,9 +85,33 @@ def _released(run: Run) -> str:
 
 
 def _worth(run: Run) -> Html | None:
-    """What the release is worth beside one that costs nothing; None where the truth is not known."""
+    """What the release is worth beside one that costs nothing; without the truth, its noise beside its counts."""
     found = (run.operator or {}).get("worth")
-    return element("p", element("strong", in_words(found))) if found else None
+    if found:
+        return element("p", element("strong", in_words(found)))
+    noise = _noise(run)
+    return None if noise is None else element("p", element("strong", _noise_in_words(*noise)))
+
+
+def _noise(run: Run) -> tuple[float, float] | None:
+    """Mean half-width of the interval that holds 95 % of the noise, and mean released count; None without noise."""
+    counts = run.counts
+    if counts is None or not (known := counts.margin > 0).any():
+        return None
+    return float(counts.margin[known].mean()), float(np.nanmean(counts.released))
+
+
+def _noise_in_words(margin: float, mean: float) -> str:
+    within = f"95 % of the noise in a count is within ± {number(margin, 3)} people"
+    return f"{within}; the mean released count is {number(mean, 3)}."
+
+
+def _losses(run: Run) -> Html | None:
+    """Cost for one person, whatever accountants there are."""
+    if run.losses is None:
+        return None
+    against = "Against somebody who sees all releases and knows everything but this person's events."
+    return element("p", element("strong", losses_in_words(run.losses)), f" {against}")
 
 
 def _traces(run: Run) -> str | None:
@@ -190,7 +215,8 @@ def _headline(figure: Figure, run: Run) -> Headline:
     against = f"Against {adversary}." if adversary else f"Compared: {with_values(figure.adjacency, run.configuration)}."
     value = number(figure.value)
     if figure.high is not None and figure.high > figure.value:
-        value += f" to {number(figure.high)}"
+        is_estimate = figure.low is not None and figure.low < figure.value
+        value += f" ({number(figure.low)} to {number(figure.high)})" if is_estimate else f" to {number(figure.high)}"
     label = treatment(figure.accountant).label(figure.name) + worst
     provisional = "" if figure.final else " Provisional: releases after a window can still raise its figure."
     many = f" The worst of {figure.n_subjects:,}." if figure.n_subjects > 1 else ""
@@ -266,6 +292,10 @@ def _guarantee(run: Run) -> list[Notice]:
     if not public.get("distinct_people", True):
         text = "The source knows trips, not people: a person who travels twice counts twice and is protected per trip."
         found.append(Notice("caution", "trips, not people", text))
+    n_cells = (public.get("sensitivity") or {}).get("max_cells", 1)
+    has_bound = (run.configuration.get("bounding") or {}).get("max_cells") is not None
+    if n_cells > 1 and not has_bound and any(map(promises, public["guarantee"])):
+        found.append(Notice("caution", "contributions are not bounded", UNBOUNDED.format(n_cells=n_cells)))
     return found
 
 
@@ -281,6 +311,15 @@ def _progress(run: Run) -> list[Notice]:
 
 def _useless(run: Run) -> list[Notice]:
     found = (run.operator or {}).get("worth")
+    if (
+        not found
+        and run.counts is not None
+        and run.counts.truth is None
+        and (noise := _noise(run))
+        and noise[0] > noise[1]
+    ):
+        text = f"{_noise_in_words(*noise)} Single counts are mostly noise; sums over many cells or windows may not be."
+        return [Notice("caution", "the noise is larger than the counts", text)]
     if not found or not found["error"] or beats(found):
         return []
     text = f"{in_words(found)} More budget, larger cells, longer windows or a smaller bound make it nearer."
@@ -314,9 +353,6 @@ def _books(run: Run) -> list[Notice]:
     if any(own.get("method") == "paper" for own in run.configuration.get("accountants") or ()):
         text = "The landmark loss is the paper's, which can be too small. The method sound never understates it."
         found.append(Notice("caution", "a figure that may understate", text))
-    if not run.configuration.get("accountants"):
-        text = "The configuration names no accountant, so what the releases cost together is not known."
-        found.append(Notice("caution", "nobody kept the books", text))
     return found
 
 
@@ -344,6 +380,8 @@ def _rows(run: Run) -> list[Notice]:
     if run.operator is None:
         return []
     rows, found = run.operator["rows"], []
+    if unused := run.operator.get("unused"):
+        found.append(Notice("danger", "most rows were not used", str(unused)))
     for fate, title, text in (
         ("rejected", "rejected rows", "that could not be read"),
         ("late", "late rows", "that came after the window was final"),

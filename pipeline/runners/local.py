@@ -8,7 +8,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -23,13 +22,13 @@ from penstock.pipeline.output.files import PART_ROWS, parts_folder
 from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.runners.interrupt import INTERRUPTED, stopping
 from penstock.pipeline.runners.parallel import PIECE_ROWS, map_in_order
+from penstock.pipeline.runners.release import released_batches
 from penstock.pipeline.sources.base import NEVER, Checkpointed, EventBlock, LiveSource, Reject, Slice, Span
 from penstock.pipeline.steps.account import AccountLoop
 from penstock.pipeline.steps.contributions import Contributions, decoded, merged
 from penstock.pipeline.steps.count import GroupCounts, Visits, contributions_of, count_group, nothing, summarise_users
 from penstock.pipeline.steps.ingest import RowCounts, closed_before, last_final
 from penstock.pipeline.steps.release import Batch, ReleaseLoop
-from penstock.pipeline.steps.targets import PrivateFacts
 from penstock.pipeline.steps.traces import TraceLoop, gather, points_of
 
 if TYPE_CHECKING:
@@ -50,20 +49,7 @@ Reduce = Callable[[EventBlock, "Plan"], tuple[RowCounts, Iterator[tuple[Key, Pie
 
 
 def run_finite(plan: Plan, spans: Iterable[Span]) -> None:
-    """Read, release and account finite input; parts of the output files are left to be merged.
-
-    Parameters
-    ----------
-    plan
-        The run; its folder is ready.
-    spans
-        The input.
-
-    Raises
-    ------
-    PenstockError
-        As for any run.
-    """
+    """Read, release and account finite input; parts of the output files are left to be merged."""
     if plan.on_points:
         _run_traces(plan, spans)
     else:
@@ -110,19 +96,8 @@ def _run_traces(plan: Plan, spans: Iterable[Span]) -> None:
 def run_stream(plan: Plan) -> str | None:
     """Read, count, release and account a stream; parts of the output files are left to be merged.
 
-    Parameters
-    ----------
-    plan
-        The run; it goes on from the checkpoint in its folder, if there is one.
-
-    Returns
-    -------
-    None where the stream came to its end or used up a budget; `INTERRUPTED` after SIGINT or SIGTERM.
-
-    Raises
-    ------
-    PenstockError
-        As for any run.
+    It goes on from the checkpoint in the folder of the run, if there is one. Returns None where the stream came to its
+    end or used up a budget, `INTERRUPTED` after SIGINT or SIGTERM.
     """
     stop = threading.Event()
     with stopping(stop.set):
@@ -132,14 +107,8 @@ def run_stream(plan: Plan) -> str | None:
 class ReleaseAndAccount:
     """Release counts in order, account the releases and write both: what follows counting.
 
-    A charge is durable in the ledger before its release is written, and a release before it is accounted.
-
-    Parameters
-    ----------
-    plan
-        The run.
-    saved
-        A checkpoint to go on from.
+    A charge is durable in the ledger before its release is written, and a release before it is accounted. ``saved`` is
+    a checkpoint to go on from.
     """
 
     def __init__(self, plan: Plan, saved: State | None = None) -> None:
@@ -162,16 +131,8 @@ class ReleaseAndAccount:
 
         ``final_at``: when the last window became final, in seconds since 1970 (streams).
         """
-        step = max(1, PART_ROWS // self.plan.n_cells)
-        for row in range(0, len(counts.bounded), step):
-            first, bounded = counts.first + row, counts.bounded[row : row + step]
-            last = first + len(bounded) - 1
-            batch, self.state = self.loop.advance(self.state, first, bounded)
-            if self.plan.targets.n_targets:
-                seen = counts.sightings[(counts.sightings[:, 0] >= first) & (counts.sightings[:, 0] <= last)]
-                batch = replace(batch, known=PrivateFacts(first, bounded, seen))
-            self.ledger.append(batch.charges)
-            metrics.released(batch, int(self.plan.calendar.end(last)))
+        for batch, state in released_batches(self.plan, self.loop, self.ledger, self.state, counts):
+            self.state = state
             self.writer.releases(batch, final_at)
             metrics.written(final_at)
             self._account(batch)
@@ -203,13 +164,7 @@ class StreamLoop:
 
     A window is final once the watermark has reached its end plus allowed lateness. A checkpoint is taken between two
     slices, when all parts that it covers are durable; what is executed again after a kill writes the same parts.
-
-    Parameters
-    ----------
-    plan
-        The run; its source is live.
-    stop
-        Set to end the stream after the slice that is being counted.
+    ``stop`` ends the stream after the slice that is being counted.
     """
 
     def __init__(self, plan: Plan, stop: threading.Event) -> None:

@@ -47,14 +47,7 @@ class Plan(Protocol):
 class AccountLoop:
     """Steps one accountant through consecutive releases; keeps nothing between calls but bytes.
 
-    Parameters
-    ----------
-    plan
-        The run.
-    accountant
-        One of its accountants.
-    shard
-        Which of the accountant's parallel parts (`Plan.shards`).
+    ``shard`` is one of the accountant's parallel parts (`Plan.shards`).
     """
 
     def __init__(self, plan: Plan, accountant: Accountant, shard: int = 0) -> None:

@@ -1,4 +1,7 @@
-"""Contribution bounding: at most C cells of a window and U cells and W windows of a block for each user."""
+"""Contribution bounding: at most C cells of a window and U cells and W windows of a block for each user.
+
+Sensitivity comes from here.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,8 @@ from penstock.mechanisms.core.plugin import Checked, ParameterError, parameter
 from penstock.mechanisms.core.samplers.siphash import keyed_hash
 from penstock.mechanisms.sampling import Sampling
 from penstock.pipeline.steps import contributions
-from penstock.pipeline.steps.contributions import REMEMBERED, Memberships, merge, sorted_order, starts_of
+from penstock.pipeline.steps.contributions import REMEMBERED, ContributionRows, merge, sorted_order, starts_of
 from penstock.pipeline.windows.calendar import Calendar
-
-# Contribution bounding: a user counts in few cells of a window, and in few windows and cells of a block.
-#
-# Sensitivity comes from here.
-
 
 Integers = NDArray[np.int64]
 
@@ -56,7 +54,7 @@ class Bounding(Checked):
             raise ParameterError("max_block_cells", self.max_block_cells, f"at least max_cells ({self.max_cells})")
 
 
-def bound(memberships: Memberships, max_cells: int, keep: str, hash_key: bytes) -> NDArray[np.bool_]:
+def bound(memberships: ContributionRows, max_cells: int, keep: str, hash_key: bytes) -> NDArray[np.bool_]:
     """Which memberships stay.
 
     Parameters
@@ -77,7 +75,7 @@ def bound(memberships: Memberships, max_cells: int, keep: str, hash_key: bytes) 
 
     Examples
     --------
-    >>> two = Memberships(np.array([[7], [7]]), np.array([1, 1]), np.array([3, 4]))
+    >>> two = ContributionRows(np.array([[7], [7]]), np.array([1, 1]), np.array([3, 4]))
     >>> int(bound(two, 1, "hash", b"k" * 16).sum())
     1
     """
@@ -115,7 +113,7 @@ class BlockBounds:
 
 
 def bound_block(
-    memberships: Memberships, bounds: BlockBounds, max_cells: int, keep: str, hash_key: bytes
+    memberships: ContributionRows, bounds: BlockBounds, max_cells: int, keep: str, hash_key: bytes
 ) -> NDArray[np.bool_]:
     """Which memberships stay where users are bounded over whole blocks: U cells first, then C a window, then W windows.
 
@@ -134,7 +132,7 @@ def bound_block(
 
     Examples
     --------
-    >>> three = Memberships(np.array([[7]] * 3), np.array([1, 2, 3]), np.array([0, 1, 2]))
+    >>> three = ContributionRows(np.array([[7]] * 3), np.array([1, 2, 3]), np.array([0, 1, 2]))
     >>> int(bound_block(three, BlockBounds(4, max_windows=2), 1, "hash", b"k" * 16).sum())
     2
     """
@@ -148,14 +146,20 @@ def bound_block(
     return kept
 
 
-def identity(memberships: Memberships) -> tuple[Integers, Integers]:
+def identity(memberships: ContributionRows) -> tuple[Integers, Integers]:
     """Columns of the identities as hashes see them: the same for a user in whatever form counting holds it."""
     user = memberships.user
     return user[:, 0], user[:, 1] if user.shape[1] == 2 else np.zeros(len(user), np.int64)
 
 
 def _bound_items(
-    memberships: Memberships, bounds: BlockBounds, item: Integers, word: int, limit: int, keep: str, hash_key: bytes
+    memberships: ContributionRows,
+    bounds: BlockBounds,
+    item: Integers,
+    word: int,
+    limit: int,
+    keep: str,
+    hash_key: bytes,
 ) -> NDArray[np.bool_]:
     """Keep at most ``limit`` different items (windows or cells) of each user and block."""
     if len(memberships) == 0:
@@ -198,7 +202,7 @@ def _chosen(unit: Integers, preference: NDArray[np.generic], tie: Integers, limi
     return chosen
 
 
-def _marks(memberships: Memberships, keep: str) -> Integers:
+def _marks(memberships: ContributionRows, keep: str) -> Integers:
     if memberships.mark is None:
         raise ValueError(f"keep {keep!r} needs the marks of the memberships")
     return memberships.mark
@@ -207,9 +211,6 @@ def _marks(memberships: Memberships, keep: str) -> Integers:
 def _signed(mark: Integers, keep: str) -> Integers:
     """Smaller is kept first."""
     return mark if keep == "first" else -mark
-
-
-# What happens to people's memberships before they are counted for release: coarsened, bounded, sampled.
 
 
 class Plan(contributions.Plan, Protocol):
@@ -250,7 +251,7 @@ class Plan(contributions.Plan, Protocol):
         """Public facts of the windows from ``first`` to ``last``."""
 
 
-def released_counts(memberships: Memberships, first: int, n_windows: int, plan: Plan) -> Integers:
+def released_counts(memberships: ContributionRows, first: int, n_windows: int, plan: Plan) -> Integers:
     """Counts that the mechanism sees, of consecutive windows and one shard of users.
 
     Coarse cells and windows are counted afresh: whoever is in two of a group's cells counts once. Bounding follows, so
@@ -276,7 +277,7 @@ def released_counts(memberships: Memberships, first: int, n_windows: int, plan: 
     return counts if plan.chain.groups is None else counts[:, plan.chain.groups]
 
 
-def released_memberships(memberships: Memberships, plan: Plan) -> Memberships:
+def released_memberships(memberships: ContributionRows, plan: Plan) -> ContributionRows:
     """The memberships that `released_counts` counts: coarse cells by number, longer windows by their first one."""
     chain, bounding = plan.chain, plan.bounding
     if chain.groups is not None or chain.together > 1:
@@ -293,16 +294,16 @@ def released_memberships(memberships: Memberships, plan: Plan) -> Memberships:
     return memberships
 
 
-def _coarse(memberships: Memberships, groups: Integers | None, together: int, keep: str) -> Memberships:
+def _coarse(memberships: ContributionRows, groups: Integers | None, together: int, keep: str) -> ContributionRows:
     """Distinct memberships of coarse cells and of stretches of windows, which go by their first window."""
     if len(memberships) == 0:
         return memberships
     cell = memberships.cell if groups is None else groups[memberships.cell]
     window = (memberships.window - 1) // together * together + 1
-    return merge([Memberships(memberships.user, window, cell, memberships.mark)], keep)
+    return merge([ContributionRows(memberships.user, window, cell, memberships.mark)], keep)
 
 
-def _kept(step: Mechanism, memberships: Memberships, plan: Plan) -> NDArray[np.bool_]:
+def _kept(step: Mechanism, memberships: ContributionRows, plan: Plan) -> NDArray[np.bool_]:
     """Which memberships a step keeps."""
     user, kept, window = memberships.user[:, 0], np.ones(len(memberships), bool), memberships.window
     if len(memberships) == 0:

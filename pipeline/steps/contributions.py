@@ -1,4 +1,8 @@
-"""Contributions: distinct (user, window, cell) triples, as sorted 64-bit keys."""
+"""Contributions: distinct (user, window, cell) triples, as sorted 64-bit keys.
+
+A key holds user, window within its group and cell, most significant first, so that one sort orders and deduplicates.
+Users who are no small non-negative integers go by their number in a table of identities.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +19,10 @@ from numpy.typing import NDArray
 from penstock.mechanisms.core.plugin import DataError
 from penstock.mechanisms.core.state import State, decode_state, encode_state
 
-# Who a row is about, as integers that mean the same in every block and on every worker.
+Integers = NDArray[np.int64]
 
 
-def user_codes(users: pl.Series, digest_key: bytes | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def user_codes(users: pl.Series, digest_key: bytes | None) -> tuple[Integers, Integers]:
     """Codes of users inside one block, and the table that turns a code into an identity.
 
     Parameters
@@ -35,10 +39,6 @@ def user_codes(users: pl.Series, digest_key: bytes | None) -> tuple[NDArray[np.i
     table
         Shape (n_users, 1) for plain integers or (n_users, 2) for 128-bit digests: rows equal exactly when users are
         (two of n text ids share a digest with probability below n²/2¹²⁹).
-
-    Notes
-    -----
-    A hash per distinct user of the block, not per row.
 
     Examples
     --------
@@ -75,12 +75,7 @@ def user_codes(users: pl.Series, digest_key: bytes | None) -> tuple[NDArray[np.i
 def with_digests(frame: pl.DataFrame, digest_key: bytes | None) -> pl.DataFrame:
     """Events with digests in place of their users, 16 bytes each: `user_codes` gives the same table as for the users.
 
-    Parameters
-    ----------
-    frame
-        With a column ``user``.
-    digest_key
-        None: users stay as they are. Digests stay as they are too.
+    Users stay as they are without a key, and digests always.
 
     Examples
     --------
@@ -103,11 +98,6 @@ def _digests(identities: list[bytes], key: bytes | None) -> NDArray[np.int64]:
     return np.frombuffer(digest, "<i8").reshape(-1, 2)
 
 
-# Sorting and deduplicating rows of integers: several columns packed into one 64-bit key where they fit.
-
-
-Integers = NDArray[np.int64]
-
 #: A column wider than this is replaced by dense codes before packing; sorting it once is cheaper than a lexsort.
 WIDE_BITS = 34
 KEY_BITS = 63
@@ -118,15 +108,7 @@ REMEMBERED: dict[str, np.ufunc] = {"first": np.minimum, "last": np.maximum, "mos
 def distinct_rows(columns: Sequence[Integers]) -> list[Integers]:
     """Distinct rows in lexicographic order.
 
-    Parameters
-    ----------
-    columns
-        Arrays of one length; the first column is the most significant.
-
-    Returns
-    -------
-    The columns of the distinct rows. O(n log n) time, O(n) memory; exact for any values of int64, whatever their
-    range: what does not fit one 64-bit key is sorted column by column.
+    Exact for any values of int64: what does not fit one 64-bit key is sorted column by column.
 
     Examples
     --------
@@ -219,11 +201,8 @@ class _Packing:
         return columns[::-1]
 
 
-# Contributions in columns, where their identities, windows and cells are looked at one by one.
-
-
 @dataclass(frozen=True)
-class Memberships:
+class ContributionRows:
     """Distinct contributions in columns, sorted by user, window and cell.
 
     Parameters
@@ -244,17 +223,17 @@ class Memberships:
     def __len__(self) -> int:
         return len(self.window)
 
-    def widened(self) -> Memberships:
+    def widened(self) -> ContributionRows:
         """The same with identities of two columns, so that integers and digests can be merged."""
-        return Memberships(widened(self.user, 2), self.window, self.cell, self.mark)
+        return ContributionRows(widened(self.user, 2), self.window, self.cell, self.mark)
 
-    def take(self, rows: NDArray[np.bool_] | Integers | slice) -> Memberships:
+    def take(self, rows: NDArray[np.bool_] | Integers | slice) -> ContributionRows:
         """Some of the rows."""
         mark = None if self.mark is None else self.mark[rows]
-        return Memberships(self.user[rows], self.window[rows], self.cell[rows], mark)
+        return ContributionRows(self.user[rows], self.window[rows], self.cell[rows], mark)
 
 
-def merge(parts: Iterable[Memberships], keep: str = "hash") -> Memberships:
+def merge(parts: Iterable[ContributionRows], keep: str = "hash") -> ContributionRows:
     """Union of contributions, each once, in order of user, window and cell.
 
     Parameters
@@ -266,7 +245,7 @@ def merge(parts: Iterable[Memberships], keep: str = "hash") -> Memberships:
 
     Examples
     --------
-    >>> one = Memberships(np.array([[7]]), np.array([1]), np.array([0]))
+    >>> one = ContributionRows(np.array([[7]]), np.array([1]), np.array([0]))
     >>> len(merge([one, one]))
     1
     """
@@ -276,7 +255,7 @@ def merge(parts: Iterable[Memberships], keep: str = "hash") -> Memberships:
     cell = np.concatenate([part.cell for part in parts])
     marks = [part.mark for part in parts if part.mark is not None]
     (code, window, cell), mark = distinct_marked([code, window, cell], np.concatenate(marks) if marks else None, keep)
-    return Memberships(table[code], window, cell, mark)
+    return ContributionRows(table[code], window, cell, mark)
 
 
 def factorize(user: Integers) -> tuple[Integers, Integers]:
@@ -305,10 +284,6 @@ def widened(user: Integers, width: int) -> Integers:
     """
     missing = width - user.shape[1]
     return np.pad(user, ((0, 0), (0, missing))) if missing else user
-
-
-# Contributions as single integers, most significant first user, window within its group and cell, so that one sort
-# orders and deduplicates. Users who are no small non-negative integers go by their number in a table of identities.
 
 
 #: Keys looked at together: what is worked out on the way stays in the processor's cache.
@@ -350,9 +325,9 @@ class KeyLayout:
         return (self.n_windows - 1).bit_length() + self.cell_bits
 
     def holds(self, users: Integers) -> bool:
-        """Whether every user fits into what is left of 63 bits."""
+        """Whether every user fits into what is left of 62 bits: what follows the largest key must be a number too."""
         low, high = (int(users.min()), int(users.max())) if len(users) else (0, 0)
-        return low >= 0 and high.bit_length() + self.place_bits <= KEY_BITS
+        return low >= 0 and high.bit_length() + self.place_bits < KEY_BITS
 
     def check(self, users: Integers) -> None:
         """Raise `DataError` unless `holds`: the counts of such a group, 8 bytes a window and cell, fit no machine."""
@@ -360,7 +335,7 @@ class KeyLayout:
             n_users = int(users.max()) + 1
             raise DataError(
                 f"{n_users:,} users × {self.n_windows:,} windows × {self.n_cells:,} cells are more than "
-                f"{KEY_BITS} bits tell apart: use fewer cells, or shorter blocks of windows"
+                f"{KEY_BITS - 1} bits tell apart: use fewer cells, or shorter blocks of windows"
             )
 
     def pack(self, user: Integers, window: Integers, cell: Integers) -> Integers:
@@ -457,7 +432,7 @@ class Contributions:
         """Some of them, in order."""
         return Contributions(self.keys[rows], self.users, None if self.marks is None else self.marks[rows])
 
-    def rows(self, layout: KeyLayout, first: int) -> Memberships:
+    def rows(self, layout: KeyLayout, first: int) -> ContributionRows:
         """The same in columns; ``first`` is the first window of the group.
 
         Examples
@@ -469,7 +444,9 @@ class Contributions:
         ([[8, 9]], [7], [999])
         """
         user, window, cell = layout.unpack(self.keys)
-        return Memberships(user[:, None] if self.users is None else self.users[user], window + first, cell, self.marks)
+        return ContributionRows(
+            user[:, None] if self.users is None else self.users[user], window + first, cell, self.marks
+        )
 
     def tabled(self, layout: KeyLayout) -> tuple[Integers, Contributions]:
         """The same over a table of those users only who occur.

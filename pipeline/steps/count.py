@@ -31,9 +31,6 @@ from penstock.pipeline.steps.contributions import (
 from penstock.pipeline.steps.ingest import RowCounts, located
 from penstock.pipeline.steps.targets import no_sightings, sightings
 
-# How much each user moves about: for the operator's manifest, without any identity.
-
-
 Integers = NDArray[np.int64]
 
 #: Users, active windows of each, and the distinct (position in users, cell) pairs of one group of windows.
@@ -95,9 +92,6 @@ def run_lengths(columns: list[Integers]) -> Integers:
     return np.diff(np.append(start, len(columns[0])))
 
 
-# From blocks of events to count vectors, without Beam: what the counting stages of the graph call.
-
-
 class Plan(targets.Plan, ingest.Plan, Protocol):
     """What counting uses of the plan of a run."""
 
@@ -116,14 +110,10 @@ class Plan(targets.Plan, ingest.Plan, Protocol):
 def contributions_of(
     block: EventBlock, plan: Plan, closed: Integers | None = None, used_by_group: dict[int, int] | None = None
 ) -> tuple[RowCounts, Iterator[tuple[tuple[int, int], Contributions]]]:
-    """Distinct memberships of one block, split by window group and user shard.
+    """Distinct contributions of one block, split by window group and user shard.
 
     Parameters
     ----------
-    block
-        Rows of the input.
-    plan
-        The run.
     closed
         Shape (n_rows,): the last window that was final when each row arrived; None: all windows are still open.
     used_by_group
@@ -131,7 +121,7 @@ def contributions_of(
 
     Returns
     -------
-    Row counts of the block, and ((group, shard), memberships) pairs.
+    Row counts of the block, and ((group, shard), contributions) pairs.
 
     Notes
     -----
@@ -198,10 +188,13 @@ def _grouped(
 ) -> Iterator[tuple[int, Contributions]]:
     """Contributions to every group of windows, each once."""
     least, most = ((int(end) - 1) // plan.group for end in (window.min(), window.max()))
-    is_one = least == most  # as in most blocks of an input in the order of time
-    group = least if is_one else (window - 1) // plan.group
+    if least == most:  # as in most blocks of an input in the order of time
+        group, groups = np.asarray(least), iter([(least, slice(None))])
+    else:
+        group = (window - 1) // plan.group
+        groups = split_groups(group)
     keys = plan.layout.pack(user, (window - 1) - group * plan.group, cell)
-    for number, rows in [(least, slice(None))] if is_one else split_groups(group):
+    for number, rows in groups:
         if marks is None:
             yield number, Contributions(distinct_keys(keys[rows]), table)
         else:

@@ -1,4 +1,4 @@
-"""Individual-level reads: presence matrices for attacks and training data for accountants."""
+"""Individual-level reads: presence matrices for attacks and training data for accountants; never written."""
 
 from __future__ import annotations
 
@@ -18,13 +18,10 @@ from penstock.pipeline.sources.base import EventBlock, Source
 from penstock.pipeline.spaces.base import Space
 from penstock.pipeline.steps import count
 from penstock.pipeline.steps.bounding import Bounding, bound, released_memberships
-from penstock.pipeline.steps.contributions import Memberships, distinct_marked, merge, starts_of, user_codes
+from penstock.pipeline.steps.contributions import ContributionRows, distinct_marked, merge, starts_of, user_codes
 from penstock.pipeline.steps.count import contributions_of
 from penstock.pipeline.steps.targets import rows_of
 from penstock.pipeline.windows.calendar import Calendar
-
-# Who was where and when, person by person: what a membership attack is simulated on. Held in memory, never written.
-
 
 Binary = NDArray[np.bool_]
 
@@ -109,7 +106,7 @@ def read_presence(plan: Plan, n_windows: int, *, max_entries: int = MAX_PRESENCE
     return Presence(users, raw, released)
 
 
-def read_memberships(plan: Plan, n_windows: int) -> Memberships:
+def read_memberships(plan: Plan, n_windows: int) -> ContributionRows:
     """Distinct memberships of the first windows, as `read_presence` makes its matrices of; its errors are the same."""
     calendar = plan.calendar
     if plan.mode != "simulation":
@@ -119,7 +116,7 @@ def read_memberships(plan: Plan, n_windows: int) -> Memberships:
     if not 1 <= n_windows <= calendar.n_windows:
         raise ParameterError("observation", n_windows, f"1 to {calendar.n_windows} windows, as many as the run has")
     source = replace(plan.full_source, until=min(calendar.end(n_windows), calendar.until_ms or 0))
-    groups: dict[int, list[Memberships]] = defaultdict(list)
+    groups: dict[int, list[ContributionRows]] = defaultdict(list)
     for span in source.spans():
         for block in source.read(span):
             for (group, _), piece in contributions_of(block, plan)[1]:
@@ -136,9 +133,6 @@ def _rows(users: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int
     _, code = np.unique(np.concatenate([users, wanted]), axis=0, return_inverse=True)
     rows: NDArray[np.intp] = code.ravel()[len(users) :]
     return rows
-
-
-# The training part of a stream: one cell for each person and window, for accountants that learn how people move.
 
 
 #: Distinct (user, window, cell) triples and entries of the table of trajectories held at once: about 1 GB together.
@@ -213,7 +207,7 @@ class _Part:
     max_triples: int
     max_entries: int
     limit: int = _ALL
-    pieces: list[Memberships] = field(default_factory=list)
+    pieces: list[ContributionRows] = field(default_factory=list)
 
     def add(self, block: EventBlock, space: Space, calendar: Calendar, digest_key: bytes | None) -> None:
         """Collect one block."""
@@ -227,16 +221,16 @@ class _Part:
         marks = {"hash": None, "most_frequent": np.ones(len(frame), np.int64)}
         mark = marks.get(self.keep, frame["time"].to_numpy())
         (window, codes, cell), kept = distinct_marked([window[used], codes, cell[used]], mark, self.keep)
-        self.pieces.append(self._chosen(Memberships(table[codes], window, cell, kept)))
+        self.pieces.append(self._chosen(ContributionRows(table[codes], window, cell, kept)))
         if sum(map(len, self.pieces)) > 2 * self.max_triples:
             self._merge()
 
-    def _chosen(self, memberships: Memberships) -> Memberships:
+    def _chosen(self, memberships: ContributionRows) -> ContributionRows:
         if self.limit == _ALL:
             return memberships
         return memberships.take(keyed_hash(self.hash_key, *memberships.user.T) < np.uint64(self.limit))
 
-    def _merge(self) -> Memberships:
+    def _merge(self) -> ContributionRows:
         """One piece of at most `max_triples` rows: every halving drops half of the people."""
         whole = merge([piece.widened() for piece in self.pieces] if self._is_mixed else self.pieces, self.keep)
         while len(whole) > self.max_triples:
@@ -266,7 +260,7 @@ class _Part:
         )
 
 
-def _n_users(memberships: Memberships) -> int:
+def _n_users(memberships: ContributionRows) -> int:
     return int(starts_of(list(memberships.user.T)).sum())
 
 

@@ -18,8 +18,6 @@ from penstock.pipeline.steps.contributions import with_digests
 from penstock.pipeline.steps.sealing import seal
 from penstock.pipeline.windows.calendar import Calendar
 
-# What became of the rows of the input: the row equation.
-
 
 @dataclass
 class RowCounts:
@@ -61,9 +59,6 @@ class RowCounts:
         """Inverse of `as_state`."""
         numbers = {name: int(n) for name, n in state.items() if name not in ("reasons", "rejected")}
         return cls(rejected=dict(zip(state["reasons"].tolist(), state["rejected"].tolist())), **numbers)
-
-
-# What becomes of a block right after it was read, before it is kept or sent anywhere.
 
 
 #: Stands in place of coordinates and places once a deployment has taken events in; −1 outside the area.
@@ -160,9 +155,6 @@ def _hidden(file: str, key: bytes) -> str:
 _HIDDEN = "file:"
 
 
-# What became of the rows of a block, and which of them are used.
-
-
 @dataclass(frozen=True)
 class Located:
     """Outcome of the rows of one block: their row counts, and window, cell and use of each; all of shape (n_rows,)."""
@@ -198,9 +190,6 @@ def located(block: EventBlock, plan: Plan, closed: NDArray[np.int64] | None = No
 def rejected_by_reason(block: EventBlock) -> dict[str, int]:
     """Rejected rows of a block by reason."""
     return dict(Counter(reject.reason for reject in block.rejects))
-
-
-# Which windows were final when a row arrived.
 
 
 def deadline(calendar: Calendar, lateness: int, window: int) -> int:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from penstock.accountants.core.accountant import Accountant, AccountingFacts
 from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
-from penstock.accountants.landmark_budget import LandmarkBudget
+from penstock.accountants.landmark_budget import Budget, LandmarkBudget
 from penstock.mechanisms.core.contract import MECHANISMS, Facts, Mechanism, Release, Window
 from penstock.mechanisms.core.events import Block, Repeated
 from penstock.mechanisms.core.noise import NoiseSource
@@ -125,15 +125,8 @@ class Plan(Protocol):
 
 
 class ReleaseLoop:
-    """Steps the mechanism through consecutive windows; knows no Beam and keeps nothing between calls but bytes.
+    """Steps the mechanism through consecutive windows; keeps nothing between calls but bytes.
 
-    Parameters
-    ----------
-    plan
-        The run.
-
-    Notes
-    -----
     `advance` is a pure function of (state, first window, counts): a retried call returns the same bytes, because
     noise is keyed by the input and the state.
     """
@@ -150,7 +143,7 @@ class ReleaseLoop:
             guards = [LandmarkBudget()]
         budgets = [guard.start(plan.accounting_facts())[0] for guard in guards]
         # Where several keep a budget, the smallest is the one that can be exceeded.
-        self.model = min(budgets, default=np.inf)
+        self.model = min(budgets, default=Budget(np.inf))
         self.guard = guards[budgets.index(self.model)] if guards else None
 
     def start(self) -> bytes:
@@ -175,14 +168,8 @@ class ReleaseLoop:
     def advance(self, data: bytes, first: int, counts: NDArray[Any]) -> tuple[Batch, bytes]:
         """Release consecutive windows.
 
-        Parameters
-        ----------
-        data
-            State from `start` or the previous call.
-        first
-            Window of the first row of counts; must follow the last one released.
-        counts
-            Shape (n_windows, n_cells), bounded counts.
+        ``data`` is the state from `start` or the previous call; ``counts``, of shape (n_windows, n_cells), are bounded,
+        and begin with window ``first``, which follows the last one released.
         """
         inner, budget, own = self._decode(data)
         if first != int(own["released"]) + 1:

@@ -14,7 +14,7 @@ from penstock.accountants.core.accountant import Accountant
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.pipeline.steps import bounding
 from penstock.pipeline.steps.bounding import bound
-from penstock.pipeline.steps.contributions import Contributions, KeyLayout, Memberships
+from penstock.pipeline.steps.contributions import ContributionRows, Contributions, KeyLayout
 
 Integers = NDArray[np.int64]
 
@@ -85,7 +85,7 @@ class Targets:
         """All targets of all accountants; a person watched by two of them counts twice."""
         return max((span.stop for spans in self.spans for span in spans), default=0)
 
-    def among(self, found: Contributions, layout: KeyLayout, first: int) -> tuple[Memberships, Integers]:
+    def among(self, found: Contributions, layout: KeyLayout, first: int) -> tuple[ContributionRows, Integers]:
         """The targets' contributions to a group of windows, and whose they are; O(n_people log n).
 
         ``found`` is of `union`; ``first`` is the first window of the group.
@@ -136,15 +136,10 @@ class Plan(bounding.Plan, Protocol):
         """People whose cells an accountant follows."""
 
 
-def sightings(found: tuple[Memberships, Integers], plan: Plan) -> Integers:
+def sightings(found: tuple[ContributionRows, Integers], plan: Plan) -> Integers:
     """One row (window, target, cell) for each target seen in a window: the one cell that bounding leaves a person.
 
-    Parameters
-    ----------
-    found
-        From `Targets.among`.
-    plan
-        The run.
+    ``found`` is of `Targets.among`.
     """
     (memberships, person), targets = found, plan.targets
     if len(person) == 0:
@@ -157,15 +152,7 @@ def sightings(found: tuple[Memberships, Integers], plan: Plan) -> Integers:
 
 
 def targets_of(plan: Plan, prepared: Sequence[tuple[Any, ...]]) -> Targets:
-    """Targets of all accountants.
-
-    Parameters
-    ----------
-    plan
-        The run.
-    prepared
-        What each shard of each accountant works with (`Accountant.shards`).
-    """
+    """Targets of all accountants; ``prepared`` is what each of their shards works with (`Accountant.shards`)."""
     identities: list[Integers] = []
     numbers: list[Integers] = []
     spans: list[tuple[slice, ...]] = []

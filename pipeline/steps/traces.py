@@ -29,7 +29,7 @@ from penstock.pipeline.steps import ingest
 from penstock.pipeline.steps.contributions import starts_of, user_codes
 from penstock.pipeline.steps.ingest import RowCounts, rejected_by_reason
 from penstock.pipeline.steps.release import Charge
-from penstock.pipeline.windows.landmarks import Landmarks
+from penstock.pipeline.windows.landmarks import DrawnLandmarks, Landmarks
 from penstock.pipeline.windows.schedule import period_calendar
 
 Integers = NDArray[np.int64]
@@ -38,7 +38,12 @@ Integers = NDArray[np.int64]
 
 
 def landmark_mask(
-    landmarks: Landmarks | None, time_zone: str, times: Integers, points: Points, starts: Integers
+    landmarks: Landmarks | None,
+    time_zone: str,
+    times: Integers,
+    points: Points,
+    starts: Integers,
+    users: Integers | None = None,
 ) -> NDArray[np.bool_]:
     """Which points are landmarks.
 
@@ -46,11 +51,11 @@ def landmark_mask(
     ----------
     landmarks
         ``windows`` are numbers of a user's points, the same for every user; ``times`` and ``recurring`` hold for every
-        point in them; ``stay_points`` are found on each trace. None: no landmarks.
+        point in them; ``stay_points`` are found on each trace, ``drawn`` ones among its points. None: no landmarks.
     time_zone
         Zone of times without an offset.
-    times, points, starts
-        The traces, as in `Traces`.
+    times, points, starts, users
+        The traces, as in `Traces`; users decide what is drawn (None: their order does).
 
     Examples
     --------
@@ -69,7 +74,22 @@ def landmark_mask(
     if landmarks.stay_points is not None:
         wanted = landmarks.stay_points
         mask |= stay_points(times, points, starts, wanted.distance, wanted.time)
+    if landmarks.drawn is not None:
+        identities = np.arange(len(starts))[:, None] if users is None else users
+        mask |= _drawn(landmarks.drawn, lengths, identities)
     return mask
+
+
+def _drawn(wanted: DrawnLandmarks, lengths: Integers, users: Integers) -> NDArray[np.bool_]:
+    from penstock.evaluation.papers.katsomallos import landmark_distribution  # experiments only
+
+    seeds = [int.from_bytes(np.ascontiguousarray(user).tobytes(), "little") for user in users]
+    return np.concatenate(
+        [
+            landmark_distribution(wanted.shape, n_points, round(wanted.share * n_points), seed)
+            for n_points, seed in zip(lengths.tolist(), seeds)
+        ]
+    )
 
 
 class Plan(ingest.Plan, Protocol):
@@ -110,6 +130,10 @@ class Plan(ingest.Plan, Protocol):
     @property
     def time_zone(self) -> str:
         """Zone of landmarks and budget periods."""
+
+    @property
+    def gap(self) -> int | None:
+        """Least time between two points of a user, in milliseconds."""
 
 
 def budget_periods(plan: Plan, times: Integers) -> Integers:
@@ -223,15 +247,33 @@ def gather(pieces: Sequence[State], plan: Plan) -> Traces:
     if several.any():
         points[several] = mean_points(rows, np.cumsum(n_rows[several]) - n_rows[several], area_of(plan.space).centre)
     users, times = users[first], times[first]
+    if plan.gap is not None:
+        kept = _apart(times, np.flatnonzero(starts_of([users[:, 0], users[:, 1]])), plan.gap)
+        users, times, points = users[kept], times[kept], points[kept]
     starts = np.flatnonzero(starts_of([users[:, 0], users[:, 1]]))
     return Traces(
         users=users[starts].view(np.int64),
         starts=starts,
         times=times,
         points=points,
-        landmarks=landmark_mask(plan.landmarks, plan.time_zone, times, points, starts),
+        landmarks=landmark_mask(plan.landmarks, plan.time_zone, times, points, starts, users[starts].view(np.int64)),
         periods=budget_periods(plan, times),
     )
+
+
+def _apart(times: Integers, starts: Integers, gap: int) -> Integers:
+    """Points that remain if each trace is thinned from its beginning to points at least ``gap`` apart.
+
+    >>> _apart(np.array([0, 4, 5, 9, 11, 3, 7]), np.array([0, 5]), 5).tolist()
+    [0, 2, 4, 5]
+    """
+    kept: list[int] = []
+    for first, last in zip(starts.tolist(), np.append(starts[1:], len(times)).tolist()):
+        own, point = times[first:last], 0
+        while point < len(own):
+            kept.append(first + point)
+            point = int(np.searchsorted(own, own[point] + gap))
+    return np.asarray(kept, np.int64)
 
 
 def pseudonyms(users: Integers) -> list[str]:

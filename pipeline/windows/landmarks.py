@@ -28,6 +28,26 @@ class StayPoints(Checked):
     time: int = parameter(doc="how long it lasts at least", kind="duration", at_least=0, unit="ms")
 
 
+@dataclass(frozen=True, kw_only=True)
+class DrawnLandmarks(Checked):
+    """Landmarks that are drawn at random among the points of each trace, without replacement: for experiments.
+
+    Who somebody is and the seed of the run decide the draw, so that a larger share holds a smaller one.
+
+    Examples
+    --------
+    >>> DrawnLandmarks(share=0.6).shape
+    'uniform'
+    """
+
+    share: float = parameter(doc="of the points of a trace", at_least=0, at_most=1)
+    shape: str = parameter(
+        "uniform",
+        doc="where in the trace they are likely",
+        choices=("uniform", "left_skewed", "symmetric", "right_skewed", "bimodal"),
+    )
+
+
 _WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _RANGE = re.compile(
     r"(?:(?P<days>[a-z,\s-]+?))?\s*(?:(?P<begin>\d{1,2}:\d\d)\s*-\s*(?P<end>\d{1,2}:\d\d))?", re.IGNORECASE
@@ -67,6 +87,8 @@ class Landmarks(Checked):
         Parts of the day, as ``07:00-09:00`` or ``Mon-Fri 07:00-09:00``; ``Sat,Sun`` are whole days.
     stay_points
         On traces, where windows are numbers of points: the stay points of every trace.
+    drawn
+        On traces: a share of the points of every trace, drawn at random.
     max_per_period
         Declared maximum per budget period, in place of the number listed; landmarks over it are not published.
 
@@ -87,6 +109,7 @@ class Landmarks(Checked):
     times: tuple[str, ...] = parameter((), doc="timestamps, dates or begin/end ranges")
     recurring: tuple[str, ...] = parameter((), doc="parts of the day, with weekdays if wanted")
     stay_points: StayPoints | None = parameter(None, doc="on traces: the stay points of every trace (simulation only)")
+    drawn: DrawnLandmarks | None = parameter(None, doc="on traces: a random share of every trace (simulation only)")
     max_per_period: int | None = parameter(None, at_least=0, doc="declared maximum per budget period")
 
     def __post_init__(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from penstock.mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.plugin import ParameterError, parameter
 from penstock.pipeline.windows.base import Windows
 from penstock.pipeline.windows.calendar import Calendar
 
@@ -19,6 +19,9 @@ class Timestamps(Windows):
 
     Parameters
     ----------
+    gap
+        Least time between two points of a user. Events that come sooner after a point are left out, as duplicates of
+        it: a function of times alone, which are public.
     time_zone
         Zone of landmarks that are given as times of the day, and of budget periods of whole days.
 
@@ -28,6 +31,9 @@ class Timestamps(Windows):
     1
     """
 
+    gap: int | None = parameter(
+        None, doc="least time between two points of a user; unset: every point", kind="duration", above=0, unit="ms"
+    )
     size: int = dataclasses.field(default=1, init=False)
     offset: int = dataclasses.field(default=0, init=False)
     origin: int | None = dataclasses.field(default=None, init=False)

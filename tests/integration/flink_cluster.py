@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from ports import free_ports
 
-from penstock.pipeline.runners.flink.jars import class_path, jars_folder, java
+from penstock.pipeline.runners.flink.jars import class_path, folder_of, java, version
 from penstock.pipeline.runners.flink.jobs import JAVA_OPTIONS
 
 ROOT = Path(__file__).parents[2]
@@ -62,7 +62,7 @@ class FlinkCluster:
             "--environment_type=EXTERNAL",
             f"--environment_config=localhost:{self.pool_port}",
             # The cluster has all jars; without this they would be sent to it with every job.
-            f"--files_to_stage={next(jars_folder().glob('slf4j-api-*.jar'))}",
+            f"--files_to_stage={next(folder_of(version()).glob('slf4j-api-*.jar'))}",
         ]
 
     def start_job_manager(self) -> None:

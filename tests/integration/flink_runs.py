@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 from flink_cluster import ROOT, FlinkCluster, end
 
-from penstock.pipeline.runners.flink.jars import jars_folder
+from penstock.pipeline.runners.flink.jars import folder_of, versions
 
 needs_flink = pytest.mark.skipif(
-    not jars_folder().exists(), reason="no Flink: python -m penstock.pipeline.runners.flink.jars fetches it"
+    not any(folder_of(version).exists() for version in versions()),
+    reason="no Flink: python -m penstock.pipeline.runners.flink.jars fetches it",
 )
 PENSTOCK = ("-m", "penstock.pipeline.cli.main")
 NEXT = Path(__file__).with_name("next_version.py")

@@ -34,8 +34,8 @@ function maps(axis, geometry) {
     return n ? total / n : NaN;
   };
   const of = (matrix) => (row, cell) => matrix[row * nCells + cell];
-  const breaks = squareBreaks(truth || released);
-  const quantities = [{ title: "Released", unit: "people", scheme: "s", breaks, value: of(released), mean: mean(of(released)) }];
+  const breaks = truth ? squareBreaks(truth, released) : squareBreaks(released);
+  const quantities = [{ title: "Released", unit: "people", scheme: "s", signed: released.some((v) => v < 0), breaks, value: of(released), mean: mean(of(released)) }];
   if (truth) {
     const apart = (row, cell) => released[row * nCells + cell] - truth[row * nCells + cell];
     const differences = Float32Array.from({ length: nWindows * nCells }, (_, i) => released[i] - truth[i]);

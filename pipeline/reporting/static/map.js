@@ -8,10 +8,14 @@ const RISK_IN_WORDS = "Risk is the chance that somebody who knows that a person 
   + "1 ÷ k where k people were there and the release, rounded, says k; 0 where it says anything else. Few people and little noise make it high.";
 const pickedOut = (released, truth) => (Number.isNaN(released) ? NaN : truth > 0 && Math.round(released) === truth ? 1 / truth : 0);
 
-// Upper ends of all steps but the last, growing with the square so that a few busy cells do not hide the rest.
-function squareBreaks(values) {
-  const sorted = Float64Array.from(values.filter((v) => v > 0)).sort();
-  const most = sorted.length ? sorted[Math.floor(0.995 * (sorted.length - 1))] : 1;
+// Upper ends of all steps but the last, growing with the square so that a few busy cells do not hide the rest. They hold
+// for all matrices given: noise larger than every count is seen beside the counts, and does not fill the map.
+function squareBreaks(...matrices) {
+  const tops = matrices.map((values) => {
+    const sorted = Float64Array.from(values.filter((v) => v > 0)).sort();
+    return sorted.length ? sorted[Math.floor(0.995 * (sorted.length - 1))] : 0;
+  });
+  const most = Math.max(...tops) || 1;
   const breaks = Array.from({ length: STEPS - 1 }, (_, i) => Number((most * ((i + 1) / STEPS) ** 2).toPrecision(most < 100 ? 1 : 2)));
   return [...new Set(breaks)];
 }
@@ -24,7 +28,7 @@ function evenBreaks(values) {
 }
 
 class CellMap {
-  // about: {title, unit, scheme: "s", "d" or "r", breaks, value(row, cell), mean(first, last, cell)}
+  // about: {title, unit, scheme: "s", "d" or "r", signed: whether some values are below 0, breaks, value(row, cell), mean(first, last, cell)}
   constructor(axis, shapes, about) {
     Object.assign(this, { axis, about, averaged: false });
     this.cells = axis.counts.cells.map((name, cell) => this.shape(shapes[cell], name, cell));
@@ -57,7 +61,8 @@ class CellMap {
 
   step(value) {
     if (Number.isNaN(value)) return "none";
-    const { breaks, scheme } = this.about;
+    const { breaks, scheme, signed } = this.about;
+    if (signed && value < 0) return "below";
     let at = 0;
     while (at < breaks.length && value > breaks[at]) at++;
     // Fewer breaks than steps: spread over the whole ramp.
@@ -90,12 +95,14 @@ class CellMap {
   }
 
   scale() {
-    const { breaks, scheme } = this.about;
-    const n = breaks.length + 1, wide = 240 / n, every = Math.ceil(breaks.length / 5);
-    const steps = Array.from({ length: n }, (_, i) =>
-      svg("rect", { class: scheme + Math.round((i * (STEPS - 1)) / (n - 1)), x: i * wide, y: 2, width: wide, height: 9 }));
-    const labels = breaks.map((value, i) => (i % every ? null : svg("text", { x: (i + 1) * wide, y: 24, "text-anchor": "middle" }, short(value))));
-    return svg("svg", { class: "scale", viewBox: "0 0 240 30", role: "img", "aria-label": `Colours change at ${breaks.map(short).join(", ")}` }, ...steps, ...labels);
+    const { breaks, scheme, signed } = this.about;
+    const ramp = Array.from({ length: breaks.length + 1 }, (_, i) => scheme + Math.round((i * (STEPS - 1)) / breaks.length));
+    const edges = signed ? [0, ...breaks] : breaks;
+    const classes = signed ? ["below", ...ramp] : ramp;
+    const wide = 240 / classes.length, every = Math.ceil(edges.length / 5);
+    const steps = classes.map((name, i) => svg("rect", { class: name, x: i * wide, y: 2, width: wide, height: 9 }));
+    const labels = edges.map((value, i) => (i % every ? null : svg("text", { x: (i + 1) * wide, y: 24, "text-anchor": "middle" }, short(value))));
+    return svg("svg", { class: "scale", viewBox: "0 0 240 30", role: "img", "aria-label": `Colours change at ${edges.map(short).join(", ")}` }, ...steps, ...labels);
   }
 
   save() {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import apache_beam as beam
 import polars as pl
@@ -15,12 +15,9 @@ from apache_beam.typehints.decorators import with_input_types, with_output_types
 from penstock.pipeline.config.plan import STREAM
 from penstock.pipeline.output.tables import releases_table
 from penstock.pipeline.runners.beam.coders import NamedBlock
-from penstock.pipeline.runners.beam.step import Step, discreetly
+from penstock.pipeline.runners.beam.step import PlanTransform, Step, discreetly
 from penstock.pipeline.sources.base import EventBlock
 from penstock.pipeline.steps.release import Batch
-
-if TYPE_CHECKING:
-    from penstock.pipeline.config.plan import Plan
 
 #: Events that travel together: what is paid for each element of a pipeline is paid once for so many.
 BLOCK_ROWS = 100_000
@@ -64,7 +61,7 @@ class EventsToBlocks(beam.PTransform[Any, Any]):  # type: ignore[misc]
 
 @with_input_types(Batch)
 @with_output_types(_ROW)
-class ReleasesToRows(beam.PTransform[Any, Any]):  # type: ignore[misc]
+class ReleasesToRows(PlanTransform):
     """Turn releases into rows with the columns of ``public/releases.parquet``.
 
     Only rows of `WriteReleases` should leave the operator: it has held them back for ``output.delay``.
@@ -78,10 +75,6 @@ class ReleasesToRows(beam.PTransform[Any, Any]):  # type: ignore[misc]
     -------
     ``PCollection[dict[str, Any]]``: one for each window and active cell.
     """
-
-    def __init__(self, plan: Plan) -> None:
-        super().__init__()
-        self.plan = plan
 
     def expand(self, releases: Any) -> Any:
         """Attach the step."""

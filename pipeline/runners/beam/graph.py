@@ -33,7 +33,7 @@ from penstock.pipeline.config.plan import STREAM
 from penstock.pipeline.monitoring import metrics
 from penstock.pipeline.output import files
 from penstock.pipeline.output.checkpoint import open_ledger
-from penstock.pipeline.output.files import PART_ROWS, parts_folder
+from penstock.pipeline.output.files import parts_folder
 from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.runners.beam.coders import (
     BatchCoder,
@@ -52,6 +52,7 @@ from penstock.pipeline.runners.beam.coders import (
 from penstock.pipeline.runners.beam.read import ReadEvents
 from penstock.pipeline.runners.beam.step import (
     ROWS,
+    PlanTransform,
     Step,
     discreetly,
     end_of_input,
@@ -62,13 +63,13 @@ from penstock.pipeline.runners.beam.step import (
 )
 from penstock.pipeline.runners.beam.traces import ReleaseTraces
 from penstock.pipeline.runners.parallel import N_THREADS, PIECE_ROWS, map_in_order
+from penstock.pipeline.runners.release import released_batches
 from penstock.pipeline.steps import account as account_loop
 from penstock.pipeline.steps.account import AccountLoop
 from penstock.pipeline.steps.contributions import Contributions, decoded, merged
 from penstock.pipeline.steps.count import GroupCounts, Visits, contributions_of, count_group, nothing, summarise_users
 from penstock.pipeline.steps.ingest import RowCounts, deadline
 from penstock.pipeline.steps.release import Batch, ReleaseLoop
-from penstock.pipeline.steps.targets import PrivateFacts
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
@@ -145,7 +146,7 @@ def row_counts_exist(plan: Plan) -> bool:
 
 
 @with_input_types(NamedBlock)
-class CountDistinctUsers(beam.PTransform[Any, Any]):  # type: ignore[misc]
+class CountDistinctUsers(PlanTransform):
     """Count the distinct users of every window and cell exactly, with each user's contributions bounded.
 
     Contributions are deduplicated in each block, held in state by lane of windows and shard of users, and counted once,
@@ -161,10 +162,6 @@ class CountDistinctUsers(beam.PTransform[Any, Any]):  # type: ignore[misc]
     ``{"counts": PCollection[tuple[str, bytes]], "rows": PCollection[tuple[int, bytes]]}``: counts of a group of windows
     and a shard of users under the name of the stream (`decode_counts`), and row counts (`decode_rows`).
     """
-
-    def __init__(self, plan: Plan) -> None:
-        super().__init__()
-        self.plan = plan
 
     def expand(self, blocks: Any) -> dict[str, Any]:
         """Attach the steps."""
@@ -184,7 +181,7 @@ class CountDistinctUsers(beam.PTransform[Any, Any]):  # type: ignore[misc]
 
 
 @with_input_types(_COUNTS)
-class ReleaseInOrder(beam.PTransform[Any, Any]):  # type: ignore[misc]
+class ReleaseInOrder(PlanTransform):
     """Step the mechanism through the windows in order, each once, those without an event included.
 
     Charges are in the ledger before the releases they are for leave.
@@ -198,10 +195,6 @@ class ReleaseInOrder(beam.PTransform[Any, Any]):  # type: ignore[misc]
     -------
     ``{"releases": PCollection[Batch], "rows": PCollection[tuple[int, bytes]]}``
     """
-
-    def __init__(self, plan: Plan) -> None:
-        super().__init__()
-        self.plan = plan
 
     def expand(self, counts: Any) -> dict[str, Any]:
         """Attach the steps."""
@@ -221,7 +214,7 @@ class ReleaseInOrder(beam.PTransform[Any, Any]):  # type: ignore[misc]
 
 @with_input_types(Batch)
 @with_output_types(Batch)
-class WriteReleases(beam.PTransform[Any, Any]):  # type: ignore[misc]
+class WriteReleases(PlanTransform):
     """Write releases into the folder of the run and to its topic, and pass them on.
 
     Parameters
@@ -230,17 +223,13 @@ class WriteReleases(beam.PTransform[Any, Any]):  # type: ignore[misc]
         The run.
     """
 
-    def __init__(self, plan: Plan) -> None:
-        super().__init__()
-        self.plan = plan
-
     def expand(self, releases: Any) -> Any:
         """Attach the step."""
         return releases | "Write" >> beam.ParDo(WriteBatches(self.plan)).with_output_types(Batch)
 
 
 @with_input_types(Batch)
-class Account(beam.PTransform[Any, Any]):  # type: ignore[misc]
+class Account(PlanTransform):
     """Step every accountant of the plan through the releases in order, and write its rows and its summary.
 
     Parameters
@@ -252,10 +241,6 @@ class Account(beam.PTransform[Any, Any]):  # type: ignore[misc]
     -------
     ``PCollection[tuple[str, list]]``: the name of an accountant, and its rows of one batch.
     """
-
-    def __init__(self, plan: Plan) -> None:
-        super().__init__()
-        self.plan = plan
 
     def expand(self, releases: Any) -> Any:
         """Attach the steps."""
@@ -272,7 +257,7 @@ class Account(beam.PTransform[Any, Any]):  # type: ignore[misc]
         )
 
 
-class TallyRows(beam.PTransform[Any, Any]):  # type: ignore[misc]
+class TallyRows(PlanTransform):
     """Add up what became of the rows, in state that the engine keeps exactly once, and write it down.
 
     Runners' own counters would count a retried bundle again.
@@ -286,10 +271,6 @@ class TallyRows(beam.PTransform[Any, Any]):  # type: ignore[misc]
     -------
     ``PCollection[bytes]``: the row counts of the whole input (`decode_rows`), at its end.
     """
-
-    def __init__(self, plan: Plan) -> None:
-        super().__init__()
-        self.plan = plan
 
     def expand(self, rows: tuple[Any, ...]) -> Any:
         """Attach the steps to all collections of row counts."""
@@ -505,8 +486,9 @@ class Release(Step):
             if group % _AHEAD == 0:
                 waiting |= _next_stretch(group, further)
             counts = self._settled(group, waiting.pop(group, (0, []))[1])
+            self.writer.truth(counts.first, counts.counts, counts.bounded)
             stopped = False
-            for batch, after in self._release(state, counts):
+            for batch, after in released_batches(self.plan, self.loop, self.ledger, state, counts):
                 state, stopped = after, batch.stopped is not None
                 yield batch
             yield beam.pvalue.TaggedOutput(ROWS, row_counts(memberships=counts.n_memberships))
@@ -537,23 +519,6 @@ class Release(Step):
 
     def _path(self, group: int) -> Path:
         return parts_folder(self.plan, "counted") / f"{group:012d}"
-
-    def _release(self, state: bytes, counts: GroupCounts) -> Iterator[tuple[Batch, bytes]]:
-        """Batches of a group, charges on disk, and the state after each; the same cuts whenever it is repeated."""
-        self.writer.truth(counts.first, counts.counts, counts.bounded)
-        step = max(1, PART_ROWS // self.plan.n_cells)
-        for row in range(0, len(counts.bounded), step):
-            first, bounded = counts.first + row, counts.bounded[row : row + step]
-            last = first + len(bounded) - 1
-            batch, state = self.loop.advance(state, first, bounded)
-            if self.plan.targets.n_targets:
-                seen = counts.sightings[(counts.sightings[:, 0] >= first) & (counts.sightings[:, 0] <= last)]
-                batch = replace(batch, known=PrivateFacts(first, bounded, seen))
-            self.ledger.append(batch.charges)
-            metrics.released(batch, int(self.plan.calendar.end(last)))
-            yield batch, state
-            if batch.stopped:
-                return
 
 
 class WriteBatches(Step):

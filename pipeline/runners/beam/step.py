@@ -28,6 +28,20 @@ ROWS = "rows"
 _MARGIN = 4000
 
 
+class PlanTransform(beam.PTransform[Any, Any]):  # type: ignore[misc]
+    """A transform that carries the plan of the run.
+
+    Parameters
+    ----------
+    plan
+        The run.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__()
+        self.plan = plan
+
+
 class Step(beam.DoFn):  # type: ignore[misc]
     """A step that carries the plan of the run.
 

@@ -8,43 +8,43 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import zipfile
 from pathlib import Path
 
-from penstock.mechanisms.core.plugin import ConfigError, DataError
+import apache_beam
 
-#: What is fetched. Flink and the runner have to fit each other; the Python side speaks a protocol that is stable.
-FLINK, RUNNER = "1.19", "2.62.0"
-ARTIFACTS = (
-    ("org.apache.beam", f"beam-runners-flink-{FLINK}", RUNNER),
-    ("org.apache.flink", "flink-statebackend-rocksdb", "1.19.0"),
-    ("org.slf4j", "slf4j-simple", "1.7.30"),
-)
-#: Digest of the names and contents of all jars.
-DIGEST = "f3116bfc1c4c48d203f233fe2b41b208a46312f1d26fe9da47fab4b8b3f77a57"
+from penstock.mechanisms.core.plugin import ConfigError, DataError
+from penstock.pipeline.runners.flink.one_residual_name import keep_one_name
+
+FLINK = "1.19"
+#: Versions of Beam's Flink runner that were tested with this one's Python side, the newest that Maven had whole first,
+#: with the digest of the names and contents of all jars. The two sides speak a protocol that is stable.
+TESTED = {"2.62.0": "f3116bfc1c4c48d203f233fe2b41b208a46312f1d26fe9da47fab4b8b3f77a57"}
 FETCH = "python -m penstock.pipeline.runners.flink.jars"
-#: What keeps the rest that a reader leaves for its next turn. It would keep each under a new name, and Flink holds
-#: every name for ever (https://github.com/apache/beam/issues/27648): kilobytes a turn, until checkpoints fail. A reader
-#: has one rest at a time, so one name is enough: ``this.idGenerator.getId()`` becomes a constant and seven no-ops.
-_HANDLER = (
-    "org/apache/beam/runners/fnexecution/control/BundleCheckpointHandlers$StateAndTimerBundleCheckpointHandler.class"
-)
-_NEW_NAME, _ONE_NAME = bytes.fromhex("2ab40003b900120100"), bytes.fromhex("1209") + bytes(7)
 _PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 
 
-def jars_folder() -> Path:
-    """Where the jars are kept: below ``$PENSTOCK_CACHE``, or ``~/.cache/penstock``."""
+def versions() -> tuple[str, ...]:
+    """Versions of Beam's Flink runner to be used, the best first: that of the installed Beam, then those tested."""
+    return tuple(dict.fromkeys((apache_beam.__version__, *TESTED)))
+
+
+def folder_of(version: str) -> Path:
+    """Where the jars of a version are kept: below ``$PENSTOCK_CACHE``, or ``~/.cache/penstock``."""
     cache = os.environ.get("PENSTOCK_CACHE") or Path.home() / ".cache" / "penstock"
-    return Path(cache) / f"flink-{FLINK}-beam-{RUNNER}-one-name"
+    return Path(cache) / f"flink-{FLINK}-beam-{version}-one-name"
+
+
+def version() -> str:
+    """The best version that has been fetched; raises `ConfigError` where there is none."""
+    for found in versions():
+        if any(folder_of(found).glob("beam-runners-flink-*.jar")):
+            return found
+    raise ConfigError((f"--runner flink: {folder_of(versions()[-1])} holds no jars; fetch them with: {FETCH}",))
 
 
 def class_path() -> str:
-    """The jars as Java wants them; raises `ConfigError` where they have not been fetched."""
-    folder = jars_folder()
-    if not any(folder.glob("beam-runners-flink-*.jar")):
-        raise ConfigError((f"--runner flink: {folder} holds no jars; fetch them with: {FETCH}",))
-    return f"{folder}/*"
+    """The jars in Java's form; raises `ConfigError` where they have not been fetched."""
+    return f"{folder_of(version())}/*"
 
 
 def java() -> str:
@@ -57,34 +57,31 @@ def java() -> str:
 
 
 def fetch() -> Path:
-    """Fetch the jars with Maven, unless they are there, and check them; they appear together or not at all.
+    """Fetch the jars with Maven, unless they are there; they appear together or not at all.
+
+    The runner of the installed Beam is taken where Maven has all of it, otherwise the newest of `TESTED`.
 
     Raises
     ------
     DataError
-        If Maven fails, or what it brings is not what was tested.
+        If Maven fails, or what it brings of a tested version is not what was tested.
     """
-    folder = jars_folder()
-    if not folder.exists():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
-            _copy(Path(temporary))
-            keep_one_name(Path(temporary) / "jars")
-            os.replace(Path(temporary) / "jars", folder)
-    if (found := digest_of(folder)) != DIGEST:
+    for number, wanted in enumerate(versions(), start=1):
+        folder = folder_of(wanted)
+        try:
+            if not folder.exists():
+                folder.parent.mkdir(parents=True, exist_ok=True)
+                with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
+                    _copy(Path(temporary), wanted)
+                    keep_one_name(Path(temporary) / "jars")
+                    os.replace(Path(temporary) / "jars", folder)
+            break
+        except DataError:
+            if number == len(versions()):
+                raise
+    if (found := digest_of(folder)) != TESTED.get(wanted, found):
         raise DataError(f"{folder}: these jars are not the ones that were tested (digest {found})")
     return folder
-
-
-def keep_one_name(folder: Path) -> None:
-    """Let the runner keep what readers leave for their next turn under one name (see `_HANDLER`)."""
-    path = folder / f"beam-runners-java-fn-execution-{RUNNER}.jar"
-    with zipfile.ZipFile(path) as jar:
-        members = [(info, jar.read(info)) for info in jar.infolist()]
-    with zipfile.ZipFile(path, "w") as jar:
-        for info, data in members:
-            info.compress_type = zipfile.ZIP_STORED  # the same bytes whatever would compress here
-            jar.writestr(info, data.replace(_NEW_NAME, _ONE_NAME) if info.filename == _HANDLER else data)
 
 
 def digest_of(folder: Path) -> str:
@@ -95,10 +92,16 @@ def digest_of(folder: Path) -> str:
     return total.hexdigest()
 
 
-def _copy(folder: Path) -> None:
+def _copy(folder: Path, version: str) -> None:
+    """Let Maven copy the runner, a state backend and a logger, with all that they need, to ``jars`` in a folder."""
+    artifacts = (
+        ("org.apache.beam", f"beam-runners-flink-{FLINK}", version),
+        ("org.apache.flink", "flink-statebackend-rocksdb", "1.19.0"),
+        ("org.slf4j", "slf4j-simple", "1.7.30"),
+    )
     entries = "".join(
-        f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version></dependency>"
-        for group, name, version in ARTIFACTS
+        f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{number}</version></dependency>"
+        for group, name, number in artifacts
     )
     (folder / "pom.xml").write_text(
         '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'

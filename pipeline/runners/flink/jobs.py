@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import ctypes
 import http.client
 import json
 import os
 import re
-import signal
+import socket
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import quote
 
+import apache_beam
 import grpc
-from apache_beam.utils.subprocess_server import pick_port
 
 from penstock.mechanisms.core.plugin import DataError, StateVersionError
 from penstock.pipeline.monitoring import logs
@@ -58,7 +56,9 @@ restart-strategy.exponential-delay.reset-backoff-threshold: 3 min
 """
 _MAIN = "org.apache.beam.runners.flink.FlinkJobServerDriver"
 _SECONDS = 120.0
-_PR_SET_PDEATHSIG = 1
+#: A command that ends with the driver, even a killed one, since an embedded Flink would go on for ever: ``cat`` reads a
+#: pipe that only the driver holds open, and what follows it ends the process that ``exec`` makes of this shell.
+_ENDING_WITH_STDIN = 'exec 3<&0; { cat <&3 >/dev/null; kill $$; } & exec "$@" 3<&- </dev/null'
 
 
 @contextmanager
@@ -82,24 +82,33 @@ def job_server(master: str, folder: Path, jar: str | None = None) -> Iterator[st
         If it does not start; the message ends with its last words.
     """
     what = ["-jar", jar] if jar else ["-cp", jars.class_path(), _MAIN]
-    port, artifact_port, expansion_port = pick_port(None, None, None)
+    endpoint = f"localhost:{(port := _free_port())}"
     command = [jars.java(), *JAVA_OPTIONS, "-Xmx1g", *what, "--flink-master", master, "--job-host", "localhost"]
-    command += ["--job-port", str(port), "--artifact-port", str(artifact_port), "--expansion-port", str(expansion_port)]
+    command += ["--job-port", str(port), "--artifact-port", "0", "--expansion-port", "0"]  # 0: a free one
     command += ["--artifacts-dir", str(folder / "artifacts"), "--clean-artifacts-per-job"]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.yaml").write_text(RESTARTS)
-    environment = {"FLINK_CONF_DIR": str(folder)} | os.environ  # whoever has a configuration says it all there
+    environment = {"FLINK_CONF_DIR": str(folder)} | os.environ  # a configuration of one's own replaces all of it
     log = folder / "job_server.log"
-    with log.open("ab") as output:
-        process = subprocess.Popen(
-            command, env=environment, stdout=output, stderr=output, stdin=subprocess.DEVNULL,
-            preexec_fn=_end_with_this_process,
-        )  # fmt: skip
+    version = {"jar": Path(jar).name} if jar else {"version": jars.version()}
+    logs.event("job server of Flink started", **version, beam=apache_beam.__version__)
+    with log.open("ab") as output, _ending_with_this_process(command, environment, output) as process:
+        _wait(process, endpoint, log)
+        yield endpoint
+
+
+@contextmanager
+def _ending_with_this_process(
+    command: list[str], environment: Mapping[str, str], output: IO[bytes]
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a command until the block or this process ends."""
+    shell = ["sh", "-c", _ENDING_WITH_STDIN, "sh", *command]
+    process = subprocess.Popen(shell, env=environment, stdin=subprocess.PIPE, stdout=output, stderr=output)
+    assert process.stdin is not None
     try:
-        _wait(process, f"localhost:{port}", log)
-        yield f"localhost:{port}"
+        yield process
     finally:
-        process.terminate()
+        process.stdin.close()
         try:
             process.wait(15)
         except subprocess.TimeoutExpired:
@@ -107,10 +116,10 @@ def job_server(master: str, folder: Path, jar: str | None = None) -> Iterator[st
             process.wait()
 
 
-def _end_with_this_process() -> None:
-    """Let Linux end the job server with its driver, however that ends: an embedded Flink would go on for ever."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        return int(free.getsockname()[1])
 
 
 def _wait(process: subprocess.Popen[bytes], endpoint: str, log: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -77,13 +76,12 @@ def run_flink(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
     given = _given(beam_options)
     if plan.streaming:
         mark_graph(plan)
-    with _quiet_workers():
-        if "job_endpoint" in given:
-            return _submit(plan, given["job_endpoint"], beam_options)
-        folder = checkpoints_folder(plan) / "job_server"
-        master, jar = given.get("flink_master", DEFAULTS["flink_master"]), given.get("flink_job_server_jar")
-        with job_server(master, folder, jar) as endpoint:
-            return _submit(plan, endpoint, beam_options)
+    if "job_endpoint" in given:
+        return _submit(plan, given["job_endpoint"], beam_options)
+    folder = checkpoints_folder(plan) / "job_server"
+    master, jar = given.get("flink_master", DEFAULTS["flink_master"]), given.get("flink_job_server_jar")
+    with job_server(master, folder, jar) as endpoint:
+        return _submit(plan, endpoint, beam_options)
 
 
 def options_of(plan: Plan, endpoint: str, beam_options: Sequence[str]) -> list[str]:
@@ -113,27 +111,6 @@ def _given(beam_options: Sequence[str]) -> dict[str, str]:
         elif name:
             found[name] = word
     return found
-
-
-@contextlib.contextmanager
-def _quiet_workers() -> Iterator[None]:
-    """Workers in this process lose their job when it is cancelled; a page of tracebacks about that helps nobody."""
-    import grpc
-
-    workers, usual = logging.getLogger("apache_beam.runners.worker"), threading.excepthook
-    level = workers.level
-
-    def hook(failure: threading.ExceptHookArgs) -> None:
-        if not issubclass(failure.exc_type, grpc.RpcError):
-            usual(failure)
-
-    workers.setLevel(logging.CRITICAL)
-    threading.excepthook = hook
-    try:
-        yield
-    finally:
-        workers.setLevel(level)
-        threading.excepthook = usual
 
 
 def _submit(plan: Plan, endpoint: str, beam_options: Sequence[str]) -> bool:

@@ -23,13 +23,10 @@ from penstock.mechanisms.core.state import State
 from penstock.pipeline.atomic import write_first
 from penstock.pipeline.sources.base import NEVER, Checkpointed, EventBlock, LiveRun, Reject, Slice
 from penstock.pipeline.sources.reading.kafka_client import PATIENCE, Producer, library, resolved_options, silent
-from penstock.pipeline.sources.reading.kafka_progress import MOST, Board, Entry, Journal, Progress, Share, Standing
+from penstock.pipeline.sources.reading.kafka_progress import MOST, Board, Entry, Journal, Progress, Share
 from penstock.pipeline.sources.reading.kafka_settings import KafkaSettings
 from penstock.pipeline.sources.reading.payload import Rows, read_messages
 from penstock.pipeline.sources.reading.text import MAX_RAW_CHARACTERS, reasons, sound_rows
-
-# Reading by partition and offset. Positions are in the run's own checkpoints, never taken from a consumer group.
-
 
 #: Bytes that are taken together at most, and seconds that they are waited for.
 _BYTES, _WAIT = 16 << 20, 0.1
@@ -44,7 +41,9 @@ Messages = dict[int, list[Any]]
 
 
 class Consumer:
-    """Messages of every partition of a topic, in order.
+    """Messages of every partition of a topic, in order, read by partition and offset.
+
+    Positions are in the run's own checkpoints, never taken from a consumer group.
 
     Parameters
     ----------
@@ -136,7 +135,7 @@ class Consumer:
         self._client.incremental_assign(places)
 
     def commit(self, offsets: Mapping[int, int]) -> None:
-        """Tell the group which offsets are to be read next; does not wait for an answer."""
+        """Commit the offsets to be read next; does not wait for an answer."""
         places = [self._kafka.TopicPartition(self.topic, *place) for place in offsets.items()]
         self._client.commit(offsets=places, asynchronous=True)
 
@@ -192,7 +191,7 @@ class Consumer:
         return partition in self._ended
 
     def idle(self, after: int) -> frozenset[int]:
-        """Partitions that have been at their end for so many milliseconds; of those that are held nobody knows."""
+        """Partitions that have been at their end for so many milliseconds; those that are held are left out."""
         since = time.monotonic() - after / 1000
         return frozenset(p for p, ended in self._ended.items() if ended <= since and p not in self._paused)
 
@@ -237,13 +236,10 @@ class Consumer:
             self._size += 0.2 * (n_bytes / n_read - self._size)
 
     def _note(self, error: Any) -> None:
-        """While brokers are out of reach nobody knows whether a partition is at its end."""
+        """Note an error; while brokers are out of reach, whether a partition is at its end is unknown."""
         self._trouble = error.str()
         self._refused |= error.code() in (self._kafka.KafkaError._AUTHENTICATION, self._kafka.KafkaError._SSL)
         self._ended = dict.fromkeys(self._ended, time.monotonic())
-
-
-# Commits to a consumer group, for monitoring of the lag only.
 
 
 #: Seconds between two commits of a reader.
@@ -251,7 +247,7 @@ EVERY = 1.0
 
 
 class Commits:
-    """Commits what a checkpoint of a local run holds, or what the engine of a cluster has taken.
+    """Commits to a consumer group for monitoring of the lag: what a checkpoint holds, or what an engine has taken.
 
     Parameters
     ----------
@@ -281,9 +277,6 @@ class Commits:
                 self._last = offsets
 
 
-# Dead letters.
-
-
 class DeadLetters:
     """Sends a letter for every rejected message, before the message counts as read.
 
@@ -306,7 +299,7 @@ class DeadLetters:
             self._producer.close()
 
     def send(self, rejects: Sequence[Reject], messages: Mapping[int, Sequence[Any]]) -> None:
-        """Tell of some rejects, and wait until all is delivered."""
+        """Send a letter for each of some rejects, and wait until all is delivered."""
         if self._producer is None or not rejects:
             return
         sent = self._contents(messages) if self.source.dead_letter_content else {}
@@ -333,11 +326,10 @@ def _text(data: bytes | None) -> str | None:
     return None if data is None else base64.b64encode(data).decode()
 
 
-# Messages to blocks of events: every message is parsed or rejected.
-
-
 def block_of(source: KafkaSettings, partition: int, messages: Sequence[Any]) -> EventBlock:
     """The events of consecutive messages of one partition, with a column ``arrival`` by the broker's timestamps.
+
+    Every message is parsed or rejected.
 
     Parameters
     ----------
@@ -405,9 +397,6 @@ def _reject(topic: str, partition: int, message: Any, reason: str, row: Sequence
     return Reject(f"{topic}/{partition}", message.offset(), reason, raw[:MAX_RAW_CHARACTERS])
 
 
-# Micro-batches: cut as messages arrive, and cut identically when a run resumes.
-
-
 #: Windows that one partition may be read ahead of another: what is open has to be kept.
 _WINDOWS_AHEAD = 64
 #: Entries of the journal that are kept where nobody says which are needed.
@@ -433,11 +422,11 @@ def slices(
         new = reader.begin()
         while not reader.finished:
             messages = consumer.poll()
-            idle, clock, elsewhere = reader.quiet(messages)
-            if messages or new or idle != reader.progress.idle or reader.passes(clock, elsewhere):
+            idle, clock = reader.quiet(messages)
+            if messages or new or idle != reader.progress.idle or reader.passes(clock):
                 ranges = {partition: (first, first) for partition, first in new.items()}
                 ranges |= {partition: (own[0].offset(), own[-1].offset() + 1) for partition, own in messages.items()}
-                entry = Entry(number, ranges, idle, clock, elsewhere)
+                entry = Entry(number, ranges, idle, clock)
                 journal.append(entry, partial(_needed, checkpointed, number))
                 yield reader.slice(entry, messages)
                 number += 1
@@ -445,7 +434,7 @@ def slices(
                 yield None
             commits.go_on()
             new = reader.look_around()
-        reader.tell(None)
+        reader.board.publish(None)  # one that has finished keeps no other waiting
 
 
 class _Reader:
@@ -486,43 +475,32 @@ class _Reader:
         """Whether every window of the run is final."""
         return self.end is not None and self.progress.reached >= self.end
 
-    def quiet(self, messages: Messages) -> tuple[frozenset[int], int | None, int | None]:
-        """Partitions that are idle, and what time it is there: (idle, by the clock, by other readers)."""
-        if not self.source.by_broker:
-            idle = self.consumer.idle(self.source.idle_after) - messages.keys()
-            return idle, *self.quiet_time(idle)
+    def quiet(self, messages: Messages) -> tuple[frozenset[int], int | None]:
+        """Partitions that are idle, and what time it is there by the clock."""
         # The clock is read before the brokers are asked: what is appended after that has a later timestamp.
         clock = int(clock_time() * 1000) - self.source.idle_after
+        if not self.source.by_broker:
+            idle = self.consumer.idle(self.source.idle_after) - messages.keys()
+            return idle, clock if self.source.clock and len(idle) == len(self.progress.times) else None
         ended = frozenset(p for p in self.progress.offsets if self.consumer.at_end(p) and p not in messages)
         if self.passes(self._by_clock(ended, clock)):
             ended = self.consumer.confirmed(ended)
             if self.passes(self._by_clock(ended, clock)):
-                return ended, clock, None
-        return frozenset(), None, None
+                return ended, clock
+        return frozenset(), None
 
     def _by_clock(self, ended: frozenset[int], clock: int) -> int | None:
         """Time that is reached once the clock goes on at the end of some partitions; None where there are none."""
         times = self.progress.times.items()
         return min((self.progress.at_end(p, clock) if p in ended else time for p, time in times), default=None)
 
-    def quiet_time(self, idle: frozenset[int]) -> tuple[int | None, int | None]:
-        """What time it is where nothing comes, if all own partitions are idle: (by the clock, by other readers)."""
-        if len(idle) < len(self.progress.times):
-            return None, None
-        others = self.board.others()
-        if not all(other.idle for other in others):
-            return None, min(other.reached for other in others if not other.idle)
-        known = [other.latest for other in others]
-        if self.source.clock:
-            known.append(int(clock_time() * 1000) - self.source.idle_after)
-        return (max(known), None) if known else (None, None)
-
-    def passes(self, *times: int | None) -> bool:
-        """Whether a window, or the run, is over at one of these times and was not before."""
+    def passes(self, time: int | None) -> bool:
+        """Whether a window, or the run, is over at a time and was not before."""
         reached = self.progress.reached
-        latest = max((time for time in times if time is not None), default=reached)
-        is_over = self.end is not None and reached < self.end <= latest
-        return is_over or self._window(latest) > self._window(reached)
+        if time is None:
+            return False
+        is_over = self.end is not None and reached < self.end <= time
+        return is_over or self._window(time) > self._window(reached)
 
     def _window(self, time: int) -> int:
         """Window that the deadlines of those before it have let begin."""
@@ -534,17 +512,11 @@ class _Reader:
         partitions = self.progress.offsets
         # One that has shown nothing yet may have everything before it: the others wait until it has been heard of.
         behind = [self.typical.get(partition, NEVER) for partition in partitions if not self.consumer.at_end(partition)]
-        self.tell(min(behind, default=None))
-        behind += [other.behind for other in self.board.others() if other.behind is not None and not other.idle]
+        self.board.publish(min(behind, default=None))
+        behind += self.board.others()
         longest = _WINDOWS_AHEAD * self.run.calendar.step
         self.consumer.hold({p for p, time in self.typical.items() if behind and time > min(behind) + longest})
         return self._find(list(filter(self.share.owns, self.consumer.more())), from_start=True)
-
-    def tell(self, behind: float | None) -> None:
-        """Tell the other readers how far this one has come; one that has finished keeps none of them waiting."""
-        progress = self.progress
-        is_idle = len(progress.idle) == len(progress.offsets)
-        self.board.tell(Standing(progress.reached, progress.latest, is_idle, behind))
 
     def slice(self, entry: Entry, messages: Messages) -> Slice:
         """The events of some messages, and what time it was when they arrived."""
@@ -558,7 +530,7 @@ class _Reader:
             rows[partition] = (entry.ranges[partition][1], block.frame[column].to_numpy())
         self._adapt(rows)
         self.letters.send([reject for block in blocks for reject in block.rejects], messages)
-        reached = self.progress.read(rows, entry.idle, entry.clock, entry.elsewhere)
+        reached = self.progress.read(rows, entry.idle, entry.clock)
         return Slice(
             number=entry.number,
             block=self.run.ingest(joined(blocks, self.source)),

@@ -12,9 +12,6 @@ from typing import Any
 from penstock.mechanisms.core.noise_keys import NoiseKeyError, read_private
 from penstock.mechanisms.core.plugin import DataError, ParameterError, PenstockError
 
-# The optional client library, and options whose secrets come from the environment or a file.
-
-
 #: Seconds that a broker may take to answer.
 PATIENCE = 20.0
 #: Options whose values are secrets.
@@ -97,15 +94,12 @@ def resolved_value(name: str, value: str) -> str:
     return text if ".pem" in name else text.split("\n", 1)[0].rstrip("\r")
 
 
-# Producer: in order, at least once, and flushed before the run continues.
-
-
 #: Messages that may wait to be sent.
 _WAITING = 100_000
 
 
 class Producer:
-    """An idempotent producer that reports what could not be delivered.
+    """An idempotent producer, in order and at least once, that reports what could not be delivered.
 
     Parameters
     ----------

@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +15,6 @@ from numpy.typing import NDArray
 from penstock.mechanisms.core.state import State
 from penstock.pipeline.atomic import write_json
 from penstock.pipeline.sources.base import NEVER
-
-# Write-ahead journal of batch boundaries since the last checkpoint.
-
 
 #: Bytes that a file grows by before entries that are no longer needed are dropped.
 _LONG = 1 << 20
@@ -37,32 +34,29 @@ class Entry:
         Partitions that do not hold time back after the slice.
     clock
         Time that is reached by the clock, where all partitions are idle and time goes on; otherwise None.
-    elsewhere
-        Time that readers of other partitions have reached, where all of this reader's are idle and not all of theirs.
     """
 
     number: int
     ranges: Mapping[int, tuple[int, int]]
     idle: frozenset[int]
     clock: int | None = None
-    elsewhere: int | None = None
 
     def encode(self) -> str:
         """One line."""
         ranges = {str(partition): list(ends) for partition, ends in sorted(self.ranges.items())}
         entry = {"number": self.number, "ranges": ranges, "idle": sorted(self.idle), "clock": self.clock}
-        return json.dumps(entry | {"elsewhere": self.elsewhere}) + "\n"
+        return json.dumps(entry) + "\n"
 
     @classmethod
     def decode(cls, line: str) -> Entry:
         """Inverse of `encode`."""
         entry = json.loads(line)
         ranges = {int(partition): (ends[0], ends[1]) for partition, ends in entry["ranges"].items()}
-        return cls(entry["number"], ranges, frozenset(entry["idle"]), entry["clock"], entry.get("elsewhere"))
+        return cls(entry["number"], ranges, frozenset(entry["idle"]), entry["clock"])
 
 
 class Journal:
-    """Entries in a file, one a line; a torn last line had no effect yet and is left out.
+    """Write-ahead journal of batch boundaries, one a line; a torn last line had no effect yet and is left out.
 
     Whoever opens the journal takes it over: what another process, which is thought dead, writes from then on counts
     for nothing.
@@ -113,9 +107,6 @@ class Journal:
 def _entries(path: Path) -> list[Entry]:
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     return [Entry.decode(line) for line in lines if line.endswith("\n")]
-
-
-# Offsets and watermarks of partitions.
 
 
 Integers = NDArray[np.int64]
@@ -169,11 +160,7 @@ class Progress:
         self.times[partition] = NEVER
 
     def read(
-        self,
-        rows: Mapping[int, tuple[int, Integers]],
-        idle: frozenset[int],
-        clock: int | None = None,
-        elsewhere: int | None = None,
+        self, rows: Mapping[int, tuple[int, Integers]], idle: frozenset[int], clock: int | None = None
     ) -> list[Integers]:
         """Move on.
 
@@ -185,8 +172,6 @@ class Progress:
             Partitions that are idle from now on; by the broker: at whose end the clock has reached ``clock``.
         clock
             Time that is reached by the clock, if all are idle.
-        elsewhere
-            Time that partitions of other readers have reached, if all of these are idle; None where those are too.
 
         Returns
         -------
@@ -208,9 +193,7 @@ class Progress:
         else:
             self.idle = idle
         active = [time for partition, time in self.times.items() if partition not in self.idle]
-        if not active:
-            active = [max(self.latest, clock or NEVER) if elsewhere is None else elsewhere]
-        self.reached = max(self.reached, min(active))
+        self.reached = max(self.reached, min(active, default=max(self.latest, clock or NEVER)))
         return found
 
     def at_end(self, partition: int, clock: int | None) -> int:
@@ -243,18 +226,15 @@ class Progress:
         self.idle = frozenset(p for p, is_idle in zip(partitions, state["idle"].tolist()) if is_idle)
 
 
-# Readers that share the partitions of a topic on a cluster, and publish their watermarks to each other.
-
-
-#: Readers of one topic at most: each looks at what all others say.
+#: Readers of one topic at most: each reads the files of all others.
 MOST = 16
-#: Seconds for which what the others said is good enough.
+#: Seconds for which what the others published is good enough.
 _FRESH = 0.2
 
 
 @dataclass(frozen=True)
 class Share:
-    """Which partitions a reader has.
+    """Partitions of one of the readers on a cluster, whose engine takes the minimum of their watermarks.
 
     Parameters
     ----------
@@ -286,31 +266,10 @@ class Share:
         return partition % self.n_readers == self.reader
 
 
-@dataclass(frozen=True)
-class Standing:
-    """How far a reader has come.
-
-    Parameters
-    ----------
-    reached, latest
-        Time that its partitions have reached together, and the latest that any of them has shown.
-    idle
-        Whether all its partitions are idle, so that it holds nothing back.
-    behind
-        Typical time of the partition that is furthest back among those with more to be read; None where there is none.
-    """
-
-    reached: int = NEVER
-    latest: int = NEVER
-    idle: bool = False
-    behind: float | None = NEVER
-
-
 class Board:
-    """Where the readers of a run tell each other how far they have come: a small file each, in a folder they share.
+    """How far back each reader of a run is, for the others to wait: a small file each, in a folder they share.
 
-    Nothing is lost with it: it is only asked where a reader's own partitions say nothing of the time, and what follows
-    from it goes into that reader's journal.
+    It limits how much stays open while a backlog is read, and decides neither time nor what is late.
 
     Parameters
     ----------
@@ -324,34 +283,39 @@ class Board:
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     one, other = Board(Path(folder), Share(0, 2)), Board(Path(folder), Share(1, 2))
-    ...     one.tell(Standing(reached=7))
-    ...     other.others()[0].reached, one.others()[0].reached == NEVER
-    (7, True)
+    ...     one.publish(7.0)
+    ...     other.others(), one.others() == [NEVER]
+    ([7.0], True)
     """
 
     def __init__(self, folder: Path, share: Share) -> None:
         self.folder, self.share = folder, share
-        self._told: Standing | None = None
-        self._heard: list[Standing] = []
+        self._published: tuple[float | None, ...] = ()
+        self._found: list[float] = []
         self._since = float("-inf")
 
-    def tell(self, standing: Standing) -> None:
-        """Tell the others, if there are any and it is something new."""
-        if self.share.n_readers > 1 and standing != self._told:
-            write_json(self._path(self.share.reader), list(astuple(standing)))
-            self._told = standing
+    def publish(self, behind: float | None) -> None:
+        """Write the time of the partition that is furthest back among those with more to be read; None: there is none.
 
-    def others(self) -> list[Standing]:
-        """What the others said last; one that has not been heard of may have everything before it."""
+        Nothing is written where there is no other reader, or nothing new.
+        """
+        if self.share.n_readers > 1 and self._published != (behind,):
+            write_json(self._path(self.share.reader), behind)
+            self._published = (behind,)
+
+    def others(self) -> list[float]:
+        """Latest times of the others with more to be read; one without a file may have everything before it."""
         if self.share.n_readers > 1 and time.monotonic() - self._since > _FRESH:
             numbers = [number for number in range(self.share.n_readers) if number != self.share.reader]
-            self._heard = [self._hear(number) for number in numbers]
+            found = [self._read(number) for number in numbers]
+            self._found = [behind for behind in found if behind is not None]
             self._since = time.monotonic()
-        return self._heard
+        return self._found
 
-    def _hear(self, reader: int) -> Standing:
+    def _read(self, reader: int) -> float | None:
         path = self._path(reader)
-        return Standing(*json.loads(path.read_bytes())) if path.exists() else Standing()
+        behind: float | None = json.loads(path.read_bytes()) if path.exists() else NEVER
+        return behind
 
     def _path(self, reader: int) -> Path:
-        return self.folder / f"standing-{reader:03d}.json"
+        return self.folder / f"behind-{reader:03d}.json"

@@ -28,6 +28,13 @@ class KafkaSettings(MappedColumns, LiveSource):
     )
     user_type: str = parameter("string", choices=("string", "integer"), doc="type of the user's identifier")
     offset: str = parameter("earliest", choices=("earliest", "latest"), doc="where a new run begins to read")
+    disorder: int = parameter(
+        1_000,
+        kind="duration",
+        at_least=0,
+        unit="ms",
+        doc="how far the watermark stays behind: by how much brokers' clocks may differ, or be set back",
+    )
     watermark: str = parameter(
         "broker",
         choices=("broker", "events"),

@@ -1,0 +1,121 @@
+"""A look at the input: whether any row can be used, and where few can, why most cannot and what would help."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from penstock.pipeline.sources.base import EventBlock
+from penstock.pipeline.steps.ingest import Plan, RowCounts, cells_of, located
+
+#: Rows that a likely cure is looked for in.
+SAMPLE = 100_000
+#: A cure is likely where it would make this share of the rows usable.
+MOST = 0.5
+#: Clocks of the Earth differ by at most this many milliseconds.
+CLOCKS = 14 * 3_600_000
+#: Ten years in milliseconds: what is earlier was read in the wrong unit.
+EPOCH = 10 * 365 * 24 * 3_600_000
+
+
+def first_use(blocks: Iterable[EventBlock], plan: Plan) -> tuple[RowCounts, list[EventBlock]]:
+    """Outcomes of the rows up to the first block with a usable one, and blocks of a sample of them.
+
+    Reads one block where the input is sound, and all of it where nothing can be used. Lateness plays no part.
+    """
+    total, sample, n_sampled = RowCounts(), [], 0
+    for block in blocks:
+        total.add(located(block, plan).counts)
+        if n_sampled < SAMPLE:
+            sample.append(block)
+            n_sampled += block.n_rows
+        if total.used:
+            break
+    return total, sample
+
+
+def sample_of(blocks: Iterable[EventBlock]) -> list[EventBlock]:
+    """The first blocks, until they have enough rows to look for a cure in."""
+    sample, n_rows = [], 0
+    for block in blocks:
+        sample.append(block)
+        n_rows += block.n_rows
+        if n_rows >= SAMPLE:
+            break
+    return sample
+
+
+FATES = {
+    "rejected": "could not be read",
+    "late": "came after their window was final",
+    "out_of_area": "were in no cell",
+    "out_of_time": "were before or after the run",
+}
+
+
+def why_unused(equation: Mapping[str, Any], sample: list[EventBlock], plan: Plan) -> str:
+    """The commonest reason why rows were not used and the likely cure, in a sentence or two without any value of a row.
+
+    Parameters
+    ----------
+    equation
+        Rows, and their number by outcome; ``rejected`` in all, ``rejected_by_reason`` by reason.
+    sample
+        Blocks to look for a cure in; none where the input can be read only once.
+    plan
+        The run.
+    """
+    if not equation["rows"]:
+        return "The input has no rows: a file with nothing but a header, or an empty folder."
+    fate = max(FATES, key=lambda name: int(equation[name]))
+    n, text = equation[fate], FATES[fate]
+    if fate == "rejected":
+        reason, n = max(equation["rejected_by_reason"].items(), key=lambda entry: int(entry[1]))
+        text = f"could not be read: {reason}"
+    cures: dict[str, Callable[[], str]] = {
+        "rejected": lambda: _for_rejects(reason),
+        "late": lambda: "Is windows.allowed_lateness too short for how disordered the events are?",
+        "out_of_area": lambda: _for_places(pl.concat([block.frame for block in sample]), plan),
+        "out_of_time": lambda: _for_times(pl.concat([block.frame for block in sample]), plan),
+    }
+    cure = cures[fate]() if sample or fate in ("rejected", "late") else ""
+    return f"{n:,} of {equation['rows']:,} rows {text}. {cure}".rstrip()
+
+
+def _for_rejects(reason: str) -> str:
+    if "out of range" in reason:
+        return "Latitude and longitude are probably swapped: exchange them in source.columns."
+    if reason.startswith("time"):
+        return "The times are probably of another format: see source.time_format."
+    return "Is another column meant in source.columns?"
+
+
+def _for_places(frame: pl.DataFrame, plan: Plan) -> str:
+    if "latitude" not in plan.space.reads or not {"latitude", "longitude"} <= set(frame.columns):
+        return "Are the places of the space named as in the input?"
+    latitude, longitude = pl.col("latitude"), pl.col("longitude")
+    tries = {
+        "Latitude and longitude are probably swapped: exchange them in source.columns.": (longitude, latitude),
+        "Longitudes have probably lost their sign: west is negative.": (latitude, -longitude),
+        "Latitudes have probably lost their sign: south is negative.": (-latitude, longitude),
+    }
+    for words, (north, east) in tries.items():
+        other = frame.with_columns(latitude=north, longitude=east).filter(latitude.is_between(-90, 90))
+        if np.count_nonzero(cells_of(other, plan) >= 0) > MOST * len(frame):
+            return words
+    return "Is the space where the events are?"
+
+
+def _for_times(frame: pl.DataFrame, plan: Plan) -> str:
+    times, calendar = frame["time"].to_numpy(), plan.calendar
+    outside = times[calendar.index(times) <= 0]
+    if np.median(outside) < EPOCH <= calendar.from_ms:
+        return "The times are probably seconds read as milliseconds: see source.time_format."
+    until = np.inf if calendar.until_ms is None else calendar.until_ms
+    near = (outside >= calendar.from_ms - CLOCKS) & (outside < until + CLOCKS)
+    if np.count_nonzero(near) > MOST * len(outside):
+        return "They miss the run by hours: the times are probably of another time zone."
+    return "Are source.from and source.until in the year of the events?"

@@ -1,0 +1,95 @@
+"""An input without a usable row is an error before anything is released; one that is mostly lost is said to be."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from deployments import configured, sections
+
+from penstock.mechanisms.core.plugin import DataError
+from penstock.pipeline.cli.main import main
+from penstock.pipeline.reporting.page import write_report
+from penstock.pipeline.run import run
+
+HEAD = "user,time,latitude,longitude\n"
+IN_TIME, IN_AREA = "2024-01-01T00:10:00Z", "37.75,-122.45"
+#: Input, what is changed of the source, and what is said.
+USELESS = {
+    "header only": (HEAD, {}, "The input has no rows"),
+    "swapped, out of range": (f"{HEAD}a,{IN_TIME},-122.45,37.75\n", {}, "probably swapped"),
+    "wrong sign": (f"{HEAD}a,{IN_TIME},37.75,122.45\n", {}, "lost their sign"),
+    "another area": (
+        f"{HEAD}a,{IN_TIME},51.5,0.1\n",
+        {},
+        "rows were in no cell. Is the space where the events are?",
+    ),
+    "another year": (f"{HEAD}a,2023-01-01T00:10:00Z,{IN_AREA}\n", {}, "in the year of the events"),
+    "another zone": (f"{HEAD}a,2024-01-01T08:10:00Z,{IN_AREA}\n", {}, "of another time zone"),
+    "another format": (
+        f"{HEAD}a,01.01.2024 00:10,{IN_AREA}\n",
+        {},
+        "is not ISO 8601. The times are probably of another",
+    ),
+    "seconds": (f"{HEAD}a,1704067800,{IN_AREA}\n", {"time_format": "unix_ms"}, "seconds read as milliseconds"),
+}
+
+
+def value_of(folder: Path, text: str, mode: str, **source: object) -> dict:
+    value = sections(folder)
+    (folder / "events.csv").write_text(text)
+    value["source"] |= source
+    if mode == "simulation":
+        value |= {"mode": mode, "noise_key": None}
+    return value
+
+
+@pytest.mark.parametrize("name", USELESS)
+@pytest.mark.parametrize("mode", ["simulation", "deployment"])
+def test_nothing_is_released_where_no_row_can_be_used(tmp_path, capsys, name, mode):
+    text, source, cure = USELESS[name]
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(value_of(tmp_path, text, mode, **source)))
+    assert main(["run", str(path), "--runner", "local"]) == 1
+    said = capsys.readouterr().err
+    assert "nothing of the input can be used, and nothing was released" in said
+    assert cure in said
+    assert not any(value in said for value in ("122.45", "0.1", "2023", "08:10"))
+    assert not [file for file in (tmp_path / "out").rglob("*") if file.is_file()]
+
+
+def test_swapped_coordinates_inside_the_range_are_recognised(tmp_path):
+    value = value_of(tmp_path, f"{HEAD}a,{IN_TIME},8.55,47.35\n", "simulation")
+    value["space"] |= {"south": 47.3, "north": 47.4, "west": 8.5, "east": 8.6}
+    with pytest.raises(DataError, match="probably swapped"):
+        run(configured(value), runner="local")
+
+
+def test_an_earlier_run_stays_where_the_next_can_use_nothing(tmp_path):
+    folder = run(configured(value_of(tmp_path, f"{HEAD}a,{IN_TIME},{IN_AREA}\n", "simulation")), runner="local").folder
+    before = (folder / "public" / "releases.parquet").read_bytes()
+    with pytest.raises(DataError, match="nothing was released"):
+        run(configured(value_of(tmp_path, HEAD, "simulation")), runner="local")
+    assert (folder / "public" / "releases.parquet").read_bytes() == before
+
+
+@pytest.mark.parametrize("runner", ["local", "direct"])
+def test_one_usable_row_at_the_end_is_enough(tmp_path, runner):
+    rows = f"a,{IN_TIME},51.5,0.1\n" * 3000 + f"a,{IN_TIME},{IN_AREA}\n"
+    result = run(configured(value_of(tmp_path, HEAD + rows, "deployment")), runner=runner)
+    assert result.exit_code == 0
+    assert result.manifest["rows"]["used"] == 1
+
+
+def test_most_rows_lost_is_the_last_line_and_on_the_operators_page(tmp_path, capsys):
+    rows = f"a,{IN_TIME},37.75,122.45\n" * 9 + f"b,{IN_TIME},{IN_AREA}\n"
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(value_of(tmp_path, HEAD + rows, "deployment")))
+    assert main(["run", str(path), "--runner", "local"]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    said = "9 of 10 rows were in no cell. Longitudes have probably lost their sign: west is negative."
+    assert last == f"WARNING   most rows were not used: {said}"
+    private, public = (page.read_text() for page in write_report(tmp_path / "out"))
+    assert f"Danger: most rows were not used.</strong> {said}" in private
+    assert "not used" not in public

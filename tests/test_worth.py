@@ -1,0 +1,132 @@
+"""What a run says of itself: the error to expect beforehand, and what one person can lose, whatever is configured."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from deployments import configured, sections
+from report_runs import run_folder
+from test_report import Text, page, warnings_of
+
+from penstock.pipeline.cli.main import main
+from penstock.pipeline.output.worth import DELTA, expected_noise, losses, losses_in_words
+from penstock.pipeline.reporting.page import write_report
+from penstock.pipeline.run import run
+
+GRID = {"type": "grid", "south": 37.7, "north": 37.8, "west": -122.5, "east": -122.4, "rows": 20, "columns": 20}
+
+
+def simulated(folder: Path, mechanism: Any, **changes: Any) -> dict[str, Any]:
+    changes = {"mode": "simulation", "noise_key": None, "mechanism": mechanism} | changes
+    return sections(folder) | changes
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "expected"),
+    [
+        ({"type": "laplace", "epsilon": 0.5}, 2.0),
+        ({"type": "gaussian", "rho": 0.02}, 5 * math.sqrt(2 / math.pi)),
+        ({"type": "landmark_uniform", "epsilon": 1.0}, 2.0),
+        ([{"type": "spatial_generalization", "group_size": 4}, {"type": "laplace", "epsilon": 0.5}], 2.0),
+        ({"type": "fpa", "epsilon": 2.0, "coefficients": 2, "block": 6}, None),
+    ],
+)
+def test_the_expected_error_is_that_of_the_noise(tmp_path, mechanism, expected):
+    mean, most = expected_noise(configured(simulated(tmp_path, mechanism, space=GRID)))  # type: ignore[misc]
+    assert most > mean > 0
+    if expected is not None:
+        assert mean == pytest.approx(expected, rel=0.15)
+
+
+def test_the_expected_error_needs_neither_data_nor_the_key(tmp_path):
+    value = sections(tmp_path)
+    config = configured(value)
+    (tmp_path / "events.csv").unlink()
+    (tmp_path / "noise.key").unlink()
+    assert expected_noise(config) is not None
+
+
+def test_nothing_is_expected_without_noise(tmp_path):
+    assert expected_noise(configured(simulated(tmp_path, {"type": "raw"}))) is None
+
+
+@pytest.mark.parametrize("command", [["validate"], ["run", "--runner", "local"]])
+def test_what_to_expect_comes_before_the_run(tmp_path, capsys, command):
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(sections(tmp_path, bounding={})))
+    assert main([*command, str(path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    expect, caution = (line for line in lines if line.startswith(("expect", "CAUTION")))
+    assert expect.startswith("expect    Noise will make a count wrong by about ")
+    assert caution.startswith("CAUTION   bounding.max_cells is not set: one person may count in all 4 cells")
+    if command[0] == "run":
+        assert lines[:2] == [expect, caution]
+
+
+def released(epsilons: list[float], rho: float = math.inf, hours: int = 12) -> pl.LazyFrame:
+    start = pl.datetime_range(
+        pl.datetime(2024, 1, 1, time_zone="UTC"), pl.datetime(2024, 12, 31, time_zone="UTC"), f"{hours}h", eager=True
+    ).dt.cast_time_unit("ms")[: len(epsilons)]
+    window = np.arange(1, len(epsilons) + 1)
+    frame = pl.DataFrame({"stream": "main", "window": window, "window_start": start, "available_at": start})
+    frame = frame.with_columns(epsilon=pl.Series(epsilons), rho=pl.lit(rho))
+    return pl.concat([frame, frame]).sort("window", maintain_order=True).lazy()  # two cells
+
+
+def test_losses_are_sums_over_releases():
+    found = losses(released([0.5, 1.0, 2.0, 0.0, 0.25]), "UTC")
+    assert found == {"release": 2.0, "day": 2.0, "run": 3.75}
+    # Days are those of the wall clock: from noon to noon.
+    assert losses(released([0.5, 1.0, 2.0, 0.0, 0.25]), "Etc/GMT-12") == {"release": 2.0, "day": 3.0, "run": 3.75}
+
+
+def test_the_windows_of_a_block_are_paid_for_once():
+    rows = released([3.0, 3.0, 3.0, 2.0, 2.0]).with_columns(available_at=(pl.col("window") - 1) // 3)
+    assert losses(rows, "UTC")["run"] == 5.0  # type: ignore[index]
+
+
+def test_losses_without_a_pure_bound_are_those_of_rho():
+    found = losses(released([math.inf] * 4, rho=0.5), "UTC")
+    # Of a Gaussian with ρ = 2 in all: below Bun and Steinke's ρ + 2·√(ρ·ln(1/δ)), above ρ alone.
+    assert 2.0 < found["run"] < 2.0 + 2 * math.sqrt(2.0 * math.log(1 / DELTA))  # type: ignore[index]
+    assert found["release"] < found["day"] < found["run"]  # type: ignore[index]
+    assert "at δ = 1e-06" in losses_in_words(found)  # type: ignore[arg-type]
+    assert "no bound" in losses_in_words(losses(released([math.inf]), "UTC"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("accountants", [[], [{"type": "composition"}]])
+def test_costs_are_on_both_pages_and_in_the_summary_whatever_is_accounted(tmp_path, capsys, accountants):
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(sections(tmp_path, accountants=accountants)))
+    assert main(["run", str(path), "--runner", "local"]) == 0
+    said = "One person loses at most ε = 0.5 by one release, 3 by a day, 3 by the whole run"
+    assert said in capsys.readouterr().out
+    for written in write_report(tmp_path / "out"):
+        assert said in Text(written.read_text()).text
+
+
+def test_the_whole_loss_is_what_composition_says(tmp_path):
+    result = run(configured(sections(tmp_path, accountants=[{"type": "composition"}])), runner="local")
+    rows = pl.read_parquet(result.folder / "public" / "accounts.parquet").filter(pl.col("name") == "user_epsilon")
+    assert rows["value"].max() == pytest.approx(result.manifest["loss"]["run"])
+
+
+def test_a_person_of_a_trace_loses_what_the_own_points_cost():
+    rows = pl.DataFrame({"pseudonym": ["a", "a", "b"], "epsilon": [1.0, 1.0, 1.5]}).with_columns(
+        time=pl.datetime(2024, 1, 1, time_zone="UTC")
+    )
+    assert losses(rows.lazy(), "UTC") == {"release": 1.5, "day": 2.0, "run": 2.0}
+
+
+def test_a_run_without_a_bound_on_cells_warns_on_its_page(tmp_path):
+    unbounded = {"bounding": {"max_cells": None}}
+    public = {"sensitivity": {"max_cells": 400}}
+    assert "400 times what it would be" in warnings_of(
+        page(run_folder(tmp_path, public=public, configuration=unbounded))
+    )
