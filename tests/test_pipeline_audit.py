@@ -54,6 +54,7 @@ class Case:
             for cell in range(self.n_cells)
             for who in [f"u{cell}_{n}" for n in range(self.others)] + ["person"] * (present and window in self.person)
         ]
+        rows += [("bystander", self.n_windows, 0)] * (not self.others)  # a run needs a row
         lines = [f"{who},2024-01-01T{window - 1:02d}:30:00Z,c{cell}" for who, window, cell in rows]
         path = folder / "events.csv"
         path.write_text("\n".join(["user,time,place", *lines]) + "\n")
@@ -88,7 +89,7 @@ CASES = {
     "discrete_gaussian": Case([{"type": "discrete_gaussian", "rho": 0.5}], "event_epsilon_rdp", n_cells=2),
     "fpa": Case(
         schedule("fpa", coefficients=1, block=2),
-        "event_epsilon",
+        "user_epsilon",
         n_windows=2,
         person=(1, 2),
         changes={"bounding": {"max_cells": 1, "max_windows": 2}},
@@ -231,10 +232,11 @@ def _parameters(case):
 
 SAMPLED = Case(
     [{"type": "sampling", "rate": 0.5}, {"type": "discrete_laplace", "epsilon": EPSILON}],
-    "user_epsilon",
-    n_windows=2,
+    "w_event_epsilon",
+    n_windows=3,
     others=0,
     person=(1, 2),
+    changes={"accountants": [{"type": "composition", "delta": DELTA, "w": 2}]},
 )
 
 
@@ -257,8 +259,9 @@ def sampled_bound(folder, masked, n_replicas=N_REPLICAS):
     for present in (False, True):
         plan, _, _, figures = observed(SAMPLED, folder, present)
         runs.append(replicas(plan, masked(plan, n_replicas))[0])
-    nobody = np.zeros((n_replicas, 2, 1), np.int64)
-    gains = [[evidence([release], nobody, nobody + 1) for release in made] for made in runs]
+    nobody = np.zeros((n_replicas, 3, 1), np.int64)
+    somebody = nobody + np.array([1, 1, 0])[:, None]
+    gains = [[evidence([release], nobody, somebody) for release in made] for made in runs]
     # Of the mixture: absent, present and sampled, present and not.
     rate = SAMPLED.steps[0]["rate"]
     scored = [(sum(np.log1p(rate * np.expm1(gain)) for gain in own), [""] * n_replicas) for own in gains]

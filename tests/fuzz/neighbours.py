@@ -21,7 +21,7 @@ import numpy as np
 import polars as pl
 from worlds import KINDS, START, Change, Rows, World, change, one_in_every_cell, smaller
 
-from penstock.mechanisms.core.plugin import ConfigError
+from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.pipeline.config.plan import Plan, make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.run import run
@@ -113,7 +113,10 @@ def shrunk(world: World, one: Change, found: list[str], folder: Path) -> tuple[C
     while going:
         going = False
         for candidate in smaller(one):
-            left = violations(world, candidate, folder)
+            try:
+                left = violations(world, candidate, folder)
+            except DataError:  # without a usable row there is no run
+                continue
             if left:
                 one, found, going = candidate, left, True
                 break
@@ -194,6 +197,8 @@ def _public(world: World, before: Seen, after: Seen) -> Iterator[str]:
         yield f"files: {sorted(before.public)} and {sorted(after.public)}"
         return
     loose = {"value", *(("epsilon", "rho", "noise", "scale", "action", "repeats") if adaptive else ())}
+    if {"filter", "kalman"} & {step["type"] for step in world.mechanism}:
+        loose.add("standard_deviation")  # learned from releases
     first, second = before.releases, after.releases
     if not first.height == second.height == before.counts.size:
         yield f"rows of releases.parquet: {first.height} and {second.height}"
