@@ -114,15 +114,17 @@ def terms_of(plan: Plan) -> Terms:
         return Terms(
             source=_source(plan), unit=unit, adjacency=guarantee.neighbours, measure="epsilon", budget=budget, span=0
         )
-    step, landmarks = plan.calendar.step, np.isfinite(loop_budget := ReleaseLoop(plan).model)
+    kept = ReleaseLoop(plan).model
+    step, landmarks = plan.calendar.step, np.isfinite(kept.amount)
     reader, n_hops, together = plan.chain.reader, plan.calendar.n_hops, plan.chain.together
     w = getattr(reader, "w", None)
     measure, n_steps = "epsilon", 1
     if landmarks:
-        budget = float(loop_budget)
+        measure, budget = "rho" if kept.concentrated else "epsilon", kept.amount
     elif w is not None:
         n_steps = w * together
-        budget = -(-(n_steps + n_hops - 1) // n_steps) * float(getattr(reader, "epsilon", np.inf))
+        measure = "rho" if getattr(reader, "concentrated", False) else "epsilon"
+        budget = -(-(n_steps + n_hops - 1) // n_steps) * float(getattr(reader, "budget", np.inf))
     else:
         worst = plan.mechanism.worst_charge(
             replace(plan.windows(1, 1)[0], active=None), plan.mechanism.start(plan.facts())

@@ -12,24 +12,24 @@ import random
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import polars as pl
 from worlds import KINDS, START, Change, Rows, World, change, one_in_every_cell, smaller
 
-from penstock.mechanisms.core.plugin import ConfigError, DataError
+from penstock.mechanisms.core.plugin import BudgetExceeded, ConfigError, DataError
 from penstock.pipeline.config.plan import Plan, make_plan
 from penstock.pipeline.config.run import loads
+from penstock.pipeline.exit_codes import STOPPED
+from penstock.pipeline.output import checkpoint
 from penstock.pipeline.run import run
 
-#: Kinds of worlds that are not tried, each with the reason; a line that is taken out switches its kind on.
-PENDING: dict[str, str] = {
-    "nonces": "noise is a function of key, configuration and input alone",
-}
 #: Neighbours of each world.
 N_CHANGES = 3
 #: A sum of floating-point charges may miss its exact value by this share.
@@ -63,7 +63,7 @@ class Seen:
 
 def neighbours(random_: random.Random, folder: Path) -> None:
     """A random world with some neighbours, or several runs of one: a fuzz target."""
-    TRIES[random_.choice([name for name in TRIES if name not in PENDING])](random_, folder)
+    TRIES[random_.choice(list(TRIES))](random_, folder)
 
 
 def tried(world: World, random_: random.Random, folder: Path) -> tuple[Change, list[str]] | None:
@@ -94,7 +94,7 @@ def samples(random_: random.Random, folder: Path) -> None:
 def nonces(random_: random.Random, folder: Path) -> None:
     """A second run over the same input releases it with other noise."""
     world = one_in_every_cell(random_, [{"type": "discrete_laplace", "epsilon": 1.0}])
-    first, second = (observed(world, world.rows, folder)[0].counts for _ in range(2))
+    first, second = (observed(world, world.rows, folder, False)[0].counts for _ in range(2))
     same = int((first == second).all(axis=1).sum())
     if same:
         raise NeighbourError(f"{same} of {len(first)} windows are the same when the input is released again")
@@ -150,8 +150,11 @@ def violations(world: World, one: Change, folder: Path, base: list[Seen] | None 
 # Runs.
 
 
-def observed(world: World, rows: Rows, folder: Path) -> list[Seen]:
-    """Every run of a world over some rows; the ones after the first may be refused by the ledger."""
+def observed(world: World, rows: Rows, folder: Path, coupled: bool = True) -> list[Seen]:
+    """Every run of a world over some rows; the ones after the first may be refused by the ledger.
+
+    ``coupled`` runs have the nonces of the same runs over other rows, so that all that differs is what rows decide.
+    """
     for name in ("out", "ledger", "ledger.head"):
         path = folder / name
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
@@ -159,12 +162,15 @@ def observed(world: World, rows: Rows, folder: Path) -> list[Seen]:
     for number, end in enumerate(world.ends or (world.n_windows,)):
         config = loads(world.written(folder, rows, end), "world.yaml", folder)
         try:
-            out = run(config, folder / "out" / str(number), runner="local").folder
-        except ConfigError:
+            drawn = patch.object(checkpoint, "nonce_of_run", return_value=bytes([number] * 32))
+            with drawn if coupled else nullcontext():
+                result = run(config, folder / "out" / str(number), runner="local")
+        except (ConfigError, BudgetExceeded):
             if number == 0:
                 raise
             continue
-        seen.append(_seen(out, make_plan(config, out), folder))
+        if number == 0 or result.exit_code != STOPPED:
+            seen.append(_seen(result.folder, make_plan(config, result.folder), folder))
     return seen
 
 
@@ -184,7 +190,8 @@ def _seen(out: Path, plan: Plan, folder: Path) -> Seen:
     ledger = plan.folder / "operator" / "ledger"
     shared = plan.config.output.ledger
     lines = Path(shared or ledger).read_text().splitlines() if Path(shared or ledger).exists() else []
-    return Seen(counts, public, plan, releases, manifest, [json.loads(line) for line in lines])
+    charges = [entry for entry in map(json.loads, lines) if "entry" not in entry]
+    return Seen(counts, public, plan, releases, manifest, charges)
 
 
 # What must not move, and what may move by so much.
