@@ -235,7 +235,7 @@ class OneSampleForTheRun(NoiseSource):
 class SamplesPeopleOnce(Sampling):
     """Sample by the person alone, whatever the hash says."""
 
-    __doc__ = Sampling.__doc__
+    __doc__ = str(Sampling.__doc__).partition("    Examples\n")[0]
 
     def keep(self, users, cells, window, hashes):
         return np.asarray(users) * 2654435761 % 2**32 < self.rate * 2**32

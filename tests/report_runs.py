@@ -60,6 +60,7 @@ def run_folder(
         "action": np.where(np.isin(window, refused), "refused", "published"),
         "repeats": pa.array(np.zeros(window.size, np.int64), mask=np.ones(window.size, bool)),
         "available_at": start + HOUR,
+        "standard_deviation": pa.nulls(window.size, pa.float64()),
     }
     _write(folder / "public" / "releases.parquet", released, RELEASES)
     _write(folder / "public" / "accounts.parquet", list(accounts), ACCOUNTS)

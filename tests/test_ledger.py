@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from deployments import configured, sections
+from deployments import LATITUDE, LONGITUDE, configured, sections
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -168,6 +168,8 @@ def test_traces_count_run_by_run(tmp_path, value):
         "accountants": [],
         "mechanism": {"type": "planar_laplace", "epsilon": 0.01},
     }
+    with (tmp_path / "events.csv").open("a") as file:
+        file.write(f"somebody,2024-01-01T07:10:00Z,{LATITUDE},{LONGITUDE}\n")
     assert run(configured(changed(value, **own)), tmp_path / "first").exit_code == DONE
     (tmp_path / "run.yaml").write_text(json.dumps(changed(value, **own)))
     assert main(["run", str(tmp_path / "run.yaml"), "--quiet", "--out", str(tmp_path / "second")]) == STOPPED

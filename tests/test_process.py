@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from small_configuration import small_sections
+from small_configuration import made_up_events, small_sections
 
 from penstock.pipeline.cli import main
 from penstock.pipeline.cli.main import COMMANDS
@@ -36,12 +36,13 @@ script()
 @pytest.mark.parametrize("words", [[], ["--json"], ["--log", "text"]])
 def test_ctrl_c_ends_a_run(tmp_path: Path, words: list[str]) -> None:
     config = tmp_path / "run.json"
-    config.write_text(json.dumps(small_sections(tmp_path)))
+    config.write_text(json.dumps(small_sections(tmp_path, made_up_events(20))))
     command = [sys.executable, "-c", BUSY, "run", str(config)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen([*command, "--runner", "local", *words], **pipes) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == "running\n"
+        while (line := process.stdout.readline()) != "running\n":
+            assert line.startswith("expect "), line
         process.send_signal(signal.SIGINT)
         try:
             out, errors = process.communicate(timeout=20)

@@ -58,7 +58,7 @@ def planned_deviations(goal: ConditionalGoal, radius: float, traces: Traces) -> 
     >>> from penstock.mechanisms.core.traces import traces_of
     >>> goal = ConditionalGoal(goal=0.5, length_scale=600.0, variance=1e6)
     >>> planned_deviations(goal, 200.0, traces_of([np.zeros((1, 2)), np.zeros((2, 2))])).round(2)
-    array([282.84, 396.85])
+    array([282.84, 392.95])
     """
     found: dict[bytes, float] = {}
     deviations = np.empty(len(traces.starts))

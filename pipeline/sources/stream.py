@@ -272,10 +272,10 @@ def _sorted(source: Stream, run: LiveRun, spool: Path, first: int) -> Generator[
             for file in sorted(spool.glob(f"{piece:02d}-*.arrow")):
                 files.append(file)
                 n_rows += pl.scan_ipc(file).select(pl.len()).collect().item()
-            if files and (n_rows >= source.block_rows or piece == _PIECES - 1):
+            if files and (n_rows >= source.of.block_rows or piece == _PIECES - 1):
                 frame = pl.concat(map(pl.read_ipc, files)).sort(str(source.clock), maintain_order=True)
                 files, n_rows = [], 0
-                yield begun + 1, (EventBlock(part, part.height) for part in frame.iter_slices(source.block_rows))
+                yield begun + 1, (EventBlock(part, part.height) for part in frame.iter_slices(source.of.block_rows))
     finally:
         shutil.rmtree(spool, ignore_errors=True)
 
