@@ -127,13 +127,13 @@ def every_second_one(patch):
 
 def a_charge_for_each_window(patch):
     """Charge a window once, however many runs release it."""
-    right = Ledger.append
+    right = Ledger._append
 
-    def append(self, charges):
+    def append(self, file, charges, found):
         known = {charge.window_start for charge in self}
-        return right(self, [charge for charge in charges if charge.window_start not in known])
+        return right(self, file, [charge for charge in charges if charge.window_start not in known], found)
 
-    patch.setattr(Ledger, "append", append)
+    patch.setattr(Ledger, "_append", append)
 
 
 #: What is broken, the kind of world that convicts it, and the number of the first world that is tried.

@@ -247,9 +247,9 @@ def test_a_line_that_another_run_is_writing_is_not_cut(tmp_path):
 class LateLedger(Ledger):
     """Makes charges durable with those of the next batch: after their releases have left."""
 
-    def append(self, charges):
+    def _append(self, file, charges, found):
         before, self.held = getattr(self, "held", []), list(charges)
-        return super().append(before)
+        return super()._append(file, before, found)
 
 
 def test_charges_are_durable_before_their_releases_leave(small_run, monkeypatch):

@@ -12,7 +12,7 @@ import random
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -67,12 +67,17 @@ def neighbours(random_: random.Random, folder: Path) -> None:
 
 
 def tried(world: World, random_: random.Random, folder: Path) -> tuple[Change, list[str]] | None:
-    """The first of some neighbours that moves too much, and what does; None where none was found."""
-    base = observed(world, world.rows, folder)
-    for _ in range(N_CHANGES):
-        one = change(random_, world)
-        if found := violations(world, one, folder, base):
-            return one, found
+    """The first of some neighbours that moves too much, and what does; None where none was found.
+
+    An input without any usable row is refused as a whole, which `docs/security.md` states; it is no neighbour here.
+    """
+    with suppress(DataError):
+        base = observed(world, world.rows, folder)
+        for _ in range(N_CHANGES):
+            one = change(random_, world)
+            with suppress(DataError):
+                if found := violations(world, one, folder, base):
+                    return one, found
     return None
 
 

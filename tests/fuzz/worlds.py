@@ -52,6 +52,7 @@ class World:
     first: int = 0
     named: bool = False
     ends: tuple[int, ...] = ()
+    ledger_budget: float | None = None
     landmarks: tuple[int, ...] = ()
     units: tuple[str, ...] = ("person",)
 
@@ -95,6 +96,8 @@ class World:
         value["output"] = {"path": str(folder / "out"), "report": False}
         if len(self.ends) > 1:
             value["output"]["ledger"] = str(folder / "ledger")
+            if self.ledger_budget is not None:
+                value["output"]["ledger_budget"] = self.ledger_budget
         return json.dumps(value)
 
 
@@ -284,7 +287,11 @@ def repeats(random_: random.Random) -> World:
     steps = [{"type": "discrete_laplace", "epsilon": random_.choice([0.5, 1.0])}]
     value = sections(random_, steps, False)
     ends = tuple(random_.randint(1, world.n_windows) for _ in range(3))
-    return replace(world, kind="repeats", sections=value, ends=ends, landmarks=(), units=("person",))
+    # By itself a ledger has room for one run.
+    room = random_.choice([None, 100.0])
+    return replace(
+        world, kind="repeats", sections=value, ends=ends, ledger_budget=room, landmarks=(), units=("person",)
+    )
 
 
 def _traces(random_: random.Random, kind: str, units: tuple[str, ...], stray: float) -> World:
