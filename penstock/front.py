@@ -33,7 +33,7 @@ def load(config: str | Path | Mapping[str, Any], overrides: Iterable[str] = ()) 
     Examples
     --------
     >>> from penstock import load
-    >>> load("configs/quickstart.yaml", ["mechanism.epsilon=0.5"]).mechanism[0].epsilon
+    >>> load("configs/quickstart.yaml", ["mechanism[0].epsilon=0.5"]).mechanism[0].epsilon
     0.5
     >>> load({"name": "example", "seed": -1})
     Traceback (most recent call last):

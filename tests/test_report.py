@@ -617,4 +617,4 @@ def test_noise_above_all_counts_is_told_without_the_truth(tmp_path):
     folder, _ = with_releases(tmp_path, noisier)
     (folder / "operator" / "truth.parquet").unlink()
     found = warnings_of(page(folder))
-    assert "Caution: the noise is larger than the counts. 95 % of the noise in a count is within ± 300 people" in found
+    assert "Caution: the noise is larger than the counts. 95 % of the error of a count is within ± 300 people" in found

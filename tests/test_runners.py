@@ -102,6 +102,11 @@ CASES: dict[str, dict[str, Any]] = {
         ],
         "accountants": [{"type": "landmark_budget"}, {"type": "composition"}],
     },
+    "filter": {
+        "landmarks": None,
+        "mechanism": [{"type": "w_event_ba", "epsilon": 4.0, "w": 3}, {"type": "filter"}],
+        "accountants": [{"type": "composition"}],
+    },
     "bounded by hash": {"bounding": {"max_cells": 1, "keep": "hash"}},
     "bounded by first": {"bounding": {"max_cells": 1, "keep": "first"}},
     "targets": {

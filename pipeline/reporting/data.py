@@ -193,7 +193,7 @@ class Counts:
     n_all_cells: int
     #: Shape (n_windows, n_cells), NaN where a sensor was not active.
     released: NDArray[np.float64]
-    #: Half-width of the interval that holds 95 % of the noise, same shape.
+    #: Half-width of the interval that holds 95 % of the noise, or of what a filtered count may be, same shape.
     margin: NDArray[np.float64]
     #: Distinct users before bounding, same shape; None outside simulations.
     truth: NDArray[np.float64] | None = None
@@ -216,7 +216,10 @@ def _released(rows: pl.LazyFrame) -> Counts | None:
     n_cells = min(MOST_CELLS, max(1, MOST_COUNTS // len(shown)))
     busiest = cells.sort("value", descending=True, maintain_order=True).head(n_cells).sort("index")
     names = tuple(busiest["cell"].cast(pl.String))
-    columns = pl.col("value").alias("released"), MIDDLE_95.alias("margin")
+    margin = MIDDLE_95
+    if "standard_deviation" in rows.collect_schema():  # releases of earlier versions have none
+        margin = pl.coalesce(1.96 * pl.col("standard_deviation"), MIDDLE_95)
+    columns = pl.col("value").alias("released"), margin.alias("margin")
     matrices = _matrices(rows, shown["window"], names, *columns)
     return Counts(shown, names, len(windows), len(cells), **matrices)
 

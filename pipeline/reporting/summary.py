@@ -102,7 +102,7 @@ def _noise(run: Run) -> tuple[float, float] | None:
 
 
 def _noise_in_words(margin: float, mean: float) -> str:
-    within = f"95 % of the noise in a count is within ± {number(margin, 3)} people"
+    within = f"95 % of the error of a count is within ± {number(margin, 3)} people"
     return f"{within}; the mean released count is {number(mean, 3)}."
 
 

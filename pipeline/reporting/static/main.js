@@ -18,7 +18,7 @@ function countChart(axis) {
   chooser.value = axis.cell;
   const chart = new Chart(axis, {
     id: "counts", title: counts.truth ? "True and released counts" : "Released counts", unit: unit(), lines: lines(), tools: [chooser],
-    note: "Shaded columns are landmarks. For a single cell the band holds 95 % of the noise. Drag to zoom, click to look at a window, double-click to see all.",
+    note: "Shaded columns are landmarks. For a single cell the band holds 95 % of the noise; after a filter, 95 % of what the count may be. Drag to zoom, click to look at a window, double-click to see all.",
   });
   axis.on("cell", () => { chooser.value = axis.cell; chart.setLines(lines(), unit()); });
   return chart;
