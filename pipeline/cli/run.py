@@ -170,9 +170,11 @@ def summary(result: Result) -> str:
 
 def _released(manifest: dict[str, Any]) -> str:
     counted = dict(manifest.get("windows") or manifest["points"])
-    total = counted.pop("planned", None) or counted.pop("released", 0) or sum(counted.values())
+    planned, kind = counted.pop("planned", None), "windows" if "windows" in manifest else "points"
+    n_released = counted.pop("released", None) or sum(counted.values())
     actions = ", ".join(f"{n:,} {action}" for action, n in counted.items())
-    return f"released  {total:,} {'windows' if 'windows' in manifest else 'points'}: {actions}"
+    of = f" of {planned:,}" if planned is not None and n_released < planned else ""
+    return f"released  {n_released:,}{of} {kind}" + (f": {actions}" if actions else "")
 
 
 def _people(users: dict[str, Any]) -> str:
