@@ -24,6 +24,7 @@ from test_kafka_security import LATITUDE, LONGITUDE, USERS, content, make, plant
 
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
+from penstock.pipeline.output.checkpoint import nonce_of_run
 from penstock.pipeline.output.verify import verify
 from penstock.pipeline.steps.contributions import user_codes
 
@@ -133,7 +134,9 @@ def test_a_deployment_on_flink_leaves_no_trace_of_people_or_keys(broker, tmp_pat
     ):
         assert any(part in name for name in names), part
     # What state does hold: keyed digests of the people in windows that were open.
-    (digest,) = user_codes(pl.Series(USERS[:1]), make_plan(loads(json.dumps(value))).digest_key)[1]
+    config = loads(json.dumps(value))
+    plan = make_plan(config, folder, nonce_of_run(config, folder, resume=True))
+    (digest,) = user_codes(pl.Series(USERS[:1]), plan.digest_key)[1]
     assert any(half.tobytes() in data for half in digest for data in state.values())
     sent = {name: content(broker, name) for kind, name in topics.items() if kind != "events"}
     assert sent[topics["dead"]].count(b"latitude out of range") == 5
