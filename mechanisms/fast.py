@@ -84,6 +84,11 @@ class Fast(BudgetSchedule):
         theorem="Fan and Xiong 2014, theorem 3 (sequential composition)",
     )
 
+    @property
+    def period_budget(self) -> float:
+        """The whole budget, in every budget period."""
+        return self.budget
+
     def start(self, facts: Facts) -> State:
         """Due at once, nothing estimated."""
         shape = (*facts.shape, facts.n_cells)

@@ -67,6 +67,7 @@ class Hierarchy(Mechanism):
     noise: str = parameter(
         "discrete_gaussian", doc="noise family at every node", choices=("discrete_gaussian", "gaussian")
     )
+    may_be_sampled: ClassVar[bool] = False
     guarantee: ClassVar[Guarantee] = Guarantee(
         unit=ONE_WINDOW,
         neighbours=ADD_REMOVE,

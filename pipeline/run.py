@@ -179,13 +179,21 @@ def _recorded(plan: Plan) -> Iterator[EventBlock]:
 
 
 def _check_input(plan: Plan) -> None:
-    """Raise `DataError` where no row of the input can be used, before anything is replaced, charged or released."""
+    """Raise `DataError` where no row of the input can be used, before anything is replaced, charged or released.
+
+    A deployment only says so to its operator. That it releases at all would otherwise tell an input without any usable
+    row from one with the row of a single person.
+    """
     if not _is_recorded(plan):
         return
     found, sample = usable.first_use(_recorded(plan), plan)
-    if not found.used:
-        why = usable.why_unused(outcome.as_equation(found), sample, plan)
-        raise DataError(f"nothing of the input can be used, and nothing was released. {why}")
+    if found.used:
+        return
+    why = usable.why_unused(outcome.as_equation(found), sample, plan)
+    if plan.config.mode == "deployment":
+        logs.caution(f"nothing of the input can be used, and empty counts are released. {why}")
+        return
+    raise DataError(f"nothing of the input can be used, and nothing was released. {why}")
 
 
 def _execute(plan: Plan, runner: str, beam_options: Sequence[str]) -> str | None:

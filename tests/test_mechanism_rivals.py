@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 from penstock.accountants.core.charges import pure_epsilon
+from penstock.mechanisms import get
+from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.contract import Facts, Release
+from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.mechanisms.fast import Fast
 from penstock.mechanisms.hierarchy import Hierarchy, reconciled, squared_sensitivity
@@ -84,3 +87,8 @@ def test_sums_of_many_cells_are_better_than_sums_of_noisy_cells():
     totals = np.array([release.values.sum() for release in releases]) - counts.sum(1)
     flat = np.sqrt(256 * 1 / (2 * 0.5))
     assert 0.05 * flat < totals.std() < 0.3 * flat
+
+
+def test_nothing_is_claimed_for_a_sample_below_the_hierarchy():
+    with pytest.raises(ParameterError, match="without sampling before it"):
+        Chain.of([get("sampling")(rate=0.1), Hierarchy(sigma=3.0)])

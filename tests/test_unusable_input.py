@@ -1,10 +1,11 @@
-"""An input without a usable row is an error before anything is released; one that is mostly lost is said to be."""
+"""An input without a usable row ends a simulation before it releases anything; a deployment tells its operator."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
+import polars as pl
 import pytest
 from deployments import configured, sections
 
@@ -46,11 +47,26 @@ def value_of(folder: Path, text: str, mode: str, **source: object) -> dict:
 
 
 @pytest.mark.parametrize("name", USELESS)
-@pytest.mark.parametrize("mode", ["simulation", "deployment"])
-def test_nothing_is_released_where_no_row_can_be_used(tmp_path, capsys, name, mode):
+def test_a_deployment_says_so_and_releases_as_with_one_persons_row(tmp_path, capsys, name):
+    text, source, cure = USELESS[name]
+    for folder, rows in (("without", text), ("with", f"{HEAD}a,{IN_TIME},{IN_AREA}\n")):
+        path = tmp_path / folder / "run.json"
+        path.parent.mkdir()
+        path.write_text(
+            json.dumps(value_of(path.parent, rows, "deployment", **(source if folder == "without" else {})))
+        )
+        assert main(["run", str(path), "--runner", "local"]) == 0
+        said = capsys.readouterr().err
+        assert (cure in said) == ("nothing of the input can be used" in said) == (folder == "without")
+    one, other = (pl.read_parquet(tmp_path / name / "out/public/releases.parquet") for name in ("without", "with"))
+    assert one.drop("value").equals(other.drop("value"))
+
+
+@pytest.mark.parametrize("name", USELESS)
+def test_nothing_is_released_where_no_row_can_be_used(tmp_path, capsys, name):
     text, source, cure = USELESS[name]
     path = tmp_path / "run.json"
-    path.write_text(json.dumps(value_of(tmp_path, text, mode, **source)))
+    path.write_text(json.dumps(value_of(tmp_path, text, "simulation", **source)))
     assert main(["run", str(path), "--runner", "local"]) == 1
     said = capsys.readouterr().err
     assert "nothing of the input can be used, and nothing was released" in said

@@ -251,6 +251,8 @@ def _cannot_read(reader: Mechanism, before: Sequence[Mechanism]) -> Iterator[str
     longer = any(isinstance(step, TemporalGeneralization) for step in before)
     if longer and (isinstance(getattr(reader, "block", None), int) or reader.landmark_budget is not None):
         yield "a mechanism of single windows after temporal_generalization (or set windows.size to the longer window)"
+    if not reader.may_be_sampled and any(isinstance(step, Sampling) for step in before):
+        yield "without sampling before it: one membership is in several of its counts, and nothing is claimed for that"
 
 
 def _name(step: Mechanism | type[Mechanism]) -> str:

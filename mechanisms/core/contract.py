@@ -396,6 +396,8 @@ class Mechanism(Checked, ABC):
     guarantee: ClassVar[Guarantee] = NO_GUARANTEE
     #: Whether amounts spent depend on earlier outputs, so that no accounting may assume them fixed in advance.
     adaptive: ClassVar[bool] = False
+    #: Whether memberships may be sampled before: each is in one count, so that its loss is that of a sampled event.
+    may_be_sampled: ClassVar[bool] = True
     #: What is released when epsilon is infinite, in words: "exact", or the approximation that remains without noise.
     ideal: ClassVar[str] = "exact"
 
@@ -492,6 +494,11 @@ class Mechanism(Checked, ABC):
     def concentrated(self) -> bool:
         """Whether its budgets are in ρ of zero-concentrated differential privacy; the base: in ε."""
         return False
+
+    @property
+    def period_budget(self) -> float | None:
+        """ε, or with Gaussian noise ρ, of everything in a budget period; None: no such promise."""
+        return None
 
     @property
     def crowd(self) -> tuple[int, float] | None:

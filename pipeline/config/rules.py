@@ -153,6 +153,13 @@ def landmark_mechanisms_have_landmarks(
             yield Finding(("mechanism", i, "type"), "", "a mechanism for overlapping windows, such as discrete_laplace")
 
 
+def periods_hold_whole_windows(mechanism: tuple[Mechanism, ...], windows: Windows) -> Iterator[Finding]:
+    """A budget of a period protects events that are in windows of one period."""
+    for i, one in enumerate(mechanism):
+        if one.period_budget is not None and windows.step < windows.size:
+            yield Finding(("mechanism", i, "type"), "", "a mechanism for overlapping windows, such as discrete_laplace")
+
+
 def endless_landmarks_have_a_period(
     source: Source, mechanism: tuple[Mechanism, ...], budget_period: int | None
 ) -> Iterator[Finding]:
@@ -514,6 +521,7 @@ RULES: tuple[Rule, ...] = (
     block_bounds_have_a_block,
     attacks_can_follow,
     landmark_mechanisms_have_landmarks,
+    periods_hold_whole_windows,
     endless_landmarks_have_a_period,
     landmarks_are_in_the_run,
     sensors_are_cells,

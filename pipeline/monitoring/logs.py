@@ -40,9 +40,9 @@ def problem(name: str, /, **facts: Any) -> None:
 def logging_to(stream: TextIO | None = None, style: Style | None = "json", deployment: bool = False) -> Iterator[None]:
     """Log the events of a run, warnings of other libraries and errors that end a thread, while the block runs.
 
-    ``stream``: None for standard error; ``style``: None for no logs; ``deployment``: redact the messages of others.
-    For a program, not for a library: it takes Python's hook for the errors of threads (`threading.excepthook`). To be
-    entered before Beam is imported, which adds a handler of its own where the root logger has none.
+    ``stream``: None for standard error; ``style``: None for nothing but cautions; ``deployment``: redact the messages of
+    others. For a program, not for a library: it takes Python's hook for the errors of threads
+    (`threading.excepthook`). To be entered before Beam is imported, which adds a handler of its own where the root logger has none.
 
     Examples
     --------
@@ -50,9 +50,13 @@ def logging_to(stream: TextIO | None = None, style: Style | None = "json", deplo
     ...     event("windows released", last=7)
     20... info  windows released last=7
     """
-    handler = logging.NullHandler() if style is None else logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(_Formatter(style or "text", deployment))
-    handler.addFilter(lambda record: record.name == NAME or record.levelno >= logging.WARNING)
+    handler = logging.StreamHandler(stream or sys.stderr)
+    if style is None:
+        handler.setFormatter(logging.Formatter("CAUTION   %(message)s"))
+        handler.addFilter(lambda record: record.name == NAME and record.levelno == logging.WARNING)
+    else:
+        handler.setFormatter(_Formatter(style, deployment))
+        handler.addFilter(lambda record: record.name == NAME or record.levelno >= logging.WARNING)
     root, level, usual = logging.getLogger(), _logger.level, threading.excepthook
     root.addHandler(handler)
     _logger.setLevel(logging.INFO if style else level)

@@ -15,6 +15,7 @@ from penstock.mechanisms.core.state import State, StateFormat
 from penstock.pipeline.config.canonical import resolved
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import RunConfig
+from penstock.pipeline.monitoring import logs
 from penstock.pipeline.output import files
 from penstock.pipeline.output.files import ledger_path, parts_folder
 from penstock.pipeline.output.ledger import Ledger
@@ -133,8 +134,8 @@ def plan_in_folder(config: RunConfig, folder: Path | None = None, **changes: Any
     plan = make_plan(config, folder, nonce_of_run(config, folder, goes_on), **changes)
     if config.mode == "deployment" and goes_on:
         check_same(plan)
-    elif config.mode == "deployment":
-        begin(plan)
+    elif config.mode == "deployment" and (notice := begin(plan)):
+        logs.caution(notice)
     return plan
 
 

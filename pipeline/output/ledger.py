@@ -271,8 +271,8 @@ def _next_head(head: str, values: Mapping[str, Any]) -> str:
 
 
 def _values(charge: Charge) -> dict[str, Any]:
-    """A charge as a line says it; a simulation's has neither run nor reach."""
-    return {name: value for name, value in vars(charge).items() if charge.run or name not in ("run", "reach")}
+    """A charge as a line says it; a simulation's has neither run nor reach nor factor."""
+    return {name: value for name, value in vars(charge).items() if charge.run or name not in ("run", "reach", "factor")}
 
 
 def _charge(values: Mapping[str, Any]) -> Charge:

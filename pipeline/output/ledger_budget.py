@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 _PLACES = ("type", "path", "brokers", "topic")
 _TIMES = ("from", "until", "block_rows")
 
+#: Stands for the end of an endless run, in milliseconds since 1970: the year 9999.
+ENDLESS = 253_370_764_800_000
+
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
@@ -89,7 +92,11 @@ class Terms:
 
     def cost(self, charge: Charge) -> float:
         """What a charge counts for."""
-        return charge.epsilon if self.measure == "epsilon" else charge.rho
+        # Where a stretch holds only a part of a window, the person's other events stay and bounding may keep another of
+        # them: a replacement, whose pure ε and ρ are both twice those of an addition (`charges.replaced`).
+        is_old = not charge.run and charge.window_end - charge.window_start > self.span
+        factor = 2.0 if is_old else charge.factor
+        return factor * (charge.epsilon if self.measure == "epsilon" else charge.rho)
 
     def periods(self, times: Floats) -> Floats:
         """Number of the budget period that each instant is in; those before the first one are 0."""
@@ -119,19 +126,27 @@ def terms_of(plan: Plan) -> Terms:
     reader, n_hops, together = plan.chain.reader, plan.calendar.n_hops, plan.chain.together
     w = getattr(reader, "w", None)
     measure, n_steps = "epsilon", 1
+    parts = 2 if n_hops > 1 else 1  # of overlapping windows a stretch holds parts (`Terms.cost`)
     if landmarks:
         measure, budget = "rho" if kept.concentrated else "epsilon", kept.amount
+    elif (period_budget := plan.chain.reader.period_budget) is not None:
+        # A stretch as long as a period may meet two of them.
+        span_ms = plan.budget_period or (plan.calendar.until_ms or ENDLESS) - (plan.calendar.from_ms or 0)
+        n_steps = -(-span_ms // step)
+        measure = "rho" if getattr(reader, "concentrated", False) else "epsilon"
+        budget = period_budget * (2 if plan.budget_period else 1)
     elif w is not None:
         n_steps = w * together
         measure = "rho" if getattr(reader, "concentrated", False) else "epsilon"
-        budget = -(-(n_steps + n_hops - 1) // n_steps) * float(getattr(reader, "budget", np.inf))
+        budget = -(-(n_steps + n_hops - 1) // n_steps) * float(getattr(reader, "budget", np.inf)) * parts
     else:
         worst = plan.mechanism.worst_charge(
             replace(plan.windows(1, 1)[0], active=None), plan.mechanism.start(plan.facts())
         )
-        budget = n_hops * pure_epsilon(worst)
+        parts = 2 if parts == 2 or any(isinstance(event, Block) for event in worst) else 1
+        budget = n_hops * pure_epsilon(worst) * parts
         if np.isinf(budget):
-            measure, budget = "rho", n_hops * concentrated_rho(worst)
+            measure, budget = "rho", n_hops * concentrated_rho(worst) * parts
     span = output.ledger_span or n_steps * step
     unit = f"one user's events in {format_duration(span)} from the start of any released window"
     if landmarks:
@@ -367,7 +382,10 @@ class Limit:
 
     def _own(self, charge: Charge) -> Charge:
         reach = self.plan.calendar.start(charge.window + self.n_steps)
-        return replace(charge, run=self.plan.run_id, reach=reach)
+        calendar = self.plan.calendar
+        n_windows = int(calendar.index(np.array([charge.window_end - 1]))[0]) - charge.window + 1
+        factor = 2.0 if calendar.overlapping or n_windows * calendar.step > self.terms.span else 1.0
+        return replace(charge, run=self.plan.run_id, reach=reach, factor=factor)
 
     def _check(self, charge: Charge) -> None:
         cost = self.terms.cost(charge)

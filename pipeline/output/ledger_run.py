@@ -8,6 +8,8 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from penstock.accountants.landmark_budget import ROUNDING
 from penstock.pipeline.config.canonical import digest
 from penstock.pipeline.output.files import ledger_path
@@ -70,6 +72,10 @@ class Entering:
     def _check_traces(self, terms: Terms, runs: list[dict[str, Any]]) -> None:
         """Traces count run by run: a user's points in one run are not those of another pseudonym in the next."""
         spent, own = sum(run["promise"] for run in runs), promise(self.plan)
+        if np.isinf(own) and not runs:  # nothing that could be added up: one run is all that there may be
+            return
+        if np.isinf(own):
+            raise LedgerExhausted(1, spent, own, terms.budget)
         if spent + own > terms.budget * (1 + ROUNDING):
             raise LedgerExhausted(1, spent, own, terms.budget)
 

@@ -47,6 +47,8 @@ class Charge:
         Which deployment has released it; empty: none.
     reach
         Where the stretch of time ends that begins with the window and that the ledger's budget protects; 0: none.
+    factor
+        How often the ledger counts the charge: twice where a stretch can hold a part of the window only.
     """
 
     stream: str
@@ -60,6 +62,7 @@ class Charge:
     data: str
     run: str = ""
     reach: int = 0
+    factor: float = 1.0
 
     @property
     def identity(self) -> Identity:

@@ -32,6 +32,8 @@ def first_use(blocks: Iterable[EventBlock], plan: Plan) -> tuple[RowCounts, list
         if n_sampled < SAMPLE:
             sample.append(block)
             n_sampled += block.n_rows
+        if plan.on_points:  # a point outside the area is moved to its edge
+            total.used, total.out_of_area = total.used + total.out_of_area, 0
         if total.used:
             break
     return total, sample

@@ -69,7 +69,7 @@ def neighbours(random_: random.Random, folder: Path) -> None:
 def tried(world: World, random_: random.Random, folder: Path) -> tuple[Change, list[str]] | None:
     """The first of some neighbours that moves too much, and what does; None where none was found.
 
-    An input without any usable row is refused as a whole, which `docs/security.md` states; it is no neighbour here.
+    A simulation refuses an input without any usable row as a whole; it is no neighbour here.
     """
     with suppress(DataError):
         base = observed(world, world.rows, folder)
