@@ -40,9 +40,10 @@ def problem(name: str, /, **facts: Any) -> None:
 def logging_to(stream: TextIO | None = None, style: Style | None = "json", deployment: bool = False) -> Iterator[None]:
     """Log the events of a run, warnings of other libraries and errors that end a thread, while the block runs.
 
-    ``stream``: None for standard error; ``style``: None for nothing but cautions; ``deployment``: redact the messages of
-    others. For a program, not for a library: it takes Python's hook for the errors of threads
-    (`threading.excepthook`). To be entered before Beam is imported, which adds a handler of its own where the root logger has none.
+    ``stream``: None for standard error; ``style``: None for nothing but cautions; ``deployment``: redact the messages
+    of others. For a program, not for a library: it takes Python's hook for the errors of threads
+    (`threading.excepthook`). To be entered before Beam is imported, which adds a handler of its own where the root
+    logger has none.
 
     Examples
     --------
