@@ -54,12 +54,13 @@ class Counts:
 def counting_config(config: RunConfig) -> RunConfig:
     """The part of a configuration that decides the counts; trials for which it is equal share one counting run.
 
-    A single mechanism is replaced by ``raw`` unless contributions are bounded over its blocks; a chain stays unchanged,
-    because its steps may change the counts. The seed stays where a keyed hash decides which contributions count.
+    What reads counts, and what follows it, is replaced by ``raw`` unless contributions are bounded over its blocks; a
+    chain with steps on events stays unchanged, because they change the counts. The seed stays where a keyed hash
+    decides which contributions count.
     """
     bounding = config.bounding
     over_blocks = bounding.max_windows is not None or bounding.max_block_cells is not None
-    alone = len(config.mechanism) == 1 and not over_blocks
+    alone = all(step.stages != ("events",) for step in config.mechanism) and not over_blocks
     hashed = not alone or (bounding.keep == "hash" and bounding.max_cells is not None)
     if alone:
         raw = MECHANISMS.get("raw")()
