@@ -3,7 +3,7 @@
 With ``--earlier`` in front it is an earlier release instead, which cannot read how far a reader has come.
 
 The mechanism keeps whole numbers in half the width, the accountant calls its sums by another name, and each layout of
-the pipeline itself has a step from version 1 to 2. What is migrated is printed, once.
+the pipeline itself has a step to the next version. What is migrated is printed, once.
 """
 
 import sys
@@ -19,7 +19,6 @@ from penstock.pipeline.runners.beam import coders, read
 from penstock.pipeline.steps import account
 from penstock.pipeline.steps import release as release_loop
 
-VERSION = 2
 LAYOUTS = (
     (release_loop, "FORMAT"),
     (account, "FORMAT"),
@@ -41,11 +40,11 @@ def announce(name: str, state: State) -> State:
 
 
 def upgrade_layouts() -> None:
-    """Every layout of the pipeline in version 2, which holds what version 1 held."""
+    """Every layout of the pipeline in its next version, which holds what the present one holds."""
     for module, name in LAYOUTS:
         before: StateFormat = getattr(module, name)
-        steps = {before.version: lambda state, name=before.name: announce(name, state)}
-        setattr(module, name, StateFormat(before.name, VERSION, steps))
+        steps = {**before.steps, before.version: lambda state, name=before.name: announce(name, state)}
+        setattr(module, name, StateFormat(before.name, before.version + 1, steps))
 
 
 def of_width(state: State, kind: type) -> State:
@@ -61,7 +60,7 @@ def upgrade_mechanism(kind: Any) -> None:
         releases, after = step(self, window, counts, of_width(state, np.int64), noise)
         return releases, of_width(after, np.int32)
 
-    kind.version = VERSION
+    kind.version += 1
     kind.start = lambda self, facts: of_width(start(self, facts), np.int32)
     kind.step = later_step
     kind.worst_charge = lambda self, window, state: worst_charge(self, window, of_width(state, np.int64))
@@ -85,7 +84,7 @@ def upgrade_accountant(kind: Any) -> None:
         rows, after = charge(self, release, window, private, model, renamed(state, "totals", "sums"))
         return rows, renamed(after, "sums", "totals")
 
-    kind.version = VERSION
+    kind.version += 1
     kind.start, kind.charge = later_start, later_charge
     kind.finish = lambda self, model, state: finish(self, model, renamed(state, "totals", "sums"))
     kind.summary = lambda self, model, state: summary(self, model, renamed(state, "totals", "sums"))
