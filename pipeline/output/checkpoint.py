@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import secrets
 import shutil
@@ -15,7 +16,6 @@ from penstock.mechanisms.core.state import State, StateFormat
 from penstock.pipeline.config.canonical import resolved
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import RunConfig
-from penstock.pipeline.monitoring import logs
 from penstock.pipeline.output import files
 from penstock.pipeline.output.files import ledger_path, parts_folder
 from penstock.pipeline.output.ledger import Ledger
@@ -135,7 +135,7 @@ def plan_in_folder(config: RunConfig, folder: Path | None = None, **changes: Any
     if config.mode == "deployment" and goes_on:
         check_same(plan)
     elif config.mode == "deployment" and (notice := begin(plan)):
-        logs.caution(notice)
+        logging.getLogger("penstock").warning(notice)
     return plan
 
 
