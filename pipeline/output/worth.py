@@ -12,8 +12,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from penstock.accountants.core.accountant import ACCOUNTANTS
-from penstock.accountants.core.renyi import ORDERS, from_renyi
 from penstock.evaluation.metrics import absolute_errors
+from penstock.mechanisms.core.concentrated import epsilon_of
 from penstock.mechanisms.core.contract import MECHANISMS
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.run import run_mechanism
@@ -230,7 +230,7 @@ def losses(releases: pl.LazyFrame, time_zone: str) -> dict[str, float] | None:
     }
     if all(math.isfinite(float(epsilon)) for epsilon, _ in figures.values()):  # type: ignore[arg-type]
         return {name: float(epsilon) for name, (epsilon, _) in figures.items()}  # type: ignore[arg-type]
-    converted = {name: from_renyi(ORDERS * float(rho), DELTA) for name, (_, rho) in figures.items()}  # type: ignore[arg-type]
+    converted = {name: epsilon_of(float(rho), DELTA) for name, (_, rho) in figures.items()}  # type: ignore[arg-type]
     return converted | {"delta": DELTA}
 
 
