@@ -69,13 +69,14 @@ def neighbours(random_: random.Random, folder: Path) -> None:
 def tried(world: World, random_: random.Random, folder: Path) -> tuple[Change, list[str]] | None:
     """The first of some neighbours that moves too much, and what does; None where none was found.
 
-    A simulation refuses an input without any usable row as a whole; it is no neighbour here.
+    A simulation refuses an input without any usable row as a whole; it is no neighbour here. A deployment may not.
     """
-    with suppress(DataError):
+    refusals = () if world.sections["mode"] == "deployment" else (DataError,)
+    with suppress(*refusals):
         base = observed(world, world.rows, folder)
         for _ in range(N_CHANGES):
             one = change(random_, world)
-            with suppress(DataError):
+            with suppress(*refusals):
                 if found := violations(world, one, folder, base):
                     return one, found
     return None
