@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.accountants.core.accountant import Accountant, AccountingFacts, AccountRow, Rows
-from penstock.accountants.core.charges import concentrated_rho, pure_epsilon, replaced
+from penstock.accountants.core.charges import concentrated_rho, is_linked, of_memberships, pure_epsilon, replaced
 from penstock.accountants.core.privacy_loss import MAX_DISTINCT, classical_gaussian, from_loss_distributions, remember
 from penstock.accountants.core.renyi import ORDERS, from_renyi, renyi
 from penstock.mechanisms.core.concentrated import epsilon_of
@@ -19,10 +19,12 @@ from penstock.mechanisms.core.events import Block
 from penstock.mechanisms.core.plugin import ParameterError, UnsupportedEvent, parameter
 from penstock.mechanisms.core.schedules import WEventSchedule
 from penstock.mechanisms.core.state import State
+from penstock.mechanisms.correlated import Correlated
 from penstock.mechanisms.temporal_generalization import TemporalGeneralization
 
 ODOMETER = "; amounts follow earlier outputs: the loss along the outputs of this run, not a bound fixed in advance"
 FILTER = "; the budget bounded beforehand, by a Rényi filter (Feldman, Zrnic 2021), whatever was spent of it"
+TOGETHER = "; one Gaussian release of all windows, whose noise is correlated (Bun and Steinke 2016, proposition 1.6)"
 CLASSICAL = "; the papers' formula, which holds for values up to 1 only"
 
 
@@ -45,19 +47,25 @@ class Composition(Accountant):
     tightest) and ``user_epsilon_classical`` (the papers' Gaussian formula). Pure figures are infinite for Gaussian
     noise. Where a mechanism chooses amounts from earlier outputs there are pure figures only: they bound the loss
     along every outcome (Rogers, Roth, Ullman, Vadhan 2016), the others need amounts fixed in advance. What such a
-    schedule bounds beforehand in ρ for its own w windows is a Rényi filter (Feldman, Zrnic 2021): ``w_event_rho``, and
-    ``w_event_epsilon_rdp`` from it.
+    schedule bounds beforehand in ρ, for its own w windows or for a budget period, is a Rényi filter (Feldman, Zrnic
+    2021): ``w_event_rho`` or ``period_rho``, and ``w_event_epsilon_rdp`` or ``period_epsilon_rdp`` from it. So does
+    `correlated`, whose windows cost less together than their charges.
 
     Where bounding chooses among a user's cells (C less than all), what is left of a window may take the place of what
     goes, so that counts move by up to 2·C. Such a *replacement* is charged for every window that a stretch holds only
     a part of: overlapping windows at its ends, blocks of windows, and with C = 1 one event of a window. Bounds are
     compared with brute force over all small neighbours in the tests.
 
+    Where a user is bounded over whole budget periods (``max_per_period``), what a stretch leaves makes room for later
+    memberships: the loss is that of all memberships that change (`PeriodBound`), under the narrowest noise of the run,
+    and a person's that of n memberships in each period. So in all rows from the first release on.
+
     A block counts in every stretch that touches it. Time and state O(n_orders · w) a window, time O(n_orders · w²)
     where windows overlap.
     """
 
     overlapping: ClassVar[bool] = True
+    bounds_periods: ClassVar[bool] = True
     version: ClassVar[int] = 2
 
     delta: float = parameter(1e-6, doc="δ of the (ε, δ) figures", above=0, below=1)
@@ -91,6 +99,7 @@ class Composition(Accountant):
             "hops": hops,
             "adaptive": bool(facts.mechanism and facts.mechanism.adaptive),
             "filtered": _filtered(facts, w),
+            "bounded": _memberships(facts, w),
         }
         state: State = {
             "ends": np.zeros(longest, np.int64),
@@ -101,12 +110,17 @@ class Composition(Accountant):
             "events": np.zeros((MAX_DISTINCT, 5)),
             "n_kinds": np.asarray(0),
         }
+        if model["bounded"]:
+            state |= {"period": np.asarray(-1), "of_period": np.zeros(4 + len(ORDERS))}
         return model, state
 
     def charge(
         self, release: Release, window: Window, private: Mapping[str, Any], model: Mapping[str, Any], state: State
     ) -> tuple[Rows, State]:
         """Add one release."""
+        if model["bounded"]:
+            state = self._charge_bounded(release, window, model, state)
+            return self._rows(window.index, model, state), state
         epsilon, rho, curve = pure_epsilon(release.charge), concentrated_rho(release.charge), renyi(release.charge)
         anew = tuple(replaced(event) for event in release.charge)
         part = [own if isinstance(event, Block) else event for event, own in zip(release.charge, anew)]
@@ -119,17 +133,47 @@ class Composition(Accountant):
                 for level, length in model["stretches"].items()
             ]
         )
-        with np.errstate(over="ignore"):
-            excess = epsilon * np.expm1(epsilon)
+        # Losses of linked windows add up before they are squared: advanced composition says nothing of them.
+        beyond = [0.0, 0.0, np.inf if is_linked(release.charge) else 0.0, 0.0]
         state = {
             "ends": ends,
             "recent": recent,
             "largest": np.maximum(state["largest"], so_far),
-            "sums": state["sums"] + [epsilon, rho, epsilon**2, excess],
+            "sums": state["sums"] + _sums(epsilon, rho) + beyond,
             "rdp": state["rdp"] + curve,
             **remember(release.charge, state["events"], int(state["n_kinds"])),
         }
         return self._rows(window.index, model, state), state
+
+    def _charge_bounded(self, release: Release, window: Window, model: Mapping[str, Any], state: State) -> State:
+        """Add one release of a run that bounds each user's whole budget periods.
+
+        Each unit is priced by the memberships that it changes, under the narrowest noise so far: of the run, or for a
+        person of each period.
+        """
+        bounded = model["bounded"]
+        units = [of_memberships(release.charge, bounded[level]) for level in model["stretches"]]
+        so_far = np.array([self._priced(np.append(pure_epsilon(unit), renyi(unit))) for unit in units])
+        whole = of_memberships(release.charge, bounded["period"])
+        price = np.append(_sums(pure_epsilon(whole), concentrated_rho(whole)), renyi(whole))
+        is_new = int(state["period"]) != window.period
+        before = np.zeros_like(price) if is_new else state["of_period"]
+        dearest = np.maximum(before, price)
+        more = np.where(dearest == before, 0.0, dearest) - np.where(dearest == before, 0.0, before)
+        if not before.any():
+            books = remember(whole, state["events"], int(state["n_kinds"]))
+        elif np.array_equal(price, before) or not price.any():
+            books = {}  # the period's memberships are in the books
+        else:
+            books = {"n_kinds": np.asarray(MAX_DISTINCT + 1)}  # noise of several widths: the books are closed
+        return state | {
+            "largest": np.maximum(state["largest"], so_far),
+            "sums": state["sums"] + more[:4],
+            "rdp": state["rdp"] + more[4:],
+            "period": np.asarray(window.period),
+            "of_period": dearest,
+            **books,
+        }
 
     def finish(self, model: Mapping[str, Any], state: State) -> Rows:
         """The final figures of the run, those of privacy loss distributions among them."""
@@ -163,13 +207,16 @@ class Composition(Accountant):
         for (level, length), (pure, approximate) in zip(model["stretches"].items(), state["largest"].tolist()):
             adjacency = _stretch(level, length, model) + note
             rows.append(self._row(index, f"{level}_epsilon", pure, adjacency))
+            if level in model["filtered"]:
+                approximate = min(approximate, epsilon_of(model["filtered"][level], self.delta))
             if not model["adaptive"]:
                 rows.append(self._row(index, f"{level}_epsilon_rdp", approximate, adjacency, self._approximate))
-        if model["filtered"] is not None:
-            adjacency = _stretch("w_event", 0, model) + FILTER
-            rows.append(self._row(index, "w_event_rho", model["filtered"], adjacency, "zCDP rho"))
-            epsilon = epsilon_of(model["filtered"], self.delta)
-            rows.append(self._row(index, "w_event_epsilon_rdp", epsilon, adjacency, self._approximate))
+        for level, bounded in model["filtered"].items():
+            adjacency = _stretch(level, 0, model) + (FILTER if model["adaptive"] else TOGETHER)
+            rows.append(self._row(index, f"{level}_rho", bounded, adjacency, "zCDP rho"))
+            if model["adaptive"]:
+                epsilon = epsilon_of(bounded, self.delta)
+                rows.append(self._row(index, f"{level}_epsilon_rdp", epsilon, adjacency, self._approximate))
         rows.append(self._row(index, "user_epsilon", total, _person() + note))
         if model["adaptive"]:
             return rows
@@ -197,6 +244,24 @@ class Composition(Accountant):
         return AccountRow("everybody", index, name, float(value), None, None, unit, adjacency, status)
 
 
+def _sums(epsilon: float, rho: float) -> NDArray[np.float64]:
+    """What is summed of an amount: itself, its ρ, its square, and the second term of advanced composition."""
+    with np.errstate(over="ignore"):
+        return np.array([epsilon, rho, epsilon**2, epsilon * np.expm1(epsilon)])
+
+
+def _memberships(facts: AccountingFacts, w: int | None) -> dict[str, int]:
+    """Memberships that each unit changes where users are bounded over budget periods; empty: they are not."""
+    bound = facts.period_bound
+    if bound is None:
+        return {}
+    if facts.overlapping:
+        raise UnsupportedEvent("composition: windows overlap, so a bound on budget periods has no price here")
+    # One event may give way to another one in its window, or to a later one.
+    event = {"event": max(2, bound.stretch(1)), "period": bound.whole}
+    return event | ({"w_event": bound.stretch(w)} if w else {})
+
+
 def _with_newest(window: Window, release: Release, figures: Any, state: State) -> tuple[Any, Any]:
     """Ends and figures of the latest charges; the one that ended first makes room."""
     ends, recent = state["ends"].copy(), state["recent"].copy()
@@ -210,12 +275,21 @@ def _with_newest(window: Window, release: Release, figures: Any, state: State) -
     return ends, recent
 
 
-def _filtered(facts: AccountingFacts, w: int | None) -> float | None:
-    """ρ that an adaptive w-event schedule bounds beforehand for w successive windows; None where nothing is."""
+def _filtered(facts: AccountingFacts, w: int | None) -> dict[str, float]:
+    """ρ that a mechanism bounds by level, for w successive windows together or for a budget period.
+
+    Nothing where sums over them are no more than that.
+    """
     one, coarse = facts.mechanism, any(isinstance(step, TemporalGeneralization) for step in facts.steps)
-    if not isinstance(one, WEventSchedule) or not one.adaptive or not one.concentrated or w is None:
-        return None
-    return one.budget if w <= one.w and facts.n_overlaps == 1 and not coarse else None
+    if one is None or coarse or facts.n_overlaps > 1:
+        return {}
+    if isinstance(one, Correlated):
+        return {"w_event": one.promised} if w is not None and w <= one.w else {}
+    if not (one.adaptive and one.concentrated):
+        return {}
+    if isinstance(one, WEventSchedule):
+        return {"w_event": one.budget} if w is not None and w <= one.w else {}
+    return {} if one.period_budget is None else {"period": one.period_budget}
 
 
 def _costliest(age: NDArray[np.int64], recent: NDArray[np.float64], length: int, n_ends: int) -> NDArray[np.float64]:
@@ -239,6 +313,8 @@ def _person() -> str:
 
 
 def _stretch(level: str, length: int, model: Mapping[str, Any]) -> str:
+    if level == "period":
+        return "add/remove one user's events in one budget period, or in the run where there are none"
     if level == "w_event":
         steps = "steps of the windows" if model["hops"] > 1 else "windows"
         return f"add/remove one user's events in any {model['w']} successive {steps}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from penstock.accountants.core.accountant import Accountant, AccountingFacts, AccountRow, Rows
-from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
+from penstock.accountants.core.charges import concentrated_rho, of_memberships, pure_epsilon
 from penstock.accountants.core.trace_view import TraceView
 from penstock.mechanisms.core.concentrated import epsilon_of
 from penstock.mechanisms.core.contract import Mechanism, Release, Window
 from penstock.mechanisms.core.events import Block, Event
+from penstock.mechanisms.core.period import PeriodBound
 from penstock.mechanisms.core.plugin import BudgetExceeded, ParameterError, UnsupportedEvent, check_one_of, parameter
 from penstock.mechanisms.core.schedules import DELTA
 from penstock.mechanisms.core.state import State
@@ -76,11 +77,15 @@ def landmark_allocation(kind: str, landmarks: ArrayLike, epsilon: float) -> NDAr
 
 @dataclass(frozen=True, order=True)
 class Budget:
-    """What a period may cost: ε, or ρ where it is ``concentrated``; ``delta`` is where ρ is said as (ε, δ)."""
+    """What a period may cost: ε, or ρ where it is ``concentrated``; ``delta`` is where ρ is said as (ε, δ).
+
+    ``bound`` is that on a user's memberships in a period, where there is one.
+    """
 
     amount: float
     concentrated: bool = False
     delta: float = DELTA
+    bound: PeriodBound | None = field(default=None, compare=False)
 
     def price(self, charge: Iterable[Event]) -> float:
         """Cost of a charge in the budget's unit."""
@@ -111,6 +116,10 @@ class LandmarkBudget(Accountant):
     would be in several windows. A block of windows is charged once in every period it touches, as a landmark where
     that period has any.
 
+    Where a user is bounded over whole periods (``max_per_period``), memberships that the bound left out move up when
+    the unit goes. The loss is then that of all memberships which this changes (`PeriodBound.with_landmarks`) under the
+    narrowest noise of the period so far, in all rows from the period's first release on.
+
     Sums of ρ hold where amounts follow earlier releases, too, since the budget is set beforehand and nothing is
     released beyond it: a Rényi filter (Feldman, Zrnic 2021). The accounting library's tight conversion turns it into
     (ε, δ).
@@ -119,8 +128,9 @@ class LandmarkBudget(Accountant):
     this window), ``budget_spent`` (over the landmarks and the costliest other window) and ``budget_left``; when the
     period is over, ``period_landmarks`` (over the landmarks), ``period_loss`` (what was spent in the end), and of a
     budget in ρ ``period_epsilon``, its ε at ``delta``. The final loss of a regular window is ``period_landmarks`` plus
-    its own. On traces the unit is one user's positions, ε that of two positions ``radius`` metres apart, and the rows
-    ``budget_spent`` and ``budget_left`` are each user's, in the dearest period.
+    its own. On traces the unit is one user's positions, ε or ρ that of two positions ``radius`` metres apart, and the
+    rows ``budget_spent``, ``budget_left`` and, of a budget in ρ, ``period_epsilon`` are each user's, in the dearest
+    period.
     """
 
     budget: float | None = parameter(None, doc="ε available in one budget period", above=0, unit="nats")
@@ -128,6 +138,7 @@ class LandmarkBudget(Accountant):
     delta: float | None = parameter(None, doc="δ at which ρ is said as (ε, δ); unset: 1e-6", above=0, below=1)
 
     stages: ClassVar[tuple[str, ...]] = ("counts", "points")
+    bounds_periods: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -139,7 +150,7 @@ class LandmarkBudget(Accountant):
             raise UnsupportedEvent("landmark_budget: windows overlap, so an event is in more than one window")
         state = {"period": np.asarray(-1), "window": np.asarray(0), "block_last": np.asarray(0)}
         amounts = {name: np.asarray(0.0) for name in ("landmarks", "other", "block_epsilon", "largest")}
-        return self._budget(facts.mechanism), state | amounts
+        return replace(self._budget(facts.mechanism), bound=facts.period_bound), state | amounts
 
     def _budget(self, mechanism: Mechanism | None) -> Budget:
         """What is stated here, or else promised by the mechanism."""
@@ -162,7 +173,10 @@ class LandmarkBudget(Accountant):
         cost = model.price(charge)
         before = _spent_before(window, state)
         landmarks, other = before
-        if _counts_as_landmark(window, charge):
+        if model.bound is not None:
+            unit = model.price(of_memberships(charge, model.bound.with_landmarks(window)))
+            landmarks = max(landmarks, unit)
+        elif _counts_as_landmark(window, charge):
             landmarks += cost
         else:
             other = max(other, cost)
@@ -177,7 +191,8 @@ class LandmarkBudget(Accountant):
         cost, landmarks, other = self._spend(window, release.charge, model, state)
         over = int(state["period"]) not in (-1, window.period)
         rows = self.finish(model, state) if over else []
-        loss = landmarks if _counts_as_landmark(window, release.charge) else landmarks + cost
+        has_all = model.bound is not None or _counts_as_landmark(window, release.charge)
+        loss = landmarks if has_all else landmarks + cost
         row = partial(AccountRow, "everybody", window.index, unit=model.unit, adjacency=ADJACENCY, status="provisional")
         rows += [
             row("rho" if model.concentrated else "epsilon", cost, status="final"),
@@ -199,14 +214,22 @@ class LandmarkBudget(Accountant):
 
     def account_traces(self, view: TraceView) -> Rows:
         """``budget_spent`` of every user: the largest sum over L ∪ {t} of any budget period; and ``budget_left``."""
-        budget = view.mechanism.landmark_budget if self.budget is None else self.budget
-        users, sums = view.landmark_sums()
+        model = self._budget(view.mechanism)
+        users, sums = view.landmark_sums(model.concentrated)
         spent = np.zeros(len(view.subjects))
         np.maximum.at(spent, users, sums)
-        figures = {"budget_spent": spent} | ({} if budget is None else {"budget_left": np.maximum(budget - spent, 0.0)})
+        is_bounded = math.isfinite(model.amount)
+        figures = {"budget_spent": (spent, model.unit)}
+        if is_bounded:
+            figures["budget_left"] = (np.maximum(model.amount - spent, 0.0), model.unit)
+        # Where amounts follow earlier releases, only a budget that was set beforehand has an ε.
+        if model.concentrated and (is_bounded or not view.mechanism.adaptive):
+            promised = np.full_like(spent, model.amount) if is_bounded else spent
+            epsilon = np.array([epsilon_of(float(rho), model.delta) for rho in promised])
+            figures["period_epsilon"] = (epsilon, f"nats at delta {model.delta:g}")
         return [
-            AccountRow(who, None, name, float(value), adjacency=TRACES)
-            for name, values in figures.items()
+            AccountRow(who, None, name, float(value), unit=unit, adjacency=TRACES)
+            for name, (values, unit) in figures.items()
             for who, value in zip(view.subjects, values)
         ]
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
 from penstock.accountants.core.accountant import Accountant, AccountingFacts, Rows
-from penstock.accountants.core.charges import pure_epsilon
+from penstock.accountants.core.charges import is_linked, pure_epsilon
 from penstock.accountants.core.training import Training
 from penstock.accountants.correlation.adversary import KnownCorrelation, SmoothedIdentity, UserClass, adversary
 from penstock.accountants.correlation.landmark_losses import LandmarkModel, Method, landmark_temporal_privacy_loss
@@ -111,6 +111,8 @@ class Temporal(Accountant):
     0.0474
     """
 
+    prices_links: ClassVar[bool] = False
+
     correlation: KnownCorrelation | None = parameter(None, doc="how people move, as the adversary knows it")
     classes: tuple[UserClass, ...] = parameter((), doc="classes of people with correlations of their own")
     method: str = parameter("sound", doc="landmark loss", choices=("sound", "paper"))
@@ -190,6 +192,8 @@ class Temporal(Accountant):
         self, release: Release, window: Window, private: Mapping[str, Any], model: tuple[Books, ...], state: State
     ) -> tuple[Rows, State]:
         """Enter one release in all books."""
+        if is_linked(release.charge):
+            raise UnsupportedEvent(f"temporal: releases of other windows read window {release.window}, too")
         epsilon = pure_epsilon(release.charge, "replacement")
         block = next((event for event in release.charge if isinstance(event, Block)), None)
         if block is None and epsilon == 0 and state["block"][0] <= release.window <= state["block"][1]:

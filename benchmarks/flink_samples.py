@@ -53,7 +53,7 @@ def take(cluster: FlinkCluster, driver: Sequence[int], folder: Path) -> Sample:
     processes = cluster.processes() | {"driver and job server": list(driver)}
     operator, rows = folder / "operator", 0
     with contextlib.suppress(OSError, ValueError):
-        rows = json.loads((operator / "parts" / "fates" / "cluster.json").read_text())["used"]
+        rows = json.loads((operator / "parts" / "row_counts" / "cluster.json").read_text())["used"]
     released = 0
     with contextlib.suppress(OSError):
         released = (operator / "ledger").read_bytes().count(b"\n")

@@ -295,11 +295,15 @@ def _with_published(line: str, figures: list[float | None]) -> str:
 
 
 def _cell(row: dict[str, Any] | None) -> str:
-    if row is None or row["mean"] is None:
+    if row is None or row["mean"] is None or math.isnan(row["mean"]):
         return ""
     mean = f"{row['mean']:,.0f}" if abs(row["mean"]) >= 1000 else f"{round(row['mean'], 12):.3g}"
-    half = None if row["low"] is None else row["mean"] - row["low"]
-    return f"{mean} ± {half:.2g}" if half and math.isfinite(half) else mean
+    if row["low"] is None or not math.isfinite(row["low"]) or row["low"] == row["high"]:
+        return mean
+    below, above = row["mean"] - row["low"], row["high"] - row["mean"]
+    if abs(above - below) > 0.1 * (above + below):  # near the limits of a measure
+        return f"{mean} ({row['low']:.3g} to {row['high']:.3g})"
+    return f"{mean} ± {below:.2g}"
 
 
 def _claims(claims: pl.DataFrame) -> list[str]:
@@ -327,4 +331,5 @@ def _provenance(summary: pl.DataFrame, kept: dict[str, Any]) -> str:
 
 def _origin(kept: dict[str, Any]) -> str:
     inputs = ", ".join(f"`{text[:DIGEST_DIGITS]}`" for text in kept["inputs"])
-    return f"input digest {inputs}; " + ", ".join(f"{name} {version}" for name, version in kept["versions"].items())
+    read = f"input digest {inputs}; " if inputs else ""
+    return read + ", ".join(f"{name} {version}" for name, version in kept["versions"].items())

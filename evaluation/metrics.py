@@ -92,6 +92,8 @@ class Metric:
         Truth → indices of the cells or windows that count; None if all do.
     source
         Whose figure it is, where that must stand beside it.
+    bounds
+        The least and the largest value there can be, where both are finite.
     """
 
     name: str
@@ -102,6 +104,7 @@ class Metric:
     higher_is_better: bool
     covered: Callable[[Array], Indices] | None = None
     source: str = ""
+    bounds: tuple[float, float] | None = None
 
     @property
     def help(self) -> str:

@@ -2,14 +2,16 @@
 
 Errors in people and as shares, and skill scores against releases that cost nothing; the metrics of Pyrgelis, Troncoso,
 De Cristofaro, *Measuring Membership Privacy on Aggregate Location Time-Series*, 2020, section 5. The conventions for
-ties, constant series and empty cells or windows are in ``docs/utility.md``. Arrays are (n_cells, n_windows). Every
-function returns the mean over its cells or windows, and is never NaN; `METRICS` gives the values behind that mean one
-by one.
+ties, constant series and empty cells or windows are in ``docs/utility.md``. Every function takes ``axes``, the
+orientation of both arrays: ``windows_cells``, as everywhere else, or ``cells_windows``. Without it arrays are taken
+as (n_cells, n_windows), as in earlier versions, with a `FutureWarning`: a square array does not show which it is.
+Every function returns the mean over its cells or windows, and is never NaN; `METRICS` gives the values behind that mean
+one by one, of arrays (n_cells, n_windows).
 
 Examples
 --------
 >>> truth = np.array([[9.0, 1.0], [4.0, 8.0]])
->>> kendall_tau(truth, truth), mean_absolute_error(truth, truth + 1.0)
+>>> kendall_tau(truth, truth, axes="windows_cells"), mean_absolute_error(truth, truth + 1.0, axes="windows_cells")
 (1.0, 1.0)
 >>> cells, errors = METRICS["mae"].scores(truth, truth + [[1.0], [3.0]])
 >>> cells, errors
@@ -17,6 +19,14 @@ Examples
 """
 
 from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from functools import wraps
+from inspect import unwrap
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -41,6 +51,7 @@ from penstock.evaluation.metrics import (
     relative_shares,
     skills,
 )
+from penstock.mechanisms.core.plugin import ParameterError
 
 __all__ = [
     "DEFAULT",
@@ -66,15 +77,36 @@ __all__ = [
 FRACTION = 0.1
 UNUSUAL = 0.05
 PAPER = "Pyrgelis et al. 2020"
+#: Orientations of an array of counts.
+AXES = ("windows_cells", "cells_windows")
 
 
+def _oriented(metric: Callable[..., float]) -> Callable[..., float]:
+    """Give a metric of arrays (n_cells, n_windows) the keyword ``axes``."""
+
+    @wraps(metric)
+    def oriented(truth: ArrayLike, released: ArrayLike, *others: Any, axes: str | None = None, **named: Any) -> float:
+        if axes is None:
+            text = f'{metric.__name__}: say axes="windows_cells", or "cells_windows" as is taken now without it'
+            warnings.warn(text, FutureWarning, stacklevel=2)
+        elif axes == "windows_cells":
+            truth, released = np.asarray(truth).T, np.asarray(released).T
+        elif axes != "cells_windows":
+            raise ParameterError("axes", axes, " or ".join(AXES))
+        return metric(truth, released, *others, **named)
+
+    return oriented
+
+
+@_oriented
 def mean_absolute_error(truth: ArrayLike, released: ArrayLike) -> float:
     """Absolute error in people, mean over cells and windows (0 is best).
 
     Parameters
     ----------
     truth, released
-        Counts of people, shape (n_cells, n_windows); the truth at least 0. So for every metric here.
+        Counts of people, shape (n_windows, n_cells) with ``axes="windows_cells"``; the truth at least 0. So for every
+        metric here.
 
     Raises
     ------
@@ -83,130 +115,143 @@ def mean_absolute_error(truth: ArrayLike, released: ArrayLike) -> float:
 
     Examples
     --------
-    >>> mean_absolute_error([[10, 0]], [[8, 1]])
+    >>> mean_absolute_error([[10, 0]], [[8, 1]], axes="cells_windows")
     1.5
     """
     return float(absolute_errors(*checked_pair(truth, released)).mean())
 
 
+@_oriented
 def relative_mean_absolute_error(truth: ArrayLike, released: ArrayLike) -> float:
     """Mean absolute error as a share of the mean count (0 is best; a release of zeros has 1).
 
-    >>> relative_mean_absolute_error([[10, 0]], [[8, 1]])
+    >>> relative_mean_absolute_error([[10, 0]], [[8, 1]], axes="cells_windows")
     0.3
     """
     return float(relative_shares(*checked_pair(truth, released)).mean())
 
 
+@_oriented
 def variance_explained(truth: ArrayLike, released: ArrayLike) -> float:
     """Share of the variance in time explained: 1 − squared error over variance within the cells (1 is best).
 
     0 is what every cell's own true mean would have; a release whose noise is larger than what it shows is below.
 
-    >>> variance_explained([[10, 0]], [[9, 1]])
+    >>> variance_explained([[10, 0]], [[9, 1]], axes="cells_windows")
     0.96
     """
     return float(explained_shares(*checked_pair(truth, released)).mean())
 
 
+@_oriented
 def skill(truth: ArrayLike, released: ArrayLike) -> float:
     """Share of the absolute error of a release of zeros that is avoided (1 is best; below 0 zeros are nearer).
 
-    >>> skill([[10, 0]], [[8, 1]]), skill([[1, 0]], [[5, 3]])
+    >>> skill([[10, 0]], [[8, 1]], axes="cells_windows"), skill([[1, 0]], [[5, 3]], axes="cells_windows")
     (0.7, -6.0)
     """
     return float(_skills(*checked_pair(truth, released)).mean())
 
 
+@_oriented
 def skill_last(truth: ArrayLike, released: ArrayLike) -> float:
     """Share of the absolute error of showing the last release again that is avoided (1 is best; below 0: worse).
 
     The first window has no release before it: zeros. 0 means that new releases tell no more than old ones.
 
-    >>> skill_last([[10, 20, 10]], [[10, 20, 10]]), skill_last([[10, 20, 10]], [[10, 10, 10]])
-    (1.0, 0.5)
+    >>> skill_last([[10, 20, 10]], [[10, 10, 10]], axes="cells_windows")
+    0.5
     """
     return float(_skills_last(*checked_pair(truth, released)).mean())
 
 
+@_oriented
 def mean_relative_error(truth: ArrayLike, released: ArrayLike) -> float:
     """Relative error of Pyrgelis et al. 2020, over at least a tenth of a cell's *total*, mean over cells (0 is best).
 
     The longer the series, the smaller the figure of the same release: it is for comparison with the paper's tables.
     `relative_mean_absolute_error` is the error as a share of what is counted.
 
-    >>> mean_relative_error([[10, 0]], [[8, 1]])
+    >>> mean_relative_error([[10, 0]], [[8, 1]], axes="cells_windows")
     0.6
     """
     return float(relative_errors(*checked_pair(truth, released)).mean())
 
 
+@_oriented
 def top_mean_relative_error(truth: ArrayLike, released: ArrayLike, fraction: float = FRACTION) -> float:
     """`mean_relative_error` over the ``fraction`` of cells with the largest true totals.
 
-    >>> top_mean_relative_error([[10, 10], [1, 0]], [[5, 10], [9, 9]])
+    >>> top_mean_relative_error([[10, 10], [1, 0]], [[5, 10], [9, 9]], axes="cells_windows")
     0.25
     """
     pair = checked_pair(truth, released)
     return float(relative_errors(*pair)[busiest(pair[0].sum(axis=1), fraction)].mean())
 
 
+@_oriented
 def hotspot_f1(truth: ArrayLike, released: ArrayLike, fraction: float = FRACTION) -> float:
     """F1 score of the busiest ``fraction`` of cells of each window, mean over windows (1 is best).
 
-    >>> hotspot_f1([[9], [8], [1], [0]], [[9], [0], [1], [0]], fraction=0.5)
+    >>> hotspot_f1([[9], [8], [1], [0]], [[9], [0], [1], [0]], fraction=0.5, axes="cells_windows")
     0.5
     """
     return float(hotspot_scores(*checked_pair(truth, released), fraction).mean())
 
 
+@_oriented
 def kendall_tau(truth: ArrayLike, released: ArrayLike) -> float:
     """Kendall's τ-b over all cells of each window, mean over windows (1 is best).
 
-    >>> kendall_tau([[3], [2], [1]], [[30], [10], [20]])
+    >>> kendall_tau([[3], [2], [1]], [[30], [10], [20]], axes="cells_windows")
     0.3333333333333333
     """
     return float(kendall_taus(*checked_pair(truth, released)).mean())
 
 
+@_oriented
 def hotspot_rank_tau(truth: ArrayLike, released: ArrayLike, fraction: float = FRACTION) -> float:
     """Kendall's τ between the ordered lists of indices of each window's hotspots, mean over windows (1 is best).
 
     The τ of the paper's tables; `kendall_tau` is the measure of rank agreement.
 
-    >>> hotspot_rank_tau([[9], [8], [7], [0]], [[0], [7], [8], [9]], fraction=0.75)
+    >>> hotspot_rank_tau([[9], [8], [7], [0]], [[0], [7], [8], [9]], fraction=0.75, axes="cells_windows")
     -1.0
     """
     return float(hotspot_rank_taus(*checked_pair(truth, released), fraction).mean())
 
 
+@_oriented
 def js_divergence(truth: ArrayLike, released: ArrayLike) -> float:
     """Jensen–Shannon divergence of the distribution over cells, nats, mean over windows (0 is best, ln 2 worst).
 
-    >>> round(js_divergence([[1], [0]], [[0], [1]]), 6)
+    >>> round(js_divergence([[1], [0]], [[0], [1]], axes="cells_windows"), 6)
     0.693147
     """
     return float(js_divergences(*checked_pair(truth, released)).mean())
 
 
+@_oriented
 def js_distance(truth: ArrayLike, released: ArrayLike) -> float:
     """Square root of each window's Jensen–Shannon divergence, mean over windows: the JS of the paper's tables.
 
-    >>> round(js_distance([[1], [0]], [[0], [1]]), 6)
+    >>> round(js_distance([[1], [0]], [[0], [1]], axes="cells_windows"), 6)
     0.832555
     """
     return float(_js_distances(*checked_pair(truth, released)).mean())
 
 
+@_oriented
 def pearson(truth: ArrayLike, released: ArrayLike) -> float:
     """Pearson's r of each cell's two series, 0 where a side is constant, mean over cells (1 is best).
 
-    >>> pearson([[1, 2, 3], [4, 4, 4]], [[2, 4, 6], [1, 2, 3]])
+    >>> pearson([[1, 2, 3], [4, 4, 4]], [[2, 4, 6], [1, 2, 3]], axes="cells_windows")
     0.5
     """
     return float(pearson_correlations(*checked_pair(truth, released)).mean())
 
 
+@_oriented
 def forecast_error(truth: ArrayLike, released: ArrayLike, period: int = PERIOD) -> float:
     """Error in people of a seasonal forecaster that learns from the release, mean over cells and windows (0 is best).
 
@@ -219,18 +264,19 @@ def forecast_error(truth: ArrayLike, released: ArrayLike, period: int = PERIOD) 
 
     Examples
     --------
-    >>> forecast_error([[4, 8, 4, 8]], [[5, 9, 5, 9]], period=2)
+    >>> forecast_error([[4, 8, 4, 8]], [[5, 9, 5, 9]], period=2, axes="cells_windows")
     1.0
     """
     return float(forecast_errors(*checked_pair(truth, released), period).mean())
 
 
+@_oriented
 def anomaly_agreement(truth: ArrayLike, released: ArrayLike, fraction: float = UNUSUAL, period: int = PERIOD) -> float:
     """F1 score of each cell's ``fraction`` of most unusual windows, mean over cells (1 is best).
 
     Unusual is what the forecaster of `forecast_error` does not expect, on each side from its own past.
 
-    >>> anomaly_agreement([[4, 4, 9, 4]], [[2, 3, 8, 2]])
+    >>> anomaly_agreement([[4, 4, 9, 4]], [[2, 3, 8, 2]], axes="cells_windows")
     1.0
     """
     return float(anomaly_agreements(*checked_pair(truth, released), fraction, period).mean())
@@ -281,16 +327,48 @@ _TABLE = (
         covered=_top_cells,
         source=PAPER,
     ),
-    Metric("hotspot_f1", hotspot_f1, _hotspot_scores, "window", "", higher_is_better=True),
-    Metric("kendall_tau", kendall_tau, kendall_taus, "window", "", higher_is_better=True),
-    Metric("hotspot_rank_tau", hotspot_rank_tau, _hotspot_rank_taus, "window", "", higher_is_better=True),
-    Metric("js_distance", js_distance, _js_distances, "window", "sqrt(nats)", higher_is_better=False),
-    Metric("js_divergence", js_divergence, js_divergences, "window", "nats", higher_is_better=False),
-    Metric("pearson", pearson, pearson_correlations, "cell", "", higher_is_better=True),
+    Metric("hotspot_f1", hotspot_f1, _hotspot_scores, "window", "", higher_is_better=True, bounds=(0.0, 1.0)),
+    Metric("kendall_tau", kendall_tau, kendall_taus, "window", "", higher_is_better=True, bounds=(-1.0, 1.0)),
+    Metric(
+        "hotspot_rank_tau",
+        hotspot_rank_tau,
+        _hotspot_rank_taus,
+        "window",
+        "",
+        higher_is_better=True,
+        bounds=(-1.0, 1.0),
+    ),
+    Metric(
+        "js_distance",
+        js_distance,
+        _js_distances,
+        "window",
+        "sqrt(nats)",
+        higher_is_better=False,
+        bounds=(0.0, math.log(2) ** 0.5),
+    ),
+    Metric(
+        "js_divergence",
+        js_divergence,
+        js_divergences,
+        "window",
+        "nats",
+        higher_is_better=False,
+        bounds=(0.0, math.log(2)),
+    ),
+    Metric("pearson", pearson, pearson_correlations, "cell", "", higher_is_better=True, bounds=(-1.0, 1.0)),
     Metric("forecast_error", forecast_error, forecast_errors, "cell", "people", higher_is_better=False),
-    Metric("anomaly_agreement", anomaly_agreement, _anomaly_agreements, "cell", "", higher_is_better=True),
+    Metric(
+        "anomaly_agreement",
+        anomaly_agreement,
+        _anomaly_agreements,
+        "cell",
+        "",
+        higher_is_better=True,
+        bounds=(0.0, 1.0),
+    ),
 )
-METRICS: dict[str, Metric] = {metric.name: metric for metric in _TABLE}
+METRICS: dict[str, Metric] = {metric.name: replace(metric, function=unwrap(metric.function)) for metric in _TABLE}
 """Every utility metric by the name that a configuration gives it."""
 
 DEFAULT = ("mae", "relative_mae", "variance_explained", "skill", "skill_last")

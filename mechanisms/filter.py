@@ -15,7 +15,9 @@ from penstock.mechanisms.core.state import State
 Array = NDArray[np.float64]
 
 #: Weight of each feature, in the order of `_features`, before anything is learned.
-PRIOR_WEIGHTS = np.array([0.5, 0.3, 0.0, 0.0, 0.2, 0.0, 0.0, 0.0, 0.0])
+PRIOR_WEIGHTS = np.array([0.5, 0.3, 0.0, 0.2, 0.0, 0.0, 0.0])
+#: Which of them is the cell's mean.
+MEAN = 2
 #: Windows over which today's level is compared with that of the usual day, and how far it may be from it.
 LEVEL_WINDOWS, LARGEST_LEVEL = 3, 5.0
 #: Factors by which the weight of a window falls with each further one: in the regression, and in its variances.
@@ -26,6 +28,10 @@ FIRST_WEIGHT = 0.2
 CAUTION, JUMP = 1.5, 2.0
 #: Standard deviation of the common error before any is seen, as a share of the counts.
 COMMON_ERROR = 0.2
+#: Variance over mean up to which the errors of a prediction are skewed, as those of small counts are.
+SKEWED = 2.0
+#: How many times a day the rest of the means is looked at anew.
+UPDATES = 4
 #: The least that variances, and their ratios, are taken to be.
 LEAST = 1e-6
 
@@ -45,17 +51,20 @@ class Filter(Transformation):
 
     Notes
     -----
-    Time O(slots² × n_cells) a window, some 1 ms at 1,000 cells; state O(slots × n_cells).
+    Time O(slots × n_cells) a window, and slots² × n_cells four times a day; state O(slots × n_cells).
 
-    Each cell is predicted from features of the past: the mean of the same time of day, the cell's mean, the last
-    value, and their products with today's level. The means by time of day form a matrix: its part of rank one, and the
-    rest with singular values shrunk by what noise of the known variance adds to them (Gavish, Donoho 2017). The weights
+    Each cell is predicted from features of the past: the mean of the same time of day, with and without today's level,
+    the cell's mean, the last value. The cells' means are drawn together by as much as noise of the known variance
+    drives them apart (Efron, Morris 1973). The means by time of day form a matrix: its part of rank one, and the
+    rest with singular values shrunk by what noise adds to them (Gavish, Donoho 2017). The weights
     of the features come from a recursive least-squares regression on the noisy counts that all cells share; the noise
     of the present count is independent of the features, so that the regression is consistent. The errors of earlier
     predictions, less the noise, give the variance P of a prediction m, proportional to it; a noisy count y of variance
-    R then makes m + P/(P + R)·(y − m), with variance P·R/(P + R), cut off at 0. What the errors of all cells have in
-    common in a window is estimated first and taken out. Where a mechanism repeats or refuses, and where a sensor is
-    not active, nothing is learned; there m stands alone, with a variance that grows with the gap.
+    R then makes m + P/(P + R)·(y − m), with variance P·R/(P + R), cut off at 0. Released is the median of a count with
+    that mean and variance, which is below the mean where counts are small, and the root mean square of its error. What
+    the errors of all cells have in common in a window is estimated first and taken out. Where a mechanism repeats or
+    refuses, and where a sensor is not active, nothing is learned; there m stands alone, with a variance that grows
+    with the gap.
 
     Examples
     --------
@@ -67,11 +76,12 @@ class Filter(Transformation):
     [102.0, 56.0, 10.0, 21.0]
     >>> filtered = run_mechanism(Chain.of([noisy, Filter()]), counts, seed=1)[-1]
     >>> filtered.values.round().tolist(), filtered.standard_deviation.round(1).tolist()
-    ([96.0, 52.0, 0.0, 16.0], [6.5, 5.0, 0.7, 2.9])
+    ([95.0, 49.0, 0.0, 20.0], [7.6, 5.2, 0.6, 3.1])
     """
 
     slots: int = parameter(24, doc="times of day that have a mean of their own", at_least=1, at_most=96)
     reads_noise: ClassVar[bool] = True
+    version: ClassVar[int] = 2
     guarantee: ClassVar[Guarantee] = Guarantee(
         unit="that of the step before it", neighbours="those of the step before it", statement="none", theorem="none"
     )
@@ -82,9 +92,12 @@ class Filter(Transformation):
         shape, n_cells = facts.shape, facts.n_cells
         return {
             "windows_per_day": facts.constant(facts.windows_per_day, np.int64),
-            # Means of the noisy counts by time of day, weighted by their precisions, and the sums of these.
+            # Means of the noisy counts by time of day, weighted by their precisions; the variances of their noise, 0
+            # where nothing was seen, and the number of the others; and what is kept of the means' rest (`_kept`).
             "means": np.zeros((*shape, n_slots, n_cells)),
-            "precisions": np.zeros((*shape, n_slots, n_cells)),
+            "variances": np.zeros((*shape, n_slots, n_cells)),
+            "n_seen": facts.constant(0, np.int64),
+            "kept": np.zeros((*shape, n_slots, n_slots)),
             # The last filtered values, and the totals of the last ones, newest first; NaN: none yet.
             "last": np.zeros((*shape, n_cells)),
             "totals": np.full((*shape, LEVEL_WINDOWS), np.nan),
@@ -125,7 +138,7 @@ class Filter(Transformation):
         slot = (release.window - 1) % per_day * n_slots // per_day
         begun = np.asarray(state["sizes"] > 0)
 
-        features = _features(slot, state)
+        features, kept = _features(slot, state)
         predicted = _predicted(features, noisy, begun, state)
         size = np.maximum(predicted, 1.0) * (1.0 + state["gap"])[..., None]
         ratio = _ratio(predicted, begun, state)
@@ -138,13 +151,15 @@ class Filter(Transformation):
         gain = np.where(seen, spread / (spread + noisy.variance), 0.0)
         filtered = np.where(gain == 1.0, noisy.values, np.maximum(shifted + gain * (noisy.values - shifted), 0.0))
         left = np.where(seen, gain * noisy.variance, spread) + (1.0 - gain) ** 2 * doubt
+        median = _median(filtered, left)
         shown = replace(
             release,
-            values=np.where(inactive, np.nan, filtered),
-            standard_deviation=np.where(inactive, np.nan, np.sqrt(left)),
+            values=np.where(inactive, np.nan, median),
+            standard_deviation=np.where(inactive, np.nan, np.sqrt(left + (filtered - median) ** 2)),
         )
         learned = common | _learned(features, shifted, doubt, spread, size, noisy, begun, state)
-        return shown, state | learned | _averaged(slot, noisy, state) | {
+        return shown, state | learned | _averaged(slot, noisy, shifted, state) | {
+            "kept": kept,
             "last": filtered,
             "totals": np.concatenate([filtered.sum(-1)[..., None], state["totals"][..., :-1]], -1),
             "gap": np.where(seen.any(-1), 0, np.minimum(state["gap"] + 1, n_slots)),
@@ -193,67 +208,94 @@ def noise_variance(family: str, scale: Any) -> Any:
 # All sums over cells are NumPy's own, without BLAS, whose last bit may depend on the number of threads.
 
 
-def _features(slot: int, state: State) -> Array:
-    """What the cells are predicted from: shape (..., n_features, n_cells)."""
+def _features(slot: int, state: State) -> tuple[Array, Array]:
+    """What the cells are predicted from, shape (..., n_features, n_cells), and what is kept of the rest."""
     last, totals = state["last"], state["totals"]
     n_slots = state["means"].shape[-2]
-    mean, evenly, profile, usual = _usual_day(slot, state)
+    mean, profile, usual, kept = _usual_day(slot, state)
     today, before, after = (profile[..., row, :] for row in range(3))
     # Today's level: the last windows in all, against the same times of the usual day.
     there = ~np.isnan(totals)
     back = [(slot - 1 - number) % n_slots for number in range(totals.shape[-1])]
     level = np.where(there, totals, 0.0).sum(-1) / np.maximum((usual[..., back] * there).sum(-1), LEAST)
     level = np.where(there.any(-1), np.clip(level, 1 / LARGEST_LEVEL, LARGEST_LEVEL), 1.0)[..., None]
-    step = np.minimum(today.sum(-1) / np.maximum(before.sum(-1), LEAST), LARGEST_LEVEL)[..., None]
     smooth = 0.5 * today + 0.25 * (before + after)
-    return np.stack([today * level, today, evenly, mean, last, before, last * step, smooth, np.ones_like(last)], -2)
+    found = [today * level, today, mean, last, before, smooth, np.ones_like(last)]
+    return np.stack(found, -2), kept
 
 
 def _usual_day(slot: int, state: State) -> tuple[Array, Array, Array, Array]:
-    """The cells' means, their shares of the slot's total, the profile at, before and after it, totals of all slots."""
-    means, precisions = state["means"], state["precisions"]
-    n_slots, n_cells = means.shape[-2:]
-    known = precisions > 0
-    n_known = np.count_nonzero(known, axis=-2)
-    # Entries that are not known are 0, and stand for the cell's mean.
-    mean = np.maximum(means.sum(-2) / np.maximum(n_known, 1), 0.0)
-    if not known.all():
-        means = np.where(known, means, mean[..., None, :])
-    noise = (known / np.where(known, precisions, 1.0)).sum((-1, -2)) / np.maximum(n_known.sum(-1), 1)
+    """The cells' means, the profile at, before and after the slot, totals of all slots, what is kept of the rest."""
+    means, variances = state["means"], state["variances"]
+    n_slots = means.shape[-2]
+    seen = variances.sum(-1) > 0
+    n_seen = np.maximum(seen.sum(-1), 1)[..., None]
+    mean = np.maximum(_shrunk(means.sum(-2) / n_seen, variances.sum(-2) / n_seen**2), 0.0)
     share = mean / np.maximum(mean.sum(-1), LEAST)[..., None]
-    totals = means.sum(-1)
-    # The matrix is slot's total by cell's share, and a rest. Taking away what noise of variance v in each entry adds,
-    # a singular value s of an m × n rest becomes sqrt((s² − (m + n)·v)² − 4·m·n·v²)/s, and 0 below (√m + √n)·√v
-    # (Gavish and Donoho 2017, Frobenius loss). `gram` holds the products of the rest's rows.
+    # The matrix of means is slot's total by cell's share, and a rest; a slot that was never seen has the mean total.
+    rows = means.sum(-1)
+    totals = np.where(seen, rows, rows.sum(-1)[..., None] / n_seen)
+    kept = _kept(rows, share, state) if slot % max(n_slots // UPDATES, 1) == 0 else state["kept"]
+    # Rank one plus what is kept of the rest, for three slots; the slots' totals stay what they are.
+    around = [slot, (slot - 1) % n_slots, (slot + 1) % n_slots]
+    in_rank_one = (totals - np.einsum("...ij,...j->...i", kept, rows))[..., around]
+    rest = np.einsum("...ij,...jc->...ic", kept[..., around, :], means)
+    profile = np.maximum(rest + in_rank_one[..., None] * share[..., None, :], 0.0)
+    return mean, profile, np.maximum(totals, 0.0), kept
+
+
+def _kept(rows: Array, share: Array, state: State) -> Array:
+    """Matrix by which the rest of the means, less its noise, is made of them: shape (..., n_slots, n_slots)."""
+    # Taking away what noise of variance v in each entry adds, a singular value s of an m × n rest becomes
+    # sqrt((s² − (m + n)·v)² − 4·m·n·v²)/s, and 0 below (√m + √n)·√v (Gavish and Donoho 2017, Frobenius loss). `gram`
+    # holds the products of the rest's rows. It is found anew a few times a day, since it takes longest.
+    means = state["means"]
+    n_slots, n_cells = means.shape[-2:]
     along = np.einsum("...ic,...c->...i", means, share)
-    cross = along[..., :, None] * totals[..., None, :]
-    outer = totals[..., :, None] * totals[..., None, :] * (share**2).sum(-1)[..., None, None]
+    cross = along[..., :, None] * rows[..., None, :]
+    outer = rows[..., :, None] * rows[..., None, :] * (share**2).sum(-1)[..., None, None]
     gram = np.einsum("...ic,...jc->...ij", means, means) - cross - np.swapaxes(cross, -1, -2) + outer
     squares, axes = np.linalg.eigh(gram)
-    noise = noise[..., None]
-    kept = (squares - (n_slots + n_cells) * noise) ** 2 - 4 * n_slots * n_cells * noise**2
-    is_kept = squares > np.maximum((np.sqrt(n_slots) + np.sqrt(n_cells)) ** 2 * noise, LEAST)
-    shrinkage = np.where(is_kept, np.sqrt(np.maximum(kept, 0.0)) / np.where(is_kept, squares, 1.0), 0.0)
-    shrink = np.einsum("...ik,...k,...jk->...ij", axes, shrinkage, axes)
-    # Rank one plus what is kept of the rest, for three rows; the slots' totals stay what they are.
-    rows = [slot, (slot - 1) % n_slots, (slot + 1) % n_slots]
-    in_rank_one = (totals - np.einsum("...ij,...j->...i", shrink, totals))[..., rows]
-    profile = (
-        np.einsum("...ij,...jc->...ic", shrink[..., rows, :], means) + in_rank_one[..., None] * share[..., None, :]
+    noise = (state["variances"].sum((-1, -2)) / np.maximum(state["n_seen"], 1))[..., None]
+    less = (squares - (n_slots + n_cells) * noise) ** 2 - 4 * n_slots * n_cells * noise**2
+    stands_out = squares > np.maximum((np.sqrt(n_slots) + np.sqrt(n_cells)) ** 2 * noise, LEAST)
+    share_kept = np.where(stands_out, np.sqrt(np.maximum(less, 0.0)) / np.where(stands_out, squares, 1.0), 0.0)
+    return np.asarray(np.einsum("...ik,...k,...jk->...ij", axes, share_kept, axes))
+
+
+def _shrunk(means: Array, variance: Array) -> Array:
+    """Means of the cells, drawn to the mean of all by as much of their spread as noise of a known variance explains."""
+    # Empirical Bayes (Efron and Morris 1973): noise must not make a cell look busy. A cell of variance 0 was not seen.
+    seen = variance > 0
+    n = np.maximum(seen.sum(-1), 1)[..., None]
+    centre = (means * seen).sum(-1)[..., None] / n
+    spread = (seen * (means - centre) ** 2).sum(-1)[..., None] / np.maximum(n - 1, 1)
+    between = np.maximum(spread - variance.sum(-1)[..., None] / n, 0.0)
+    return np.asarray(
+        np.where(seen, centre + between / np.maximum(between + variance, LEAST) * (means - centre), means)
     )
-    return mean, totals[..., slot, None] * share, np.maximum(profile, 0.0), np.maximum(totals, 0.0)
 
 
 def _predicted(features: Array, noisy: _Noisy, begun: NDArray[np.bool_], state: State) -> Array:
     """Prediction of each cell."""
     # A ridge towards the first weights, worth the information of one window with the cells' means.
-    worth = np.maximum((features[..., 3, :] ** 2).sum(-1) / np.maximum(state["variance"], LEAST), LEAST)[..., None]
+    worth = np.maximum((features[..., MEAN, :] ** 2).sum(-1) / np.maximum(state["variance"], LEAST), LEAST)[..., None]
     information = state["information"] + worth[..., None] * np.eye(len(PRIOR_WEIGHTS))
     weights = np.linalg.solve(information, (state["moments"] + worth * PRIOR_WEIGHTS)[..., None])[..., 0]
     predicted: Array = np.maximum(np.einsum("...k,...kc->...c", weights, features), 0.0)
     # Before the first release there is nothing to predict from: its own mean over the cells stands for each of them.
     mean: Array = np.maximum(noisy.values.sum(-1) / np.maximum(np.count_nonzero(noisy.seen, -1), 1), 0.0)
     return np.asarray(np.where(begun[..., None], predicted, mean[..., None]))
+
+
+def _median(mean: Array, variance: Array) -> Array:
+    """Median of a count of which mean and variance are known: it has the least absolute error to expect."""
+    # A gamma distribution of shape k has its median at (1 − 1/(9·k))³ of its mean (Wilson and Hilferty 1931). What of
+    # the variance is beyond `SKEWED` times the mean comes from noise, which is symmetric.
+    skewed = np.maximum(np.minimum(variance, SKEWED * mean), LEAST**2)
+    return np.asarray(
+        np.where(variance > 0, mean * np.maximum(1.0 - skewed / (9.0 * np.maximum(mean, LEAST) ** 2), 0.0) ** 3, mean)
+    )
 
 
 def _ratio(predicted: Array, begun: NDArray[np.bool_], state: State) -> Array:
@@ -326,11 +368,15 @@ def _learned(
     }
 
 
-def _averaged(slot: int, noisy: _Noisy, state: State) -> State:
+def _averaged(slot: int, noisy: _Noisy, predicted: Array, state: State) -> State:
     """Means by time of day with one more window."""
-    means, precisions = state["means"].copy(), state["precisions"].copy()
-    precision = noisy.seen / np.maximum(noisy.variance, LEAST)
-    total = precisions[..., slot, :] + precision
-    means[..., slot, :] += precision * (noisy.values - means[..., slot, :]) / np.where(total > 0, total, 1.0)
-    precisions[..., slot, :] = total
-    return {"means": means, "precisions": precisions}
+    means, variances = state["means"].copy(), state["variances"].copy()
+    before, noise = variances[..., slot, :], np.maximum(noisy.variance, LEAST)
+    new = before == 0
+    # Of a cell that was never seen at this time of day the prediction stands among those that were.
+    start = np.where(new & np.asarray(noisy.seen.any(-1))[..., None], predicted, means[..., slot, :])
+    gain = np.where(new, 1.0, before / (before + noise)) * noisy.seen
+    means[..., slot, :] = start + gain * (noisy.values - start)
+    variances[..., slot, :] = np.where(noisy.seen, np.where(new, noise, (1.0 - gain) * before), before)
+    n_seen = state["n_seen"] + (new & noisy.seen).sum(-1)
+    return {"means": means, "variances": variances, "n_seen": n_seen}

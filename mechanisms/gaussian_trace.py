@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from penstock.mechanisms.core.contract import Facts, Guarantee, Mask, PointRelease, Timestamp
-from penstock.mechanisms.core.geometry import Points, moved, on_the_map
+from penstock.mechanisms.core.geometry import Points, with_planar_gaussian
 from penstock.mechanisms.core.plugin import ParameterError, parameter
 from penstock.mechanisms.core.schedules import Budgets
 from penstock.mechanisms.core.state import State
@@ -94,8 +94,9 @@ class GaussianTrace(PointMechanism):
         """Move every point; with a goal those that it covers."""
         if isinstance(self.sigma, PlannedNoise):
             return self._planned(time, points, present, state, noise, self.sigma.conditional_goal.n_points)
-        values = on_the_map(moved(points, noise.gaussian(self.sigma, points.shape)))
-        release = PointRelease.same_for_all(values, "gaussian", self.sigma, np.inf)
+        values = with_planar_gaussian(noise, points, np.full(len(points), self.sigma))
+        rho = self.metres**2 / (2 * self.sigma**2) if self.sigma else np.inf
+        release = PointRelease.same_for_all(values, "gaussian", self.sigma, np.inf, rho)
         return only_present(release, present, state, state)
 
     def _planned(
@@ -106,7 +107,7 @@ class GaussianTrace(PointMechanism):
             raise ParameterError("sigma", "conditional_goal", right)
         publish = np.isfinite(time.deviation) & (time.index <= n_points)
         scale = np.where(publish, time.deviation, 0.0)
-        drawn = on_the_map(moved(points, noise.gaussian(scale[:, None], points.shape)))
+        drawn = with_planar_gaussian(noise, points, scale)
         values = np.where(publish[:, None], drawn, shown(time, state))
         release = PointRelease(
             values=values,
@@ -114,6 +115,7 @@ class GaussianTrace(PointMechanism):
             noise="gaussian",
             scale=scale,
             epsilon=np.where(publish, np.inf, 0.0),
+            rho=np.where(publish, self.metres**2 / (2 * np.where(publish, scale, 1.0) ** 2), 0.0),
             repeats=np.where(publish, -1, state["last_window"]),
         )
         return only_present(release, present, state, remember(time, values, state, publish))

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.contract import Facts, Mask, Release, Timestamp, Window, active_l1, pure_scale
+from penstock.mechanisms.core.contract import Facts, Mask, Release, Timestamp, Window, active_l1
 from penstock.mechanisms.core.events import Event
-from penstock.mechanisms.core.geometry import Points, distance, expected_distance
+from penstock.mechanisms.core.geometry import Points, distance
 from penstock.mechanisms.core.plugin import parameter
 from penstock.mechanisms.core.schedules import Budgets, LandmarkSchedule, expected_difference, page_hinkley_alarm
 from penstock.mechanisms.core.state import State
@@ -158,9 +158,9 @@ class LandmarkAdaptive(LandmarkSchedule):
         bonus = before["bonus"] + np.where(handing, epsilon / np.maximum(receivers, 1), 0.0)
         if not publish.any():
             return after | {"bonus": bonus}
-        scale = pure_scale(np.where(publish, epsilon, 1.0), self.metres)
+        scale = self.spread(np.where(publish, epsilon, 1.0))
         apart = np.where(publish, distance(after["last"], before["last"]), 0.0)
-        expected = expected_distance(scale, before["last_scale"])
+        expected = self.apart_by_noise(scale, before["last_scale"])
         rate, history = self._next_rate(before, apart, expected, scale, before["n_published"] == 0)
         own = {
             "bonus": bonus,

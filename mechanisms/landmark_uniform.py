@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.contract import Release, Timestamp, Window
+from penstock.mechanisms.core.contract import Facts, Release, Timestamp, Window
 from penstock.mechanisms.core.events import Event
+from penstock.mechanisms.core.period import PeriodBound
 from penstock.mechanisms.core.schedules import Budgets, LandmarkSchedule
 from penstock.mechanisms.core.state import State
 
@@ -32,6 +34,10 @@ class LandmarkUniform(LandmarkSchedule):
     window of a budget period; neighbours add or remove it. Katsomallos et al. 2022, Uniform. With Gaussian noise all of
     this holds of ρ in place of ε, with √C the L2 sensitivity, by composition (Bun, Steinke 2016, lemma 2.3).
 
+    With ``bounding.max_per_period: m`` the noise is that of S memberships for ε: S = m where every window is a
+    landmark, so that the unit is the whole period; else up to 2·m, since what the unit leaves makes room for later
+    memberships (`PeriodBound.part`).
+
     Notes
     -----
     Time and state O(n_cells) a window. Raises `ParameterError` if the number of landmarks of a period is unknown.
@@ -47,13 +53,31 @@ class LandmarkUniform(LandmarkSchedule):
     [1.0, 1.0, 1.0, 1.0]
     """
 
+    bounds_periods: ClassVar[bool] = True
+
+    def start(self, facts: Facts) -> State:
+        """No period begun yet; with the bound on a user's memberships in one, where there is one."""
+        state, bound = super().start(facts), facts.period_bound
+        if bound is None:
+            return state
+        named = {"most_memberships": bound.most, "most_cells": bound.max_cells}
+        return state | {name: facts.constant(value, np.int64) for name, value in named.items()}
+
     def release(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[Release, State]:
         """Publish with the share."""
-        return self.publish(window, counts, state, self.share(window), noise)
+        return self.publish(window, counts, state, self._share(window, state), noise)
 
     def worst(self, window: Window, state: State) -> tuple[Event, ...]:
         """The share, always."""
-        return self.charge_of(window, state, self.share(window))
+        return self.charge_of(window, state, self._share(window, state))
+
+    def _share(self, window: Window, state: State) -> Any:
+        """ε/n, or what a window may cost of ε where landmarks and one more window change no more than some counts."""
+        if "most_memberships" not in state:
+            return self.share(window)
+        most, max_cells = (int(np.max(state[name])) for name in ("most_memberships", "most_cells"))
+        bound = PeriodBound(most=most, max_cells=max_cells, shortest=1, longest=window.n_windows or 1)
+        return self.part_of_budget(window, state, bound.with_landmarks(window))
 
     def point_budget(self, time: Timestamp, state: State) -> Budgets:
         """The share, always."""

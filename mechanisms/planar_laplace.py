@@ -67,7 +67,8 @@ class PlanarLaplace(PointMechanism):
     ) -> tuple[PointRelease, State]:
         """Move every point."""
         values = with_planar_laplace(noise, points, np.full(len(points), self.epsilon / self.metres))
-        release = PointRelease.same_for_all(values, PLANAR, self.metres / self.epsilon, self.epsilon)
+        scale, rho = self.metres / self.epsilon, self.epsilon**2 / 2
+        release = PointRelease.same_for_all(values, PLANAR, scale, self.epsilon, rho)
         return only_present(release, present, state, state)
 
     def worst_points(self, time: Timestamp, state: State) -> Budgets:

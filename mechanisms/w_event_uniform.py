@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.contract import Release, Timestamp, Window
+from penstock.mechanisms.core.contract import Facts, Release, Timestamp, Window
 from penstock.mechanisms.core.events import Event
 from penstock.mechanisms.core.schedules import Budgets, WEventSchedule
 from penstock.mechanisms.core.state import State
@@ -31,6 +31,9 @@ class WEventUniform(WEventSchedule):
     Gaussian noise all of this holds of ρ in place of ε, with √C the L2 sensitivity, by composition (Bun, Steinke 2016,
     lemma 2.3).
 
+    With ``bounding.max_per_period`` the noise is that of S memberships for ε, not of w · C: S is what a user's events
+    in any w successive windows change, with the later memberships that find room instead (`PeriodBound.stretch`).
+
     Notes
     -----
     Time and state O(n_cells) a window.
@@ -44,14 +47,27 @@ class WEventUniform(WEventSchedule):
     4.0
     """
 
+    bounds_periods: ClassVar[bool] = True
+
+    def start(self, facts: Facts) -> State:
+        """Sensitivity, that of any w windows too where users are bounded over periods, and nothing released yet."""
+        state, bound = super().start(facts), facts.period_bound
+        return state if bound is None else state | {"memberships": facts.constant(bound.stretch(self.w), np.int64)}
+
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
-        """Publish with ε/w."""
-        release, state = self.publish(window, counts, state, self.budget / self.w, noise)
+        """Publish with the share."""
+        release, state = self.publish(window, counts, state, self._share(window, state), noise)
         return [release], state
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """ε/w, always."""
-        return self.charge_of(window, state, self.budget / self.w)
+        """The share, always."""
+        return self.charge_of(window, state, self._share(window, state))
+
+    def _share(self, window: Window, state: State) -> Any:
+        """ε/w, or what a window may cost of ε where any w windows change no more than some memberships."""
+        if "memberships" not in state:
+            return self.budget / self.w
+        return self.part_of_budget(window, state, state["memberships"])
 
     def point_budget(self, time: Timestamp, state: State) -> Budgets:
         """ε/w, always."""

@@ -7,7 +7,7 @@ Examples
 --------
 >>> import penstock
 >>> penstock.mechanisms.names()[:3]
-('adaptive_ranges', 'crowd_blending', 'discrete_gaussian')
+('adaptive_ranges', 'correlated', 'crowd_blending')
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock import accountants as accountants
     from penstock import evaluation as evaluation
     from penstock import mechanisms as mechanisms
-    from penstock.front import Result, load, run
+    from penstock.front import Released, Result, load, release, run
     from penstock.mechanisms.core.plugin import BudgetExceeded, ConfigError, DataError, PenstockError
     from penstock.pipeline.config.run import RunConfig
 
@@ -29,17 +29,21 @@ __all__ = [
     "ConfigError",
     "DataError",
     "PenstockError",
+    "Released",
     "Result",
     "RunConfig",
     "accountants",
     "evaluation",
     "load",
     "mechanisms",
+    "release",
     "run",
 ]
 
 _PACKAGES = ("accountants", "evaluation", "mechanisms")
-_HOMES = dict.fromkeys(("Result", "load", "run"), "penstock.front") | {"RunConfig": "penstock.pipeline.config.run"}
+_HOMES = dict.fromkeys(("Released", "Result", "load", "release", "run"), "penstock.front") | {
+    "RunConfig": "penstock.pipeline.config.run"
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,18 +1,26 @@
-"""Load a configuration, run it, and hand out what the run wrote as data frames."""
+"""Load a configuration, run it, and hand out what the run wrote as data frames and drawings; release an array."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import polars as pl
+from numpy.typing import ArrayLike, NDArray
 
-from penstock.mechanisms.core.plugin import DataError
+from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.pipeline.config import run as configuration
 from penstock.pipeline.config.run import RunConfig
+
+if TYPE_CHECKING:
+    from penstock.mechanisms.core.contract import Mechanism
+    from penstock.pipeline.reporting.drawing import Drawing
 
 
 def load(config: str | Path | Mapping[str, Any], overrides: Iterable[str] = ()) -> RunConfig:
@@ -50,6 +58,7 @@ def run(
     config: RunConfig | str | Path | Mapping[str, Any],
     out: str | Path | None = None,
     *,
+    source: Any = None,
     runner: str = "direct",
     beam_options: Sequence[str] = (),
     n_shards: int = 1,
@@ -62,7 +71,14 @@ def run(
     config
         As `load` returns it, or anything that `load` takes.
     out
-        Folder to write to; None: the configuration's ``output.path``. A simulation replaces an earlier run there.
+        Folder to write to; None: the configuration's ``output.path``, which a mapping may leave out where this is
+        given. A simulation replaces an earlier run there.
+    source
+        A data frame of events in place of the configuration's file: of pandas (2.2 or later), polars, Arrow, or
+        whatever offers its columns by Arrow's C interface. It is written beside the folder, ``<out>.events.parquet``,
+        so that the run can be verified and continued; the configuration's ``source`` keeps ``from``, ``until``,
+        ``columns``, ``time_format`` and ``time_zone``. **Privacy**: that file holds the events as they are; it is the
+        operator's.
     runner
         As after ``--runner``: ``direct``, ``local``, ``flink``, or another runner of Beam by its name.
     beam_options
@@ -89,13 +105,126 @@ def run(
     """
     from penstock.pipeline.run import run as run_configuration
 
-    checked = config if isinstance(config, RunConfig) else load(config)
+    if isinstance(config, Mapping) and out is not None:
+        config = {"output": {"path": str(out)}} | dict(config)
+    overrides = [] if source is None else _stored(source, out, config)
+    checked = config if isinstance(config, RunConfig) else load(config, overrides)
     done = run_configuration(checked, out, runner, beam_options, n_shards, resume)
     return Result(done.folder)
 
 
+def _stored(source: Any, out: str | Path | None, config: object) -> list[str]:
+    """Write a data frame beside the folder of its run; the overrides that make it the run's source."""
+    from penstock.pipeline.output.files import whole
+
+    if isinstance(config, RunConfig):
+        raise ParameterError(
+            "source", type(source).__name__, "given with a file or mapping, not a loaded configuration"
+        )
+    if out is None:
+        raise ParameterError("out", None, "a folder to write to, where the source is a data frame")
+    if not hasattr(source, "__arrow_c_stream__"):
+        right = "a data frame of pandas (2.2 or later), polars or Arrow; polars' lazy frames: collected"
+        raise ParameterError("source", type(source).__name__, right)
+    path = Path(f"{out}.events.parquet")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with whole(path) as temporary:
+        pl.DataFrame(source).write_parquet(temporary)
+    return ["source.type=parquet", f"source.path={json.dumps(str(path))}"]
+
+
+@dataclass(frozen=True)
+class Released:
+    """What a mechanism made of an array of counts.
+
+    Parameters
+    ----------
+    values
+        What is published, in the orientation of the counts.
+    epsilon, rho
+        Charge of each window in nats, shape (n_windows,); infinite where a window has none in that measure.
+    action
+        What was done in each window: published, repeated, suppressed, …
+    """
+
+    values: NDArray[np.float64]
+    epsilon: NDArray[np.float64]
+    rho: NDArray[np.float64]
+    action: tuple[str, ...]
+
+
+def release(
+    counts: ArrayLike,
+    mechanism: str | Mechanism,
+    *,
+    max_cells: int,
+    seed: int = 0,
+    axes: Literal["windows_cells", "cells_windows"] = "windows_cells",
+    landmarks: Sequence[int] = (),
+    budget_period: int | None = None,
+    **parameters: Any,
+) -> Released:
+    """Release an array of counts through one mechanism, as a simulation.
+
+    **Privacy**: the guarantee is the mechanism's, for people who are in at most ``max_cells`` of the counts of a
+    window. An array cannot show whether that is so: bound contributions before counting, as `run` does. The seed
+    undoes the noise.
+
+    Parameters
+    ----------
+    counts
+        Distinct people, whole numbers of shape (n_windows, n_cells).
+    mechanism
+        Name of a mechanism on counts, or one that is built already.
+    max_cells
+        Cells of one window that one person is in at most.
+    seed
+        Of the noise.
+    axes
+        ``cells_windows`` for arrays of the other orientation; the values have the same.
+    landmarks
+        1-based indices of the landmark windows.
+    budget_period
+        Windows of a budget period; None: all.
+    parameters
+        Of a mechanism that is named.
+
+    Raises
+    ------
+    ParameterError
+        Naming the parameter, or the array, and what would be right.
+
+    Examples
+    --------
+    >>> released = release([[3, 0, 5], [4, 1, 7]], "discrete_laplace", max_cells=1, epsilon=1.0, seed=1)
+    >>> released.values.shape, released.epsilon.tolist()
+    ((2, 3), [1.0, 1.0])
+    """
+    from penstock import mechanisms
+    from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
+    from penstock.mechanisms.core.contract import Facts
+
+    if axes not in ("windows_cells", "cells_windows"):
+        raise ParameterError("axes", axes, "windows_cells or cells_windows")
+    if not isinstance(mechanism, str) and parameters:
+        raise ParameterError(next(iter(parameters)), "", "left out: the mechanism is built already")
+    turned = np.asarray(counts) if axes == "windows_cells" else np.asarray(counts).T
+    if turned.ndim != 2 or turned.size == 0:
+        raise ParameterError("counts", turned.shape, "of shape (n_windows, n_cells), at least (1, 1)")
+    one = mechanisms.get(mechanism)(**parameters) if isinstance(mechanism, str) else mechanism
+    facts = Facts(n_cells=turned.shape[1], max_cells=max_cells, landmarks=tuple(landmarks), budget_period=budget_period)
+    made = mechanisms.run_mechanism(one, turned, facts, seed)
+    values = np.array([np.broadcast_to(release.values, turned.shape[1]) for release in made], np.float64)
+    return Released(
+        values=values if axes == "windows_cells" else values.T,
+        epsilon=np.array([pure_epsilon(release.charge) for release in made]),
+        rho=np.array([concentrated_rho(release.charge) for release in made]),
+        action=tuple(str(release.action) for release in made),
+    )
+
+
 class Result:
-    """The files of a run, as data frames; also of one that the command line ran.
+    """The files of a run, as data frames and drawings; also of one that the command line ran.
 
     Each frame is read when it is first asked for. ``docs/library.md`` shows them.
 
@@ -160,6 +289,30 @@ class Result:
     def utility(self) -> pl.DataFrame:
         """Metrics of released against true counts; of a simulation only."""
         return self._frame("operator/utility.parquet")
+
+    def plot(self, cell: str | None = None) -> Drawing:
+        """Released counts of a cell over time, and the truth where it is known; None: the busiest."""
+        from penstock.pipeline.reporting.data import Run
+        from penstock.pipeline.reporting.drawing import draw_counts
+
+        return draw_counts(Run(self.folder), cell)
+
+    def map(self, window: int | None = None) -> Drawing:
+        """Map of the released counts of a window (1-based); None: the busiest."""
+        from penstock.pipeline.reporting.data import Run
+        from penstock.pipeline.reporting.drawing import draw_map
+
+        return draw_map(Run(self.folder), window)
+
+    def _repr_html_(self) -> str:
+        """What the run is worth and what it costs, and its busiest cell."""
+        from penstock.pipeline.output.worth import in_words, losses_in_words
+
+        said = [f"<strong>{escape(str(self.folder))}</strong>: {escape(self.manifest['exit']['reason'])}"]
+        said += [escape(in_words(self.manifest["worth"]))] if "worth" in self.manifest else []
+        said += [escape(losses_in_words(self.manifest["loss"]))] if "loss" in self.manifest else []
+        text = "".join(f"<p>{one}</p>" for one in said)
+        return text if "points" in self.manifest else text + self.plot().svg
 
     def _frame(self, name: str) -> pl.DataFrame:
         return pl.read_parquet(self._file(name))

@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any
 from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import RunConfig
+from penstock.pipeline.config.sections import check_local
 from penstock.pipeline.exit_codes import DONE, INTERRUPTED, STOPPED
 from penstock.pipeline.monitoring import logs, metrics
 from penstock.pipeline.monitoring.server import HEALTH
 from penstock.pipeline.output import checkpoint, files
 from penstock.pipeline.output import manifest as outcome
+from penstock.pipeline.output.export import write_cells
 from penstock.pipeline.output.files import LOCK, alone_in
 from penstock.pipeline.output.manifest import input_digests, operator_manifest, public_manifest
-from penstock.pipeline.output.redaction import redact_errors
+from penstock.pipeline.output.redaction import explained, redact_errors
 from penstock.pipeline.output.worth import losses_of
 from penstock.pipeline.runners import beam
 from penstock.pipeline.runners.local import run_finite, run_stream
@@ -88,7 +90,7 @@ def run(
     """
     if config.on_exhausted is None:
         config = replace(config, on_exhausted="stop" if runner in (DIRECT, LOCAL) else "repeat")
-    with redact_errors(config.mode == "deployment"):
+    with redact_errors(config.mode == "deployment"), explained():
         return _run(config, folder, runner, beam_options, n_shards, resume)
 
 
@@ -97,6 +99,7 @@ def _run(
 ) -> Result:
     clock = Stopwatch()
     check_runner(config, runner)
+    check_local("--out", str(folder or ""))
     folder = Path(folder or config.output.path)
     nonce = checkpoint.nonce_of_run(config, folder, resume)
     plan = make_plan(config, folder, nonce, n_shards=n_shards, resumed=resume)
@@ -120,6 +123,8 @@ def _run_alone(plan: Plan, runner: str, beam_options: Sequence[str], clock: Stop
         return _done(plan, int(finished_before["exit"]["code"]), finished_before)
     # What is known beforehand, so that the run can be watched; its end adds what the accountants say.
     files.write_json(plan.folder / "public" / "manifest.json", public_manifest(plan))
+    if not plan.on_points:
+        write_cells(plan.folder, plan.space)
     clock.lap("prepare")
     logs.event(
         "run begun", name=config.name, mode=config.mode, runner=runner, resumed=plan.resumed, folder=str(plan.folder)
@@ -158,6 +163,8 @@ def check_runner(config: RunConfig, runner: str) -> None:
         return
     if runner not in (DIRECT, LOCAL, FLINK):
         raise ConfigError((f"--runner {runner}: a stream runs on this machine; leave --runner out",))
+    if runner == FLINK and config.bounding.max_per_period is not None:
+        raise ConfigError((f"bounding.max_per_period: a stream that keeps to it runs on this machine, not on {FLINK}",))
     if any(step.on_points for step in config.mechanism):
         raise ConfigError(("source.type: traces are released from a finite source (what is under 'of')",))
 
@@ -230,7 +237,7 @@ def _finish(plan: Plan, unfinished: str | None, clock: Stopwatch) -> Result:
         ledger=outcome.ledger_head(plan),
         exit={"code": code, "reason": reason},
     )
-    if loss := losses_of(plan.folder, plan.time_zone):
+    if loss := losses_of(plan.folder, plan.time_zone, {} if plan.on_points else plan.memberships_of()):
         manifest["loss"] = loss
     if equation["used"] < equation["rows"] * usable.MOST:
         manifest["unused"] = usable.why_unused(equation, usable.sample_of(_recorded(plan)), plan)

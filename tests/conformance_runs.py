@@ -12,6 +12,7 @@ from penstock.mechanisms.core.contract import Facts, Mechanism
 from penstock.mechanisms.core.draws import Noise
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
+from penstock.mechanisms.core.period import PeriodBound
 from penstock.mechanisms.core.run import step_through
 
 SOURCE = NoiseSource(NoiseKey.from_seed(11), configuration=b"conformance")
@@ -31,9 +32,12 @@ def facts_for(n_windows=12, n_cells=5, **changes):
 
 
 def worlds(subject):
-    """Public facts and windows: one period; periods with too many landmarks; sensors that come and go."""
+    """Public facts and windows: one period; too many landmarks; bounded periods; sensors that come and go."""
     yield (facts := facts_for()), facts.windows()
     yield (facts := facts_for(budget_period=6, max_landmarks=1)), facts.windows()
+    if subject.mechanism.bounds_periods:
+        bound = PeriodBound(most=5, max_cells=2, shortest=6, longest=6)
+        yield (facts := facts_for(budget_period=6, period_bound=bound)), facts.windows()
     if getattr(subject.mechanism, "reshapes", False):
         return  # where people are generalized all sensors are active
     masks = np.random.default_rng(2).random((12, 5)) < 0.6

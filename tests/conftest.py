@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from small_configuration import small_sections
+
+if TYPE_CHECKING:
+    from flink_cluster import FlinkCluster
 
 
 @pytest.fixture(scope="session")
@@ -25,6 +29,15 @@ def data_folder():
         return folder
 
     return find
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlinkCluster]:
+    """The Flink of all suites: a job manager, two task managers and a pool of Python workers."""
+    from flink_cluster import FlinkCluster
+
+    with FlinkCluster(tmp_path_factory.mktemp("cluster")) as started:
+        yield started
 
 
 @pytest.fixture

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
+from scipy.linalg import toeplitz
 from scipy.stats import beta
+
+from penstock.evaluation.attacks.one_run import evidence as one_evidence
+from penstock.mechanisms.correlated import GRID, strategy
 
 CONFIDENCE = 0.9999
 
@@ -20,16 +24,21 @@ def lower_bound(often, seldom, delta=0.0):
 
 def evidence(run, without, present):
     """Log-likelihood ratio of presence given the values that were published, one for each replica."""
-    n_replicas = len(without)
-    total = np.zeros(n_replicas)
-    for release in run:
-        published = np.broadcast_to(np.asarray(release.action) == "published", n_replicas)
-        zero, one = (np.abs(release.values - counts[:, release.window - 1]) for counts in (without, present))
-        scale = np.broadcast_to(np.asarray(release.scale, float), zero.shape)
-        usable = np.where(np.isfinite(scale) & (scale > 0), scale, 1.0)
-        gain = (zero**2 - one**2) / (2 * usable**2) if "gaussian" in release.noise else (zero - one) / usable
-        total += np.where(published, gain.sum(axis=1), 0.0)
-    return total
+    gains = (one_evidence(made, without[:, made.window - 1], present[:, made.window - 1]) for made in run)
+    return sum((gain.sum(axis=1) for gain in gains), np.zeros(len(without)))
+
+
+def correlated_evidence(band, run, without, present):
+    """What correlated noise leaves of presence: the release mixed again, along what presence adds to it."""
+    mixed = dense(band, without.shape[1])
+    released = np.stack([release.values for release in run], 1)
+    return np.einsum("ts,rsc,tu,ruc->r", mixed, released, mixed, present - without, optimize=True)
+
+
+def dense(band, n_windows):
+    """The strategy matrix of `correlated`, whole."""
+    entries = np.append(strategy(band) / GRID, np.zeros(n_windows))
+    return np.tril(toeplitz(entries[:n_windows]))
 
 
 def decisions(run, n_replicas):

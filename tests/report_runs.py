@@ -115,9 +115,21 @@ def experiment_folder(folder: Path, **changes: Any) -> Path:
     """What an experiment leaves: two settings, two measures, a figure, a claim and a choice."""
     settings = [("uniform", 1.0, 0.8, 3.0), ("sample", 2.0, 0.9, None)]
     rows = [
-        {"variant": variant, "epsilon": epsilon, "measure": measure, "unit": unit, "n": 2, "mean": mean, "low": low}
+        {
+            "variant": variant,
+            "epsilon": epsilon,
+            "measure": measure,
+            "unit": unit,
+            "n": 2,
+            "mean": mean,
+            "low": low,
+            "high": high,
+        }
         for variant, epsilon, f1, mae in settings
-        for measure, unit, mean, low in (("hotspot_f1", "", f1, f1 - 0.1), ("mae", "people", mae, None))
+        for measure, unit, mean, low, high in (
+            ("hotspot_f1", "", f1, f1 - 0.1, f1 + 0.1),
+            ("mae", "people", mae, None, None),
+        )
     ]
     pl.DataFrame(rows).write_parquet(folder / "summary.parquet")
     f1 = {"mean hotspot_f1": [0.8, 0.9], "low hotspot_f1": [0.7, 0.8], "high hotspot_f1": [0.9, 1.0]}

@@ -36,7 +36,7 @@ from penstock.pipeline.experiments.reconstruction_attack import (
     settle,
     tuned,
 )
-from penstock.pipeline.experiments.success_bounds import SuccessBounds, from_each_place, told_before
+from penstock.pipeline.experiments.segment_bounds import SuccessBounds, from_each_place, told_before
 from penstock.pipeline.output.tables import ACCOUNTS
 from penstock.pipeline.run import run
 

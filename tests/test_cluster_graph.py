@@ -1,6 +1,7 @@
 """The graph of endless input without a cluster: in this process, fed with blocks and watermarks by hand."""
 
 import json
+import random
 import traceback
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -26,9 +27,10 @@ from penstock.mechanisms.core.plugin import StateVersionError
 from penstock.pipeline.config.plan import Plan, make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.output import files, manifest
-from penstock.pipeline.output.files import ledger_path
+from penstock.pipeline.output.files import ledger_path, parts_folder
 from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.output.redaction import UnforeseenError
+from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.run import run
 from penstock.pipeline.runners.beam import distributed, read
 from penstock.pipeline.runners.beam.coders import (
@@ -39,11 +41,12 @@ from penstock.pipeline.runners.beam.coders import (
     encode_block,
     unpack,
 )
-from penstock.pipeline.runners.beam.graph import GRAPH, CountWhenFinal, FindContributions, build, has_ended
+from penstock.pipeline.runners.beam.graph import GRAPH, CountWhenFinal, FindContributions, build, has_ended, settle
 from penstock.pipeline.runners.beam.read import Cursor, CursorCoder, CursorTracker, Reader, Replay
 from penstock.pipeline.runners.beam.step import end_of_input, final_at
 from penstock.pipeline.sources.base import EventBlock, Reject
 from penstock.pipeline.sources.stream import Stream
+from penstock.pipeline.steps.ingest import RowCounts
 
 CONFIG = """
 name: cluster
@@ -86,7 +89,7 @@ def plan_in(folder: Path, n_shards: int = 2, text: str = CONFIG) -> Plan:
     return distributed(make_plan(replace(config, source=Stream(of=config.source)), folder), n_shards)
 
 
-def slices_of(plan: Plan) -> list[EventBlock]:
+def blocks_of(plan: Plan) -> list[EventBlock]:
     """All events, a block for every hour."""
     reader = Reader(plan, Cursor())
     blocks = []
@@ -133,7 +136,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def in_time(plan: Plan) -> list[tuple[str, EventBlock, int | None]]:
     """Every hour's block, then the watermark at the end of the hour."""
     found = []
-    for number, block in enumerate(slices_of(plan)):
+    for number, block in enumerate(blocks_of(plan)):
         found.append((f"hour/{number}", block, plan.calendar.end(number + 1)))
     return found
 
@@ -150,7 +153,7 @@ def test_a_graph_of_this_version_has_these_steps_with_this_state(tmp_path: Path)
     pipeline = beam.Pipeline()
     build(pipeline, plan_in(tmp_path))
     pipeline.visit(Steps())
-    assert (GRAPH, found) == (3, STEPS)
+    assert (GRAPH, found) == (4, STEPS)
 
 
 def test_a_cluster_releases_what_a_finite_run_releases(tmp_path: Path, local: Path) -> None:
@@ -169,6 +172,38 @@ def test_neither_order_nor_shards_change_a_release(tmp_path: Path, local: Path) 
     blocks = [(name, block, None) for name, block, _ in in_time(plan)]
     feed(plan, [blocks[i] for i in np.random.default_rng(3).permutation(len(blocks))])
     assert released(plan) == (local / "public" / "releases.parquet").read_bytes()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_elements_and_watermarks_in_any_order_and_executed_again_leave_the_same(
+    tmp_path: Path, local: Path, seed: int
+) -> None:
+    """Blocks of any size come in any order; the watermark moves as far as those that are still to come allow."""
+    chance = random.Random(seed)
+    plan = plan_in(tmp_path, n_shards=chance.choice([1, 2, 5]))
+    for _ in range(chance.choice([1, 2])):
+        feed(plan, in_any_order(plan, chance))
+    assert released(plan) == (local / "public" / "releases.parquet").read_bytes()
+    for name in ("public/accounts.parquet", "operator/truth.parquet", "operator/ledger"):
+        assert (tmp_path / name).read_bytes() == (local / name).read_bytes(), name
+    assert has_ended(plan)
+    assert manifest.row_equation(plan) == json.loads((local / "operator" / "manifest.json").read_text())["rows"]
+
+
+def in_any_order(plan: Plan, chance: random.Random) -> list[tuple[str, EventBlock | None, int | None]]:
+    """The rows of every hour in a few blocks; some windows become final early, as soon as their rows are there."""
+    pieces = []
+    for hour, block in enumerate(blocks_of(plan)):
+        for piece in block.pieces(chance.randrange(20, 200)):
+            # Mostly in the order of time, by some hours.
+            pieces.append((hour + chance.uniform(0, chance.choice([1, 6])), hour, piece))
+    pieces.sort(key=lambda piece: piece[0])
+    found: list[tuple[str, EventBlock | None, int | None]] = []
+    for number, (_, hour, piece) in enumerate(pieces):
+        open_from = min([hour for _, hour, _ in pieces[number + 1 :]], default=plan.n_windows - 1)
+        watermark = final_at(plan, open_from) - 2 - chance.randrange(7_000_000)
+        found.append((f"{hour}/{number}", piece, watermark if chance.random() < 0.7 else None))
+    return found
 
 
 def test_a_run_from_the_beginning_again_changes_and_charges_nothing(tmp_path: Path) -> None:
@@ -204,6 +239,32 @@ def test_rows_behind_the_watermark_are_late_row_by_row(tmp_path: Path) -> None:
 def found_outside(plan: Plan, block: EventBlock) -> int:
     """Rows of a block outside the area."""
     return int((np.asarray(plan.space.place(block.frame)) < 0).sum())
+
+
+def test_what_a_job_that_went_back_has_left_gives_way_to_the_figures_of_the_end(tmp_path: Path) -> None:
+    plan = plan_in(tmp_path)
+    feed(plan, in_time(plan))
+    assert has_ended(plan)
+    rows, accounts = manifest.row_equation(plan), manifest.account_summaries(plan)
+    assert rows["duplicates"] > 0
+    writer = RunWriter(plan)  # the state of a checkpoint in the midst of the run
+    writer.row_counts("cluster", RowCounts(rows=rows["rows"], used=rows["rows"]))
+    writer.memberships("cluster", 3)
+    writer.summary(0, {"windows": 1})
+    assert manifest.row_equation(plan) != rows
+    settle(plan)
+    assert (manifest.row_equation(plan), manifest.account_summaries(plan)) == (rows, accounts)
+
+
+def test_notes_of_an_earlier_version_say_only_that_the_run_has_ended(tmp_path: Path) -> None:
+    plan = plan_in(tmp_path)
+    feed(plan, in_time(plan))
+    rows = manifest.row_equation(plan)
+    for name in ("input", "account-000-000000"):
+        files.write_json(parts_folder(plan, "ended") / f"{name}.json", True)
+    assert has_ended(plan)
+    settle(plan)
+    assert manifest.row_equation(plan) == rows
 
 
 def test_windows_without_events_are_released_too(tmp_path: Path) -> None:
@@ -292,7 +353,7 @@ def test_a_reader_that_failed_is_never_taken_for_one_at_its_end(
         yield None
         raise RuntimeError("no broker")
 
-    monkeypatch.setattr(type(plan.config.source), "slices", fails)
+    monkeypatch.setattr(type(plan.config.source), "micro_batches", fails)
     for _ in range(3):  # an engine goes back to the same cursor, in the same process
         with pytest.raises(RuntimeError, match="no broker"):
             list(Replay(plan).process(b"", CursorTracker(Cursor()), ManualWatermarkEstimator(None)))

@@ -254,6 +254,7 @@ def test_every_event_of_the_family_is_priced_or_refused(price):
     examples = {
         events.Sampled: events.Sampled(events.Laplace(1.0, 2.0), 0.5),
         events.Block: events.Block(events.Gaussian(1.0, 2.0), 1, 3),
+        events.Linked: events.Linked(events.Laplace(1.0, 2.0), 3.0),
         events.Exact: events.Exact(),
         events.Nothing: events.Nothing(),
     }
@@ -282,6 +283,8 @@ def test_replacement_is_twice_add_remove_and_exactly_that():
         events.DiscreteGaussian(np.sqrt(2), 3.0),
         events.PureDP(0.4),
         events.Block(events.Laplace(2.0, 3.0), 1, 4),
+        events.Linked(events.Laplace(2.0, 3.0), 3.0),
+        events.Linked(events.DiscreteGaussian(np.sqrt(2), 3.0)),
         events.Sampled(events.DiscreteLaplace(2.0, 3.0), 0.3),
         events.Sampled(events.Gaussian(np.sqrt(2), 3.0), 0.3),
         events.Sampled(events.DiscreteLaplace(2.0, 3.0), 0.3, "user"),

@@ -24,7 +24,7 @@ from penstock.mechanisms.core.plugin import ParameterError, UnsupportedEvent
 from penstock.mechanisms.core.run import collect, release_traces, run_traces
 from penstock.mechanisms.core.state import decode_state, encode_state
 from penstock.mechanisms.core.trace_goal import ConditionalGoal, PlannedNoise
-from penstock.mechanisms.core.traces import TraceAgenda, traces_of
+from penstock.mechanisms.core.traces import PointSchedule, traces_of
 
 PRIOR = {"length_scale": 120.0, "variance": 1e5, "nugget": 100.0}
 RADIUS, SIGMA = 40.0, 80.0
@@ -93,6 +93,7 @@ def view(mechanism, noise, scale):
         landmarks=np.zeros(n, bool),
         periods=np.zeros(n, int),
         epsilon=np.full(n, np.inf),
+        rho=np.full(n, np.inf),
         scale=scale,
         action=np.full(n, "published"),
         noise=noise,
@@ -106,6 +107,17 @@ def test_every_trace_has_books_of_its_own():
     assert rows_of(rows, "loss") == pytest.approx(
         [max(exact(60.0 * np.arange(n), [secret])[0] for secret in range(n)) for n in (4, 3)], rel=1e-6
     )
+
+
+def test_a_schedule_with_gaussian_noise_is_accounted_unless_releases_decide_what_follows():
+    plain = get("landmark_uniform")(rho=0.5, noise="planar_gaussian")
+    adaptive = get("landmark_adaptive")(rho=0.5, noise="planar_gaussian")
+    trace = books().account_traces(view(get("gaussian_trace")(sigma=SIGMA), "gaussian", np.full(7, SIGMA)))
+    rows, unbounded = (
+        books().account_traces(view(one, "planar_gaussian", np.full(7, SIGMA))) for one in (plain, adaptive)
+    )
+    assert rows_of(rows, "loss") == rows_of(trace, "loss")
+    assert all(math.isinf(value) for value in rows_of(unbounded, "loss"))
 
 
 def test_noise_without_a_theorem_has_no_bound():
@@ -173,8 +185,8 @@ def test_no_gaps_that_a_trace_may_have_break_the_goal(name):
     flat = replace(flat, times=np.concatenate(every))
     deviations = planned_deviations(goal, RADIUS, flat)
     noise = TraceNoise(NoiseKey.from_seed(1), b"")
-    agenda = TraceAgenda(flat, (39.9, 116.4), deviations=deviations)
-    released = collect(release_traces(mechanism, agenda, noise), len(flat.times))
+    schedule = PointSchedule(flat, (39.9, 116.4), deviations=deviations)
+    released = collect(release_traces(mechanism, schedule, noise), len(flat.times))
     kernel = (goal.length_scale, RADIUS, goal.order, goal.kernel, goal.variance, goal.period)
     for first, times in zip(flat.starts, every):
         scale = released.scale[first : first + len(times)]
@@ -212,7 +224,7 @@ def test_what_no_noise_can_keep_to_the_goal_is_refused():
     nothing = collect(
         release_traces(
             get("gaussian_trace")(sigma=PlannedNoise(conditional_goal=close), radius=RADIUS),
-            TraceAgenda(flat, (40.0, 116.0), deviations=np.array([math.inf])),
+            PointSchedule(flat, (40.0, 116.0), deviations=np.array([math.inf])),
             TraceNoise(NoiseKey.from_seed(1), b""),
         ),
         12,

@@ -6,7 +6,15 @@ import numpy as np
 import polars as pl
 import pytest
 
-from penstock.evaluation.papers.meehan import SECRET, TIMES, losses, main
+from penstock.evaluation.papers.study import STUDIES
+
+TIMES, SECRET = tuple(range(10)), (0, 2, 4, 6, 8)
+
+
+def made():
+    """Both tables of the study."""
+    study = STUDIES.get("conditional_trace")()
+    return study.tables(None, {piece: study.measure(None, piece) for piece in study.pieces(None)})
 
 
 def parts(length_scale):
@@ -19,7 +27,7 @@ def parts(length_scale):
 
 
 def test_losses_are_those_of_dense_inverses():
-    table = losses()
+    table = made()["conditional_losses"]
     for noise, length_scale, loss, independent, ratio in table.iter_rows():
         prior, secret, rest, regression = parts(length_scale)
         left = prior[np.ix_(rest, rest)] - regression @ prior[np.ix_(secret, rest)] + noise * np.eye(len(rest))
@@ -31,8 +39,11 @@ def test_losses_are_those_of_dense_inverses():
     assert table.filter(length_scale=1.0, noise_variance=0.25)["ratio"].item() > 1.5
 
 
-def test_the_command_writes_both_tables(tmp_path, capsys):
-    main(["--out", str(tmp_path)])
-    assert str(tmp_path) in capsys.readouterr().out
-    assert pl.read_csv(tmp_path / "conditional_inferential_losses.csv").height == losses().height
-    assert pl.read_csv(tmp_path / "conditional_inferential_hypotheses.csv")["time"].to_list() == list(TIMES)
+def test_under_the_worst_hypothesis_the_secret_points_are_a_radius_away():
+    points = made()["conditional_hypotheses"]
+    secret = points.filter(pl.col("is_secret"))
+    assert points["time"].to_list() == list(TIMES)
+    assert secret["time"].to_list() == list(SECRET)
+    assert (secret["truth"] == secret["trace"]).all()
+    apart = (secret["hypothesis"] - secret["truth"]).to_numpy()
+    assert np.sqrt((apart**2).mean()) == pytest.approx(1.0)

@@ -43,7 +43,7 @@ METRICS = (
 )
 ROOT_KEYS = (
     "name, mode, seed, noise_key, source, space, sensors, windows, bounding, landmarks, budget_period, mechanism, "
-    "accountants, utility, output, on_exhausted, allow_no_guarantee, plugins"
+    "accountants, utility, output, on_exhausted, allow_no_guarantee, looked_at_data, plugins"
 )
 LOOKED = "(looked for from the working directory and beside the configuration)"
 SLIDING_KEYS = "type, size, offset, origin, time_zone, allowed_lateness, period"
@@ -55,6 +55,14 @@ WRONG = {
         "utility: [mae]",
         "utilty: [mae]",
         [f"21: utilty: unknown key; did you mean 'utility'? (known: {ROOT_KEYS})"],
+    ),
+    "an object store as the folder of a run": (
+        "  path: runs/example\n",
+        "  path: gs://bucket/run\n",
+        [
+            "23: output.path: 'gs://bucket/run' is not allowed; it must be a path of a file system with locks and "
+            "atomic renames (a disk, NFS), which object stores lack; copy public/ to the store when the run has ended"
+        ],
     ),
     "a delay without a stream": (
         "  path: runs/example\n",
@@ -81,7 +89,7 @@ WRONG = {
         "keeps: hash",
         [
             "14: bounding.keeps: unknown key; did you mean 'keep'? "
-            "(known: max_cells, keep, max_windows, max_block_cells)"
+            "(known: max_cells, keep, max_windows, max_block_cells, max_per_period)"
         ],
     ),
     "unknown key in another case": (
@@ -100,7 +108,7 @@ WRONG = {
     "a key that another section calls so": (
         "keep: hash",
         "hop: 10m",
-        ["14: bounding.hop: unknown key (known: max_cells, keep, max_windows, max_block_cells)"],
+        ["14: bounding.hop: unknown key (known: max_cells, keep, max_windows, max_block_cells, max_per_period)"],
     ),
     "missing key at the top": ("name: example\n", "", ["1: name: missing; it must be text"]),
     "missing section": (
@@ -206,7 +214,7 @@ WRONG = {
         "bounding: 2",
         [
             "14: bounding: 2 is not allowed; it must be a section with keys out of: "
-            "max_cells, keep, max_windows, max_block_cells"
+            "max_cells, keep, max_windows, max_block_cells, max_per_period"
         ],
     ),
     "wrong entry of a list": (

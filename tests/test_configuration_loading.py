@@ -21,6 +21,7 @@ from penstock.pipeline.config.build import FAILED, Builder, format_duration, for
 from penstock.pipeline.config.canonical import digest, resolved
 from penstock.pipeline.config.run import RunConfig, load, loads
 from penstock.pipeline.config.yaml import parse
+from penstock.pipeline.windows.landmarks import Landmarks
 
 TEXT = """\
 name: example
@@ -140,6 +141,11 @@ class TestOverrides:
     def test_nothing_removes(self) -> None:
         text = TEXT.replace("mechanism: {type: landmark_uniform, epsilon: .inf}", "mechanism: {type: raw}")
         assert loads(text, overrides=["landmarks="]).landmarks is None
+        assert loads(TEXT, overrides=["bounding.max_cells="]).bounding.max_cells is None
+        assert loads(TEXT, overrides=["landmarks.windows[0]="]).landmarks == Landmarks(windows=(9,))
+        assert loads(TEXT, overrides=["accountants="]).accountants == ()
+        with pytest.raises(ConfigError, match=r"^--set mechanism.tau=: mechanism.tau: is not there, and so cannot"):
+            loads(TEXT, overrides=["mechanism.tau="])
 
     def test_a_section_may_be_made(self) -> None:
         text = TEXT.replace("bounding: {max_cells: 2}\n", "").replace("accountants: {type: landmark_budget}\n", "")
@@ -166,7 +172,7 @@ class TestOverrides:
             (
                 "bounding.max_cell=3",
                 "bounding.max_cell: unknown key; did you mean 'max_cells'? "
-                "(known: max_cells, keep, max_windows, max_block_cells)",
+                "(known: max_cells, keep, max_windows, max_block_cells, max_per_period)",
             ),
         ],
     )

@@ -38,6 +38,7 @@ def chains():
     whole = mechanisms.get("sampling")(rate=0.5, unit="user")
     gauss, learned = mechanisms.get("gaussian")(sigma=20.0), mechanisms.get("filter")()
     fast, walk = mechanisms.get("fast")(epsilon=3.0, publications=3), mechanisms.get("kalman")()
+    pegasus = mechanisms.get("pegasus")(epsilon=2.0, longest=4)
     steps = (
         (dl, small),
         (adaptive, ranges),
@@ -49,6 +50,7 @@ def chains():
         (ba, learned),
         (adaptive, learned),
         (fast, walk),
+        (pegasus, mechanisms.get("smooth")(longest=3)),
     )
     groups = np.array([0, 0, 1, 1, 1])
     return [Chain.of(some, groups if coarse in some else None) for some in steps]

@@ -200,7 +200,7 @@ def test_what_figures_and_limits_need():
     with pytest.raises(ParameterError, match="value"):
         Figure(file="a.svg", type="heat_map", x="a", y="b")
     with pytest.raises(ParameterError, match="prefer"):
-        Choose(at_least={"mae": 1}, prefer="mre")
+        Choose(at_least={"mae": 1}, prefer="share_published")
 
 
 def test_a_function_can_be_a_measure():

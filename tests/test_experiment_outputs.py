@@ -18,7 +18,7 @@ from penstock.pipeline.config.canonical import digest
 from penstock.pipeline.config.run import load
 from penstock.pipeline.experiments import runner
 from penstock.pipeline.experiments.config import Expectation
-from penstock.pipeline.experiments.results import per_seed, save
+from penstock.pipeline.experiments.results import interval, limits_of, per_seed, save
 from penstock.pipeline.experiments.runner import run_experiment
 from penstock.pipeline.experiments.trial import trial_record
 from penstock.pipeline.run import run
@@ -224,3 +224,27 @@ def test_an_experiment_of_which_nothing_came_out_is_saved_too(experiment, tmp_pa
     assert (outcome.exit_code, len(outcome.manifest["failed"])) == (1, 8)
     save(outcome.folder, tmp_path / "results")
     assert len(pl.read_csv(tmp_path / "results" / "e.csv")) == 0
+
+
+@pytest.mark.parametrize("limits", [(0.0, 1.0), (-1.0, 1.0)])
+def test_an_interval_stays_within_the_limits_of_its_measure(limits):
+    least, most = limits
+    near = [most - 0.001, most, most - 0.04]
+    assert interval(near, 0.95)["high"] > most  # Student's leaves them
+    found = interval(near, 0.95, limits)
+    assert least < found["low"] < found["mean"] < found["high"] < most
+    # Far from the limits it is Student's.
+    values = [0.5, 0.501, 0.502]
+    plain, bounded = interval(values, 0.95), interval(values, 0.95, limits)
+    for side in ("low", "high"):
+        assert bounded[side] == pytest.approx(plain[side], abs=2e-5)
+    # At a limit there is no spread, and no logit.
+    assert interval([most] * 3, 0.95, limits)["low"] == most
+
+
+def test_measures_with_limits_say_so():
+    assert limits_of("hotspot_f1", "") == limits_of("coverage", "") == (0.0, 1.0)
+    assert limits_of("pearson", "") == (-1.0, 1.0)
+    assert limits_of("membership/membership_auc", "area under the curve") == (0.0, 1.0)
+    assert limits_of("reconstruction/best_bound/mean", "probability") == (0.0, 1.0)
+    assert limits_of("mae", "people") is None

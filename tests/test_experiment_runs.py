@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 from experiment_cases import GRID, experiment_in, values
@@ -16,7 +18,15 @@ from penstock.pipeline.config.plan import STREAM, make_plan
 from penstock.pipeline.experiments import runner, trial
 from penstock.pipeline.experiments.measures import measure
 from penstock.pipeline.experiments.runner import DIED, Workers, run_experiment
-from penstock.pipeline.experiments.trial import counting_config, read_counts, release, run_trial, write_counts
+from penstock.pipeline.experiments.trial import (
+    Counts,
+    counting_config,
+    read_counts,
+    release,
+    run_trial,
+    trial_record,
+    write_counts,
+)
 from penstock.pipeline.output import files, manifest
 from penstock.pipeline.output.tables import releases_table
 from penstock.pipeline.run import run
@@ -246,3 +256,21 @@ seeds: 3
     too_many = run_experiment(experiment(text + "group_size: 61\n"), tmp_path / "few", n_jobs=1)
     assert too_many.exit_code == 1
     assert "group_size: 61 people are not to be had; the source shows 60" in too_many.manifest["failed"][0]["problem"]
+
+
+def test_intervals_are_measured_where_they_are_stated_and_accounts_where_they_are_read(experiment):
+    text = GRID.replace(
+        "  adaptive:", "  filtered: {mechanism: [{type: laplace, epsilon: 1}, {type: filter}]}\n  adaptive:"
+    )
+    trials = {one.values["variant"]: one.config for one in experiment(text).trials}
+    counts = Counts(np.full((24, 9), 50), np.full((24, 9), 50), {})
+    names = ("coverage", "interval_width", "interval_score", "mae")
+    found = {
+        name: {row["measure"]: float(row["value"]) for row in trial_record(config, counts, names)["measures"]}
+        for name, config in trials.items()
+    }
+    assert all(math.isnan(found["uniform"][name]) for name in names[:3])
+    assert 0.8 < found["filtered"]["coverage"] <= 1
+    assert found["filtered"]["interval_score"] >= found["filtered"]["interval_width"] > 0
+    assert not run_trial(trials["uniform"], counts, ()).accounts
+    assert run_trial(trials["uniform"], counts, ("landmark_budget",)).accounts.keys() == {"landmark_budget"}

@@ -13,7 +13,8 @@ import pytest
 from experiments_page import experiments_page
 
 from penstock.evaluation.attacks.targets import mobility_groups
-from penstock.evaluation.papers.pyrgelis import STUDIES, WEEK, Piece
+from penstock.evaluation.papers.pyrgelis import WEEK, CabStudy, Piece
+from penstock.evaluation.papers.study import STUDIES
 from penstock.mechanisms.core.plugin import ConfigError
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.experiments import __main__ as every
@@ -26,6 +27,7 @@ from penstock.pipeline.output import manifest
 HEAD = "name: e\nquestion: which\n"
 GAME = "people: 15, targets: 3, group_size: 5, known: 0.5, samples: 40, components: 10"
 STUDY = HEAD + f"study: {{type: exposure, {GAME}}}\nreduced: {{study: {{samples: 20}}}}\n"
+CABS = [name for name in STUDIES.names() if issubclass(STUDIES.get(name), CabStudy)]
 QUIET = lambda done, failed, counts: None  # noqa: E731
 
 
@@ -57,7 +59,10 @@ def files(folder: Path) -> dict[str, bytes]:
             "study: {type: exposures}\n",
             "e.yaml:3: study.type: 'exposures' is not a known study; did you mean 'exposure'?",
         ),
-        ("study: {targets: 3}\n", "e.yaml:3: study.type: missing; it must be one of attack_comparison, exposure"),
+        (
+            "study: {targets: 3}\n",
+            "e.yaml:3: study.type: missing; it must be one of attack_comparison, conditional_trace",
+        ),
         ("study:\n  type: exposure\n  target: 3\n", "e.yaml:5: study.target: unknown key; did you mean 'targets'?"),
         (
             "study: {type: exposure, targets: 2}\n",
@@ -152,7 +157,7 @@ def test_data_that_have_changed_are_read_again_by_the_same_process(write, tmp_pa
             lines = [f"37.741 -122.469 0 {1211155201 + 3600 * hour}" for hour in range(rows)]
             (cabs / f"new_{cab}.txt").write_text("\n".join(lines))
         study = module.StudyRun(module.load_study(path))
-        n_hours.append(int(module._presence(study.study, study.inputs).sum()))
+        n_hours.append(int(module._data(study.study, study.inputs).sum()))
     assert n_hours == [9, 15]
 
 
@@ -208,26 +213,39 @@ def test_its_data_set_is_looked_for(write, tmp_path, monkeypatch, capsys):
     assert said in capsys.readouterr().out  # found and read: one cab is too few
 
 
-@pytest.mark.parametrize("name", STUDIES.names())
+@pytest.mark.parametrize("name", CABS)
 def test_pieces_are_told_apart_by_what_decides_them(name):
     study = STUDIES.get(name)(targets=3, people=24)
-    pieces = study.pieces(study.presence())
+    pieces = study.pieces(study.data())
     assert len(set(pieces)) == len(pieces) >= 3
     assert all(isinstance(piece, Piece) for piece in pieces)
     assert not set(study.decides) & {"path", "targets", "utility", "defenses"}
     assert {"seed", "components", "people"} <= set(study.decides)
-    assert np.array_equal(study.presence(), study.presence())
+    assert np.array_equal(study.data(), study.data())
     assert isinstance(pl.DataFrame(pieces), pl.DataFrame)
 
 
 @pytest.mark.parametrize(("n_targets", "shares"), [(3, [1, 1, 1]), (4, [2, 1, 1]), (5, [2, 2, 1]), (24, [8, 8, 8])])
-@pytest.mark.parametrize("name", STUDIES.names())
+@pytest.mark.parametrize("name", CABS)
 def test_as_many_are_attacked_as_asked_for_in_turns_of_the_mobility_groups(name, n_targets, shares):
     study = STUDIES.get(name)(targets=n_targets, people=24)
-    presence = study.presence()
+    presence = study.data()
     seen = presence if name == "past_exposure" else presence[:, :, :WEEK]
     groups = mobility_groups(seen)[list(dict.fromkeys(piece.target for piece in study.pieces(presence)))]
     assert np.bincount(groups).tolist() == shares
     if name == "privacy_gain":
         assert groups[:3].tolist() == [0, 1, 2]
         assert groups[3:5].tolist() == [0, 1][: n_targets - 3]
+
+
+REDUCED = ("conditional_trace", "reconstruction_chain", "reconstruction_gowalla", "reconstruction_foursquare")
+
+
+@pytest.mark.parametrize("name", REDUCED)
+def test_pieces_of_other_studies_are_told_apart_by_what_decides_them(name):
+    path = Path(__file__).parent.parent / "configs" / "experiments" / f"{name}.yaml"
+    study = module.load_study(path, reduced=True).config.study
+    pieces = study.pieces(study.data())
+    assert len({json.dumps(piece) for piece in pieces}) == len(pieces) >= 2
+    # What is swept is in the pieces, so that more values add to what is there.
+    assert not set(study.decides) & {"path", "sigmas", "sizes", "lengths", "uniform", "own"}

@@ -9,10 +9,10 @@ import pytest
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
-from penstock.pipeline.sources.base import NEVER, Checkpointed
+from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed
 from penstock.pipeline.sources.reading import kafka, kafka_progress
 from penstock.pipeline.sources.reading.kafka import Consumer
-from penstock.pipeline.sources.reading.kafka_progress import Board, Progress, Share
+from penstock.pipeline.sources.reading.kafka_progress import PeerWatermarks, Progress, Share
 
 CONFIG = """
 name: shares
@@ -51,8 +51,8 @@ class Broker:
     def at_end(self, _: int):
         return False
 
-    def more(self):
-        return self.new
+    def listed(self):
+        return [*range(self.n_partitions), *self.new]
 
     def hold(self, partitions: set[int]):
         self.held = partitions
@@ -70,7 +70,7 @@ def plan_in(folder, more: str = ""):
 
 
 def reader_of(plan, share: Share, consumer: Broker):
-    return kafka._Reader(plan.config.source, plan, consumer, SimpleNamespace(), share.as_state(), NEVER)
+    return kafka._Reader(plan.config.source, plan, consumer, SimpleNamespace(), share.as_state(), MIN_EVENT_TIME)
 
 
 @pytest.fixture(autouse=True)
@@ -121,12 +121,12 @@ def test_a_reader_whose_partitions_are_all_idle_goes_by_its_own_and_never_back(t
         assert reader.quiet({}) == (frozenset({0}), expected)
 
 
-def test_a_reader_that_is_far_ahead_of_another_waits_for_it(tmp_path):
+def test_a_reader_that_is_far_ahead_of_another_waits_for_it(tmp_path, monkeypatch):
     consumer = Broker()
     reader = reader_of(plan_in(tmp_path), Share(0, 2), consumer)
     reader.progress = Progress({0: 5}, {0: 2_000_000})
     reader.typical = {0: 2_000_000}
-    other = Board(reader.board.folder, Share(1, 2))
+    other = PeerWatermarks(reader.board.folder, Share(1, 2))
     for behind, held in (
         ("nothing yet", {0}),
         (1_000_000, {0}),
@@ -138,6 +138,8 @@ def test_a_reader_that_is_far_ahead_of_another_waits_for_it(tmp_path):
         assert reader.look_around() == {}
         assert consumer.held == held
     consumer.new = [6, 7]
+    assert reader.look_around() == {}  # a list a minute will do while no window waits for one
+    monkeypatch.setattr(kafka, "_REFRESH", -1.0)
     assert reader.look_around() == {6: 0}
 
 
@@ -147,9 +149,9 @@ def test_a_reader_that_has_finished_keeps_none_waiting(tmp_path, monkeypatch):
     late = plan.calendar.end(plan.calendar.n_windows) + 10**9
     position = Progress({0: 9}, {0: late}).as_state() | Share(0, 2).as_state()
     other = reader_of(plan, Share(1, 2), Broker())
-    Board(other.board.folder, Share(0, 2)).publish(5)  # of an attempt before
+    PeerWatermarks(other.board.folder, Share(0, 2)).publish(5)  # of an attempt before
     assert other.board.others() == [5]
-    assert list(kafka.slices(plan.config.source, plan, position, 4, late, Checkpointed())) == []
+    assert list(kafka.micro_batches(plan.config.source, plan, position, 4, late, Checkpointed())) == []
     assert other.board.others() == []
 
 
@@ -170,13 +172,43 @@ class Client:
 
 @pytest.fixture
 def client(monkeypatch):
-    codes = SimpleNamespace(_PARTITION_EOF=-191, GROUP_AUTHORIZATION_FAILED=30)
+    codes = SimpleNamespace(
+        _PARTITION_EOF=-191, GROUP_AUTHORIZATION_FAILED=30, _AUTO_OFFSET_RESET=-140, _AUTHENTICATION=-169, _SSL=-181
+    )
     found = Client()
     library = SimpleNamespace(
         Consumer=lambda _: found, KafkaException=OSError, KafkaError=codes, TopicPartition=lambda *place: place
     )
     monkeypatch.setattr("penstock.pipeline.sources.reading.kafka.library", lambda: library)
     return found
+
+
+@pytest.mark.parametrize(
+    ("partitions", "error", "found"),
+    [
+        ([0, 1], None, [0, 1]),
+        ([2, 0, 1], None, [0, 1, 2]),
+        ([0], None, None),  # lacks what is being read
+        ([], None, None),
+        ([0, 1, 3], None, None),
+        ([0, 1], "unknown topic", None),
+        (OSError("no answer"), None, None),
+        (KeyError("events"), None, None),
+    ],
+)
+def test_a_list_that_lacks_a_partition_is_none(tmp_path, client, partitions, error, found):
+    def list_topics(_, timeout):
+        assert timeout == 2.0
+        if isinstance(partitions, Exception):
+            raise partitions
+        return SimpleNamespace(
+            topics={"events": SimpleNamespace(error=error, partitions=dict.fromkeys(partitions, "its brokers"))}
+        )
+
+    client.list_topics, client.incremental_assign = list_topics, lambda _: None
+    reading = Consumer(plan_in(tmp_path).config.source)
+    reading.assign({0: 0, 1: 0})
+    assert reading.listed() == found
 
 
 def test_a_partition_that_is_held_is_not_idle(tmp_path, client):
@@ -210,7 +242,7 @@ def test_offsets_are_committed_once_the_engine_has_taken_them(tmp_path, monkeypa
     own.go_on()
     assert consumer.committed == []  # a reader that has no partition yet
     for number in (4, 4, 9):
-        checkpointed.move(Progress({1: number}, {1: NEVER}).as_state() | Share(1, 2).as_state())
+        checkpointed.move(Progress({1: number}, {1: MIN_EVENT_TIME}).as_state() | Share(1, 2).as_state())
         own.go_on()
     assert consumer.committed == [{1: 4}, {1: 9}]
 
@@ -221,7 +253,7 @@ def test_a_run_on_one_machine_commits_what_its_checkpoint_holds(tmp_path, monkey
     own = kafka.Commits(plan.config.source, consumer, checkpointed)
     own.go_on()
     assert consumer.committed == []
-    checkpointed.move(Progress({0: 4, 1: 7}, {0: NEVER, 1: 5}).as_state(), 1)
+    checkpointed.move(Progress({0: 4, 1: 7}, {0: MIN_EVENT_TIME, 1: 5}).as_state(), 1)
     own.go_on()
     own.go_on()
     assert consumer.committed == [{0: 4, 1: 7}]
@@ -232,6 +264,6 @@ def test_a_run_on_one_machine_commits_what_its_checkpoint_holds(tmp_path, monkey
 def test_without_a_group_nothing_is_committed(tmp_path, monkeypatch):
     monkeypatch.setattr(kafka, "EVERY", -1.0)
     plan, consumer = plan_in(tmp_path), Broker()
-    checkpointed = Checkpointed(Progress({0: 4}, {0: NEVER}).as_state())
+    checkpointed = Checkpointed(Progress({0: 4}, {0: MIN_EVENT_TIME}).as_state())
     kafka.Commits(plan.config.source, consumer, checkpointed).go_on()
     assert consumer.committed == []

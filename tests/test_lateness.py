@@ -17,7 +17,7 @@ from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.run import run
-from penstock.pipeline.sources.base import NEVER
+from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed
 from penstock.pipeline.sources.reading import kafka
 from penstock.pipeline.sources.reading.kafka_progress import Entry, Progress
 from penstock.pipeline.steps.ingest import closed_before, located
@@ -202,11 +202,17 @@ class Partitions:
     def confirmed(self, partitions):
         return frozenset(partitions - self.unread)
 
+    def hold(self, _):
+        pass
+
+    def listed(self):
+        return [0, 1]
+
 
 def reader_of(folder, more: str, n_partitions: int = 1):
     plan = make_plan(loads(TOPIC.replace("PATH", str(folder)).replace("MORE", more)), folder)
     letters = SimpleNamespace(send=lambda *_: None)
-    reader = kafka._Reader(plan.config.source, plan, Partitions(), letters, {}, NEVER)
+    reader = kafka._Reader(plan.config.source, plan, Partitions(), letters, {}, MIN_EVENT_TIME)
     reader.add(dict.fromkeys(range(n_partitions), 0))
     return plan, reader
 
@@ -216,7 +222,7 @@ def slices(reader, rows: list[Row], sizes):
     at = number = 0
     while at < len(rows):
         own = [Message(row, at + i) for i, row in enumerate(rows[at : at + next(sizes)])]
-        yield reader.slice(Entry(number, {0: (at, at + len(own))}, frozenset()), {0: own})
+        yield reader.batch(Entry(number, {0: (at, at + len(own))}, frozenset()), {0: own})
         at, number = at + len(own), number + 1
 
 
@@ -252,9 +258,9 @@ def test_timestamps_of_senders_are_refused(tmp_path):
     row = ("u", 5.0, "a", 5.0)
     plan, reader = reader_of(tmp_path, "disorder: 0s")
     with pytest.raises(DataError, match=r"partition 0, offset 9: .* message.timestamp.type=LogAppendTime"):
-        reader.slice(Entry(0, {0: (9, 10)}, frozenset()), {0: [Message(row, 9, kind=1)]})
+        reader.batch(Entry(0, {0: (9, 10)}, frozenset()), {0: [Message(row, 9, kind=1)]})
     _, reader = reader_of(tmp_path, "watermark: events")
-    assert reader.slice(Entry(0, {0: (9, 10)}, frozenset()), {0: [Message(row, 9, kind=1)]}).block.n_rows == 1
+    assert reader.batch(Entry(0, {0: (9, 10)}, frozenset()), {0: [Message(row, 9, kind=1)]}).block.n_rows == 1
     assert plan.config.source.lateness_flaw is None
     shared = TOPIC.replace("PATH", str(tmp_path / "out")).replace("MORE", "watermark: events")
     new_key_file(tmp_path / "key")
@@ -275,13 +281,14 @@ def test_a_broker_that_sets_its_clock_back_by_less_than_the_disorder_changes_not
 def test_at_the_end_of_a_partition_the_clock_goes_on_once_the_broker_confirms_it(tmp_path, monkeypatch):
     _, reader = reader_of(tmp_path, "idle_after: 30s", n_partitions=2)
     consumer, row = reader.consumer, ("u", 20.0, "a", 30.0)
-    reader.slice(Entry(0, {0: (0, 1), 1: (0, 1)}, frozenset()), {0: [Message(row, 0)], 1: [Message(row, 0)]})
+    reader.batch(Entry(0, {0: (0, 1), 1: (0, 1)}, frozenset()), {0: [Message(row, 0)], 1: [Message(row, 0)]})
 
     def at(minute: float):
         monkeypatch.setattr(kafka, "clock_time", lambda: BEGIN / 1000 + 60 * minute)
+        assert reader.look_around() == {}
         idle, clock = reader.quiet({})
         if idle:
-            reader.slice(Entry(1, {}, idle, clock), {})
+            reader.batch(Entry(1, {}, idle, clock, reader.listed), {})
         return sorted(idle), (reader.progress.reached - BEGIN) / MINUTE
 
     assert at(100) == ([], 30)  # nothing is at its end
@@ -305,3 +312,85 @@ def test_what_the_clock_decided_is_decided_again(tmp_path):
     again = Progress(reached=90, by_broker=True, disorder=5)
     again.restore(progress.as_state())
     assert again == progress
+
+
+class Topic(Partitions):
+    """A consumer of a topic of which a broker that is asked in time knows two partitions, the second one new."""
+
+    refused = ConnectionError
+
+    def __init__(self, rows: dict[int, list[Row]]) -> None:
+        super().__init__()
+        self.rows, self.minute, self.answers = rows, 0.0, True
+        self.at: dict[int, int] = {}
+        self.n_asked = 0
+
+    def __call__(self, _):
+        return self
+
+    def partitions(self):
+        return [0]
+
+    def listed(self):
+        self.n_asked += 1
+        return list(self.rows) if self.answers else None
+
+    def bounds(self, partition):
+        return 0, len(self._there(partition))
+
+    def assign(self, offsets):
+        self.at |= offsets
+
+    def _there(self, partition):
+        return [row for row in self.rows[partition] if row[3] <= self.minute]
+
+    def at_end(self, partition):
+        return self.at[partition] == len(self._there(partition))
+
+    def trouble(self):
+        return None
+
+    def poll(self):
+        found = {}
+        for partition, at in self.at.items():
+            if own := [Message(row, n) for n, row in enumerate(self._there(partition))][at:]:
+                found[partition], self.at[partition] = own, at + len(own)
+        return found
+
+    def close(self):
+        pass
+
+
+@pytest.mark.parametrize("is_quiet", [False, True])
+def test_a_window_waits_for_a_list_of_the_partitions_that_is_younger_than_its_deadline(
+    tmp_path, monkeypatch, caplog, is_quiet
+):
+    """A partition that was added at minute 40 has rows for the first hour, which is final at minute 70."""
+    mine = [("u", minute - 1.0, "a", float(minute)) for minute in range(5, 60 if is_quiet else 200, 5)]
+    topic = Topic({0: mine, 1: [("v", 30.0, "a", 45.0), ("w", 50.0, "a", 69.0), ("x", 50.0, "a", 71.0)]})
+    plan = make_plan(loads(TOPIC.replace("PATH", str(tmp_path)).replace("MORE", "disorder: 0s, idle_after: 1m")))
+    monkeypatch.setattr(kafka, "Consumer", topic)
+    monkeypatch.setattr(kafka, "clock_time", lambda: BEGIN / 1000 + 60 * topic.minute)
+    monkeypatch.setattr(kafka, "_AGAIN", -1.0)
+    pieces = plan.config.source.micro_batches(plan, tmp_path, {}, 0, MIN_EVENT_TIME, Checkpointed())
+    fates: dict[str, set[bool]] = {}
+    reached = []
+    for minute in (30, 60, 72, 90, 91, 92, 95, 100, 150, 199):
+        topic.minute, topic.answers = float(minute), minute not in (72, 90, 91)
+        if minute <= 60:
+            topic.listed = lambda: [0]  # not there yet, or not known to the broker
+        else:
+            topic.__dict__.pop("listed", None)
+        for _ in range(6):
+            if (piece := next(pieces)) is None:
+                continue
+            users = piece.block.frame["user"].to_list()
+            for user, is_used in zip(users, located(piece.block, plan, closed_before(piece, plan)).used.tolist()):
+                fates.setdefault(user, set()).add(is_used)
+            reached.append((minute, (piece.after - BEGIN) / MINUTE))
+    assert {user: fates[user] for user in "vwx"} == {"v": {True}, "w": {True}, "x": {False}}
+    assert all(time < 70 for minute, time in reached if minute < 92)
+    assert max(time for minute, time in reached if minute < 100) >= 70
+    assert [m for m in caplog.messages if "windows wait" in m] == [
+        "topic events: no broker lists all partitions; windows wait until one does"
+    ]

@@ -81,6 +81,23 @@ def test_the_second_of_three_deployments_on_one_day_is_refused_before_its_releas
     assert all(check.passed for result in (first, second, third) for check in verify(result.folder))
 
 
+@pytest.mark.parametrize("runner", ["local", "direct", "stream"])
+def test_a_run_that_is_stopped_counts_its_duplicates_as_one_that_is_not(tmp_path, value, runner):
+    """What is not released any more was counted all the same: it is no repetition of anything."""
+    path = tmp_path / "events.csv"
+    header, *rows = path.read_text().splitlines()
+    path.write_text("\n".join([header, *rows, *rows[:3]]) + "\n")
+    if runner == "stream":
+        value["source"] = {"type": "stream", "of": value["source"]}
+        times = {name: value["source"]["of"].pop(name) for name in ("from", "until")}
+        value["source"] |= times
+    results = [run(configured(value), tmp_path / n, "local" if runner == "local" else "direct") for n in "ab"]
+    assert [result.exit_code for result in results] == [DONE, STOPPED]
+    found = [result.manifest["rows"] for result in results]
+    assert found[0]["duplicates"] == 3
+    assert found[0] == found[1]
+
+
 def test_the_command_ends_with_exit_code_3(tmp_path, value, capsys):
     (tmp_path / "run.yaml").write_text(json.dumps(value))
     command = ["run", str(tmp_path / "run.yaml"), "--quiet", "--out"]
@@ -178,6 +195,44 @@ def test_traces_count_run_by_run(tmp_path, value):
         run(configured(value), tmp_path / "counts")
 
 
+TRACE_RUN = {"windows": {"type": "timestamps"}, "landmarks": None, "bounding": None, "accountants": []}
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "other", "shared"),
+    [
+        ({"type": "landmark_uniform", "noise": "planar_laplace", "epsilon": 1.0}, {}, True),  # all time is one period
+        ({"type": "landmark_uniform", "noise": "planar_laplace", "epsilon": 1.0}, {"budget_period": "1d"}, True),
+        ({"type": "landmark_uniform", "noise": "planar_gaussian", "rho": 0.5}, {"budget_period": "1d"}, True),
+        ({"type": "landmark_uniform", "noise": "planar_gaussian", "rho": 0.5}, {"budget_period": "6h"}, False),
+        ({"type": "w_event_uniform", "noise": "planar_gaussian", "rho": 0.5, "w": 3}, {}, True),
+        ({"type": "planar_laplace", "epsilon": 1.0}, {}, False),
+    ],
+    ids=str,
+)
+def test_runs_on_traces_share_the_budget_of_what_one_unit_may_hold(tmp_path, value, mechanism, other, shared):
+    landmarks = {"landmarks": {"recurring": ["01:00-02:00"]}} if "landmark" in mechanism["type"] else {}
+    own = TRACE_RUN | landmarks | {"mechanism": mechanism} | other
+    with (tmp_path / "events.csv").open("a") as file:
+        file.write(f"somebody,2024-01-01T07:10:00Z,{LATITUDE},{LONGITUDE}\n")
+    assert run(configured(changed(value, **own)), tmp_path / "first").exit_code == DONE
+    (tmp_path / "run.yaml").write_text(json.dumps(changed(value, 6, 9, **own)))  # another span of the same day
+    ended = main(["run", str(tmp_path / "run.yaml"), "--quiet", "--out", str(tmp_path / "later")])
+    assert ended == (STOPPED if shared else DONE)
+
+
+def test_budget_periods_of_traces_begin_where_those_of_the_ledger_do(tmp_path, value):
+    mechanism = {"type": "landmark_uniform", "noise": "planar_laplace", "epsilon": 1.0}
+    own = TRACE_RUN | {"landmarks": {"recurring": ["01:00-02:00"]}, "mechanism": mechanism, "budget_period": "6h"}
+    with (tmp_path / "events.csv").open("a") as file:
+        file.write(f"somebody,2024-01-01T10:10:00Z,{LATITUDE},{LONGITUDE}\n")
+    assert run(configured(changed(value, **own)), tmp_path / "first").exit_code == DONE
+    with pytest.raises(ConfigError, match="another budget period"):
+        run(configured(changed(value, 9, 12, **own)), tmp_path / "later")
+    with pytest.raises(ConfigError, match="another unit"):
+        run(configured(changed(value, 12, 15, **own | {"budget_period": "12h"})), tmp_path / "longer")
+
+
 def test_an_older_copy_is_noticed(tmp_path, value):
     value["output"]["ledger_budget"] = 5.0
     folder = run(configured(value), tmp_path / "first").folder
@@ -192,6 +247,94 @@ def test_an_older_copy_is_noticed(tmp_path, value):
     (later / "operator" / "manifest.json").unlink()
     with pytest.raises(DataError, match="it was cut, or an older copy was put in its place"):
         run(configured(value), later, resume=True)
+    with pytest.raises(DataError, match="it was cut, or an older copy was put in its place"):
+        run(configured(value), tmp_path / "new")
+    assert not (tmp_path / "new" / "operator" / "run.json").exists()
+
+
+def test_a_ledger_and_its_head_from_one_backup_are_found_by_the_folder_and_the_public_manifest(tmp_path, value, capsys):
+    value["output"]["ledger_budget"] = 5.0
+    run(configured(value), tmp_path / "first")
+    files = [tmp_path / "ledger", tmp_path / "ledger.head"]
+    n_before = len(Ledger(files[0]).heads())
+    later = run(configured(value), tmp_path / "second").folder
+    lines, heads = files[0].read_bytes().splitlines(keepends=True), Ledger(files[0]).heads()
+    older = [b"".join(lines[: n_before + 1]), heads[n_before].encode() + b"\n"]  # as the second run had begun
+    show = ["ledger", "show", str(files[0]), "--manifest", str(later / "public" / "manifest.json")]
+    assert main(show) == main([*show[:-1], str(later / "operator" / "manifest.json")]) == DONE
+    for file, data in zip(files, older):
+        file.write_bytes(data)
+    (later / "operator" / "manifest.json").unlink()
+    with pytest.raises(DataError, match=r"by the head of its chain in .*/second/operator/ledger.head"):
+        run(configured(value), later, resume=True)
+    capsys.readouterr()
+    assert main(show) == 1
+    assert "lacks the entry that" in capsys.readouterr().out
+    assert run(configured(value), tmp_path / "third").exit_code == DONE  # nothing here can know
+
+
+@pytest.mark.parametrize("lost", [slice(0, -1), slice(0, 2), slice(0, 0)])
+def test_a_ledger_that_lacks_its_end_begins_no_run(tmp_path, value, lost):
+    value["output"]["ledger_budget"] = 5.0
+    run(configured(value), tmp_path / "first")
+    lines = (tmp_path / "ledger").read_text().splitlines(keepends=True)
+    (tmp_path / "ledger").write_text("".join(lines[lost]))
+    with pytest.raises(DataError, match="put the latest copy back"):
+        run(configured(value), tmp_path / "second")
+    assert not (tmp_path / "second" / "operator" / "run.json").exists()
+
+
+def test_a_ledger_without_its_head_begins_and_continues_no_run(tmp_path, value, capsys):
+    value["output"]["ledger_budget"] = 5.0
+    first = run(configured(value), tmp_path / "first").folder
+    (tmp_path / "ledger.head").unlink()
+    (first / "operator" / "manifest.json").unlink()
+    for folder, resume in ((tmp_path / "second", False), (first, True)):
+        with pytest.raises(DataError, match=r"ledger.head: is missing"):
+            run(configured(value), folder, resume=resume)
+    assert main(["ledger", "show", str(tmp_path / "ledger"), "--json"]) == 1
+    shown = json.loads(capsys.readouterr().out)
+    assert "is missing" in shown["faults"][0]
+    (tmp_path / "ledger.head").write_text(shown["head"] + "\n")
+    assert run(configured(value), first, resume=True).exit_code == DONE
+    (first / "operator" / "ledger.head").unlink()
+    (first / "operator" / "manifest.json").unlink()
+    with pytest.raises(DataError, match=r"operator/ledger.head: is missing"):
+        run(configured(value), first, resume=True)
+
+
+def test_a_head_that_a_killed_writer_left_out_is_made_again(tmp_path):
+    ledger = Ledger(tmp_path / "ledger", run="a", own_head=tmp_path / "own.head")
+    one, other = (charge(start, 1, 0.5, "a", start) for start in (1, 2))
+    ledger.append([one])
+    heads = [tmp_path / "ledger.head", tmp_path / "own.head"]
+    behind = [head.read_bytes() for head in heads]
+    ledger.append([other])
+    ahead = [head.read_bytes() for head in heads]
+    assert ahead == [Ledger(tmp_path / "ledger").heads()[-1].encode() + b"\n"] * 2
+    for head, data in zip(heads, behind):
+        head.write_bytes(data)
+    again = Ledger(tmp_path / "ledger", run="a", own_head=tmp_path / "own.head")
+    assert again.append([other]) == []
+    assert [head.read_bytes() for head in heads] == ahead
+    # A writer killed at its first entry, too: the head was there before.
+    for path in tmp_path.iterdir():
+        path.unlink()
+    Ledger(tmp_path / "ledger", run="a", own_head=tmp_path / "own.head").append([one])
+    for head in heads:
+        head.write_bytes(b"0" * 64 + b"\n")
+    assert Ledger(tmp_path / "ledger", run="a").append([one]) == []
+    assert heads[0].read_text().strip() == Ledger(tmp_path / "ledger").heads()[-1]
+
+
+def test_a_ledger_that_is_cut_while_a_run_goes_on_stops_it(tmp_path):
+    ledger = Ledger(tmp_path / "ledger", run="a")
+    ledger.append([charge(1, 1, 0.5, "a", 1)])
+    Ledger(tmp_path / "ledger").append([charge(2, 1, 0.5, "b", 2)])
+    lines = (tmp_path / "ledger").read_bytes().splitlines(keepends=True)
+    (tmp_path / "ledger").write_bytes(lines[0])
+    with pytest.raises(DataError, match="it was cut"):
+        ledger.append([charge(3, 1, 0.5, "a", 3)])
 
 
 def test_a_ledger_of_the_version_before_counts_and_goes_on(tmp_path, value):
@@ -202,6 +345,7 @@ def test_a_ledger_of_the_version_before_counts_and_goes_on(tmp_path, value):
     ]
     text = "".join(json.dumps(line) + "\n" for line in old)
     (tmp_path / "ledger").write_text(text)
+    (tmp_path / "ledger.head").unlink()
     second = run(configured(changed(value, on_exhausted="repeat")), tmp_path / "second")
     assert set(actions(second)) == {"refused"}
     assert (tmp_path / "ledger").read_text().startswith(text)

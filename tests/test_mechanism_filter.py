@@ -7,13 +7,15 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from penstock.mechanisms import get
 from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.contract import Facts, Release
-from penstock.mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.plugin import ParameterError, StateVersionError
 from penstock.mechanisms.core.run import run_mechanism
-from penstock.mechanisms.filter import Filter, noise_variance
+from penstock.mechanisms.core.state import decode_state, encode_state
+from penstock.mechanisms.filter import SKEWED, Filter, _median, _shrunk, noise_variance
 
 N_CELLS = 60
 READERS = {
@@ -82,7 +84,7 @@ def test_without_a_publication_the_prediction_stands_and_its_doubt_grows():
         assert np.abs(shown.values - counts[index]).mean() < np.abs(noisy.values - counts[index]).mean() + 5.0
     assert doubts[0] > 5.0 * 0.5
     assert all(later > 0.8 * earlier for earlier, later in pairwise(doubts))
-    for name in ("means", "precisions", "information", "moments", "errors", "sizes"):
+    for name in ("means", "variances", "n_seen", "information", "moments", "errors", "sizes"):
         assert np.array_equal(state[name], learned[name]), f"{name} learned from a repeat"
 
 
@@ -92,7 +94,7 @@ def test_inactive_cells_stay_empty_and_teach_nothing():
         values = np.array([50.0 + index % 5, np.nan, 20.0])
         shown, state = Filter().process(Release(window=index + 1, values=values, noise="laplace", scale=2.0), state)
         assert np.isnan(shown.values).tolist() == np.isnan(shown.standard_deviation).tolist() == [False, True, False]
-    assert not state["precisions"][:, 1].any()
+    assert not state["variances"][:, 1].any()
 
 
 def test_exact_counts_stay_exact():
@@ -124,3 +126,27 @@ def test_where_it_may_stand():
         Chain.of([get("fpa")(epsilon=1.0, coefficients=2, block=8), Filter()])
     with pytest.raises(ParameterError, match="noise"):
         Filter().process(replace(Release(window=1, values=np.ones(2)), noise="planar_laplace"), {})
+
+
+def test_small_counts_are_released_by_their_median():
+    mean = np.array([0.05, 0.5, 3.0, 40.0])
+    exact = stats.gamma.median(mean / SKEWED, scale=SKEWED)
+    assert _median(mean, SKEWED * mean) == pytest.approx(exact, abs=0.03)
+    # Variance beyond that of small counts comes from noise, which is symmetric, and does not move the median further.
+    assert np.array_equal(_median(mean, 100 * mean), _median(mean, SKEWED * mean))
+    assert np.array_equal(_median(mean, np.zeros(4)), mean)
+
+
+def test_means_are_drawn_together_as_noise_drives_them_apart():
+    means = np.array([1.0, 3.0, 5.0, 7.0, 0.0])  # spread 20/3; the last cell was never seen
+    assert _shrunk(means, np.array([2, 2, 2, 2, 0.0]))[:4] == pytest.approx(4 + 0.7 * (means[:4] - 4))
+    assert _shrunk(means, np.array([9, 9, 9, 9, 0.0]))[:4] == pytest.approx(np.full(4, 4.0))
+    assert np.array_equal(_shrunk(means, np.zeros(5)), means)
+
+
+def test_a_chain_refuses_the_state_of_an_earlier_filter():
+    chain = Chain.of([READERS["gaussian"], Filter()])
+    assert (chain.version, Chain.of([READERS["gaussian"]]).version) == (2, 1)
+    data = encode_state("chain", 1, {"means": np.zeros(2)})
+    with pytest.raises(StateVersionError, match="version 1"):
+        decode_state(data, "chain", chain.version, chain.migrate)

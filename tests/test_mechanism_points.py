@@ -9,13 +9,13 @@ import pytest
 from scipy import stats
 
 from penstock.mechanisms import get
-from penstock.mechanisms.core.geometry import distance, expected_distance, offsets_between
+from penstock.mechanisms.core.geometry import EARTH_RADIUS, distance, expected_distance, moved, offsets_between
 from penstock.mechanisms.core.noise import TraceNoise
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.run import release_traces, run_traces
 from penstock.mechanisms.core.state import decode_state, encode_state
-from penstock.mechanisms.core.traces import TraceAgenda, traces_of
+from penstock.mechanisms.core.traces import PointSchedule, traces_of
 from penstock.mechanisms.landmark_adaptive import LandmarkAdaptive
 from penstock.mechanisms.landmark_uniform import LandmarkUniform
 from penstock.mechanisms.planar_laplace import PlanarLaplace
@@ -33,16 +33,30 @@ SCHEDULES = {
 }
 
 
-def schedules(epsilon=EPSILON, prefix=""):
+RHO = 0.5
+
+
+def schedules(epsilon=EPSILON, prefix="", rho=None):
+    """Every schedule with planar Laplace noise, or with Gaussian noise where a budget in ρ is given."""
+    noise = {"epsilon": epsilon, "noise": "planar_laplace"} if rho is None else {"rho": rho, "noise": "planar_gaussian"}
     return [
-        get(name)(epsilon=epsilon, noise="planar_laplace", radius=RADIUS, **parameters)
+        get(name)(**noise, radius=RADIUS, **parameters)
         for name, cases in SCHEDULES.items()
         if name.startswith(prefix)
         for parameters in cases
     ]
 
 
-MECHANISMS = [*schedules(), PlanarLaplace(epsilon=EPSILON, radius=RADIUS), *get("gaussian_trace").examples()]
+def both(prefix=""):
+    return [*schedules(prefix=prefix), *schedules(prefix=prefix, rho=RHO)]
+
+
+def spent(mechanism, release):
+    """What a release costs, in the unit of the mechanism's budget."""
+    return release.rho if mechanism.concentrated else release.epsilon
+
+
+MECHANISMS = [*both(), PlanarLaplace(epsilon=EPSILON, radius=RADIUS), *get("gaussian_trace").examples()]
 every_mechanism = pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda m: repr(m)[:70])
 
 
@@ -60,12 +74,12 @@ def tracks(n_users=12, seed=3, longest=30):
 def steps_of(mechanism, traces, landmarks, restart=lambda state: state, seed=7):
     """The plain loop written out: one step at a time for all users, with an absent user's row left in place."""
     flat = traces_of(traces, landmarks)
-    agenda, noise = TraceAgenda(flat, (39.0, 116.0)), TraceNoise(NoiseKey.from_seed(seed), b"")
+    schedule, noise = PointSchedule(flat, (39.0, 116.0)), TraceNoise(NoiseKey.from_seed(seed), b"")
     state = mechanism.start_points(len(traces))
     for index in range(1, int(flat.lengths.max()) + 1):
         present = flat.lengths >= index
         rows = np.where(present, flat.starts + index - 1, flat.starts)
-        time, points = agenda.at(rows, index), flat.points[rows]
+        time, points = schedule.at(rows, index), flat.points[rows]
         state = restart(state)
         drawn = noise.at(index, flat.users, time.time, points, state)
         worst = mechanism.worst_points(time, state)
@@ -87,7 +101,7 @@ def test_it_resumes_from_encoded_state_at_every_timestamp(mechanism):
 
 
 def _arrays(release):
-    return [release.values, release.action, release.scale, release.epsilon, release.repeats]
+    return [release.values, release.action, release.scale, release.epsilon, release.rho, release.repeats]
 
 
 @every_mechanism
@@ -103,7 +117,7 @@ def test_inputs_are_not_changed_and_the_absent_are_left_out(mechanism):
 @every_mechanism
 def test_a_step_costs_at_most_its_worst(mechanism):
     for release, present, worst, _ in steps_of(mechanism, *tracks()):
-        assert (release.epsilon[present] <= worst[present] * (1 + 1e-12)).all()
+        assert (spent(mechanism, release)[present] <= worst[present] * (1 + 1e-12)).all()
 
 
 @every_mechanism
@@ -114,6 +128,7 @@ def test_users_in_a_shard_release_what_they_release_alone(mechanism):
         (alone,) = run_traces(mechanism, [traces[user]], [landmarks[user]], seed=5, users=[user])
         assert alone.values.tobytes() == together[user].values.tobytes()
         assert alone.epsilon.tobytes() == together[user].epsilon.tobytes()
+        assert alone.rho.tobytes() == together[user].rho.tobytes()
 
 
 @every_mechanism
@@ -132,36 +147,37 @@ def test_a_retry_draws_the_same_noise_and_another_point_fresh_noise(mechanism):
         assert (np.abs(noise - fresh).max(axis=1) > 1e-3).mean() > 0.99
 
 
-@pytest.mark.parametrize("mechanism", schedules(prefix="landmark"), ids=repr)
+@pytest.mark.parametrize("mechanism", both("landmark"), ids=repr)
 def test_landmarks_and_any_other_point_of_a_user_stay_within_epsilon(mechanism):
     for seed in range(5):
         traces, landmarks = tracks(40, seed)
         for released, mask in zip(run_traces(mechanism, traces, landmarks, seed=seed), landmarks):
-            others = released.epsilon[~mask].max(initial=0.0)
-            assert released.epsilon[mask].sum() + others <= EPSILON * (1 + 1e-12)
+            cost = spent(mechanism, released)
+            assert cost[mask].sum() + cost[~mask].max(initial=0.0) <= mechanism.budget * (1 + 1e-12)
 
 
-@pytest.mark.parametrize("mechanism", schedules(prefix="w_event"), ids=repr)
+@pytest.mark.parametrize("mechanism", both("w_event"), ids=repr)
 def test_any_w_points_of_a_user_stay_within_epsilon(mechanism):
     for released in run_traces(mechanism, tracks(40)[0], seed=2):
-        sums = np.convolve(released.epsilon, np.ones(W))
-        assert sums.max() <= EPSILON * (1 + 1e-12)
+        sums = np.convolve(spent(mechanism, released), np.ones(W))
+        assert sums.max() <= mechanism.budget * (1 + 1e-12)
 
 
-@pytest.mark.parametrize("mechanism", schedules(prefix="landmark"), ids=repr)
+@pytest.mark.parametrize("mechanism", both("landmark"), ids=repr)
 def test_a_declared_maximum_is_never_passed(mechanism):
     traces, landmarks = tracks(40)
     flat = traces_of(traces, landmarks)
     flat = replace(flat, periods=(np.arange(len(flat.times)) - np.repeat(flat.starts, flat.lengths)) // 10)
-    agenda = TraceAgenda(flat, (39.0, 116.0), max_landmarks=2)
-    spent, refused = np.zeros((2, len(flat.times)))
-    for step in release_traces(mechanism, agenda, TraceNoise(NoiseKey.from_seed(1), b"")):
-        spent[step.rows], refused[step.rows] = step.release.epsilon, step.release.action == "refused"
+    schedule = PointSchedule(flat, (39.0, 116.0), max_landmarks=2)
+    cost, refused = np.zeros((2, len(flat.times)))
+    for step in release_traces(mechanism, schedule, TraceNoise(NoiseKey.from_seed(1), b"")):
+        cost[step.rows], refused[step.rows] = spent(mechanism, step.release), step.release.action == "refused"
     group = flat.user_of * 100 + flat.periods
     for number in np.unique(group):
         own = group == number
         marked = own & flat.landmarks
-        assert spent[marked].sum() + spent[own & ~flat.landmarks].max(initial=0.0) <= EPSILON * (1 + 1e-12)
+        most = cost[marked].sum() + cost[own & ~flat.landmarks].max(initial=0.0)
+        assert most <= mechanism.budget * (1 + 1e-12)
         if "Skip" not in type(mechanism).__name__:
             assert refused[marked].sum() == max(0, marked.sum() - 2)
 
@@ -218,11 +234,77 @@ def test_a_schedule_adds_the_noise_that_its_scale_says(name):
     parameters = {"w": W} if name.startswith("w_event") else {}
     mechanism = get(name)(epsilon=EPSILON, noise="planar_laplace", radius=RADIUS, **parameters)
     assert noise_is_as_declared(mechanism) > 1e-4
+    gaussian = get(name)(rho=RHO, noise="planar_gaussian", radius=RADIUS, **parameters)
+    assert noise_is_as_declared(gaussian, stats.rayleigh()) > 1e-4
+    assert noise_is_as_declared(gaussian, stats.rayleigh(scale=1.2)) < 1e-8
+
+
+@pytest.mark.parametrize("mechanism", schedules(rho=RHO), ids=repr)
+def test_gaussian_noise_has_the_size_that_its_share_of_the_budget_asks_for(mechanism):
+    for released in run_traces(mechanism, *tracks(), seed=3):
+        shown = released.action == "published"
+        share = released.rho[shown] - mechanism.query_budget
+        assert released.scale[shown] == pytest.approx(RADIUS / np.sqrt(2 * share))
+        assert (released.epsilon[shown] == np.inf).all()
+
+
+def test_a_budget_in_epsilon_and_delta_is_the_largest_rho_that_keeps_to_both():
+    mechanism = get("landmark_uniform")(epsilon=2.0, delta=1e-6, noise="planar_gaussian", radius=RADIUS)
+    assert mechanism.budget == pytest.approx(0.0884, rel=1e-2)
+    assert mechanism.landmark_budget == mechanism.budget
+    assert "ρ-zero-concentrated indistinguishability" in mechanism.stated_guarantee.statement
+    assert "ε = 2 at δ = 1e-06" in mechanism.stated_guarantee.statement
+    assert "planar Gaussian" in mechanism.stated_guarantee.theorem
+    for wrong in ({"epsilon": 2.0}, {"rho": 0.1, "delta": 1e-6}, {"rho": 0.1, "epsilon": 1.0}, {}):
+        with pytest.raises(ParameterError):
+            get("landmark_uniform")(**wrong, noise="planar_gaussian")
+    with pytest.raises(ParameterError, match="planar_gaussian"):
+        get("landmark_uniform")(rho=0.1, noise="planar_laplace")
+
+
+def divergence(sigma, apart, order):
+    """Rényi divergence on the sphere between a point moved by Gaussian noise along great circles and one ``apart``.
+
+    By quadrature over length and direction of the step from the first point: there the noise is that of the plane, and
+    a density per area of the sphere is that of the plane times (angle / sine of the angle).
+    """
+    radius, weight = np.polynomial.legendre.leggauss(400)
+    length = sigma * 6.0 * (radius + 1)  # up to twelve standard deviations
+    weight = weight * 6.0 * sigma
+    turn = 2 * np.pi * np.arange(240) / 240
+    start = np.array([39.9, 116.4])
+    other = moved(start, np.array([apart, 0.0]))
+    steps = length[:, None, None] * np.stack([np.cos(turn), np.sin(turn)], axis=-1)
+    far = distance(moved(start, steps), other)
+    near = np.broadcast_to(length[:, None], far.shape)
+
+    def log_density(metres):
+        return -(metres**2) / (2 * sigma**2) - np.log(np.sinc(metres / EARTH_RADIUS / np.pi))
+
+    density = np.exp(-(length**2) / (2 * sigma**2)) * length / (2 * np.pi * sigma**2) * weight * (2 * np.pi / len(turn))
+    ratio = np.exp((order - 1) * (log_density(near) - log_density(far)))
+    return np.log((density[:, None] * ratio).sum()) / (order - 1)
+
+
+@pytest.mark.parametrize("sigma", [100.0, 10_000.0, 300_000.0, 1_000_000.0])
+def test_on_the_sphere_gaussian_noise_costs_no_more_than_in_the_plane(sigma):
+    for apart in (0.1, 0.5, 1.0):
+        for order in (1.5, 2.0, 4.0):
+            bound = order * apart**2 / 2
+            found = divergence(sigma, apart * sigma, order)
+            assert found <= bound * (1 + 1e-6)
+            if sigma <= 10_000:
+                assert found == pytest.approx(bound, rel=1e-3)
 
 
 def test_without_limits_points_are_shown_as_they_are():
     traces, landmarks = tracks()
-    for mechanism in [*schedules(np.inf), get("planar_laplace")(epsilon=np.inf), get("gaussian_trace")(sigma=0.0)]:
+    for mechanism in [
+        *schedules(np.inf),
+        *schedules(rho=np.inf),
+        get("planar_laplace")(epsilon=np.inf),
+        get("gaussian_trace")(sigma=0.0),
+    ]:
         for trace, released in zip(traces, run_traces(mechanism, traces, landmarks, seed=1)):
             shown = released.action == "published"
             assert distance(trace, released.values)[shown].max(initial=0.0) < 0.1

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from itertools import combinations
 
 import numpy as np
 import pytest
+from small_configuration import made_up_events, small_sections
 
 from penstock.accountants.core.charges import pure_epsilon
 from penstock.mechanisms import get
 from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.contract import Facts, Release
-from penstock.mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.plugin import ConfigError, ParameterError
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.mechanisms.fast import Fast
 from penstock.mechanisms.hierarchy import Hierarchy, reconciled, squared_sensitivity
 from penstock.mechanisms.kalman import Kalman
+from penstock.pipeline.config.run import loads
 
 FAST = Fast(epsilon=3.0, publications=3)
 
@@ -92,3 +95,11 @@ def test_sums_of_many_cells_are_better_than_sums_of_noisy_cells():
 def test_nothing_is_claimed_for_a_sample_below_the_hierarchy():
     with pytest.raises(ParameterError, match="without sampling before it"):
         Chain.of([get("sampling")(rate=0.1), Hierarchy(sigma=3.0)])
+
+
+@pytest.mark.parametrize("step", [{"type": "pegasus", "epsilon": 1.0}, {"type": "correlated", "rho": 1.0, "w": 2}])
+def test_temporal_loss_is_refused_before_a_linked_release(tmp_path, step):
+    accountants = [{"type": "composition"}, {"type": "temporal", "correlation": {"estimate": "first", "windows": 4}}]
+    value = small_sections(tmp_path, made_up_events(50), mechanism=step, landmarks=None, accountants=accountants)
+    with pytest.raises(ConfigError, match=rf"accountants\[1\].type: .*releases of {step['type']} read other windows"):
+        loads(json.dumps(value))

@@ -84,8 +84,8 @@ def test_metrics_agree_with_the_manifest(small_run, n_shards):
     result = small_run(events(500, seed=1), n_shards=n_shards)
     found = samples(exposition(with_operator=True))
     rows = result.manifest["rows"]
-    for fate in ROWS.values:
-        assert found["penstock_rows_total", fate] == rows[fate], fate
+    for outcome in ROWS.values:
+        assert found["penstock_rows_total", outcome] == rows[outcome], outcome
     assert REGISTRY.total(ROWS) == rows["rows"] == 501
     assert [found["penstock_windows_total", action] for action in WINDOWS.values] == [6, 0, 0, 0]
     assert found["penstock_last_window", ""] == 6

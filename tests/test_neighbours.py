@@ -17,12 +17,14 @@ from neighbours import TRIES, tried
 from worlds import KINDS
 
 from penstock.accountants import composition
+from penstock.mechanisms.core.period import PeriodBound
 from penstock.mechanisms.sampling import Sampling
 from penstock.pipeline.output import writer
 from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.runners import local
 from penstock.pipeline.sources.base import EventBlock
-from penstock.pipeline.steps import bounding, contributions, count
+from penstock.pipeline.steps import bounding, count
+from penstock.pipeline.steps.bounding import PeriodQuota
 from penstock.pipeline.steps.ingest import last_final
 
 #: Worlds of each kind; `.ci/fuzz` tries many more.
@@ -64,10 +66,23 @@ def one_cell_too_many(patch):
     patch.setattr(count, "bound", bound)
 
 
-def rows_instead_of_people(patch):
-    """Count a person as often as there are rows."""
-    for module in (count, contributions):
-        patch.setattr(module, "distinct_keys", lambda keys, in_runs=False: np.sort(keys))
+def nobody_moves_up(patch):
+    """Price a stretch as if nothing took the place of what goes."""
+    patch.setattr(PeriodBound, "part", lambda self, n, length=None: min(self.most, self.max_cells * n))
+
+
+def a_quota_for_each_window(patch):
+    """Forget what a person has used of a budget period."""
+    right = PeriodQuota.admit
+
+    def admit(self, memberships, period, *rest):
+        kept = np.ones(len(period), bool)
+        for window in np.unique(memberships.window):
+            rows = np.flatnonzero(memberships.window == window)
+            kept[rows] = right(PeriodQuota(), memberships.take(rows), period[rows], *rest)
+        return kept
+
+    patch.setattr(PeriodQuota, "admit", admit)
 
 
 def late_by_what_others_sent(patch):
@@ -140,7 +155,8 @@ def a_charge_for_each_window(patch):
 MUTANTS = [
     (whoever_comes_first, "files", 5),
     (one_cell_too_many, "files", 4),
-    (rows_instead_of_people, "files", 19),
+    (nobody_moves_up, "periods", 0),
+    (a_quota_for_each_window, "periods", 0),
     (every_second_one, "files", 0),
     (no_row_of_an_empty_cell, "files", 0),
     (rows_in_order_of_counts, "files", 0),

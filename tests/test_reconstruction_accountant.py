@@ -493,3 +493,9 @@ def test_a_learned_file_is_a_prior_for_everybody(tmp_path, unseen):
     prepared = {"targets": known.users, "known": known}
     steps, _, _ = account(accountant, prepared, mechanisms.get("raw")(), facts, np.array([[0, 1, 1, 2], [1, 0, 2, 2]]))
     assert values(steps[-1], "realised_risk")["target 2"].value == pytest.approx(1.0)
+
+
+def test_means_of_groups_are_not_read_as_counts_with_noise():
+    grouped = mechanisms.get("rescue_dp")(epsilon=1.0, w=3)
+    assert not Releasing(grouped).adds_noise_only
+    assert Releasing(replace(grouped, group_below=0.0)).adds_noise_only

@@ -9,34 +9,46 @@ import numpy as np
 import polars as pl
 import pytest
 
-from penstock.accountants.inference.prior import chain_prior
-from penstock.evaluation.papers.koga import (
-    ATTACKS,
-    BOUNDS,
-    PREPARATIONS,
-    chain_table,
-    gaps_to_best_attack,
-    people,
-    real_tables,
-)
+from penstock.evaluation.papers.koga import ATTACKS, BOUNDS, Swept, chain_figures, gaps_to_best_attack
+from penstock.evaluation.papers.study import STUDIES
+from penstock.mechanisms.core.plugin import DataError
 
 
-@pytest.mark.parametrize("sigma", [None, 1.0])
+@pytest.mark.parametrize("sigma", [0.0, 1.0])
 def test_no_attack_beats_a_bound(sigma):
-    settings = [("locations", 8.0, chain_prior(8, 0.1), 4, s, sigma) for s in (0, 2)]
-    settings = [(f"{name} {s}", *rest) for s, (name, *rest) in zip((0, 2), settings)]
-    table = chain_table(settings, n_draws=2, n_trajectories=400, n_samples=200)
-    assert table.filter(pl.col("kind") == "attack")["quantity"].unique().sort().to_list() == sorted(ATTACKS)
-    for (sweep,), part in table.partition_by("sweep", as_dict=True).items():
-        attacked = part.filter(pl.col("kind") == "attack")["low"].max()
-        bounds = dict(part.filter(pl.col("kind") == "bound").select("quantity", "mean").iter_rows())
-        assert set(BOUNDS) | {"paper_loose", "paper_tight", "best"} == set(bounds), sweep
-        assert min(bounds.values()) >= attacked
+    for tolerance in (0, 2):
+        figures = chain_figures(Swept("locations", 8, 8, 4, tolerance, sigma), 0.1, 2, 400, 200, seed=1)
+        kinds = {kind: {} for kind in ("attack", "bound")}
+        for name, values in figures.items():
+            kind, quantity = name.split()
+            kinds[kind][quantity] = values
+        bounds = {name: mean for name, (mean, _, _) in kinds["bound"].items()}
+        assert sorted(kinds["attack"]) == sorted(ATTACKS)
+        assert set(BOUNDS) | {"paper_loose", "paper_tight", "best"} == set(bounds)
+        assert min(bounds.values()) >= max(low for _, low, _ in kinds["attack"].values())
         assert bounds["tight"] <= bounds["paper_tight"] * (1 + 1e-9)
         assert bounds["best"] == pytest.approx(min(bounds.values()))
-    ratios = gaps_to_best_attack(table)
-    assert ratios["ratio"].min() > 0.9
-    assert ratios.height == table.filter(pl.col("kind") == "bound").height
+
+
+def test_the_table_of_a_chain_has_every_place_and_its_ratios():
+    small = {"locations": 6, "windows": 3, "tolerance": 1, "sizes": (6, 8), "lengths": (2,), "sigmas": (1.0,)}
+    study = STUDIES.get("reconstruction_chain")(**small, draws=1, trajectories=100, samples=50)
+    pieces = study.pieces(None)
+    tables = study.tables(None, {piece: study.measure(None, piece) for piece in pieces})
+    table, ratios = tables["reconstruction_chain"], tables["reconstruction_chain_ratio"]
+    n_quantities = len(BOUNDS) + 3 + len(ATTACKS)
+    assert table.height == n_quantities * len(pieces) == n_quantities * (2 + 3 + 1 + 1 + 2)
+    assert ratios.height == table.filter(kind="bound").height
+    assert ratios["ratio"].min() > 0.5  # of a hundred trajectories
+    assert table.filter(sweep="sigma")["figure"].unique().to_list() == [7]
+
+
+def test_a_ratio_is_to_the_best_attack_of_the_same_place():
+    rows = [("a", 1.0, "bound", "x", 0.6), ("a", 1.0, "attack", "y", 0.2), ("a", 1.0, "attack", "z", 0.3)]
+    rows += [("a", 2.0, "bound", "x", 0.5), ("a", 2.0, "attack", "y", 0.0)]
+    table = pl.DataFrame(rows, schema=["sweep", "at", "kind", "quantity", "mean"], orient="row")
+    table = table.with_columns(low=pl.lit(None), high=pl.lit(None))
+    assert gaps_to_best_attack(table)["ratio"].to_list() == pytest.approx([2.0, None], nan_ok=True)
 
 
 def made_up(folder: Path) -> Path:
@@ -51,27 +63,40 @@ def made_up(folder: Path) -> Path:
             lines.append(f"{user}\t{time}Z\t40.7\t-74.0\t{place}")
     (folder / "gowalla").mkdir(parents=True)
     (folder / "gowalla" / "gowalla_events.csv.gz").write_bytes(gzip.compress(("\n".join(lines) + "\n").encode()))
-    return folder
+    return folder / "gowalla"
 
 
 def test_tables_of_people_hold_means_and_bins_only(tmp_path):
-    tables = real_tables(made_up(tmp_path), [(0.1, "own")], n_draws=1, seed=1)
-    assert set(tables) == {"figure3", "figure4", "figure6", "figure8"}
+    study = STUDIES.get("reconstruction_checkins")(path=str(made_up(tmp_path)), uniform=(), sigmas=(), draws=1)
+    data = study.data()
+    tables = study.tables(data, {piece: study.measure(data, piece) for piece in study.pieces(data)})
+    assert set(tables) == {"reconstruction_gowalla", "reconstruction_gowalla_ratio", "reconstruction_gowalla_bins"}
     for table in tables.values():
         assert table["people"].unique().to_list() == [14]
-    for figure in ("figure3", "figure4"):
+    bins = tables["reconstruction_gowalla_bins"]
+    for figure in (3, 4):
         # every person is in one range, and ranges of a few people say nothing about them
-        assert tables[figure].group_by("bound").agg(pl.col("n").sum())["n"].to_list() == [14, 14]
-        few = tables[figure].filter(pl.col("n") < 10)
+        own = bins.filter(figure=figure)
+        assert own.group_by("bound").agg(pl.col("n").sum())["n"].to_list() == [14, 14]
+        few = own.filter(pl.col("n") < 10)
         assert few["median"].null_count() == few.height
-        assert tables[figure].filter(pl.col("n") >= 10)["median"].null_count() == 0
-    success = tables["figure6"].filter(pl.col("quantity") == "map").sort("at")["mean"].to_list()
+        assert own.filter(pl.col("n") >= 10)["median"].null_count() == 0
+    swept = tables["reconstruction_gowalla"].filter(figure=6, quantity="map").sort("at")
+    success = swept["mean"].to_list()
+    assert len(success) == 5
     assert success == sorted(success, reverse=True)
 
 
+def test_a_folder_without_check_ins_is_refused(tmp_path):
+    for name in ("gowalla", "foursquare"):
+        with pytest.raises(DataError, match="no such file"):
+            STUDIES.get("reconstruction_checkins")(path=str(tmp_path), data_set=name).data()
+
+
 @pytest.mark.data
-@pytest.mark.parametrize(("name", "expected"), [("gowalla", 42), ("foursquare", 183)])
-def test_how_many_people_the_filters_leave(data_folder, name, expected):
-    known = people(data_folder(name).parent, name, 0.01)
-    assert known.n_people == expected
-    assert ((known.trajectories < 100).sum(axis=1) >= PREPARATIONS[name]).all()
+@pytest.mark.parametrize(("name", "expected", "least"), [("gowalla", 42, 10), ("foursquare", 183, 3)])
+def test_how_many_people_the_filters_leave(data_folder, name, expected, least):
+    study = STUDIES.get("reconstruction_checkins")(path=str(data_folder(name)), data_set=name, min_windows=least)
+    paths = study.data()
+    assert len(paths) == expected
+    assert ((paths < 100).sum(axis=1) >= least).all()

@@ -145,7 +145,9 @@ def test_a_charge_that_another_run_has_only_just_written_is_made_durable(tmp_pat
     synced = []
     monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file).st_ino))
     assert ledger.append([charge()]) == []
-    assert synced == [ledger.path.stat().st_ino]
+    head = tmp_path / "ledger.head"
+    assert synced[-2:] == [ledger.path.stat().st_ino, head.stat().st_ino]  # the head never leads the entry
+    assert head.read_text().strip() == ledger.heads()[-1]
 
 
 def test_two_runs_side_by_side_charge_once(tmp_path):

@@ -20,6 +20,7 @@ from report_runs import account, experiment_folder, run_folder, trace_folder
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.output.tables import RELEASES
+from penstock.pipeline.reporting.accounts import figures
 from penstock.pipeline.reporting.markup import pack
 from penstock.pipeline.reporting.page import write_report
 
@@ -618,3 +619,25 @@ def test_noise_above_all_counts_is_told_without_the_truth(tmp_path):
     (folder / "operator" / "truth.parquet").unlink()
     found = warnings_of(page(folder))
     assert "Caution: the noise is larger than the counts. 95 % of the error of a count is within ± 300 people" in found
+
+
+def test_realised_risk_is_compared_over_whole_horizons_only():
+    """The first windows are about fewer guesses, of which more are right: no worse than a bound over all of them."""
+    row = {
+        "side": "operator",
+        "stream": "main",
+        "accountant": "reconstruction",
+        "subject": "target 1",
+        "unit": "probability",
+    }
+    risks = [(2, 0.958, "last 2"), (3, 0.2, "last 3"), (4, 0.1, "last 3")]
+    rows = pl.DataFrame(
+        [
+            row
+            | {"window": window, "name": "realised_risk", "value": value, "low": 0.0, "high": value}
+            | {"adjacency": f"success against the {span} windows", "is_final": window == 4}
+            for window, value, span in risks
+        ]
+    )
+    (found,) = figures(rows)
+    assert (found.value, found.window, found.high) == (0.2, 3, 0.2)

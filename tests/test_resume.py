@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 import signal
@@ -138,16 +139,18 @@ def start(
 def check_killed_often(folder: Path, value: dict, n_kills: int, seed: int) -> None:
     """Kill a run and those that continue it at random writes; then let one finish, again and again."""
     rng, out = random.Random(seed), folder / "out"
-    kills, most = 0, 240 if value["source"]["type"] == "stream" else 45  # about as many writes as there are
+    kills, ends, most = 0, 1, 240 if value["source"]["type"] == "stream" else 45  # about as many writes as there are
     while kills < n_kills:
         resume = (out / "operator" / "run.json").exists()
         code = start(value, folder, resume=resume, fatal=rng.randint(1, most), after=rng.random() < 0.5)
         kills += code != 0
         if code == 0:
+            ends += 1
             compare(left_alone(value, out), out)
             shutil.rmtree(out)
     assert start(value, folder, resume=(out / "operator" / "run.json").exists()) == 0
     compare(left_alone(value, out), out)
+    print(f"seed {seed}: {kills} kills, {ends} runs that ended like those left alone")
 
 
 def left_alone(value: dict, out: Path):
@@ -254,10 +257,14 @@ def test_a_stream_that_is_killed_thirty_times_by_the_clock(folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("stream", "deployment", "n_kills"), [(True, False, 50), (True, True, 20), (False, False, 15), (False, True, 15)]
+    ("stream", "deployment", "share"),
+    [(True, False, 0.5), (True, True, 0.2), (False, False, 0.15), (False, True, 0.15)],
 )
-def test_runs_that_are_killed_a_hundred_times(folder, stream, deployment, n_kills):
-    check_killed_often(folder, sections(folder, stream, deployment), n_kills, seed=7)
+def test_runs_that_are_killed_a_hundred_times(folder, stream, deployment, share):
+    """Or as often as ``PENSTOCK_KILLS`` says, at the moments that ``PENSTOCK_SEED`` draws."""
+    n_kills = round(share * int(os.environ.get("PENSTOCK_KILLS", "100")))
+    seed = int(os.environ.get("PENSTOCK_SEED", "7"))
+    check_killed_often(folder, sections(folder, stream, deployment), n_kills, seed)
 
 
 def test_a_finished_run_is_not_run_again(folder):
@@ -273,10 +280,22 @@ def test_only_the_same_configuration_is_continued(folder):
     with pytest.raises(ConfigError, match="holds no run to continue"):
         run(configured(value), resume=True)
     run(configured(value))
-    with pytest.raises(ConfigError, match="has another configuration"):
+    with pytest.raises(ConfigError, match=r"has another configuration \(seed\); continue it with"):
         run(configured(value | {"seed": 4}), resume=True)
-    with pytest.raises(ConfigError, match="has another configuration"):
-        run(configured(value | {"accountants": []}), resume=True)
+    changed = value | {"accountants": [], "bounding": value["bounding"] | {"max_cells": 1}}
+    with pytest.raises(ConfigError, match=r"has another configuration \(accountants, bounding.max_cells\)"):
+        run(configured(changed), resume=True)
+
+
+def test_how_fast_a_stream_is_replayed_may_change(folder):
+    value = sections(folder, stream=True)
+    first = run(configured(value))
+    value["source"] |= {"speed": "1000000x", "checkpoint": "1m"}
+    assert run(configured(value), resume=True).manifest == first.manifest
+    mark = first.folder / "operator" / "run.json"
+    mark.write_text(json.dumps({k: v for k, v in json.loads(mark.read_text()).items() if k != "configuration"}))
+    with pytest.raises(ConfigError, match="has another configuration; continue it with"):
+        run(configured(value), resume=True)
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "finite"])
@@ -410,3 +429,30 @@ def test_a_checkpoint_of_several_files_is_refused_with_what_to_do(folder, monkey
     with pytest.raises(StateVersionError, match="finish the run with that version, or start it anew without --resume"):
         run(configured(value), resume=True)
     assert outputs(out) == before
+
+
+LIMITED = """
+import resource, sys
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
+from penstock.pipeline.cli.main import main
+
+sys.exit(main(["run", sys.argv[2], "--quiet"]))
+"""
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "finite"])
+def test_a_disk_that_takes_no_more_loses_nothing(folder, stream):
+    """A limit on the size of files stands for a full disk: the ledger reaches it in the middle of the run."""
+    value = sections(folder, stream, deployment=not stream)
+    if stream:
+        value["source"] |= {"checkpoint": "1h"}
+    (folder / "run.yaml").write_text(json.dumps(value))
+    words = [sys.executable, "-c", LIMITED, "5000", str(folder / "run.yaml")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1, done.stderr
+    assert "File too large; nothing is lost: what was released and charged is on disk. Once" in done.stderr
+    out = folder / "out"
+    assert 0 < len(list(Ledger(out / "operator" / "ledger"))) < N_WINDOWS
+    assert start(value, folder, resume=True) == 0
+    compare(left_alone(value, out), out)

@@ -12,6 +12,7 @@ import pytest
 from small_configuration import START, made_up_events
 
 from penstock.mechanisms.core.plugin import DataError
+from penstock.pipeline.output import utility
 
 
 def releases(result) -> pl.DataFrame:
@@ -33,7 +34,7 @@ def test_truth_is_the_number_of_distinct_users(small_run):
     assert {(w, c): n for w, c, n in truth.select("window", "cell", "count").iter_rows()} == expected
 
 
-def test_every_row_has_one_fate(small_run):
+def test_every_row_has_one_outcome(small_run):
     events = [*made_up_events(500), ("", START.isoformat(), "a"), ("u", "yesterday", "a")]
     manifest = small_run(events).manifest
     rows, used = manifest["rows"], list(in_run(events[:500]))
@@ -184,3 +185,14 @@ def test_a_folder_with_foreign_files_is_left_alone(small_run, tmp_path):
     with pytest.raises(ConfigError, match="holds files that no run wrote"):
         small_run(made_up_events(10))
     assert (tmp_path / "out" / "thesis.tex").exists()
+
+
+def test_utility_is_the_same_in_whatever_parts_the_tables_are_read(small_run, monkeypatch):
+    filtered = [{"type": "w_event_ba", "epsilon": 4.0, "w": 3}, {"type": "filter"}]
+    changes = {"landmarks": None, "mechanism": filtered, "accountants": [], "utility": ["mae", "pearson", "mre"]}
+    whole = small_run(made_up_events(500), "whole", **changes)
+    monkeypatch.setattr(utility, "_PART_ROWS", 5)
+    parts = small_run(made_up_events(500), "parts", **changes)
+    assert parts.manifest["worth"] == whole.manifest["worth"]
+    name = "operator/utility.parquet"
+    assert (parts.folder / name).read_bytes() == (whole.folder / name).read_bytes()

@@ -6,7 +6,8 @@ import json
 import random
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,14 +15,20 @@ from typing import Any
 
 import polars as pl
 import pytest
+from flink_runs import needs_flink
 from small_configuration import made_up_events, small_sections
 
-from penstock.mechanisms.core.plugin import ConfigError
+from penstock.mechanisms.core.plugin import ConfigError, PenstockError
+from penstock.pipeline.config.plan import Plan
 from penstock.pipeline.config.run import RunConfig, loads
 from penstock.pipeline.exit_codes import DONE
 from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.run import Result, run
+from penstock.pipeline.runners.beam import graph
+from penstock.pipeline.runners.beam.graph import has_ended
+from penstock.pipeline.runners.flink.jobs import job_server, latest_checkpoint
+from penstock.pipeline.sources.stream import Stream
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 N_WINDOWS = 12
@@ -63,8 +70,6 @@ def direct_shards(config: RunConfig, folder: Path, resume: bool) -> Result:
 
 def stream(config: RunConfig, folder: Path, resume: bool) -> Result:
     """The same events in the order of time as a stream, as fast as it goes, with a checkpoint after every slice."""
-    from penstock.pipeline.sources.stream import Stream
-
     return run(replace(config, source=Stream(of=config.source, block_rows=100, checkpoint=0)), folder, resume=resume)
 
 
@@ -109,6 +114,27 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "bounded by hash": {"bounding": {"max_cells": 1, "keep": "hash"}},
     "bounded by first": {"bounding": {"max_cells": 1, "keep": "first"}},
+    "bounded in windows": {
+        "bounding": {"max_cells": 2, "max_per_period": 5},
+        "budget_period": "5h",  # the run begins and ends within one
+        "landmarks": None,
+        "mechanism": {"type": "w_event_uniform", "epsilon": 4.0, "w": 3},
+        "accountants": [{"type": "composition"}],
+    },
+    "bounded in landmarks": {
+        "bounding": {"max_cells": 2, "max_per_period": 3, "keep": "most_frequent"},
+        "budget_period": "4h",
+        "mechanism": [
+            {"type": "landmark_uniform", "epsilon": 4.0, "delta": 1e-6, "noise": "discrete_gaussian"},
+            {"type": "filter"},
+        ],
+    },
+    "bounded over the run": {
+        "bounding": {"max_per_period": 9, "keep": "last"},
+        "landmarks": None,
+        "mechanism": {"type": "w_event_uniform", "epsilon": 4.0, "w": 3},
+        "accountants": [{"type": "composition"}],
+    },
     "targets": {
         "bounding": {"max_cells": 1},
         "landmarks": None,
@@ -208,6 +234,98 @@ def test_every_runner_leaves_what_the_plain_loop_leaves(
             with pytest.raises(RuntimeError):
                 runner(config, tmp_path / "out", False)
     assert left_by(runner(config, tmp_path / "out", killed)) == expected
+
+
+#: Cases on Flink that differ in their graphs, as finite input and as a stream, and when a run is killed.
+ON_FLINK = (
+    ("landmarks", False, None),
+    ("targets", False, "at a release"),
+    ("traces with landmarks", False, "at a release"),
+    ("fpa block", True, None),
+    ("landmarks", True, "behind a checkpoint"),
+    ("targets", True, "behind a checkpoint"),
+    ("sliding", True, "at its end"),
+    ("bounded by first", True, "at its end"),
+)
+
+
+@pytest.fixture(scope="module")
+def flink_options(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """How a run gets to a Flink inside the one job server of all of them, with its Python workers in this process."""
+    with job_server("[local]", tmp_path_factory.mktemp("job_server")) as endpoint:
+        yield [f"--job_endpoint={endpoint}"]
+
+
+@needs_flink
+@pytest.mark.integration
+@pytest.mark.parametrize(("config", "endless", "killed"), ON_FLINK, indirect=["config"], ids=lambda value: str(value))
+def test_flink_leaves_what_the_plain_loop_leaves(
+    config: RunConfig,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    flink_options: list[str],
+    endless: bool,
+    killed: str | None,
+) -> None:
+    expected = left_by(local(config, tmp_path / "expected", False))
+    if endless:
+        # Behind a checkpoint: the stream takes some seconds. Without a word it takes none, and no checkpoint is made.
+        behind = killed == "behind a checkpoint"
+        config = replace(config, source=Stream(of=config.source, speed="9000x" if behind else "max", block_rows=100))
+        flink_options = [*flink_options, f"--checkpointing_interval={200 if behind else 3_600_000}"]
+
+    def on_flink(resume: bool) -> Result:
+        return run(config, tmp_path / "out", "flink", flink_options, resume=resume)
+
+    if killed:
+        with monkeypatch.context() as fatal:
+            if killed == "at its end":
+                fatal.setattr(graph, "has_ended", fatally_ended)
+            else:
+                for write in (RunWriter.releases, RunWriter.traces):
+                    fatal.setattr(RunWriter, write.__name__, fatally_on_flink(write, behind_a_checkpoint=endless))
+            with pytest.raises(PenstockError, match="killed"):
+                on_flink(resume=False)
+    if killed == "at its end":
+        cancel_on_the_way(monkeypatch)
+    assert left_by(on_flink(resume=killed is not None)) == expected
+
+
+def fatally_on_flink(write: Callable[..., None], behind_a_checkpoint: bool) -> Callable[..., None]:
+    """Write, then fail for good, which ends the job: once there is a checkpoint, or at the last window."""
+
+    def write_and_die(writer: RunWriter, written: Any, *rest: Any) -> None:
+        write(writer, written, *rest)
+        is_last = not behind_a_checkpoint or written.releases[-1].window == writer.plan.n_windows
+        if is_last or latest_checkpoint(writer.plan) is not None:
+            raise PenstockError("killed")
+
+    return write_and_die
+
+
+def fatally_ended(plan: Plan) -> bool:
+    """Die just when everything has been done."""
+    if has_ended(plan):
+        raise PenstockError("killed")
+    return False
+
+
+def cancel_on_the_way(patch: pytest.MonkeyPatch) -> None:
+    """Let the driver cancel a job that has gone back behind its end when it has written down its first row counts."""
+    gone_back, cancelled, write = threading.Event(), threading.Event(), RunWriter.memberships
+
+    def memberships(writer: RunWriter, name: str, n_memberships: int) -> None:
+        if cancelled.is_set() or not gone_back.is_set():
+            write(writer, name, n_memberships)
+        gone_back.set()
+
+    def ended(plan: Plan) -> bool:
+        if gone_back.is_set() and has_ended(plan):
+            cancelled.set()
+        return cancelled.is_set()
+
+    patch.setattr(RunWriter, "memberships", memberships)
+    patch.setattr(graph, "has_ended", ended)
 
 
 def fatally(write: Callable[..., None]) -> Callable[..., None]:

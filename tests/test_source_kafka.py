@@ -17,7 +17,7 @@ from penstock.pipeline.config.canonical import resolved
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.config.sections import KafkaOutput
 from penstock.pipeline.output import kafka as kafka_output
-from penstock.pipeline.sources.base import NEVER
+from penstock.pipeline.sources.base import MIN_EVENT_TIME
 from penstock.pipeline.sources.kafka import Kafka
 from penstock.pipeline.sources.reading import kafka_client, payload
 from penstock.pipeline.sources.reading.kafka import block_of, joined
@@ -265,12 +265,12 @@ def test_damaged_avro_and_json_are_malformed_and_nothing_else():
 
 
 def test_time_is_the_earliest_of_the_partitions():
-    progress = Progress(offsets={0: 0, 1: 0, 2: 0}, times=dict.fromkeys(range(3), NEVER), first=0, limit=1000)
+    progress = Progress(offsets={0: 0, 1: 0, 2: 0}, times=dict.fromkeys(range(3), MIN_EVENT_TIME), first=0, limit=1000)
     nobody = frozenset()
     progress.read({0: (5, np.array([100, 50, 300])), 1: (1, np.array([40]))}, nobody)
-    assert progress.reached == NEVER
+    assert progress.reached == MIN_EVENT_TIME
     progress.read({2: (1, np.array([-5]))}, nobody)
-    assert progress.reached == NEVER
+    assert progress.reached == MIN_EVENT_TIME
     progress.read({2: (2, np.array([70]))}, nobody)
     assert progress.reached == 40
     progress.read({}, frozenset({1}))
@@ -295,7 +295,7 @@ def test_what_is_late_does_not_depend_on_how_partitions_are_mixed():
     for seed in range(20):
         mix = random.Random(seed)
         progress, at = (
-            Progress(offsets=dict.fromkeys(parts, 0), times=dict.fromkeys(parts, NEVER)),
+            Progress(offsets=dict.fromkeys(parts, 0), times=dict.fromkeys(parts, MIN_EVENT_TIME)),
             dict.fromkeys(parts, 0),
         )
         late = {}
@@ -311,35 +311,35 @@ def test_what_is_late_does_not_depend_on_how_partitions_are_mixed():
 
 
 def test_progress_goes_on_from_its_state():
-    progress = Progress(offsets={4: 7, 1: 2}, times={4: 30, 1: NEVER}, idle=frozenset({1}), reached=30)
+    progress = Progress(offsets={4: 7, 1: 2}, times={4: 30, 1: MIN_EVENT_TIME}, idle=frozenset({1}), reached=30)
     again = Progress(reached=30)
     again.restore(progress.as_state())
     assert again == progress
 
 
 def test_a_journal_keeps_what_no_checkpoint_covers(tmp_path):
-    journal = Journal(tmp_path, 0)
+    journal = Journal(tmp_path, 0, Entry.decode)
     entries = [Entry(n, {0: (n, n + 1), 10: (5, 9)}, frozenset({2}), clock=n) for n in range(5)]
     for entry in entries:
         journal.append(entry, needed=lambda: 0)
     with journal.path.open("a") as file:
         file.write('{"number": 5, "ran')
-    assert Journal(tmp_path, 3).entries == entries[3:]
-    assert Journal(tmp_path, 3).entries == entries[3:]
-    assert Journal(tmp_path, 2).entries == []
+    assert Journal(tmp_path, 3, Entry.decode).entries == entries[3:]
+    assert Journal(tmp_path, 3, Entry.decode).entries == entries[3:]
+    assert Journal(tmp_path, 2, Entry.decode).entries == []
 
 
 def test_a_journal_is_taken_over_and_stays_short(tmp_path):
-    dead = Journal(tmp_path, 0)
+    dead = Journal(tmp_path, 0, Entry.decode)
     dead.append(Entry(0, {}, frozenset()), needed=lambda: 0)
-    alive = Journal(tmp_path, 0)
+    alive = Journal(tmp_path, 0, Entry.decode)
     with pytest.raises(FileNotFoundError):
         dead.append(Entry(1, {0: (1, 2)}, frozenset()), needed=lambda: 0)
     ranges = dict.fromkeys(range(1000), (10**12, 10**12 + 1))
     for number in range(1, 200):
         alive.append(Entry(number, ranges, frozenset()), needed=lambda n=number: n - 3)
     assert alive.path.stat().st_size < 3 << 20
-    assert [entry.number for entry in Journal(tmp_path, 196).entries] == [196, 197, 198, 199]
+    assert [entry.number for entry in Journal(tmp_path, 196, Entry.decode).entries] == [196, 197, 198, 199]
 
 
 def test_secrets_are_named_and_never_written(tmp_path, monkeypatch):

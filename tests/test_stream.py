@@ -1,4 +1,4 @@
-"""Streams: the same releases as a finite run over the same accepted events, whatever the speed and the slices."""
+"""Streams: the same releases as a finite run over the same accepted events, at any speed and in any micro-batches."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def test_wrong_parameters_are_explained(stream_run, change, message):
 def test_idle_time_fires_windows_before_the_next_event(stream_run, small_run, monkeypatch):
     """At 3600 times real time five idle hours take five seconds, in which windows must not wait."""
     seen = []
-    monkeypatch.setattr(metrics, "read_rows", lambda fate: seen.append((fate.rows, 0)))
+    monkeypatch.setattr(metrics, "read_rows", lambda counts: seen.append((counts.rows, 0)))
     monkeypatch.setattr(metrics, "released", lambda batch, _: seen.append((0, len(batch.releases))))
     events = [("u", at(5), "a"), ("v", at(310), "b")]
     stream = stream_run(events, source={"speed": "3600x"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +14,11 @@ from penstock.mechanisms.core.geometry import distance
 from penstock.mechanisms.core.noise_keys import new_key_file
 from penstock.mechanisms.core.plugin import ConfigError
 from penstock.mechanisms.core.run import collect, release_traces
-from penstock.mechanisms.core.traces import TraceAgenda
+from penstock.mechanisms.core.traces import PointSchedule
 from penstock.pipeline.cli.run import summary
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
+from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.output.verify import verify
 from penstock.pipeline.run import run
 from penstock.pipeline.steps.traces import TraceLoop, gather, points_of, pseudonyms
@@ -73,6 +75,28 @@ def failed(folder):
     return [check.name for check in verify(folder) if not check.passed]
 
 
+def test_a_budget_in_rho_is_kept_in_guard_ledger_accounts_and_verification(events, tmp_path):
+    adaptive = {"type": "landmark_adaptive", "noise": "planar_gaussian", "epsilon": 2.0, "delta": 1e-6, "radius": 50}
+    plan = config(events, tmp_path / "out", mechanism=adaptive)
+    folder = run(plan).folder
+    assert failed(folder) == []
+    budget = plan.mechanism[0].budget
+    points = pl.read_parquet(folder / "public" / "traces.parquet")
+    is_paid = points["rho"] > 0
+    assert points.filter(is_paid)["epsilon"].unique().to_list() == [math.inf]
+    assert (points.filter(~is_paid)["epsilon"] == 0).all()
+    rows = pl.read_parquet(folder / "public" / "accounts.parquet")
+    spent = rows.filter(name="budget_spent")
+    assert 0 < spent["value"].max() <= budget * (1 + 1e-9)
+    assert spent["unit"].unique().to_list() == ["zCDP rho"]
+    assert rows.filter(name="period_epsilon")["value"].to_list() == pytest.approx([2.0] * len(spent), rel=1e-6)
+    charged = max(charge.rho for charge in Ledger(folder / "operator" / "ledger"))
+    assert charged == points["rho"].max()
+    # A point that says that it cost more than the ledger holds.
+    points.with_columns(rho=pl.col("rho") * 2).write_parquet(folder / "public" / "traces.parquet")
+    assert {"ledger", "budget"} <= set(failed(folder))
+
+
 def test_every_row_has_a_fate_and_every_point_a_release(events, tmp_path):
     result = run(config(events, tmp_path / "out"))
     rows = result.manifest["rows"]
@@ -97,8 +121,8 @@ def test_releases_are_those_of_the_plain_loop(events, tmp_path):
             points += [piece for _, piece in points_of(block, plan)[1]]
     traces = gather(points, plan)
     loop = TraceLoop(plan)
-    agenda = TraceAgenda(traces, loop.origin)
-    expected = collect(release_traces(plan.point_mechanism, agenda, loop.noise), len(traces.times))
+    schedule = PointSchedule(traces, loop.origin)
+    expected = collect(release_traces(plan.point_mechanism, schedule, loop.noise), len(traces.times))
     released = pl.read_parquet(tmp_path / "out/public/traces.parquet")
     assert np.array_equal(released.select("latitude", "longitude").to_numpy(), expected.values)
     assert (

@@ -311,3 +311,15 @@ def test_a_fraction_out_of_bounds_is_named():
     for function in (utility.hotspot_f1, utility.hotspot_rank_tau, utility.top_mean_relative_error):
         with pytest.raises(ParameterError, match=r"^fraction: "):
             function([[1.0]], [[1.0]], fraction=0.0)
+
+
+def test_the_orientation_is_said_and_a_square_array_is_warned_of():
+    truth = np.array([[9.0, 1.0], [4.0, 8.0]])
+    released = np.array([[9.0, 1.0], [8.0, 4.0]])
+    given = {axes: utility.hotspot_f1(truth, released, 0.5, axes=axes) for axes in ("cells_windows", "windows_cells")}
+    assert given["windows_cells"] == utility.hotspot_f1(truth.T, released.T, fraction=0.5, axes="cells_windows")
+    assert given["windows_cells"] != given["cells_windows"]
+    with pytest.warns(FutureWarning, match='hotspot_f1: say axes="windows_cells"'):
+        assert utility.hotspot_f1(truth, released, 0.5) == given["cells_windows"]
+    with pytest.raises(ParameterError, match="windows_cells or cells_windows"):
+        utility.hotspot_f1(truth, released, axes="cells")

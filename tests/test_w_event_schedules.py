@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -229,3 +230,15 @@ def test_budgets_that_make_no_sense_are_refused(given, field):
         with pytest.raises(ParameterError) as caught:
             get(name)(w=2, **given)
         assert caught.value.field == field
+
+
+def test_what_fast_promises_in_rho_is_the_budget_of_a_period():
+    mechanism = get("fast")(epsilon=2.0, delta=1e-6, publications=3, noise="discrete_gaussian")
+    facts = AccountingFacts(n_cells=4, max_cells=1, mechanism=mechanism)
+    accountant = Composition(delta=1e-6)
+    rows = {row.name: row for row in accountant.finish(*accountant.start(facts))}
+    assert rows["period_rho"].value == pytest.approx(rho_of(2.0, 1e-6))
+    assert rows["period_epsilon_rdp"].value == pytest.approx(2.0)
+    assert "in one budget period" in rows["period_rho"].adjacency
+    pure = replace(facts, mechanism=get("fast")(epsilon=2.0, publications=3))
+    assert "period_rho" not in {row.name for row in accountant.finish(*accountant.start(pure))}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -69,12 +70,13 @@ def test_what_to_expect_comes_before_the_run(tmp_path, capsys, command):
         assert lines[:2] == [expect, caution]
 
 
-def released(epsilons: list[float], rho: float = math.inf, hours: int = 12) -> pl.LazyFrame:
+def released(epsilons: list[float], rho: float = math.inf, hours: int = 12, size: int | None = None) -> pl.LazyFrame:
     start = pl.datetime_range(
         pl.datetime(2024, 1, 1, time_zone="UTC"), pl.datetime(2024, 12, 31, time_zone="UTC"), f"{hours}h", eager=True
     ).dt.cast_time_unit("ms")[: len(epsilons)]
     window = np.arange(1, len(epsilons) + 1)
-    frame = pl.DataFrame({"stream": "main", "window": window, "window_start": start, "available_at": start})
+    times = {"window_start": start, "window_end": start + timedelta(hours=hours if size is None else size)}
+    frame = pl.DataFrame({"stream": "main", "window": window, "available_at": start} | times)
     frame = frame.with_columns(epsilon=pl.Series(epsilons), rho=pl.lit(rho))
     return pl.concat([frame, frame]).sort("window", maintain_order=True).lazy()  # two cells
 
@@ -84,6 +86,25 @@ def test_losses_are_sums_over_releases():
     assert found == {"release": 2.0, "day": 2.0, "run": 3.75}
     # Days are those of the wall clock: from noon to noon.
     assert losses(released([0.5, 1.0, 2.0, 0.0, 0.25]), "Etc/GMT-12") == {"release": 2.0, "day": 3.0, "run": 3.75}
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        (12, 3.0),  # the second day has windows 3 and 4 (2 and 1)
+        (14, 2 + 2 * 0.5 + 2 * 1),  # windows 2 and 4 go beyond it, by two hours each
+        (24, 2 * (0.5 + 1) + 2),  # window 3 is the day
+        (25, 2 * (0.25 + 0.5 + 1 + 2)),  # all four go beyond it
+    ],
+)
+def test_a_day_pays_for_every_release_that_shares_time_with_it(size, expected):
+    found = losses(released([0.25, 0.5, 2.0, 1.0], size=size), "UTC")
+    assert found == {"release": 2.0, "day": expected, "run": 3.75}
+
+
+def test_a_release_of_several_days_counts_in_each_of_them():
+    assert losses(released([1.0, 0.5], hours=72), "UTC") == {"release": 1.0, "day": 2.0, "run": 1.5}
+    assert losses(released([1.0, 0.5], hours=36), "UTC") == {"release": 1.0, "day": 3.0, "run": 1.5}
 
 
 def test_the_windows_of_a_block_are_paid_for_once():

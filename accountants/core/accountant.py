@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from penstock.accountants.core.trace_view import TraceView
 from penstock.accountants.core.training import Training
 from penstock.mechanisms.core.contract import Facts, Mechanism, Release, Window
+from penstock.mechanisms.core.period import PeriodBound
 from penstock.mechanisms.core.plugin import Checked, Registry, StateVersionError, UnsupportedEvent, examples_of
 from penstock.mechanisms.core.state import State
 
@@ -75,6 +76,8 @@ class AccountingFacts:
         landmarks, budget periods; None: not known beforehand.
     landmarks
         Whether the run has landmarks.
+    period_bound
+        Bound on the memberships of one user in a budget period; None: no such bound.
     training
         Operator-only: result of the accountant's `Accountant.prepare`.
     """
@@ -90,6 +93,7 @@ class AccountingFacts:
     max_block_cells: int | None = None
     windows: Callable[[int, int], Sequence[Window]] | None = None
     landmarks: bool = False
+    period_bound: PeriodBound | None = None
     training: Mapping[str, Any] | None = None
 
     def of_mechanism(self, n_replicas: int | None = None) -> Facts:
@@ -101,6 +105,7 @@ class AccountingFacts:
             max_block_cells=self.max_block_cells,
             n_windows=self.n_windows,
             n_replicas=n_replicas,
+            period_bound=self.period_bound,
         )
 
 
@@ -120,6 +125,10 @@ class Accountant(Checked, ABC):
     needs: ClassVar[tuple[str, ...]] = ()
     #: Whether its theorem holds where windows overlap, so that an event is in more than one.
     overlapping: ClassVar[bool] = False
+    #: Whether it knows what a bound on a user's budget period does: what goes from one window makes room in later ones.
+    bounds_periods: ClassVar[bool] = False
+    #: Whether it prices releases that read other windows, too (`events.Linked`).
+    prices_links: ClassVar[bool] = True
     #: Whether it needs to know more than a deployment does, such as who is in a group.
     simulation_only: ClassVar[bool] = False
     #: Whether it sends made-up users through the mechanism window by window, which blocks and steps on events break.

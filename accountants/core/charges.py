@@ -42,8 +42,9 @@ def _(event: events.PureDP) -> float:
     return float(event.epsilon)
 
 
-@_pure.register
-def _(event: events.Block) -> float:
+@_pure.register(events.Block)
+@_pure.register(events.Linked)
+def _(event: events.Block | events.Linked) -> float:
     return _pure(event.inner)
 
 
@@ -149,8 +150,9 @@ def _(event: events.Gaussian | events.DiscreteGaussian) -> events.Event:
     return replace(event, l2=np.sqrt(2) * event.l2)
 
 
-@replaced.register
-def _(event: events.Block) -> events.Event:
+@replaced.register(events.Block)
+@replaced.register(events.Linked)
+def _(event: events.Block | events.Linked) -> events.Event:
     return replace(event, inner=replaced(event.inner))
 
 
@@ -162,6 +164,38 @@ def _(event: events.Sampled) -> events.Event:
         return replace(event, inner=replaced(event.inner))
     epsilon = _pure(event)
     return events.PureDP(2 * epsilon) if np.isfinite(epsilon) else replaced(event.inner)
+
+
+def is_linked(charge: Iterable[events.Event]) -> bool:
+    """Whether releases of other windows read this one, too: then a window's loss is not that of its release alone."""
+    charge = tuple(charge)
+    inside = (event.inner for event in charge if isinstance(event, events.Block | events.Sampled))
+    return any(isinstance(event, events.Linked) for event in (*charge, *inside))
+
+
+def of_memberships(charge: Iterable[events.Event], n_memberships: int) -> tuple[events.Event, ...]:
+    """The charge of a unit that changes so many memberships, each of them one count by 1, under noise such as this.
+
+    They may be in several releases: noise that is as wide in all of them is that of one long vector. Raises
+    `UnsupportedEvent` for anything but additive noise and repetitions.
+
+    Examples
+    --------
+    >>> of_memberships([events.DiscreteLaplace(l1=2.0, scale=4.0)], 30)
+    (DiscreteLaplace(l1=30.0, scale=4.0),)
+    """
+    found: list[events.Event] = []
+    for event in charge:
+        if isinstance(event, events.Laplace | events.DiscreteLaplace):
+            found.append(replace(event, l1=float(n_memberships)))
+        elif isinstance(event, events.Gaussian | events.DiscreteGaussian):
+            found.append(replace(event, l2=float(np.sqrt(n_memberships))))
+        elif isinstance(event, events.Repeated | events.Nothing):
+            found.append(event)
+        else:
+            name = type(event).__name__
+            raise UnsupportedEvent(f"no price is known for the {name} of a user bounded over budget periods")
+    return tuple(found)
 
 
 def concentrated_rho(charge: Iterable[events.Event]) -> float:
@@ -184,6 +218,11 @@ def _(event: events.Gaussian | events.DiscreteGaussian) -> float:
 @_rho.register
 def _(event: events.Block) -> float:
     return _rho(event.inner)
+
+
+@_rho.register
+def _(event: events.Linked) -> float:
+    return event.times * _rho(event.inner)
 
 
 @_rho.register

@@ -98,6 +98,12 @@ def _(event: events.Block) -> tuple[list[float] | None, int]:
 
 
 @_key.register
+def _(event: events.Linked) -> tuple[list[float] | None, int]:
+    # A sum of shifts under one Gaussian draw is a Gaussian event again; of other noise no distribution is claimed.
+    return _key(event.inner) if event.times == 1 and isinstance(event.inner, events.Gaussian) else (None, 1)
+
+
+@_key.register
 def _(event: events.Sampled) -> tuple[list[float] | None, int]:
     # Each part that is sampled by itself is an event of its own share of the sensitivity.
     key, _ = _key(event.inner)

@@ -11,7 +11,7 @@ from dp_accounting.rdp.rdp_privacy_accountant import DEFAULT_RDP_ORDERS
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from penstock.accountants.core.charges import parts_sampled, pure_epsilon
+from penstock.accountants.core.charges import concentrated_rho, parts_sampled, pure_epsilon
 from penstock.mechanisms.core import events
 from penstock.mechanisms.core.plugin import UnsupportedEvent
 
@@ -65,6 +65,13 @@ def _(event: events.PureDP) -> NDArray[np.float64]:
 @_renyi.register
 def _(event: events.Block) -> NDArray[np.float64]:
     return _renyi(event.inner)
+
+
+@_renyi.register
+def _(event: events.Linked) -> NDArray[np.float64]:
+    # Of k windows with one draw: no more than their ε together, nor (Bun and Steinke 2016, proposition 1.4) than ρ.
+    pure, rho = pure_epsilon([event]), concentrated_rho([event])
+    return np.minimum(pure, ORDERS * rho)
 
 
 @_renyi.register

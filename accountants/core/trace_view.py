@@ -25,7 +25,7 @@ class TraceView:
         Milliseconds since 1970 UTC, shape (n_points,).
     landmarks, periods
         Whether each point is a landmark, and its budget period.
-    epsilon, scale, action
+    epsilon, rho, scale, action
         As in `PointRelease`, point by point.
     noise
         Noise family of every publication.
@@ -39,19 +39,21 @@ class TraceView:
     landmarks: NDArray[np.bool_]
     periods: NDArray[np.int64]
     epsilon: NDArray[np.float64]
+    rho: NDArray[np.float64]
     scale: NDArray[np.float64]
     action: NDArray[np.str_]
     noise: str
     mechanism: Mechanism
 
-    def landmark_sums(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """User (index into ``subjects``) of every budget period, and the largest sum of ε over L ∪ {t} in it."""
+    def landmark_sums(self, concentrated: bool) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """User (index into ``subjects``) of every budget period, and the largest sum of ε, or ρ, over L ∪ {t} in it."""
+        cost = self.rho if concentrated else self.epsilon
         if not len(self.starts):
             return np.zeros(0, np.int64), np.zeros(0)
         is_first = np.zeros(len(self.times), bool)
         is_first[self.starts] = True
         is_first[1:] |= np.diff(self.periods) != 0
         first = np.flatnonzero(is_first)
-        landmarks = np.add.reduceat(np.where(self.landmarks, self.epsilon, 0.0), first)
-        others = np.maximum.reduceat(np.where(self.landmarks, 0.0, self.epsilon), first)
+        landmarks = np.add.reduceat(np.where(self.landmarks, cost, 0.0), first)
+        others = np.maximum.reduceat(np.where(self.landmarks, 0.0, cost), first)
         return np.searchsorted(self.starts, first, "right") - 1, landmarks + others

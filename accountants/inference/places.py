@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
+from penstock.accountants.core.charges import concentrated_rho, is_linked, pure_epsilon
 from penstock.accountants.inference.observation import ADDITIVE, check_likelihood, log_ratio
 from penstock.accountants.inference.prior import FloatArray, IntArray
 from penstock.mechanisms.core import events
@@ -144,7 +144,8 @@ class Releasing:
         if self.mechanism is None or len(self.steps) > 1:
             return False
         own = type(self.mechanism)
-        return own.without_noise is Mechanism.without_noise and own.noise_in is Mechanism.noise_in
+        single = self.mechanism.releases_single_counts
+        return single and own.without_noise is Mechanism.without_noise and own.noise_in is Mechanism.noise_in
 
     @property
     def is_coarse(self) -> bool:
@@ -266,7 +267,9 @@ class Outlook:
             family, scale = self.releasing.additive(charge) or (None, 0.0)
             # An infinite scale hides everything; none at all is a raw count.
             known = ADDITIVE.index(family) + 1 if family and 0 < scale < math.inf else 0
-            priced = (pure_epsilon(charge), concentrated_rho(charge)) if charge else (math.inf, math.inf)
+            # What linked windows tell together is more than the sum of what each of them tells.
+            is_priced = charge and not is_linked(charge)
+            priced = (pure_epsilon(charge), concentrated_rho(charge)) if is_priced else (math.inf, math.inf)
             row = _row(known, math.nan if scale == math.inf else scale, *priced)
         return _encode(np.vstack([table, row]), dry, block)
 

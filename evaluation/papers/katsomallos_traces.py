@@ -22,7 +22,7 @@ from penstock.mechanisms.core.geometry import distance, stay_points
 from penstock.mechanisms.core.noise import TraceNoise
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.run import collect, release_traces
-from penstock.mechanisms.core.traces import PLANAR, TraceAgenda, Traces
+from penstock.mechanisms.core.traces import PLANAR, PointSchedule, Traces
 from penstock.mechanisms.landmark_adaptive import LandmarkAdaptive
 from penstock.mechanisms.landmark_skip import LandmarkSkip
 from penstock.mechanisms.landmark_uniform import LandmarkUniform
@@ -122,7 +122,7 @@ def errors(
         periods=np.zeros(n_points * n_repetitions, np.int64),
     )
     noise = TraceNoise(NoiseKey.from_seed(seed), b"")
-    released = collect(release_traces(mechanism, TraceAgenda(traces, ORIGIN), noise), len(traces.times))
+    released = collect(release_traces(mechanism, PointSchedule(traces, ORIGIN), noise), len(traces.times))
     apart = distance(traces.points, released.values).reshape(n_repetitions, n_points)
     return apart.mean(axis=1), float((released.action == "published").mean())
 

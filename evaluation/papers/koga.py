@@ -1,22 +1,15 @@
-"""Reconstruction bounds and attacks: figures 3 to 8 of Koga, Meehan and Chaudhuri.
-
-``python -m penstock.evaluation.papers.koga --out DIR [--data FOLDER]`` writes the tables as CSV (`saved_tables`) and,
-with the extra ``plot``, the figures as SVG. FOLDER holds ``gowalla`` and ``foursquare``.
-"""
+"""Reconstruction bounds and attacks: figures 3 to 8 of Koga, Meehan and Chaudhuri, piece by piece."""
 
 from __future__ import annotations
 
-import argparse
 import math
-import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import polars as pl
-import polars.selectors as cs
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.stats import beta, spearmanr
@@ -34,9 +27,55 @@ from penstock.accountants.inference.prior import (
     visit_trajectories,
 )
 from penstock.accountants.inference.success_bounds import Bound, success_upper_bound
+from penstock.evaluation.papers.study import Figures
+from penstock.mechanisms.core.plugin import DataError
 
 BOUNDS: tuple[Bound, ...] = ("loose", "tight", "leakage", "first_moment", "segment")
 ATTACKS: tuple[Estimator, ...] = get_args(Estimator)
+SIGMAS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+
+
+class Swept(NamedTuple):
+    """One place of a sweep: what is swept, its value, and which trajectories the adversary guesses.
+
+    ``sigma`` 0: raw counts; ``n_locations`` of the simulated chain, 0 for real people.
+    """
+
+    sweep: str
+    at: float
+    n_locations: int
+    n_steps: int
+    tolerance: int
+    sigma: float
+
+
+#: Mean of each bound and attack over schedules of sensors, and the ends of 99.99 % intervals.
+Found = dict[str, list[tuple[float, float, float]]]
+
+
+def averaged(found: Found) -> Figures:
+    """Means over schedules: an array (mean, low, high) for each ``bound`` or ``attack`` and its name."""
+    return {name: np.mean(values, axis=0) for name, values in found.items()}
+
+
+def sweep_rows(place: Swept, figures: Figures) -> list[dict[str, object]]:
+    """Rows ``sweep``, ``at``, ``kind`` (bound, attack), ``quantity``, ``mean``, and of attacks ``low`` and ``high``."""
+    rows = []
+    for name, (mean, low, high) in figures.items():
+        kind, _, quantity = name.partition(" ")
+        key = {"sweep": place.sweep, "at": float(place.at), "kind": kind, "quantity": quantity, "mean": float(mean)}
+        ends = {"low": float(low), "high": float(high)} if kind == "attack" else {"low": None, "high": None}
+        rows.append(key | ends)
+    return rows
+
+
+def gaps_to_best_attack(table: pl.DataFrame) -> pl.DataFrame:
+    """How far each bound is above the best attack: ``ratio`` to the largest mean, null where no attack succeeded."""
+    keys = [name for name in ("smoothing", "towards", "sweep", "at") if name in table.columns]
+    best = table.filter(pl.col("kind") == "attack").group_by(keys).agg(pl.col("mean").max().alias("best_attack"))
+    joined = table.filter(pl.col("kind") == "bound").join(best, on=keys, how="left", maintain_order="left")
+    succeeded = pl.when(pl.col("best_attack") > 0).then(pl.col("best_attack"))
+    return joined.with_columns(ratio=pl.col("mean") / succeeded).drop("kind", "low", "high")
 
 
 def paper_bounds(
@@ -84,21 +123,61 @@ def _largest_success(log_ball: float, information: float) -> float:
     return float(brentq(slack, max(peak, 1e-300), 1 - 1e-15))
 
 
+def chain_figures(place: Swept, tau: float, n_draws: int, n_trajectories: int, n_samples: int, seed: int) -> Figures:
+    """Bounds and attacks on simulated trajectories of a lazy walk, one random sensor a window: figures 5 and 7.
+
+    Parameters
+    ----------
+    place
+        The chain's size, its windows, how many may be guessed wrong, and the noise.
+    tau
+        Of the chain, as in `chain_prior`.
+    n_draws
+        Schedules of sensors averaged over.
+    n_trajectories
+        Attacked for each schedule.
+    n_samples
+        Readings that a first moment is sampled from.
+    """
+    prior, noise, scale = chain_prior(place.n_locations, tau), *_noise(place.sigma)
+    found: Found = {}
+    for draw in range(n_draws):
+        rng = np.random.default_rng((seed, draw, place.n_steps, place.n_locations))
+        sensors = [{int(cell)} for cell in rng.integers(0, place.n_locations, place.n_steps)]
+        bounds = paper_bounds(prior, sensors, place.tolerance, scale) | {
+            bound: success_upper_bound(prior, sensors, place.tolerance, noise, scale, bound, n_samples=n_samples)
+            for bound in BOUNDS
+        }
+        bounds["best"] = min(bounds.values())
+        for name, value in bounds.items():
+            found.setdefault(f"bound {name}", []).append((value, value, value))
+        for attack in ATTACKS:
+            success = attack_success(attack, prior, sensors, place.tolerance, n_trajectories, rng, noise, scale)
+            found.setdefault(f"attack {attack}", []).append(success)
+    return averaged(found)
+
+
+def _noise(sigma: float) -> tuple[Literal["gaussian"] | None, float | None]:
+    return ("gaussian", sigma) if sigma else (None, None)
+
+
+# Real people: check-ins in windows of 20 days, at one of the most visited places or somewhere else.
+
+
 IntArray = NDArray[np.intp]
 
 N_TOP, N_GUESSED, WINDOW_DAYS = 100, 5, 20
-#: Windows in which a person must be seen: as in the paper, or few enough for people to remain.
-PREPARATIONS = {"gowalla": 10, "foursquare": 3}
 _QUANTILES = (0.25, 0.5, 0.75)
 _ERROR = 1e-4
 #: Ranges with fewer people have no quartiles.
 _FEW = 10
-Place = tuple[float, int, float | None]
+#: Edges of the ranges that people are binned in.
+BINS = {"visit frequency": (0.0, 1e-9, 0.1, 0.3, 1.0), "spectral gap": (0.0, 0.02, 0.1, 0.3, 0.6, 1.0)}
 
 
 @dataclass(frozen=True)
 class People:
-    """Real trajectories with a prior learned from all but the last ``N_STEPS`` windows of each.
+    """Real trajectories with a prior learned from all but the last ``N_GUESSED`` windows of each.
 
     ``trajectories``: shape (n_people, n_windows), the most visited places and last "somewhere else".
     """
@@ -113,22 +192,28 @@ class People:
 
     @property
     def last(self) -> IntArray:
-        """What adversaries guess, shape (n_people, N_STEPS)."""
+        """What adversaries guess, shape (n_people, N_GUESSED)."""
         return self.trajectories[:, -N_GUESSED:]
 
 
-def people(folder: Path, name: str, smoothing: float, towards: str = "uniform") -> People:
-    """Read one data set and learn everybody's prior.
+def trajectories(visits: pl.DataFrame, min_windows: int) -> IntArray:
+    """Who was where in each window, shape (n_people, n_windows); ``N_TOP``: somewhere else, or not seen.
+
+    ``visits``: columns ``user``, ``time`` and ``place``; whoever is seen in fewer than ``min_windows`` is left out.
+    """
+    day = visits["time"].dt.truncate("1d")
+    window = (day - day.min()).dt.total_days().to_numpy() // WINDOW_DAYS
+    user, place = (visits[column].rank("dense").to_numpy() for column in ("user", "place"))
+    paths, _, _ = visit_trajectories(user, window, place, int(window.max()) + 1, N_TOP, min_windows)
+    return paths
+
+
+def learned(paths: IntArray, smoothing: float, towards: str) -> People:
+    """Everybody's prior.
 
     ``smoothing`` of the transitions (the paper states none, which is 0) adds moves to any place (``uniform``) or by the
     person's visits (``own``).
     """
-    visits = {"gowalla": _gowalla, "foursquare": _foursquare}[name](folder / name)
-    day = visits["time"].dt.truncate("1d")
-    window = (day - day.min()).dt.total_days().to_numpy() // WINDOW_DAYS
-    user, place = (visits[column].rank("dense").to_numpy() for column in ("user", "place"))
-    n_windows = int(window.max()) + 1
-    paths, _, _ = visit_trajectories(user, window, place, n_windows, N_TOP, PREPARATIONS[name])
     known = paths[:, :-N_GUESSED]
     if towards == "uniform":
         return People(paths, tuple(estimate_prior(path, N_TOP + 1, smoothing) for path in known))
@@ -138,16 +223,32 @@ def people(folder: Path, name: str, smoothing: float, towards: str = "uniform") 
     return People(paths, tuple(priors))
 
 
-def _gowalla(folder: Path) -> pl.DataFrame:
+def made_up_checkins(n_people: int, seed: int) -> pl.DataFrame:
+    """Check-ins of people who are mostly at one place, every fourth day of 280.
+
+    >>> made_up_checkins(3, seed=1).columns
+    ['user', 'time', 'place']
+    """
+    rng = np.random.default_rng(seed)
+    days = np.arange(0, 280, 4)
+    user = np.repeat(np.arange(n_people), len(days))
+    place = np.where(rng.random(len(user)) < 0.8, user % 3, rng.integers(0, 6, len(user)))
+    time = np.datetime64("2010-01-01T12:00:00", "ms") + np.tile(days, n_people).astype("timedelta64[D]")
+    return pl.DataFrame({"user": user, "time": time, "place": place})
+
+
+def read_gowalla(folder: Path) -> pl.DataFrame:
+    """Check-ins of ``gowalla_events.csv.gz``, each once."""
     columns = ["user", "time", "latitude", "longitude", "place"]
-    frame = pl.read_csv(folder / "gowalla_events.csv.gz", separator="\t", has_header=False, new_columns=columns)
+    path = _there(folder / "gowalla_events.csv.gz")
+    frame = pl.read_csv(path, separator="\t", has_header=False, new_columns=columns)
     return frame.unique(maintain_order=True).with_columns(pl.col("time").str.to_datetime("%Y-%m-%dT%H:%M:%SZ"))
 
 
-def _foursquare(folder: Path) -> pl.DataFrame:
-    """All files together, a check-in that several of them have once; UTC times only."""
+def read_foursquare(folder: Path) -> pl.DataFrame:
+    """All CSV files of the folder together, a check-in that several of them have once; UTC times only."""
     parts = []
-    for path in sorted(folder.glob("*.csv")):
+    for path in sorted(folder.glob("*.csv")) or [_there(folder / "*.csv")]:
         frame = pl.read_csv(path, columns=["user_id", "POI_id", "UTC_time"], schema_overrides={"user_id": pl.Int64})
         form = "%Y-%m-%d %H:%M:%S" if "-" in frame["UTC_time"][0] else "%a %b %d %H:%M:%S +0000 %Y"
         time = pl.col("UTC_time").str.to_datetime(form)
@@ -155,30 +256,40 @@ def _foursquare(folder: Path) -> pl.DataFrame:
     return pl.concat(parts).unique(maintain_order=True)
 
 
+def _there(path: Path) -> Path:
+    if not path.exists():
+        raise DataError(f"{path}: no such file")
+    return path
+
+
+#: What reads a data set's check-ins.
+CHECKINS: Mapping[str, Callable[[Path], pl.DataFrame]] = {"gowalla": read_gowalla, "foursquare": read_foursquare}
+
+
+def binned_bounds(known: People, against: str, n_draws: int, seed: int) -> Figures:
+    """Bounds of people by range of what they are held ``against``: figures 3 and 4.
+
+    ``visit frequency``: how often the one fixed sensor, at the most visited place, sees a person. ``spectral gap`` of a
+    person's transitions: random sensors.
+
+    Returns
+    -------
+    For the paper's tight bound and the best one, a row for each range: its ends, people in it, quartiles (NaN where
+    they are few) and over all ranges the rank correlation (NaN where nothing varies).
+    """
+    if against == "visit frequency":
+        values = (known.trajectories[:, :-N_GUESSED] == 0).mean(axis=1)
+        bounds = _bounds(known, [[{0}] * N_GUESSED])
+    else:
+        values = np.array([spectral_gap(prior.transition) for prior in known.priors])
+        bounds = _bounds(known, _schedules(n_draws, seed))
+    return {name: _binned(values, np.array(BINS[against]), found) for name, found in bounds.items()}
+
+
 def _schedules(n_draws: int, seed: int) -> list[list[set[int]]]:
     """One random sensor a window, never at "somewhere else"."""
     rng = np.random.default_rng(seed)
     return [[{int(cell)} for cell in rng.integers(0, N_TOP, N_GUESSED)] for _ in range(n_draws)]
-
-
-def frequency_table(known: People) -> pl.DataFrame:
-    """Figure 3: bounds against how often the one fixed sensor, at the most visited place, sees a person.
-
-    Returns
-    -------
-    A row for each range of frequencies: people in it, quartiles of the paper's tight bound and of the best one.
-    """
-    sensors = [{0}] * N_GUESSED
-    frequency = (known.trajectories[:, :-N_GUESSED] == 0).mean(axis=1)
-    edges = np.array([0.0, 1e-9, 0.1, 0.3, 1.0])
-    return _binned("visit frequency", frequency, edges, _bounds(known, [sensors]))
-
-
-def gap_table(known: People, n_draws: int, seed: int) -> pl.DataFrame:
-    """Figure 4: bounds against the spectral gap of a person's transitions, random sensors."""
-    gaps = np.array([spectral_gap(prior.transition) for prior in known.priors])
-    edges = np.array([0.0, 0.02, 0.1, 0.3, 0.6, 1.0])
-    return _binned("spectral gap", gaps, edges, _bounds(known, _schedules(n_draws, seed)))
 
 
 def _bounds(known: People, schedules: list[list[set[int]]]) -> dict[str, NDArray[np.float64]]:
@@ -192,63 +303,57 @@ def _bounds(known: People, schedules: list[list[set[int]]]) -> dict[str, NDArray
 
 
 def _binned(
-    name: str, against: NDArray[np.float64], edges: NDArray[np.float64], bounds: dict[str, NDArray[np.float64]]
-) -> pl.DataFrame:
-    """People by range, and the rank correlation over all of them."""
+    against: NDArray[np.float64], edges: NDArray[np.float64], values: NDArray[np.float64]
+) -> NDArray[np.float64]:
     place = np.clip(np.searchsorted(edges, against, side="right") - 1, 0, len(edges) - 2)
+    varies = np.ptp(against) > 0 and np.ptp(values) > 0
+    correlation = float(spearmanr(against, values).statistic) if varies else np.nan
     rows = []
-    for bound, values in bounds.items():
-        varies = np.ptp(against) > 0 and np.ptp(values) > 0
-        correlation = float(spearmanr(against, values).statistic) if varies else None
-        for number in range(len(edges) - 1):
-            inside = values[place == number]
-            shown = np.quantile(inside, _QUANTILES).tolist() if len(inside) >= _FEW else [None] * len(_QUANTILES)
-            key = {"against": name, "from": edges[number], "to": edges[number + 1], "bound": bound, "n": len(inside)}
-            rows.append(key | dict(zip(("q25", "median", "q75"), shown)) | {"rank_correlation": correlation})
-    return pl.DataFrame(rows, schema_overrides=dict.fromkeys(("q25", "median", "q75"), pl.Float64))
+    for number in range(len(edges) - 1):
+        inside = values[place == number]
+        shown = np.quantile(inside, _QUANTILES).tolist() if len(inside) >= _FEW else [np.nan] * len(_QUANTILES)
+        rows.append([edges[number], edges[number + 1], len(inside), *shown, correlation])
+    return np.array(rows)
 
 
-def mean_table(known: People, sweep: str, places: Sequence[Place], n_draws: int, seed: int) -> pl.DataFrame:
-    """Figures 6 and 8: means over people of bounds, and the share of them that attacks reconstruct.
-
-    ``places``: (value, tolerance, σ) of each point of the ``sweep``; σ None: raw counts.
-    """
-    rows = []
-    for at, tolerance, sigma in places:
-        found: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
-        for draw, sensors in enumerate(_schedules(n_draws, seed)):
-            rng = np.random.default_rng((seed, draw))
-            for name, value in _mean_bounds(known, sensors, tolerance, sigma).items():
-                found.setdefault(("bound", name), []).append((value, value, value))
-            for attack in ATTACKS:
-                share = _success(known, attack, sensors, tolerance, sigma, rng)
-                found.setdefault(("attack", attack), []).append(share)
-        for (kind, name), values in found.items():
-            mean, low, high = np.mean(values, axis=0).tolist()
-            ends = {"low": low, "high": high} if kind == "attack" else {"low": None, "high": None}
-            rows.append({"sweep": sweep, "at": float(at), "kind": kind, "quantity": name, "mean": mean} | ends)
-    return pl.DataFrame(rows)
+def people_figures(known: People, place: Swept, n_draws: int, seed: int) -> Figures:
+    """Means over people of bounds, and the share of them that attacks reconstruct: figures 6 and 8."""
+    sigma = place.sigma or None
+    found: Found = {}
+    for draw, sensors in enumerate(_schedules(n_draws, seed)):
+        rng = np.random.default_rng((seed, draw))
+        for name, value in _mean_bounds(known, sensors, place.tolerance, sigma).items():
+            found.setdefault(f"bound {name}", []).append((value, value, value))
+        for attack in ATTACKS:
+            share = _success(known, attack, sensors, place.tolerance, sigma, rng)
+            found.setdefault(f"attack {attack}", []).append(share)
+    return averaged(found)
 
 
 def _mean_bounds(known: People, sensors: list[set[int]], tolerance: int, sigma: float | None) -> dict[str, float]:
-    noise, scale = ("gaussian", sigma) if sigma else (None, None)
+    noise, scale = _noise(sigma or 0.0)
     sums: dict[str, float] = {}
     for prior in known.priors:
         own = paper_bounds(prior, sensors, tolerance, sigma)
-        for bound in ("loose", "tight", "leakage", "segment"):
-            own[bound] = success_upper_bound(prior, sensors, tolerance, noise, scale, bound)  # type: ignore[arg-type]
-        if sigma is None:  # exact; with noise it would be sampled
-            own["first_moment"] = success_upper_bound(prior, sensors, tolerance, bound="first_moment")
+        for bound in BOUNDS:
+            if bound == "first_moment" and sigma is not None:
+                continue  # it would be sampled; raw counts have it exactly
+            own[bound] = success_upper_bound(prior, sensors, tolerance, noise, scale, bound)
         own["best"] = min(own.values())
         sums = {name: sums.get(name, 0.0) + value for name, value in own.items()}
     return {name: total / known.n_people for name, total in sums.items()}
 
 
 def _success(
-    known: People, attack: str, sensors: list[set[int]], tolerance: int, sigma: float | None, rng: np.random.Generator
+    known: People,
+    attack: Estimator,
+    sensors: list[set[int]],
+    tolerance: int,
+    sigma: float | None,
+    rng: np.random.Generator,
 ) -> tuple[float, float, float]:
     """Share of people reconstructed, with a 99.99 % interval for people like these."""
-    noise, scale = ("gaussian", sigma) if sigma else (None, None)
+    noise, scale = _noise(sigma or 0.0)
     if attack == "constant":
         # the luckiest place for all of them, "somewhere else" excepted, as in the paper
         hits = np.stack([(known.last == place).sum(axis=1) for place in range(N_TOP)])
@@ -257,7 +362,7 @@ def _success(
         n = 0
         for prior, path in zip(known.priors, known.last):
             rate, _, _ = attack_success(
-                attack,  # type: ignore[arg-type]
+                attack,
                 prior,
                 sensors,
                 tolerance,
@@ -271,223 +376,3 @@ def _success(
     low = float(beta.ppf(_ERROR / 2, n, known.n_people - n + 1)) if n else 0.0
     high = float(beta.ppf(1 - _ERROR / 2, n + 1, known.n_people - n)) if n < known.n_people else 1.0
     return n / known.n_people, low, high
-
-
-_FLOOR = 1e-12
-
-
-def draw(tables: dict[str, pl.DataFrame], folder: Path) -> list[Path]:
-    """Draw every table that is a sweep, and every binned one."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "penstock"
-    import matplotlib.pyplot as plt
-
-    drawn = []
-    for name, table in tables.items():
-        panels = _panels(table)
-        figure, axes = plt.subplots(len(panels), 1, figsize=(8, 3.6 * len(panels)), squeeze=False)
-        for axis, (title, panel) in zip(axes[:, 0], panels):
-            if "bound" in panel.columns:
-                _quartiles(axis, panel)
-            else:
-                _lines(axis, panel)
-            axis.set_title(title, fontsize="small")
-            axis.legend(fontsize="x-small", loc="center left", bbox_to_anchor=(1.0, 0.5))
-        figure.tight_layout()
-        path = folder / f"{name}.svg"
-        figure.savefig(path, metadata={"Date": None})
-        plt.close(figure)
-        drawn.append(path)
-    return drawn
-
-
-def _panels(table: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
-    """One panel for each sweep, data set and smoothing."""
-    keys = [name for name in ("data", "people", "smoothing", "towards", "sweep", "against") if name in table.columns]
-    parts = table.partition_by(keys, as_dict=True, maintain_order=True)
-    return [
-        (", ".join(f"{name} {value}" for name, value in zip(keys, values)), panel) for values, panel in parts.items()
-    ]
-
-
-def _lines(axis: Any, panel: pl.DataFrame) -> None:
-    value = "ratio" if "ratio" in panel.columns else "mean"
-    for (name,), line in panel.partition_by("quantity", as_dict=True, maintain_order=True).items():
-        line = line.sort("at")
-        is_attack = "kind" in line.columns and line["kind"][0] == "attack"
-        style = "--" if is_attack else "-"
-        axis.plot(line["at"], line[value].clip(lower_bound=_FLOOR), style, marker="o", markersize=3, label=name)
-    axis.set(xlabel=panel["sweep"][0], ylabel="bound / best attack" if value == "ratio" else "success", yscale="log")
-    if panel["sweep"][0] == "sigma":
-        axis.set_xscale("symlog", linthresh=0.25)
-
-
-def _quartiles(axis: Any, panel: pl.DataFrame) -> None:
-    for (name,), part in panel.partition_by("bound", as_dict=True, maintain_order=True).items():
-        part = part.drop_nulls("median")
-        ends = (part["median"] - part["q25"], part["q75"] - part["median"])
-        middle = (part["from"] + part["to"]) / 2
-        correlation = part["rank_correlation"].drop_nulls()
-        label = f"{name!s}, rank correlation {correlation[0]:.2f}" if len(correlation) else str(name)
-        axis.errorbar(middle, part["median"], yerr=ends, marker="o", capsize=3, label=label)
-    axis.set(xlabel=panel["against"][0], ylabel="bound (quartiles)", ylim=(0, 1.02))
-
-
-N_LOCATIONS, N_STEPS, TAU, TOLERANCE, SIGMA = 100, 10, 0.1, 5, 1.0
-SIZES = (10, 20, 50, 100, 200)
-LENGTHS = (2, 4, 6, 8, 10, 12, 14, 16, 18, 20)
-SIGMAS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
-#: Weights of the moves added to each row of a real person's prior, and where they go; the paper states none.
-SMOOTHINGS = ((0.0, "uniform"), (0.01, "uniform"), (0.1, "uniform"), (1.0, "uniform"), (0.1, "own"))
-#: One place of a sweep: what is swept, its value, and the prior, number of windows, tolerance and σ (None: raw).
-Setting = tuple[str, float, MarkovPrior, int, int, float | None]
-
-
-def sweeps() -> Iterator[Setting]:
-    """The four sweeps of figure 5, raw counts."""
-    chain = chain_prior(N_LOCATIONS, TAU)
-    for n_locations in SIZES:
-        yield "locations", n_locations, chain_prior(n_locations, TAU), N_STEPS, TOLERANCE, None
-    for tolerance in range(N_STEPS - 1, -1, -1):
-        yield "right windows", N_STEPS - tolerance, chain, N_STEPS, tolerance, None
-    for n_steps in LENGTHS:
-        yield "windows, half of them right", n_steps, chain, n_steps, n_steps // 2, None
-    for n_steps in LENGTHS:
-        yield "windows, two of them right", n_steps, chain, n_steps, n_steps - 2, None
-
-
-def noise_sweep() -> Iterator[Setting]:
-    """The sweep of figure 7: Gaussian noise, and raw counts as σ = 0."""
-    chain = chain_prior(N_LOCATIONS, TAU)
-    for sigma in (0.0, *SIGMAS):
-        yield "sigma", sigma, chain, N_STEPS, TOLERANCE, sigma or None
-
-
-def chain_table(
-    settings: Iterable[Setting], n_draws: int = 3, n_trajectories: int = 2000, n_samples: int = 500, seed: int = 1
-) -> pl.DataFrame:
-    """Bounds and attacks on simulated trajectories.
-
-    Returns
-    -------
-    One row for each setting and quantity: ``sweep``, ``at``, ``kind`` (bound or attack), ``quantity``, ``mean``, and
-    for attacks ``low`` and ``high``, the averaged ends of 99.99 % intervals.
-    """
-    rows = []
-    for sweep, at, prior, n_steps, tolerance, sigma in settings:
-        found: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
-        for draw in range(n_draws):
-            rng = np.random.default_rng((seed, draw, n_steps, prior.n_locations))
-            sensors = [{int(cell)} for cell in rng.integers(0, prior.n_locations, n_steps)]
-            noise, scale = ("gaussian", sigma) if sigma else (None, None)
-            bounds = paper_bounds(prior, sensors, tolerance, sigma) | {
-                bound: success_upper_bound(prior, sensors, tolerance, noise, scale, bound, n_samples=n_samples)
-                for bound in BOUNDS
-            }
-            bounds["best"] = min(bounds.values())
-            for name, value in bounds.items():
-                found.setdefault(("bound", name), []).append((value, value, value))
-            for attack in ATTACKS:
-                success = attack_success(attack, prior, sensors, tolerance, n_trajectories, rng, noise, scale)
-                found.setdefault(("attack", attack), []).append(success)
-        for (kind, name), values in found.items():
-            mean, low, high = np.mean(values, axis=0).tolist()
-            rows.append(_row(sweep, at, kind, name, mean, low, high))
-    return pl.DataFrame(rows)
-
-
-def _row(sweep: str, at: float, kind: str, name: str, mean: float, low: float, high: float) -> dict[str, object]:
-    key = {"sweep": sweep, "at": float(at), "kind": kind, "quantity": name, "mean": mean}
-    return key | ({"low": low, "high": high} if kind == "attack" else {"low": None, "high": None})
-
-
-def gaps_to_best_attack(table: pl.DataFrame) -> pl.DataFrame:
-    """How far each bound is above the best attack: ``ratio`` to the largest mean, null where no attack succeeded."""
-    keys = [name for name in ("data", "smoothing", "towards", "sweep", "at") if name in table.columns]
-    best = table.filter(pl.col("kind") == "attack").group_by(keys).agg(pl.col("mean").max().alias("best_attack"))
-    joined = table.filter(pl.col("kind") == "bound").join(best, on=keys, how="left", maintain_order="left")
-    succeeded = pl.when(pl.col("best_attack") > 0).then(pl.col("best_attack"))
-    return joined.with_columns(ratio=pl.col("mean") / succeeded).drop("kind", "low", "high")
-
-
-def real_tables(
-    folder: Path, smoothings: Sequence[tuple[float, str]], n_draws: int, seed: int
-) -> dict[str, pl.DataFrame]:
-    """Figures 3, 4, 6 and 8 for every data set that is there and every (smoothing, towards) of `people`."""
-    parts: dict[str, list[pl.DataFrame]] = {}
-    for name in PREPARATIONS:
-        if not (folder / name).is_dir():
-            continue
-        for smoothing, towards in smoothings:
-            known = people(folder, name, smoothing, towards)
-            made = {
-                "figure3": frequency_table(known),
-                "figure4": gap_table(known, n_draws, seed),
-                "figure6": mean_table(known, "right windows", [(5 - s, s, None) for s in range(5)], n_draws, seed),
-                "figure8": mean_table(known, "sigma", [(x, 1, x or None) for x in (0.0, *SIGMAS)], n_draws, seed),
-            }
-            for figure, table in made.items():
-                labels = {"data": name, "people": known.n_people, "smoothing": smoothing, "towards": towards}
-                labelled = table.with_columns(**{key: pl.lit(value) for key, value in labels.items()})
-                parts.setdefault(figure, []).append(labelled.select(*labels, *table.columns))
-    return {figure: pl.concat(tables) for figure, tables in parts.items()}
-
-
-def saved_tables(tables: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
-    """The tables as files: figures of one kind together, with a column for their number.
-
-    Returns
-    -------
-    By file name: the sweeps of figures 5 to 8, how far their bounds are above the best attack, and the ranges of
-    figures 3 and 4 where check-ins were given. The simulated chain has ``data`` "chain" and no people.
-    """
-    parts: dict[str, list[pl.DataFrame]] = {}
-    for name, table in tables.items():
-        number, _, kind = name.removeprefix("figure").partition("_")
-        kind = kind or ("bins" if "against" in table.columns else "")
-        if "data" not in table.columns:
-            table = table.with_columns(data=pl.lit("chain"))
-        file = "_".join(filter(None, ("experiments_reconstruction", kind)))
-        parts.setdefault(file, []).append(table.with_columns(figure=pl.lit(int(number))))
-    order = ("figure", "data", "people", "smoothing", "towards")
-    joined = {name: pl.concat(own, how="diagonal_relaxed") for name, own in parts.items()}
-    return {
-        name: table.select(*(c for c in order if c in table.columns), pl.exclude(order))
-        .sort("figure", maintain_order=True)
-        .with_columns(cs.float().round_sig_figs(4))
-        for name, table in joined.items()
-    }
-
-
-def main(words: Sequence[str] | None = None) -> None:
-    """Write all tables, and the figures where matplotlib is installed."""
-    parser = argparse.ArgumentParser(prog="python -m penstock.evaluation.papers.koga", description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("runs/reconstruction-figures"), metavar="DIR")
-    parser.add_argument("--data", type=Path, default=os.environ.get("PENSTOCK_DATA"), metavar="FOLDER")
-    parser.add_argument("--draws", type=int, default=3, metavar="N", help="sensor schedules averaged over")
-    parser.add_argument("--trajectories", type=int, default=2000, metavar="N", help="attacked for each schedule")
-    parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args(words)
-    given.out.mkdir(parents=True, exist_ok=True)
-    tables = {
-        "figure5": chain_table(sweeps(), given.draws, given.trajectories, seed=given.seed),
-        "figure7": chain_table(noise_sweep(), given.draws, given.trajectories, seed=given.seed),
-    }
-    if given.data is not None:
-        tables |= real_tables(Path(given.data), SMOOTHINGS, given.draws, given.seed)
-    for name in ("figure5", "figure6", "figure7", "figure8"):
-        if name in tables:
-            tables[f"{name}_ratio"] = gaps_to_best_attack(tables[name])
-    for name, table in saved_tables(tables).items():
-        table.write_csv(given.out / f"{name}.csv")
-    try:
-        draw(tables, given.out)
-    except ModuleNotFoundError as error:
-        print(f"no figures, only tables: {error} (pip install 'penstock[plot]')")
-    print(given.out)
-
-
-if __name__ == "__main__":
-    main()

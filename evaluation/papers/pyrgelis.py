@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -23,9 +22,10 @@ from penstock.evaluation.attacks.exposure import (
 )
 from penstock.evaluation.attacks.game import Adversary, MembershipGame
 from penstock.evaluation.attacks.targets import activity_profile, draw_targets, extreme_targets
+from penstock.evaluation.papers.study import Study
 from penstock.mechanisms.adaptive_ranges import AdaptiveRanges
 from penstock.mechanisms.core.contract import Generalization, Mechanism
-from penstock.mechanisms.core.plugin import Checked, DataError, ParameterError, Registry, parameter
+from penstock.mechanisms.core.plugin import DataError, ParameterError, parameter
 from penstock.mechanisms.fixed_ranges import FixedRanges
 from penstock.mechanisms.fpa import Fpa
 from penstock.mechanisms.perturb_small import PerturbSmall
@@ -100,8 +100,6 @@ def _cells(path: Path, box: Box) -> pl.LazyFrame:
 
 Binary = NDArray[np.bool_]
 Targets = NDArray[np.intp]
-Figures = dict[str, NDArray[np.float64]]
-Tables = dict[str, pl.DataFrame]
 
 
 class Piece(NamedTuple):
@@ -112,14 +110,12 @@ class Piece(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Study(Checked, ABC):
-    """Attacks on cabs, and the tables that they make.
+class CabStudy(Study):
+    """Base of studies of attacks on cabs, target by target.
 
-    Pieces are independent of each other, of their order and of how many targets there are, so that they can be made in
-    parallel, and kept when more are asked for: of those who are drawn then, too (`draw_targets`).
+    Who is drawn as a target is drawn again when more are asked for (`draw_targets`).
     """
 
-    #: Parameters that do not affect the figures of a piece.
     aside: ClassVar[tuple[str, ...]] = ("path", "targets")
 
     path: str | None = parameter(
@@ -128,9 +124,13 @@ class Study(Checked, ABC):
     people: int = parameter(120, doc="how many made-up people there are, where path is unset", at_least=3)
     targets: int = parameter(30, doc="people attacked, a third of each mobility group", at_least=3)
     components: int = parameter(600, doc="principal components at most", at_least=1)
-    seed: int = parameter(1, doc="decides targets, groups and noise", at_least=0)
 
-    def presence(self) -> Binary:
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The folder of the cabs."""
+        return (self.path,) if self.path else ()
+
+    def data(self) -> Binary:
         """Who was where: (n_people, 100, 504), three weeks of hours on a grid of 10 × 10."""
         return made_up_presence(self.people, self.seed) if self.path is None else cab_presence(Path(self.path))
 
@@ -140,26 +140,6 @@ class Study(Checked, ABC):
         if n_seen < self.targets:
             raise ParameterError("study.targets", self.targets, f"at most {n_seen}, the people who are seen")
         return draw_targets(presence, self.targets, self.seed)
-
-    @property
-    def decides(self) -> dict[str, Any]:
-        """Every parameter that the figures of a piece depend on."""
-        return {field.name: getattr(self, field.name) for field in fields(self) if field.name not in self.aside}
-
-    @abstractmethod
-    def pieces(self, presence: Binary) -> tuple[Piece, ...]:
-        """What there is to do, in an order whose beginning is worth most."""
-
-    @abstractmethod
-    def measure(self, presence: Binary, piece: Piece) -> Figures:
-        """Make the attacks of one piece."""
-
-    @abstractmethod
-    def tables(self, presence: Binary, found: Mapping[Piece, Figures]) -> Tables:
-        """Tables by name of all pieces, about no single person."""
-
-
-STUDIES: Registry[Study] = Registry("penstock.evaluation.papers.studies", "study")
 
 
 #: Hours of the week under attack; mechanisms over a block take it as one.

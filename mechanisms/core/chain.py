@@ -80,6 +80,11 @@ class Chain(Mechanism):
         return cls(reader=on_counts[0] if on_counts else Raw(), groups=groups, **found)
 
     @property
+    def version(self) -> int:  # type: ignore[override]
+        """Rises with that of every step: a state that one of them cannot read is refused."""
+        return 1 + sum(step.version - 1 for step in (self.reader, *self.after))
+
+    @property
     def together(self) -> int:
         """Windows that are counted as one."""
         return self.temporal.windows if self.temporal else 1
@@ -237,6 +242,8 @@ def misplaced(steps: Sequence[Mechanism]) -> Iterator[tuple[int, str]]:
             yield position, f"directly after {_name(reader)}: it has to know the noise of what it reads"
         elif isinstance(step, Transformation) and step.reads_noise and reader.unit_windows > 1:
             yield position, f"left out: the noise of {_name(reader)} is that of a block, not of single counts"
+        elif isinstance(step, Transformation) and step.reads_noise and not reader.independent:
+            yield position, f"left out: the noise of {_name(reader)} is not independent from window to window"
         elif not isinstance(step, Transformation) or not step.follows:
             yield (
                 position,

@@ -19,6 +19,7 @@ from penstock.mechanisms.core.events import (
     Laplace,
     Repeated,
 )
+from penstock.mechanisms.core.period import PeriodBound
 from penstock.mechanisms.core.plugin import Checked, ParameterError, Registry, StateVersionError, examples_of, parameter
 from penstock.mechanisms.core.state import State
 
@@ -141,6 +142,8 @@ class Facts:
         Windows that begin in a day, at least 1.
     n_replicas
         Independent copies stepped at once; None: one run, without a leading axis.
+    period_bound
+        Bound on the memberships of one user in a budget period; None: no such bound.
 
     Examples
     --------
@@ -160,9 +163,11 @@ class Facts:
     max_landmarks: int | None = None
     windows_per_day: int = 24
     n_replicas: int | None = None
+    period_bound: PeriodBound | None = None
 
     def __post_init__(self) -> None:
-        least = {field.name: 1 for field in fields(self) if field.name != "landmarks"} | {"max_landmarks": 0}
+        others = ("landmarks", "period_bound")
+        least = {field.name: 1 for field in fields(self) if field.name not in others} | {"max_landmarks": 0}
         for name, smallest in least.items():
             value = getattr(self, name)
             if value is not None and not (hasattr(value, "__index__") and value >= smallest):
@@ -179,7 +184,8 @@ class Facts:
     @property
     def sensitivity(self) -> int:
         """L1 sensitivity (add/remove) of one window's vector; its square root is the L2 sensitivity."""
-        return min(self.max_cells, self.n_cells)
+        most = min(self.max_cells, self.n_cells)
+        return most if self.period_bound is None else min(most, self.period_bound.most)
 
     def constant(self, value: float, dtype: type = np.float64) -> NDArray[np.generic]:
         """A state array that holds one number (per replica)."""
@@ -251,6 +257,9 @@ class Release:
         Mask of active sensors; None: all.
     standard_deviation
         Standard deviation of each value as a guess of the count, shape of ``values``; None: not estimated.
+    alike
+        Shape of ``values``: so many of the cell's last windows, this one included, have much the same count, as far as
+        the mechanism tells (and has paid for telling); None: it does not tell.
     """
 
     window: int
@@ -264,6 +273,7 @@ class Release:
     available_at: int | None = None
     active: NDArray[np.bool_] | None = None
     standard_deviation: NDArray[np.float64] | None = None
+    alike: NDArray[np.int64] | None = None
 
     @classmethod
     def of(cls, window: Window, values: NDArray[Any], charge: tuple[Event, ...], **further: Any) -> Release:
@@ -283,8 +293,10 @@ class Release:
             return value[number] if np.ndim(value) else value
 
         changes: dict[str, Any] = {"values": self.values[number], "action": str(own(self.action))}
-        if self.standard_deviation is not None:
-            changes["standard_deviation"] = self.standard_deviation[number]
+        for name in ("standard_deviation", "alike"):
+            own_values = getattr(self, name)
+            if own_values is not None:
+                changes[name] = own_values[number]
         changes["charge"] = tuple(own(event) for event in self.charge)
         scale = own(self.scale)
         changes["scale"] = float(scale[0]) if np.shape(scale) == (1,) else scale
@@ -314,6 +326,8 @@ class PointRelease:
     epsilon
         Shape (n_users,): what it costs to tell two points ``radius`` metres apart, in nats, the decision whether to
         publish included; infinite where no such figure exists.
+    rho
+        Shape (n_users,): the same in zero-concentrated differential privacy; ε²/2 for noise that has an ε.
     repeats
         Shape (n_users,): timestamp shown again, 0 for the public point; −1: not a repetition.
     """
@@ -323,10 +337,13 @@ class PointRelease:
     noise: str
     scale: NDArray[np.float64]
     epsilon: NDArray[np.float64]
+    rho: NDArray[np.float64]
     repeats: Integers
 
     @classmethod
-    def same_for_all(cls, values: NDArray[np.float64], noise: str, scale: float, epsilon: float) -> PointRelease:
+    def same_for_all(
+        cls, values: NDArray[np.float64], noise: str, scale: float, epsilon: float, rho: float
+    ) -> PointRelease:
         """Every user's point published, with the same noise at the same cost."""
         n_users = len(values)
         return cls(
@@ -335,6 +352,7 @@ class PointRelease:
             noise=noise,
             scale=np.full(n_users, scale),
             epsilon=np.full(n_users, epsilon),
+            rho=np.full(n_users, rho),
             repeats=np.full(n_users, -1),
         )
 
@@ -398,6 +416,12 @@ class Mechanism(Checked, ABC):
     adaptive: ClassVar[bool] = False
     #: Whether memberships may be sampled before: each is in one count, so that its loss is that of a sampled event.
     may_be_sampled: ClassVar[bool] = True
+    #: Whether its noise is calibrated to a bound on a user's whole budget period, which moves memberships in time.
+    bounds_periods: ClassVar[bool] = False
+    #: Whether the noise of different windows is independent, as steps that weigh it against predictions take it to be.
+    independent: ClassVar[bool] = True
+    #: Whether its charges link windows (`events.Linked`): then a window's loss is not that of its release alone.
+    linked: ClassVar[bool] = False
     #: What is released when epsilon is infinite, in words: "exact", or the approximation that remains without noise.
     ideal: ClassVar[str] = "exact"
 
@@ -476,6 +500,11 @@ class Mechanism(Checked, ABC):
     def on_points(self) -> bool:
         """Whether it releases points of traces; otherwise counts."""
         return self.stages == ("points",)
+
+    @property
+    def releases_single_counts(self) -> bool:
+        """Whether a published value is its own cell's count with noise; otherwise its likelihood is not the noise's."""
+        return True
 
     @property
     def unit_windows(self) -> int:

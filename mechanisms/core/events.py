@@ -86,6 +86,18 @@ class Block(Event):
 
 
 @dataclass(frozen=True)
+class Linked(Event):
+    """``inner`` is this window's part in releases of several windows, which all read it.
+
+    What several windows cost together is at most the sum of their ε, or the sum of ``times`` as much ρ as ``inner`` has
+    by itself: losses that concern one draw add up before they are squared.
+    """
+
+    inner: Event
+    times: float = 1.0
+
+
+@dataclass(frozen=True)
 class Repeated(Event):
     """An earlier release was shown again; ``window`` 0 stands for a public constant before any release."""
 

@@ -1,4 +1,4 @@
-"""Points on the sphere: distances, planar Laplace noise and stay points."""
+"""Points on the sphere: distances, planar noise and stay points."""
 
 from __future__ import annotations
 
@@ -183,6 +183,13 @@ def with_planar_laplace(noise: Noise, points: Points, rate: NDArray[np.float64])
     # taken along a great circle; at a distance r the radial stretch adds at most r/(3·R²) to ε per metre: 1e-9 at 100
     # km.
     return on_the_map(moved(points, noise.planar_laplace(rate, rate.shape)))
+
+
+def with_planar_gaussian(noise: Noise, points: Points, sigma: NDArray[np.float64]) -> Points:
+    """Points (n_users, 2) in degrees, moved by Gaussian noise of ``sigma`` metres on each axis and rounded."""
+    # Points d metres apart in a plane differ by d²/(2σ²) in ρ (Bun and Steinke 2016, lemma 2.4, for either axis, which
+    # add up). On the sphere, with the step along a great circle, by no more: tests integrate it for σ up to 1,000 km.
+    return on_the_map(moved(points, noise.gaussian(sigma[:, None], points.shape)))
 
 
 def on_the_map(points: Points) -> Points:

@@ -15,7 +15,7 @@ from penstock.mechanisms.core.noise import NoiseSource, TraceNoise
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.state import State
-from penstock.mechanisms.core.traces import PointMechanism, TraceAgenda, traces_of
+from penstock.mechanisms.core.traces import PointMechanism, PointSchedule, traces_of
 
 
 def run_mechanism(
@@ -120,11 +120,12 @@ class ReleasedTraces:
     action: NDArray[np.str_]
     scale: NDArray[np.float64]
     epsilon: NDArray[np.float64]
+    rho: NDArray[np.float64]
     repeats: Integers
     noise: str = "none"
 
 
-def release_traces(mechanism: Mechanism, agenda: TraceAgenda, noise: TraceNoise) -> Iterator[Step]:
+def release_traces(mechanism: Mechanism, schedule: PointSchedule, noise: TraceNoise) -> Iterator[Step]:
     """Release every point of some traces, one step per index up to the longest trace.
 
     In a step the users come in order of the length of their traces, longest first. O(n_points) in all, a few dozen µs
@@ -137,7 +138,7 @@ def release_traces(mechanism: Mechanism, agenda: TraceAgenda, noise: TraceNoise)
     """
     if not (isinstance(mechanism, PointMechanism) and mechanism.on_points):
         raise ParameterError("mechanism", type(mechanism).__name__, "one that releases points of traces")
-    traces = agenda.traces
+    traces = schedule.traces
     order = np.argsort(-traces.lengths, kind="stable")
     lengths, starts, users = traces.lengths[order], traces.starts[order], traces.users[order]
     state = mechanism.start_points(len(order))
@@ -146,7 +147,7 @@ def release_traces(mechanism: Mechanism, agenda: TraceAgenda, noise: TraceNoise)
         if n_left < len(users):
             users, state = users[:n_left], {name: array[:n_left] for name, array in state.items()}
         rows = starts[:n_left] + (index - 1)
-        time, points = agenda.at(rows, index), traces.points[rows]
+        time, points = schedule.at(rows, index), traces.points[rows]
         drawn = noise.at(index, users, time.time, points, state)
         release, state = mechanism.step_points(time, points, np.ones(n_left, bool), state, drawn)
         yield Step(rows, time, release)
@@ -159,6 +160,7 @@ def collect(steps: Iterator[Step], n_points: int) -> ReleasedTraces:
         "action": np.full(n_points, "absent", "U9"),
         "scale": np.zeros(n_points),
         "epsilon": np.zeros(n_points),
+        "rho": np.zeros(n_points),
         "repeats": np.full(n_points, -1, np.int64),
     }
     noise = "none"
@@ -191,7 +193,7 @@ def run_traces(
     origin
         Public point shown before a first release.
     deviations
-        As in `TraceAgenda`.
+        As in `PointSchedule`.
 
     Returns
     -------
@@ -207,8 +209,8 @@ def run_traces(
     (['repeated', 'published', 'repeated'], [40.0, 116.0])
     """
     flat = traces_of(traces, landmarks, users)
-    agenda = TraceAgenda(flat, origin, deviations=deviations)
-    steps = release_traces(mechanism, agenda, TraceNoise(NoiseKey.from_seed(seed), b""))
+    schedule = PointSchedule(flat, origin, deviations=deviations)
+    steps = release_traces(mechanism, schedule, TraceNoise(NoiseKey.from_seed(seed), b""))
     released = collect(steps, len(flat.times))
     cuts = flat.starts[1:]
     columns = {name: np.split(column, cuts) for name, column in vars(released).items() if name != "noise"}

@@ -32,10 +32,24 @@ from penstock.mechanisms.core.contract import (
 )
 from penstock.mechanisms.core.draws import LARGEST_SCALE
 from penstock.mechanisms.core.events import Event, Repeated
-from penstock.mechanisms.core.geometry import Points, distance
+from penstock.mechanisms.core.geometry import (
+    Points,
+    distance,
+    expected_distance,
+    with_planar_gaussian,
+    with_planar_laplace,
+)
 from penstock.mechanisms.core.plugin import ParameterError, examples_of, parameter, parameters_of
 from penstock.mechanisms.core.state import State
-from penstock.mechanisms.core.traces import PLANAR, PointMechanism, only_present, perturbed, shown
+from penstock.mechanisms.core.traces import (
+    PLANAR,
+    PLANAR_FAMILIES,
+    PLANAR_GAUSSIAN,
+    PointMechanism,
+    only_present,
+    remember,
+    shown,
+)
 
 if TYPE_CHECKING:
     from penstock.mechanisms.core.draws import Noise
@@ -58,11 +72,18 @@ DELTA = 1e-6
 POSITIONS = "the positions may differ, the times at which there are points may not; landmarks are public"
 
 
+#: What is proved of one point, by the noise that moves it; schedules add.
+ONE_POINT = {
+    PLANAR: "with planar Laplace noise (Andrés et al. 2013, sections 3.2 and 4.1)",
+    PLANAR_GAUSSIAN: "with planar Gaussian noise (Bun and Steinke 2016, lemma 2.4)",
+}
+
+
 LANDMARK_TRACES = Guarantee(
     unit="one user's positions at all landmarks of a budget period and at any one other timestamp",
     neighbours=f"two traces at most `radius` metres apart at each of these timestamps; {POSITIONS}",
     statement="ε-indistinguishability within `radius` metres, per user and budget period",
-    theorem="Katsomallos et al. 2022 with planar Laplace noise (Andrés et al. 2013, sections 3.2 and 4.1)",
+    theorem=f"Katsomallos et al. 2022 {ONE_POINT[PLANAR]}",
 )
 
 
@@ -70,7 +91,7 @@ W_EVENT_TRACES = Guarantee(
     unit="one user's positions at any w successive timestamps",
     neighbours="two traces at most `radius` metres apart at each of them; the times of the points are public",
     statement="ε-indistinguishability within `radius` metres, for any w successive points of a user",
-    theorem="Kellaris et al. 2014, theorem 3, with planar Laplace noise (Andrés et al. 2013, sections 3.2 and 4.1)",
+    theorem=f"Kellaris et al. 2014, theorem 3, {ONE_POINT[PLANAR]}",
 )
 
 
@@ -84,18 +105,36 @@ LANDMARK_GUARANTEE = Guarantee(
 
 @dataclass(frozen=True, kw_only=True)
 class TraceSchedule(PointMechanism):
-    """Base of budget schedules on traces: *when to spend how much* on each user's points, with planar Laplace noise.
+    """Base of budget schedules on traces: *when to spend how much* on each user's points, with noise in the plane.
 
     A schedule overrides `point_budget` and, where publishing is not a matter of budget alone, `choose` and `follow`.
-    All arrays have shape (n_users,).
+    All arrays have shape (n_users,); amounts are in ε, or in ρ where the schedule is `concentrated`.
     """
 
     stages: ClassVar[tuple[str, ...]] = ("counts", "points")
 
     @property
-    def query_epsilon(self) -> float:
-        """ε of the dissimilarity query at every timestamp; 0 without one."""
+    def query_budget(self) -> float:
+        """What the dissimilarity query costs at every timestamp; 0 without one."""
         return 0.0
+
+    def spread(self, budget: Any) -> Budgets:
+        """Scale in metres of the noise that spends a budget on a point: 1/ε of Laplace noise, σ of Gaussian noise."""
+        if self.concentrated:
+            return np.asarray(np.sqrt(pure_scale(2 * np.asarray(budget), self.metres**2)))
+        return np.asarray(pure_scale(np.asarray(budget), self.metres))
+
+    def apart_by_noise(self, scale: Budgets, other: Budgets) -> Budgets:
+        """Expected distance of two releases of one place, by their scales."""
+        if self.concentrated:
+            return np.asarray(np.sqrt(np.pi / 2) * np.hypot(scale, other))
+        return expected_distance(scale, other)
+
+    def _perturbed(self, points: Points, budget: Budgets, publish: Mask, noise: Noise) -> Points:
+        """Points with the noise of a budget where ``publish``, unmoved elsewhere."""
+        if self.concentrated:
+            return with_planar_gaussian(noise, points, np.where(publish, self.spread(budget), 0.0))
+        return with_planar_laplace(noise, points, np.where(publish, budget / self.metres, np.inf))
 
     def point_budget(self, time: Timestamp, state: State) -> Budgets:
         """Publication budget of each user's timestamp; 0 where no publication is due."""
@@ -125,17 +164,17 @@ class TraceSchedule(PointMechanism):
         refused = self.refused(time, before)
         epsilon = np.where(refused, 0.0, self.point_budget(time, before))
         publish = present & (epsilon > 0) & self.choose(time, points, before, epsilon, noise)
-        rate = epsilon / self.metres
-        values, after = perturbed(time, points, before, rate, publish, noise)
-        after = self.follow(time, before, after, epsilon, publish)
-        with np.errstate(divide="ignore"):
-            scale = np.where(publish, 1.0 / np.where(publish, rate, 1.0), 0.0)
+        moved = self._perturbed(points, epsilon, publish, noise)
+        values = np.where(publish[:, None], moved, shown(time, before))
+        after = self.follow(time, before, remember(time, values, before, publish), epsilon, publish)
+        spent = np.where(publish, epsilon, 0.0) + self.query_budget
         release = PointRelease(
             values=values,
             action=np.where(publish, "published", np.where(refused, "refused", "repeated")),
-            noise=PLANAR,
-            scale=scale,
-            epsilon=np.where(publish, epsilon, 0.0) + self.query_epsilon,
+            noise=PLANAR_GAUSSIAN if self.concentrated else PLANAR,
+            scale=np.where(publish, self.spread(np.where(publish, epsilon, 1.0)), 0.0),
+            epsilon=np.where(spent > 0, np.inf, 0.0) if self.concentrated else spent,
+            rho=spent if self.concentrated else spent**2 / 2,
             repeats=np.where(publish, -1, before["last_window"]),
         )
         return only_present(release, present, state, after)
@@ -143,7 +182,7 @@ class TraceSchedule(PointMechanism):
     def worst_points(self, time: Timestamp, state: State) -> Budgets:
         """Worst case: the dissimilarity query plus a publication with the whole publication budget."""
         before = self.enter(time, state)
-        return np.where(self.refused(time, before), 0.0, self.point_budget(time, before)) + self.query_epsilon
+        return np.where(self.refused(time, before), 0.0, self.point_budget(time, before)) + self.query_budget
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,9 +199,10 @@ class BudgetSchedule(TraceSchedule):
         With Gaussian noise and an epsilon: δ of the whole. The schedule divides the largest ρ that keeps to both.
     noise
         ``discrete_laplace`` (integers, the default) or ``laplace`` on counts, which divide ε; ``discrete_gaussian`` or
-        ``gaussian`` on counts, which divide ρ; ``planar_laplace`` on traces.
+        ``gaussian`` on counts, which divide ρ; on traces ``planar_laplace``, which divides ε, or ``planar_gaussian``,
+        which divides ρ.
     radius
-        On traces: distance in metres at which ε holds.
+        On traces: distance in metres at which ε or ρ holds.
     """
 
     epsilon: float | None = parameter(None, doc="budget that the schedule divides", above=0, unit="nats")
@@ -170,18 +210,18 @@ class BudgetSchedule(TraceSchedule):
     delta: float | None = parameter(None, doc="with Gaussian noise and epsilon: δ of the whole", above=0, below=1)
     noise: str = parameter(
         "discrete_laplace",
-        doc="noise family; planar_laplace: release points of traces",
-        choices=(*PURE_FAMILIES, *GAUSSIAN_FAMILIES, PLANAR),
+        doc="noise family; planar_laplace, planar_gaussian: release points of traces",
+        choices=(*PURE_FAMILIES, *GAUSSIAN_FAMILIES, *PLANAR_FAMILIES),
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.radius is not None and not self.on_points:
-            raise ParameterError("radius", self.radius, f"left out unless noise is {PLANAR}")
+            raise ParameterError("radius", self.radius, "left out unless noise is " + " or ".join(PLANAR_FAMILIES))
         if not self.concentrated:
             for name in ("rho", "delta"):
                 if getattr(self, name) is not None:
-                    right = "left out unless noise is " + " or ".join(GAUSSIAN_FAMILIES)
+                    right = "left out unless noise is one of " + ", ".join((*GAUSSIAN_FAMILIES, PLANAR_GAUSSIAN))
                     raise ParameterError(name, getattr(self, name), right)
             if self.epsilon is None:
                 raise ParameterError("epsilon", None, f"given with {self.noise} noise")
@@ -193,7 +233,7 @@ class BudgetSchedule(TraceSchedule):
     @property
     def concentrated(self) -> bool:
         """Whether the noise is Gaussian, and budgets are in ρ."""
-        return self.noise in GAUSSIAN_FAMILIES
+        return self.noise in (*GAUSSIAN_FAMILIES, PLANAR_GAUSSIAN)
 
     @property
     def budget(self) -> float:
@@ -213,16 +253,17 @@ class BudgetSchedule(TraceSchedule):
         delta = self.delta or DELTA
         figure = f"ρ = {self.budget:.4g}, hence ε = {epsilon_of(self.budget, delta):.4g} at δ = {delta:g}"
         theorem = RENYI_FILTER if self.adaptive else "Bun and Steinke 2016, lemma 2.3"
+        proved = stated.theorem.replace(ONE_POINT[PLANAR], ONE_POINT[PLANAR_GAUSSIAN])
         return replace(
             stated,
-            statement=stated.statement.replace("ε-differential", "ρ-zero-concentrated differential") + f" ({figure})",
-            theorem=f"{stated.theorem}; amounts of ρ add: {theorem}",
+            statement=stated.statement.replace("ε-", "ρ-zero-concentrated ") + f" ({figure})",
+            theorem=f"{proved}; amounts of ρ add: {theorem}",
         )
 
     @property
     def on_points(self) -> bool:
         """Whether the noise is that of points."""
-        return self.noise == PLANAR
+        return self.noise in PLANAR_FAMILIES
 
     @classmethod
     def examples(cls) -> tuple[Mechanism, ...]:
@@ -246,6 +287,10 @@ class BudgetSchedule(TraceSchedule):
     def scale_of(self, budget: Any, l1: Any) -> Any:
         """Scale of the noise that spends a budget where ``l1`` cells move by 1."""
         return noise_scale(self.noise, budget, l1)
+
+    def part_of_budget(self, window: Window, state: State, n_memberships: Any) -> Any:
+        """What a window's own memberships cost where the unit changes ``n_memberships`` at the cost of the budget."""
+        return self.budget * active_l1(window, state["max_cells"]) / n_memberships
 
     def charge_of(self, window: Window, state: State, budget: Any) -> tuple[Event, ...]:
         """Event of publishing this window's vector with a part of the budget."""
@@ -498,21 +543,24 @@ class DissimilaritySchedule(WEventSchedule):
         return query + (self.charge_of(window, state, budget) if np.any(budget > 0) else ())
 
     @property
-    def query_epsilon(self) -> float:
+    def query_budget(self) -> float:
         """One unit, at every timestamp."""
         return self.unit
 
     def point_budget(self, time: Timestamp, state: State) -> Budgets:
         """The publication budget, unless it is too small for any noise source."""
-        epsilon = self.publication_budget(time, state)
-        return np.where(epsilon * LARGEST_SCALE < self.metres, 0.0, epsilon)
+        budget = self.publication_budget(time, state)
+        return np.where(self.spread(budget) > LARGEST_SCALE, 0.0, budget)
 
     def choose(self, time: Timestamp, points: Points, state: State, epsilon: Budgets, noise: Noise) -> Mask:
         """Users whose noisy distance from the last release exceeds the mean error of a new one."""
-        scale = float(pure_scale(self.unit, self.metres))
-        dissimilarity = distance(points, shown(time, state)) + noise.laplace(scale, epsilon.shape)
-        # The mean length of a planar Laplace step is twice its scale.
-        return np.asarray(dissimilarity > 2 * pure_scale(np.where(epsilon > 0, epsilon, 1.0), self.metres))
+        # A distance moves by no more than the point does, so that it is told apart by the same scale on one axis.
+        scale = float(self.spread(np.float64(self.unit)))
+        drawn = noise.gaussian(scale, epsilon.shape) if self.concentrated else noise.laplace(scale, epsilon.shape)
+        worth = self.spread(np.where(epsilon > 0, epsilon, 1.0))
+        # The mean length of a planar Laplace step is twice its scale, of a Gaussian one √(π/2) times.
+        length = np.sqrt(np.pi / 2) if self.concentrated else 2.0
+        return np.asarray(distance(points, shown(time, state)) + drawn > length * worth)
 
     def follow(self, time: Timestamp, before: State, after: State, epsilon: Budgets, publish: Mask) -> State:
         """Remember what was spent."""

@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.contract import Facts, Guarantee, Integers, Mask, Mechanism, PointRelease, Timestamp
-from penstock.mechanisms.core.geometry import Points, with_planar_laplace
+from penstock.mechanisms.core.geometry import Points
 from penstock.mechanisms.core.plugin import parameter
 from penstock.mechanisms.core.state import State
-
-if TYPE_CHECKING:
-    from penstock.mechanisms.core.draws import Noise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +55,7 @@ class Traces:
 
 
 @dataclass(frozen=True)
-class TraceAgenda:
+class PointSchedule:
     """Public facts of every point of some traces.
 
     Parameters
@@ -74,8 +71,8 @@ class TraceAgenda:
 
     Examples
     --------
-    >>> agenda = TraceAgenda(traces_of([np.zeros((3, 2))], [np.array([True, False, True])]), (0.0, 0.0))
-    >>> facts = [agenda.at(np.array([point]), point + 1) for point in range(3)]
+    >>> schedule = PointSchedule(traces_of([np.zeros((3, 2))], [np.array([True, False, True])]), (0.0, 0.0))
+    >>> facts = [schedule.at(np.array([point]), point + 1) for point in range(3)]
     >>> [(int(t.landmarks_to_come[0]), int(t.regulars_to_come[0]), int(t.n_landmarks[0])) for t in facts]
     [(1, 1, 2), (1, 0, 2), (0, 0, 2)]
     """
@@ -146,20 +143,23 @@ def _counted(mask: Mask, group: Integers) -> tuple[Integers, Integers]:
     return totals[group], np.cumsum(totals)[group] - np.cumsum(mask)
 
 
-#: The noise family that makes a budget schedule work on traces.
-PLANAR = "planar_laplace"
+#: The noise families that make a budget schedule work on traces: one divides ε, the other ρ.
+PLANAR, PLANAR_GAUSSIAN = PLANAR_FAMILIES = ("planar_laplace", "planar_gaussian")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PointMechanism(Mechanism):
     """Base of mechanisms that can work on points.
 
-    Their ε is the cost of telling two points ``radius`` metres apart: points d metres apart cost ε·d/radius. The state
-    of a user is one entry on the leading axis of every array, so that any users can share a step.
+    Their ε is the cost of telling two points ``radius`` metres apart: points d metres apart cost ε·d/radius, and
+    ρ·(d/radius)² of a budget in ρ. The state of a user is one entry on the leading axis of every array, so that any
+    users can share a step.
     """
 
     radius: float | None = parameter(
-        None, doc="on traces: distance at which two points are told apart at a cost of epsilon; unset: 1", above=0
+        None,
+        doc="on traces: distance at which two points are told apart at a cost of epsilon or rho; unset: 1",
+        above=0,
     )
     #: What is promised on traces, where that differs from the promise on counts.
     point_guarantee: ClassVar[Guarantee]
@@ -179,22 +179,13 @@ class PointMechanism(Mechanism):
         return self.start(Facts(n_cells=2, n_replicas=n_users))
 
     def worst_points(self, time: Timestamp, state: State) -> NDArray[np.float64]:
-        """Largest ε that the next step can cost each user, shape (n_users,); a function of past releases only."""
+        """Largest ε, or ρ of a budget in ρ, that the next step can cost each user; a function of past releases only."""
         raise NotImplementedError(f"{type(self).__name__} does not work on points")
 
 
 def shown(time: Timestamp, state: State) -> Points:
     """Last release of each user; before any, the public point."""
     return np.where((state["last_window"] > 0)[:, None], state["last"], time.origin)
-
-
-def perturbed(
-    time: Timestamp, points: Points, state: State, rate: NDArray[np.float64], publish: Mask, noise: Noise
-) -> tuple[Points, State]:
-    """Points moved at ``rate`` ε per metre where ``publish``, the last release elsewhere; and the state after it."""
-    moved = with_planar_laplace(noise, points, np.where(publish, rate, np.inf))
-    values = np.where(publish[:, None], moved, shown(time, state))
-    return values, remember(time, values, state, publish)
 
 
 def remember(time: Timestamp, values: Points, state: State, publish: Mask) -> State:
@@ -215,6 +206,7 @@ def only_present(release: PointRelease, present: Mask, before: State, after: Sta
         noise=release.noise,
         scale=np.where(present, release.scale, 0.0),
         epsilon=np.where(present, release.epsilon, 0.0),
+        rho=np.where(present, release.rho, 0.0),
         repeats=np.where(present, release.repeats, -1),
     )
     kept = {

@@ -42,7 +42,11 @@ def add_configuration(parser: argparse.ArgumentParser) -> None:
     """Add the configuration file and ``--set``."""
     parser.add_argument("config", metavar="CONFIG", help="YAML file")
     parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY.PATH=VALUE", help="change a value; may be repeated"
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY.PATH=VALUE",
+        help="change a value, or remove it with nothing after =; may be repeated",
     )
 
 
@@ -71,10 +75,25 @@ def print_figures(figures: Mapping[str, Any], as_json: bool) -> None:
 
 
 @contextmanager
-def progress_bar(unit: str, enabled: bool) -> Iterator[Callable[[int, int | None, str], None]]:
-    """Show a progress bar on standard error; yields a function of steps done, all steps, and a remark."""
+def progress_bar(unit: str, enabled: bool, piped: bool = False) -> Iterator[Callable[[int, int | None, str], None]]:
+    """Show a progress bar on standard error; yields a function of steps done, all steps, and a remark.
+
+    ``piped``: a line for every tenth in place of the bar, for logs.
+    """
     if not enabled:
         yield lambda done, total, remark: None
+        return
+    if piped:
+        tenths = -1
+
+        def line(done: int, total: int | None, remark: str) -> None:
+            nonlocal tenths
+            now = 10 * done // (total or 1)
+            if now != tenths:
+                tenths = now
+                print(f"{done} of {total} {unit}" + (f" · {remark}" if remark else ""), file=sys.stderr, flush=True)
+
+        yield line
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn

@@ -1,4 +1,4 @@
-"""Commands that make files of events and of what is learned from them: ``convert``, ``generate`` and ``learn``."""
+"""Commands that make files from events: ``init``, ``convert``, ``generate`` and ``learn``."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from penstock.pipeline.cli.command import Command, add_configuration, add_parameters, print_figures
+from penstock.pipeline.cli.command import Command, add_configuration, add_parameters, print_figures, print_json
 from penstock.pipeline.exit_codes import DONE
 
 if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
+    from penstock.pipeline.config.plan import Plan
     from penstock.pipeline.config.run import RunConfig
     from penstock.pipeline.sources.base import EventBlock, Source
 
@@ -204,7 +205,7 @@ def learn_to_file(
 
     Returns
     -------
-    The file, the number of states and steps, and other facts by name.
+    The file, the number of states and steps, other facts by name, and bounds on a budget period (`suggested_bounds`).
     """
     from penstock.accountants.correlation.adversary import learn
     from penstock.mechanisms.core.plugin import ParameterError
@@ -220,7 +221,25 @@ def learn_to_file(
     training = plan_training(plan, n_windows or asked or plan.n_windows)
     learned = learn(training, plan.space.cells, smoothing, unseen)
     learned.write(path)
-    return {"file": str(path), "states": len(learned.states), "steps": int(learned.transitions.sum()), **learned.facts}
+    facts = {"states": len(learned.states), "steps": int(learned.transitions.sum()), **learned.facts}
+    return {"file": str(path), **facts, **suggested_bounds(plan, n_windows or asked or plan.n_windows)}
+
+
+def suggested_bounds(plan: Plan, n_windows: int) -> dict[str, Any]:
+    """``bounding.max_per_period`` that keeps 90 and 95 % of the memberships of the first windows of a simulation."""
+    from penstock.pipeline.steps.bounding import most_for_share, periods_of, released_memberships
+    from penstock.pipeline.steps.individuals import read_memberships
+
+    if plan.on_points or plan.mode != "simulation" or plan.calendar.overlapping or plan.calendar.n_windows is None:
+        return {}
+    free = replace(plan, config=replace(plan.config, bounding=replace(plan.bounding, max_per_period=None)))
+    memberships = released_memberships(read_memberships(free, n_windows), free)
+    period = periods_of(memberships.window, plan) if len(memberships) else memberships.window
+    return {
+        "max_per_period_90": most_for_share(memberships, period, 0.90),
+        "max_per_period_95": most_for_share(memberships, period, 0.95),
+        "max_per_period_from": "a look at the data: a deployment takes it from public data, or from other people's",
+    }
 
 
 def _configure_convert(parser: argparse.ArgumentParser) -> None:
@@ -269,6 +288,28 @@ def _learn(arguments: argparse.Namespace) -> int:
     return DONE
 
 
+def _configure_init(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "path", metavar="FILE.csv", help="a CSV file, compressed or not, a folder of them, or a pattern"
+    )
+    parser.add_argument(
+        "--out", metavar="FILE.yaml", help="the configuration to write (the name of the CSV file, here)"
+    )
+    parser.add_argument("--time-zone", default="UTC", metavar="ZONE", help="of times without an offset, and of windows")
+
+
+def _init(arguments: argparse.Namespace) -> int:
+    from penstock.pipeline.config.draft import write_draft
+
+    out, found = write_draft(arguments.path, arguments.out, arguments.time_zone)
+    if arguments.json:
+        print_json({"file": str(out), "notes": found.notes})
+    else:
+        print(*found.notes, f"wrote {out}; now look at it, then: penstock run {out}", sep="\n")
+    return DONE
+
+
+INIT = Command("init", "draft a configuration from a look at a CSV file of one's own", _configure_init, _init)
 CONVERT = Command("convert", "convert a data set in its original format to Parquet", _configure_convert, _convert)
 GENERATE = Command("generate", "write a synthetic city as Parquet", _configure_generate, _generate)
 LEARN = Command(

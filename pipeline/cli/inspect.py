@@ -1,4 +1,4 @@
-"""Commands that read and report: ``list``, ``schema``, ``validate``, ``report`` and ``verify``."""
+"""Commands that read and report: ``list``, ``schema``, ``validate``, ``report``, ``export`` and ``verify``."""
 
 from __future__ import annotations
 
@@ -136,8 +136,28 @@ def _verify(arguments: argparse.Namespace) -> int:
     return DONE if all(check.passed for check in checks) else FAILED
 
 
+def _configure_export(parser: argparse.ArgumentParser) -> None:
+    add_folder(parser)
+    parser.add_argument("--format", required=True, help="what maps and tables read: geojson, geoparquet or csv")
+    parser.add_argument("--out", metavar="FILE", help="write here instead of beside the releases, in DIR/public")
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    from penstock.pipeline.output.export import export
+
+    path = export(arguments.folder, arguments.format, arguments.out)
+    if arguments.json:
+        print_json({"file": str(path)})
+    else:
+        print(path)
+    return DONE
+
+
 LIST = Command("list", "list mechanisms, accountants, sources, spaces, windows and metrics", _configure_list, _list)
 SCHEMA = Command("schema", "print the JSON Schema of a configuration, for editors", no_arguments, _schema)
 VALIDATE = Command("validate", "check a configuration; every error at once, nothing runs", add_configuration, _validate)
 REPORT = Command("report", "write the report from the files of a run or of an experiment", add_folder, _report)
 VERIFY = Command("verify", "check a run's folder: row equation, ledger, windows, digests", add_folder, _verify)
+EXPORT = Command(
+    "export", "write releases with the geometry of their cells, for maps and tables", _configure_export, _export
+)

@@ -3,37 +3,50 @@
 from __future__ import annotations
 
 import argparse
+import json
 import math
 from pathlib import Path
 from typing import Any
 
 from penstock.pipeline.cli.command import Command, print_json
-from penstock.pipeline.exit_codes import DONE
+from penstock.pipeline.exit_codes import DONE, FAILED
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(metavar="ACTION", dest="action", required=True)
     show = actions.add_parser("show", help="budget, runs, and what they have cost by period")
     show.add_argument("path", metavar="FILE", help="the ledger of a run, or one that several share")
+    show.add_argument(
+        "--manifest",
+        metavar="MANIFEST",
+        help="manifest of a run, such as public/manifest.json: is the ledger as it was?",
+    )
     show.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON for machines")
 
 
 def _execute(arguments: argparse.Namespace) -> int:
-    found = overview(Path(arguments.path))
+    found = overview(Path(arguments.path), arguments.manifest and Path(arguments.manifest))
     if arguments.json:
         print_json(found)
     else:
         print("\n".join(_lines(found)))
-    return DONE
+    return FAILED if found["faults"] else DONE
 
 
-def overview(path: Path) -> dict[str, Any]:
-    """Terms, runs and costs by period of a ledger; checks its chain.
+def overview(path: Path, manifest: Path | None = None) -> dict[str, Any]:
+    """Terms, runs and costs by period of a ledger; checks its chain, and that its end is there.
+
+    Parameters
+    ----------
+    path
+        The ledger.
+    manifest
+        Of a run on it, public or the operator's, whose head is looked for.
 
     Raises
     ------
     DataError
-        If there is no ledger, or its chain is broken.
+        If there is no ledger, its chain is broken, or the manifest says nothing of a ledger.
     """
     from penstock.mechanisms.core.plugin import DataError
     from penstock.pipeline.config.build import format_time
@@ -56,18 +69,46 @@ def overview(path: Path) -> dict[str, Any]:
         for values in entries
         if values.get("entry") == "run"
     ]
+    heads = ledger.heads()
+    faults = []
+    try:
+        ledger.whole()
+    except DataError as error:
+        faults.append(str(error))
+    if manifest is not None and _head_in(manifest) not in heads:
+        faults.append(
+            f"{path}: lacks the entry that {manifest} names: it was cut, or it is an older copy or another ledger"
+        )
     return {
         "terms": stated[0].entry() if stated else None,
         "entries": len(entries),
-        "head": ledger.heads()[-1] if entries else "",
+        "head": heads[-1] if heads else "",
         "runs": runs,
         "periods": periods,
+        "faults": faults,
     }
+
+
+def _head_in(path: Path) -> str:
+    """Head of the ledger at the end of a run, by either of its manifests."""
+    from penstock.mechanisms.core.plugin import DataError
+
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        head = values.get("ledger_head") or values["ledger"]["head"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        head = None
+    if not isinstance(head, str) or not head:
+        raise DataError(f"{path}: no manifest of a deployment, which names the head of its ledger")
+    return head
 
 
 def _lines(found: dict[str, Any]) -> list[str]:
     terms = found["terms"]
-    lines = [f"{found['entries']:,} entries, head {found['head'][:16]}…"]
+    lines = [
+        f"{found['entries']:,} entries, head {found['head']}",
+        *(f"fault     {fault}" for fault in found["faults"]),
+    ]
     if terms is None:
         lines.append("no budget: no deployment has charged here")
     else:

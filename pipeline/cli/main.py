@@ -9,29 +9,37 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from penstock.pipeline.cli.attack import ATTACK
+from penstock.pipeline.cli.audit import AUDIT
+from penstock.pipeline.cli.choose import CHOOSE
 from penstock.pipeline.cli.command import Command, print_json
-from penstock.pipeline.cli.data import CONVERT, GENERATE, LEARN
+from penstock.pipeline.cli.data import CONVERT, GENERATE, INIT, LEARN
 from penstock.pipeline.cli.experiment import EXPERIMENT
-from penstock.pipeline.cli.inspect import LIST, REPORT, SCHEMA, VALIDATE, VERIFY
+from penstock.pipeline.cli.inspect import EXPORT, LIST, REPORT, SCHEMA, VALIDATE, VERIFY
 from penstock.pipeline.cli.key import KEY
 from penstock.pipeline.cli.ledger import LEDGER
 from penstock.pipeline.cli.run import RUN
+from penstock.pipeline.cli.status import STATUS
 from penstock.pipeline.exit_codes import DONE, FAILED, INTERRUPTED, STOPPED, WRONG_USE
 
 #: Subcommands by name, in the order of ``--help``.
 COMMANDS: dict[str, Command] = {
     command.name: command
     for command in (
+        INIT,
         RUN,
         VALIDATE,
         EXPERIMENT,
+        CHOOSE,
         ATTACK,
+        AUDIT,
         LIST,
         SCHEMA,
         CONVERT,
         GENERATE,
         LEARN,
+        STATUS,
         REPORT,
+        EXPORT,
         VERIFY,
         KEY,
         LEDGER,

@@ -20,7 +20,7 @@ SECRETS = ("seed", "noise_key")
 #: Top-level keys outside the digest. The seed and the key decide the noise, but through the key alone: the digest is
 #: public. ``on_exhausted`` says what happens *instead* of a release.
 _WITHOUT_EFFECT = {"name", "mode", "source", "accountants", "utility", "output", "plugins", "on_exhausted"}
-_WITHOUT_EFFECT |= {"allow_no_guarantee", *SECRETS}
+_WITHOUT_EFFECT |= {"allow_no_guarantee", "looked_at_data", *SECRETS}
 
 
 def resolved(config: RunConfig, secrets: bool = False, files: Callable[[str], str] = str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.contract import Facts, Mechanism, Window
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
+from penstock.mechanisms.core.period import PeriodBound
 from penstock.mechanisms.core.traces import PointMechanism
 from penstock.mechanisms.spatial_generalization import SpatialGeneralization
 from penstock.pipeline.config.canonical import digest
@@ -26,7 +27,7 @@ from penstock.pipeline.steps.ingest import ingested
 from penstock.pipeline.steps.release import STREAM
 from penstock.pipeline.steps.sealing import public_key
 from penstock.pipeline.steps.targets import Targets, targets_of
-from penstock.pipeline.windows.calendar import Calendar
+from penstock.pipeline.windows.calendar import CLOCK_CHANGE, DAY, Calendar, wall_time
 from penstock.pipeline.windows.landmarks import Landmarks
 from penstock.pipeline.windows.schedule import WindowSchedule
 from penstock.pipeline.windows.sensors import SensorSchedule
@@ -137,7 +138,7 @@ class Plan(KeyedRun):
     ----------
     config, key
         The configuration as loaded, and the noise key of the run.
-    space, calendar, agenda, sensors
+    space, calendar, schedule, sensors
         Cells, windows, landmarks and active sensors, with nothing left to look up.
     folder
         Where the run writes.
@@ -153,7 +154,7 @@ class Plan(KeyedRun):
 
     space: Space
     calendar: Calendar
-    agenda: WindowSchedule
+    schedule: WindowSchedule
     sensors: SensorSchedule
     folder: Path
     n_shards: int = 1
@@ -272,6 +273,36 @@ class Plan(KeyedRun):
         return BlockBounds(length, bounding.max_windows, bounding.max_block_cells)
 
     @cached_property
+    def period_bound(self) -> PeriodBound | None:
+        """Bound on what a user is in over a whole budget period, where one is set."""
+        most = self.config.bounding.max_per_period
+        if most is None:
+            return None
+        shortest, longest, alone = self.schedule.period_lengths()
+        return PeriodBound(most=most, max_cells=self.max_cells, shortest=shortest, longest=longest, alone=alone)
+
+    def memberships_of(self) -> dict[str, int]:
+        """Memberships that a person's ``window``, ``day`` and ``run`` change, where budget periods are bounded."""
+        bound = self.period_bound
+        if bound is None:
+            return {}
+        step = self.calendar.step
+        fits = DAY % step == 0 and wall_time(self.time_zone, self.calendar.start(1)) % step == 0
+        longest = DAY if self.time_zone == "UTC" else DAY + CLOCK_CHANGE
+        # Periods of one day are the days of the same zone; any others meet a day anywhere.
+        if fits and self.budget_period == DAY:
+            day = bound.whole
+        else:
+            day = bound.stretch(-(-longest // step) + (not fits))
+            if (
+                not fits
+            ):  # in the windows that go beyond the day other events stay, and bounding may keep another of them
+                day += 2 * bound.of_window
+        n_windows = self.calendar.n_windows
+        run = {} if n_windows is None else {"run": bound.whole * (self.schedule.window(n_windows).period + 1)}
+        return {"window": bound.of_window, "day": day, **run}
+
+    @cached_property
     def group(self) -> int:
         """Windows whose counts travel together: whole blocks, and a single one on a stream."""
         unit = self.chain.unit_windows
@@ -319,6 +350,7 @@ class Plan(KeyedRun):
             max_block_cells=self.block_bounds.max_cells if self.block_bounds else None,
             n_windows=self.calendar.n_windows,
             windows_per_day=self.calendar.per_day,
+            period_bound=self.period_bound,
         )
 
     @cached_property
@@ -347,12 +379,13 @@ class Plan(KeyedRun):
             max_block_cells=self.block_bounds.max_cells if self.block_bounds else None,
             windows=None if self.on_points else self.windows,
             landmarks=self.config.landmarks is not None,
+            period_bound=self.period_bound,
             training=own,
         )
 
     def windows(self, first: int, last: int) -> list[Window]:
         """Public facts of the windows from ``first`` to ``last``, active sensors included."""
-        windows = self.agenda.windows(first, last)
+        windows = self.schedule.windows(first, last)
         if self.sensors.all_active:
             return windows
         masks = self.sensors.masks(first, last)
@@ -378,7 +411,7 @@ def outline(config: RunConfig, key: NoiseKey, folder: Path | None = None, **chan
         config=config,
         space=space,
         calendar=calendar,
-        agenda=_agenda(config, calendar),
+        schedule=_schedule(config, calendar),
         sensors=config.sensors.prepare(space.cells, config.seed or 0),
         key=key,
         folder=folder or Path(config.output.path),
@@ -386,7 +419,7 @@ def outline(config: RunConfig, key: NoiseKey, folder: Path | None = None, **chan
     )
 
 
-def _agenda(config: RunConfig, calendar: Calendar) -> WindowSchedule:
+def _schedule(config: RunConfig, calendar: Calendar) -> WindowSchedule:
     if config.windows.per_event:
         return WindowSchedule(calendar=calendar)  # landmarks and budget periods of traces go by points, not by windows
     return WindowSchedule(calendar=calendar, landmarks=config.landmarks, budget_period_ms=config.budget_period)

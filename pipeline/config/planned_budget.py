@@ -13,7 +13,7 @@ from penstock.mechanisms.core.contract import GAUSSIAN_FAMILIES, MECHANISMS
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import Checked, PenstockError, parameter
 from penstock.mechanisms.core.schedules import BudgetSchedule
-from penstock.mechanisms.core.traces import PLANAR
+from penstock.mechanisms.core.traces import PLANAR_FAMILIES
 from penstock.pipeline.config.build import FAILED, Builder, fields_of
 from penstock.pipeline.config.yaml import Mapping, Path, Problem, Scalar, Sequence
 from penstock.pipeline.steps.individuals import training_part
@@ -85,7 +85,7 @@ def _names_plannable(section: Mapping) -> bool:
     noise = section.items.get("noise")
     if not isinstance(name, Scalar) or name.value not in MECHANISMS.names():
         return False
-    other = isinstance(noise, Scalar) and noise.value in (PLANAR, *GAUSSIAN_FAMILIES)
+    other = isinstance(noise, Scalar) and noise.value in (*PLANAR_FAMILIES, *GAUSSIAN_FAMILIES)
     return not other and is_plannable(MECHANISMS.get(str(name.value)))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock.accountants.core.accountant import Accountant
 from penstock.mechanisms.core.chain import Chain, misplaced
-from penstock.mechanisms.core.contract import MECHANISMS, Generalization, Mechanism
+from penstock.mechanisms.core.contract import MECHANISMS, Generalization, Mechanism, Transformation
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.mechanisms.spatial_generalization import SpatialGeneralization
 from penstock.mechanisms.temporal_generalization import TemporalGeneralization
@@ -105,8 +105,8 @@ def cells_can_be_listed(space: Space) -> Iterator[Finding]:
 
 def places_come_from_the_source(source: Source, space: Space) -> Iterator[Finding]:
     """The input can be read, and tells what the space places events by; one small block is looked at."""
-    if not input_paths(source):
-        return
+    if isinstance(source.recorded, LiveSource) or not input_paths(source):
+        return  # what comes later cannot be looked at
     little = replace(source, block_rows=_FIRST_ROWS)
     try:
         span = next(iter(little.spans()), None)
@@ -306,6 +306,56 @@ def block_bounds_have_a_block(mechanism: tuple[Mechanism, ...], bounding: Boundi
             yield Finding(("bounding", name), getattr(bounding, name), "left out without a mechanism over blocks (fpa)")
 
 
+def period_bounds_are_priced(
+    mechanism: tuple[Mechanism, ...], bounding: Bounding, windows: Windows, sensors: Sensors
+) -> Iterator[Finding]:
+    """Only some mechanisms know what a bound on a user's whole budget period does to the counts of other windows."""
+    if bounding.max_per_period is None:
+        return
+    names = " or ".join(name for name in MECHANISMS.names() if MECHANISMS.get(name).bounds_periods)
+    for i, step in enumerate(mechanism):
+        if not (step.bounds_periods if i == 0 else isinstance(step, Transformation)):
+            right = f"{names}, alone or with post-processing, where bounding.max_per_period is set"
+            yield Finding(("mechanism", i, "type"), "", right)
+    if windows.step < windows.size:
+        right = "left out where windows overlap, so that an event is in several"
+        yield Finding(("bounding", "max_per_period"), bounding.max_per_period, right)
+    if sensors != Sensors():
+        yield Finding(("sensors",), sensors, "left out with bounding.max_per_period")
+
+
+def period_bounds_have_a_period(bounding: Bounding, source: Source, budget_period: int | None) -> Iterator[Finding]:
+    """Of an endless run without periods a count of everybody's memberships would grow for ever."""
+    if bounding.max_per_period is not None and budget_period is None and source.until is None:
+        yield Finding(("budget_period",), None, f"{A_DURATION}, which bounding.max_per_period is a bound on")
+
+
+def accountants_know_linked_windows(
+    mechanism: tuple[Mechanism, ...], accountants: tuple[Accountant, ...]
+) -> Iterator[Finding]:
+    """A recursion over windows needs a loss of each alone."""
+    linked = next((step for step in mechanism if step.linked), None)
+    for i, one in enumerate(accountants):
+        if linked is not None and not one.prices_links:
+            name = MECHANISMS.name_of(type(linked))
+            yield Finding(("accountants", i, "type"), "", f"left out: releases of {name} read other windows, too")
+
+
+def accountants_know_period_bounds(bounding: Bounding, accountants: tuple[Accountant, ...]) -> Iterator[Finding]:
+    """What goes from one window makes room in later ones: not every theorem holds then."""
+    for i, one in enumerate(accountants):
+        if bounding.max_per_period is not None and not one.bounds_periods:
+            right = "composition or landmark_budget, where bounding.max_per_period is set"
+            yield Finding(("accountants", i, "type"), "", right)
+
+
+def period_bounds_have_a_plain_ledger(bounding: Bounding, output: Output) -> Iterator[Finding]:
+    """A bounded run counts in its ledger with what its mechanism promises, whatever stretch the ledger is about."""
+    if bounding.max_per_period is not None and output.ledger_span is not None:
+        right = "left out with bounding.max_per_period: the ledger then is about the unit of the mechanism"
+        yield Finding(("output", "ledger_span"), format_duration(output.ledger_span), right)
+
+
 def attacks_can_follow(mechanism: tuple[Mechanism, ...], accountants: tuple[Accountant, ...]) -> Iterator[Finding]:
     """The running attack sends groups through the mechanism, window by window."""
     if not mechanism or any(misplaced(mechanism)):
@@ -417,6 +467,15 @@ def deployed_cells_are_public(mode: str, space: Space) -> Iterator[Finding]:
         yield Finding(("space",), space, "a list of places from elsewhere, not the most visited of the private data")
 
 
+def deployed_values_are_decided(mode: str, looked_at_data: bool | None) -> Iterator[Finding]:
+    """A box, a time range or a bound that was read off the data tells of it."""
+    if mode == "deployment" and looked_at_data:
+        right = (
+            "left out in a deployment: decide the values marked LOOKED by what is publicly known, then remove the key"
+        )
+        yield Finding(("looked_at_data",), True, right)
+
+
 def deployed_mechanisms_have_a_guarantee(
     mode: str, mechanism: tuple[Mechanism, ...], allow_no_guarantee: bool
 ) -> Iterator[Finding]:
@@ -519,6 +578,11 @@ RULES: tuple[Rule, ...] = (
     cells_can_be_grouped,
     blocks_hold_an_event_once,
     block_bounds_have_a_block,
+    period_bounds_are_priced,
+    period_bounds_have_a_period,
+    accountants_know_period_bounds,
+    accountants_know_linked_windows,
+    period_bounds_have_a_plain_ledger,
     attacks_can_follow,
     landmark_mechanisms_have_landmarks,
     periods_hold_whole_windows,
@@ -540,6 +604,7 @@ RULES: tuple[Rule, ...] = (
     key_follows_mode,
     key_stays_out_of_the_output,
     deployed_cells_are_public,
+    deployed_values_are_decided,
     deployed_mechanisms_have_a_guarantee,
     deployed_lateness_is_the_rows_own,
     deployed_noise_is_exact,

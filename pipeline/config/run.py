@@ -62,6 +62,10 @@ class RunConfig(Checked):
         "repeat on a cluster, where a failed job would only be started again",
     )
     allow_no_guarantee: bool = parameter(False, doc="let a deployment release through a mechanism without guarantee")
+    looked_at_data: bool | None = parameter(
+        None,
+        doc="whether values here were taken from a look at the data, as penstock init does; a deployment refuses true",
+    )
     plugins: tuple[str, ...] = parameter(
         (), kind="path", doc="folders with further plug-ins, in sub-folders mechanisms, accountants, sources, …"
     )

@@ -69,6 +69,19 @@ class KafkaOutput(Checked):
             raise ParameterError("releases", None, "the name of a topic (or give accounts)")
 
 
+def check_local(field: str, path: str) -> None:
+    """Raise `ParameterError` for a path that names an object store: it would become a folder called ``gs:``.
+
+    >>> check_local("path", "runs/example")
+    >>> check_local("path", "gs://bucket/run")
+    Traceback (most recent call last):
+    penstock.mechanisms.core.plugin.ParameterError: path: 'gs://bucket/run': must be a path of a file system with ...
+    """
+    if "://" in path:
+        right = "a path of a file system with locks and atomic renames (a disk, NFS), which object stores lack; copy "
+        raise ParameterError(field, path, right + "public/ to the store when the run has ended")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Output(Checked):
     """What is written, and where.
@@ -122,6 +135,8 @@ class Output(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_local("path", self.path)
+        check_local("ledger", self.ledger or "")
         if (self.rejects == "sealed") != (self.rejects_key is not None):
             right = "given with rejects: sealed" if self.rejects == "sealed" else "left out without rejects: sealed"
             raise ParameterError("rejects_key", self.rejects_key, right)

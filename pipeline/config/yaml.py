@@ -327,7 +327,7 @@ def apply_override(root: Node, argument: str) -> list[Problem]:
     """Write one value into a document; sections that are not there are made.
 
     ``argument``: ``key.path=value``, the value in YAML; entries of a list as ``mechanism[0].epsilon`` or
-    ``mechanism.0.epsilon``, the number after the last one adds an entry.
+    ``mechanism.0.epsilon``, the number after the last one adds an entry. ``key.path=`` removes what is there.
 
     Returns
     -------
@@ -342,6 +342,8 @@ def apply_override(root: Node, argument: str) -> list[Problem]:
     ([], [])
     >>> plain(root)
     {'mechanism': [{'type': 'laplace', 'epsilon': 0.5}], 'bounding': {'max_cells': 2}}
+    >>> apply_override(root, "bounding="), plain(root)
+    ([], {'mechanism': [{'type': 'laplace', 'epsilon': 0.5}]})
     >>> print(*apply_override(root, "mechanism[2].epsilon=1"))
     --set mechanism[2].epsilon=1: mechanism: has 1 entry; the index must be 0, or 1 to add one
     """
@@ -349,12 +351,35 @@ def apply_override(root: Node, argument: str) -> list[Problem]:
     key, equals, text = argument.partition("=")
     if not equals or (steps := key_path(key)) is None:
         return [Problem(place, (), "must be written key.path=value, for instance mechanism[0].epsilon=0.5")]
+    if not text.strip():
+        return [] if _remove(root, steps) else [Problem(place, steps, "is not there, and so cannot be removed")]
     value, problems = parse(text, place.file)
     if problems:
         return [Problem(place, problem.path, problem.text) for problem in problems]
     written = _moved(Scalar(place, None, "") if value is None else value, place)
     problem = write(root, steps, written)
     return [problem] if problem else []
+
+
+def _remove(node: Node, steps: Path) -> bool:
+    """Remove what is under a key path; False if nothing is."""
+    step, rest = steps[0], steps[1:]
+    if isinstance(node, Sequence):
+        if not isinstance(step, int) or step >= len(node.items):
+            return False
+        if rest:
+            return _remove(node.items[step], rest)
+        del node.items[step]
+        return True
+    if not isinstance(node, Mapping):
+        return False
+    name = str(step)
+    if name not in node.items:
+        return step == 0 and bool(rest) and _remove(node, rest)  # a single section stands for a list of one
+    if rest:
+        return _remove(node.items[name], rest)
+    del node.items[name], node.keys[name]
+    return True
 
 
 def key_path(text: str) -> Path | None:

@@ -174,24 +174,38 @@ class Choose(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.measures:
+        if not self.limited:
             raise ParameterError("at_least", {}, "given with at least one measure, unless at_most is")
-        if self.prefer is not None and self.prefer not in self.measures:
-            raise ParameterError("prefer", self.prefer, f"one of {', '.join(self.measures)}")
+        if (
+            self.prefer is not None
+            and self.prefer not in self.limited
+            and measure(self.prefer).higher_is_better is None
+        ):
+            right = f"a measure with a limit ({', '.join(self.limited)}), or one of which it is known what is better"
+            raise ParameterError("prefer", self.prefer, right)
 
     @property
-    def measures(self) -> tuple[str, ...]:
+    def limited(self) -> tuple[str, ...]:
         """Every measure that has a limit."""
         return tuple(dict.fromkeys((*self.at_least, *self.at_most)))
 
     @property
+    def measures(self) -> tuple[str, ...]:
+        """Every measure that has a limit, and the preferred one."""
+        return tuple(dict.fromkeys((*self.limited, self.preferred)))
+
+    @property
     def preferred(self) -> str:
         """The measure that decides among allowed settings."""
-        return self.prefer or self.measures[0]
+        return self.prefer or self.limited[0]
+
+    def is_higher_better(self, name: str) -> bool:
+        """Whether a larger value of one of its measures is better."""
+        return name in self.at_least or (name not in self.at_most and bool(measure(name).higher_is_better))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Heading(Checked):
+class ExperimentHeader(Checked):
     """Fields of every kind of experiment."""
 
     name: str = parameter(doc="what the experiment is called; its results are saved under this name")
@@ -204,7 +218,7 @@ class Heading(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExperimentConfig(Heading):
+class ExperimentConfig(ExperimentHeader):
     """A sweep without its base configuration and grid."""
 
     seeds: int | tuple[int, ...] | Range = parameter(
@@ -284,4 +298,6 @@ def wrong_names(root: Mapping, config: ExperimentConfig, columns: tuple[str, ...
     for limits in ("at_least", "at_most"):
         for name in getattr(config.choose, limits, ()):
             check(("choose", limits), name, measured, "a measure")
+    if config.choose and config.choose.prefer:
+        check(("choose", "prefer"), config.choose.prefer, measured, "a measure")
     return problems

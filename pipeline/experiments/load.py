@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -92,6 +92,7 @@ def loads_experiment(
     Traceback (most recent call last):
     penstock.mechanisms.core.plugin.ConfigError: ...
     """
+    overrides = tuple(overrides)
     root, problems = parse_section(text, name, "an experiment")
     base_folder = _include_base(root, folder, problems)
     if reduced:
@@ -109,7 +110,23 @@ def loads_experiment(
         problems += wrong_names(root, config, grid.columns)
     raise_all(problems)
     trials = spell_out(root, config, grid, base_folder)
+    if any(map(_changes_the_setting, overrides)):  # the file's words would be about other data
+        config, written = replace(config, setting=None, conclusion=None), written | {"setting": CHANGED}
     return Experiment(config, grid.columns, trials, written, reduced)
+
+
+#: What stands in place of the file's words about its conditions where others were set.
+CHANGED = "The conditions were changed on the command line; the configuration below has them."
+
+
+def _changes_the_setting(override: str) -> bool:
+    """Whether a change on the command line makes the file's description of its conditions wrong.
+
+    >>> [_changes_the_setting(text) for text in ("base.source.type=csv", "base.source.path=data/x", "seeds=3")]
+    [True, False, False]
+    """
+    key = override.partition("=")[0].strip()
+    return key.split(".")[0] in (BASE, *SECTIONS) and not key.endswith(".path")
 
 
 def _include_base(root: Mapping, folder: Path | None, problems: list[Problem]) -> Path | None:

@@ -6,7 +6,7 @@ import importlib
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from penstock.mechanisms.core.events import Block
 from penstock.mechanisms.core.geometry import distance
 from penstock.mechanisms.core.plugin import DataError, ParameterError, nearest
 from penstock.mechanisms.core.schedules import DELTA, BudgetSchedule
+from penstock.pipeline.output.worth import interval_coverage
 
 if TYPE_CHECKING:
     from penstock.mechanisms.core.run import ReleasedTraces
@@ -54,6 +55,8 @@ class TrialRun:
         Rows of every accountant by its name.
     seed
         Of the trial; attacks derive theirs from it.
+    deviation
+        Standard deviations of the released values, of their shape; NaN where none is stated.
     n_people
         Size of the random group; None: everybody is counted.
     """
@@ -64,6 +67,7 @@ class TrialRun:
     releases: Sequence[Release]
     accounts: Mapping[str, Sequence[AccountRow]]
     seed: int
+    deviation: NDArray[np.float64] = field(default_factory=lambda: np.full((1, 1), np.nan))
     n_people: int | None = None
 
 
@@ -113,6 +117,8 @@ class Measure:
         None where it is unknown.
     accountant
         The accountant that the trial's configuration must have.
+    limits
+        The least and the largest value there can be, where both are finite and known beforehand.
     """
 
     name: str
@@ -120,6 +126,17 @@ class Measure:
     unit: str | None = ""
     higher_is_better: bool | None = None
     accountant: str | None = None
+    limits: tuple[float, float] | None = None
+
+    @property
+    def is_function(self) -> bool:
+        """Whether it is ``module:function``, which may read everything of a trial."""
+        return ":" in self.name
+
+
+#: Limits of figures of these units.
+SHARE = (0.0, 1.0)
+LIMITS = {"probability": SHARE, "share": SHARE, "area under the curve": SHARE}
 
 
 def _of_counts(run: Finished) -> TrialRun:
@@ -139,6 +156,12 @@ def _worth_of_guess(metric: Metric, run: Finished) -> float:
     """A metric of a random guess: the baseline that any mechanism must beat."""
     counted = _of_counts(run)
     return float(metric.function(counted.truth, random_guess(counted.truth, counted.seed, counted.n_people)))
+
+
+def _of_intervals(name: str, run: Finished) -> float:
+    """A figure of the stated 95 % intervals; NaN where none is stated."""
+    counted = _of_counts(run)
+    return interval_coverage(counted.truth, counted.released, counted.deviation).get(name, math.nan)
 
 
 def _share(action: str, run: Finished) -> float:
@@ -197,7 +220,7 @@ def _called(function: Callable[[Finished], Any], run: Finished) -> float:
 
 
 def _of_metric(name: str, compute: Callable[[Metric, Finished], float], metric: Metric) -> Measure:
-    return Measure(name, partial(compute, metric), metric.unit, metric.higher_is_better)
+    return Measure(name, partial(compute, metric), metric.unit, metric.higher_is_better, limits=metric.bounds)
 
 
 #: Measures by short name; others are ``epsilon_in_N``, ``accountant/name`` or ``module:function``.
@@ -207,10 +230,13 @@ MEASURES: dict[str, Measure] = {
         *(_of_metric(name, _worth, metric) for name, metric in METRICS.items()),
         *(_of_metric(f"guess_{name}", _worth_of_guess, metric) for name, metric in METRICS.items()),
         *(
-            Measure(f"share_{action}", partial(_share, action))
+            Measure(f"share_{action}", partial(_share, action), limits=SHARE)
             for action in ("published", "repeated", "suppressed", "refused")
         ),
-        Measure("share_landmarks", _share_of_landmarks),
+        Measure("coverage", partial(_of_intervals, "coverage"), limits=SHARE),
+        Measure("interval_width", partial(_of_intervals, "interval_width"), "people", higher_is_better=False),
+        Measure("interval_score", partial(_of_intervals, "interval_score"), "people", higher_is_better=False),
+        Measure("share_landmarks", _share_of_landmarks, limits=SHARE),
         Measure("epsilon_stated", _epsilon_stated, "nats", higher_is_better=False),
         Measure("epsilon_sum", _epsilon, "nats", higher_is_better=False),
     )

@@ -334,7 +334,23 @@ def as_text(summary: Mapping[str, Any]) -> str:
     for name, found in summary["groups"].items():
         cells = [shown(found[figure]) for figure in ("raw", "released", "privacy_gain")]
         lines.append(f"{name:<10} {found['n_targets']:>7}  {cells[0]:<21}  {cells[1]:<21}  {cells[2]}")
-    return "\n".join([*lines, *fewer_targets(game)])
+    return "\n".join([*lines, *near_chance(summary["groups"]), *fewer_targets(game)])
+
+
+def near_chance(groups: Mapping[str, Any]) -> list[str]:
+    """A line on the gain where the attack on the release is hardly told from guessing.
+
+    >>> area = {"mean": 0.504, "low": 0.47, "high": 0.54}
+    >>> near_chance({"everybody": {"raw": {"mean": 0.7, "low": 0.6, "high": 0.8}, "released": area}})
+    ['guessing has 0.5: gains of single targets are noise near it; of the mean areas the gain is 0.98']
+    """
+    found = groups[EVERYBODY]
+    raw, released = (found[name]["mean"] for name in ("raw", "released"))
+    low = found["released"]["low"]
+    if raw <= 0.5 or (released if low is None else low) > 0.5:
+        return []
+    gain = (raw - max(released, 0.5)) / (raw - 0.5) if raw > released else 0.0
+    return [f"guessing has 0.5: gains of single targets are noise near it; of the mean areas the gain is {gain:.2f}"]
 
 
 def counted_people(game: Mapping[str, Any]) -> list[str]:

@@ -44,7 +44,7 @@ from penstock.pipeline.experiments.membership_attack import (
     shown,
     widened,
 )
-from penstock.pipeline.experiments.success_bounds import SuccessBounds
+from penstock.pipeline.experiments.segment_bounds import SuccessBounds
 from penstock.pipeline.output import files as parts
 from penstock.pipeline.output.manifest import versions
 from penstock.pipeline.steps.individuals import Presence, read_presence

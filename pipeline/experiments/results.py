@@ -12,11 +12,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 from scipy import stats
+from scipy.special import expit, logit
 
 from penstock.evaluation.utility import METRICS
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.config.canonical import resolved
 from penstock.pipeline.experiments.config import Choose, Expectation, ExperimentConfig
+from penstock.pipeline.experiments.measures import LIMITS, measure
 from penstock.pipeline.output import files
 from penstock.pipeline.reporting.summary import as_yaml
 
@@ -73,7 +75,7 @@ def _results(experiment: Experiment, records: Mapping[int, Mapping[str, Any]]) -
 def _summary(results: pl.DataFrame, varied: Sequence[str], confidence: float) -> pl.DataFrame:
     """Mean and interval over seeds of every setting and measure.
 
-    The interval is Student's; without one (a single seed) ``low`` and ``high`` are null.
+    The interval is that of `interval`; without one (a single seed) ``low`` and ``high`` are null.
     """
     groups = results.group_by(*varied, "measure", maintain_order=True)
     rows = []
@@ -81,7 +83,7 @@ def _summary(results: pl.DataFrame, varied: Sequence[str], confidence: float) ->
         rows.append(
             dict(zip((*varied, "measure"), key))
             | {"unit": group["unit"][0]}
-            | interval(group["value"].to_numpy(), confidence)
+            | interval(group["value"].to_numpy(), confidence, limits_of(str(key[-1]), group["unit"][0]))
             | {name: _joined(group[name]) for name in ("configuration", "inputs", "versions")}
         )
     schema: dict[str, Any] = {name: results.schema[name] for name in (*varied, "measure", "unit")}
@@ -94,14 +96,25 @@ def _summary(results: pl.DataFrame, varied: Sequence[str], confidence: float) ->
     return pl.DataFrame(rows, schema=schema | figures | texts)
 
 
-def interval(values: Any, confidence: float) -> dict[str, Any]:
+def limits_of(name: str, unit: str) -> tuple[float, float] | None:
+    """The least and the largest value of a measure, where both are finite."""
+    return measure(name).limits or LIMITS.get(unit)
+
+
+def interval(values: Any, confidence: float, limits: tuple[float, float] | None = None) -> dict[str, Any]:
     """Mean, Student's interval and spread of independent numbers.
+
+    With ``limits``, between which every number must be, the interval is Student's on the logit scale (delta method):
+    it does not leave them, and is Student's where the spread is small.
 
     >>> found = interval([1.0, 2.0, 3.0], 0.95)
     >>> found["mean"], round(found["low"], 3), round(found["high"], 3)
     (2.0, -0.484, 4.484)
     >>> interval([2.0], 0.95)["low"] is None
     True
+    >>> found = interval([0.9, 0.95, 1.0], 0.95, (0.0, 1.0))
+    >>> round(found["low"], 3), round(found["high"], 3)
+    (0.582, 0.996)
     """
     array = np.asarray(values, np.float64)
     n, mean = len(array), float(array.mean())
@@ -111,6 +124,8 @@ def interval(values: Any, confidence: float) -> dict[str, Any]:
             spread = float(array.std(ddof=1))
         half = float(stats.t.ppf((1 + confidence) / 2, n - 1)) * spread / n**0.5
         low, high = mean - half, mean + half
+        if limits is not None and limits[0] < mean < limits[1]:
+            low, high = _within(mean, half, *limits)
     return {
         "n": n,
         "mean": mean,
@@ -120,6 +135,14 @@ def interval(values: Any, confidence: float) -> dict[str, Any]:
         "minimum": float(array.min()),
         "maximum": float(array.max()),
     }
+
+
+def _within(mean: float, half: float, least: float, most: float) -> tuple[float, float]:
+    """Ends of an interval around a mean that on the logit scale are ``half``, as long as there, to either side."""
+    share = (mean - least) / (most - least)
+    step = half / (most - least) / (share * (1 - share))
+    ends = expit(logit(share) + np.array([-step, step]))
+    return float(least + (most - least) * ends[0]), float(least + (most - least) * ends[1])
 
 
 def matching(frame: pl.DataFrame, where: Mapping[str, Any]) -> pl.DataFrame:
@@ -135,9 +158,9 @@ def wide_summary(summary: pl.DataFrame, measures: tuple[str, ...]) -> pl.DataFra
     own = {"measure", "unit", "n", "mean", "low", "high", "standard_deviation", "minimum", "maximum"}
     varied = [name for name in summary.columns if name not in own | {"configuration", "inputs", "versions"}]
     wide: pl.DataFrame | None = None
-    for measure in dict.fromkeys(measures):
-        one = summary.filter(pl.col("measure") == measure).select(
-            *varied, *(pl.col(side).alias(f"{side} {measure}") for side in ("mean", "low", "high"))
+    for name in dict.fromkeys(measures):
+        one = summary.filter(pl.col("measure") == name).select(
+            *varied, *(pl.col(side).alias(f"{side} {name}") for side in ("mean", "low", "high"))
         )
         if wide is None:
             wide = one
@@ -205,7 +228,10 @@ _SCHEMA = {
 
 def _judged(claim: Expectation, results: pl.DataFrame, varied: Sequence[str], confidence: float) -> dict[str, Any]:
     values = per_seed(claim, results)
-    found = interval(values, confidence) if len(values) else {"mean": None, "low": None, "high": None}
+    units = results.filter(pl.col("measure") == claim.measure)["unit"]
+    # A ratio has no limits, even of shares.
+    limits = limits_of(claim.measure, units[0]) if len(units) and claim.over is None else None
+    found = interval(values, confidence, limits) if len(values) else {"mean": None, "low": None, "high": None}
     return {
         "says": claim.says,
         "source": claim.source,
@@ -272,6 +298,8 @@ def _number(claim: Expectation) -> str:
 BEST_HEADER = """\
 # Chosen by the experiment {name}: {found}.
 # A simulation, ready to run: penstock run {file}
+# It was chosen by a look at the exact counts, which no guarantee covers: a deployment is refused while the key
+# looked_at_data stands below. Remove it if the data that were looked at are public, or the look was paid for.
 """
 
 
@@ -302,7 +330,16 @@ def write_choice(experiment: Experiment, summary: pl.DataFrame, folder: Path) ->
         "on_frontier": int(table["frontier"].sum()),
         "chart": None,
         "best": None,
+        "binding": None,
     }
+    if found := binding(choose, table):
+        settings = {
+            key: {name: table.row(found[key], named=True)[name] for name in experiment.columns}
+            | {f"mean {name}": table[f"mean {name}"][found[key]] for name in choose.measures}
+            for key in ("row", "keeping")
+            if found[key] is not None
+        }
+        choice["binding"] = {"limit": found["limit"], "setting": settings["row"], "keeping": settings.get("keeping")}
     path = folder / "best.yaml"
     path.unlink(missing_ok=True)  # left by an earlier call with other limits
     if len(best):
@@ -325,13 +362,7 @@ def frontier(choose: Choose, wide: pl.DataFrame) -> pl.DataFrame:
     >>> found["allowed"].to_list(), found["frontier"].to_list(), found["best"].to_list()
     ([False, True, True], [True, True, False], [False, True, False])
     """
-    allowed = np.ones(len(wide), bool)
-    for limits, side, keeps in ((choose.at_least, "low", np.greater_equal), (choose.at_most, "high", np.less_equal)):
-        for name, limit in limits.items():
-            end = wide[f"mean {name}"]
-            if choose.judge_by == "interval":
-                end = wide[f"{side} {name}"].fill_null(end)
-            allowed &= keeps(end.to_numpy(), limit)
+    allowed = np.all([excess <= 0 for excess in excesses(choose, wide).values()], axis=0)
     gains = np.stack([_gain(choose, name, wide[f"mean {name}"].to_numpy()) for name in choose.measures], axis=1)
     on_frontier = np.array([not _dominated(row, gains) for row in gains], bool)
     order = [choose.preferred, *(name for name in choose.measures if name != choose.preferred)]
@@ -343,10 +374,68 @@ def frontier(choose: Choose, wide: pl.DataFrame) -> pl.DataFrame:
     return wide.with_columns(pl.Series("allowed", allowed), pl.Series("frontier", on_frontier), pl.Series("best", best))
 
 
+def excesses(choose: Choose, wide: pl.DataFrame) -> dict[str, NDArray[np.float64]]:
+    """By how much of it every setting misses each limit: above 0 where it does.
+
+    >>> wide = pl.DataFrame({"mean f1": [1.0, 0.25], "mean loss": [1.0, 3.0]})
+    >>> limits = Choose(at_least={"f1": 0.5}, at_most={"loss": 2}, judge_by="mean")
+    >>> {name: found.tolist() for name, found in excesses(limits, wide).items()}
+    {'f1': [-1.0, 0.5], 'loss': [-0.5, 0.5]}
+    """
+    found: dict[str, NDArray[np.float64]] = {}
+    for limits, side, sign in ((choose.at_least, "low", -1), (choose.at_most, "high", 1)):
+        for name, limit in limits.items():
+            end = wide[f"mean {name}"]
+            if choose.judge_by == "interval":
+                end = wide[f"{side} {name}"].fill_null(end)
+            excess = sign * (end.to_numpy().astype(np.float64) - limit) / (abs(limit) or 1.0)
+            found[name] = np.maximum(found.get(name, -np.inf), np.where(np.isnan(excess), np.inf, excess))
+    return found
+
+
+def binding(choose: Choose, wide: pl.DataFrame) -> dict[str, Any] | None:
+    """The limit that decides: with a best setting the one that keeps out the best that is better; else the most missed.
+
+    Returns
+    -------
+    ``limit`` (a measure), ``row`` (of the setting that it keeps out; without a best setting, of the nearest to all
+    limits) and ``keeping`` (the row that is nearest among those that keep this limit; None where none does). None
+    where no limit makes a difference.
+
+    >>> wide = pl.DataFrame({"mean f1": [0.8, 0.9, 0.95], "mean loss": [1.0, 3.0, 5.0]})
+    >>> binding(Choose(at_least={"f1": 0.5}, at_most={"loss": 2}, judge_by="mean"), wide)
+    {'limit': 'loss', 'row': 2, 'keeping': 0}
+    >>> binding(Choose(at_least={"f1": 0.88}, at_most={"loss": 2}, judge_by="mean"), wide)
+    {'limit': 'f1', 'row': 0, 'keeping': 1}
+    """
+    if not len(wide):
+        return None
+    missed = excesses(choose, wide)
+    names = list(missed)
+    table = np.stack([missed[name] for name in names], axis=1)
+    gain = _gain(choose, choose.preferred, wide[f"mean {choose.preferred}"].to_numpy())
+    allowed = (table <= 0).all(axis=1)
+    if allowed.any():
+        best: float = gain[allowed].max()
+        found: dict[str, Any] | None = None
+        for column, name in enumerate(names):
+            others = (np.delete(table, column, axis=1) <= 0).all(axis=1) & ~allowed
+            better = np.where(others, gain, -np.inf)
+            row = int(better.argmax())
+            if better[row] > best:
+                best, found = better[row], {"limit": name, "row": row}
+        return None if found is None else found | {"keeping": int(np.where(allowed, gain, -np.inf).argmax())}
+    row = int(np.argmin(np.maximum(table, 0.0).sum(axis=1)))
+    limit = int(np.argmax(table[row]))
+    kept = table[:, limit] <= 0
+    other = np.maximum(np.delete(table, limit, axis=1), 0.0).sum(axis=1)
+    keeping = int(np.argmin(np.where(kept, other, np.inf))) if kept.any() else None
+    return {"limit": names[limit], "row": row, "keeping": keeping}
+
+
 def _gain(choose: Choose, name: str, values: NDArray[np.float64]) -> NDArray[np.float64]:
     """The values of a measure, with the sign that makes larger better."""
-    higher = name in choose.at_least
-    gain = np.where(np.isnan(values), -np.inf, values if higher else -values)
+    gain = np.where(np.isnan(values), -np.inf, values if choose.is_higher_better(name) else -values)
     return np.asarray(gain, np.float64)
 
 
@@ -361,6 +450,7 @@ def _write_best(experiment: Experiment, varied: dict[str, Any], means: dict[str,
         if {k: _as_shown(v) for k, v in trial.values.items()} == {k: _as_shown(v) for k, v in varied.items()}
     )
     values = resolved(trial.config) | {"name": f"{experiment.config.name}-best", "output": {"path": "runs/best"}}
+    values["looked_at_data"] = True
     metrics = [name for name in experiment.config.measures if name in METRICS]
     found = ", ".join(f"{name} {value:.4g}" for name, value in means.items())
     header = BEST_HEADER.format(name=experiment.config.name, found=found, file=path.name)

@@ -19,7 +19,7 @@ from penstock.pipeline.config.build import input_paths
 from penstock.pipeline.config.canonical import content_digest, resolved
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.experiments import figures, results
-from penstock.pipeline.experiments.config import Heading
+from penstock.pipeline.experiments.config import ExperimentHeader
 from penstock.pipeline.experiments.grid import Trial
 from penstock.pipeline.experiments.load import Experiment
 from penstock.pipeline.experiments.trial import (
@@ -281,7 +281,7 @@ class Loaded(Protocol):
     """A loaded experiment of any kind."""
 
     @property
-    def config(self) -> Heading:
+    def config(self) -> ExperimentHeader:
         """Its name, question and output."""
 
     @property
@@ -335,7 +335,7 @@ def run_experiment(
     return finish(target, _write(experiment, target, progress))
 
 
-def begin(config: Heading, folder: str | Path | None) -> Path:
+def begin(config: ExperimentHeader, folder: str | Path | None) -> Path:
     """Create and return the output folder of an experiment."""
     target = Path(folder or config.output or Path("runs") / "experiments" / config.name)
     _check_folder(target)

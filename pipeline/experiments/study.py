@@ -1,4 +1,4 @@
-"""Studies (experiments made of many attacks on one data set), and loading an experiment file of either kind."""
+"""Studies (experiments made of independent pieces, say one attack each), and loading experiment files of any kind."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import numpy as np
 import polars.selectors as cs
 from threadpoolctl import threadpool_limits
 
-from penstock.evaluation.papers.pyrgelis import STUDIES, Binary, Figures, Piece, Study
-from penstock.evaluation.papers.pyrgelis_plots import draw
+from penstock.evaluation.papers.plots import draw
+from penstock.evaluation.papers.study import STUDIES, Figures, Study
 from penstock.mechanisms.core.plugin import parameter
 from penstock.pipeline.config.build import FAILED, Builder
 from penstock.pipeline.config.canonical import content_digest
 from penstock.pipeline.config.run import read_text
 from penstock.pipeline.config.yaml import Mapping, apply_override, parse, parse_section, plain
 from penstock.pipeline.experiments import figures
-from penstock.pipeline.experiments.config import Heading
+from penstock.pipeline.experiments.config import ExperimentHeader
 from penstock.pipeline.experiments.grid import BASE, raise_all
 from penstock.pipeline.experiments.load import REDUCED, load_experiment, reduce
 from penstock.pipeline.experiments.runner import (
@@ -43,10 +43,10 @@ DIGITS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudyConfig(Heading):
+class StudyConfig(ExperimentHeader):
     """Configuration of a study."""
 
-    study: Study = parameter(doc="figures made of many attacks, and how they are made")
+    study: Study = parameter(doc="figures made of many pieces, and how they are made")
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,8 @@ class StudyRun:
 
     def __init__(self, experiment: StudyExperiment) -> None:
         self.experiment, self.study = experiment, experiment.config.study
-        self.inputs = (content_digest(self.study.path),) if self.study.path else ()
-        self.pieces = self.study.pieces(_presence(self.study, self.inputs))
+        self.inputs = tuple(content_digest(path) for path in self.study.inputs)
+        self.pieces = self.study.pieces(_data(self.study, self.inputs))
 
     def run(self, folder: str | Path | None, n_jobs: int | None, listener: Listener) -> ExperimentResult:
         """Make every missing piece; then tables and figures, unless one has failed.
@@ -105,16 +105,14 @@ class StudyRun:
         own |= {"tables": [], "figures": []} if failed else self._write(target, kept)
         return finish(target, heading(self.experiment) | own)
 
-    def _digest(self, piece: Piece) -> str:
+    def _digest(self, piece: Any) -> str:
         """Digest of everything that decides the figures of a piece."""
         kind = STUDIES.name_of(type(self.study))
         return digest_of([kind, self.study.decides, piece, self.inputs, made_by()])
 
-    def _write(self, folder: Path, kept: dict[Piece, Path]) -> dict[str, Any]:
+    def _write(self, folder: Path, kept: dict[Any, Path]) -> dict[str, Any]:
         """Write tables and figures; return their files for the manifest."""
-        tables = self.study.tables(
-            _presence(self.study, self.inputs), {piece: _read(path) for piece, path in kept.items()}
-        )
+        tables = self.study.tables(_data(self.study, self.inputs), {piece: _read(path) for piece, path in kept.items()})
         for name, table in tables.items():
             with files.whole(folder / f"{name}.csv") as temporary:
                 table.with_columns(cs.float().round_sig_figs(DIGITS)).write_csv(temporary)
@@ -128,18 +126,18 @@ class StudyRun:
         return own
 
 
-def work(study: Study, inputs: tuple[str, ...], piece: Piece, path: Path) -> None:
+def work(study: Study, inputs: tuple[str, ...], piece: Any, path: Path) -> None:
     """Make one piece and write its figures atomically; ``inputs``: digests of the files it reads."""
     with threadpool_limits(1):  # results must not depend on the number of processors
-        found = study.measure(_presence(study, inputs), piece)
+        found = study.measure(_data(study, inputs), piece)
     with files.whole(path) as temporary, temporary.open("wb") as file:
         np.savez(file, allow_pickle=False, **found)
 
 
 @lru_cache(maxsize=1)
-def _presence(study: Study, inputs: tuple[str, ...]) -> Binary:
-    """Presence of the study's users, read once for all pieces of the same ``inputs``."""
-    return study.presence()
+def _data(study: Study, inputs: tuple[str, ...]) -> Any:
+    """The data of a study, read once for all pieces of the same ``inputs``."""
+    return study.data()
 
 
 def _read(path: Path) -> Figures:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from penstock.accountants.core.accountant import ACCOUNTANTS
 from penstock.mechanisms.core.contract import MECHANISMS
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.config.canonical import digest, resolved
@@ -32,7 +33,7 @@ from penstock.pipeline.steps.contributions import Contributions
 from penstock.pipeline.steps.count import contributions_of, count_group
 from penstock.pipeline.steps.individuals import read_memberships
 from penstock.pipeline.steps.release import Batch, ReleaseLoop
-from penstock.pipeline.steps.targets import PrivateFacts, no_sightings
+from penstock.pipeline.steps.targets import PrivateFacts, no_target_cells
 from penstock.pipeline.steps.traces import TraceLoop, gather, points_of
 
 if TYPE_CHECKING:
@@ -61,10 +62,12 @@ def counting_config(config: RunConfig) -> RunConfig:
     bounding = config.bounding
     over_blocks = bounding.max_windows is not None or bounding.max_block_cells is not None
     alone = all(step.stages != ("events",) for step in config.mechanism) and not over_blocks
-    hashed = not alone or (bounding.keep == "hash" and bounding.max_cells is not None)
+    is_bounded = bounding.max_cells is not None or bounding.max_per_period is not None
+    hashed = not alone or (bounding.keep == "hash" and is_bounded)
     if alone:
         raw = MECHANISMS.get("raw")()
-        config = replace(config, mechanism=(raw,), landmarks=None, budget_period=None)
+        period = None if bounding.max_per_period is None else config.budget_period
+        config = replace(config, mechanism=(raw,), landmarks=None, budget_period=period)
     return replace(
         config,
         name="counts",
@@ -143,7 +146,7 @@ def release(plan: Plan, counts: Counts) -> Iterator[Batch]:
     loop = ReleaseLoop(plan)
     state = loop.start()
     step = max(1, PART_ROWS // plan.n_cells)
-    seen = _sightings(plan)
+    seen = _target_cells(plan)
     for row in range(0, plan.n_windows, step):
         bounded = counts.bounded[row : row + step]
         batch, state = loop.advance(state, row + 1, bounded)
@@ -155,22 +158,22 @@ def release(plan: Plan, counts: Counts) -> Iterator[Batch]:
             return
 
 
-def _sightings(plan: Plan) -> NDArray[np.int64]:
+def _target_cells(plan: Plan) -> NDArray[np.int64]:
     """Cells of the accountants' targets by window; the source is read only if there are targets."""
     if plan.targets.n_targets == 0:
-        return no_sightings()
+        return no_target_cells()
     pieces: dict[tuple[int, int], list[Contributions]] = {}
     source = plan.config.source
     for block in (block for span in source.spans() for block in source.read(span)):
         for key, piece in contributions_of(block, plan)[1]:
             pieces.setdefault(key, []).append(piece)
     return np.concatenate(
-        [no_sightings(), *(count_group(group, parts, plan)[0].sightings for (group, _), parts in pieces.items())]
+        [no_target_cells(), *(count_group(group, parts, plan)[0].target_cells for (group, _), parts in pieces.items())]
     )
 
 
-def run_trial(config: RunConfig, counts: Counts) -> TrialRun:
-    """Release and account one configuration over counts made before.
+def run_trial(config: RunConfig, counts: Counts, accountants: Collection[str] | None = None) -> TrialRun:
+    """Release and account one configuration over counts made before, with all its accountants or with those named.
 
     Raises `DataError` where a budget stopped the run before its last window: its measures would be those of fewer
     windows.
@@ -181,6 +184,8 @@ def run_trial(config: RunConfig, counts: Counts) -> TrialRun:
         raise DataError(f"the run was stopped: {batches[-1].stopped}")
     accounts: dict[str, list[Any]] = {}
     for accountant, shards in zip(plan.accountants, plan.shards):
+        if accountants is not None and ACCOUNTANTS.name_of(type(accountant)) not in accountants:
+            continue
         for shard in range(len(shards)):
             loop = AccountLoop(plan, accountant, shard)
             state, rows = loop.start(), accounts.setdefault(loop.name, [])
@@ -195,6 +200,8 @@ def run_trial(config: RunConfig, counts: Counts) -> TrialRun:
         [np.ones(plan.n_cells, bool) if release.active is None else release.active for release in releases], axis=1
     )
     truth = counts.truth[[release.window - 1 for release in releases]].T
+    unknown = np.full(plan.n_cells, np.nan)
+    deviation = [unknown if release.standard_deviation is None else release.standard_deviation for release in releases]
     return TrialRun(
         plan=plan,
         truth=np.where(active, truth, 0.0),
@@ -202,6 +209,7 @@ def run_trial(config: RunConfig, counts: Counts) -> TrialRun:
         releases=releases,
         accounts=accounts,
         seed=config.seed or 0,
+        deviation=np.stack(deviation, axis=1),
         n_people=counts.facts.get("n_people"),
     )
 
@@ -220,10 +228,12 @@ def run_trace_trial(config: RunConfig, events: pl.DataFrame) -> TraceRun:
 
 def trial_record(config: RunConfig, counts: Counts | pl.DataFrame, names: tuple[str, ...]) -> dict[str, Any]:
     """Every measure of a trial with its unit, and the provenance of the numbers, for JSON."""
-    finished = run_trial(config, counts) if isinstance(counts, Counts) else run_trace_trial(config, counts)
+    wanted = [measure(name) for name in names]
+    # Accounts cost more than releases; only a function may read some that no measure names.
+    read = None if any(one.is_function for one in wanted) else {one.accountant for one in wanted if one.accountant}
+    finished = run_trial(config, counts, read) if isinstance(counts, Counts) else run_trace_trial(config, counts)
     measures = []
-    for name in names:
-        one = measure(name)
+    for name, one in zip(names, wanted):
         value = one.compute(finished)
         measures.append({"measure": name, "value": writable(value), "unit": unit_of(one, finished)})
     return {

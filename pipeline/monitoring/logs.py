@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import logging
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -38,12 +37,10 @@ def problem(name: str, /, **facts: Any) -> None:
 
 @contextmanager
 def logging_to(stream: TextIO | None = None, style: Style | None = "json", deployment: bool = False) -> Iterator[None]:
-    """Log the events of a run, warnings of other libraries and errors that end a thread, while the block runs.
+    """Log the events of a run and warnings of other libraries, while the block runs.
 
     ``stream``: None for standard error; ``style``: None for nothing but cautions; ``deployment``: redact the messages
-    of others. For a program, not for a library: it takes Python's hook for the errors of threads
-    (`threading.excepthook`). To be entered before Beam is imported, which adds a handler of its own where the root
-    logger has none.
+    of others. To be entered before Beam is imported, which adds a handler of its own where the root logger has none.
 
     Examples
     --------
@@ -58,10 +55,9 @@ def logging_to(stream: TextIO | None = None, style: Style | None = "json", deplo
     else:
         handler.setFormatter(_Formatter(style, deployment))
         handler.addFilter(lambda record: record.name == NAME or record.levelno >= logging.WARNING)
-    root, level, usual = logging.getLogger(), _logger.level, threading.excepthook
+    root, level = logging.getLogger(), _logger.level
     root.addHandler(handler)
     _logger.setLevel(logging.INFO if style else level)
-    threading.excepthook = _thread_failed
     try:
         yield
     except BaseException as error:
@@ -70,11 +66,6 @@ def logging_to(stream: TextIO | None = None, style: Style | None = "json", deplo
     finally:
         root.removeHandler(handler)
         _logger.setLevel(level)
-        threading.excepthook = usual
-
-
-def _thread_failed(failure: threading.ExceptHookArgs) -> None:
-    problem("a thread failed", error=failure.exc_type.__name__)
 
 
 class _Formatter(logging.Formatter):

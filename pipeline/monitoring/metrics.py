@@ -44,10 +44,10 @@ class Measure:
         return "_".join(filter(None, (self.beam, value)))
 
 
-_FATES = ("used", "late", "out_of_area", "out_of_time", "rejected")
+_OUTCOMES = ("used", "late", "out_of_area", "out_of_time", "rejected")
 _ACTIONS = ("published", "repeated", "suppressed", "refused")
 ROWS = Measure(
-    "rows_total", "counter", "Rows read, by what became of them.", False, "rows", label="fate", values=_FATES
+    "rows_total", "counter", "Rows read, by what became of them.", False, "rows", label="fate", values=_OUTCOMES
 )
 POINTS = Measure("points_total", "counter", "Points of traces released.", False, "points")
 WINDOWS = Measure(
@@ -68,6 +68,10 @@ LATEST_EVENT = Measure(
     "Clock of a local stream: its latest arrival or event, in seconds since 1970.",
     False,
 )
+WATERMARK = Measure(
+    "watermark_seconds", "gauge", "Watermark of a local stream, in seconds since 1970: windows end by it.", False
+)
+DUE = Measure("windows_due", "gauge", "Windows of a local stream that are final and not released yet.", False)
 RELEASE_DELAY = Measure(
     "release_delay_seconds",
     "histogram",
@@ -82,7 +86,7 @@ CHECKPOINT = Measure(
 CHECKPOINT_BYTES = Measure("checkpoint_bytes", "gauge", "Size of the latest checkpoint: what open windows take.", False)
 MEASURES = (
     *(ROWS, POINTS, WINDOWS, EPSILON, BUDGET_LEFT, LAST_WINDOW, LAST_WINDOW_END),
-    *(LATEST_EVENT, RELEASE_DELAY, CHECKPOINT, CHECKPOINT_BYTES),
+    *(LATEST_EVENT, WATERMARK, DUE, RELEASE_DELAY, CHECKPOINT, CHECKPOINT_BYTES),
 )
 
 
@@ -183,10 +187,10 @@ def begin() -> None:
     REGISTRY.clear()
 
 
-def read_rows(fate: RowCounts) -> None:
+def read_rows(counts: RowCounts) -> None:
     """Count rows by outcome; called once for a block of events."""
-    amounts = {name: getattr(fate, name) for name in ("used", "late", "out_of_area", "out_of_time")}
-    for value, amount in (amounts | {"rejected": sum(fate.rejected.values())}).items():
+    amounts = {name: getattr(counts, name) for name in ("used", "late", "out_of_area", "out_of_time")}
+    for value, amount in (amounts | {"rejected": sum(counts.rejected.values())}).items():
         if amount:
             REGISTRY.add(ROWS, amount, value)
 
@@ -219,10 +223,16 @@ def written(final_at: float | None) -> None:
         REGISTRY.observe(RELEASE_DELAY, max(0.0, time.time() - final_at))
 
 
-def reached(time_of_event: int) -> None:
-    """Record the latest event of a local stream, in milliseconds since 1970."""
+def reached(time_of_event: int, watermark: int) -> None:
+    """Record the latest event and the watermark of a local stream, in milliseconds since 1970."""
     if time_of_event > 0:
         REGISTRY.set(LATEST_EVENT, time_of_event / 1000)
+        REGISTRY.set(WATERMARK, watermark / 1000)
+
+
+def due(n_windows: int) -> None:
+    """Record how many windows of a local stream are final and not released yet."""
+    REGISTRY.set(DUE, n_windows)
 
 
 def checkpoint_written(n_bytes: int) -> None:

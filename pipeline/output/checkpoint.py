@@ -21,7 +21,7 @@ from penstock.pipeline.output.files import ledger_path, parts_folder
 from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.output.ledger_budget import Limit, Terms
 from penstock.pipeline.output.ledger_run import Entering
-from penstock.pipeline.output.manifest import why_not_the_same_key
+from penstock.pipeline.output.manifest import key_mismatch
 from penstock.pipeline.steps import account, traces
 from penstock.pipeline.steps.account import books_of
 from penstock.pipeline.steps.release import ReleaseLoop
@@ -94,9 +94,33 @@ def run_digest(plan: Plan) -> str:
 
     The key is not in it: a continued run may have a key with more epochs.
     """
-    config: dict[str, Any] = resolved(plan.config, secrets=True)
+    return hashlib.sha256(json.dumps(_identity(plan), sort_keys=True).encode()).hexdigest()
+
+
+def _identity(plan: Plan) -> dict[str, Any]:
+    """What of a configuration a run's files depend on."""
+    config = resolved(plan.config, secrets=True)
     config.pop("output")
-    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
+    return config
+
+
+#: Keys that a continued run may change: how fast a stream is replayed, and how often its state is written down.
+MAY_DIFFER = ("source.speed", "source.checkpoint")
+
+
+def differing_keys(begun: Any, now: Any, path: str = "") -> list[str]:
+    """Key paths at which two configurations differ, but for those that change no file of a run.
+
+    >>> differing_keys({"seed": 3, "mechanism": [{"epsilon": 1}]}, {"mechanism": [{"epsilon": 2}]})
+    ['mechanism[0].epsilon', 'seed']
+    """
+    if isinstance(begun, dict) and isinstance(now, dict):
+        inner = [(f"{path}.{key}".lstrip("."), begun.get(key), now.get(key)) for key in sorted({*begun, *now})]
+    elif isinstance(begun, list) and isinstance(now, list) and len(begun) == len(now):
+        inner = [(f"{path}[{i}]", *pair) for i, pair in enumerate(zip(begun, now))]
+    else:
+        return [] if begun == now or path in MAY_DIFFER else [path]
+    return [key for name, before, after in inner for key in differing_keys(before, after, name)]
 
 
 def nonce_of_run(config: RunConfig, folder: Path, resume: bool) -> bytes:
@@ -155,12 +179,15 @@ def begin(plan: Plan) -> str | None:
         If the ledger belongs to another event source, or has another unit or budget.
     BudgetExceeded
         If it has nothing left for a run that counts as a whole (traces).
+    DataError
+        If the ledger lacks entries that it had.
     """
     ledger = Ledger(ledger_path(plan))
     if plan.run_id:
-        Entering(plan)(list(ledger.entries()))  # refuses before the folder holds a run
+        Entering(plan)(ledger.whole())  # refuses before the folder holds a run
     mark: dict[str, Any] = {
         "run": run_digest(plan),
+        "configuration": _identity(plan),
         "key": list(plan.key.fingerprints),
         "nonce": plan.key.nonce.hex(),
         "ledger": ledger.end,
@@ -175,14 +202,20 @@ def begin(plan: Plan) -> str | None:
 def _enter(plan: Plan) -> str | None:
     """Enter a run into its ledger; returns what there is to say before it starts."""
     entering = Entering(plan)
-    Ledger(ledger_path(plan)).begin(entering)
+    Ledger(ledger_path(plan), own_head=_own_head(plan)).begin(entering)
     return entering.notice
 
 
+def _own_head(plan: Plan) -> Path:
+    """Where a deployment keeps the head of its last entry, in its own folder."""
+    return plan.folder / "operator" / "ledger.head"
+
+
 def _check_entered(plan: Plan) -> None:
-    """Raise `DataError` if the ledger has lost the run in the folder; enter one that was killed before it was there."""
-    entered = (entry.values for entry in Ledger(ledger_path(plan)).entries() if not entry.is_charge)
+    """Raise `DataError` if the ledger has lost entries of the run in the folder; enter one that was killed before."""
+    entered = (entry.values for entry in Ledger(ledger_path(plan)).whole() if not entry.is_charge)
     if any(values.get("run") == plan.run_id for values in entered):
+        Ledger(ledger_path(plan), own_head=_own_head(plan)).whole()
         return
     if any(plan.folder.rglob("*.parquet")) or path(plan).exists():
         raise DataError(
@@ -210,9 +243,12 @@ def check_same(plan: Plan) -> None:
         raise ConfigError((f"--resume: {plan.folder} holds no run to continue; leave --resume out to start one",))
     found = json.loads(_mark(plan).read_text(encoding="utf-8"))
     if found["run"] != run_digest(plan):
-        raise ConfigError(
-            (f"--resume: the run in {plan.folder} has another configuration; continue it with the one it began with",)
-        )
+        begun = found.get("configuration")  # earlier versions wrote the digest alone
+        keys = [] if begun is None else differing_keys(begun, _identity(plan))
+        if keys or begun is None:
+            where = f" ({', '.join(keys[:8])}{', …' if len(keys) > 8 else ''})" if keys else ""
+            text = f"has another configuration{where}; continue it with the one it began with"
+            raise ConfigError((f"--resume: the run in {plan.folder} {text}",))
     if plan.on_points and found.get("traces", 1) != traces.VERSION:
         raise StateVersionError(
             f"--resume: another version of penstock began the run in {plan.folder} and finds other points in the same "
@@ -225,7 +261,7 @@ def check_same(plan: Plan) -> None:
                 "differ from run to run; finish it with that version, or start anew in another folder",
             )
         )
-    if reason := why_not_the_same_key(plan, found["key"]):
+    if reason := key_mismatch(plan, found["key"]):
         raise ConfigError((f"--resume: the run in {plan.folder} {reason}",))
     if plan.run_id:
         _check_entered(plan)
@@ -331,7 +367,7 @@ def open_ledger(plan: Plan, strict: bool) -> Ledger:
     if plan.config.mode == "deployment" and not plan.run_id:
         raise ConfigError(("a deployment releases under the nonce of its run only; see penstock.beam.make_plan",))
     if plan.run_id:
-        ledger = Ledger(ledger_path(plan), strict=strict, run=plan.run_id)
+        ledger = Ledger(ledger_path(plan), strict=strict, run=plan.run_id, own_head=_own_head(plan))
         terms = next((Terms.of_entry(e.values) for e in ledger.entries() if e.values.get("entry") == "terms"), None)
         ledger.limit = None if terms is None or plan.on_points else Limit(plan, terms)
         return ledger

@@ -58,6 +58,26 @@ def alone_in(folder: Path) -> Iterator[None]:
             path.unlink(missing_ok=True)
 
 
+def holder_of(folder: Path) -> str | None:
+    """Who is running in a folder, as its lock says; None for nobody, or a process of this machine that is gone.
+
+    Takes no lock, so that a run which begins just now is not kept out.
+    """
+    try:
+        said = (folder / LOCK).read_text(encoding="utf-8").strip()
+    except FileNotFoundError:
+        return None
+    process, _, host = said.removeprefix("process ").partition(" on ")
+    if host == socket.gethostname() and process.isdigit():
+        try:
+            os.kill(int(process), 0)
+        except ProcessLookupError:
+            return None
+        except PermissionError:
+            pass  # it is there, and belongs to somebody else
+    return said or None
+
+
 def _locked(path: Path) -> TextIO:
     """The file at a path, locked, and still the one that others find there."""
     while True:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from penstock.mechanisms.core.plugin import DataError
+from penstock.pipeline.atomic import write_first
 from penstock.pipeline.output.ledger_budget import Limit
 from penstock.pipeline.steps.release import Batch, Charge, Identity, Span
 
@@ -24,11 +25,12 @@ Step = Callable[[Limit | None], tuple[Batch, bytes]]
 
 
 class Entry(NamedTuple):
-    """One line: where it begins, what it says, and the head of the chain that it makes."""
+    """One line: where it begins, what it says, the head of the chain that it makes, and whether it states it."""
 
     begins: int
     values: dict[str, Any]
     head: str
+    is_chained: bool
 
     @property
     def is_charge(self) -> bool:
@@ -36,12 +38,68 @@ class Entry(NamedTuple):
         return "entry" not in self.values
 
 
+class Head:
+    """Head of a ledger's chain in a small file of its own, written after the entry: it shows that the end is missing.
+
+    Parameters
+    ----------
+    path
+        The file: one of fixed length, overwritten in place, since a write of so few bytes happens whole or not at all.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     head = Head(Path(folder) / "ledger.head")
+    ...     head.make(""), head.read()
+    ...     head.keep("ab" * 32), head.read() == "ab" * 32
+    (None, '')
+    (None, True)
+    """
+
+    _LENGTH = 64
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def beside(cls, ledger: Path) -> Head:
+        """The one that belongs to a ledger."""
+        return cls(ledger.with_name(f"{ledger.name}.head"))
+
+    def read(self) -> str | None:
+        """The head that was kept last, empty before the first entry; None where there is no file."""
+        try:
+            head = self.path.read_text(encoding="utf-8", errors="replace").strip()
+        except FileNotFoundError:
+            return None
+        return "" if head == "0" * self._LENGTH else head
+
+    def make(self, head: str) -> None:
+        """Make the file, durably; one that is there stays as it is."""
+        if not self.path.exists():
+            write_first(self.path, self._line(head))
+
+    def keep(self, head: str) -> None:
+        """Keep a head durably, in the file that is there."""
+        if self.read() != head:
+            with self.path.open("r+b") as file:
+                file.write(self._line(head))
+                file.flush()
+                os.fsync(file.fileno())
+
+    def _line(self, head: str) -> bytes:
+        return head.zfill(self._LENGTH).encode() + b"\n"
+
+
 class Ledger:
     """Append-only file of charges, one JSON object a line; several runs, and several workers of one, may write to it.
 
     Every line ends with the head of the chain: SHA-256 over the head before it and the line. A line that was changed or
-    taken out breaks the chain; that the end is missing shows by a head that was written down elsewhere (`heads`). Lines
-    of earlier versions have no head, may stand at the beginning only, and are chained by what follows them.
+    taken out breaks the chain. That the end is missing shows by a head that was kept elsewhere (`Head`): beside the
+    ledger, in the folder of the run, in the manifests. It is written after the entry and before the release, so that
+    the head of a writer that was killed is that of an earlier entry, never of a later one. Lines of earlier versions
+    have no head, may stand at the beginning only, and are chained by what follows them.
 
     Parameters
     ----------
@@ -60,6 +118,8 @@ class Ledger:
         The deployment that charges; empty: a simulation.
     limit
         Budget that all runs share; None: not enforced.
+    own_head
+        Where the run keeps the head of its own last entry, beside the one at the ledger; None: nowhere else.
 
     Examples
     --------
@@ -79,9 +139,12 @@ class Ledger:
         released: Collection[int] = frozenset(),
         run: str = "",
         limit: Limit | None = None,
+        own_head: Path | None = None,
     ) -> None:
         self.path, self.strict, self.begun, self.released = path, strict, begun, released
         self.run, self.limit = run, limit
+        beside = Head.beside(path)
+        self._kept = [beside] if own_head in (None, beside.path) else [beside, Head(own_head)]
         self._recent: deque[Identity] = deque()
         self._forget()
 
@@ -103,6 +166,13 @@ class Ledger:
         if self.path.exists():
             with self.path.open("rb") as file:
                 yield from self._lines(file, 0, "")
+
+    def whole(self) -> list[Entry]:
+        """All entries; raises `DataError` also where the end is missing, by the heads that were kept."""
+        kept = self._read_kept()
+        entries = list(self.entries())
+        self._check_kept(kept, "", entries)
+        return entries
 
     def heads(self) -> list[str]:
         """Head of the chain after every entry; one that was written down elsewhere must be among them."""
@@ -136,7 +206,7 @@ class Ledger:
                 number = file.read(begins).count(b"\n") + 1
                 raise DataError(f"{self.path}:{number}: not a ledger line ({error})") from None
             is_chained = is_chained or stored is not None
-            yield Entry(begins, values, head)
+            yield Entry(begins, values, head, stored is not None)
             begins += len(line)
 
     def append(self, charges: Iterable[Charge]) -> list[Charge]:
@@ -173,9 +243,48 @@ class Ledger:
     def begin(self, entries: Callable[[list[Entry]], Iterable[Mapping[str, Any]]]) -> None:
         """Append what a run enters before it starts, given all that is there."""
         with self._held() as file:
+            for own in self._kept[1:]:
+                own.make("")
+            kept = self._read_kept()
             found = list(self._lines(file, 0, ""))
-            self._write(file, entries(found), found[-1].head if found else "")
+            self._check_kept(kept, "", found)
+            self._make_kept()
+            self._keep(self._write(file, entries(found), found[-1].head if found else ""))
             self._forget()
+
+    def _read_kept(self) -> dict[Head, str | None]:
+        """The heads that were kept; to be read before the entries, which others may add to."""
+        return {place: place.read() for place in self._kept}
+
+    def _check_kept(self, kept: Mapping[Head, str | None], before: str, entries: Iterable[Entry]) -> None:
+        """Raise `DataError` unless every head that was kept is that of an entry, or the one before them."""
+        is_chained = bool(before)
+        unmet = set(kept.values()) - {None, "", before}
+        for entry in entries:
+            is_chained |= entry.is_chained
+            unmet.discard(entry.head)
+        for place, head in kept.items():
+            if head in unmet:
+                raise DataError(
+                    f"{self.path}: lacks entries that it had, by the head of its chain in {place.path}: it was cut, "
+                    "or an older copy was put in its place; put the latest copy back"
+                )
+            if head is None and is_chained:
+                raise DataError(
+                    f"{place.path}: is missing, so that nobody can tell whether {self.path} is whole; put it back, "
+                    "or, if 'penstock ledger show' with the latest run's public manifest finds the ledger whole, "
+                    "write the head that it prints into a new one"
+                )
+
+    def _make_kept(self) -> None:
+        """Make the files of the heads before the first entry: from then on their absence means that they were lost."""
+        for place in self._kept:
+            place.make("")
+
+    def _keep(self, head: str) -> None:
+        """Keep the head of what is durable."""
+        for place in self._kept:
+            place.keep(head)
 
     def _append(self, file: BinaryIO, charges: list[Charge], found: bool) -> list[Charge]:
         if charges and found:
@@ -186,6 +295,8 @@ class Ledger:
         if new:
             self._head = self._write(file, map(_values, new), self._head)
             self._remember(new)
+        if charges:
+            self._keep(self._head)  # also on a retry: a killed writer may have left it out
         self._read_to = file.seek(0, os.SEEK_END)
         return new
 
@@ -207,8 +318,11 @@ class Ledger:
         if self._read_to is not None and size < self._read_to:
             raise DataError(f"{self.path}: is shorter than it was: it was cut, or an older copy was put in its place")
         first, start = self._read_to is None, self._read_to or 0
+        kept = self._read_kept()
         charges = []
-        for entry in self._lines(file, start, self._head):
+        entries = list(self._lines(file, start, self._head))
+        self._check_kept(kept, self._head, entries)
+        for entry in entries:
             self._head = entry.head
             if not entry.is_charge:
                 continue
@@ -226,6 +340,8 @@ class Ledger:
         if self.limit is not None:
             self.limit.books.add(charges)
         self._read_to = size
+        if first:
+            self._make_kept()
         return size > start
 
     def _remember(self, charges: list[Charge], counts: bool = True) -> None:

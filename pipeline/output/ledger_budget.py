@@ -19,7 +19,7 @@ from penstock.mechanisms.core.plugin import BudgetExceeded, ConfigError
 from penstock.pipeline.config.build import format_duration
 from penstock.pipeline.config.canonical import resolved
 from penstock.pipeline.steps.release import Charge, ReleaseLoop
-from penstock.pipeline.windows.calendar import DAY
+from penstock.pipeline.windows.calendar import DAY, wall_time
 from penstock.pipeline.windows.schedule import period_calendar
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Terms:
         Most that the unit may cost; infinite: nothing is enforced.
     span
         Length of the protected stretch of time in milliseconds, which begins where a released window begins; 0 for
-        traces, of which each run counts with what its mechanism promises.
+        traces, of which each run counts with what its mechanism promises, in every budget period that it meets.
     landmarks
         Whether all landmarks of a period belong to the unit, beside one stretch.
     period, period_begin, time_zone
@@ -116,10 +116,19 @@ def terms_of(plan: Plan) -> Terms:
     if plan.on_points:
         mechanism = plan.point_mechanism
         guarantee = mechanism.stated_guarantee
-        unit = f"traces: {guarantee.unit}, of positions {mechanism.metres:g} m apart"
-        budget = promise(plan) if output.ledger_budget is None else output.ledger_budget
+        w, has_periods = getattr(mechanism, "w", None), mechanism.landmark_budget is not None
+        length = (format_duration(plan.budget_period) if plan.budget_period else "all time") if has_periods else None
+        sizes = "".join(f" ({name} = {size})" for name, size in (("w", w), ("period", length)) if size)
         return Terms(
-            source=_source(plan), unit=unit, adjacency=guarantee.neighbours, measure="epsilon", budget=budget, span=0
+            source=_source(plan),
+            unit=f"traces: {guarantee.unit}{sizes}, of positions {mechanism.metres:g} m apart",
+            adjacency=guarantee.neighbours,
+            measure="rho" if mechanism.concentrated else "epsilon",
+            budget=promise(plan) if output.ledger_budget is None else output.ledger_budget,
+            span=0,
+            period=plan.budget_period if has_periods else None,
+            period_begin=plan.calendar.start(1),
+            time_zone=plan.time_zone,
         )
     kept = ReleaseLoop(plan).model
     step, landmarks = plan.calendar.step, np.isfinite(kept.amount)
@@ -167,10 +176,15 @@ def terms_of(plan: Plan) -> Terms:
 
 
 def promise(plan: Plan) -> float:
-    """ε that a trace run promises for its unit: what the whole run counts for."""
+    """ε, or ρ, that a trace run promises for its unit: what the whole run counts for."""
     mechanism = plan.point_mechanism
-    budget = mechanism.landmark_budget
-    return float(getattr(mechanism, "epsilon", np.inf)) if budget is None else budget
+    stated = getattr(mechanism, "epsilon", np.inf)
+    return float(getattr(mechanism, "budget", stated))
+
+
+def own_promise(plan: Plan) -> float:
+    """What a run that bounds each user's budget periods costs the unit of its mechanism, whatever it releases."""
+    return float(getattr(plan.chain.reader, "budget", np.inf))
 
 
 def check_terms(terms: Terms, plan: Plan) -> None:
@@ -179,6 +193,8 @@ def check_terms(terms: Terms, plan: Plan) -> None:
     differences = [
         ("event source", terms.source, own.source, "output.ledger_source names it"),
         ("unit", terms.unit, own.unit, "counts and traces need a ledger each") if 0 in (terms.span, own.span) else None,
+        ("measure", terms.measure, own.measure, "traces need a ledger for each") if own.span == 0 else None,
+        ("budget period", _grid(terms), _grid(own), "traces of one ledger share them") if own.span == 0 else None,
         ("budget", terms.budget, output.ledger_budget, "see output.ledger_budget") if output.ledger_budget else None,
         ("span", terms.span, output.ledger_span, "see output.ledger_span") if output.ledger_span else None,
     ]
@@ -187,6 +203,17 @@ def check_terms(terms: Terms, plan: Plan) -> None:
             raise ConfigError(
                 (f"output.ledger: the ledger has another {what} ({there}) than the configuration ({here}); {hint}",)
             )
+
+
+def _grid(terms: Terms) -> str:
+    """Where budget periods begin, in words."""
+    if terms.period is None:
+        return "all time"
+    length = format_duration(terms.period)
+    if terms.period % DAY:
+        return f"{length}, from {terms.period_begin % terms.period} ms after 1970 on"
+    day = wall_time(terms.time_zone, terms.period_begin) % terms.period // DAY
+    return f"{length} in {terms.time_zone}" + (f", from day {day} of 1970 on" if terms.period > DAY else "")
 
 
 def _source(plan: Plan) -> str:
@@ -356,6 +383,7 @@ class Limit:
     def __init__(self, plan: Plan, terms: Terms) -> None:
         self.plan, self.terms = plan, terms
         self.n_steps = max(1, -(-terms.span // plan.calendar.step))
+        self._is_alone = plan.bounding.max_per_period is not None
         self.forget()
 
     def forget(self) -> None:
@@ -384,11 +412,15 @@ class Limit:
         reach = self.plan.calendar.start(charge.window + self.n_steps)
         calendar = self.plan.calendar
         n_windows = int(calendar.index(np.array([charge.window_end - 1]))[0]) - charge.window + 1
-        factor = 2.0 if calendar.overlapping or n_windows * calendar.step > self.terms.span else 1.0
+        parts = calendar.overlapping or n_windows * calendar.step > self.terms.span
+        # What leaves a window makes room for as many later memberships where a user's budget period is bounded.
+        factor = 2.0 if parts or self._is_alone else 1.0
         return replace(charge, run=self.plan.run_id, reach=reach, factor=factor)
 
     def _check(self, charge: Charge) -> None:
         cost = self.terms.cost(charge)
+        if self._is_alone:  # its noise is fixed, and what the unit costs was held against the budget before it began
+            return
         if cost <= 0 or np.isinf(self.terms.budget) or self.books.has(charge.window):
             return
         if (spent := self.books.spent(charge)) + cost > self.terms.budget * (1 + ROUNDING):

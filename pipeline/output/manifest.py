@@ -138,7 +138,8 @@ def public_manifest(
             "area_radius_metres": area.radius,
         }
     return manifest | {
-        "sensitivity": {"max_cells": plan.max_cells, "l1": plan.max_cells, "l2": plan.max_cells**0.5},
+        "sensitivity": {"max_cells": plan.max_cells, "l1": plan.max_cells, "l2": plan.max_cells**0.5}
+        | ({"memberships": memberships} if (memberships := plan.memberships_of()) else {}),
         "cells": plan.n_cells,
         "windows": plan.calendar.n_windows,
     }
@@ -181,7 +182,7 @@ def _name(accountant: Accountant) -> str:
 def row_equation(plan: Plan) -> dict[str, Any]:
     """Row counts by outcome over the whole run; raises `RowEquationError` unless they balance."""
     total = RowCounts()
-    for path in sorted(parts_folder(plan, "fates").glob("*.json")):
+    for path in sorted(parts_folder(plan, "row_counts").glob("*.json")):
         total.add(RowCounts(**json.loads(path.read_text(encoding="utf-8"))))
     memberships = sum(json.loads(p.read_text()) for p in parts_folder(plan, "memberships").glob("*.json"))
     equation = as_equation(total) | {"duplicates": total.used + total.overlaps - memberships}
@@ -202,10 +203,10 @@ def as_equation(total: RowCounts) -> dict[str, Any]:
 
 def check_row_equation(equation: dict[str, Any]) -> None:
     """Raise `RowEquationError` unless rows = used + late + out of area + out of time + rejected."""
-    fates = {name: equation[name] for name in ("used", "late", "out_of_area", "out_of_time", "rejected")}
+    outcomes = {name: equation[name] for name in ("used", "late", "out_of_area", "out_of_time", "rejected")}
     most = equation["used"] + equation.get("overlaps", 0)
-    if equation["rows"] != sum(fates.values()) or not 0 <= equation["duplicates"] <= most:
-        raise RowEquationError(f"{equation['rows']} rows were read, but their fates are {fates}")
+    if equation["rows"] != sum(outcomes.values()) or not 0 <= equation["duplicates"] <= most:
+        raise RowEquationError(f"{equation['rows']} rows were read, but their outcomes are {outcomes}")
 
 
 def user_summaries(plan: Plan) -> dict[str, Any] | None:
@@ -321,7 +322,7 @@ def _first_window(plan: Plan, start: int) -> int | None:
     return first if calendar.n_windows is None or first <= calendar.n_windows else None
 
 
-def why_not_the_same_key(plan: Plan, begun_with: Sequence[str]) -> str | None:
+def key_mismatch(plan: Plan, begun_with: Sequence[str]) -> str | None:
     """Reason not to resume a run with the plan's key, or None; ``begun_with``: fingerprints of the epochs of its start.
 
     Epochs may have been added since, but only for windows that have not been charged yet: another noise for the same

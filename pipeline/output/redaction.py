@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,23 +44,70 @@ def redact_errors(deployment: bool) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if (told := without_words(error)) is error:
+        if (told := redact(error)) is error:
             raise
         raise told from None
 
 
-def without_words(error: Exception) -> Exception:
+class DiskError(PenstockError):
+    """The file system of the run does not take what is written: it is full, read-only or broken."""
+
+
+#: What an operating system calls a file system that takes nothing more.
+_NUMBER = re.compile(r"(?:\(os error |\[Errno )(\d+)[\])]")
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Say of a file system that takes nothing more what that means for the run.
+
+    Raises
+    ------
+    DiskError
+        In place of such an error of the operating system.
+
+    Examples
+    --------
+    >>> with explained():
+    ...     raise OSError(errno.ENOSPC, "No space left on device", "runs/a/operator/ledger")
+    Traceback (most recent call last):
+    penstock.pipeline.output.redaction.DiskError: No space left on device; nothing is lost: ...
+    """
+    try:
+        yield
+    except OSError as error:
+        if (told := _of_disk(error)) is None:
+            raise
+        raise told from error
+
+
+def _of_disk(error: OSError) -> DiskError | None:
+    """The error of a file system that takes nothing more; None for every other error."""
+    said = _NUMBER.search(str(error))  # what others have raised again, or say in Rust, has its number in words only
+    number = error.errno or (int(said[1]) if said else 0)
+    if number not in _DISK:
+        return None
+    return DiskError(
+        f"{os.strerror(number)}; nothing is lost: what was released and charged is on disk. Once the file systems of "
+        "the run's folder, its ledger and temporary files take data again, --resume goes on"
+    )
+
+
+def redact(error: Exception) -> Exception:
     """The error itself where its message cannot quote a row; otherwise a redacted one with its type and location.
 
     Of an error of the operating system it says what is wrong as well, without the file: it may be named after a person.
 
-    >>> without_words(KeyError("ann"))
+    >>> redact(KeyError("ann"))
     UnforeseenError('KeyError at an unknown place; a deployment does not repeat its words, ...
-    >>> without_words(PermissionError(13, "Permission denied", "ann.csv"))
+    >>> redact(PermissionError(13, "Permission denied", "ann.csv"))
     UnforeseenError('PermissionError at an unknown place: Permission denied; ... does not tell which file, ...
     """
     if isinstance(error, (PenstockError, BrokenPipeError)):
         return error
+    if isinstance(error, OSError) and (told := _of_disk(error)) is not None:
+        return told
     if isinstance(error, OSError) and error.errno:
         what = f"{place_of(error)}: {os.strerror(error.errno)}"
         return UnforeseenError(f"{what}; a deployment does not tell which file, since it may be named after a person")

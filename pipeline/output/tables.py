@@ -47,6 +47,7 @@ TRACES = pa.schema(
         ("latitude", pa.float64()),
         ("longitude", pa.float64()),
         ("epsilon", pa.float64()),
+        ("rho", pa.float64()),
         ("landmark", pa.bool_()),
         ("action", TEXT),
     ]
@@ -160,6 +161,7 @@ def traces_table(traces: Traces, released: ReleasedTraces) -> pa.Table:
         "latitude": released.values[:, 0],
         "longitude": released.values[:, 1],
         "epsilon": released.epsilon,
+        "rho": released.rho,
         "landmark": traces.landmarks,
         "action": _dictionary(codes, ACTIONS),
     }

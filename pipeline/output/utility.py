@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,6 +22,10 @@ from penstock.pipeline.output.worth import interval_coverage, worth
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
+
+
+#: Rows of a table that are in memory at once.
+_PART_ROWS = 1_000_000
 
 
 class _Score(NamedTuple):
@@ -80,26 +85,32 @@ def _matrices(
 
     Only windows and cells that were released are compared; elsewhere both are 0.
     """
-    order = pl.DataFrame({"cell": list(cells), "row": np.arange(len(cells))})
-    released = _long(folder / "public" / "releases.parquet", ["value", "standard_deviation"], order)
-    windows = released["window"].unique().sort().to_numpy()
+    path = folder / "public" / "releases.parquet"
+    windows = pl.scan_parquet(path).select(pl.col("window").unique().sort()).collect()["window"].to_numpy()
     shape = (len(cells), len(windows))
-    values, deviation, active = np.zeros(shape), np.full(shape, np.nan), np.zeros(shape, bool)
-    at = (released["row"].to_numpy(), np.searchsorted(windows, released["window"].to_numpy()))
-    values[at] = released["value"].to_numpy()
-    deviation[at] = released["standard_deviation"].fill_null(np.nan).to_numpy()
-    active[at] = True
-    counted = _long(folder / "operator" / "truth.parquet", ["count"], order)
-    counted = counted.filter(pl.col("window").is_in(windows.tolist()))
-    truth = np.zeros(shape)
-    columns = np.searchsorted(windows, counted["window"].to_numpy())
-    truth[counted["row"].to_numpy(), columns] = counted["count"].to_numpy()
-    return np.where(active, truth, 0.0), values, deviation, windows
+    values, deviation, truth = np.zeros(shape), np.full(shape, np.nan), np.zeros(shape)
+    active = np.zeros(shape, bool)
+    for frame, row in _parts(path, ["value", "standard_deviation"], cells):
+        at = (row, np.searchsorted(windows, frame["window"].to_numpy()))
+        values[at] = frame["value"].to_numpy()
+        deviation[at] = frame["standard_deviation"].fill_null(np.nan).to_numpy()
+        active[at] = True
+    for frame, row in _parts(folder / "operator" / "truth.parquet", ["count"], cells):
+        known = np.isin(frame["window"].to_numpy(), windows)
+        at = (row[known], np.searchsorted(windows, frame["window"].to_numpy()[known]))
+        truth[at] = frame["count"].to_numpy()[known]
+    truth[~active] = 0
+    return truth, values, deviation, windows
 
 
-def _long(path: Path, columns: list[str], order: pl.DataFrame) -> pl.DataFrame:
-    frame = pl.read_parquet(path, columns=["window", "cell", *columns])
-    return frame.with_columns(pl.col("cell").cast(pl.String)).join(order, on="cell", how="left")
+def _parts(path: Path, columns: list[str], cells: tuple[str, ...]) -> Iterator[tuple[pl.DataFrame, NDArray[np.int64]]]:
+    """A table in pieces of `_PART_ROWS`, and the number of the cell of each row."""
+    numbers = pl.DataFrame({"cell": list(cells), "number": np.arange(len(cells))})
+    with pq.ParquetFile(path) as table:
+        for batch in table.iter_batches(_PART_ROWS, columns=["window", "cell", *columns]):
+            frame = pl.DataFrame(pl.from_arrow(batch)).with_columns(pl.col("cell").cast(pl.String))
+            frame = frame.join(numbers, on="cell", how="left", maintain_order="left")
+            yield frame, frame["number"].to_numpy()
 
 
 def _trace_scores(folder: Path) -> list[_Score]:

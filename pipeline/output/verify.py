@@ -77,7 +77,7 @@ def _rows(manifest: dict[str, Any]) -> Check:
     except RowEquationError as error:
         return Check("row equation", False, str(error))
     rows = manifest["rows"]
-    return Check("row equation", True, f"{rows['rows']} rows read, each with one fate; {rows['used']} used")
+    return Check("row equation", True, f"{rows['rows']} rows read, each with one outcome; {rows['used']} used")
 
 
 def _schema(folder: Path, name: str, schema: pa.Schema) -> Check:
@@ -108,7 +108,10 @@ def _releases(folder: Path, manifest: dict[str, Any]) -> list[Check]:
 
 def _traces(folder: Path, manifest: dict[str, Any]) -> list[Check]:
     """Checks of released traces: every point once and in order, every charge in the ledger, every user's budget."""
-    columns = ["pseudonym", "time", "epsilon", "landmark", "action"]
+    plan = make_plan(_config(manifest), folder)
+    # What a budget in ρ has spent has no ε.
+    measure = "rho" if plan.point_mechanism.concentrated else "epsilon"
+    columns = ["pseudonym", "time", "epsilon", "rho", "landmark", "action"]
     points = pl.read_parquet(folder / "public" / "traces.parquet", columns=columns).with_columns(
         pl.col("pseudonym", "action").cast(pl.String), pl.col("time").dt.epoch("ms")
     )
@@ -118,14 +121,14 @@ def _traces(folder: Path, manifest: dict[str, Any]) -> list[Check]:
     ).to_series()
     expected = manifest["rows"]["used"] - manifest["rows"]["duplicates"]
     # The ledger has one charge for each shard and position in a trace: the largest of any user.
-    index = points.select(pl.int_range(1, pl.len() + 1).over("pseudonym").alias("index"), "epsilon")
-    largest = index.group_by("index").agg(pl.col("epsilon").max()).sort("index")
-    owed = [([position], epsilon) for position, epsilon in largest.iter_rows()]
+    index = points.select(pl.int_range(1, pl.len() + 1).over("pseudonym").alias("index"), measure)
+    largest = index.group_by("index").agg(pl.col(measure).max()).sort("index")
+    owed = [([position], cost) for position, cost in largest.iter_rows()]
     return [
         Check("points", len(points) == expected, f"{len(points)} released, {expected} distinct ones read"),
         Check("order", bool(in_order[1:].all()), "each user's points once, in order of time"),
-        _ledger(folder, manifest, max, owed, f"{{}} timestamps charged, {len(owed)} released"),
-        _budget(points, make_plan(_config(manifest), folder)),
+        _ledger(folder, manifest, max, owed, f"{{}} timestamps charged, {len(owed)} released", measure),
+        _budget(points, plan),
     ]
 
 
@@ -135,8 +138,9 @@ def _ledger(
     together: Callable[[float, float], float],
     owed: Iterable[tuple[list[int], float]],
     detail: str,
+    measure: str = "epsilon",
 ) -> Check:
-    """Whether the ledger covers what is owed: ε for windows that are paid together.
+    """Whether the ledger covers what is owed: ε, or ρ, for windows that are paid together.
 
     ``together`` combines several charges for a window; ``detail`` has a place for the number of charged windows.
     """
@@ -145,7 +149,7 @@ def _ledger(
     try:
         for charge in Ledger(_ledger_path(folder, manifest)):
             if charge.configuration == own and charge.run == run:
-                charged[charge.window] = together(charged.get(charge.window, 0.0), charge.epsilon)
+                charged[charge.window] = together(charged.get(charge.window, 0.0), getattr(charge, measure))
     except PenstockError as error:
         return Check("ledger", False, str(error))
     short = [
@@ -195,13 +199,16 @@ def _budget(points: pl.DataFrame, plan: Plan) -> Check:
         landmarks=points["landmark"].to_numpy(),
         periods=budget_periods(plan, times),
         epsilon=points["epsilon"].to_numpy(),
+        rho=points["rho"].to_numpy(),
         scale=np.zeros(len(points)),
         action=points["action"].to_numpy(),
         noise="",
         mechanism=plan.point_mechanism,
     )
-    largest = float(seen.landmark_sums()[1].max(initial=0.0))
-    detail = f"landmarks and any one other point of a user cost at most {largest:g} of {budget:g}"
+    concentrated = plan.point_mechanism.concentrated
+    largest = float(seen.landmark_sums(concentrated)[1].max(initial=0.0))
+    unit = " zCDP rho" if concentrated else ""
+    detail = f"landmarks and any one other point of a user cost at most {largest:g} of {budget:g}{unit}"
     return Check("budget", largest <= budget * (1 + ROUNDING), detail)
 
 

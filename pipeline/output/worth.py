@@ -56,7 +56,10 @@ def worth(truth: NDArray[np.float64], released: NDArray[np.float64]) -> dict[str
 def interval_coverage(
     truth: NDArray[np.float64], released: NDArray[np.float64], deviation: NDArray[np.float64]
 ) -> dict[str, float]:
-    """Share of counts in the stated 95 % intervals, and the intervals' mean width in people.
+    """Share of counts in the stated 95 % intervals, and the intervals' mean width and score in people.
+
+    The score of an interval is its width, and 40 times the distance of a count that is not in it (Gneiting, Raftery
+    2007, section 6.2, at 95 %): least for intervals that are narrow *and* hold, so that wide ones do not flatter.
 
     Parameters
     ----------
@@ -69,14 +72,20 @@ def interval_coverage(
 
     Examples
     --------
-    >>> interval_coverage(np.array([1.0, 9.0]), np.array([2.0, 2.0]), np.array([1.0, 1.0]))
-    {'coverage': 0.5, 'interval_width': 3.92}
+    >>> found = interval_coverage(np.array([1.0, 9.0]), np.array([2.0, 2.0]), np.array([1.0, 1.0]))
+    >>> {name: round(value, 2) for name, value in found.items()}
+    {'coverage': 0.5, 'interval_width': 3.92, 'interval_score': 104.72}
     """
     stated = ~np.isnan(deviation)
     if not stated.any():
         return {}
-    within = np.abs(truth - released)[stated] <= 1.96 * deviation[stated]
-    return {"coverage": float(within.mean()), "interval_width": float(2 * 1.96 * deviation[stated].mean())}
+    width = 2 * 1.96 * deviation[stated]
+    beyond = np.abs(truth - released)[stated] - width / 2
+    return {
+        "coverage": float((beyond <= 0).mean()),
+        "interval_width": float(width.mean()),
+        "interval_score": float((width + 2 / 0.05 * np.maximum(beyond, 0.0)).mean()),
+    }
 
 
 def beats(found: Mapping[str, float]) -> bool:
@@ -178,7 +187,9 @@ def idle_in_words(config: RunConfig) -> list[str]:
     return [
         f"{key} does nothing: neither {name} nor an accountant uses it."
         for key, others in IDLE.items()
-        if getattr(config, key) is not None and all(one in others for one in accountants)
+        if getattr(config, key) is not None
+        and all(one in others for one in accountants)
+        and not (key == "budget_period" and config.bounding.max_per_period is not None)
     ]
 
 
@@ -187,7 +198,9 @@ def idle_in_words(config: RunConfig) -> list[str]:
 DELTA = 1e-6
 
 
-def losses(releases: pl.LazyFrame, time_zone: str) -> dict[str, float] | None:
+def losses(
+    releases: pl.LazyFrame, time_zone: str, memberships: Mapping[str, int] | None = None
+) -> dict[str, float] | None:
     """Most that one person can lose by one release, by a day and by the whole run, in nats; sums of their charges.
 
     Parameters
@@ -196,48 +209,69 @@ def losses(releases: pl.LazyFrame, time_zone: str) -> dict[str, float] | None:
         The table ``public/releases`` or, with the figures of the person who loses most, ``public/traces``.
     time_zone
         Of the days.
+    memberships
+        Where a person is bounded over whole budget periods: how many counts a person moves by a ``window`` in itself,
+        by a ``day`` and by the ``run``, as the manifest's ``sensitivity`` says; None or empty: no such bound.
 
     Returns
     -------
     ``release``, ``day`` and ``run``; ε, or where that is infinite the ε at ``delta``; infinite without a guarantee.
-    None before the first release.
+    None before the first release. A day pays for every release that shares time with it, and twice for one that goes
+    beyond it: the person's other events stay there, and bounding may keep another of them.
     """
     columns = releases.collect_schema().names()
+    charge = pl.col("epsilon", "rho")
     if "pseudonym" in columns:
-        person, charges = ["pseudonym"], releases.with_columns(rho=pl.col("epsilon") ** 2 / 2)
+        person = ["pseudonym"]
+        # Tables written before traces had budgets in ρ are without that column.
+        rho = pl.col("rho") if "rho" in columns else pl.col("epsilon") ** 2 / 2
+        points = releases.with_columns(rho=rho, day=_date(pl.col("time"), time_zone))
+        daily = points.group_by(*person, "day").agg(charge.max().name.prefix("one_"), charge.sum())
+        days = daily.collect(engine="streaming")
+        whole = days.group_by(*person).agg(charge.sum())
     else:
         # A release is one window of one stream; the windows of a block leave together, and are paid for once.
         release = pl.col("stream", "window")
         one_row = releases.filter(pl.any_horizontal(release.ne_missing(release.shift())))
-        person, charges = (
-            [],
-            one_row.group_by("stream", "available_at").agg(
-                pl.col("window_start").min().alias("time"), pl.col("epsilon", "rho").max()
-            ),
+        first = _date(pl.col("window_start").min(), time_zone)
+        last = _date((pl.col("window_end") - pl.duration(milliseconds=1)).max(), time_zone)
+        paid = one_row.group_by("stream", "available_at").agg(charge.max(), first=first, last=last)
+        charges = paid.collect(engine="streaming")
+        goes_beyond = pl.col("first") != pl.col("last")
+        days = (
+            charges.with_columns(charge.name.prefix("one_"), day=pl.date_ranges("first", "last"))
+            .with_columns(charge * pl.when(goes_beyond).then(2.0).otherwise(1.0))
+            .explode("day")
+            .group_by("day")
+            .agg(pl.col("one_epsilon", "one_rho").max(), charge.sum())
         )
-    day = pl.col("time").dt.convert_time_zone(time_zone).dt.date().alias("day")
-    daily = charges.group_by(*person, day).agg(
-        pl.col("epsilon", "rho").max().name.prefix("one_"), pl.col("epsilon", "rho").sum()
-    )
-    days = daily.collect(engine="streaming")
+        whole = charges.select(charge.sum())
     if days.is_empty():
         return None
-    whole = days.group_by(*person).agg(pl.col("epsilon", "rho").sum()) if person else days.sum()
     figures = {
         "release": (days["one_epsilon"].max(), days["one_rho"].max()),
         "day": (days["epsilon"].max(), days["rho"].max()),
         "run": (whole["epsilon"].max(), whole["rho"].max()),
     }
+    for name in {"day", "run"} & set(memberships or {}):
+        assert memberships is not None
+        # Every membership costs the same under the narrowest noise; all that is gone makes no room for others.
+        own = tuple(memberships[name] * float(most) / memberships["window"] for most in figures["release"])  # type: ignore[arg-type]
+        figures[name] = own if name == "day" else tuple(map(min, own, figures[name]))  # type: ignore[assignment,arg-type]
     if all(math.isfinite(float(epsilon)) for epsilon, _ in figures.values()):  # type: ignore[arg-type]
         return {name: float(epsilon) for name, (epsilon, _) in figures.items()}  # type: ignore[arg-type]
     converted = {name: epsilon_of(float(rho), DELTA) for name, (_, rho) in figures.items()}  # type: ignore[arg-type]
     return converted | {"delta": DELTA}
 
 
-def losses_of(folder: Path, time_zone: str) -> dict[str, float] | None:
+def _date(time: pl.Expr, time_zone: str) -> pl.Expr:
+    return time.dt.convert_time_zone(time_zone).dt.date()
+
+
+def losses_of(folder: Path, time_zone: str, memberships: Mapping[str, int] | None = None) -> dict[str, float] | None:
     """`losses` of a finished run's folder."""
     found = [folder / "public" / f"{name}.parquet" for name in ("releases", "traces")]
-    return next((losses(pl.scan_parquet(path), time_zone) for path in found if path.is_file()), None)
+    return next((losses(pl.scan_parquet(path), time_zone, memberships) for path in found if path.is_file()), None)
 
 
 def losses_in_words(found: Mapping[str, float]) -> str:

@@ -114,7 +114,7 @@ class RunWriter:
 
     def row_counts(self, name: str, counts: RowCounts) -> None:
         """Replace the row counts of one piece of the input, or of all of it."""
-        files.write_json(parts_folder(self.plan, "fates") / f"{name}.json", asdict(counts))
+        files.write_json(parts_folder(self.plan, "row_counts") / f"{name}.json", asdict(counts))
 
     def memberships(self, name: str, n_memberships: int) -> None:
         """Replace the number of distinct memberships that one piece of the rows was reduced to."""

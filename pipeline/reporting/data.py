@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,6 +15,7 @@ import polars.selectors as cs
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.plugin import DataError
+from penstock.pipeline.output.export import half_width
 from penstock.pipeline.output.worth import losses
 from penstock.pipeline.reporting.accounts import Figure, figures
 
@@ -37,15 +37,6 @@ MOST_CELLS = 2_000
 
 #: Outcomes of a window, best first. Where streams differ, the window counts as the last of these.
 ACTIONS = ("published", "repeated", "suppressed", "refused")
-
-#: Half-width of the interval that holds 95 % of the noise.
-MIDDLE_95 = pl.col("scale") * (
-    pl.when(pl.col("noise").is_in(["laplace", "discrete_laplace"]))
-    .then(math.log(20))
-    .when(pl.col("noise").is_in(["gaussian", "discrete_gaussian"]))
-    .then(1.96)
-    .otherwise(math.nan)
-)
 
 
 @dataclass(frozen=True)
@@ -131,7 +122,8 @@ class Run:
     def losses(self) -> dict[str, float] | None:
         """What one person can lose at most; None before the first release."""
         name = "public/releases" if self.traces is None else "public/traces"
-        return self.read(name, lambda rows: losses(rows, self.time_zone))
+        memberships = (self.public.get("sensitivity") or {}).get("memberships")
+        return self.read(name, lambda rows: losses(rows, self.time_zone, memberships))
 
     @cached_property
     def traces(self) -> pl.DataFrame | None:
@@ -216,10 +208,7 @@ def _released(rows: pl.LazyFrame) -> Counts | None:
     n_cells = min(MOST_CELLS, max(1, MOST_COUNTS // len(shown)))
     busiest = cells.sort("value", descending=True, maintain_order=True).head(n_cells).sort("index")
     names = tuple(busiest["cell"].cast(pl.String))
-    margin = MIDDLE_95
-    if "standard_deviation" in rows.collect_schema():  # releases of earlier versions have none
-        margin = pl.coalesce(1.96 * pl.col("standard_deviation"), MIDDLE_95)
-    columns = pl.col("value").alias("released"), margin.alias("margin")
+    columns = pl.col("value").alias("released"), half_width(rows.collect_schema().names()).alias("margin")
     matrices = _matrices(rows, shown["window"], names, *columns)
     return Counts(shown, names, len(windows), len(cells), **matrices)
 

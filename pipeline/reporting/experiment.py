@@ -168,7 +168,11 @@ class Experiment:
         ]
         rows = [[*map(_cell, setting), *(own.get(name, "") for name in measures)] for setting, own in settings.items()]
         percent = f"{self.manifest.get('confidence', 0.95):.0%}"
-        return table([*map(self.label, varied), *heads], rows, f"Means over seeds, ± half of their {percent} interval")
+        return table(
+            [*map(self.label, varied), *heads],
+            rows,
+            f"Means over seeds, with their {percent} interval, or ± half of it",
+        )
 
     def provenance(self) -> Html:
         """Configuration, versions and inputs."""
@@ -218,8 +222,12 @@ def _mean(row: dict[str, Any]) -> Cell:
     mean = row["mean"]
     if mean is None:
         return ""
-    half = "" if row["low"] is None else f" ± {number(mean - row['low'], 2)}"
-    return number(mean) + half, mean
+    if row["low"] is None:
+        return number(mean), mean
+    below, above = mean - row["low"], row["high"] - mean
+    if abs(above - below) > 0.1 * (above + below):  # near the limits of a measure
+        return f"{number(mean)} ({number(row['low'], 2)} to {number(row['high'], 2)})", mean
+    return f"{number(mean)} ± {number(below, 2)}", mean
 
 
 def _cell(value: Any) -> Cell:
@@ -259,9 +267,25 @@ def _found(experiment: Experiment, choice: dict[str, Any]) -> str:
     judged = " with its whole interval" if choice.get("judge_by") == "interval" and has_intervals else ""
     keep = "keeps" if choice["allowed"] == 1 else "keep"
     kept = f"Of {plural(choice['settings'], 'setting')} {choice['allowed']:,} {keep} every limit{judged}: {limits}."
+    told = _binding(experiment, choice)
     if choice.get("best"):
-        return kept
-    return f"{kept} Nothing can be advised: ask for less, or spend more."
+        return f"{kept}{told}"
+    return f"{kept}{told} Nothing can be advised: ask for less, or spend more."
+
+
+def _binding(experiment: Experiment, choice: dict[str, Any]) -> str:
+    """The limit that decides, the setting that it keeps out, and the nearest one that keeps it."""
+    found = choice.get("binding")
+    if not found:
+        return ""
+    name = found["limit"]
+
+    def told(row: dict[str, Any]) -> str:
+        return f"{experiment.setting(row)} ({number(row[f'mean {name}'])})"
+
+    out = "it keeps out" if choice.get("best") else "it is missed even by"
+    keeping = f", and the nearest that keeps it is {told(found['keeping'])}" if found["keeping"] else ""
+    return f" What binds is the limit on {experiment.label(name)}: {out} {told(found['setting'])}{keeping}."
 
 
 def _best(experiment: Experiment, choice: dict[str, Any]) -> Html | None:

@@ -29,7 +29,7 @@ MOST_REJECTS = 20
 
 #: Order of the sections in a configuration as people write it.
 SECTIONS = ("name", "mode", "seed", "noise_key", "source", "space", "sensors", "windows", "bounding", "landmarks")
-FATES = ("used", "late", "out_of_area", "out_of_time", "rejected")
+OUTCOMES = ("used", "late", "out_of_area", "out_of_time", "rejected")
 
 Level = Literal["danger", "caution", "note"]
 WORDS: dict[Level, str] = {"danger": "Danger", "caution": "Caution", "note": "Note"}
@@ -382,18 +382,18 @@ def _rows(run: Run) -> list[Notice]:
     rows, found = run.operator["rows"], []
     if unused := run.operator.get("unused"):
         found.append(Notice("danger", "most rows were not used", str(unused)))
-    for fate, title, text in (
+    for outcome, title, text in (
         ("rejected", "rejected rows", "that could not be read"),
         ("late", "late rows", "that came after the window was final"),
         ("out_of_area", "rows outside the area", "in no cell"),
         ("out_of_time", "rows outside the time range", "before or after the run"),
     ):
-        if rows[fate]:
-            share = percent(rows[fate], rows["rows"])
+        if rows[outcome]:
+            share = percent(rows[outcome], rows["rows"])
             level: Level = (
-                "caution" if fate in ("rejected", "late") and rows[fate] > MANY_ROWS * rows["rows"] else "note"
+                "caution" if outcome in ("rejected", "late") and rows[outcome] > MANY_ROWS * rows["rows"] else "note"
             )
-            found.append(Notice(level, title, f"{plural(rows[fate], 'row')} ({share}) {text}: left out."))
+            found.append(Notice(level, title, f"{plural(rows[outcome], 'row')} ({share}) {text}: left out."))
     if clamped := rows.get("clamped"):
         text = f"{plural(clamped, 'row')} ({percent(clamped, rows['rows'])}) outside the area: moved to its edge."
         found.append(Notice("note", "points outside the area", text))
@@ -434,12 +434,12 @@ def figures_table(run: Run) -> Html | None:
 
 
 def row_equation(run: Run) -> Html | None:
-    """Row counts by fate, and the rejected rows."""
+    """Row counts by outcome, and the rejected rows."""
     manifest = run.operator
     if manifest is None:
         return None
     rows = manifest["rows"]
-    terms = " + ".join(f"{rows[fate]:,} {phrase(fate)}" for fate in FATES)
+    terms = " + ".join(f"{rows[outcome]:,} {phrase(outcome)}" for outcome in OUTCOMES)
     parts: list[Html | None] = [
         element("p", f"{rows['rows']:,} rows = {terms}", class_="equation"),
         element("p", f"Of the used rows {rows['duplicates']:,} repeat a person in the same cell and window."),

@@ -6,7 +6,7 @@ import queue
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -23,8 +23,17 @@ from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.runners.interrupt import INTERRUPTED, stopping
 from penstock.pipeline.runners.parallel import PIECE_ROWS, map_in_order
 from penstock.pipeline.runners.release import released_batches
-from penstock.pipeline.sources.base import NEVER, Checkpointed, EventBlock, LiveSource, Reject, Slice, Span
+from penstock.pipeline.sources.base import (
+    MIN_EVENT_TIME,
+    Checkpointed,
+    EventBlock,
+    LiveSource,
+    MicroBatch,
+    Reject,
+    Span,
+)
 from penstock.pipeline.steps.account import AccountLoop
+from penstock.pipeline.steps.bounding import PeriodQuota
 from penstock.pipeline.steps.contributions import Contributions, decoded, merged
 from penstock.pipeline.steps.count import GroupCounts, Visits, contributions_of, count_group, nothing, summarise_users
 from penstock.pipeline.steps.ingest import RowCounts, closed_before, last_final
@@ -65,7 +74,7 @@ def _run_counts(plan: Plan, spans: Iterable[Span]) -> None:
     groups = ((group, contributions.pop(group, {})) for group in range(plan.n_groups))
     users: dict[int, list[Visits]] = defaultdict(list)
     n_memberships, goes_on = 0, True
-    for counts, visits in map_in_order(partial(_count_shards, plan), groups):
+    for counts, visits in _counted(plan, groups):
         n_memberships += counts.n_memberships
         writer.truth(counts.first, counts.counts, counts.bounded)
         goes_on = goes_on and output.release(counts)
@@ -116,6 +125,10 @@ class ReleaseAndAccount:
         self.ledger = open_ledger(plan, strict=plan.resumed)
         self.loop = ReleaseLoop(plan)
         self.state = saved["release"].tobytes() if saved else self.loop.start()
+        #: ε that the current budget period has left; None: there is no budget, or nothing was released yet.
+        self.budget_left: float | None = None
+        if saved and "budget_left" in saved:
+            self.budget_left = float(saved["budget_left"])
         self.accounts = {
             (number, shard): AccountLoop(plan, accountant, shard)
             for number, (accountant, own) in enumerate(zip(plan.accountants, plan.shards))
@@ -133,6 +146,8 @@ class ReleaseAndAccount:
         """
         for batch, state in released_batches(self.plan, self.loop, self.ledger, self.state, counts):
             self.state = state
+            if batch.budget_left is not None:
+                self.budget_left = batch.budget_left
             self.writer.releases(batch, final_at)
             metrics.written(final_at)
             self._account(batch)
@@ -156,15 +171,16 @@ class ReleaseAndAccount:
     def saved(self) -> State:
         """What a checkpoint keeps."""
         accounts = {checkpoint.account_key(*part): _array(data) for part, data in self.account_states.items()}
-        return {"release": _array(self.state), **accounts}
+        left = {} if self.budget_left is None else {"budget_left": np.asarray(self.budget_left)}
+        return {"release": _array(self.state), **accounts, **left}
 
 
 class StreamLoop:
     """Count and release a stream as its watermark passes the ends of windows.
 
     A window is final once the watermark has reached its end plus allowed lateness. A checkpoint is taken between two
-    slices, when all parts that it covers are durable; what is executed again after a kill writes the same parts.
-    ``stop`` ends the stream after the slice that is being counted.
+    micro-batches, when all parts that it covers are durable; what is executed again after a kill writes the same parts.
+    ``stop`` ends the stream after the micro-batch that is being counted.
     """
 
     def __init__(self, plan: Plan, stop: threading.Event) -> None:
@@ -176,8 +192,9 @@ class StreamLoop:
         #: Contributions to the groups of windows that are not final yet.
         self.open: dict[int, list[Contributions]] = {}
         self.rows, self.n_memberships, self.n_counted = RowCounts(), 0, 0
+        self.quota = PeriodQuota()
         self.position: State = {}
-        self.number, self.latest = 0, NEVER
+        self.number, self.latest = 0, MIN_EVENT_TIME
         self.checkpointed = Checkpointed()
         if saved:
             self._restore(saved)
@@ -189,8 +206,10 @@ class StreamLoop:
     def run(self) -> str | None:
         """Go on until the source ends, the stream is stopped, or a budget is used up."""
         spool = parts_folder(self.plan, "spool")
-        slices = self.source.slices(self.plan, spool, self.position, self.number, self.latest, self.checkpointed)
-        with _read_ahead(slices) as reader:
+        batches = self.source.micro_batches(
+            self.plan, spool, self.position, self.number, self.latest, self.checkpointed
+        )
+        with _read_ahead(batches) as reader:
             for piece in self._due(reader):
                 self._count(piece)
                 self._release_until(self._watermark)
@@ -206,9 +225,9 @@ class StreamLoop:
 
     @property
     def _watermark(self) -> int:
-        return NEVER if self.latest == NEVER else self.latest - self.source.disorder
+        return MIN_EVENT_TIME if self.latest == MIN_EVENT_TIME else self.latest - self.source.disorder
 
-    def _due(self, reader: _Reader) -> Iterator[Slice]:
+    def _due(self, reader: _Reader) -> Iterator[MicroBatch]:
         """Slices when their time has come."""
         while self.goes_on and not self.stop.is_set() and not reader.ended:
             HEALTH.beat()
@@ -221,20 +240,20 @@ class StreamLoop:
                 self.stop.wait(min(wait, _PAUSE))
                 HEALTH.beat()
 
-    def _wait(self, piece: Slice) -> float:
-        """Seconds until a slice is due."""
-        if self.source.factor is None or piece.after == NEVER:
+    def _wait(self, piece: MicroBatch) -> float:
+        """Seconds until a micro-batch is due."""
+        if self.source.factor is None or piece.after == MIN_EVENT_TIME:
             return 0.0
         return self._begun + (piece.after - self._start) / 1000 / self.source.factor - time.monotonic()
 
-    def _idle(self, piece: Slice) -> None:
+    def _idle(self, piece: MicroBatch) -> None:
         """Advance the watermark towards the next row while nothing happens, where the clock at it is known."""
         if piece.starts is not None and self.source.factor is not None:
             now = self._start + int((time.monotonic() - self._begun) * 1000 * self.source.factor)
             self._release_until(min(now, piece.starts) - self.source.disorder)
 
-    def _count(self, piece: Slice) -> None:
-        """Reduce a slice to contributions; rows whose windows were final when they arrived are late."""
+    def _count(self, piece: MicroBatch) -> None:
+        """Reduce a micro-batch to contributions; rows whose windows were final when they arrived are late."""
         rows, found = contributions_of(piece.block, self.plan, closed_before(piece, self.plan))
         for (group, _), contributions in found:
             pieces = self.open.setdefault(group, [])
@@ -244,8 +263,8 @@ class StreamLoop:
         self.writer.rejects(f"{piece.number:012d}", piece.block.rejects)
         self.rows.add(rows)
         metrics.read_rows(rows)
-        metrics.reached(piece.after)
         self.position, self.number, self.latest = piece.end, piece.number + 1, piece.after
+        metrics.reached(piece.after, self._watermark)
 
     def _release_until(self, watermark: int) -> None:
         self._release(last_final(self.plan.calendar, self.plan.config.windows.allowed_lateness, watermark))
@@ -257,15 +276,17 @@ class StreamLoop:
         # Windows that become final together are released and written together.
         step = max(1, PART_ROWS // (size * self.plan.n_cells))
         while self.goes_on and self.n_counted < n_groups:
+            metrics.due((n_groups - self.n_counted) * size)
             groups = range(self.n_counted, min(self.n_counted + step, n_groups))
-            counts = _joined([self._count_group(group, self.open.pop(group, [])) for group in groups])
+            counts = _joined([self._count_group(group, self.open.pop(group, []), self.quota) for group in groups])
             self.n_memberships += counts.n_memberships
             self.n_counted = groups.stop
             self.writer.truth(counts.first, counts.counts, counts.bounded)
             self.goes_on = self.output.release(counts, final_at)
+        metrics.due(max(0, n_groups - self.n_counted) * size)
 
-    def _count_group(self, group: int, pieces: list[Contributions]) -> GroupCounts:
-        return count_group(group, pieces, self.plan)[0] if pieces else nothing(group, self.plan)
+    def _count_group(self, group: int, pieces: list[Contributions], quota: PeriodQuota | None = None) -> GroupCounts:
+        return count_group(group, pieces, self.plan, quota)[0] if pieces else nothing(group, self.plan)
 
     def _note_rows(self) -> None:
         """Write the row counts, and what the used rows were reduced to; open windows are counted for it alone."""
@@ -282,20 +303,30 @@ class StreamLoop:
             **{f"rows.{name}": value for name, value in self.rows.as_state().items()},
             "number": np.asarray(self.number),
             "latest": np.asarray(self.latest),
+            "watermark": np.asarray(self._watermark),
             "counted": np.asarray(self.n_counted),
+            "final": np.asarray(min(self.n_counted * self.plan.group, self.plan.calendar.n_windows or 2**62)),
             "memberships": np.asarray(self.n_memberships),
             "open_groups": np.asarray(list(self.open), np.int64),
             "open_bytes": np.asarray([len(piece) for piece in pieces], np.int64),
             "open": _array(b"".join(pieces)),
+            **self._saved_quota(),
             **self.output.saved(),
         }
         metrics.checkpoint_written(checkpoint.write(self.plan, state))
         self.checkpointed.move(self.position, self.number)
         self._saved = time.monotonic()
 
+    def _saved_quota(self) -> State:
+        """What users have used of a bound on budget periods, where there is one."""
+        if self.plan.bounding.max_per_period is None:
+            return {}
+        return {f"quota.{name}": value for name, value in self.quota.state().items()}
+
     def _restore(self, saved: State) -> None:
         self.position = checkpoint.position_of(saved)
         self.rows = RowCounts.of_state({k.removeprefix("rows."): v for k, v in saved.items() if k.startswith("rows.")})
+        self.quota = PeriodQuota({k.removeprefix("quota."): v for k, v in saved.items() if k.startswith("quota.")})
         self.number, self.latest = int(saved["number"]), int(saved["latest"])
         self.n_counted, self.n_memberships = int(saved["counted"]), int(saved["memberships"])
         data, end = saved["open"].tobytes(), 0
@@ -310,16 +341,16 @@ class _Reader:
     The queue is bounded, so that a slow loop holds the source back.
     """
 
-    def __init__(self, slices: Iterator[Slice | None]) -> None:
+    def __init__(self, batches: Iterator[MicroBatch | None]) -> None:
         self.ended = False
-        self._slices = slices
-        self._ready: queue.Queue[Slice | BaseException | None] = queue.Queue(_READ_AHEAD)
+        self._batches = batches
+        self._ready: queue.Queue[MicroBatch | BaseException | None] = queue.Queue(_READ_AHEAD)
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._read, name="penstock-reader", daemon=True)
         self._thread.start()
 
-    def take(self, timeout: float) -> Slice | None:
-        """The next slice; None where there is none in time, and at the end. Raises what reading has raised."""
+    def take(self, timeout: float) -> MicroBatch | None:
+        """The next micro-batch; None where there is none in time, and at the end. Raises what reading has raised."""
         try:
             found = self._ready.get(timeout=timeout)
         except queue.Empty:
@@ -336,17 +367,17 @@ class _Reader:
 
     def _read(self) -> None:
         try:
-            for piece in self._slices:
+            for piece in self._batches:
                 if self._closed.is_set() or not (piece is None or self._put(piece)):
                     return
             self._put(None)
         except BaseException as error:
             self._put(error)
         finally:
-            if isinstance(self._slices, Generator):
-                self._slices.close()
+            if isinstance(self._batches, Generator):
+                self._batches.close()
 
-    def _put(self, found: Slice | BaseException | None) -> bool:
+    def _put(self, found: MicroBatch | BaseException | None) -> bool:
         while not self._closed.is_set():
             try:
                 self._ready.put(found, timeout=_PAUSE)
@@ -357,8 +388,8 @@ class _Reader:
 
 
 @contextmanager
-def _read_ahead(slices: Iterator[Slice | None]) -> Iterator[_Reader]:
-    reader = _Reader(slices)
+def _read_ahead(batches: Iterator[MicroBatch | None]) -> Iterator[_Reader]:
+    reader = _Reader(batches)
     try:
         yield reader
     finally:
@@ -393,14 +424,26 @@ def _reduced(
     return found
 
 
-def _count_shards(
-    plan: Plan, work: tuple[int, dict[int, list[Contributions]]]
-) -> tuple[GroupCounts, dict[int, Visits]]:
+#: A group of windows, and its contributions by shard.
+_Work = tuple[int, dict[int, list[Contributions]]]
+
+
+def _counted(plan: Plan, groups: Iterable[_Work]) -> Iterator[tuple[GroupCounts, dict[int, Visits]]]:
+    """`_count_shards` of every group: side by side, unless what one leaves of a bound is what the next one has."""
+    if plan.bounding.max_per_period is None:
+        yield from map_in_order(partial(_count_shards, plan, {}), groups)
+    else:
+        quotas: dict[int, PeriodQuota] = defaultdict(PeriodQuota)
+        yield from (_count_shards(plan, quotas, work) for work in groups)
+
+
+def _count_shards(plan: Plan, quotas: Mapping[int, PeriodQuota], work: _Work) -> tuple[GroupCounts, dict[int, Visits]]:
     """Counts of a group of windows, and what its users visited by shard where a summary is asked for."""
     group, shards = work
     total, visits = nothing(group, plan), {}
     for shard in sorted(shards):
-        counts, seen = count_group(group, shards.pop(shard), plan)
+        quota = None if plan.bounding.max_per_period is None else quotas[shard]
+        counts, seen = count_group(group, shards.pop(shard), plan, quota)
         total = total + counts
         if seen is not None:
             visits[shard] = seen
@@ -414,7 +457,7 @@ def _joined(groups: list[GroupCounts]) -> GroupCounts:
         np.concatenate([group.counts for group in groups]),
         np.concatenate([group.bounded for group in groups]),
         sum(group.n_memberships for group in groups),
-        np.concatenate([group.sightings for group in groups]),
+        np.concatenate([group.target_cells for group in groups]),
     )
 
 

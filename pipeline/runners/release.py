@@ -28,7 +28,7 @@ def released_batches(
         last = first + len(bounded) - 1
         batch, state = ledger.charge(partial(loop.advance, state, first, bounded))
         if plan.targets.n_targets:
-            seen = counts.sightings[(counts.sightings[:, 0] >= first) & (counts.sightings[:, 0] <= last)]
+            seen = counts.target_cells[(counts.target_cells[:, 0] >= first) & (counts.target_cells[:, 0] <= last)]
             batch = replace(batch, known=PrivateFacts(first, bounded, seen))
         metrics.released(batch, int(plan.calendar.end(last)))
         yield batch, state

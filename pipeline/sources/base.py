@@ -98,11 +98,11 @@ class EventBlock:
 Integers = NDArray[np.int64]
 
 #: No event yet.
-NEVER = -(2**62)
+MIN_EVENT_TIME = -(2**62)
 
 
 @dataclass(frozen=True)
-class Slice:
+class MicroBatch:
     """Micro-batch: consecutive events of a stream, with the watermark when they arrived.
 
     Parameters
@@ -110,9 +110,9 @@ class Slice:
     number
         Counts from 0.
     block
-        The events; rejects come with the first slice of their block.
+        The events; rejects come with the first micro-batch of their block.
     before, after
-        Clock of the stream before the first and after the last row; `NEVER` where there was none.
+        Clock of the stream before the first and after the last row; `MIN_EVENT_TIME` where there was none.
     reached
         Shape (n_rows,): the watermark at which each row arrived. A window with its deadline up to there is closed to
         the row.
@@ -140,9 +140,9 @@ class Checkpointed:
     Parameters
     ----------
     position
-        In the terms of the source (`Slice.end`); empty: none yet.
+        In the terms of the source (`MicroBatch.end`); empty: none yet.
     number
-        First slice after the checkpoint; None where an engine may still go back to an earlier one.
+        First micro-batch after the checkpoint; None where an engine may still go back to an earlier one.
     """
 
     position: State = field(default_factory=dict)
@@ -253,7 +253,7 @@ def latest_before(times: Integers, calendar: Calendar, before: int) -> Integers:
     inside = times >= calendar.from_ms
     if calendar.until_ms is not None:
         inside &= times < calendar.until_ms
-    return np.maximum.accumulate(np.concatenate([[before], np.where(inside, times, NEVER)]))
+    return np.maximum.accumulate(np.concatenate([[before], np.where(inside, times, MIN_EVENT_TIME)]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -289,10 +289,10 @@ class LiveSource(Source):
         return [{}]
 
     @abstractmethod
-    def slices(
+    def micro_batches(
         self, run: LiveRun, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
-    ) -> Iterator[Slice | None]:
-        """Events from a position on, one slice after the other; None where there is nothing to read at the moment.
+    ) -> Iterator[MicroBatch | None]:
+        """Micro-batches from a position on, in order; None where there is nothing to read at the moment.
 
         Parameters
         ----------
@@ -301,11 +301,11 @@ class LiveSource(Source):
         folder
             Where the source may keep files while it reads.
         start
-            Position (`Slice.end`) to go on from; empty: the beginning.
+            Position (`MicroBatch.end`) to go on from; empty: the beginning.
         number, latest
-            Number of the next slice, and the time reached before it.
+            Number of the next micro-batch, and the time reached before it.
         checkpointed
-            What need not be kept any longer; moves on while the slices are read.
+            What need not be kept any longer; moves on while they are read.
         """
 
 

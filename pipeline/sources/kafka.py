@@ -10,7 +10,7 @@ from pathlib import Path
 
 from penstock.mechanisms.core.plugin import DataError
 from penstock.mechanisms.core.state import State
-from penstock.pipeline.sources.base import Checkpointed, EventBlock, LiveRun, Slice, Span
+from penstock.pipeline.sources.base import Checkpointed, EventBlock, LiveRun, MicroBatch, Span
 from penstock.pipeline.sources.reading import kafka
 from penstock.pipeline.sources.reading.kafka_settings import KafkaSettings
 
@@ -21,8 +21,9 @@ class Kafka(KafkaSettings):
 
     A row arrives when the broker appended its message (``message.timestamp.type=LogAppendTime``). Every partition has a
     clock: its latest timestamp, or at its end the time of day less ``idle_after``. The watermark is the earliest of
-    these clocks less ``disorder``. With ``until`` the run ends when the watermark has passed it (and what is allowed to
-    be late); without, it goes on until it is stopped.
+    these clocks less ``disorder``, and passes a deadline only with a list of the topic's partitions that is younger, by
+    ``idle_after``: partitions may be added at any time. With ``until`` the run ends when the watermark has passed it
+    (and what is allowed to be late); without, it goes on until it is stopped.
 
     With ``watermark: events`` the clock of a partition is the latest time of its events, and a partition that has shown
     nothing for ``idle_after`` is left out until it has something again: for simulations with recorded events.
@@ -42,7 +43,8 @@ class Kafka(KafkaSettings):
     -----
     **Privacy**: a row is late if the broker appended it at the deadline of all its windows or later. That depends on
     the row and the broker's clock alone, provided that the brokers' clocks differ, and are set back, by no more than
-    ``disorder``, and are behind this machine's by no more than ``idle_after``. With ``watermark: events`` one person's
+    ``disorder``, and are behind this machine's by no more than ``idle_after``, within which brokers also know of a
+    partition that is added. With ``watermark: events`` one person's
     event can make other people's rows late, so that a deployment is refused.
 
     What the clock decided is written down, so that a run that is continued decides the same.
@@ -57,14 +59,14 @@ class Kafka(KafkaSettings):
     @property
     def recorded(self) -> Kafka:
         """The topic alone, whatever the way it is read."""
-        plain = replace(self, disorder=0, checkpoint=0, options={}, group=None)
+        plain = replace(self, disorder=0, checkpoint=0, options={}, group=None, patience=None)
         return replace(plain, dead_letters=None, dead_letter_content=False)
 
-    def slices(
+    def micro_batches(
         self, run: LiveRun, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
-    ) -> Iterator[Slice | None]:
+    ) -> Iterator[MicroBatch | None]:
         """Messages as they arrive; a journal with the run keeps what was decided since the latest checkpoint."""
-        return kafka.slices(self, run, start, number, latest, checkpointed)
+        return kafka.micro_batches(self, run, start, number, latest, checkpointed)
 
     def starts(self, run: LiveRun) -> list[State]:
         """One for each partition, up to a limit."""

@@ -16,13 +16,13 @@ import polars as pl
 from penstock.mechanisms.core.plugin import ParameterError, parameter
 from penstock.mechanisms.core.state import State
 from penstock.pipeline.sources.base import (
-    NEVER,
+    MIN_EVENT_TIME,
     Checkpointed,
     EventBlock,
     LiveRun,
     LiveSource,
+    MicroBatch,
     Reject,
-    Slice,
     Source,
     Span,
     latest_before,
@@ -128,11 +128,11 @@ class Stream(LiveSource):
         """The source that is replayed."""
         return self.of
 
-    def slices(
+    def micro_batches(
         self, run: LiveRun, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
-    ) -> Iterator[Slice | None]:
+    ) -> Iterator[MicroBatch | None]:
         """The events of the source, cut by time; ``folder`` is for sorting."""
-        return replay(self, run, folder, Position.of(start), number, latest)
+        return replay(self, run, folder, Offset.of(start), number, latest)
 
     def spans(self) -> list[Span]:
         """Those of the source."""
@@ -151,17 +151,17 @@ class Stream(LiveSource):
         return self.of.digests()
 
 
-# Cutting a source into slices.
+# Cutting a source into micro-batches.
 
 
 #: Pieces that a stream is sorted in: each has to fit into memory.
 _PIECES = 64
-#: Windows that one slice covers at most: what is due is released soon, and a stream can be stopped soon.
+#: Windows that one micro-batch covers at most: what is due is released soon, and a stream can be stopped soon.
 _MAX_WINDOWS = 64
 
 
 @dataclass(frozen=True)
-class Position:
+class Offset:
     """Offset in a stream: whole chunks, whole blocks of the next chunk, rows of the next block."""
 
     chunk: int = 0
@@ -169,7 +169,7 @@ class Position:
     row: int = 0
 
     @classmethod
-    def of(cls, state: State) -> Position:
+    def of(cls, state: State) -> Offset:
         """Inverse of `as_state`; the beginning where there is no state."""
         return cls(**{name: int(value) for name, value in state.items()})
 
@@ -179,9 +179,9 @@ class Position:
 
 
 def replay(
-    source: Stream, run: LiveRun, spool: Path, start: Position, number: int = 0, latest: int = NEVER
-) -> Iterator[Slice]:
-    """Slices from a position on.
+    source: Stream, run: LiveRun, spool: Path, start: Offset, number: int = 0, latest: int = MIN_EVENT_TIME
+) -> Iterator[MicroBatch]:
+    """Micro-batches from a position on.
 
     Parameters
     ----------
@@ -190,18 +190,18 @@ def replay(
     spool
         Folder for sorting, made and removed.
     start, number, latest
-        Position, number and latest time where an earlier run of the stream ended.
+        Offset, number and latest time where an earlier run of the stream ended.
 
     Notes
     -----
-    A slice covers a second of real time, or some windows where there is no speed. Memory: one chunk where events are
-    sorted, otherwise one block.
+    A micro-batch covers a second of real time, or some windows where there is no speed. Memory: one chunk where events
+    are sorted, otherwise one block.
     """
     chunks = _sorted(source, run, spool, start.chunk) if source.clock else _arriving(source.of, run, start.chunk)
     with closing(chunks):  # now and not some time later, when a run that goes on may have a spool of the same name
         for chunk, blocks in chunks:
             for index, block in enumerate(blocks):
-                here = Position(chunk, index)
+                here = Offset(chunk, index)
                 if (here.chunk, here.block) < (start.chunk, start.block):
                     continue
                 first = start.row if (here.chunk, here.block) == (start.chunk, start.block) else 0
@@ -211,9 +211,11 @@ def replay(
                     number += 1
 
 
-def _cut(block: EventBlock, here: Position, first: int, before: int, run: LiveRun, source: Stream) -> Iterator[Slice]:
+def _cut(
+    block: EventBlock, here: Offset, first: int, before: int, run: LiveRun, source: Stream
+) -> Iterator[MicroBatch]:
     frame = block.frame.drop("arrival", strict=False)
-    following = Position(here.chunk, here.block + 1)
+    following = Offset(here.chunk, here.block + 1)
     clock = block.frame[source.clock or "time"].to_numpy()[first:]
     if source.clock == "arrival":
         # A row is held against its own arrival, and not against what came before it.
@@ -229,7 +231,7 @@ def _cut(block: EventBlock, here: Position, first: int, before: int, run: LiveRu
     for begin, end in pairwise(edges):
         rejects = block.rejects if begin == 0 and first == 0 else ()
         piece = frame[first + begin : first + end] if end - begin < frame.height else frame
-        yield Slice(
+        yield MicroBatch(
             number=0,
             block=EventBlock(piece, piece.height + len(rejects), rejects),
             before=int(latest[begin]),

@@ -11,7 +11,7 @@ from penstock.accountants.core.accountant import ACCOUNTANTS, Accountant, Accoun
 from penstock.mechanisms.core.contract import Window
 from penstock.mechanisms.core.state import State, StateFormat, decode_state, encode_state
 from penstock.pipeline.steps.release import Batch
-from penstock.pipeline.steps.targets import PrivateFacts, Targets, no_sightings
+from penstock.pipeline.steps.targets import PrivateFacts, Targets, no_target_cells
 from penstock.pipeline.windows.calendar import Calendar
 
 VERSION = 1
@@ -59,7 +59,7 @@ class AccountLoop:
 
     def start(self) -> bytes:
         """State before the first release."""
-        nothing = PrivateFacts(1, np.zeros((0, self.plan.n_cells), np.int64), no_sightings())
+        nothing = PrivateFacts(1, np.zeros((0, self.plan.n_cells), np.int64), no_target_cells())
         return self._encode(self._state, 0, False, nothing)
 
     def is_early(self, data: bytes, batch: Batch) -> bool:
@@ -111,7 +111,7 @@ class AccountLoop:
             "finished": np.asarray(finished),
             "first": np.asarray(known.first),
             "counts": known.counts,
-            "sightings": known.sightings,
+            "sightings": known.target_cells,
         }
         return FORMAT.encode(own | {"state": np.frombuffer(encoded, np.uint8)})
 

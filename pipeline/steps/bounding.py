@@ -1,4 +1,4 @@
-"""Contribution bounding: at most C cells of a window and U cells and W windows of a block for each user.
+"""Contribution bounding: C cells of a window, U cells and W windows of a block, n memberships of a budget period.
 
 Sensitivity comes from here.
 """
@@ -16,9 +16,18 @@ from penstock.mechanisms.core.contract import Mechanism, Window
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.plugin import Checked, ParameterError, parameter
 from penstock.mechanisms.core.samplers.siphash import keyed_hash
+from penstock.mechanisms.core.state import State
 from penstock.mechanisms.sampling import Sampling
 from penstock.pipeline.steps import contributions
-from penstock.pipeline.steps.contributions import REMEMBERED, ContributionRows, merge, sorted_order, starts_of
+from penstock.pipeline.steps.contributions import (
+    REMEMBERED,
+    ContributionRows,
+    factorize,
+    merge,
+    sorted_order,
+    starts_of,
+    widened,
+)
 from penstock.pipeline.windows.calendar import Calendar
 
 Integers = NDArray[np.int64]
@@ -46,6 +55,11 @@ class Bounding(Checked):
     max_windows: int | None = parameter(None, at_least=1, doc="windows of a block that one user counts in; unset: all")
     max_block_cells: int | None = parameter(
         None, at_least=1, doc="cells that one user counts in over all windows of a block; unset: no further bound"
+    )
+    max_per_period: int | None = parameter(
+        None,
+        at_least=1,
+        doc="memberships (cell × window) of one user that count in a budget period, the earliest first; unset: all",
     )
 
     def __post_init__(self) -> None:
@@ -87,12 +101,92 @@ def bound(memberships: ContributionRows, max_cells: int, keep: str, hash_key: by
     if len(crowded) == 0:
         return kept
     some = memberships if len(crowded) == len(memberships) else memberships.take(crowded)
-    if keep == "hash":
-        preference: NDArray[np.generic] = keyed_hash(hash_key, *identity(some), some.window, some.cell)
-    else:
-        preference = _signed(_marks(some, keep), keep)
-    kept[crowded] = _chosen(segment[crowded], preference, some.cell, max_cells)
+    kept[crowded] = _chosen(segment[crowded], _preference(some, keep, hash_key), some.cell, max_cells)
     return kept
+
+
+def _preference(memberships: ContributionRows, keep: str, hash_key: bytes) -> NDArray[np.generic]:
+    """Which cells of a window come first: the smallest."""
+    if keep != "hash":
+        return _signed(_marks(memberships, keep), keep)
+    hashes: NDArray[np.generic] = keyed_hash(hash_key, *identity(memberships), memberships.window, memberships.cell)
+    return hashes
+
+
+class PeriodQuota:
+    """What users have used of ``max_per_period`` in the budget period of the latest window.
+
+    Memberships count in the order of windows, those of one window in the order in which `bound` prefers them. Which
+    ones count for a user is a function of that user's own rows, so that users can be split into shards with a quota
+    each. Memory: an identity and a number for each user seen in the current period.
+
+    Parameters
+    ----------
+    saved
+        What `state` returned, to go on from; None: nobody has used anything.
+
+    Examples
+    --------
+    >>> quota = PeriodQuota()
+    >>> rows = ContributionRows(np.array([[7]] * 3), np.array([1, 2, 3]), np.array([0, 0, 5]))
+    >>> quota.admit(rows, np.array([0, 0, 1]), 1, "hash", b"k" * 16).tolist()
+    [True, False, True]
+    """
+
+    def __init__(self, saved: State | None = None) -> None:
+        saved = saved or {}
+        self._period = int(saved.get("period", -1))
+        self._users = np.asarray(saved.get("users", np.zeros((0, 2))), np.int64)
+        self._used = np.asarray(saved.get("used", np.zeros(0)), np.int64)
+
+    def state(self) -> State:
+        """What a checkpoint keeps."""
+        return {"period": np.asarray(self._period), "users": self._users, "used": self._used}
+
+    def admit(
+        self, memberships: ContributionRows, period: Integers, most: int, keep: str, hash_key: bytes
+    ) -> NDArray[np.bool_]:
+        """Which memberships stay, and use up the quota of their users.
+
+        Parameters
+        ----------
+        memberships
+            Those of some windows, which follow all windows asked for before; sorted and bounded by `bound`.
+        period
+            Shape (n,): number of the budget period of each membership's window.
+        most
+            n: memberships of one user in one period.
+        keep, hash_key
+            As for `bound`.
+
+        Returns
+        -------
+        Mask of shape (n,).
+        """
+        kept = np.ones(len(memberships), bool)
+        for number in np.unique(period).tolist():
+            rows = np.flatnonzero(period == number)
+            kept[rows] = self._admit(memberships.take(rows), number, most, keep, hash_key)
+        return kept
+
+    def _admit(
+        self, memberships: ContributionRows, period: int, most: int, keep: str, hash_key: bytes
+    ) -> NDArray[np.bool_]:
+        if period < self._period:
+            raise ValueError(f"budget period {period} does not follow period {self._period}")
+        if period > self._period:
+            self._period, self._users, self._used = period, self._users[:0], self._used[:0]
+        users, code = factorize(np.concatenate([self._users, widened(memberships.user, 2)]))
+        earlier, own = code[: len(self._users)], code[len(self._users) :]
+        used = np.zeros(len(users), np.int64)
+        used[earlier] = self._used
+        order = np.lexsort((memberships.cell, _preference(memberships, keep, hash_key), memberships.window, own))
+        first = np.flatnonzero(starts_of([own[order]]))
+        rank = np.arange(len(own)) - np.repeat(first, np.diff(first, append=len(own)))
+        kept = np.empty(len(own), bool)
+        kept[order] = rank < most - used[own[order]]
+        self._users, self._used = users, used + np.bincount(own[kept], minlength=len(users))
+        return kept
 
 
 @dataclass(frozen=True)
@@ -251,7 +345,9 @@ class Plan(contributions.Plan, Protocol):
         """Public facts of the windows from ``first`` to ``last``."""
 
 
-def released_counts(memberships: ContributionRows, first: int, n_windows: int, plan: Plan) -> Integers:
+def released_counts(
+    memberships: ContributionRows, first: int, n_windows: int, plan: Plan, quota: PeriodQuota | None = None
+) -> Integers:
     """Counts that the mechanism sees, of consecutive windows and one shard of users.
 
     Coarse cells and windows are counted afresh: whoever is in two of a group's cells counts once. Bounding follows, so
@@ -264,12 +360,14 @@ def released_counts(memberships: ContributionRows, first: int, n_windows: int, p
         Distinct, sorted by user, window and cell.
     first, n_windows
         The windows; ``first`` begins a block.
+    quota
+        What earlier windows have left of ``max_per_period``; None: there are none.
 
     Returns
     -------
     Shape (n_windows, n_cells); a coarse count stands in every cell and window that it covers.
     """
-    memberships = released_memberships(memberships, plan)
+    memberships = released_memberships(memberships, plan, quota)
     place = (memberships.window - first) * plan.n_cells + memberships.cell
     counts = np.bincount(place, minlength=n_windows * plan.n_cells).reshape(n_windows, plan.n_cells)
     if plan.chain.together > 1:
@@ -277,7 +375,9 @@ def released_counts(memberships: ContributionRows, first: int, n_windows: int, p
     return counts if plan.chain.groups is None else counts[:, plan.chain.groups]
 
 
-def released_memberships(memberships: ContributionRows, plan: Plan) -> ContributionRows:
+def released_memberships(
+    memberships: ContributionRows, plan: Plan, quota: PeriodQuota | None = None
+) -> ContributionRows:
     """The memberships that `released_counts` counts: coarse cells by number, longer windows by their first one."""
     chain, bounding = plan.chain, plan.bounding
     if chain.groups is not None or chain.together > 1:
@@ -289,6 +389,10 @@ def released_memberships(memberships: ContributionRows, plan: Plan) -> Contribut
         kept = bound_block(memberships, blocks, plan.max_cells, bounding.keep, plan.hash_key)
     if not kept.all():
         memberships = memberships.take(kept)
+    if (most := bounding.max_per_period) is not None and len(memberships):
+        period = periods_of(memberships.window, plan)
+        quota = quota or PeriodQuota()
+        memberships = memberships.take(quota.admit(memberships, period, most, bounding.keep, plan.hash_key))
     for step in chain.keepers:
         memberships = memberships.take(_kept(step, memberships, plan))
     return memberships
@@ -328,3 +432,38 @@ def _starts(window: Integers, plan: Plan) -> Integers:
     """Start of every window in milliseconds since 1970."""
     first = int(window.min())
     return plan.calendar.starts(first, int(window.max()))[window - first]
+
+
+def most_for_share(memberships: ContributionRows, period: Integers, share: float) -> int:
+    """The smallest ``max_per_period`` that keeps a share of all memberships.
+
+    Parameters
+    ----------
+    memberships
+        Bounded by `bound`, in any order.
+    period
+        Shape (n,): number of the budget period of each membership's window.
+    share
+        Above 0 and at most 1.
+
+    Examples
+    --------
+    >>> rows = ContributionRows(np.array([[7]] * 4 + [[8]]), np.array([1, 2, 3, 4, 1]), np.zeros(5, np.int64))
+    >>> [most_for_share(rows, np.zeros(5, np.int64), share) for share in (0.4, 0.6, 0.9)]
+    [1, 2, 4]
+    """
+    if not len(memberships):
+        return 1
+    code = factorize(memberships.user)[1]
+    order = sorted_order([code, period])
+    first = np.flatnonzero(starts_of([code[order], period[order]]))
+    n_own = np.diff(first, append=len(order))
+    # Of a bound of n everybody with at least i memberships keeps the i-th, for all i up to n.
+    kept = np.cumsum(np.bincount(n_own)[::-1][:-1].cumsum()[::-1])
+    return int(np.searchsorted(kept, share * len(memberships))) + 1
+
+
+def periods_of(window: Integers, plan: Plan) -> Integers:
+    """Budget period of every window."""
+    first = int(window.min())
+    return np.array([facts.period for facts in plan.windows(first, int(window.max()))])[window - first]

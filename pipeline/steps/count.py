@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from penstock.mechanisms.core.samplers.siphash import keyed_hash
 from penstock.pipeline.sources.base import EventBlock
 from penstock.pipeline.steps import ingest, targets
-from penstock.pipeline.steps.bounding import bound, released_counts
+from penstock.pipeline.steps.bounding import PeriodQuota, bound, released_counts
 from penstock.pipeline.steps.contributions import (
     CHUNK,
     Contributions,
@@ -29,7 +29,7 @@ from penstock.pipeline.steps.contributions import (
     widened,
 )
 from penstock.pipeline.steps.ingest import RowCounts, located
-from penstock.pipeline.steps.targets import no_sightings, sightings
+from penstock.pipeline.steps.targets import no_target_cells, target_cells
 
 Integers = NDArray[np.int64]
 
@@ -220,7 +220,7 @@ class GroupCounts:
         all steps on events.
     n_memberships
         Distinct (user, window, cell) triples: rows used beyond these were duplicates.
-    sightings
+    target_cells
         Shape (n, 3): window, target and cell of every target seen, where accountants follow any.
     """
 
@@ -228,7 +228,7 @@ class GroupCounts:
     counts: Integers
     bounded: Integers
     n_memberships: int
-    sightings: Integers = field(default_factory=no_sightings)
+    target_cells: Integers = field(default_factory=no_target_cells)
 
     def __add__(self, other: GroupCounts) -> GroupCounts:
         return GroupCounts(
@@ -236,7 +236,7 @@ class GroupCounts:
             self.counts + other.counts,
             self.bounded + other.bounded,
             self.n_memberships + other.n_memberships,
-            np.concatenate([self.sightings, other.sightings]),
+            np.concatenate([self.target_cells, other.target_cells]),
         )
 
 
@@ -246,17 +246,23 @@ def nothing(group: int, plan: Plan) -> GroupCounts:
     return GroupCounts(group * plan.group + 1, zeros, zeros, 0)
 
 
-def count_group(group: int, pieces: Sequence[Contributions], plan: Plan) -> tuple[GroupCounts, Visits | None]:
-    """Exact distinct users of one group of windows and one shard of users, bounded; visits where a summary is asked."""
+def count_group(
+    group: int, pieces: Sequence[Contributions], plan: Plan, quota: PeriodQuota | None = None
+) -> tuple[GroupCounts, Visits | None]:
+    """Exact distinct users of one group of windows and one shard of users, bounded; visits where a summary is asked.
+
+    ``quota``: what earlier groups have left of a bound on budget periods, and what this one leaves; None: there are
+    none. Groups come in order where there is such a bound.
+    """
     layout, first, n_windows = plan.layout, group * plan.group + 1, plan.group_windows(group)
     found = union(pieces, plan)
     counts = bounded = layout.count(found.keys)[:n_windows]
-    if plan.block_bounds is not None or plan.chain.reshapes:
-        bounded = released_counts(found.rows(layout, first), first, n_windows, plan)
+    if plan.block_bounds is not None or plan.chain.reshapes or plan.bounding.max_per_period is not None:
+        bounded = released_counts(found.rows(layout, first), first, n_windows, plan, quota)
     elif len(over := crowded(found.keys, layout, plan.max_cells)):
         some = found.take(over)
         kept = bound(some.rows(layout, first), plan.max_cells, plan.bounding.keep, plan.hash_key)
         bounded = counts - layout.count(some.keys[~kept])[:n_windows]
     seen = visits(found, layout) if plan.summarises_users else None
     watched = plan.targets.among(found, layout, first)
-    return GroupCounts(first, counts, bounded, len(found), sightings(watched, plan)), seen
+    return GroupCounts(first, counts, bounded, len(found), target_cells(watched, plan)), seen

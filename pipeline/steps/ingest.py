@@ -12,7 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.state import State
-from penstock.pipeline.sources.base import EventBlock, Reject, Slice
+from penstock.pipeline.sources.base import EventBlock, MicroBatch, Reject
 from penstock.pipeline.spaces.base import Space
 from penstock.pipeline.steps.contributions import with_digests
 from penstock.pipeline.steps.sealing import seal
@@ -207,11 +207,11 @@ def last_final(calendar: Calendar, lateness: int, watermark: int) -> int:
     return max(0, last if calendar.n_windows is None else min(last, calendar.n_windows))
 
 
-def closed_before(piece: Slice, plan: Plan) -> NDArray[np.int64]:
-    """Last window that was final when each row of a slice arrived; shape (n_rows,).
+def closed_before(piece: MicroBatch, plan: Plan) -> NDArray[np.int64]:
+    """Last window that was final when each row of a micro-batch arrived; shape (n_rows,).
 
     A window is closed to a row once the watermark that the row is held against has reached the window's end plus
-    allowed lateness. In a deployment that is the row's own arrival time. Row for row, so that slices do not matter.
+    allowed lateness. In a deployment that is the row's own arrival time. Row for row, so that the cuts do not matter.
 
     Notes
     -----

@@ -29,13 +29,13 @@ class PrivateFacts:
         First window, 1-based.
     counts
         Shape (n_windows, n_cells): true counts as the mechanism saw them.
-    sightings
+    target_cells
         Shape (n, 3): window, target and cell of every target seen.
     """
 
     first: int
     counts: Integers
-    sightings: Integers
+    target_cells: Integers
 
     @property
     def last(self) -> int:
@@ -45,16 +45,18 @@ class PrivateFacts:
     def joined(self, later: PrivateFacts) -> PrivateFacts:
         """With the windows that follow."""
         counts = np.concatenate([self.counts, later.counts])
-        return PrivateFacts(self.first, counts, np.concatenate([self.sightings, later.sightings]))
+        return PrivateFacts(self.first, counts, np.concatenate([self.target_cells, later.target_cells]))
 
     def after(self, window: int) -> PrivateFacts:
         """Without the windows up to one."""
         first = max(self.first, window + 1)
-        return PrivateFacts(first, self.counts[first - self.first :], self.sightings[self.sightings[:, 0] >= first])
+        return PrivateFacts(
+            first, self.counts[first - self.first :], self.target_cells[self.target_cells[:, 0] >= first]
+        )
 
     def of(self, window: int, targets: slice) -> dict[str, Any]:
         """Facts of one window for some targets, as `Accountant.needs` names them."""
-        own = self.sightings[self.sightings[:, 0] == window]
+        own = self.target_cells[self.target_cells[:, 0] == window]
         own = own[(own[:, 1] >= targets.start) & (own[:, 1] < targets.stop)]
         cells = np.full(targets.stop - targets.start, -1, np.int64)
         cells[own[:, 1] - targets.start] = own[:, 2]
@@ -115,8 +117,8 @@ def _ranges(low: Integers, high: Integers) -> Integers:
     return np.asarray(np.arange(lengths.sum()) - before + np.repeat(low, lengths), np.int64)
 
 
-def no_sightings() -> Integers:
-    """No sightings."""
+def no_target_cells() -> Integers:
+    """No rows."""
     return np.zeros((0, 3), np.int64)
 
 
@@ -136,14 +138,14 @@ class Plan(bounding.Plan, Protocol):
         """People whose cells an accountant follows."""
 
 
-def sightings(found: tuple[ContributionRows, Integers], plan: Plan) -> Integers:
+def target_cells(found: tuple[ContributionRows, Integers], plan: Plan) -> Integers:
     """One row (window, target, cell) for each target seen in a window: the one cell that bounding leaves a person.
 
     ``found`` is of `Targets.among`.
     """
     (memberships, person), targets = found, plan.targets
     if len(person) == 0:
-        return no_sightings()
+        return no_target_cells()
     kept = bound(memberships, 1, plan.bounding.keep, plan.hash_key)
     window, person, cell = memberships.window[kept], person[kept], memberships.cell[kept]
     first, last = (np.searchsorted(targets.person, person, side) for side in ("left", "right"))

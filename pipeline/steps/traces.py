@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from penstock.accountants.core.accountant import Accountant, Rows
 from penstock.accountants.core.trace_view import TraceView
-from penstock.mechanisms.core.contract import PointRelease
 from penstock.mechanisms.core.geometry import Points, distance, mean_points, stay_points, within
 from penstock.mechanisms.core.noise import TraceNoise
 from penstock.mechanisms.core.noise_keys import NoiseKey
@@ -22,7 +21,7 @@ from penstock.mechanisms.core.plugin import BudgetExceeded
 from penstock.mechanisms.core.run import ReleasedTraces, Step, collect, release_traces
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.core.trace_goal import PlannedNoise
-from penstock.mechanisms.core.traces import PointMechanism, TraceAgenda, Traces
+from penstock.mechanisms.core.traces import PointMechanism, PointSchedule, Traces
 from penstock.pipeline.sources.base import EventBlock
 from penstock.pipeline.spaces.base import Space
 from penstock.pipeline.steps import ingest
@@ -295,6 +294,7 @@ def view(plan: Plan, traces: Traces, released: ReleasedTraces) -> TraceView:
         landmarks=traces.landmarks,
         periods=traces.periods,
         epsilon=released.epsilon,
+        rho=released.rho,
         scale=released.scale,
         action=released.action,
         noise=released.noise,
@@ -351,19 +351,17 @@ class TraceLoop:
     def release(self, shard: int, traces: Traces) -> TraceBatch:
         """Release and account all traces of a shard; raises `BudgetExceeded` before anything leaves."""
         deviations = planned_noise(self.plan.point_mechanism, traces)
-        agenda = TraceAgenda(traces, self.origin, self.max_landmarks, deviations)
+        schedule = PointSchedule(traces, self.origin, self.max_landmarks, deviations)
         charges = []
 
         def steps() -> Any:
-            for step in release_traces(self.plan.point_mechanism, agenda, self.noise):
+            for step in release_traces(self.plan.point_mechanism, schedule, self.noise):
                 charges.append(self._charge(shard, step, traces))
                 yield step
 
         released = collect(steps(), len(traces.times))
         seen = view(self.plan, traces, released)
-        budget = self.plan.point_mechanism.landmark_budget
-        if budget is not None:
-            check_budget(budget, seen)
+        check_budget(seen, self.plan.point_mechanism)
         accounts = tuple(accountant.account_traces(seen) for accountant in self.plan.accountants)
         return TraceBatch(shard, traces, released, tuple(charges), accounts)
 
@@ -376,7 +374,7 @@ class TraceLoop:
             window_start=int(times.min()),
             window_end=int(times.max()) + 1,
             epsilon=float(release.epsilon.max()),
-            rho=_rho(release, self.plan.point_mechanism.metres),
+            rho=float(release.rho.max()),
             landmark=bool(step.time.landmark.any()),
             configuration=self.configuration.hex()[:32],
             data=self._digest(traces.users[traces.user_of[step.rows]], times, traces.points[step.rows]),
@@ -385,15 +383,6 @@ class TraceLoop:
     def _digest(self, *arrays: NDArray[Any]) -> str:
         message = b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
         return hmac.new(self.plan.key.subkey("ledger"), message, hashlib.sha256).hexdigest()[:32]
-
-
-def _rho(release: PointRelease, radius: float) -> float:
-    """Largest zCDP ρ of telling two points ``radius`` apart: radius²/(2σ²), or ε²/2."""
-    if release.noise != "gaussian":
-        return float(release.epsilon.max()) ** 2 / 2
-    scales = release.scale[release.action == "published"]
-    sigma = float(scales.min(initial=np.inf))
-    return radius**2 / (2 * sigma**2) if sigma else np.inf
 
 
 def planned_noise(mechanism: PointMechanism, traces: Traces) -> NDArray[np.float64] | None:
@@ -406,9 +395,12 @@ def planned_noise(mechanism: PointMechanism, traces: Traces) -> NDArray[np.float
     return planned_deviations(sigma.conditional_goal, mechanism.metres, traces)
 
 
-def check_budget(budget: float, seen: TraceView) -> None:
-    """Raise `BudgetExceeded` if any user's sum over L ∪ {t} passes the budget in any budget period."""
-    users, sums = seen.landmark_sums()
+def check_budget(seen: TraceView, mechanism: PointMechanism) -> None:
+    """Raise `BudgetExceeded` if any user's sum over L ∪ {t} passes the mechanism's budget in any budget period."""
+    budget = mechanism.landmark_budget
+    if budget is None:
+        return
+    users, sums = seen.landmark_sums(mechanism.concentrated)
     if (sums > budget * (1 + ROUNDING)).any():
         worst = int(sums.argmax())
         last = int(np.append(seen.starts[1:], len(seen.times))[users[worst]])

@@ -50,7 +50,7 @@ def sample_of(blocks: Iterable[EventBlock]) -> list[EventBlock]:
     return sample
 
 
-FATES = {
+OUTCOMES = {
     "rejected": "could not be read",
     "late": "came after their window was final",
     "out_of_area": "were in no cell",
@@ -72,9 +72,9 @@ def why_unused(equation: Mapping[str, Any], sample: list[EventBlock], plan: Plan
     """
     if not equation["rows"]:
         return "The input has no rows: a file with nothing but a header, or an empty folder."
-    fate = max(FATES, key=lambda name: int(equation[name]))
-    n, text = equation[fate], FATES[fate]
-    if fate == "rejected":
+    outcome = max(OUTCOMES, key=lambda name: int(equation[name]))
+    n, text = equation[outcome], OUTCOMES[outcome]
+    if outcome == "rejected":
         reason, n = max(equation["rejected_by_reason"].items(), key=lambda entry: int(entry[1]))
         text = f"could not be read: {reason}"
     cures: dict[str, Callable[[], str]] = {
@@ -83,7 +83,7 @@ def why_unused(equation: Mapping[str, Any], sample: list[EventBlock], plan: Plan
         "out_of_area": lambda: _for_places(pl.concat([block.frame for block in sample]), plan),
         "out_of_time": lambda: _for_times(pl.concat([block.frame for block in sample]), plan),
     }
-    cure = cures[fate]() if sample or fate in ("rejected", "late") else ""
+    cure = cures[outcome]() if sample or outcome in ("rejected", "late") else ""
     return f"{n:,} of {equation['rows']:,} rows {text}. {cure}".rstrip()
 
 

@@ -11,6 +11,7 @@ import json
 import random
 import re
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
@@ -32,12 +33,14 @@ from penstock.pipeline.run import run
 
 #: Neighbours of each world.
 N_CHANGES = 3
+#: Neighbours that were compared, by kind of world, what was changed, and mechanism.
+COMPARED: Counter[str] = Counter()
 #: A sum of floating-point charges may miss its exact value by this share.
 ROUNDING = 1e-9
 #: Digests and heads of chains in the manifest, which look random whatever the data.
 _DIGEST = re.compile(r'"[0-9a-f]{16,}"')
 #: Mechanisms whose decisions, hence charges and actions, follow their noise.
-ADAPTIVE = {"landmark_adaptive", "w_event_bd", "w_event_ba", "fast"}
+ADAPTIVE = {"landmark_adaptive", "w_event_bd", "w_event_ba", "fast", "rescue_dp"}
 
 
 class NeighbourError(AssertionError):
@@ -77,7 +80,9 @@ def tried(world: World, random_: random.Random, folder: Path) -> tuple[Change, l
         for _ in range(N_CHANGES):
             one = change(random_, world)
             with suppress(*refusals):
-                if found := violations(world, one, folder, base):
+                found = violations(world, one, folder, base)
+                COMPARED.update([world.kind, one.unit, *{step["type"] for step in world.mechanism}])
+                if found:
                     return one, found
     return None
 
@@ -239,8 +244,8 @@ def _counts(world: World, one: Change, before: list[Seen], after: list[Seen]) ->
             costs += _losses(world, first, moved)
         published.add(values)
     kinds = {step["type"] for step in world.mechanism}
-    if kinds & ({"sampling", "fpa", "hierarchy", "raw"} | ADAPTIVE):
-        return  # what a sample, a block, a tree or a decision costs is for the distinguishing audit
+    if kinds & ({"sampling", "fpa", "hierarchy", "pegasus", "correlated", "raw"} | ADAPTIVE):
+        return  # what a sample, a block, a tree, a group, a sum or a decision costs is for the distinguishing audit
     epsilon, rho = _claims(world, one, before)
     if costs[0] > epsilon * (1 + ROUNDING):
         yield f"loss {costs[0]:.6g}, charged {epsilon:.6g} for one {one.unit}"
@@ -258,7 +263,10 @@ def _moves(before: Seen, after: Seen) -> np.ndarray[Any, Any]:
 
 
 def _sensitivity(world: World, one: Change, seen: Seen, moved: np.ndarray[Any, Any]) -> Iterator[str]:
-    """Windows of the changed rows move by C or, where others take their place, 2·C; all others not at all."""
+    """Windows of the changed rows move by C or, where others take their place, 2·C; all others not at all.
+
+    But for those that come later in a bounded budget period.
+    """
     assert seen.plan is not None
     limits, sensitivity = seen.plan.bounding, seen.manifest["sensitivity"]
     part = one.unit == "event" or (one.unit in ("step", "stretch") and world.kind != "files")
@@ -271,6 +279,10 @@ def _sensitivity(world: World, one: Change, seen: Seen, moved: np.ndarray[Any, A
     latest = calendar.index(times)
     hit = {w for window in latest.tolist() if window for w in range(window - calendar.n_hops + 1, window + 1)}
     blocks = {(window - 1) // unit for window in hit}
+    if seen.plan.period_bound is not None:
+        facts = seen.plan.windows(1, seen.plan.n_windows)
+        since = {facts[window - 1].period: window for window in sorted(hit, reverse=True)}
+        blocks |= {one.index - 1 for one in facts if one.index >= since.get(one.period, np.inf)}
     together = seen.plan.chain.together
     for index in np.flatnonzero(np.abs(moved).sum(axis=1)).tolist():
         if index * together // unit not in blocks:

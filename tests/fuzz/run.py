@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from neighbours import COMPARED
 from targets import HOSTILE, TARGETS
 
 #: Seconds and bytes of address space that one round may take.
@@ -49,6 +50,8 @@ def main() -> int:
             faults += not round_of(name, seed, number)
             done[name] += 1
         number += 1
+    if COMPARED:
+        print("neighbours compared: " + ", ".join(f"{name} {n:,}" for name, n in sorted(COMPARED.items())))
     print(f"seed {seed}: " + ", ".join(f"{name} {n:,}" for name, n in done.items()) + f"; {faults} faults")
     return 1 if faults else 0
 

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from penstock import mechanisms
 from penstock.mechanisms.core.noise_keys import new_key_file
 
 START, HOUR = int(datetime(2024, 1, 1, tzinfo=UTC).timestamp()), 3600
@@ -153,6 +154,9 @@ def readers(random_: random.Random, n_windows: int, landmarks: bool) -> dict[str
         {"type": "fpa", "epsilon": epsilon, "coefficients": 1, "block": 2},
         {"type": "fast", "epsilon": epsilon, "publications": 2},
         {"type": "hierarchy", "rho": epsilon, "fan_out": 2},
+        {"type": "rescue_dp", "epsilon": epsilon, "w": 2},
+        {"type": "pegasus", "epsilon": epsilon, "longest": 3},
+        {"type": "correlated", "rho": epsilon, "w": 2, "band": 3},
         *({"type": f"w_event_{one}", "epsilon": epsilon, "w": 2} for one in ("uniform", "sample", "bd", "ba")),
     ]
     if landmarks:
@@ -203,9 +207,14 @@ def _steps(random_: random.Random, n_windows: int, landmarks: bool, deployed: bo
     before += random_.sample(BEFORE[2:], 1) if random_.random() < 0.25 else []
     longer = any(step["type"] == "temporal_generalization" for step in before)
     reader = {"type": "raw"} if deployed else readers(random_, n_windows, landmarks and not longer)
+    kind = mechanisms.get(reader["type"])
     if longer and reader["type"] == "fpa":
         before = [step for step in before if step["type"] != "temporal_generalization"]
-    return [*before, reader, *([] if deployed or random_.random() < 0.7 else random_.sample(AFTER, 1))]
+    if not kind.may_be_sampled:
+        before = [step for step in before if step["type"] != "sampling"]
+    weighed = kind.independent and reader["type"] != "fpa"  # else no count has noise of its own to be weighed by
+    after = [step for step in AFTER if weighed or step["type"] not in ("filter", "kalman")]
+    return [*before, reader, *([] if deployed or random_.random() < 0.7 else random_.sample(after, 1))]
 
 
 def files(random_: random.Random) -> World:
@@ -239,6 +248,54 @@ def parts(random_: random.Random) -> World:
     value = world.sections | {"mechanism": steps, "bounding": bounding, "mode": "simulation"}
     value = {name: part for name, part in value.items() if name not in ("landmarks", "allow_no_guarantee")}
     return replace(world, kind="parts", sections=value, landmarks=(), units=units)
+
+
+def _reading(random_: random.Random, kind: str, steps: list[dict[str, Any]], units: tuple[str, ...]) -> World:
+    """Finite input with the given steps."""
+    n_windows = random_.randint(2, 6)
+    rows = crowd(random_, n_windows * HOUR)
+    value = sections(random_, steps, False)
+    return World(kind, value, rows, n_windows, named=random_.random() < 0.5, units=units)
+
+
+def blocks(random_: random.Random) -> World:
+    """Blocks of windows, in which bounding chooses windows and cells."""
+    block = random_.randint(2, 3)
+    reader = {"type": "fpa", "epsilon": 1.0, "coefficients": 1, "block": block}
+    world = _reading(random_, "blocks", [reader], ("person",))
+    bounding = world.sections["bounding"] | {"max_windows": random_.randint(1, block)}
+    if random_.random() < 0.7:
+        bounding["max_block_cells"] = bounding["max_cells"] + random_.randint(0, 1)
+    return replace(world, sections=world.sections | {"bounding": bounding})
+
+
+def decisions(random_: random.Random) -> World:
+    """Mechanisms that follow their own releases, and those that count cells together."""
+    kinds: list[dict[str, Any]] = [
+        {"type": "fast", "epsilon": 1.0, "publications": random_.randint(1, 3)},
+        {"type": "fast", "rho": 0.5, "noise": "discrete_gaussian", "publications": 2},
+        {"type": "hierarchy", "rho": 1.0, "fan_out": random_.randint(2, 3)},
+        *({"type": f"w_event_{one}", "epsilon": 1.0, "w": random_.randint(1, 3)} for one in ("bd", "ba")),
+    ]
+    units = ("person", "step", "stretch")
+    return _reading(random_, "decisions", [random_.choice(kinds)], units)
+
+
+def periods(random_: random.Random) -> World:
+    """A bound on each person's whole budget periods: what goes from one window makes room in later ones."""
+    n_windows = random_.randint(2, 6)
+    steps = [{"type": "w_event_uniform", "epsilon": 1.0, "w": 2}]
+    changes: dict[str, Any] = {"budget_period": f"{random_.randint(1, n_windows)}h"}
+    landmarks: tuple[int, ...] = ()
+    if random_.random() < 0.5:
+        steps = [{"type": "landmark_uniform", "epsilon": 1.0}]
+        landmarks = tuple(random_.sample(range(1, n_windows + 1), random_.randint(1, n_windows)))
+        changes = {"landmarks": {"windows": sorted(landmarks)}}
+    value = sections(random_, steps, False, **changes)
+    value["bounding"]["max_per_period"] = random_.randint(1, 5)
+    rows = crowd(random_, n_windows * HOUR)
+    units = ("person", "step", "event", *(("landmarks",) if landmarks else ("stretch",)))
+    return World("periods", value, rows, n_windows, landmarks=landmarks, units=units)
 
 
 def sliding(random_: random.Random) -> World:
@@ -301,6 +358,7 @@ def _traces(random_: random.Random, kind: str, units: tuple[str, ...], stray: fl
         {"type": "planar_laplace", "epsilon": 1.0, "radius": 50.0},
         {"type": "landmark_uniform", **family},
         {"type": "landmark_skip", **family},
+        {"type": "landmark_uniform", "noise": "planar_gaussian", "radius": 50.0, "rho": 0.5},
     ]
     value = sections(random_, [random_.choice(steps)], random_.random() < 0.5)
     value |= {"windows": {"type": "timestamps"}, "accountants": [{"type": "landmark_budget"}]}
@@ -321,7 +379,8 @@ def edges(random_: random.Random) -> World:
 
 
 KINDS: dict[str, Callable[[random.Random], World]] = {
-    kind.__name__: kind for kind in (files, parts, sliding, replays, disorder, arrivals, repeats, traces, edges)
+    kind.__name__: kind
+    for kind in (files, parts, periods, blocks, decisions, sliding, replays, disorder, arrivals, repeats, traces, edges)
 }
 
 

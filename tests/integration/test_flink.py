@@ -58,13 +58,6 @@ def local(config: Path) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlinkCluster]:
-    """A job manager, two task managers and a pool of Python workers."""
-    with FlinkCluster(tmp_path_factory.mktemp("cluster")) as started:
-        yield started
-
-
 _started: list[subprocess.Popen[bytes]] = []
 
 
@@ -84,7 +77,7 @@ def start(config: Path, folder: Path, *words: str) -> subprocess.Popen[bytes]:
 
 
 def check(folder: Path, local: Path) -> None:
-    """The same bytes as the local run, every window once, every charge once, every row with the same fate."""
+    """The same bytes as the local run, every window once, every charge once, every row with the same outcome."""
     for name in SAME:
         assert (folder / name).read_bytes() == (local / name).read_bytes(), name
     rows = [json.loads((one / "operator" / "manifest.json").read_text())["rows"] for one in (folder, local)]
@@ -99,11 +92,10 @@ def test_an_embedded_flink_with_workers_in_the_driver(config: Path, local: Path,
     check(tmp_path / "run", local)
 
 
-@pytest.mark.parametrize("where", ["embedded", "cluster"])
 def test_an_interrupted_run_goes_on_from_its_last_checkpoint(
-    where: str, config: Path, local: Path, tmp_path: Path, cluster: FlinkCluster
+    config: Path, local: Path, tmp_path: Path, cluster: FlinkCluster
 ) -> None:
-    folder, options = tmp_path / "run", ["--", *cluster.options] if where == "cluster" else []
+    folder, options = tmp_path / "run", ["--", *cluster.options]
     driver = start(config, folder, *options)
     assert goes_on(folder, driver), words_of(folder)
     driver.send_signal(signal.SIGINT)

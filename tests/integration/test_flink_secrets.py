@@ -4,7 +4,6 @@ import random
 import re
 import struct
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -39,13 +38,6 @@ output: {path: FOLDER/run, report: false}
 """
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[FlinkCluster]:
-    """A cluster with one task manager."""
-    with FlinkCluster(tmp_path / "cluster", n_task_managers=1) as started:
-        yield started
-
-
 def planted(folder: Path) -> list[bytes]:
     """Write events and a key; gives everything that must not turn up anywhere else."""
     chance, start = random.Random(5), datetime(2024, 1, 1, tzinfo=UTC)
@@ -76,6 +68,6 @@ def test_nothing_shows(tmp_path: Path, cluster: FlinkCluster) -> None:
         assert driver.poll() == 0, words_of(folder)
     assert [str(one) for one in verify(folder) if not one.passed] == []
     assert any("chk-" in path.parent.name and path.name == "_metadata" for path in kept)
-    kept |= contents(folder) | contents(tmp_path / "cluster") | contents(tmp_path / "run.log")
+    kept |= contents(folder) | contents(cluster.folder) | contents(tmp_path / "run.log")
     for path, data in kept.items():
         assert not any(secret in data for secret in secrets), path

@@ -32,12 +32,11 @@ output: {path: runs/upgrade, report: false}
 N_WINDOWS = 36
 
 
-def test_an_upgrade_changes_no_release(tmp_path: Path) -> None:
+def test_an_upgrade_changes_no_release(tmp_path: Path, cluster: FlinkCluster) -> None:
     (tmp_path / "config.yaml").write_text(CONFIG)
     undisturbed, folder = tmp_path / "undisturbed", tmp_path / "run"
     run(load(tmp_path / "config.yaml", ["source.speed=max"]), undisturbed)
-    with FlinkCluster(tmp_path / "cluster", n_task_managers=1) as cluster:
-        assert upgrade(cluster, tmp_path / "config.yaml", folder) >= MIGRATED
+    assert upgrade(cluster, tmp_path / "config.yaml", folder) >= MIGRATED
     for name in ("public/releases.parquet", "public/accounts.parquet", "operator/truth.parquet"):
         assert (folder / name).read_bytes() == (undisturbed / name).read_bytes(), name
     assert [charge.window for charge in Ledger(folder / "operator" / "ledger")] == list(range(1, N_WINDOWS + 1))

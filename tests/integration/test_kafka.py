@@ -20,12 +20,14 @@ pytest.importorskip("confluent_kafka", reason="the extra 'kafka' is not installe
 
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka import Producer as TransactionalProducer
+from confluent_kafka.admin import AdminClient, NewPartitions
 from kafka_broker import Broker, wait_for
 
 from penstock.mechanisms.core.noise_keys import new_key_file
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.exit_codes import INTERRUPTED
+from penstock.pipeline.monitoring.status import of_folder
 from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.run import run
 from penstock.pipeline.sources.reading.kafka_client import Producer, silent
@@ -113,8 +115,8 @@ def check_same(folder: Path, undisturbed, **rows) -> None:
     found = json.loads((folder / "operator" / "manifest.json").read_text())["rows"]
     n_more = sum(rows.values())
     assert found["rows"] == expected["rows"] + n_more
-    for fate in ("used", "duplicates", "late", "out_of_area", "out_of_time", "rejected"):
-        assert found[fate] == expected[fate] + rows.get(fate, 0), fate
+    for outcome in ("used", "duplicates", "late", "out_of_area", "out_of_time", "rejected"):
+        assert found[outcome] == expected[outcome] + rows.get(outcome, 0), outcome
     charges = [charge.window for charge in Ledger(folder / "operator" / "ledger")]
     assert charges == list(range(1, 73))
 
@@ -290,6 +292,33 @@ def test_a_broker_that_goes_away_for_a_while(broker, topics, tmp_path, undisturb
     check_same(tmp_path / "out", undisturbed, out_of_time=3)
 
 
+def test_a_topic_that_is_deleted_ends_the_run_and_one_made_anew_is_not_taken_for_it(broker, topics, tmp_path):
+    n_sent = play(events_of(), producer(broker), topics["events"], 3)
+    value = sections(tmp_path / "out", topic(broker, topics, patience="3s"))
+    running = start(value, tmp_path)
+
+    def said() -> str:
+        return (tmp_path / "log").read_text()
+
+    def has_read_all() -> bool:
+        return (tmp_path / "out" / "operator" / "checkpoint" / "latest").exists() and (
+            of_folder(tmp_path / "out").rows == n_sent
+        )
+
+    wait_for(has_read_all, running, seconds=240)
+    released = sorted((tmp_path / "out" / "public" / "parts" / "releases").glob("*.parquet"))
+    admin = AdminClient({"bootstrap.servers": broker.address})
+    admin.delete_topics([topics["events"]])[topics["events"]].result()
+    assert running.wait(240) == 1, said()
+    assert "out of reach for" in said()
+    assert "--resume goes on from it once the topic is there" in said()
+    assert start(value, tmp_path, resume=True).wait(240) == 1  # it is not there yet
+    make_topics(broker.address, {topics["events"]: 3})
+    assert start(value, tmp_path, resume=True).wait(240) == 1
+    assert "are gone, of which there is now 0 to 0" in said()
+    assert sorted((tmp_path / "out" / "public" / "parts" / "releases").glob("*.parquet")) == released
+
+
 def live_topic(broker, topics: dict) -> dict:
     """The names of the topics, that of events a new one in which the broker stamps messages."""
     name = f"{topics['events']}-live"
@@ -340,6 +369,32 @@ def test_an_event_from_the_future_closes_nobodys_windows(broker, topics, tmp_pat
     assert running.wait(90) == 0, (tmp_path / "log").read_text()
     rows = json.loads((tmp_path / "out" / "operator" / "manifest.json").read_text())["rows"]
     assert (rows["rows"], rows["used"], rows["late"]) == (23, 23, 0)
+
+
+def test_a_partition_that_is_added_while_a_run_goes_on_is_in_time(broker, topics, tmp_path):
+    """Its rows are appended before their windows' deadlines, and those of the other partitions stay what they are."""
+    names = live_topic(broker, topics)
+    name, admin = names["events"], AdminClient({"bootstrap.servers": broker.address})
+    source = topic(broker, names, **live(0))
+    value = sections(tmp_path / "out", source, windows={"type": "fixed", "size": "4s", "allowed_lateness": "4s"})
+    running = start(value, tmp_path)
+    ledger = tmp_path / "out" / "operator" / "ledger"
+    wait_for(ledger.exists, running)
+    sender, place = producer(broker), {"latitude": 37.78, "longitude": -122.42}
+    for number in range(20):
+        if number == 5:
+            admin.create_partitions([NewPartitions(name, 4)])[name].result()
+            wait_for(lambda: len(admin.list_topics(name).topics[name].partitions) == 4)
+            sender = producer(broker)  # one that knows it
+        row = {"user": number, "time": int(time.time() * 1000), **place}
+        sender.send(name, "", json.dumps(row), 3 if number >= 5 and number % 2 else number % 3)
+        sender.flush()
+        time.sleep(0.5)
+    wait_for(lambda: max(charge.window_end for charge in Ledger(ledger)) > row["time"], running)
+    running.send_signal(signal.SIGINT)
+    assert running.wait(60) == INTERRUPTED, (tmp_path / "log").read_text()
+    rows = json.loads((tmp_path / "out" / "operator" / "manifest.json").read_text())["rows"]
+    assert (rows["rows"], rows["used"], rows["late"]) == (20, 20, 0)
 
 
 def test_a_topic_with_the_timestamps_of_senders_is_refused(broker, topics, tmp_path):

@@ -53,10 +53,12 @@ def flink():
 
 
 def check(result, folder, undisturbed) -> None:
-    """The run came to its end with the fates and releases of a finite run."""
+    """The run came to its end with the outcomes and releases of a finite run."""
     assert result.exit_code == 0
-    fates = ("used", "duplicates", "late")
-    assert [result.manifest["rows"][fate] for fate in fates] == [undisturbed[1][fate] for fate in fates]
+    outcomes = ("used", "duplicates", "late")
+    assert [result.manifest["rows"][outcome] for outcome in outcomes] == [
+        undisturbed[1][outcome] for outcome in outcomes
+    ]
     assert outputs(folder)["public/releases.parquet"] == undisturbed[0]["public/releases.parquet"]
 
 
@@ -94,7 +96,7 @@ def test_an_idle_partition_holds_no_window_back_on_flink(broker, topics, tmp_pat
     sender.flush()
     result = run(configured(value), runner="flink")
     assert result.exit_code == 0
-    assert [result.manifest["rows"][fate] for fate in ("rows", "used", "late")] == [20, 20, 0]
+    assert [result.manifest["rows"][outcome] for outcome in ("rows", "used", "late")] == [20, 20, 0]
 
 
 def test_readers_that_are_killed_count_nothing_twice(broker, topics, tmp_path, undisturbed):

@@ -12,21 +12,20 @@ from penstock.evaluation.papers.pyrgelis import (
     PAST_PRIORS,
     WEEK,
     Binary,
-    Figures,
+    CabStudy,
     Piece,
-    Study,
-    Tables,
     comparison_table,
     past_game,
     subset_game,
 )
+from penstock.evaluation.papers.study import Figures, Tables
 from penstock.mechanisms.core.plugin import parameter
 
 PRIORS = ("subset", *PAST_PRIORS)
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttackComparison(Study):
+class AttackComparison(CabStudy):
     """Make both attacks on the same targets, for an adversary who knows locations and for those who know the past."""
 
     samples: int = parameter(2000, doc="labelled aggregates of each target, where locations are known", at_least=8)

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from penstock.evaluation.papers.pyrgelis import (
     WEEK,
     Binary,
-    Figures,
+    CabStudy,
     Piece,
-    Study,
-    Tables,
     activity_table,
     comparison_table,
     exposure_of,
@@ -22,13 +20,14 @@ from penstock.evaluation.papers.pyrgelis import (
     study,
     subset_game,
 )
+from penstock.evaluation.papers.study import Figures, Tables
 from penstock.mechanisms.core.plugin import parameter
 
 NAME = "subset"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exposure(Study):
+class Exposure(CabStudy):
     """Attack raw counts in the game of section 3.2, and explain the exposure by cells, hours and habits."""
 
     targets: int = parameter(150, doc="people attacked, a third of each mobility group", at_least=3)

@@ -9,10 +9,8 @@ from penstock.evaluation.papers.pyrgelis import (
     PAST_PRIORS,
     WEEK,
     Binary,
-    Figures,
+    CabStudy,
     Piece,
-    Study,
-    Tables,
     comparison_table,
     exposure_of,
     extremes,
@@ -22,11 +20,12 @@ from penstock.evaluation.papers.pyrgelis import (
     places_table,
     study,
 )
+from penstock.evaluation.papers.study import Figures, Tables
 from penstock.mechanisms.core.plugin import parameter
 
 
 @dataclass(frozen=True, kw_only=True)
-class PastExposure(Study):
+class PastExposure(CabStudy):
     """Attack raw counts of a third week in the games of section 3.3, after two weeks of training on known groups."""
 
     targets: int = parameter(150, doc="people attacked, a third of each mobility group", at_least=3)

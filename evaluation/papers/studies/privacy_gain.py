@@ -18,26 +18,25 @@ from penstock.evaluation.papers.pyrgelis import (
     ROWS,
     WEEK,
     Binary,
-    Figures,
+    CabStudy,
     Piece,
-    Study,
-    Tables,
     gain_table,
     paper_defenses,
     trade_off_table,
 )
+from penstock.evaluation.papers.study import Figures, Tables
 from penstock.mechanisms.core.plugin import parameter
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrivacyGain(Study):
+class PrivacyGain(CabStudy):
     """Attack every target raw and behind every defense of the paper, in its game of section 4.1.
 
     An attack on defended counts takes 2 s (rounded or suppressed ones) to 10 s (blocks) and 1.1 GiB, a quarter of a
     second where only memberships change.
     """
 
-    aside: ClassVar[tuple[str, ...]] = (*Study.aside, "defenses", "utility")
+    aside: ClassVar[tuple[str, ...]] = (*CabStudy.aside, "defenses", "utility")
 
     samples: int = parameter(2400, doc="labelled aggregates of each target", at_least=8)
     group_size: int = parameter(250, doc="people in an aggregate", at_least=1)

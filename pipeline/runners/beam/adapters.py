@@ -15,7 +15,7 @@ from apache_beam.typehints.decorators import with_input_types, with_output_types
 from penstock.pipeline.config.plan import STREAM
 from penstock.pipeline.output.tables import releases_table
 from penstock.pipeline.runners.beam.coders import NamedBlock
-from penstock.pipeline.runners.beam.step import PlanTransform, Step, discreetly
+from penstock.pipeline.runners.beam.step import PlanTransform, Step, redacted
 from penstock.pipeline.sources.base import EventBlock
 from penstock.pipeline.steps.release import Batch
 
@@ -82,7 +82,7 @@ class ReleasesToRows(PlanTransform):
 
 
 class _Rows(Step):
-    @discreetly
+    @redacted
     def process(self, batch: Batch) -> Iterator[dict[str, Any]]:
         """Emit the rows of a batch."""
         if batch.releases:

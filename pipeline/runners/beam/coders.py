@@ -129,7 +129,7 @@ def encode_counts(counts: GroupCounts, n_rows: int, plan: Plan) -> bytes:
         "counts": counts.counts if truth else counts.bounded,
         "bounded": counts.bounded,
         "memberships": np.asarray(counts.n_memberships),
-        "sightings": counts.sightings,
+        "sightings": counts.target_cells,
         "rows": np.asarray(n_rows),
     }
     return COUNTS.encode(state)
@@ -185,9 +185,9 @@ def row_counts(counts: RowCounts | None = None, memberships: int = 0) -> tuple[i
     return 0, encode_rows(counts or RowCounts(), memberships)
 
 
-def late(n_rows: int) -> tuple[int, bytes]:
-    """Row counts that turn used rows into late ones."""
-    return row_counts(RowCounts(used=-n_rows, late=n_rows))
+def late(n_rows: int, memberships: int = 0) -> tuple[int, bytes]:
+    """Row counts that turn used rows into late ones, and take back what they had been reduced to."""
+    return row_counts(RowCounts(used=-n_rows, late=n_rows), -memberships)
 
 
 def encode_batch(batch: Batch) -> bytes:
@@ -224,7 +224,7 @@ def encode_batch(batch: Batch) -> bytes:
         **_encode_arrays("standard_deviation", [release.standard_deviation for release in releases]),
     }
     if known is not None:
-        state |= {"counts": known.counts, "sightings": known.sightings}
+        state |= {"counts": known.counts, "sightings": known.target_cells}
     # Text of no length at all is not state.
     return BATCH.encode({name: array.astype("U1") if array.dtype == "U0" else array for name, array in state.items()})
 

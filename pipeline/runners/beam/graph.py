@@ -12,7 +12,8 @@ import json
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from penstock.accountants.core.accountant import Rows
+from penstock.mechanisms.core.plugin import ConfigError
 from penstock.pipeline.config.plan import STREAM
 from penstock.pipeline.monitoring import metrics
 from penstock.pipeline.output import files
@@ -54,10 +56,10 @@ from penstock.pipeline.runners.beam.step import (
     ROWS,
     PlanTransform,
     Step,
-    discreetly,
     end_of_input,
     final_at,
     last_due,
+    redacted,
     timestamp,
     typed,
 )
@@ -66,6 +68,7 @@ from penstock.pipeline.runners.parallel import N_THREADS, PIECE_ROWS, map_in_ord
 from penstock.pipeline.runners.release import released_batches
 from penstock.pipeline.steps import account as account_loop
 from penstock.pipeline.steps.account import AccountLoop
+from penstock.pipeline.steps.bounding import PeriodQuota
 from penstock.pipeline.steps.contributions import Contributions, decoded, merged
 from penstock.pipeline.steps.count import GroupCounts, Visits, contributions_of, count_group, nothing, summarise_users
 from penstock.pipeline.steps.ingest import RowCounts, deadline
@@ -76,7 +79,7 @@ if TYPE_CHECKING:
 
 
 #: Version of the steps, their names and their state. A checkpoint of an engine fits one version; 1 had no mark.
-GRAPH = 3
+GRAPH = 4
 #: Groups of windows are dealt out to so many keys for each shard of users, so that the number of keys is bounded.
 LANES = 32
 #: Pieces of contributions that a lane may hold before they are merged.
@@ -89,6 +92,8 @@ _KEPT = 4096
 _BEFORE = 2000
 #: Name of the row counts on disk; that of earlier versions, so that an upgraded job replaces its file.
 _TALLY = "cluster"
+#: The row counts of the whole input, on disk at its end.
+_INPUT = "input.json"
 #: The element that starts the release, whether there are events or not.
 BEGIN = b""
 
@@ -100,6 +105,8 @@ _ROWS = Tuple[int, bytes]  # (0, row counts)
 _USERS = Tuple[int, AnyType]  # (shard, Visits)
 #: Row counts of a block, and what `_CONTRIBUTIONS` holds of it.
 _Reduced = tuple[RowCounts, list[tuple[tuple[int, int], bytes]]]
+#: A group whose windows are final, its rows and its pieces.
+_Final = tuple[int, int, list[memoryview]]
 
 
 def build(root: beam.Pipeline, plan: Plan, blocks: beam.PTransform[Any, Any] | None = None) -> None:
@@ -132,17 +139,30 @@ def has_ended(plan: Plan) -> bool:
         return False
     if (parts_folder(plan, "stopped") / "stopped.json").exists():
         return True
-    rows = ended / "input.json"
-    if not ((ended / "releases.json").exists() and rows.exists()):
-        return False
-    # Row counts on disk go back with a failure, and are complete when they are again what they were at the end.
-    counts = json.loads((parts_folder(plan, "fates") / f"{_TALLY}.json").read_text())
-    return bool(json.loads(rows.read_text()) == counts["rows"])
+    return (ended / "releases.json").exists() and (ended / _INPUT).exists()
+
+
+def settle(plan: Plan) -> None:
+    """Write down the row counts and the summaries of the end of an endless run, once its job is cancelled.
+
+    Those on disk follow the state of the job: one that went back to a checkpoint after it had come to its end, and was
+    cancelled on the way, has left figures of the way.
+    """
+    writer, ended = RunWriter(plan), parts_folder(plan, "ended")
+    figures = {path.name: json.loads(path.read_text(encoding="utf-8")) for path in ended.glob("*.json")}
+    # Notes of earlier versions hold no figures.
+    own = {name: found for name, found in figures.items() if isinstance(found, dict)}
+    for number in range(len(plan.shards)):
+        if (summary := own.get(f"{_account_name((number, 0))}.json")) is not None:
+            writer.summary(number, summary)
+    if (total := own.get(_INPUT)) is not None:
+        writer.row_counts(_TALLY, RowCounts(**total["row_counts"]))
+        writer.memberships(_TALLY, total["memberships"])
 
 
 def row_counts_exist(plan: Plan) -> bool:
     """Whether workers have written to the folder that this process sees."""
-    return (parts_folder(plan, "fates") / f"{_TALLY}.json").exists()
+    return (parts_folder(plan, "row_counts") / f"{_TALLY}.json").exists()
 
 
 @with_input_types(NamedBlock)
@@ -164,8 +184,13 @@ class CountDistinctUsers(PlanTransform):
     """
 
     def expand(self, blocks: Any) -> dict[str, Any]:
-        """Attach the steps."""
+        """Attach the steps; raises `ConfigError` for endless input that keeps to a bound on whole periods."""
         plan = self.plan
+        if plan.streaming and plan.bounding.max_per_period is not None:
+            # Groups of windows fire one by one, and in any order: nothing here remembers what a period has had.
+            raise ConfigError(
+                ("bounding.max_per_period: a stream that keeps to it runs in the plain loop, not on Beam",)
+            )
         found = blocks | "FindContributions" >> beam.ParDo(FindContributions(plan)).with_outputs(ROWS, main="main")
         contributions = typed(found["main"], _CONTRIBUTIONS)
         # ((lane, shard), packed contributions)
@@ -307,14 +332,14 @@ class FindContributions(Step):
         """Forget what a failed bundle has left."""
         self.running: deque[tuple[NamedBlock, Timestamp, Future[_Reduced]]] = deque()
 
-    @discreetly
+    @redacted
     def process(self, named: NamedBlock, instant: Any = beam.DoFn.TimestampParam) -> Iterator[Any]:
         """Emit ((lane, shard), contributions), and the row counts; keep rejects once, under the block's name."""
         self.running.append((named, instant, self.pool.submit(self._reduced, named)))
         if len(self.running) > N_THREADS:
             yield from self._next()
 
-    @discreetly
+    @redacted
     def finish_bundle(self) -> Iterator[Any]:
         """Emit what is left."""
         while self.running:
@@ -342,7 +367,9 @@ class FindContributions(Step):
             for (group, shard), contributions in found:
                 # A row is accounted for with the first contributions of its group.
                 data = pack(group, used.pop(group, 0), contributions.encode(self.plan.layout))
-                entries.append(((group % LANES, shard), data))
+                # What one group leaves of a bound on budget periods is what the next one has.
+                lane = group % LANES if self.plan.bounding.max_per_period is None else 0
+                entries.append(((lane, shard), data))
         return total, entries
 
 
@@ -357,7 +384,7 @@ class CountWhenFinal(Step):
     LANE = ReadModifyWriteStateSpec("lane", BytesCoder())
     DUE = TimerSpec("due", TimeDomain.WATERMARK)
 
-    @discreetly
+    @redacted
     def process(
         self,
         element: tuple[tuple[int, int], bytes],
@@ -383,7 +410,7 @@ class CountWhenFinal(Step):
         due.set(timestamp(final_at(self.plan, last) - 1), dynamic_timer_tag=str(last))
 
     @on_timer(DUE)
-    @discreetly
+    @redacted
     def fire(
         self,
         key: Any = beam.DoFn.KeyParam,
@@ -398,16 +425,23 @@ class CountWhenFinal(Step):
         waiting = _by_group(pending.read())
         # Contributions to a group are dropped as soon as it is counted.
         final = ((group, *waiting.pop(group)) for group in sorted(waiting) if group <= last)
-        for n_rows, (counts, visits) in map_in_order(self._count, final):
+        for n_rows, (counts, visits) in self._counted(final):
             if visits is not None:
                 yield beam.pvalue.TaggedOutput(USERS, (key[1], visits))
+            yield beam.pvalue.TaggedOutput(ROWS, row_counts(memberships=counts.n_memberships))
             yield STREAM, encode_counts(counts, n_rows, self.plan)
         n_left = self._leave(pending, waiting)
         lane.write(encode_lane({"counted": last, "pieces": n_left, "merged": n_left}))
 
-    def _count(self, work: tuple[int, int, list[memoryview]]) -> tuple[int, tuple[GroupCounts, Visits | None]]:
+    def _counted(self, final: Iterable[_Final]) -> Iterator[tuple[int, tuple[GroupCounts, Visits | None]]]:
+        """Counts of every group, side by side unless users are bounded over periods: then all groups fire together."""
+        if self.plan.bounding.max_per_period is None:
+            return map_in_order(self._count, final)
+        return map(partial(self._count, quota=PeriodQuota()), final)
+
+    def _count(self, work: _Final, quota: PeriodQuota | None = None) -> tuple[int, tuple[GroupCounts, Visits | None]]:
         group, n_rows, pieces = work
-        return n_rows, count_group(group, self._decoded(group, pieces), self.plan)
+        return n_rows, count_group(group, self._decoded(group, pieces), self.plan, quota)
 
     def _decoded(self, group: int, pieces: list[memoryview]) -> list[Contributions]:
         return [decoded(piece, self.plan, group) for piece in pieces]
@@ -436,14 +470,14 @@ class Release(Step):
     LOOP = ReadModifyWriteStateSpec("loop", BytesCoder())
     DUE = TimerSpec("due", TimeDomain.WATERMARK)
 
-    @discreetly
+    @redacted
     def prepare(self) -> None:
         """Make the loop, and open the ledger."""
         self.loop = ReleaseLoop(self.plan)
         self.ledger = open_ledger(self.plan, strict=True)
         self.writer = RunWriter(self.plan)
 
-    @discreetly
+    @redacted
     def process(
         self,
         element: tuple[str, bytes],
@@ -460,14 +494,14 @@ class Release(Step):
         counts, n_rows = decode_counts(element[1])
         released = self.loop.released(loop.read() or self.loop.start())
         if counts.first <= released:
-            yield beam.pvalue.TaggedOutput(ROWS, late(n_rows))
+            yield beam.pvalue.TaggedOutput(ROWS, late(n_rows, counts.n_memberships))
         else:
             group = (counts.first - 1) // self.plan.group
             is_near = group // _AHEAD <= released // self.plan.group // _AHEAD
             (pending if is_near else further).add(pack(group, n_rows, element[1]))
 
     @on_timer(DUE)
-    @discreetly
+    @redacted
     def fire(
         self,
         tag: Any = beam.DoFn.DynamicTimerTagParam,
@@ -491,7 +525,6 @@ class Release(Step):
             for batch, after in released_batches(self.plan, self.loop, self.ledger, state, counts):
                 state, stopped = after, batch.stopped is not None
                 yield batch
-            yield beam.pvalue.TaggedOutput(ROWS, row_counts(memberships=counts.n_memberships))
             if stopped:
                 break
             self._wake(due, group + _AHEAD)
@@ -505,7 +538,7 @@ class Release(Step):
             due.set(timestamp(final_at(self.plan, last)), dynamic_timer_tag=str(last))
 
     def _settled(self, group: int, pieces: list[memoryview]) -> GroupCounts:
-        """Counts of a group as they are released, with the number of memberships that this attempt has counted."""
+        """Counts of a group as they are released."""
         counts = nothing(group, self.plan)
         for data in pieces:
             counts = counts + decode_counts(bytes(data))[0]
@@ -515,7 +548,7 @@ class Release(Step):
         if not path.exists():
             files.write_first(path, encode_counts(counts, 0, self.plan))
             self._path(group - _KEPT).unlink(missing_ok=True)
-        return replace(decode_counts(path.read_bytes())[0], n_memberships=counts.n_memberships)
+        return decode_counts(path.read_bytes())[0]
 
     def _path(self, group: int) -> Path:
         return parts_folder(self.plan, "counted") / f"{group:012d}"
@@ -528,7 +561,7 @@ class WriteBatches(Step):
         """Make the writer."""
         self.writer = RunWriter(self.plan)
 
-    @discreetly
+    @redacted
     def process(self, batch: Batch) -> Iterator[Batch]:
         """Write a batch, once, and pass it on."""
         plan = self.plan
@@ -556,7 +589,7 @@ class AccountInOrder(Step):
         self.writer = RunWriter(self.plan)
         self.loops: dict[tuple[int, int], AccountLoop] = {}
 
-    @discreetly
+    @redacted
     def process(
         self,
         element: tuple[tuple[int, int], Batch],
@@ -582,7 +615,8 @@ class AccountInOrder(Step):
         if shard == 0:  # the summary is the same in every part
             self.writer.summary(number, account.summary(state))
         if account_loop.FORMAT.decode(state)["finished"]:
-            files.write_json(parts_folder(self.plan, "ended") / f"{_account_name(element[0])}.json", True)
+            name = f"{_account_name(element[0])}.json"
+            files.write_json(parts_folder(self.plan, "ended") / name, account.summary(state))
 
     def _loop_of(self, part: tuple[int, int]) -> AccountLoop:
         if part not in self.loops:
@@ -594,7 +628,7 @@ class AccountInOrder(Step):
 class WriteUsers(Step):
     """Summarise the users of one shard for the operator's manifest."""
 
-    @discreetly
+    @redacted
     def process(self, element: tuple[int, Iterable[Visits]]) -> None:
         """Write per-user numbers of cells and windows; no identity."""
         shard, visits = element
@@ -605,7 +639,8 @@ class Tally(Step):
     """Add up row counts under one key.
 
     Row counts balance at any time. The file is written again with each element: after a failure it goes back with the
-    state, and is right again when the rows have been read again.
+    state, and is right again when the rows have been read again. All releases come before the timer, so what is written
+    at the timer is complete, whatever came before it: `settle` puts that in place.
     """
 
     BOOKS = ReadModifyWriteStateSpec("books", BytesCoder())
@@ -615,7 +650,7 @@ class Tally(Step):
         """Make the writer."""
         self.writer = RunWriter(self.plan)
 
-    @discreetly
+    @redacted
     def process(
         self,
         element: tuple[int, bytes],
@@ -623,6 +658,7 @@ class Tally(Step):
         end: Any = beam.DoFn.TimerParam(END),
     ) -> None:
         """Add row counts; set a timer for when all input has been read."""
+        # Memberships come from counting, whatever is released: those of a run that was stopped are no duplicates.
         total, memberships = decode_rows(books.read() or encode_rows(RowCounts()))
         counts, more = decode_rows(element[1])
         total.add(counts)
@@ -634,11 +670,13 @@ class Tally(Step):
             end.set(timestamp(instant - _BEFORE))
 
     @on_timer(END)
-    @discreetly
+    @redacted
     def close(self, books: Any = beam.DoFn.StateParam(BOOKS)) -> Iterator[bytes]:
-        """Note that there is no more input, and how many rows there were."""
+        """Note that there is no more input, and the row counts of all of it."""
         data = books.read()
-        files.write_json(parts_folder(self.plan, "ended") / "input.json", decode_rows(data)[0].rows)
+        total, memberships = decode_rows(data)
+        found = {"row_counts": asdict(total), "memberships": memberships}
+        files.write_json(parts_folder(self.plan, "ended") / _INPUT, found)
         yield data
 
 

@@ -38,8 +38,8 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration, Timestamp
 from penstock.mechanisms.core.plugin import StateVersionError
 from penstock.mechanisms.core.state import State, StateFormat
 from penstock.pipeline.runners.beam.coders import NamedBlock
-from penstock.pipeline.runners.beam.step import Step, discreetly, end_of_input, timestamp, whole_second
-from penstock.pipeline.sources.base import NEVER, Checkpointed, EventBlock, LiveSource, Slice, Span
+from penstock.pipeline.runners.beam.step import Step, end_of_input, redacted, timestamp, whole_second
+from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed, EventBlock, LiveSource, MicroBatch, Span
 from penstock.pipeline.steps.ingest import closed_before
 from penstock.pipeline.windows.calendar import Calendar
 
@@ -98,7 +98,7 @@ class ReadEvents(beam.PTransform[Any, Any]):  # type: ignore[misc]
 class ReadSpans(Step):
     """Read spans of finite input."""
 
-    @discreetly
+    @redacted
     def process(self, span: Span) -> Iterator[NamedBlock]:
         """Emit the blocks of a span; their names sort as their rows do in the input."""
         number = 0
@@ -111,7 +111,7 @@ class ReadSpans(Step):
 class Readers(Step):
     """The readers that share a live source."""
 
-    @discreetly
+    @redacted
     def process(self, _: bytes) -> Iterator[bytes]:
         """Emit the cursor that each reader begins at."""
         for reader, position in enumerate(live_source(self.plan).starts(self.plan)):
@@ -125,9 +125,9 @@ class Cursor:
     Parameters
     ----------
     position
-        In the terms of the source (`Slice.end`).
+        In the terms of the source (`MicroBatch.end`).
     number, latest
-        Number of the next slice, and the time that was reached before it.
+        Number of the next micro-batch, and the time that was reached before it.
     ended
         Whether nothing is left for this reader: the rest was left to another.
     reader
@@ -136,12 +136,12 @@ class Cursor:
 
     position: State = field(default_factory=dict)
     number: int = 0
-    latest: int = NEVER
+    latest: int = MIN_EVENT_TIME
     ended: bool = False
     reader: int = 0
 
-    def after(self, piece: Slice) -> Cursor:
-        """The same reader's cursor behind a slice."""
+    def after(self, piece: MicroBatch) -> Cursor:
+        """The same reader's cursor behind a micro-batch."""
         return Cursor(piece.end, piece.number + 1, piece.after, reader=self.reader)
 
     def __eq__(self, other: object) -> bool:
@@ -220,7 +220,7 @@ class CursorTracker(RestrictionTracker):  # type: ignore[misc]
         return replace(self._cursor, ended=True) if self._left else self._cursor
 
     def try_claim(self, position: Cursor) -> bool:
-        """Move behind a slice."""
+        """Move behind a micro-batch."""
         if self._left:
             return False
         self._cursor = position
@@ -236,7 +236,7 @@ class CursorTracker(RestrictionTracker):  # type: ignore[misc]
     def check_done(self) -> None:
         """Raise `ValueError` unless the end was reached or the rest was left."""
         if not (self._left or self._cursor.ended):
-            raise ValueError(f"the source was left at slice {self._cursor.number} without a word")
+            raise ValueError(f"the source was left at micro-batch {self._cursor.number} without a word")
 
     def current_progress(self) -> RestrictionProgress:
         """Unknown: a source may have no end."""
@@ -286,7 +286,7 @@ class WatermarkByHand(WatermarkEstimatorProvider):  # type: ignore[misc]
 
 
 class Reader:
-    """An open source in this process, and the slice that comes next."""
+    """An open source in this process, and the micro-batch that comes next."""
 
     def __init__(self, plan: Plan, start: Cursor) -> None:
         self.plan, self.source, self.cursor = plan, live_source(plan), start
@@ -294,14 +294,16 @@ class Reader:
         spool = Path(self._folder.name) / "spool"
         #: What the engine has taken: every turn begins with that.
         self.checkpointed = Checkpointed(start.position)
-        self._pieces = self.source.slices(plan, spool, start.position, start.number, start.latest, self.checkpointed)
+        self._pieces = self.source.micro_batches(
+            plan, spool, start.position, start.number, start.latest, self.checkpointed
+        )
         self._begun, self._start = time.monotonic(), max(start.latest, plan.calendar.from_ms)
         self.ended = False
-        self.piece: Slice | None = None
+        self.piece: MicroBatch | None = None
         self.advance()
 
     def advance(self) -> None:
-        """Leave the slice at hand behind, and look at the next one."""
+        """Leave the micro-batch at hand behind, and look at the next one."""
         if self.piece is not None:
             self.cursor = self.cursor.after(self.piece)
         try:
@@ -312,10 +314,10 @@ class Reader:
 
     @property
     def wait(self) -> float:
-        """Seconds until the slice at hand is due."""
+        """Seconds until the micro-batch at hand is due."""
         if self.piece is None:
             return IDLE
-        if self.source.factor is None or self.piece.after == NEVER:
+        if self.source.factor is None or self.piece.after == MIN_EVENT_TIME:
             return 0.0
         return self._begun + (self.piece.after - self._start) / 1000 / self.source.factor - time.monotonic()
 
@@ -348,7 +350,7 @@ class Replay(Step):
         return self._open
 
     @beam.DoFn.unbounded_per_element()  # type: ignore[untyped-decorator]
-    @discreetly
+    @redacted
     def process(
         self,
         element: bytes,
@@ -373,7 +375,7 @@ class Replay(Step):
         furthest = max(reader.cursor.latest, self.plan.calendar.from_ms) + TURN_WINDOWS * self.plan.calendar.step
         if reader.piece is None and not reader.ended:
             reader.advance()
-        turn_is_over = False  # not before a slice: a machine that is held up comes on, if by one at a time
+        turn_is_over = False  # not before a micro-batch: a machine that is held up comes on, if by one at a time
         while not reader.ended:
             piece, wait = reader.piece, reader.wait
             if piece is None or wait > 0 or turn_is_over:
@@ -390,15 +392,15 @@ class Replay(Step):
             self._reach(watermark, end + live_source(self.plan).disorder)
         tracker.defer_remainder(Duration(REST))
 
-    def _block(self, piece: Slice, reader: int) -> Any:
+    def _block(self, piece: MicroBatch, reader: int) -> Any:
         closed = closed_before(piece, self.plan)
         named = NamedBlock(f"{reader:03d}/{piece.number:012d}", piece.block, closed if closed.any() else None)
-        otherwise = piece.before if piece.before != NEVER else self.plan.calendar.from_ms
+        otherwise = piece.before if piece.before != MIN_EVENT_TIME else self.plan.calendar.from_ms
         return TimestampedValue(named, timestamp(earliest(piece.block, self.plan.calendar, otherwise)))
 
     def _reach(self, watermark: Any, reached: int) -> None:
         """Let the watermark move on; what is at the time reached may still come."""
-        if reached == NEVER:
+        if reached == MIN_EVENT_TIME:
             return
         instant = timestamp(whole_second(reached - live_source(self.plan).disorder))
         if instant > (watermark.current_watermark() or MIN_TIMESTAMP):

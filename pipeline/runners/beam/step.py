@@ -13,7 +13,7 @@ import apache_beam as beam
 from apache_beam.typehints.native_type_compatibility import convert_to_beam_type
 from apache_beam.utils.timestamp import Timestamp
 
-from penstock.pipeline.output.redaction import without_words
+from penstock.pipeline.output.redaction import redact
 from penstock.pipeline.runners.beam.metrics import report_to_beam
 from penstock.pipeline.runners.failure import is_lasting, note_failure
 from penstock.pipeline.steps.ingest import deadline
@@ -87,7 +87,7 @@ class _Packed(NamedTuple):
             raise
 
 
-def discreetly(method: Callable[..., Any]) -> Callable[..., Any]:
+def redacted(method: Callable[..., Any]) -> Callable[..., Any]:
     """Report permanent errors of a `Step`'s method to the driver, and redact all of them in a deployment.
 
     An engine retries a failed bundle again and again, and logs the error each time.
@@ -97,7 +97,7 @@ def discreetly(method: Callable[..., Any]) -> Callable[..., Any]:
     >>> from types import SimpleNamespace
     >>> class Parse:
     ...     plan = SimpleNamespace(config=SimpleNamespace(mode="deployment"))
-    ...     @discreetly
+    ...     @redacted
     ...     def process(self, row):
     ...         yield float(row)
     >>> list(Parse().process("51.4778, home"))
@@ -106,28 +106,28 @@ def discreetly(method: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def reported(step: Any, error: Exception) -> Exception:
-        redacted = without_words(error) if step.plan.config.mode == "deployment" else error
+        told = redact(error) if step.plan.config.mode == "deployment" else error
         if is_lasting(error):
-            note_failure(step.plan.folder, redacted)
-        return redacted
+            note_failure(step.plan.folder, told)
+        return told
 
     @wraps(method)
     def yielding(self: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
         try:
             yield from method(self, *args, **kwargs)
         except Exception as error:
-            if (redacted := reported(self, error)) is error:
+            if (told := reported(self, error)) is error:
                 raise
-            raise redacted from None
+            raise told from None
 
     @wraps(method)
     def returning(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:
             return method(self, *args, **kwargs)
         except Exception as error:
-            if (redacted := reported(self, error)) is error:
+            if (told := reported(self, error)) is error:
                 raise
-            raise redacted from None
+            raise told from None
 
     return yielding if inspect.isgeneratorfunction(method) else returning
 

@@ -13,7 +13,7 @@ from penstock.pipeline.monitoring import metrics
 from penstock.pipeline.output.checkpoint import open_ledger
 from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.runners.beam.coders import NamedBlock, row_counts
-from penstock.pipeline.runners.beam.step import ROWS, Step, discreetly, typed
+from penstock.pipeline.runners.beam.step import ROWS, Step, redacted, typed
 from penstock.pipeline.steps.traces import TraceLoop, gather, points_of
 
 if TYPE_CHECKING:
@@ -63,14 +63,14 @@ class FindPoints(Step):
         """Make the writer."""
         self.writer = RunWriter(self.plan)
 
-    @discreetly
+    @redacted
     def process(self, named: NamedBlock) -> Iterator[Any]:
         """Emit (shard, points), and the row counts; keep rejects once, under the block's name."""
-        fate, points = points_of(named.block, self.plan)
+        counts, points = points_of(named.block, self.plan)
         yield from ((shard, _POINTS.encode(piece)) for shard, piece in points)
         self.writer.rejects(named.name.replace("/", "-"), named.block.rejects)
-        metrics.read_rows(fate)
-        yield beam.pvalue.TaggedOutput(ROWS, row_counts(fate))
+        metrics.read_rows(counts)
+        yield beam.pvalue.TaggedOutput(ROWS, row_counts(counts))
 
 
 class ReleaseShard(Step):
@@ -82,7 +82,7 @@ class ReleaseShard(Step):
         # Not strict: charges are by shard, and a resumed run may have other shards.
         self.ledger = open_ledger(self.plan, strict=False)
 
-    @discreetly
+    @redacted
     def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[Any]:
         """Write the shard's parts, the first write of each, and emit its number."""
         shard, pieces = element

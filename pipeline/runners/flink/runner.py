@@ -118,7 +118,7 @@ def _submit(plan: Plan, endpoint: str, beam_options: Sequence[str]) -> bool:
     from apache_beam.options.pipeline_options import PipelineOptions
     from apache_beam.runners.portability.portable_runner import PortableRunner
 
-    from penstock.pipeline.runners.beam.graph import build
+    from penstock.pipeline.runners.beam.graph import build, settle
 
     checkpoints_folder(plan).mkdir(parents=True, exist_ok=True)
     given = DEFAULTS | _given(beam_options)
@@ -130,9 +130,12 @@ def _submit(plan: Plan, endpoint: str, beam_options: Sequence[str]) -> bool:
     pipeline = beam.Pipeline(runner=PortableRunner(), options=options)
     build(pipeline, plan)
     try:
-        return _watch(plan, pipeline.run(), FlinkMeasures(plan, master).look if elsewhere else None)
+        ended = _watch(plan, pipeline.run(), FlinkMeasures(plan, master).look if elsewhere else None)
     finally:
         cancel_jobs(plan, master)
+    if ended and plan.streaming:
+        settle(plan)
+    return ended
 
 
 def _watch(plan: Plan, job: Any, look: Callable[[], None] | None = None) -> bool:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import base64
 import importlib
 import json
+import logging
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
@@ -21,9 +22,9 @@ import polars as pl
 from penstock.mechanisms.core.plugin import DataError
 from penstock.mechanisms.core.state import State
 from penstock.pipeline.atomic import write_first
-from penstock.pipeline.sources.base import NEVER, Checkpointed, EventBlock, LiveRun, Reject, Slice
+from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed, EventBlock, LiveRun, MicroBatch, Reject
 from penstock.pipeline.sources.reading.kafka_client import PATIENCE, Producer, library, resolved_options, silent
-from penstock.pipeline.sources.reading.kafka_progress import MOST, Board, Entry, Journal, Progress, Share
+from penstock.pipeline.sources.reading.kafka_progress import MOST, Entry, Journal, PeerWatermarks, Progress, Share
 from penstock.pipeline.sources.reading.kafka_settings import KafkaSettings
 from penstock.pipeline.sources.reading.payload import Rows, read_messages
 from penstock.pipeline.sources.reading.text import MAX_RAW_CHARACTERS, reasons, sound_rows
@@ -34,8 +35,12 @@ _BYTES, _WAIT = 16 << 20, 0.1
 _FEW, _MANY = 64, 50_000
 #: Seconds after which it is looked whether the topic has more partitions.
 _REFRESH = 60.0
-#: Seconds that a broker may take to say where partitions end.
+#: Seconds that a broker may take to say which partitions there are, or where they end.
 _ANSWER = 2.0
+#: Seconds after which it is asked again, and said again that windows wait for an answer.
+_AGAIN, _SAY_AGAIN = 1.0, 60.0
+
+_LOG = logging.getLogger("penstock")
 
 Messages = dict[int, list[Any]]
 
@@ -84,11 +89,22 @@ class Consumer:
         #: What the client raises.
         self.refused: type[Exception] = self._kafka.KafkaException
         self._client = self._kafka.Consumer(defaults | self._options | ours)
-        self._refreshed = time.monotonic()
 
     def close(self) -> None:
         """Leave the broker."""
         self._client.close()
+
+    def trouble(self) -> str | None:
+        """Why the topic cannot be read just now; None where a broker says that all that is read is there."""
+        try:
+            topic = self._client.list_topics(self.topic, timeout=_ANSWER).topics[self.topic]
+        except self._kafka.KafkaException as error:
+            return f"no broker answers ({self._trouble or error.args[0].str()})"
+        if topic.error is not None:
+            return str(topic.error.str())
+        there = {number for number, partition in topic.partitions.items() if partition.leader != -1}
+        lacking = sorted(self._assigned.keys() - there)
+        return f"no broker has partition {lacking[0]}" if lacking else None
 
     def partitions(self) -> list[int]:
         """Partitions of the topic."""
@@ -116,16 +132,15 @@ class Consumer:
             raise DataError(f"topic {self.topic}: {error.args[0].str()}") from None
         return int(low), int(high)
 
-    def more(self) -> list[int]:
-        """Partitions that the topic was given since it was looked at last."""
-        if time.monotonic() - self._refreshed < _REFRESH:
-            return []
-        self._refreshed = time.monotonic()
+    def listed(self) -> list[int] | None:
+        """Partitions of the topic as a broker says now; None without an answer, or with one that lacks some."""
         try:
-            found = self._client.list_topics(self.topic, timeout=1.0).topics[self.topic].partitions
-        except self._kafka.KafkaException:
-            return []  # no broker answers at the moment; the next look may be lucky
-        return sorted(partition for partition in found if partition not in self._assigned)
+            found = self._client.list_topics(self.topic, timeout=_ANSWER).topics[self.topic]
+        except (self._kafka.KafkaException, KeyError):
+            return None
+        partitions = sorted(found.partitions)
+        is_whole = partitions == list(range(len(partitions))) and self._assigned.keys() <= found.partitions.keys()
+        return partitions if is_whole and found.error is None else None
 
     def assign(self, offsets: Mapping[int, int]) -> None:
         """Read further partitions, each from an offset on."""
@@ -180,7 +195,7 @@ class Consumer:
                     break
                 ended = partition in self._ended
                 if time.monotonic() > until or (ended and self.bounds(partition)[1] < end):
-                    raise DataError(f"topic {self.topic}: offsets {first} to {end} of partition {partition} are gone")
+                    raise self._gone(partition, first, end)
                 if ended:
                     break
                 self._fill()
@@ -213,6 +228,7 @@ class Consumer:
                 if future.result().offset <= self._ends.get(place.partition, -1):
                     found.add(int(place.partition))
         except self._kafka.KafkaException:
+            self._admin = None  # one that was there before a partition goes on not to know it
             return frozenset()
         return frozenset(found)
 
@@ -230,10 +246,22 @@ class Consumer:
                 self._ends[message.partition()] = message.offset()
             elif error.code() == self._kafka.KafkaError.GROUP_AUTHORIZATION_FAILED:
                 continue  # the client asks for its group, and nothing here needs one
+            elif error.code() == self._kafka.KafkaError._AUTO_OFFSET_RESET:
+                raise self._gone(message.partition(), message.offset(), self.bounds(message.partition())[0])
             elif not error.retriable():
                 raise DataError(f"topic {self.topic}, partition {message.partition()}: {error.str()}")
         if n_read:
             self._size += 0.2 * (n_bytes / n_read - self._size)
+
+    def _gone(self, partition: int, first: int, end: int) -> DataError:
+        low, high = self.bounds(partition)
+        lost = f"offsets {first} to {end}" if first < end else f"offset {first} and what follows"
+        return DataError(
+            f"topic {self.topic}: {lost} of partition {partition} are gone, of which there is now {low} to {high}: a "
+            "broker has deleted them, or the topic was made anew. What they held is lost to this run, which ends here; "
+            "its releases stay. Begin another run in another folder, on the same output.ledger, with 'from' at the "
+            "first window that is not released"
+        )
 
     def _note(self, error: Any) -> None:
         """Note an error; while brokers are out of reach, whether a partition is at its end is unknown."""
@@ -275,6 +303,65 @@ class Commits:
             with suppress(self.consumer.refused):
                 self.consumer.commit(offsets)
                 self._last = offsets
+
+
+#: Seconds between two questions whether a topic is there.
+_PROBE = 10.0
+#: Milliseconds that it may be out of reach, where the configuration does not say.
+_OUT_OF_REACH = 300_000
+
+
+class Reach:
+    """Ends a run whose topic has been out of reach for too long: it was deleted, or no broker answers.
+
+    Until then the run waits, and its clocks stand still: nothing is lost, and nothing is released without events that
+    may still be there.
+
+    Parameters
+    ----------
+    source
+        What is read; its ``patience`` is how long.
+    consumer
+        The reader.
+    clock
+        Seconds that only grow.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> from penstock.pipeline.sources.kafka import Kafka
+    >>> now = [0.0]
+    >>> topic = Kafka(brokers="localhost:9092", topic="events", patience=60_000)
+    >>> reach = Reach(topic, SimpleNamespace(trouble=lambda: "no broker answers"), lambda: now[0])
+    >>> for now[0] in (10.0, 40.0, 70.0):
+    ...     reach.check()
+    Traceback (most recent call last):
+    penstock.mechanisms.core.plugin.DataError: topic events: out of reach for 60 s (no broker answers) ...
+    """
+
+    def __init__(self, source: KafkaSettings, consumer: Consumer, clock: Callable[[], float] = time.monotonic) -> None:
+        self.source, self.consumer, self._clock = source, consumer, clock
+        self._patience = (_OUT_OF_REACH if source.patience is None else source.patience) / 1000
+        self._asked, self._since = clock(), float("inf")
+
+    def check(self) -> None:
+        """Ask the brokers every ten seconds; raises `DataError` where they have not had the topic for too long."""
+        now = self._clock()
+        if now - self._asked < min(_PROBE, self._patience / 3):
+            return
+        self._asked, reason = now, self.consumer.trouble()
+        if reason is None:
+            self._since = float("inf")
+            return
+        if self._since > now:
+            self._since = now
+            waits = f"out of reach ({reason}); the run waits {self._patience:g} s for it"
+            logging.getLogger("penstock").warning(f"topic {self.source.topic}: {waits}")
+        if now - self._since >= self._patience:
+            raise DataError(
+                f"topic {self.source.topic}: out of reach for {now - self._since:.0f} s ({reason}). Nothing is lost: "
+                "what was counted is in the run's checkpoint, and --resume goes on from it once the topic is there"
+            )
 
 
 class DeadLetters:
@@ -403,51 +490,56 @@ _WINDOWS_AHEAD = 64
 _KEPT = 100_000
 
 
-def slices(
+def micro_batches(
     source: KafkaSettings, run: LiveRun, start: State, number: int, latest: int, checkpointed: Checkpointed
-) -> Iterator[Slice | None]:
-    """See `LiveSource.slices`.
+) -> Iterator[MicroBatch | None]:
+    """See `LiveSource.micro_batches`.
 
-    Every slice is written to a journal before it is counted: its offsets, and which partitions were idle. A run that is
-    continued counts the same slices again from its checkpoint on, so that it releases the same.
+    Every micro-batch is written to a journal before it is counted: its offsets, and which partitions were idle. A run
+    that is continued counts the same ones again from its checkpoint on, so that it releases the same.
     """
     with closing(Consumer(source)) as consumer, closing(DeadLetters(source)) as letters:
         reader = _Reader(source, run, consumer, letters, start, latest)
-        journal = Journal(_journal_folder(run, reader.share), number)
+        journal = Journal(_journal_folder(run, reader.share), number, Entry.decode)
         commits = Commits(source, consumer, checkpointed)
+        reach = Reach(source, consumer)
         for entry in journal.entries:
             reader.add({partition: first for partition, (first, _) in entry.ranges.items()})
-            yield reader.slice(entry, consumer.take(entry.ranges))
+            yield reader.batch(entry, consumer.take(entry.ranges))
             number = entry.number + 1
         new = reader.begin()
         while not reader.finished:
             messages = consumer.poll()
             idle, clock = reader.quiet(messages)
-            if messages or new or idle != reader.progress.idle or reader.passes(clock):
+            if messages or new or idle != reader.progress.idle or reader.passes(clock) or reader.passes(reader.heard):
                 ranges = {partition: (first, first) for partition, first in new.items()}
                 ranges |= {partition: (own[0].offset(), own[-1].offset() + 1) for partition, own in messages.items()}
-                entry = Entry(number, ranges, idle, clock)
+                entry = Entry(number, ranges, idle, clock, reader.listed)
                 journal.append(entry, partial(_needed, checkpointed, number))
-                yield reader.slice(entry, messages)
+                yield reader.batch(entry, messages)
                 number += 1
             else:
                 yield None
             commits.go_on()
+            reach.check()
             new = reader.look_around()
         reader.board.publish(None)  # one that has finished keeps no other waiting
 
 
 class _Reader:
-    """Turns messages into slices."""
+    """Turns messages into micro-batches."""
 
     def __init__(
         self, source: KafkaSettings, run: LiveRun, consumer: Consumer, letters: DeadLetters, start: State, latest: int
     ) -> None:
         self.source, self.run, self.consumer, self.letters = source, run, consumer, letters
         self.share = Share.of(start)
-        self.board = Board(run.spool, self.share)
+        self.board = PeerWatermarks(run.spool, self.share)
         #: Middle of the times that each partition has shown last.
         self.typical: dict[int, float] = {}
+        #: Time from before which no partition is unknown; None where that decides nothing.
+        self.listed: int | None = MIN_EVENT_TIME if source.by_broker else None
+        self._asked = self._said = float("-inf")
         self.end: int | None = None
         if run.calendar.n_windows is not None:
             self.end = run.calendar.end(run.calendar.n_windows) + run.lateness + source.disorder
@@ -483,11 +575,19 @@ class _Reader:
             idle = self.consumer.idle(self.source.idle_after) - messages.keys()
             return idle, clock if self.source.clock and len(idle) == len(self.progress.times) else None
         ended = frozenset(p for p in self.progress.offsets if self.consumer.at_end(p) and p not in messages)
-        if self.passes(self._by_clock(ended, clock)):
+        if self.passes(self._known(self._by_clock(ended, clock))):
             ended = self.consumer.confirmed(ended)
-            if self.passes(self._by_clock(ended, clock)):
+            if self.passes(self._known(self._by_clock(ended, clock))):
                 return ended, clock
         return frozenset(), None
+
+    @property
+    def heard(self) -> int | None:
+        """Time that all partitions have shown, as far as all of them are known; None where no list is needed."""
+        return None if self.listed is None else self._known(self._by_clock(frozenset(), MIN_EVENT_TIME))
+
+    def _known(self, time: int | None) -> int | None:
+        return time if time is None or self.listed is None else min(time, self.listed)
 
     def _by_clock(self, ended: frozenset[int], clock: int) -> int | None:
         """Time that is reached once the clock goes on at the end of some partitions; None where there are none."""
@@ -511,14 +611,50 @@ class _Reader:
         """Hold partitions that are far ahead of one that has more to be read; read new ones, and give where."""
         partitions = self.progress.offsets
         # One that has shown nothing yet may have everything before it: the others wait until it has been heard of.
-        behind = [self.typical.get(partition, NEVER) for partition in partitions if not self.consumer.at_end(partition)]
+        behind = [
+            self.typical.get(partition, MIN_EVENT_TIME)
+            for partition in partitions
+            if not self.consumer.at_end(partition)
+        ]
         self.board.publish(min(behind, default=None))
         behind += self.board.others()
         longest = _WINDOWS_AHEAD * self.run.calendar.step
         self.consumer.hold({p for p, time in self.typical.items() if behind and time > min(behind) + longest})
-        return self._find(list(filter(self.share.owns, self.consumer.more())), from_start=True)
+        return self._look_for_more()
 
-    def slice(self, entry: Entry, messages: Messages) -> Slice:
+    def _look_for_more(self) -> dict[int, int]:
+        """Read partitions that the topic was given, and give where.
+
+        A window ends only with a list of the partitions that is younger than its deadline: a message of a partition
+        that is not in it arrives after the list, and is late for the window whatever happens. Without a whole list the
+        window waits.
+        """
+        # Read before the broker is asked, as in `quiet`; and what a broker does not know yet is no older than that.
+        clock = int(clock_time() * 1000) - self.source.idle_after
+        is_due = False
+        if self.listed is not None:
+            ended = frozenset(filter(self.consumer.at_end, self.progress.offsets))
+            time_there = self._by_clock(ended, clock)
+            is_due = not self.passes(self._known(time_there)) and self.passes(min(clock, time_there or MIN_EVENT_TIME))
+        if time.monotonic() - self._asked < (_AGAIN if is_due else _REFRESH):
+            return {}
+        found, offsets = self.consumer.listed(), None
+        if found is not None:
+            new = [p for p in found if self.share.owns(p) and p not in self.progress.offsets]
+            with suppress(DataError):  # one whose broker does not answer yet
+                offsets = self._find(new, from_start=True)
+        self._asked = time.monotonic()
+        if offsets is None:
+            if is_due and self._asked - self._said > _SAY_AGAIN:
+                self._said = self._asked
+                _LOG.warning(f"topic {self.source.topic}: no broker lists all partitions; windows wait until one does")
+            return {}
+        if self.listed is not None:
+            self.listed = clock
+            self._asked = float("-inf") if is_due else self._asked
+        return offsets
+
+    def batch(self, entry: Entry, messages: Messages) -> MicroBatch:
         """The events of some messages, and what time it was when they arrived."""
         before = self.progress.reached
         rows: dict[int, Any] = {}
@@ -530,8 +666,8 @@ class _Reader:
             rows[partition] = (entry.ranges[partition][1], block.frame[column].to_numpy())
         self._adapt(rows)
         self.letters.send([reject for block in blocks for reject in block.rejects], messages)
-        reached = self.progress.read(rows, entry.idle, entry.clock)
-        return Slice(
+        reached = self.progress.read(rows, entry.idle, entry.clock, entry.listed)
+        return MicroBatch(
             number=entry.number,
             block=self.run.ingest(joined(blocks, self.source)),
             before=before,
@@ -541,7 +677,7 @@ class _Reader:
         )
 
     def _adapt(self, rows: Mapping[int, tuple[int, Any]]) -> None:
-        """Let a slice cover some windows, not thousands of a backlog: what is open has to be kept.
+        """Let a micro-batch cover some windows, not thousands of a backlog: what is open has to be kept.
 
         By typical times, so that single ones that are wrong decide nothing.
         """
@@ -583,5 +719,5 @@ def _journal_folder(run: LiveRun, share: Share) -> Path:
 
 
 def _needed(checkpointed: Checkpointed, number: int) -> int:
-    """First slice that may be read again: the one after the checkpoint of a local run; an engine keeps its own."""
+    """First micro-batch that may be read again: a local run's after its checkpoint; an engine keeps its own."""
     return number - _KEPT if checkpointed.number is None else checkpointed.number

@@ -8,13 +8,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.state import State
 from penstock.pipeline.atomic import write_json
-from penstock.pipeline.sources.base import NEVER
+from penstock.pipeline.sources.base import MIN_EVENT_TIME
 
 #: Bytes that a file grows by before entries that are no longer needed are dropped.
 _LONG = 1 << 20
@@ -22,40 +23,57 @@ _LONG = 1 << 20
 
 @dataclass(frozen=True)
 class Entry:
-    """What one slice consists of.
+    """What one micro-batch consists of.
 
     Parameters
     ----------
     number
-        Of the slice.
+        Of the micro-batch.
     ranges
         First offset and the one after the last, by partition.
     idle
-        Partitions that do not hold time back after the slice.
+        Partitions that do not hold time back after the micro-batch.
     clock
         Time that is reached by the clock, where all partitions are idle and time goes on; otherwise None.
+    listed
+        Time from before which no partition is unknown; None where that decides nothing.
     """
 
     number: int
     ranges: Mapping[int, tuple[int, int]]
     idle: frozenset[int]
     clock: int | None = None
+    listed: int | None = None
 
     def encode(self) -> str:
         """One line."""
         ranges = {str(partition): list(ends) for partition, ends in sorted(self.ranges.items())}
         entry = {"number": self.number, "ranges": ranges, "idle": sorted(self.idle), "clock": self.clock}
-        return json.dumps(entry) + "\n"
+        return json.dumps(entry | {"listed": self.listed}) + "\n"
 
     @classmethod
     def decode(cls, line: str) -> Entry:
         """Inverse of `encode`."""
         entry = json.loads(line)
         ranges = {int(partition): (ends[0], ends[1]) for partition, ends in entry["ranges"].items()}
-        return cls(entry["number"], ranges, frozenset(entry["idle"]), entry["clock"])
+        return cls(entry["number"], ranges, frozenset(entry["idle"]), entry["clock"], entry.get("listed"))
 
 
-class Journal:
+class Numbered(Protocol):
+    """An entry of a journal."""
+
+    @property
+    def number(self) -> int:
+        """Of the slice."""
+
+    def encode(self) -> str:
+        """One line."""
+
+
+Kind = TypeVar("Kind", bound=Numbered)
+
+
+class Journal(Generic[Kind]):
     """Write-ahead journal of batch boundaries, one a line; a torn last line had no effect yet and is left out.
 
     Whoever opens the journal takes it over: what another process, which is thought dead, writes from then on counts
@@ -66,15 +84,17 @@ class Journal:
     folder
         Where the file is, made if need be.
     number
-        First slice to be read again; earlier entries are dropped.
+        First micro-batch to be read again; earlier entries are dropped.
+    decode
+        Reads a line of the journal.
     """
 
-    def __init__(self, folder: Path, number: int) -> None:
+    def __init__(self, folder: Path, number: int, decode: Callable[[str], Kind]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        files = sorted(folder.glob("journal-*.jsonl"))
-        found = {entry.number: entry for entry in _entries(files[-1])} if files else {}
+        files, self._decode = sorted(folder.glob("journal-*.jsonl")), decode
+        found = {entry.number: entry for entry in self._entries(files[-1])} if files else {}
         #: Entries from ``number`` on, without a gap.
-        self.entries: list[Entry] = []
+        self.entries: list[Kind] = []
         while number + len(self.entries) in found:
             self.entries.append(found[number + len(self.entries)])
         taken = int(files[-1].stem.partition("-")[2]) if files else 0
@@ -83,17 +103,17 @@ class Journal:
         for file in files:
             file.unlink(missing_ok=True)
 
-    def append(self, entry: Entry, needed: Callable[[], int]) -> None:
+    def append(self, entry: Kind, needed: Callable[[], int]) -> None:
         """Make an entry durable; ``needed`` says which is the first that may not be dropped."""
         if self.path.stat().st_size > self._long:
             first = needed()
-            self._write(kept for kept in _entries(self.path) if kept.number >= first)
+            self._write(kept for kept in self._entries(self.path) if kept.number >= first)
         with self.path.open("a", encoding="utf-8") as file:
             file.write(entry.encode())
             file.flush()
             os.fsync(file.fileno())
 
-    def _write(self, entries: Iterable[Entry]) -> None:
+    def _write(self, entries: Iterable[Kind]) -> None:
         lines = [entry.encode() for entry in entries]
         temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
         with temporary.open("w", encoding="utf-8") as file:
@@ -103,10 +123,9 @@ class Journal:
         os.replace(temporary, self.path)
         self._long = sum(map(len, lines)) + _LONG
 
-
-def _entries(path: Path) -> list[Entry]:
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    return [Entry.decode(line) for line in lines if line.endswith("\n")]
+    def _entries(self, path: Path) -> list[Kind]:
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        return [self._decode(line) for line in lines if line.endswith("\n")]
 
 
 Integers = NDArray[np.int64]
@@ -121,7 +140,7 @@ class Progress:
     offsets
         Next offset to read, by partition.
     times
-        Latest time of an event so far, by partition; `NEVER` where there was none.
+        Latest time of an event so far, by partition; `MIN_EVENT_TIME` where there was none.
     idle
         Partitions that do not hold time back.
     reached
@@ -135,8 +154,8 @@ class Progress:
 
     Examples
     --------
-    >>> progress = Progress(offsets={0: 0, 1: 0}, times={0: NEVER, 1: NEVER})
-    >>> progress.read({0: (2, np.array([10, 30]))}, frozenset()), progress.reached == NEVER
+    >>> progress = Progress(offsets={0: 0, 1: 0}, times={0: MIN_EVENT_TIME, 1: MIN_EVENT_TIME})
+    >>> progress.read({0: (2, np.array([10, 30]))}, frozenset()), progress.reached == MIN_EVENT_TIME
     ([array([-4611686018427387904,                   10])], True)
     >>> _ = progress.read({1: (1, np.array([20]))}, frozenset())
     >>> progress.reached
@@ -148,8 +167,8 @@ class Progress:
     offsets: dict[int, int] = field(default_factory=dict)
     times: dict[int, int] = field(default_factory=dict)
     idle: frozenset[int] = frozenset()
-    reached: int = NEVER
-    first: int = NEVER
+    reached: int = MIN_EVENT_TIME
+    first: int = MIN_EVENT_TIME
     limit: int | None = None
     disorder: int = 0
     by_broker: bool = False
@@ -157,10 +176,14 @@ class Progress:
     def add(self, partition: int, offset: int) -> None:
         """Make a partition known."""
         self.offsets[partition] = offset
-        self.times[partition] = NEVER
+        self.times[partition] = MIN_EVENT_TIME
 
     def read(
-        self, rows: Mapping[int, tuple[int, Integers]], idle: frozenset[int], clock: int | None = None
+        self,
+        rows: Mapping[int, tuple[int, Integers]],
+        idle: frozenset[int],
+        clock: int | None = None,
+        listed: int | None = None,
     ) -> list[Integers]:
         """Move on.
 
@@ -172,6 +195,8 @@ class Progress:
             Partitions that are idle from now on; by the broker: at whose end the clock has reached ``clock``.
         clock
             Time that is reached by the clock, if all are idle.
+        listed
+            Time from before which no partition is unknown, beyond which nothing is reached; None: all are known.
 
         Returns
         -------
@@ -183,7 +208,9 @@ class Progress:
         """
         found = []
         for partition, (offset, times) in rows.items():
-            moves = np.where(times >= self.first, times if self.limit is None else np.minimum(times, self.limit), NEVER)
+            moves = np.where(
+                times >= self.first, times if self.limit is None else np.minimum(times, self.limit), MIN_EVENT_TIME
+            )
             latest = np.maximum.accumulate(np.concatenate([[self.times[partition]], moves]))
             passed = np.maximum(latest[:-1], self.reached) - self.disorder
             found.append(np.maximum(times, passed) if self.by_broker else passed)
@@ -193,7 +220,8 @@ class Progress:
         else:
             self.idle = idle
         active = [time for partition, time in self.times.items() if partition not in self.idle]
-        self.reached = max(self.reached, min(active, default=max(self.latest, clock or NEVER)))
+        there = min(active, default=max(self.latest, clock or MIN_EVENT_TIME))
+        self.reached = max(self.reached, there if listed is None else min(there, listed))
         return found
 
     def at_end(self, partition: int, clock: int | None) -> int:
@@ -204,7 +232,7 @@ class Progress:
     @property
     def latest(self) -> int:
         """Latest time of an event of any partition."""
-        return max(self.times.values(), default=NEVER)
+        return max(self.times.values(), default=MIN_EVENT_TIME)
 
     def as_state(self) -> State:
         """The same as arrays."""
@@ -266,7 +294,7 @@ class Share:
         return partition % self.n_readers == self.reader
 
 
-class Board:
+class PeerWatermarks:
     """How far back each reader of a run is, for the others to wait: a small file each, in a folder they share.
 
     It limits how much stays open while a backlog is read, and decides neither time nor what is late.
@@ -282,9 +310,9 @@ class Board:
     --------
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     one, other = Board(Path(folder), Share(0, 2)), Board(Path(folder), Share(1, 2))
+    ...     one, other = PeerWatermarks(Path(folder), Share(0, 2)), PeerWatermarks(Path(folder), Share(1, 2))
     ...     one.publish(7.0)
-    ...     other.others(), one.others() == [NEVER]
+    ...     other.others(), one.others() == [MIN_EVENT_TIME]
     ([7.0], True)
     """
 
@@ -314,7 +342,7 @@ class Board:
 
     def _read(self, reader: int) -> float | None:
         path = self._path(reader)
-        behind: float | None = json.loads(path.read_bytes()) if path.exists() else NEVER
+        behind: float | None = json.loads(path.read_bytes()) if path.exists() else MIN_EVENT_TIME
         return behind
 
     def _path(self, reader: int) -> Path:

@@ -60,6 +60,14 @@ class KafkaSettings(MappedColumns, LiveSource):
         unit="ms",
         doc="how far an event may be ahead of its message's timestamp; one that is further is rejected",
     )
+    patience: int | None = parameter(
+        None,
+        kind="duration",
+        above=0,
+        unit="ms",
+        doc="how long the topic may be out of reach (deleted, no broker answers) before the run ends with exit code 1, "
+        "for --resume to go on; unset: 5m",
+    )
     group: str | None = parameter(
         None, doc="consumer group that is told how far the run has come, for watching its lag; never read"
     )

@@ -1,4 +1,4 @@
-"""The agenda tells each window exactly its landmarks and its budget period."""
+"""The schedule tells each window exactly its landmarks and its budget period."""
 
 import pickle
 from datetime import datetime
@@ -73,11 +73,11 @@ def test_facts_equal_their_definitions(zone, size, days, begin, length, listed, 
     if days is not None:
         day = [datetime.fromtimestamp(s / 1000, ZoneInfo(zone)).toordinal() for s in calendar.starts(1, n).tolist()]
         period_of = [(d - day[0]) // days for d in day]
-    agenda = WindowSchedule(calendar, landmarks, None if days is None else days * DAY)
+    schedule = WindowSchedule(calendar, landmarks, None if days is None else days * DAY)
     expected = by_hand(calendar, landmarks, period_of)
-    assert agenda.windows(1, n) == expected
-    assert [agenda.window(i) for i in range(1, n + 1)] == expected
-    assert pickle.loads(pickle.dumps(agenda)) == agenda
+    assert schedule.windows(1, n) == expected
+    assert [schedule.window(i) for i in range(1, n + 1)] == expected
+    assert pickle.loads(pickle.dumps(schedule)) == schedule
 
 
 @settings(max_examples=50, deadline=None)
@@ -87,13 +87,13 @@ def test_facts_equal_their_definitions(zone, size, days, begin, length, listed, 
     period=st.none() | st.integers(1, 70),
     maximum=st.none() | st.integers(0, 4),
 )
-def test_the_agenda_says_what_the_plain_loop_says(n, listed, period, maximum):
+def test_the_schedule_says_what_the_plain_loop_says(n, listed, period, maximum):
     listed = tuple(sorted(i for i in listed if i <= n))
     facts = Facts(n_cells=1, n_windows=n, landmarks=listed, budget_period=period, max_landmarks=maximum)
     calendar = Fixed(size=HOUR).calendar(0, n * HOUR)
     landmarks = Landmarks(windows=listed, max_per_period=maximum)
-    agenda = WindowSchedule(calendar, landmarks, None if period is None else period * HOUR)
-    assert agenda.windows(1, n) == facts.windows()
+    schedule = WindowSchedule(calendar, landmarks, None if period is None else period * HOUR)
+    assert schedule.windows(1, n) == facts.windows()
 
 
 def test_a_day_of_budget_has_as_many_windows_as_the_local_day_has_hours():
@@ -156,28 +156,28 @@ def test_an_endless_stream_without_period_knows_its_landmarks_if_none_recurs():
 
 
 def test_memory_is_bounded_on_an_endless_stream():
-    agenda = WindowSchedule(
+    schedule = WindowSchedule(
         Fixed(size=HOUR, time_zone=NEW_YORK).calendar(0), Landmarks(recurring=("07:00-09:00",)), DAY
     )
     sizes = []
     for end in (20_000, 40_000, 60_000):
         for index in range(end - 5000, end):
-            agenda.window(index)
-        sizes.append(len(pickle.dumps(agenda.__dict__)))
+            schedule.window(index)
+        sizes.append(len(pickle.dumps(schedule.__dict__)))
     assert sizes[2] < 1.1 * sizes[0]
-    assert len(pickle.dumps(agenda)) < 5000
+    assert len(pickle.dumps(schedule)) < 5000
 
 
 def test_windows_in_any_order_are_the_same():
     calendar = Fixed(size=HOUR, time_zone=NEW_YORK).calendar(0, 300 * DAY)
-    agenda = WindowSchedule(calendar, Landmarks(recurring=("07:00-09:00",), windows=(5,)), 7 * DAY)
-    in_order = agenda.windows(1, 7200)
+    schedule = WindowSchedule(calendar, Landmarks(recurring=("07:00-09:00",), windows=(5,)), 7 * DAY)
+    in_order = schedule.windows(1, 7200)
     for index in np.random.default_rng(1).integers(1, 7201, 50).tolist():
-        assert agenda.window(index) == in_order[index - 1]
-    assert agenda.windows(7, 6) == []
+        assert schedule.window(index) == in_order[index - 1]
+    assert schedule.windows(7, 6) == []
 
 
-def test_wrong_agendas_are_refused():
+def test_wrong_schedules_are_refused():
     calendar = Fixed(size=HOUR).calendar(0, DAY)
     with pytest.raises(ParameterError, match="windows: 25"):
         WindowSchedule(calendar, Landmarks(windows=(25,)))

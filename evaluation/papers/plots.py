@@ -8,7 +8,11 @@ from typing import Any
 
 import polars as pl
 
+from penstock.evaluation.papers.koga import CHECKINS
 from penstock.evaluation.papers.pyrgelis import COLUMNS, ROWS
+
+#: Rates below are drawn there: axes are logarithmic.
+_SMALLEST = 1e-12
 
 
 def draw(tables: dict[str, pl.DataFrame], folder: Path) -> dict[str, str]:
@@ -27,6 +31,72 @@ def draw(tables: dict[str, pl.DataFrame], folder: Path) -> dict[str, str]:
             figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
             plt.close(figure)
     return drawn
+
+
+def _sweeps(plt: Any, table: pl.DataFrame) -> Any:
+    """A panel for each sweep and smoothing; bounds, and dashed attacks, or their ratio."""
+    panels = _panels(table, "sweep")
+    figure, axes = plt.subplots(len(panels), 1, figsize=(8, 3.6 * len(panels)), squeeze=False)
+    value, label = ("ratio", "bound / best attack") if "ratio" in table.columns else ("mean", "success")
+    for axis, (title, panel) in zip(axes[:, 0], panels):
+        for (name,), line in panel.partition_by("quantity", as_dict=True, maintain_order=True).items():
+            line = line.sort("at")
+            style = "--" if "kind" in line.columns and line["kind"][0] == "attack" else "-"
+            shown = line[value].clip(lower_bound=_SMALLEST)
+            axis.plot(line["at"], shown, style, marker="o", markersize=3, label=name)
+        axis.set(xlabel=panel["sweep"][0], ylabel=label, yscale="log")
+        if panel["sweep"][0] == "sigma":
+            axis.set_xscale("symlog", linthresh=0.25)
+        axis.set_title(title, fontsize="small")
+        axis.legend(fontsize="x-small", loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return figure
+
+
+def _ranges(plt: Any, table: pl.DataFrame) -> Any:
+    """A panel for each quantity and smoothing; quartiles of two bounds by range of people."""
+    panels = _panels(table, "against")
+    figure, axes = plt.subplots(len(panels), 1, figsize=(8, 3.6 * len(panels)), squeeze=False)
+    for axis, (title, panel) in zip(axes[:, 0], panels):
+        for (name,), part in panel.partition_by("bound", as_dict=True, maintain_order=True).items():
+            correlation = part["rank_correlation"].drop_nulls()
+            part = part.drop_nulls("median")
+            ends = (part["median"] - part["q25"], part["q75"] - part["median"])
+            label = f"{name!s}, rank correlation {correlation[0]:.2f}" if len(correlation) else str(name)
+            axis.errorbar(
+                (part["from"] + part["to"]) / 2, part["median"], yerr=ends, marker="o", capsize=3, label=label
+            )
+        axis.set(xlabel=panel["against"][0], ylabel="bound (quartiles)", ylim=(0, 1.02))
+        axis.set_title(title, fontsize="small")
+        axis.legend(fontsize="x-small", loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return figure
+
+
+def _panels(table: pl.DataFrame, swept: str) -> list[tuple[str, pl.DataFrame]]:
+    keys = [name for name in ("smoothing", "towards", swept) if name in table.columns]
+    parts = table.partition_by(keys, as_dict=True, maintain_order=True)
+    return [(", ".join(map(str, values)), panel) for values, panel in parts.items()]
+
+
+def _losses(plt: Any, table: pl.DataFrame) -> Any:
+    figure, axis = plt.subplots(figsize=(6, 4))
+    for (length_scale,), line in table.partition_by("length_scale", as_dict=True, maintain_order=True).items():
+        axis.plot(line["noise_variance"], line["loss"], marker="o", markersize=3, label=f"length scale {length_scale}")
+    alone = table.filter(pl.col("length_scale") == table["length_scale"][0])
+    axis.plot(alone["noise_variance"], alone["independent_loss"], "b:", label="independent points")
+    axis.set(xlabel="noise variance", ylabel="loss, nats", xscale="log", yscale="log")
+    axis.legend(fontsize="small")
+    return figure
+
+
+def _hypotheses(plt: Any, table: pl.DataFrame) -> Any:
+    figure, axis = plt.subplots(figsize=(6, 4))
+    secret = table.filter(pl.col("is_secret"))
+    for name, style in (("truth", "k-"), ("hypothesis", "r--")):
+        axis.plot(table["time"], table[name], style, label=name)
+        axis.plot(secret["time"], secret[name], style[0] + "o")
+    axis.set(xlabel="time (secret points: dots)", ylabel="position")
+    axis.legend(fontsize="small")
+    return figure
 
 
 def _gains(plt: Any, table: pl.DataFrame) -> Any:
@@ -113,4 +183,17 @@ DRAWINGS: dict[str, tuple[Callable[[Any, pl.DataFrame], Any], str]] = {
     "membership_past_loadings": (_loadings, "Loadings by popularity of cells and hours"),
     "membership_places": (_places, "Where and when the components load"),
     "membership_past_places": (_places, "Where and when the components load"),
+    "reconstruction_chain": (_sweeps, "Bounds and attacks on a simulated chain"),
+    "reconstruction_chain_ratio": (_sweeps, "Bounds over the best attack on a simulated chain"),
+    **{
+        f"reconstruction_{name}{end}": (drawing, f"{title}, {name.capitalize()}")
+        for name in CHECKINS
+        for end, drawing, title in (
+            ("", _sweeps, "Mean bounds and attacks on check-ins"),
+            ("_ratio", _sweeps, "Mean bounds over the best attack on check-ins"),
+            ("_bins", _ranges, "Bounds by visits and by spectral gap"),
+        )
+    },
+    "conditional_losses": (_losses, "Loss of every other point against the noise"),
+    "conditional_hypotheses": (_hypotheses, "The trace and the worst hypothesis about it"),
 }

@@ -1,0 +1,119 @@
+"""Bound on a person's memberships in a budget period, and how many of them the unit of a guarantee changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from penstock.mechanisms.core.plugin import ParameterError
+
+
+class Window(Protocol):
+    """What the bound uses of a window: landmarks and windows of its budget period; None where they are not known."""
+
+    @property
+    def n_landmarks(self) -> int | None:
+        """Landmarks of the whole period."""
+
+    @property
+    def n_windows(self) -> int | None:
+        """Windows of the whole period."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeriodBound:
+    """At most ``most`` memberships (person × cell × window) of a user in a budget period, in the order of windows.
+
+    Whoever gives up a part of a period makes room in it: memberships of later windows that the bound left out count
+    then. So a unit smaller than the period changes what it holds *and* as many later memberships, which are in other
+    cells and windows; each changes one count by 1. Hence `part` and `stretch`, for which noise is calibrated and by
+    which accountants price it: the L1 sensitivity, and the square of the L2 sensitivity.
+
+    Parameters
+    ----------
+    most
+        n: memberships that bounding leaves a user in a period.
+    max_cells
+        C: cells of one window that one user can add 1 to.
+    shortest, longest
+        Windows of the shortest and of the longest period; those at the ends of a run may be shorter than either.
+    alone
+        Whether the whole run is one period.
+
+    Examples
+    --------
+    >>> day = PeriodBound(most=30, max_cells=15, shortest=24, longest=24)
+    >>> day.part(24), day.part(1), day.stretch(24)
+    (30, 30, 90)
+    """
+
+    most: int
+    max_cells: int
+    shortest: int
+    longest: int
+    alone: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("most", "max_cells", "shortest", "longest"):
+            value = getattr(self, name)
+            if not (hasattr(value, "__index__") and value >= 1):
+                raise ParameterError(name, value, "a whole number of at least 1")
+        if self.shortest > self.longest:
+            raise ParameterError("shortest", self.shortest, f"at most longest ({self.longest})")
+
+    @property
+    def of_window(self) -> int:
+        """Memberships of one window, at most."""
+        return min(self.max_cells, self.most)
+
+    @property
+    def whole(self) -> int:
+        """Memberships that all of a user's events in a period change: nothing is left that could move up."""
+        return min(self.most, self.max_cells * self.longest)
+
+    def part(self, n_windows: int, length: int | None = None) -> int:
+        """Memberships that a user's events in some windows of one period change, at most.
+
+        Parameters
+        ----------
+        n_windows
+            Windows of the period that the unit holds, anywhere in it; no more than there are.
+        length
+            Windows of this period; None: as many as in the longest.
+
+        Examples
+        --------
+        >>> [PeriodBound(most=4, max_cells=1, shortest=6, longest=6).part(n) for n in (1, 2, 4, 6)]
+        [2, 4, 6, 4]
+        """
+        length = self.longest if length is None else length
+        inside = min(n_windows, length)
+        removed = min(self.most, self.max_cells * inside)
+        left_out = max(0, self.max_cells * length - self.most)
+        return removed + min(removed, self.max_cells * (length - inside), left_out)
+
+    def with_landmarks(self, window: Window) -> int:
+        """Memberships that a user's events in all landmarks of the window's period and any other window change."""
+        if window.n_landmarks is None or window.n_windows is None:
+            raise ParameterError("budget_period", None, "given, so that the windows of a period are known")
+        return self.part(window.n_landmarks + 1, window.n_windows)
+
+    def stretch(self, n_windows: int) -> int:
+        """Memberships that a user's events in any ``n_windows`` successive windows change, at most.
+
+        A stretch holds the end of a period, behind which nothing can move up, then whole periods, then the beginning of
+        another; the first and the last may be all that there is of it. Time O(``n_windows`` + ``longest``) where it is
+        no longer than a period.
+        """
+        beginnings = [0]
+        for n in range(1, min(n_windows, self.longest) + 1):
+            beginnings.append(max(beginnings[-1], self.part(n)))
+        if self.alone:
+            return beginnings[-1]
+        found = 0
+        for at_end in range(min(n_windows, self.longest) + 1):
+            before = min(self.most, self.max_cells * at_end)
+            for n_whole in range((n_windows - at_end) // self.shortest + 1):
+                rest = min(n_windows - at_end - n_whole * self.shortest, self.longest)
+                found = max(found, before + n_whole * self.whole + beginnings[rest])
+        return found

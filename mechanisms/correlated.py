@@ -1,0 +1,212 @@
+"""Gaussian noise that is correlated over time, so that it cancels in sums over many windows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.mechanisms.core.concentrated import epsilon_of, rho_of
+from penstock.mechanisms.core.contract import (
+    ADD_REMOVE,
+    GAUSSIAN_FAMILIES,
+    Facts,
+    Guarantee,
+    Mechanism,
+    Release,
+    Window,
+    noise_event,
+)
+from penstock.mechanisms.core.events import Event, Linked
+from penstock.mechanisms.core.plugin import ParameterError, parameter
+from penstock.mechanisms.core.state import State
+
+if TYPE_CHECKING:
+    from penstock.mechanisms.core.draws import Noise
+
+Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+#: Entries of the strategy matrix are whole multiples of one part in this, so that integer noise serves.
+GRID = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Correlated(Mechanism):
+    """Add noise that is correlated over time: counts, whose sums over many windows are better than those of others.
+
+    Parameters
+    ----------
+    epsilon, delta
+        Budget of any ``w`` successive windows, (ε, δ) of it. The noise has the largest ρ that keeps to both.
+    rho
+        The same in ρ of zero-concentrated differential privacy, in place of epsilon and delta.
+    w
+        Windows of the unit: 1 protects what a user does in one window, 24 what a user does in a day of hours.
+    band
+        b: windows that one noisy number mixes. Sums are better the larger it is, single windows worse.
+    noise
+        ``discrete_gaussian`` (integers, the default) or ``gaussian``.
+
+    **Privacy.** ρ-zCDP for any w successive windows: unit all of one user's bounded contributions in them, neighbours
+    add or remove it. The Gaussian mechanism (Bun and Steinke 2016, proposition 1.6) on C·x, where x are the counts by
+    window and C a lower triangular Toeplitz matrix of b bands; the release is a function of C·x + z, z independent. A
+    user in the same cells in all w windows is the worst case: Δ² = max_cells · Σ (sums of w successive entries of C)²,
+    since entries are positive and fall. Amounts of ρ of longer stretches do *not* add up from those of single windows:
+    accountants get Δ² = max_cells · (Σ entries)² for each window, a bound for every set of windows (Schur), which the
+    ledger sums. That of the w windows themselves stands in the row ``w_event_rho``.
+
+    Notes
+    -----
+    Time and state O(b · n_cells) a window. Entries are those of the square root of the matrix of prefix sums,
+    1, 1/2, 3/8, 5/16, … (Fichtenberger, Henzinger, Upadhyay 2023), cut after b (Kalinin and Lampert 2024; bands:
+    Choquette-Choo et al. 2023), rounded down to 1024ths. The release is x + C⁻¹·z: its noise is negatively correlated
+    over time, which ``scale``, that of a single count, does not show. `filter` and `kalman` are refused after it: they
+    take the noise of different windows for independent.
+
+    Examples
+    --------
+    >>> from penstock.mechanisms.core.run import run_mechanism
+    >>> def noise_of_sums(band):
+    ...     correlated = Correlated(rho=0.5, w=1, band=band, noise="gaussian")
+    ...     releases = run_mechanism(correlated, np.zeros((64, 500), int), Facts(n_cells=500), seed=1)
+    ...     return round(float(sum(release.values for release in releases).std()), 1)
+    >>> noise_of_sums(1), noise_of_sums(32)
+    (7.6, 2.6)
+    """
+
+    epsilon: float | None = parameter(None, doc="budget of w successive windows, with delta", above=0, unit="nats")
+    delta: float | None = parameter(None, doc="δ of the budget, with epsilon", above=0, below=1)
+    rho: float | None = parameter(None, doc="zCDP budget of w successive windows, instead of epsilon", above=0)
+    w: int = parameter(1, doc="length of the protected stretch", at_least=1, unit="windows")
+    band: int = parameter(24, doc="windows that one noisy number mixes", at_least=1, at_most=1000, unit="windows")
+    noise: str = parameter("discrete_gaussian", doc="noise family", choices=GAUSSIAN_FAMILIES)
+    may_be_sampled: ClassVar[bool] = False
+    independent: ClassVar[bool] = False
+    linked: ClassVar[bool] = True
+    guarantee: ClassVar[Guarantee] = Guarantee(
+        unit="all of one user's bounded contributions within any w successive windows",
+        neighbours=ADD_REMOVE,
+        statement="ρ-zero-concentrated differential privacy",
+        theorem="Bun and Steinke 2016, proposition 1.6, on the sensitivity of the strategy matrix",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.rho is None) == (self.epsilon is None):
+            raise ParameterError("rho", self.rho, "given, or else epsilon and delta, but not both")
+        if (self.epsilon is None) != (self.delta is None):
+            raise ParameterError("delta", self.delta, "given where epsilon is, and only there")
+
+    @classmethod
+    def examples(cls) -> tuple[Correlated, ...]:
+        """Every kind of budget and noise, one band and many."""
+        return (
+            cls(rho=0.5, band=3),
+            cls(rho=0.5, w=4, band=5, noise="gaussian"),
+            cls(epsilon=2.0, delta=1e-6, w=2, band=1),
+        )
+
+    @property
+    def concentrated(self) -> bool:
+        """Budgets are in ρ."""
+        return True
+
+    @property
+    def promised(self) -> float:
+        """ρ of any w successive windows."""
+        if self.rho is not None:
+            return self.rho
+        return rho_of(self.epsilon or 0.0, self.delta or 0.0)
+
+    @property
+    def budget(self) -> float:
+        """ρ of w successive windows as sums of charges have it: what is promised, or more."""
+        entries = strategy(self.band)
+        return float(self.promised * self.w * entries.sum() ** 2 / squared_sensitivity(entries, self.w))
+
+    @property
+    def stated_guarantee(self) -> Guarantee:
+        """With the figures."""
+        delta = self.delta or 1e-6
+        figure = f"ρ = {self.promised:.4g}, hence ε = {epsilon_of(self.promised, delta):.4g} at δ = {delta:g}"
+        return replace(self.guarantee, statement=f"{self.guarantee.statement} ({figure})")
+
+    def start(self, facts: Facts) -> State:
+        """Nothing counted, nothing released; what a unit of noise does to later releases."""
+        shape = (*facts.shape, self.band - 1, facts.n_cells)
+        return {
+            "max_cells": facts.constant(facts.sensitivity, np.int64),
+            # The last counts and releases, newest first.
+            "counts": np.zeros(shape, np.int64),
+            "released": np.zeros(shape),
+            # The last entries of C⁻¹'s first column, newest first, and the sum of the squares of all.
+            "response": np.zeros((*facts.shape, self.band - 1)),
+            "energy": facts.constant(0.0),
+        }
+
+    def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
+        """Publish one window."""
+        later = strategy(self.band)[1:].astype(np.int64)
+        sigma = self._sigma(state)
+        # A cell without a sensor is publicly empty.
+        counted = np.asarray(counts if window.active is None else np.where(window.active, counts, 0), np.int64)
+        draw = noise.discrete_gaussian if self.noise == "discrete_gaussian" else noise.gaussian
+        mixed = GRID * counted + (later[:, None] * state["counts"]).sum(-2)
+        # The release is worked out from the noisy mixture and earlier releases, so that it tells nothing else.
+        values = (mixed + draw(sigma, counted.shape) - (later[:, None] * state["released"]).sum(-2)) / GRID
+        begun = state["energy"] > 0
+        response = np.where(begun, -(later * state["response"]).sum(-1), GRID) / GRID
+        energy = state["energy"] + response**2
+        scale = sigma / GRID * np.sqrt(energy)
+        release = Release.of(
+            window,
+            values,
+            self.worst_charge(window, state),
+            noise="gaussian",
+            scale=scale[..., None] if np.ndim(scale) else float(scale),
+        )
+        after = {"counts": counted, "released": values}
+        moved = {name: _shifted(new[..., None, :], state[name]) for name, new in after.items()}
+        shifted = np.concatenate([np.asarray(response)[..., None], state["response"]], -1)[..., : self.band - 1]
+        return [release], state | moved | {"response": shifted, "energy": energy}
+
+    def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
+        """The same in every window: its share of any set of windows."""
+        l2_squared = float(np.max(state["max_cells"])) * strategy(self.band).sum() ** 2
+        return (Linked(noise_event(self.noise, l2_squared, self._sigma(state))),)
+
+    def _sigma(self, state: State) -> float:
+        """Standard deviation of the noise, in parts of GRID."""
+        squared = float(np.max(state["max_cells"])) * squared_sensitivity(strategy(self.band), self.w)
+        return float(np.sqrt(squared / (2 * self.promised)))
+
+
+def strategy(band: int) -> Array:
+    """Entries of a column of C, in parts of GRID: whole numbers that fall, at least 1.
+
+    Examples
+    --------
+    >>> strategy(4).tolist()
+    [1024.0, 512.0, 384.0, 320.0]
+    """
+    k = np.arange(1, band)
+    entries: Array = np.floor(GRID * np.cumprod(np.append(1.0, (2 * k - 1) / (2 * k))))
+    return np.maximum(entries, 1.0)
+
+
+def squared_sensitivity(entries: Array, w: int) -> float:
+    """Squared length of C times one person in w successive windows, of one cell: that of w windows at worst.
+
+    Examples
+    --------
+    >>> squared_sensitivity(np.array([2.0, 1.0]), 2)  # 2, 2 + 1, 1
+    14.0
+    """
+    return float((np.convolve(entries, np.ones(w)) ** 2).sum())
+
+
+def _shifted(newest: NDArray[Any], rows: NDArray[Any]) -> NDArray[Any]:
+    return np.concatenate([newest, rows], -2)[..., : rows.shape[-2], :]

@@ -1,0 +1,171 @@
+"""PeGaSus: noisy counts, and beside them which windows have much the same count."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.mechanisms.core.contract import (
+    ADD_REMOVE,
+    PURE_FAMILIES,
+    Facts,
+    Guarantee,
+    Mechanism,
+    Release,
+    Window,
+    active_l1,
+    add_noise,
+    noise_event,
+    pure_scale,
+)
+from penstock.mechanisms.core.events import Event, Linked
+from penstock.mechanisms.core.plugin import parameter
+from penstock.mechanisms.core.state import State
+
+if TYPE_CHECKING:
+    from penstock.mechanisms.core.draws import Noise
+
+#: Deviations are compared as whole numbers of this part of a person, so that integer noise serves as well.
+GRID = 16
+#: A person in one window moves the sum of absolute deviations from the mean by less than this.
+MOVED = 2 * GRID
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pegasus(Mechanism):
+    """Add Laplace noise to every count, and say how many windows before it are much the same.
+
+    Parameters
+    ----------
+    epsilon
+        Budget of any ``w`` successive windows, in nats; each of them has an equal share.
+    w
+        Length of the protected stretch: 1, as in the paper, protects what a user does in one window.
+    grouping
+        Share of ε spent on finding out which windows are alike; the noise has the rest.
+    threshold
+        θ: deviation up to which windows are alike, in units of C/ε, ε being that of the grouping in one window.
+    longest
+        Most windows that can be alike; the paper has no such bound, and state without one.
+    noise
+        ``discrete_laplace`` (integers, the default) or ``laplace``.
+
+    **Privacy.** ε-differential privacy for any w successive windows: unit all of one user's bounded contributions in
+    them, neighbours add or remove it. Each window has ε/w: the perturber adds noise for (1 − grouping) of it. The
+    grouper asks in each cell whether Σ abs(count − mean) over the open group and the new window is above θ, by a sparse
+    vector with fresh threshold noise for each group; a window is read by one group only, since the window that ends a
+    group is a group by itself. Chen, Machanavajjhala, Hay, Miklau 2017, theorems 3 and 5; sparse vector: Dwork and Roth
+    2014, theorem 3.23. A user in k windows loses at most k·ε/w (group privacy); since k windows of a group share one
+    threshold, ρ does not add up, and is charged 2·longest times (`Linked`).
+
+    Notes
+    -----
+    Time and state O(longest · n_cells) a window. `smooth` after it makes PeGaSus of it: it takes the median, or the
+    mean, of the noisy counts that are alike. Groups are those of single cells: the paper's hierarchies are not there.
+
+    Examples
+    --------
+    >>> from penstock.mechanisms.core.run import run_mechanism
+    >>> counts = np.repeat([[400], [900]], 4, axis=0)
+    >>> [int(release.alike[0]) for release in run_mechanism(Pegasus(epsilon=1.0, threshold=30.0), counts, seed=1)]
+    [1, 2, 3, 4, 1, 1, 2, 3]
+    """
+
+    epsilon: float = parameter(doc="budget of any w successive windows", above=0, unit="nats")
+    w: int = parameter(1, doc="length of the protected stretch", at_least=1, unit="windows")
+    grouping: float = parameter(0.2, doc="share of the budget spent on grouping", above=0, below=1)
+    threshold: float = parameter(5.0, doc="deviation up to which windows are alike, in units of C/ε", at_least=0)
+    longest: int = parameter(24, doc="most windows that can be alike", at_least=2, unit="windows")
+    noise: str = parameter("discrete_laplace", doc="noise family", choices=PURE_FAMILIES)
+    may_be_sampled: ClassVar[bool] = False
+    linked: ClassVar[bool] = True
+    guarantee: ClassVar[Guarantee] = Guarantee(
+        unit="all of one user's bounded contributions within any w successive windows",
+        neighbours=ADD_REMOVE,
+        statement="ε-differential privacy",
+        theorem="Chen, Machanavajjhala, Hay, Miklau 2017, theorems 3 and 5",
+    )
+
+    @classmethod
+    def examples(cls) -> tuple[Pegasus, ...]:
+        """Both families of noise, one window and several."""
+        return cls(epsilon=1.0, w=3), cls(epsilon=1.0, noise="laplace", longest=2)
+
+    @property
+    def budget(self) -> float:
+        """ε of any w successive windows."""
+        return self.epsilon
+
+    def start(self, facts: Facts) -> State:
+        """No group is open."""
+        shape = (*facts.shape, facts.n_cells)
+        return {
+            "max_cells": facts.constant(facts.sensitivity, np.int64),
+            # The counts of each cell's open group, how many there are (0: none is open), and its noisy threshold.
+            "group": np.zeros((*facts.shape, self.longest, facts.n_cells), np.int64),
+            "size": np.zeros(shape, np.int64),
+            "limit": np.zeros(shape),
+        }
+
+    def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
+        """Publish one window, and let it join the open groups or end them."""
+        scale = self._scale(window, state)
+        values = add_noise(noise, self.noise, counts, scale)
+        size, draw = state["size"], getattr(noise, self.noise)
+        # A user in C cells is in C groups. The scales are those of a group's first window, whatever is active later.
+        unit = np.max(pure_scale(self.epsilon / self.w * self.grouping, state["max_cells"]))
+        fresh = self.threshold * GRID * unit + draw(float(2 * MOVED * unit), counts.shape)
+        limit = np.where(size == 0, fresh, state["limit"])
+        place = np.arange(self.longest)[:, None]
+        group = np.where(place == size[..., None, :], counts[..., None, :], state["group"])
+        apart = _deviation(np.where(place <= size[..., None, :], group, 0), place <= size[..., None, :])
+        question = apart + draw(float(4 * MOVED * unit), counts.shape)
+        joins = (size == 0) | (question < limit)
+        after = np.where(joins & (size + 1 < self.longest), size + 1, 0)
+        if window.active is not None:
+            after, limit = np.where(window.active, after, size), np.where(window.active, limit, state["limit"])
+        kept = np.where(place < after[..., None, :], group, 0)
+        release = Release.of(
+            window,
+            values,
+            self.worst_charge(window, state),
+            noise=self.noise,
+            scale=scale,
+            alike=np.where(joins, size + 1, 1),
+        )
+        return [release], state | {"group": kept, "size": after, "limit": np.asarray(limit, np.float64)}
+
+    def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
+        """The same in every window: the noise, a threshold, and one question that says no."""
+        l1 = float(np.max(state["max_cells"]))
+        unit = float(np.max(pure_scale(self.epsilon / self.w * self.grouping, state["max_cells"])))
+        # The threshold gives way by one shift, the question that it is compared with by two.
+        threshold = noise_event(self.noise, MOVED * l1, 2 * MOVED * unit)
+        question = noise_event(self.noise, 2 * MOVED * l1, 4 * MOVED * unit)
+        perturbed = noise_event(
+            self.noise, float(np.max(active_l1(window, state["max_cells"]))), self._scale(window, state)
+        )
+        times = 2.0 * self.longest
+        return perturbed, Linked(threshold, times), Linked(question, times)
+
+    def _scale(self, window: Window, state: State) -> float:
+        return float(
+            np.max(pure_scale(self.epsilon / self.w * (1 - self.grouping), active_l1(window, state["max_cells"])))
+        )
+
+
+def _deviation(group: NDArray[np.int64], inside: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Σ|count − mean| over each group in parts of GRID, rounded down exactly; groups lie along the last axis but one.
+
+    Examples
+    --------
+    >>> _deviation(np.array([[4], [5], [9]]), np.ones((3, 1), bool)).tolist()  # 2 + 1 + 3 people
+    [96]
+    """
+    n = np.count_nonzero(inside, axis=-2)
+    total = group.sum(-2)
+    apart = np.abs(n[..., None, :] * group - total[..., None, :]) * inside
+    return np.asarray(GRID * apart.sum(-2) // n)

@@ -1,0 +1,151 @@
+"""``penstock choose``: rank mechanisms with the same guarantee by their error on one's own data."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from penstock.pipeline.cli.command import Command, add_configuration, print_json, progress_bar
+from penstock.pipeline.exit_codes import DONE, FAILED
+
+if TYPE_CHECKING:
+    from penstock.pipeline.experiments.choose import Asked, Choice
+    from penstock.pipeline.experiments.load import Experiment
+
+#: Candidates that the summary shows.
+MOST_SHOWN = 12
+LOOKED = (
+    "choosing looks at the exact counts: no guarantee covers the choice, and a deployment refuses best.yaml as it is"
+)
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    add_configuration(parser)
+    add = parser.add_argument
+    add("--protect", default="24h", metavar="DURATION", help="stretch of a person's contributions, or window (24h)")
+    add("--epsilon", type=float, default=1.0, metavar="E", help="budget of the stretch, in nats (1)")
+    add("--delta", type=float, default=1e-6, metavar="D", help="δ of Gaussian noise; 0: only Laplace noise (1e-6)")
+    add("--at-most", action="append", default=[], metavar="MEASURE=X", help="a limit; may be repeated")
+    add(
+        "--at-least",
+        action="append",
+        default=[],
+        metavar="MEASURE=X",
+        help="a limit (unset: skill=0, nearer than zeros)",
+    )
+    add("--prefer", default="relative_mae", metavar="MEASURE", help="ranks what keeps the limits (relative_mae)")
+    add("--seeds", type=int, default=3, metavar="N", help="runs of every candidate (3)")
+    add("--grids", type=int, default=3, metavar="N", help="grids at most, each half as fine; 1: as configured (3)")
+    add("--out", metavar="DIR", help="write here instead of runs/choose/<name>")
+    add("--jobs", type=int, metavar="N", help="processes at a time (default: one a processor)")
+    add("--quiet", action="store_true", help="no progress and no summary")
+
+
+def _execute(arguments: argparse.Namespace) -> int:
+    from penstock.mechanisms.core.plugin import ParameterError
+    from penstock.pipeline.experiments.choose import Asked, choose, seconds
+
+    n_jobs = os.cpu_count() or 1 if arguments.jobs is None else arguments.jobs
+    if n_jobs < 1:
+        raise ParameterError("--jobs", n_jobs, "a number at least 1")
+    asked = Asked(
+        protect=arguments.protect,
+        epsilon=arguments.epsilon,
+        delta=arguments.delta,
+        at_least=_limits("--at-least", arguments.at_least),
+        at_most=_limits("--at-most", arguments.at_most),
+        prefer=arguments.prefer,
+        n_seeds=arguments.seeds,
+        n_grids=arguments.grids,
+    )
+    quiet = arguments.quiet or arguments.json
+    if not quiet:
+        print(f"penstock: {LOOKED}", file=sys.stderr)
+    total = 0
+    with progress_bar("trials", enabled=not quiet, piped=not sys.stderr.isatty()) as show:
+
+        def begun(grid: str, experiment: Experiment) -> None:
+            nonlocal total
+            total = len(experiment.trials)
+            if not quiet:
+                expected = f"{seconds(experiment, n_jobs):.0f} s at most, after counting"
+                print(f"penstock: grid {grid}: {total} trials, about {expected}", file=sys.stderr)
+
+        def listener(done: int, failed: int, counts: int) -> None:
+            show(done + failed, total, f"{failed} failed" if failed else "")
+
+        found = choose(arguments.config, asked, arguments.out, arguments.set, n_jobs, begun, listener)
+    if arguments.json:
+        print_json({"folder": str(found.folder), "grids": found.tried, "failed": found.failed, **found.choice})
+    elif not arguments.quiet:
+        print("\n".join(summary(found, asked)))
+    return FAILED if found.failed or not found.choice else DONE
+
+
+def _limits(option: str, texts: Sequence[str]) -> dict[str, float]:
+    """Limits of ``measure=number`` texts."""
+    from penstock.mechanisms.core.plugin import ParameterError
+
+    found = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        try:
+            found[name] = float(value)
+        except ValueError:
+            raise ParameterError(option, text, "a measure and a number, such as relative_mae=0.3") from None
+    return found
+
+
+def summary(found: Choice, asked: Asked) -> list[str]:
+    """The ranking, the limit that binds, and what was written."""
+    choice, table = found.choice, found.ranking
+    if not choice:
+        return ["nothing could be tried: every trial failed"]
+    means = [name for name in table.columns if name.startswith("mean ")]
+    lines = [
+        f"grid {found.tried[-1]}"
+        + (f" (nothing kept the limits on: {', '.join(found.tried[:-1])})" if found.tried[1:] else "")
+    ]
+    lines.append(f"{'candidate':36}" + "".join(f"{name.removeprefix('mean '):>20}" for name in means) + "  limits")
+    for row in table.head(MOST_SHOWN).iter_rows(named=True):
+        shown = "".join(f"{row[name]:>20.4g}" for name in means)
+        lines.append(f"{row['variant']:36}{shown}  {'kept' if row['allowed'] else 'missed'}")
+    if len(table) > MOST_SHOWN:
+        lines.append(f"… and {len(table) - MOST_SHOWN} more, in report.html")
+    if binding := choice["binding"]:
+        lines.append(in_words(binding, choice))
+    if choice["best"]:
+        lines.append(f"best      {choice['best']['values']['variant']}: {found.folder / 'best.yaml'}")
+    else:
+        lines.append("best      none keeps all limits: ask for less, or spend more")
+    lines.append(f"looked    {LOOKED}")
+    return lines
+
+
+def in_words(binding: dict[str, Any], choice: dict[str, Any]) -> str:
+    """The limit that binds, with the setting that it keeps out and the nearest one that keeps it."""
+    name = binding["limit"]
+    limit = (
+        f"{name} ≥ {choice['at_least'][name]:g}"
+        if name in choice["at_least"]
+        else f"{name} ≤ {choice['at_most'][name]:g}"
+    )
+
+    def told(row: dict[str, Any]) -> str:
+        return f"{row['variant']} ({name} {row[f'mean {name}']:.4g})"
+
+    keeping = binding["keeping"]
+    nearest = f"; the nearest that keeps it is {told(keeping)}" if keeping else "; nothing keeps it"
+    out = "is better and misses it" if choice["best"] else "is nearest to all limits, and misses it"
+    return f"binding   {limit}: {told(binding['setting'])} {out}{nearest}"
+
+
+CHOOSE = Command(
+    "choose",
+    "rank mechanisms with the same guarantee by their error on one's own data (a look at the data)",
+    _configure,
+    _execute,
+)

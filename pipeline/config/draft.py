@@ -1,0 +1,483 @@
+"""Draft of a configuration from a CSV file of one's own: columns, times, area and bounds, guessed from a look at it."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from penstock.mechanisms.core.plugin import DataError
+from penstock.pipeline.config.build import format_time
+from penstock.pipeline.sources.csv import Csv
+from penstock.pipeline.sources.reading.inputs import list_files, open_inputs
+from penstock.pipeline.sources.reading.times import TimeFormat
+from penstock.pipeline.spaces.grid import Grid
+from penstock.pipeline.windows.calendar import DAY, instants, wall_time
+
+#: Bytes of the first file that columns are guessed from, and events that times, area and bounds are.
+_HEAD_BYTES = 1 << 18
+_EVENTS = 2_000_000
+#: A column is of a kind where this share of its values is.
+_MOST = 0.9
+#: Times this far from the others are taken for mistakes, at each end; positions likewise.
+_STRAY = 0.005
+HOUR = 3_600_000
+#: Metres of a degree of latitude, and of the smallest cell that is drafted.
+_DEGREE, _CELL = 111_195.0, 500.0
+_MOST_CELLS = 10
+
+_FORMATS = (
+    "iso",
+    "unix_s",
+    "unix_ms",
+    *(
+        f"{date} {clock}"
+        for date in ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d-%m-%Y")
+        for clock in ("%H:%M:%S", "%H:%M")
+    ),
+    "%a %b %d %H:%M:%S %z %Y",
+    "%Y%m%d%H%M%S",
+)
+_SECONDS = (300_000_000, 5_000_000_000)  # 1979 to 2128
+#: Words of a column's name for each part of an event, the most telling first.
+_WORDS = {
+    "time": ("timestamp", "datetime", "time", "started", "start", "date", "when", "at"),
+    "latitude": ("latitude", "lat"),
+    "longitude": ("longitude", "long", "lon", "lng"),
+    "user": (
+        *(
+            "user",
+            "rider",
+            "person",
+            "customer",
+            "member",
+            "subscriber",
+            "passenger",
+            "card",
+            "device",
+            "phone",
+            "imei",
+        ),
+        *("cab", "taxi", "vehicle", "bike", "id"),
+    ),
+    "place": ("place", "station", "stop", "venue", "zone", "location", "poi", "cell", "site"),
+}
+
+
+@dataclass
+class Draft:
+    """A configuration as text, and what to say about it.
+
+    Parameters
+    ----------
+    text
+        The YAML, with comments.
+    notes
+        What was found and what to look at, a sentence each.
+    """
+
+    text: str
+    notes: list[str] = field(default_factory=list)
+
+
+def draft(path: str, time_zone: str = "UTC") -> Draft:
+    """Draft a configuration that runs on a CSV file, or on a folder of them, from a look at it.
+
+    **Privacy**: the draft is made by looking at the data, which is fine for a simulation. Values taken from it are
+    marked ``LOOKED``, and the key ``looked_at_data: true`` keeps the draft from being deployed until somebody has
+    decided these values by what is publicly known.
+
+    Parameters
+    ----------
+    path
+        As for the source ``csv``: a file, compressed or not, a folder, a pattern, or an archive.
+    time_zone
+        Of times written without an offset, and of the windows.
+
+    Raises
+    ------
+    DataError
+        If there is nothing to read, or no column can be a time, a person, or a place.
+
+    Notes
+    -----
+    Reads up to two million events; memory O(events read).
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "taps.csv"
+    ...     _ = file.write_text("rider,tapped_at,station\\nann,2024-05-01 08:10,North\\nbob,2024-05-01 09:20,South\\n")
+    ...     print(draft(str(file)).notes[0])
+    columns: user from rider, time from tapped_at, place from station
+    """
+    table = _Table.read(path)
+    columns = _columns(table, time_zone)
+    source = _source(path, table, columns, time_zone)
+    events, n_rows = _events(source)
+    if not len(events):
+        raise DataError(
+            f"{path}: none of {n_rows:,} rows can be read as {', '.join(columns)}; write the source by hand"
+        )
+    found = _Facts.of(events, time_zone)
+    notes = [
+        "columns: " + ", ".join(f"{part} from {name}" for part, name in columns.items()),
+        f"times: {source.time_format}, {format_time(found.begin)} to {format_time(found.end)}",
+        *_doubts(table, columns, source, events, n_rows),
+    ]
+    return Draft(_text(path, source, columns, found, notes[2:]), notes)
+
+
+# What the file looks like: separator, header, and which column is which.
+
+
+@dataclass
+class _Table:
+    """The first rows of a table, all as text."""
+
+    frame: pl.DataFrame
+    separator: str
+    has_header: bool
+
+    @classmethod
+    def read(cls, path: str) -> _Table:
+        files = list_files(path, Csv.patterns)
+        head = next((stream.read(_HEAD_BYTES) for _, stream in open_inputs(files, Csv.patterns)), b"")
+        try:
+            text = head.decode("utf-8-sig", "strict" if len(head) < _HEAD_BYTES else "ignore")
+        except UnicodeDecodeError as error:
+            raise DataError(f"{path}: is not UTF-8 text (byte {error.start}); is it a CSV file?") from None
+        lines = text.splitlines()[: None if len(head) < _HEAD_BYTES else -1]
+        lines = [line for line in lines if line.strip()]
+        if not lines:
+            raise DataError(f"{path}: has no rows to look at")
+        separator = max(",;\t|", key=lambda one: (min(line.count(one) for line in lines[:20]), lines[0].count(one)))
+        if separator not in lines[0]:
+            raise DataError(f"{path}: the first line has no comma, semicolon, tab or bar; is it a CSV file?")
+        first = [one.strip().strip('"') for one in lines[0].split(separator)]
+        has_header = not any(_is_number(one) or _time_format(pl.Series([one]), "UTC") for one in first)
+        if has_header and len(lines) == 1:
+            raise DataError(f"{path}: has a header and no rows")
+        try:
+            frame = pl.read_csv(
+                io.BytesIO("\n".join(lines).encode()),
+                separator=separator,
+                has_header=has_header,
+                infer_schema=False,
+                truncate_ragged_lines=True,
+            )
+        except pl.exceptions.PolarsError as error:
+            raise DataError(f"{path}: cannot be read as CSV ({' '.join(str(error).split())[:200]})") from error
+        frame.columns = [name.strip() for name in frame.columns]
+        return cls(frame, separator, has_header)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def _numbers(column: pl.Series) -> pl.Series:
+    return column.cast(pl.Float64, strict=False)
+
+
+def _share(mask: pl.Series) -> float:
+    return float(mask.fill_null(False).mean() or 0.0)  # type: ignore[arg-type]
+
+
+def _time_format(column: pl.Series, zone: str) -> str | None:
+    """The format that most values of a column have, if any."""
+    numbers = _numbers(column)
+    for name in _FORMATS:
+        if name.startswith("unix"):
+            scale = 1 if name == "unix_s" else 1000
+            if _share(numbers.is_between(_SECONDS[0] * scale, _SECONDS[1] * scale)) >= _MOST:
+                return name
+        elif _share(TimeFormat(name, zone).milliseconds(column).is_not_null()) >= _MOST:
+            return name
+    return None
+
+
+def _named(part: str, names: Iterable[str]) -> list[str]:
+    """Columns in the order in which their names tell of a part of an event; those that do not are left out."""
+
+    def rank(name: str) -> int:
+        words = re.split(r"[^a-z0-9]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).lower())
+        spoken = [i for i, word in enumerate(_WORDS[part]) if word in words]
+        within = [
+            len(_WORDS[part]) + i for i, word in enumerate(_WORDS[part]) if len(word) > 2 and word in name.lower()
+        ]
+        return min(spoken or within or [999])
+
+    return sorted((name for name in names if rank(name) < 999), key=rank)
+
+
+def _columns(table: _Table, zone: str) -> dict[str, str]:
+    """Column of each part of an event, user and time first."""
+    frame = table.frame
+    names = frame.columns if table.has_header else [f"column_{i + 1}" for i in range(frame.width)]
+    frame.columns = names
+    times = [name for name in names if _time_format(frame[name], zone)]
+    if not times:
+        raise DataError(
+            f"no column holds times that can be read (columns: {', '.join(names)}); write time_format by hand"
+        )
+    found = {"time": [*(name for name in _named("time", names) if name in times), *times][0]}
+    found |= _position(frame, [name for name in names if name not in times])
+    rest = [name for name in names if name not in (*times, *found.values())]
+    if "latitude" not in found:
+        places = _named("place", rest)
+        if not places:
+            raise DataError(f"no column holds latitude and longitude, or names a place (columns: {', '.join(names)})")
+        found["place"] = places[0]
+    others = [name for name in rest if name not in (found.get("place"), *_named("place", rest))]
+    users = _named("user", others) or [name for name in others if frame[name].n_unique() > 1]
+    if not users:
+        raise DataError(f"no column tells people apart (columns: {', '.join(names)}); write columns.user by hand")
+    return {"user": users[0]} | found
+
+
+def _position(frame: pl.DataFrame, names: list[str]) -> dict[str, str]:
+    """Columns of latitude and longitude: by name, or the two with decimals that can be."""
+
+    def fits(name: str, limit: int) -> bool:
+        return _share(_numbers(frame[name]).abs() <= limit) >= _MOST
+
+    north = [name for name in _named("latitude", names) if fits(name, 90)]
+    east = [name for name in _named("longitude", names) if fits(name, 180)]
+    if not (north and east):
+        decimals = [name for name in names if fits(name, 180) and _share(frame[name].str.contains(r"\.\d{3}")) >= _MOST]
+        if len(decimals) < 2:
+            return {}
+        first, second = decimals[:2]
+        north, east = ([first], [second]) if fits(first, 90) else ([second], [first])
+    return {"latitude": north[0], "longitude": east[0]} if north[0] != east[0] and fits(north[0], 90) else {}
+
+
+def _source(path: str, table: _Table, columns: dict[str, str], zone: str) -> Csv:
+    """The source as the draft describes it, without a time range."""
+    form = _time_format(table.frame[columns["time"]], zone)
+    unused = {part: "" for part in ("latitude", "longitude", "place") if part not in columns}
+    return Csv(
+        path=path,
+        columns=columns | unused,
+        time_format=form or "iso",
+        time_zone=zone,
+        separator=table.separator,
+        header=table.has_header,
+    )
+
+
+def _events(source: Csv) -> tuple[pl.DataFrame, int]:
+    """The first events of a source, and how many rows they are from."""
+    frames, n_rows = [], 0
+    for span in source.spans():
+        for block in source.read(span):
+            frames.append(block.frame)
+            n_rows += block.n_rows
+            if n_rows >= _EVENTS:
+                return pl.concat(frames), n_rows
+    return (pl.concat(frames) if frames else pl.DataFrame()), n_rows
+
+
+# What is in it: when, where, and in how many cells a person is.
+
+
+@dataclass
+class _Facts:
+    """What the draft takes from the events."""
+
+    begin: int
+    end: int
+    window: int
+    grid: Grid | None
+    places: list[str]
+    max_cells: int
+
+    @classmethod
+    def of(cls, events: pl.DataFrame, zone: str) -> _Facts:
+        times = events["time"]
+        begin, end = _midnights(_inner(times), zone)
+        window = HOUR if end - begin <= 92 * DAY else DAY
+        if "latitude" in events.columns:
+            grid, places = _grid(events), list[str]()
+            cell = pl.Series("cell", grid.place(events))
+        else:
+            common = Counter(events["place"].to_list()).most_common(_MOST_CELLS**2)
+            grid, places = None, sorted(name for name, _ in common)
+            numbers = {name: i for i, name in enumerate(places)}
+            cell = events["place"].replace_strict(numbers, default=-1, return_dtype=pl.Int64).alias("cell")
+        inside = pl.DataFrame({"user": events["user"], "window": times // window, "cell": cell}).filter(
+            pl.col("cell") >= 0
+        )
+        each = inside.group_by("user", "window").agg(pl.col("cell").n_unique())["cell"]
+        return cls(begin, end, window, grid, places, int(each.quantile(0.95, "higher") or 1))
+
+
+def _inner(values: pl.Series) -> tuple[float, float]:
+    """Range of values without strays."""
+    low, high = (values.quantile(share, "nearest") for share in (_STRAY, 1 - _STRAY))
+    assert low is not None
+    assert high is not None
+    # A few beyond are none: a range that holds all, where all are near.
+    least, most = float(values.min()), float(values.max())  # type: ignore[arg-type]
+    room = (high - low) / 2
+    return (least if least >= low - room else low), (most if most <= high + room else high)
+
+
+def _midnights(times: tuple[float, float], zone: str) -> tuple[int, int]:
+    """Local midnights around times."""
+    first, last = (wall_time(zone, int(time)) // DAY * DAY for time in times)
+    begin, end = instants(zone, np.array([first, last + DAY])).tolist()
+    return begin, end
+
+
+def _grid(events: pl.DataFrame) -> Grid:
+    """A grid over where the events are, of at most ten by ten cells."""
+    south, north = _outward(*_inner(events["latitude"]), 90.0)
+    west, east = _outward(*_inner(events["longitude"]), 180.0)
+    wide = _DEGREE * math.cos(math.radians((south + north) / 2))
+    rows = min(_MOST_CELLS, max(1, round((north - south) * _DEGREE / _CELL)))
+    columns = min(_MOST_CELLS, max(1, round((east - west) * wide / _CELL)))
+    return Grid(south=south, north=north, west=west, east=east, rows=rows, columns=columns)
+
+
+def _outward(low: float, high: float, limit: float) -> tuple[float, float]:
+    """A range of whole hundredths around two numbers."""
+    return max(-limit, math.floor(low * 100) / 100), min(limit, math.floor(high * 100 + 1) / 100)
+
+
+def _doubts(table: _Table, columns: dict[str, str], source: Csv, events: pl.DataFrame, n_rows: int) -> Iterator[str]:
+    """What may be guessed wrong, a sentence each."""
+    if not table.has_header:
+        yield "the file has no header: columns were told by their values alone; check them"
+    if events["user"].n_unique() > 0.9 * len(events) > 9:
+        yield f"nearly every row has another {columns['user']}: is it a trip or a row, and not a person?"
+    elif re.search(r"bike|cab|taxi|vehicle|device|card", columns["user"], re.IGNORECASE):
+        yield f"{columns['user']} is taken for a person: one person with two of them counts twice, two with one once"
+    if source.time_format.startswith(("%d/%m", "%m/%d")):
+        other = "%m/%d" if source.time_format.startswith("%d/%m") else "%d/%m"
+        swapped = TimeFormat(other + source.time_format[5:]).milliseconds(table.frame[columns["time"]])
+        if _share(swapped.is_not_null()) >= _MOST:
+            yield "day and month cannot be told apart in these times: check time_format"
+    zoned = "%z" in source.time_format or source.time_format.startswith("unix")
+    if source.time_format == "iso":
+        zoned = _share(table.frame[columns["time"]].str.contains(r"(Z|[+-]\d\d:?\d\d)$")) >= _MOST
+    if not zoned:
+        yield f"times have no zone and are read as {source.time_zone}: --time-zone says another"
+    if n_rows >= _EVENTS:
+        yield f"only the first {n_rows:,} rows were looked at"
+    elif (lost := n_rows - len(events)) > 0:
+        yield f"{lost:,} of {n_rows:,} rows cannot be read, and will be rejected"
+
+
+# The text.
+
+
+def _commented(text: str, comment: str) -> str:
+    """A line of YAML, and what to know about it."""
+    return f"{text:<32} # {comment}"
+
+
+def _text(path: str, source: Csv, columns: dict[str, str], found: _Facts, doubts: list[str]) -> str:
+    quoted = {part: json.dumps(name, ensure_ascii=False) for part, name in columns.items()}
+    name, zone = name_of(path), source.time_zone
+    extra = [] if source.separator == "," else [f"  separator: {json.dumps(source.separator)}"]
+    extra += [] if source.header else ["  header: false"]
+    lines = [
+        f"# Draft made by `penstock init` from a look at {json.dumps(Path(path).name)}.",
+        "#",
+        "# LOOKED marks values that were taken from the data. That is fine for a simulation. In a deployment they",
+        "# would tell of the data: decide each by what is publicly known, then remove looked_at_data.",
+        "# DECIDE marks what is a matter of judgement.",
+        *(f"# CHECK: {doubt}." for doubt in doubts),
+        f"name: {json.dumps(name)}",
+        _commented("mode: simulation", "deployment: secret noise key, no truth written"),
+        _commented("looked_at_data: true", "keeps this draft from being deployed as it is"),
+        "seed: 1",
+        "",
+        "source:",
+        "  type: csv",
+        f"  path: {json.dumps(path, ensure_ascii=False)}",
+        *extra,
+        _commented("  columns:", "LOOKED: which column holds what"),
+        *(f"    {part}: {text}" for part, text in quoted.items()),
+        f"  time_format: {json.dumps(source.time_format)}",
+        _commented(f"  time_zone: {zone}", "DECIDE: of times without an offset"),
+        _commented(f"  from: {format_time(found.begin)}", "LOOKED: midnights around the events"),
+        f"  until: {format_time(found.end)}",
+        "",
+        *_space_lines(found),
+        "",
+        "windows:",
+        "  type: fixed",
+        _commented(
+            "  size: 1h" if found.window == HOUR else "  size: 1d",
+            "DECIDE: shorter ones hold fewer people, and cost more",
+        ),
+        f"  time_zone: {zone}",
+        "",
+        "bounding:",
+        _commented(f"  max_cells: {found.max_cells}", "LOOKED: cells of one window that 95 % of people stay within"),
+        "",
+        "mechanism:",
+        "  - type: discrete_laplace",
+        _commented("    epsilon: 1.0", "DECIDE: what one window may cost one person, in nats; the run adds it up"),
+        _commented("  - type: filter", "the best guess from all releases so far; costs nothing"),
+        "",
+        "accountants:",
+        "  - type: composition",
+        "",
+        "output:",
+        f"  path: {json.dumps(f'runs/{name}')}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _space_lines(found: _Facts) -> list[str]:
+    if (grid := found.grid) is not None:
+        return [
+            _commented("space:", "LOOKED: a box around the events; DECIDE: how fine"),
+            "  type: grid",
+            *(f"  {side}: {getattr(grid, side)!r}" for side in ("south", "north", "west", "east")),
+            f"  rows: {grid.rows}",
+            f"  columns: {grid.columns}",
+        ]
+    names = ", ".join(json.dumps(name, ensure_ascii=False) for name in found.places)
+    return [
+        _commented("space:", "LOOKED: the most frequent places"),
+        "  type: places",
+        f"  list: [{names}]",
+        "  elsewhere: true",
+    ]
+
+
+def name_of(path: str) -> str:
+    """Name of a run on a file: the file's, without its endings.
+
+    >>> name_of("data/taps 2024.csv.gz"), name_of("data/*.csv")
+    ('taps-2024', 'draft')
+    """
+    return re.sub(r"[^\w-]+", "-", Path(path).name.split(".")[0]).strip("-") or "draft"
+
+
+def write_draft(path: str, out: str | Path | None = None, time_zone: str = "UTC") -> tuple[Path, Draft]:
+    """Write a `draft` to a new file (None: called as the input, here); `DataError` where there is one already."""
+    found, target = draft(path, time_zone), Path(out or f"{name_of(path)}.yaml")
+    try:
+        with target.open("x", encoding="utf-8") as file:
+            file.write(found.text)
+    except FileExistsError:
+        raise DataError(f"{target}: is there already; give another name with --out") from None
+    return target, found

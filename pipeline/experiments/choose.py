@@ -1,0 +1,284 @@
+"""Choose a mechanism for one's own data: every candidate with the asked guarantee is tried, and the best is written.
+
+The candidates are an experiment whose base is the configuration given: its counts, trials, intervals, limits and page
+are those of any other experiment. Where nothing keeps the limits on the configured grid, coarser ones follow.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import yaml
+
+from penstock.mechanisms.core.chain import Chain
+from penstock.mechanisms.core.contract import MECHANISMS, Facts
+from penstock.mechanisms.core.plugin import ConfigError, ParameterError
+from penstock.mechanisms.core.run import run_mechanism
+from penstock.mechanisms.core.schedules import WEventSchedule
+from penstock.mechanisms.filter import Filter
+from penstock.mechanisms.w_event_uniform import WEventUniform
+from penstock.pipeline.config.build import format_duration, parse_duration
+from penstock.pipeline.config.run import RunConfig, load, read_text
+from penstock.pipeline.config.yaml import apply_override, parse_section, plain
+from penstock.pipeline.experiments.config import Choose
+from penstock.pipeline.experiments.load import Experiment, loads_experiment
+from penstock.pipeline.experiments.runner import ExperimentResult, run_experiment
+from penstock.pipeline.spaces.grid import Grid
+
+#: What ranks settings: the error as a share of the mean count, which says the same on every grid.
+PREFERRED = "relative_mae"
+MEASURES = (PREFERRED, "mae", "skill", "pearson", "coverage")
+#: Windows that the costliest candidate is timed on.
+REHEARSED = 24
+QUESTION = (
+    "Which mechanism that keeps one person's contributions in any {w} successive windows to {budget} has the smallest "
+    "error on this data?"
+)
+SETTING = (
+    "{n} candidates with the same guarantee, each at the whole budget, on the data of {file}. Choosing looks at the "
+    "exact counts: the choice tells of them and is covered by no guarantee. Choose on data that are public, are not "
+    "published otherwise, or are paid for."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What must be protected, and what a release must keep to.
+
+    Parameters
+    ----------
+    protect
+        How long a stretch of one person's contributions: a duration as in a configuration, or ``window``.
+    epsilon, delta
+        Budget of the stretch; with δ Gaussian noise is tried too, with 0 only Laplace noise.
+    at_least, at_most
+        Limits by measure; without any a release must beat zeros.
+    prefer
+        The measure that ranks what keeps the limits.
+    n_seeds
+        Runs of every candidate.
+    n_grids
+        How many grids may be tried, each half as fine in both directions; 1: only the configured one.
+    """
+
+    protect: str = "24h"
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    at_least: dict[str, float] = field(default_factory=dict)
+    at_most: dict[str, float] = field(default_factory=dict)
+    prefer: str = PREFERRED
+    n_seeds: int = 3
+    n_grids: int = 3
+
+    def __post_init__(self) -> None:
+        if not 0 < self.epsilon < np.inf:
+            raise ParameterError("--epsilon", self.epsilon, "a number above 0")
+        if not 0 <= self.delta < 1:
+            raise ParameterError("--delta", self.delta, "at least 0 and below 1")
+        for name, value in (("--seeds", self.n_seeds), ("--grids", self.n_grids)):
+            if value < 1:
+                raise ParameterError(name, value, "at least 1")
+
+    @property
+    def limits(self) -> dict[str, dict[str, float]]:
+        """``at_least`` and ``at_most``; without any, a release must beat zeros."""
+        nothing = not self.at_least and not self.at_most
+        return {"at_least": {"skill": 0.0} if nothing else self.at_least, "at_most": self.at_most}
+
+
+def candidates(w: int, asked: Asked) -> dict[str, list[dict[str, Any]]]:
+    """Steps of every candidate that protects any ``w`` successive windows, by name.
+
+    Every w-event mechanism with Laplace and, where δ is above 0, Gaussian noise, alone and followed by `filter`.
+
+    >>> list(candidates(24, Asked(epsilon=1.0, delta=0.0)))[:4]
+    ['rescue_dp, Laplace', 'rescue_dp, Laplace, filter', 'w_event_ba, Laplace', 'w_event_ba, Laplace, filter']
+    """
+    noises: dict[str, dict[str, Any]] = {"Laplace": {"epsilon": asked.epsilon}}
+    if asked.delta:
+        noises["Gaussian"] = noises["Laplace"] | {"delta": asked.delta, "noise": "discrete_gaussian"}
+    found: dict[str, list[dict[str, Any]]] = {}
+    for name in MECHANISMS.names():
+        if issubclass(MECHANISMS.get(name), WEventSchedule):
+            for noise, budget in noises.items():
+                step = {"type": name, "w": w} | budget
+                found[f"{name}, {noise}"] = [step]
+                found[f"{name}, {noise}, filter"] = [step, {"type": "filter"}]
+    return found
+
+
+def grids(config: RunConfig, n: int) -> Iterator[dict[str, int]]:
+    """Changes of the configuration for each grid, from the configured one to the coarsest."""
+    yield {}
+    if isinstance(config.space, Grid):
+        rows, columns = config.space.rows, config.space.columns
+        for _ in range(n - 1):
+            if rows == columns == 1:
+                return
+            rows, columns = -(-rows // 2), -(-columns // 2)
+            yield {"space.rows": rows, "space.columns": columns}
+
+
+def experiment_of(path: str | Path, overrides: Iterable[str], asked: Asked, changes: dict[str, int]) -> Experiment:
+    """The candidates over one grid, as an experiment.
+
+    Raises
+    ------
+    ConfigError
+        If the file is no valid configuration, or a deployment: choosing looks at the exact counts.
+    """
+    config = load(path, overrides)
+    if config.mode == "deployment":
+        text = "mode: 'deployment' is not allowed; it must be simulation, for choosing looks at the exact counts"
+        raise ConfigError((f"{path}: {text}",))
+    if any(step.on_points for step in config.mechanism):
+        raise ConfigError((f"{path}: traces are not counted; choose is for counts",))
+    w = n_windows(config, asked.protect)
+    root, _ = parse_section(read_text(path), str(path), "a run")
+    for override in overrides:
+        apply_override(root, override)
+    steps = candidates(w, asked)
+    budget = f"ε = {asked.epsilon:g}" + (f" (δ = {asked.delta:g})" if asked.delta else "")
+    document = {
+        "name": f"choose-{config.name}",
+        "question": QUESTION.format(w=w, budget=budget),
+        "setting": SETTING.format(n=len(steps), file=Path(path).name),
+        "base": plain(root),
+        "set": {"landmarks": None, "budget_period": None} | changes,
+        "variants": {name: {"mechanism": step} for name, step in steps.items()},
+        "seeds": asked.n_seeds,
+        "measures": list(dict.fromkeys((*MEASURES, *asked.limits["at_least"], *asked.limits["at_most"], asked.prefer))),
+        "choose": asked.limits | {"prefer": asked.prefer},
+    }
+    text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
+    return loads_experiment(text, str(path), Path(path).parent)
+
+
+def n_windows(config: RunConfig, protect: str) -> int:
+    """Windows of the protected stretch, at least one.
+
+    Raises `ParameterError` if it is no duration, or not a whole number of windows.
+    """
+    size, step = config.windows.size, config.windows.step
+    if protect == "window":
+        return -(-size // step)
+    try:
+        duration = parse_duration(protect)
+    except (ParameterError, ValueError):
+        duration = 0
+    if duration <= 0 or duration % step:
+        right = f"window, or a duration that is a multiple of {format_duration(step)}"
+        raise ParameterError("--protect", protect, right)
+    return duration // step
+
+
+def seconds(experiment: Experiment, n_jobs: int) -> float:
+    """Time that trials take at most, from the costliest candidate on some windows of nobody; without counting."""
+    config = experiment.trials[0].config
+    n_cells = len(config.space.resolve(config.source).cells)
+    chain = Chain.of([WEventUniform(epsilon=1.0, w=1), Filter()])
+    facts = Facts(n_cells=n_cells, max_cells=config.bounding.max_cells or n_cells, windows_per_day=REHEARSED)
+    nobody = np.zeros((REHEARSED, n_cells), np.int64)
+    run_mechanism(chain, nobody[:2], facts)
+    begun = time.perf_counter()
+    run_mechanism(chain, nobody, facts)
+    one = (time.perf_counter() - begun) / REHEARSED
+    n = config.windows.calendar(config.source.from_, config.source.until).n_windows or REHEARSED  # type: ignore[arg-type]
+    return one * n * len(experiment.trials) / n_jobs
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Outcome of a choice.
+
+    Parameters
+    ----------
+    folder
+        Where everything is.
+    ranking
+        Every candidate on the last grid that was tried, best first: `frontier`'s columns and ``grid``.
+    choice
+        That of the experiment's manifest: limits, best, what binds, the nearest candidate.
+    tried
+        The grids that were tried, in order.
+    failed
+        Trials that failed.
+    """
+
+    folder: Path
+    ranking: pl.DataFrame
+    choice: dict[str, Any]
+    tried: tuple[str, ...]
+    failed: int
+
+
+def choose(
+    path: str | Path,
+    asked: Asked,
+    folder: str | Path | None = None,
+    overrides: Iterable[str] = (),
+    n_jobs: int = 1,
+    begun: Callable[[str, Experiment], None] = lambda grid, experiment: None,
+    listener: Callable[[int, int, int], None] = lambda done, failed, counts: None,
+) -> Choice:
+    """Rank all candidates on the data of a configuration, and write the best as a configuration.
+
+    Parameters
+    ----------
+    path, overrides
+        The configuration: its source, space, windows and bounding stay; its mechanism is replaced.
+    asked
+        What must be protected, and the limits.
+    folder
+        Where to write an experiment's folder for each grid, ``choice.json`` and, if a candidate keeps all limits,
+        ``best.yaml``; None: runs/choose/<name>.
+    n_jobs
+        Processes at a time.
+    begun, listener
+        Called before each grid, and after every step.
+
+    Raises
+    ------
+    ConfigError
+        If the configuration is wrong or a deployment.
+    """
+    overrides = tuple(overrides)
+    config = load(path, overrides)
+    target = Path(folder or Path("runs") / "choose" / config.name)
+    target.mkdir(parents=True, exist_ok=True)
+    (target / "best.yaml").unlink(missing_ok=True)
+    tried: list[str] = []
+    for changes in grids(config, asked.n_grids):
+        experiment = experiment_of(path, overrides, asked, changes)
+        grid = "x".join(map(str, changes.values())) or "as configured"
+        tried.append(grid)
+        begun(grid, experiment)
+        own = target / f"grid-{len(tried)}"
+        outcome = run_experiment(experiment, own, n_jobs, listener)
+        if outcome.manifest.get("choice", {}).get("best"):
+            (target / "best.yaml").write_bytes((own / "best.yaml").read_bytes())
+            break
+    return _chosen(outcome, target, tuple(tried), asked)
+
+
+def _chosen(outcome: ExperimentResult, target: Path, tried: tuple[str, ...], asked: Asked) -> Choice:
+    choice = outcome.manifest.get("choice") or {}
+    path = outcome.folder / "frontier.parquet"
+    table = pl.read_parquet(path) if path.is_file() else pl.DataFrame()
+    if len(table):
+        higher = Choose(
+            at_least=asked.limits["at_least"], at_most=asked.limits["at_most"], prefer=asked.prefer
+        ).is_higher_better(asked.prefer)
+        by = [pl.col("best"), pl.col("allowed"), pl.col(f"mean {asked.prefer}")]
+        table = table.sort(by, descending=[True, True, higher], nulls_last=True, maintain_order=True)
+    failed = len(outcome.manifest["failed"])
+    written = {"grids": list(tried), "choice": choice, "failed": failed, "asked": asdict(asked)}
+    (target / "choice.json").write_text(json.dumps(written, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    return Choice(target, table, choice, tried, failed)

@@ -1,0 +1,204 @@
+"""How a run is doing: from the files in its folder, or from the metrics that it serves."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from prometheus_client.parser import text_string_to_metric_families
+
+from penstock.mechanisms.core.plugin import DataError
+from penstock.pipeline.monitoring import metrics
+from penstock.pipeline.monitoring.metrics import Measure
+from penstock.pipeline.output import checkpoint
+from penstock.pipeline.output.files import holder_of, read_part, windows_of
+
+#: States in which nobody has to do anything.
+WELL = ("running", "starting", "draining", "ended")
+#: Exit codes of a run that has come to its end.
+_ENDED = (0, 3)
+#: Seconds that a server may take to answer.
+_ANSWER = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Status:
+    """What is known of a run from outside; None where the place that was asked does not say it. Times in seconds.
+
+    Parameters
+    ----------
+    state
+        ``running``, ``ended``, or ``stopped``: nobody works on a run that has not ended, and ``--resume`` continues it.
+        By its server also ``starting``, ``draining`` and ``failed``, and ``stuck``: no sign of life for two minutes.
+    detail
+        Which process runs, or why the run has ended.
+    released, planned
+        Number of the latest window on disk, and of the last window of the run.
+    last_window_end
+        End of the latest window on disk, since 1970.
+    watermark
+        Of a stream on one machine; from a folder: at its latest checkpoint.
+    due
+        Windows that are final at the watermark and not released yet.
+    budget_left
+        ε that the current budget period has left.
+    rows, late
+        Rows read, and how many of them were late; from a folder: at the latest checkpoint, or the end.
+    checkpoint
+        When a stream was last written down, since 1970.
+    """
+
+    state: str
+    detail: str | None = None
+    released: int | None = None
+    planned: int | None = None
+    last_window_end: float | None = None
+    watermark: float | None = None
+    due: int | None = None
+    budget_left: float | None = None
+    rows: int | None = None
+    late: int | None = None
+    checkpoint: float | None = None
+
+    @property
+    def well(self) -> bool:
+        """Whether the run goes on, or has ended."""
+        return self.state in WELL
+
+
+def of_folder(folder: Path) -> Status:
+    """Status of the run in a folder, from its files alone; reads only, and takes no lock.
+
+    Raises
+    ------
+    DataError
+        If no run was begun there.
+    StateVersionError
+        If another version of penstock has written the checkpoint.
+    """
+    if not (folder / "operator" / checkpoint.MARK).exists():
+        raise DataError(f"{folder}: no run was begun here")
+    holder, manifest = holder_of(folder), _read(folder / "operator" / "manifest.json")
+    planned = _read(folder / "public" / "manifest.json").get("windows")
+    ending = manifest.get("exit", {})
+    if ending.get("code") in _ENDED:
+        rows = manifest["rows"]
+        released, end = _of_releases(folder / "public" / "releases.parquet")
+        return Status(
+            state="ended",
+            detail=f"exit code {ending['code']}: {ending['reason']}",
+            released=released,
+            planned=planned,
+            last_window_end=end,
+            rows=rows["rows"],
+            late=rows["late"],
+        )
+    released, end = _of_parts(folder / "public" / "parts" / "releases")
+    return Status(
+        state="running" if holder else "stopped",
+        detail=holder or "--resume continues it",
+        released=released,
+        planned=planned,
+        last_window_end=end,
+        **_of_checkpoint(folder / "operator" / "checkpoint" / "latest", released),
+    )
+
+
+def of_server(address: str) -> Status:
+    """Status of the run that serves its metrics (``--metrics-port``) at an address such as ``http://127.0.0.1:9464``.
+
+    Beyond the machine of the run only public measures are served, so that watermark and rows are unknown there.
+
+    Raises
+    ------
+    DataError
+        If nothing answers there, or something else does.
+    """
+    address = address.rstrip("/").removesuffix("/metrics")
+    try:
+        health = json.loads(_get(f"{address}/healthz"))
+        state = "stuck" if health["state"] == "running" and not health["live"] else str(health["state"])
+        families = list(text_string_to_metric_families(_get(f"{address}/metrics")))
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise DataError(f"{address}: no run serves its metrics here ({error})") from None
+    found = {(s.name, "".join(s.labels.values())): s.value for family in families for s in family.samples}
+
+    def value(measure: Measure, label: str = "") -> float | None:
+        return found.get((f"penstock_{measure.name}", label))
+
+    fates = [count for fate in metrics.ROWS.values if (count := value(metrics.ROWS, fate)) is not None]
+    return Status(
+        state=state,
+        released=_whole(value(metrics.LAST_WINDOW)),
+        last_window_end=value(metrics.LAST_WINDOW_END),
+        watermark=value(metrics.WATERMARK),
+        due=_whole(value(metrics.DUE)),
+        budget_left=value(metrics.BUDGET_LEFT),
+        rows=_whole(sum(fates)) if fates else None,
+        late=_whole(value(metrics.ROWS, "late")),
+        checkpoint=value(metrics.CHECKPOINT),
+    )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A JSON file; nothing where there is none."""
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return found
+
+
+def _of_releases(path: Path) -> tuple[int | None, float | None]:
+    """Latest window and its end in a merged file; a run of traces has none."""
+    if not path.exists():
+        return None, None
+    found = pl.scan_parquet(path).select(pl.col("window").max(), pl.col("window_end").max()).collect()
+    window, end = found.row(0)
+    return window, None if end is None else end.timestamp()
+
+
+def _of_parts(folder: Path) -> tuple[int | None, float | None]:
+    """The same of the parts that a run has written so far."""
+    last = max(folder.glob("*.parquet"), key=lambda part: windows_of(part.stem).stop, default=None)
+    if last is None:
+        return None, None
+    ends = pl.Series(read_part(last).column("window_end"))
+    return windows_of(last.stem).stop - 1, ends.max().timestamp()  # type: ignore[union-attr]
+
+
+def _of_checkpoint(path: Path, released: int | None) -> dict[str, Any]:
+    """What the checkpoint of a stream on one machine says; nothing where there is none."""
+    if not path.exists():
+        return {}
+    saved: Mapping[str, Any] = checkpoint.FORMAT.decode(path.read_bytes())
+    known: dict[str, Any] = {
+        "rows": int(saved["rows.rows"]),
+        "late": int(saved["rows.late"]),
+        "checkpoint": path.stat().st_mtime,
+    }
+    if "budget_left" in saved:
+        known["budget_left"] = float(saved["budget_left"])
+    if "watermark" in saved:
+        known["due"] = max(0, int(saved["final"]) - (released or 0))
+        if (watermark := int(saved["watermark"])) > 0:
+            known["watermark"] = watermark / 1000
+    return known
+
+
+def _get(address: str) -> str:
+    try:
+        with urllib.request.urlopen(address, timeout=_ANSWER) as answer:
+            text: bytes = answer.read()
+    except urllib.error.HTTPError as error:
+        if error.code != 503:  # which says that the run is not well, in a page like others
+            raise
+        text = error.read()
+    return text.decode()
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else int(value)

@@ -1,0 +1,264 @@
+"""Cells and releases in the formats of maps: GeoJSON, GeoParquet, and CSV with well-known text."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import polars.selectors as cs
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.mechanisms.core.plugin import DataError, ParameterError
+from penstock.pipeline.output import files
+from penstock.pipeline.spaces.base import Space
+
+#: Name of the file of cells, in ``public``; spaces of more cells than `MOST_CELLS` have none.
+CELLS = "cells.geojson"
+MOST_CELLS = 100_000
+#: Formats, and how their files end.
+FORMATS = {"geojson": ".geojson", "geoparquet": ".geo.parquet", "csv": ".csv"}
+_BATCH_ROWS = 100_000
+_GEOPARQUET = "1.1.0"
+
+# Cells, written when a run begins.
+
+
+def cells_geojson(space: Space) -> dict[str, Any] | None:
+    """Cells of a space as a GeoJSON feature collection (RFC 7946); None where none of them has a known place.
+
+    **Privacy**: a function of the public list of cells alone.
+
+    Examples
+    --------
+    >>> from penstock.pipeline.spaces.grid import Grid
+    >>> found = cells_geojson(Grid(south=0, north=1, west=0, east=1, rows=1, columns=1))
+    >>> found["features"][0]["properties"], found["features"][0]["geometry"]["type"]
+    ({'cell': 'r00c00'}, 'Polygon')
+    """
+    if len(space.cells) > MOST_CELLS:
+        return None
+    placed = space.geometry()
+    if not any("polygon" in one or "point" in one for one in placed):
+        return None
+    return {"type": "FeatureCollection", "features": [_feature(one) for one in placed]}
+
+
+def _feature(placed: dict[str, Any]) -> dict[str, Any]:
+    geometry = None
+    if "polygon" in placed:
+        geometry = {"type": "Polygon", "coordinates": [placed["polygon"]]}
+    elif "point" in placed:
+        geometry = {"type": "Point", "coordinates": placed["point"]}
+    facts = {name: value for name, value in placed.items() if name not in ("polygon", "point")}
+    return {"type": "Feature", "properties": facts, "geometry": geometry}
+
+
+def write_cells(folder: Path, space: Space) -> None:
+    """Write ``public/cells.geojson`` into the folder of a run, where its cells have a place on a map."""
+    if (found := cells_geojson(space)) is not None:
+        files.write_text(folder / "public" / CELLS, json.dumps(found, ensure_ascii=False) + "\n")
+
+
+# Releases, written on demand from the public files alone.
+
+
+def half_width(columns: Collection[str]) -> pl.Expr:
+    """Half-width of the interval that holds a true count with 95 %: of a stated deviation, else of the noise.
+
+    NaN where there is no noise of a known family. ``columns``: those of the table of releases; earlier versions wrote
+    no ``standard_deviation``.
+    """
+    of_noise = pl.col("scale") * (
+        pl.when(pl.col("noise").is_in(["laplace", "discrete_laplace"]))
+        .then(math.log(20))
+        .when(pl.col("noise").is_in(["gaussian", "discrete_gaussian"]))
+        .then(1.96)
+        .otherwise(math.nan)
+    )
+    return pl.coalesce(1.96 * pl.col("standard_deviation"), of_noise) if "standard_deviation" in columns else of_noise
+
+
+def export(folder: str | Path, form: str, out: str | Path | None = None) -> Path:
+    """Write the releases of a run with the geometry of their cells, one feature or row for each window and cell.
+
+    Columns: ``stream``, ``window``, ``window_start`` and ``window_end`` in the time zone of the windows, ``cell``,
+    ``value``, ``low`` and ``high`` (the interval that holds the true count with 95 %, empty where none can be stated),
+    ``landmark``, ``action``, and the geometry as longitude and latitude (WGS 84).
+
+    **Privacy**: made from ``public/`` alone, and as fit for publication as what is there.
+
+    Parameters
+    ----------
+    folder
+        Of a run that has released counts.
+    form
+        ``geojson`` (RFC 7946, times as text), ``geoparquet`` (1.1, geometry as well-known binary) or ``csv`` (geometry
+        as well-known text; without that column where the cells have no place on a map).
+    out
+        The file to write; None: ``public/releases`` with the ending of the format.
+
+    Returns
+    -------
+    The path of the file, which appears whole or not at all.
+
+    Raises
+    ------
+    DataError
+        If there are no released counts in the folder, or no geometry for a format that needs one.
+    ParameterError
+        If there is no such format.
+
+    Notes
+    -----
+    Memory: some hundred thousand rows at a time.
+    """
+    if form not in FORMATS:
+        raise ParameterError("format", form, f"one of {', '.join(FORMATS)}")
+    folder = Path(folder)
+    source = folder / "public" / "releases.parquet"
+    if not source.is_file():
+        what = "this run releases traces" if source.with_name("traces.parquet").is_file() else "no released counts here"
+        raise DataError(f"{folder}: {what}; export reads public/releases.parquet, which a run of counts writes")
+    cells = _geometries(folder, form)
+    path = Path(out) if out is not None else source.with_name(f"releases{FORMATS[form]}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = _rows(source, _time_zone(folder), as_text=form != "geoparquet")
+    with files.whole(path) as temporary:
+        if form == "geojson":
+            _write_geojson(temporary, rows, cells)
+        elif form == "csv":
+            _write_csv(temporary, rows, cells)
+        else:
+            _write_geoparquet(temporary, rows, cells)
+    return path
+
+
+Geometries = dict[str, dict[str, Any] | None]
+
+
+def _geometries(folder: Path, form: str) -> Geometries:
+    """Geometry by cell; empty where the run has none and the format can do without."""
+    path = folder / "public" / CELLS
+    if path.is_file():
+        features = json.loads(path.read_text(encoding="utf-8"))["features"]
+        return {feature["properties"]["cell"]: feature["geometry"] for feature in features}
+    if form != "csv":
+        text = "the cells of this run have no place on a map, or a version without this file made it"
+        raise DataError(f"{path}: no such file: {text}; --format csv does without")
+    return {}
+
+
+def _time_zone(folder: Path) -> str:
+    manifest = json.loads((folder / "public" / "manifest.json").read_text(encoding="utf-8"))
+    return str(manifest["configuration"].get("windows", {}).get("time_zone", "UTC"))
+
+
+def _rows(source: Path, time_zone: str, as_text: bool) -> Iterator[pl.DataFrame]:
+    """What is exported of each row, some rows at a time."""
+    with pq.ParquetFile(source) as file:
+        for batch in file.iter_batches(_BATCH_ROWS):
+            frame = pl.DataFrame(pa.Table.from_batches([batch])).with_columns(cs.categorical().cast(pl.String))
+            margin = half_width(frame.columns)
+            margin = pl.when(margin.is_finite()).then(margin)
+            local = cs.by_name("window_start", "window_end").dt.convert_time_zone(time_zone)
+            yield frame.select(
+                "stream",
+                "window",
+                local.dt.strftime("%Y-%m-%dT%H:%M:%S%:z") if as_text else local,
+                "cell",
+                "value",
+                (pl.col("value") - margin).alias("low"),
+                (pl.col("value") + margin).alias("high"),
+                "landmark",
+                "action",
+            )
+
+
+def _write_geojson(path: Path, rows: Iterator[pl.DataFrame], cells: Geometries) -> None:
+    texts = {cell: json.dumps(geometry) for cell, geometry in cells.items()}
+    between = ""
+    with path.open("w", encoding="utf-8") as file:
+        file.write('{"type": "FeatureCollection", "features": [\n')
+        for frame in rows:
+            for row in frame.iter_rows(named=True):
+                facts = json.dumps(row, ensure_ascii=False)
+                geometry = texts.get(row["cell"], "null")
+                file.write(f'{between}{{"type": "Feature", "properties": {facts}, "geometry": {geometry}}}')
+                between = ",\n"
+        file.write("\n]}\n")
+
+
+def _write_csv(path: Path, rows: Iterator[pl.DataFrame], cells: Geometries) -> None:
+    texts = {cell: _well_known_text(geometry) for cell, geometry in cells.items()}
+    header = True
+    with path.open("wb") as file:
+        for frame in rows:
+            placed = frame.with_columns(_looked_up(texts, pl.String)) if texts else frame
+            placed.write_csv(file, include_header=header)
+            header = False
+
+
+def _write_geoparquet(path: Path, rows: Iterator[pl.DataFrame], cells: Geometries) -> None:
+    binary = {cell: _well_known_binary(geometry) for cell, geometry in cells.items()}
+    places = [geometry for geometry in cells.values() if geometry is not None]
+    points = [point for geometry in places for point in _points(geometry)]
+    west, south = (min(point[i] for point in points) for i in (0, 1))
+    east, north = (max(point[i] for point in points) for i in (0, 1))
+    column = {
+        "encoding": "WKB",
+        "geometry_types": sorted({geometry["type"] for geometry in places}),
+        "bbox": [west, south, east, north],
+    }
+    geo = {"version": _GEOPARQUET, "primary_column": "geometry", "columns": {"geometry": column}}
+    writer: pq.ParquetWriter | None = None
+    try:
+        for frame in rows:
+            table = frame.with_columns(_looked_up(binary, pl.Binary)).to_arrow(compat_level=pl.CompatLevel.oldest())
+            table = table.replace_schema_metadata({"geo": json.dumps(geo)})
+            writer = writer or pq.ParquetWriter(path, table.schema, compression="zstd")
+            writer.write_table(table)
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def _looked_up(values: dict[str, Any], kind: type[pl.DataType]) -> pl.Expr:
+    """The geometry of each row's cell."""
+    return pl.col("cell").replace_strict(values, default=None, return_dtype=kind).alias("geometry")
+
+
+def _points(geometry: dict[str, Any]) -> list[list[float]]:
+    """Corners of a polygon without holes, or the point."""
+    found: list[list[float]] = (
+        geometry["coordinates"][0] if geometry["type"] == "Polygon" else [geometry["coordinates"]]
+    )
+    return found
+
+
+def _well_known_text(geometry: dict[str, Any] | None) -> str | None:
+    """Geometry as text (OGC Simple Features).
+
+    >>> _well_known_text({"type": "Point", "coordinates": [8.5, 47.4]})
+    'POINT (8.5 47.4)'
+    """
+    if geometry is None:
+        return None
+    points = ", ".join(f"{longitude!r} {latitude!r}" for longitude, latitude in _points(geometry))
+    return f"POLYGON (({points}))" if geometry["type"] == "Polygon" else f"POINT ({points})"
+
+
+def _well_known_binary(geometry: dict[str, Any] | None) -> bytes | None:
+    """Geometry as little-endian binary (OGC Simple Features)."""
+    if geometry is None:
+        return None
+    points = _points(geometry)
+    flat = [float(number) for point in points for number in point]
+    if geometry["type"] == "Point":
+        return struct.pack("<BI2d", 1, 1, *flat)
+    return struct.pack(f"<BIII{len(flat)}d", 1, 3, 1, len(points), *flat)

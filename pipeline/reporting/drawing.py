@@ -1,0 +1,216 @@
+"""Drawings of a run for a notebook: counts over time, and a map of a window, as SVG without any library."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from html import escape
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.mechanisms.core.plugin import DataError, ParameterError
+from penstock.pipeline.output.export import CELLS
+from penstock.pipeline.reporting.data import Counts, Run
+
+_WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 720, 260, 56, 30, 28
+_RELEASED, _TRUE = "#1f5fa8", "#b3541e"
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A drawing that notebooks show by themselves.
+
+    Parameters
+    ----------
+    svg
+        The drawing as text; `save` writes it.
+    """
+
+    svg: str
+
+    def _repr_html_(self) -> str:
+        return self.svg
+
+    def save(self, path: str | Path) -> Path:
+        """Write the drawing to an SVG file."""
+        Path(path).write_text(self.svg, encoding="utf-8")
+        return Path(path)
+
+
+def draw_counts(run: Run, cell: str | None = None) -> Drawing:
+    """Released counts over time with the band that holds 95 %, and the true ones where they are known.
+
+    Parameters
+    ----------
+    run
+        The run.
+    cell
+        Name of a cell; None: the one with the largest released total.
+
+    Raises
+    ------
+    ParameterError
+        If there is no such cell.
+    """
+    counts = _counts(run)
+    at = _cell(counts, cell)
+    released, margin = counts.released[:, at], counts.margin[:, at]
+    series = [released] + ([] if counts.truth is None else [counts.truth[:, at]])
+    low, high = released - margin, released + margin
+    sides = np.concatenate([*series, low, high])
+    least, most = min(0.0, float(np.nanmin(sides))), max(1.0, float(np.nanmax(sides)))
+    x = _LEFT + (np.arange(len(released)) + 0.5) * (_WIDTH - _LEFT - 10) / len(released)
+
+    def y(values: NDArray[np.float64]) -> NDArray[np.float64]:
+        return _TOP + (most - values) / (most - least) * (_HEIGHT - _TOP - _BOTTOM)
+
+    parts = [_text(_LEFT, 18, f"People in {counts.cells[at]}, window by window", bold=True)]
+    for value in _ticks(least, most):
+        height = float(y(np.array([value]))[0])
+        parts.append(f'<path d="M{_LEFT} {height:.1f}H{_WIDTH - 10}" stroke="#d5d9de"/>')
+        parts.append(_text(_LEFT - 6, height + 4, f"{value:g}", anchor="end"))
+    known = ~np.isnan(margin)
+    if known.any():
+        edge = [*zip(x[known], y(low[known])), *reversed([*zip(x[known], y(high[known]))])]
+        parts.append(f'<polygon points="{_pairs(edge)}" fill="{_RELEASED}" opacity="0.18"/>')
+    for values, colour in zip(series, (_RELEASED, _TRUE)):
+        shown = ~np.isnan(values)
+        points = _pairs(zip(x[shown], y(values[shown])))
+        parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
+    names = [("released, with 95 % interval", _RELEASED), ("true", _TRUE)][: len(series)]
+    for i, (name, colour) in enumerate(reversed(names)):
+        parts.append(_text(_WIDTH - 10 - 60 * i, 18, name, anchor="end", colour=colour))
+    starts, zone = counts.windows["start"].to_list(), run.time_zone
+    for i, anchor in ((0, "start"), (len(starts) // 2, "middle"), (len(starts) - 1, "end")):
+        parts.append(_text(float(x[i]), _HEIGHT - 8, _local(starts[i], zone), anchor=anchor))
+    return Drawing(_svg(parts, _HEIGHT, f"Released counts of {counts.cells[at]} over time"))
+
+
+def draw_map(run: Run, window: int | None = None) -> Drawing:
+    """Map of the released counts of a window; values below zero have a colour of their own.
+
+    Parameters
+    ----------
+    run
+        The run.
+    window
+        1-based; None: the one with the largest released total.
+
+    Raises
+    ------
+    DataError
+        If the cells of the run have no place on a map.
+    ParameterError
+        If there is no such window.
+    """
+    counts = _counts(run)
+    numbers = counts.windows["window"].to_list()
+    if window is None:
+        row = int(np.nanargmax(np.nansum(counts.released, axis=1)))
+    elif window in numbers:
+        row = numbers.index(window)
+    else:
+        raise ParameterError("window", window, f"a window of the run, from {numbers[0]} to {numbers[-1]}")
+    places = _places(run)
+    values = dict(zip(counts.cells, counts.released[row].tolist()))
+    corners = np.array([corner for corners in places.values() for corner in corners])
+    (west, south), (east, north) = corners.min(axis=0), corners.max(axis=0)
+    squeeze = math.cos(math.radians((south + north) / 2))
+    wide, high = max((east - west) * squeeze, 1e-9), max(north - south, 1e-9)
+    scale = min((_WIDTH - 20) / wide, 420 / high)
+    height = int(high * scale) + _TOP + 34
+    most = max([1.0, *(abs(value) for value in values.values() if math.isfinite(value))])
+
+    def at(point: Sequence[float]) -> tuple[float, float]:
+        return 10 + (point[0] - west) * squeeze * scale, _TOP + 6 + (north - point[1]) * scale
+
+    when = _local(counts.windows["start"][row], run.time_zone)
+    parts = [_text(10, 18, f"Released counts, window {numbers[row]} from {when}", bold=True)]
+    for cell, ring in places.items():
+        value = values.get(cell, math.nan)
+        said = f"<title>{escape(cell)}: {value:.3g}</title>"
+        look = f'fill="{_colour(value, most)}" stroke="#9aa3ad" stroke-width="0.5"'
+        if len(ring) == 1:
+            x, y = at(ring[0])
+            parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6" {look}>{said}</circle>')
+        else:
+            parts.append(f'<polygon points="{_pairs(map(at, ring))}" {look}>{said}</polygon>')
+    legend = f"white 0, blue up to {most:.3g}, violet below 0, grey not shown"
+    parts.append(_text(10, height - 8, legend))
+    return Drawing(_svg(parts, height, f"Map of released counts of window {numbers[row]}"))
+
+
+def _counts(run: Run) -> Counts:
+    counts = run.counts
+    if counts is None:
+        raise DataError(f"{run.folder}: there are no released counts to draw")
+    return counts
+
+
+def _cell(counts: Counts, cell: str | None) -> int:
+    if cell is None:
+        return int(np.argmax(np.nansum(counts.released, axis=0)))
+    if cell not in counts.cells:
+        raise ParameterError("cell", cell, f"a cell of the run, such as {counts.cells[0]!r}")
+    return counts.cells.index(cell)
+
+
+def _places(run: Run) -> dict[str, list[list[float]]]:
+    """Corners of the cells that have a place, or their one point."""
+    path = run.folder / "public" / CELLS
+    if not path.is_file():
+        raise DataError(f"{path}: no such file: the cells of this run have no place on a map")
+    features = json.loads(path.read_text(encoding="utf-8"))["features"]
+    found = {one["properties"]["cell"]: one["geometry"] for one in features if one["geometry"] is not None}
+    return {
+        cell: geometry["coordinates"][0] if geometry["type"] == "Polygon" else [geometry["coordinates"]]
+        for cell, geometry in found.items()
+    }
+
+
+def _colour(value: float, most: float) -> str:
+    if not math.isfinite(value):
+        return "#c8ccd1"
+    full = (31, 95, 168) if value >= 0 else (138, 79, 163)
+    share = math.sqrt(min(abs(value) / most, 1.0))  # so that small counts are told from none
+    mixed = (round(pale + (strong - pale) * share) for pale, strong in zip((255, 255, 255), full))
+    return "#" + "".join(f"{part:02x}" for part in mixed)
+
+
+def _ticks(least: float, most: float) -> NDArray[np.float64]:
+    """A few round numbers within a range.
+
+    >>> _ticks(-3.0, 42.0).tolist()
+    [0.0, 10.0, 20.0, 30.0, 40.0]
+    """
+    rough = (most - least) / 4
+    size = 10.0 ** math.floor(math.log10(rough))
+    step = next(size * factor for factor in (1, 2, 5, 10) if size * factor >= rough * 0.8)
+    return np.arange(math.ceil(least / step), math.floor(most / step) + 1).astype(np.float64) * step
+
+
+def _local(milliseconds: int, zone: str) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).astimezone(ZoneInfo(zone)).strftime("%Y-%m-%d %H:%M")
+
+
+def _pairs(points: Iterable[tuple[float, float]]) -> str:
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+
+
+def _text(x: float, y: float, text: str, anchor: str = "start", colour: str = "#2b3036", bold: bool = False) -> str:
+    weight = ' font-weight="600"' if bold else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}"{weight}>{escape(text)}</text>'
+
+
+def _svg(parts: Sequence[str], height: int, label: str) -> str:
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" role="img" '
+        f'aria-label="{escape(label)}" font-family="sans-serif" font-size="11" style="background:#fff;max-width:100%">'
+        f"{''.join(parts)}</svg>"
+    )

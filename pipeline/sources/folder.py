@@ -1,0 +1,397 @@
+"""Folder that files keep arriving in, as a live source: events are counted and released while more of them come."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections import deque
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from penstock.mechanisms.core.plugin import DataError, ParameterError, parameter
+from penstock.mechanisms.core.state import State
+from penstock.pipeline.sources.base import (
+    MIN_EVENT_TIME,
+    Checkpointed,
+    EventBlock,
+    Integers,
+    LiveRun,
+    LiveSource,
+    MicroBatch,
+    Source,
+    Span,
+)
+from penstock.pipeline.sources.reading.kafka_progress import Journal
+
+
+@dataclass(frozen=True, kw_only=True)
+class Folder(LiveSource):
+    """Files that keep arriving in a folder, each read once.
+
+    A file has to be complete when it appears: write it elsewhere on the same file system, or under a name that begins
+    with a dot, and rename it. A row arrives at its file's time of modification, or at the time in the column that
+    ``of`` maps as ``arrival``. The clock is the time of day less ``idle_after``, and no later than any file that is
+    still to be read; the watermark is the clock less ``disorder``. With ``until`` the run ends when the
+    watermark has passed it (and what is allowed to be late); without, it goes on until it is stopped.
+
+    Parameters
+    ----------
+    of
+        How files are read, and where they come to: a folder, or a pattern such as ``in/*.csv``.
+    idle_after
+        At most so long after its time of modification a file appears under its name.
+    disorder
+        How far the watermark stays behind the clock. With a column of arrival, at least as long as a row may wait for
+        its file: for files that are written every five minutes, five minutes.
+
+    Notes
+    -----
+    **Privacy**: a row is late if it arrived at the deadline of all its windows or later. That depends on the row and on
+    when its file was written, so write files by the clock, and never when there are enough rows; with a column of
+    arrival it depends on the row alone. A row that comes when its windows are gone although it arrived in time shows
+    that ``idle_after`` or ``disorder`` is too short, and is counted as late.
+
+    **Cost**: a look at the whole folder every second (``every``), so remove or move files that were read; a checkpoint
+    holds the names of those that are still there. A file that changes after it was read ends the run.
+
+    What the clock decided is written down, so that a run that is continued decides the same; it needs the files that
+    were read since its latest checkpoint.
+
+    Examples
+    --------
+    >>> from penstock.pipeline.sources.csv import Csv
+    >>> source = Folder(of=Csv(path="incoming"), from_=0)
+    >>> source.endless, source.lateness_flaw
+    (True, None)
+    """
+
+    of: Source = parameter(doc="how files are read, and the folder that they come to; such as csv or parquet")
+    every: int = parameter(1_000, kind="duration", above=0, unit="ms", doc="how often the folder is looked at")
+    idle_after: int = parameter(
+        60_000,
+        kind="duration",
+        at_least=0,
+        unit="ms",
+        doc="how long after its time of modification a file may appear: how far the clock stays behind",
+    )
+
+    def __post_init__(self) -> None:
+        if not (hasattr(self.of, "path") and hasattr(self.of, "files")) or isinstance(self.of, LiveSource):
+            raise ParameterError("of", type(self.of).__name__.lower(), "a source of files, such as csv or parquet")
+        if self.of.names_users:  # a checkpoint has the names of files
+            raise ParameterError("of", type(self.of).__name__.lower(), "one whose files are not named after people")
+        for name in ("from_", "until"):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, getattr(self.of, name))
+        object.__setattr__(self, "of", replace(self.of, from_=None, until=None))
+        super().__post_init__()
+
+    @property
+    def has_people(self) -> bool:  # type: ignore[override]
+        """As the source that reads the files."""
+        return self.of.has_people
+
+    @property
+    def has_arrival(self) -> bool:
+        """Whether rows have a column of arrival; otherwise they arrive with their file."""
+        return self.of.has_arrival
+
+    @property
+    def lateness_flaw(self) -> tuple[str, str] | None:
+        """As in `LiveSource`: a row's lateness is its own."""
+        return None
+
+    @property
+    def recorded(self) -> Folder:
+        """The folder alone, whatever the way it is watched."""
+        return replace(self, disorder=0, checkpoint=0, every=1, idle_after=0)
+
+    def reading(self, columns: Collection[str]) -> Source:
+        """As the source that reads the files."""
+        return replace(self, of=self.of.reading(columns))
+
+    def micro_batches(
+        self, run: LiveRun, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
+    ) -> Iterator[MicroBatch | None]:
+        """Blocks of files as they arrive; a journal with the run keeps what was decided since the latest checkpoint."""
+        return _micro_batches(self, run, start, number, latest, checkpointed)
+
+    def spans(self) -> list[Span]:
+        """None: raises `DataError`, since files are read once, as they come."""
+        raise DataError("a folder that files keep arriving in is read as they come; for what is there, leave it out")
+
+    def read(self, span: Span) -> Iterator[EventBlock]:
+        """As `spans`."""
+        raise DataError("a folder that files keep arriving in is read as they come")
+
+    def digests(self) -> dict[str, str]:
+        """SHA-256 of the folder's path; its content has no end."""
+        path = str(self.of.path)  # type: ignore[attr-defined]
+        return {"folder": hashlib.sha256(path.encode()).hexdigest()}
+
+
+class File(NamedTuple):
+    """A file as it was found: when it was written last (nanoseconds since 1970), its name and its size."""
+
+    written: int
+    name: str
+    size: int
+
+    @property
+    def arrival(self) -> int:
+        """When its rows arrived, in milliseconds since 1970."""
+        return self.written // 1_000_000
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What one micro-batch consists of: a block of a file, or nothing but time that has passed.
+
+    Parameters
+    ----------
+    number
+        Of the micro-batch.
+    clock
+        Clock after the micro-batch.
+    file, block, is_last
+        The file, number of the block in it, and whether nothing follows it there; no file: none was read.
+    """
+
+    number: int
+    clock: int
+    file: File | None = None
+    block: int = 0
+    is_last: bool = True
+
+    def encode(self) -> str:
+        """One line."""
+        return json.dumps([self.number, self.clock, self.file, self.block, self.is_last]) + "\n"
+
+    @classmethod
+    def decode(cls, line: str) -> Entry:
+        """Inverse of `encode`.
+
+        >>> entry = Entry(3, 70, File(60_000_000, "in/a.csv", 12), 1, False)
+        >>> Entry.decode(entry.encode()) == entry
+        True
+        """
+        number, clock, file, block, is_last = json.loads(line)
+        return cls(number, clock, file and File(*file), block, is_last)
+
+
+def _micro_batches(
+    source: Folder, run: LiveRun, start: State, number: int, latest: int, checkpointed: Checkpointed
+) -> Iterator[MicroBatch | None]:
+    reader = _Reader(source, run, start, latest)
+    journal = Journal(run.spool, number, Entry.decode)
+    for entry in journal.entries:
+        yield reader.micro_batch(entry)
+        number = entry.number + 1
+    while not reader.finished:
+        following = reader.next(number)
+        if following is None:
+            yield None
+            time.sleep(min(source.every, 100) / 1000)
+            continue
+        journal.append(following, partial(_needed, checkpointed, number))
+        yield reader.micro_batch(following)
+        number += 1
+
+
+#: Entries of the journal that are kept where nobody says which are needed.
+_KEPT = 100_000
+
+
+def _needed(checkpointed: Checkpointed, number: int) -> int:
+    return number - _KEPT if checkpointed.number is None else checkpointed.number
+
+
+#: A block without rows, for micro-batches in which only time passes.
+_NOTHING = EventBlock(
+    pl.DataFrame(
+        schema={
+            "time": pl.Int64,
+            "user": pl.String,
+            "latitude": pl.Float64,
+            "longitude": pl.Float64,
+            "place": pl.String,
+        }
+    ),
+    0,
+)
+
+
+class _Opened:
+    """A file whose blocks are read one after the other, one ahead, so that the last one is known as such."""
+
+    def __init__(self, file: File, blocks: Iterator[EventBlock]) -> None:
+        self.file, self.number = file, 0
+        self._blocks = blocks
+        self._next, self._following = next(blocks, None), next(blocks, None)
+
+    @property
+    def at_last(self) -> bool:
+        """Whether the next block is the last; a file without rows has one, with nothing in it."""
+        return self._following is None
+
+    def take(self) -> EventBlock:
+        """The next block."""
+        found, self._next, self._following = self._next, self._following, next(self._blocks, None)
+        self.number += 1
+        return _NOTHING if found is None else found
+
+
+@dataclass
+class _Reader:
+    """Finds files and turns them into micro-batches."""
+
+    source: Folder
+    run: LiveRun
+    start: State
+    clock: int
+    #: Files that were read to their end and are still in the folder, by name.
+    done: dict[str, File] = field(default_factory=dict)
+    opened: _Opened | None = None
+    _waiting: deque[File] = field(default_factory=deque)
+    _looked: float = float("-inf")
+    _now: int = MIN_EVENT_TIME
+
+    def __post_init__(self) -> None:
+        columns = ("names", "written", "sizes")
+        if "names" in self.start:
+            for name, written, size in zip(*(self.start[column].tolist() for column in columns)):
+                self.done[name] = File(written, name, size)
+        if "open" in self.start and str(self.start["open"]):
+            file = File(int(self.start["open_written"]), str(self.start["open"]), int(self.start["open_size"]))
+            self._open(file, int(self.start["block"]))
+        calendar = self.run.calendar
+        self._windows = replace(calendar, until_ms=None)
+        self.end: int | None = None
+        if calendar.n_windows is not None:
+            self.end = calendar.end(calendar.n_windows) + self.run.lateness + self.source.disorder
+
+    @property
+    def finished(self) -> bool:
+        """Whether every window of the run is final."""
+        return self.end is not None and self.clock >= self.end
+
+    def next(self, number: int) -> Entry | None:
+        """What is to be counted next; None where nothing has come, and no window is over."""
+        if self.opened is None and not self._waiting:
+            self._look()
+        if self.opened is None and self._waiting:
+            self._open(self._waiting.popleft(), 0)
+        if self.opened is not None:
+            file, is_last = self.opened.file, self.opened.at_last
+            clock = self._by_clock() if is_last else min(self._by_clock(), file.arrival)
+            return Entry(number, max(self.clock, clock), file, self.opened.number, is_last)
+        clock = self._by_clock()
+        return Entry(number, clock) if self._passes(clock) else None
+
+    def micro_batch(self, entry: Entry) -> MicroBatch:
+        """The rows of an entry, each held against its own arrival."""
+        before, block, arrival = self.clock, _NOTHING, np.zeros(0, np.int64)
+        if entry.file is not None:
+            if self.opened is None:  # a run that goes on
+                self._open(entry.file, entry.block)
+            block, arrival = self._take()
+            if entry.is_last:
+                self.done[entry.file.name], self.opened = entry.file, None
+        self.clock = max(self.clock, entry.clock)
+        passed = MIN_EVENT_TIME if before == MIN_EVENT_TIME else before - self.source.disorder
+        return MicroBatch(
+            number=entry.number,
+            block=self.run.ingest(block),
+            before=before,
+            after=self.clock,
+            reached=np.maximum(arrival, passed),
+            end=self._as_state(),
+        )
+
+    def _look(self) -> None:
+        """Find what is new, in the order in which it was written; raises `DataError` for what has changed."""
+        if time.monotonic() - self._looked < self.source.every / 1000:
+            return
+        now = int(time.time() * 1000)  # before the folder is listed: what appears after that is from later
+        found = {}
+        for name in self._names():
+            try:
+                status = os.stat(name)
+            except FileNotFoundError:
+                continue  # it was moved away after it was listed
+            found[name] = File(status.st_mtime_ns, name, status.st_size)
+        for name, file in found.items():
+            if name in self.done and file != self.done[name]:
+                raise DataError(
+                    f"{name}: has changed after it was read; files have to be complete when they appear, so write them "
+                    "elsewhere and rename them"
+                )
+        self._waiting = deque(sorted(file for name, file in found.items() if name not in self.done))
+        self.done = {name: file for name, file in self.done.items() if name in found}
+        self._now, self._looked = now, time.monotonic()
+
+    def _names(self) -> list[str]:
+        try:
+            names: list[str] = self.source.of.files()  # type: ignore[attr-defined]
+        except DataError:
+            return []  # nothing has come yet
+        return names
+
+    def _by_clock(self) -> int:
+        """Clock once what is open has been read: what is not known yet is later, and so is all that waits."""
+        clock = self._now - self.source.idle_after
+        if self._waiting:
+            clock = min(clock, self._waiting[0].arrival)
+        return max(self.clock, clock if self.end is None else min(clock, self.end))
+
+    def _passes(self, clock: int) -> bool:
+        """Whether a window, or the run, is over at a clock and was not before."""
+        is_over = self.end is not None and self.clock < self.end <= clock
+        return is_over or self._window(clock) > self._window(self.clock)
+
+    def _window(self, clock: int) -> int:
+        instant = max(clock - self.run.lateness - self.source.disorder, self._windows.from_ms)
+        return int(self._windows.index(np.array([instant]))[0])
+
+    def _open(self, file: File, block: int) -> None:
+        """Begin to read a file at one of its blocks."""
+        try:
+            status = os.stat(file.name)
+        except FileNotFoundError:
+            raise DataError(f"{file.name}: is gone, and was not read to its end; put it back") from None
+        if File(status.st_mtime_ns, file.name, status.st_size) != file:
+            raise DataError(f"{file.name}: has changed since the run found it; put the file back that it was")
+        one = replace(self.source.of, path=file.name)  # type: ignore[call-arg]
+        self.opened = _Opened(file, (found for span in one.spans() for found in one.read(span)))
+        for _ in range(block):
+            self.opened.take()
+
+    def _take(self) -> tuple[EventBlock, Integers]:
+        """The next block of the open file, and when its rows arrived."""
+        assert self.opened is not None
+        block = self.opened.take()
+        if "arrival" in block.frame.columns:
+            arrival = block.frame["arrival"].to_numpy()
+            return replace(block, frame=block.frame.drop("arrival")), arrival
+        return block, np.full(block.frame.height, self.opened.file.arrival, np.int64)
+
+    def _as_state(self) -> State:
+        files = sorted(self.done.values())
+        state: State = {
+            "names": np.asarray([file.name for file in files], np.str_ if files else "U1"),
+            "written": np.asarray([file.written for file in files], np.int64),
+            "sizes": np.asarray([file.size for file in files], np.int64),
+        }
+        if self.opened is not None:
+            file = self.opened.file
+            state |= {"open": np.asarray(file.name), "block": np.asarray(self.opened.number)}
+            state |= {"open_written": np.asarray(file.written), "open_size": np.asarray(file.size)}
+        return state

@@ -1,0 +1,111 @@
+"""Choosing: candidates with one guarantee, ranked on the data, and the limit that binds."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import polars as pl
+import pytest
+from experiment_cases import BASE, experiment_in
+
+from penstock.mechanisms.core.plugin import ConfigError, ParameterError
+from penstock.pipeline.cli.main import main
+from penstock.pipeline.config.run import load
+from penstock.pipeline.exit_codes import DONE, WRONG_USE
+from penstock.pipeline.experiments.choose import Asked, candidates, choose, experiment_of, n_windows, seconds
+from penstock.pipeline.experiments.config import Choose
+from penstock.pipeline.experiments.results import binding
+
+
+@pytest.fixture(scope="module")
+def configuration(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("choose") / "city.yaml"
+    path.write_text(BASE)
+    return path
+
+
+@pytest.fixture(scope="module")
+def chosen(configuration, tmp_path_factory):
+    asked = Asked(epsilon=20.0, n_seeds=2, n_grids=2, at_most={"relative_mae": 0.001})
+    return choose(configuration, asked, tmp_path_factory.mktemp("out"))
+
+
+def test_every_candidate_keeps_the_asked_budget_for_any_24_hours(configuration):
+    experiment = experiment_of(configuration, (), Asked(epsilon=2.0, n_seeds=1), {})
+    assert len(experiment.trials) == len(candidates(24, Asked()))
+    for trial in experiment.trials:
+        step = trial.config.mechanism[0]
+        assert (step.w, step.epsilon) == (24, 2.0)
+        assert step.concentrated == ("Gaussian" in trial.values["variant"]) == (step.delta is not None)
+    assert not any("Gaussian" in name for name in candidates(24, Asked(delta=0.0)))
+
+
+def test_where_nothing_keeps_the_limits_coarser_grids_follow_and_the_nearest_is_named(chosen):
+    assert chosen.tried == ("as configured", "2x2")
+    assert chosen.choice["best"] is None
+    assert not (chosen.folder / "best.yaml").exists()
+    found = chosen.choice["binding"]
+    assert (found["limit"], found["keeping"]) == ("relative_mae", None)
+    assert found["setting"]["variant"] == chosen.ranking.sort("high relative_mae")["variant"][0]
+    errors = chosen.ranking["mean relative_mae"].to_list()
+    assert errors == sorted(errors)
+    assert json.loads((chosen.folder / "choice.json").read_text())["grids"] == ["as configured", "2x2"]
+
+
+def test_the_ranking_is_the_seeds_own_and_the_best_is_written_marked_as_looked_at(
+    configuration, chosen, tmp_path, capsys
+):
+    arguments = ["--epsilon", "20", "--seeds", "2", "--at-most", "relative_mae=100", "--jobs", "1"]
+    # The trials on the configured grid are those of before: only what is new is run.
+    (tmp_path / "grid-1").symlink_to(chosen.folder / "grid-1")
+    assert main(["choose", str(configuration), *arguments, "--out", str(tmp_path)]) == DONE
+    told = capsys.readouterr()
+    first = pl.read_parquet(chosen.folder / "grid-1" / "frontier.parquet")
+    best = first.sort("mean relative_mae")["variant"][0]
+    assert f"best      {best}: {tmp_path / 'best.yaml'}" in told.out
+    assert "looks at the exact counts" in told.err
+    assert re.search(r"(\d+) of \1 trials", told.err)
+    config = load(tmp_path / "best.yaml")
+    assert config.looked_at_data is True
+    with pytest.raises(ConfigError, match="looked_at_data"):
+        load(tmp_path / "best.yaml", ["mode=deployment"])
+
+
+def test_a_deployment_is_not_chosen_for_and_wrong_wishes_are_refused(configuration, capsys):
+    assert main(["choose", str(configuration), "--set", "mode=deployment", "--set", "noise_key=k"]) == WRONG_USE
+    assert main(["choose", str(configuration), "--protect", "90m"]) == WRONG_USE
+    assert "a multiple of 1h" in capsys.readouterr().err
+    assert main(["choose", str(configuration), "--at-most", "mae"]) == WRONG_USE
+    for wrong in ({"epsilon": 0.0}, {"delta": 1.0}, {"n_seeds": 0}, {"n_grids": 0}):
+        with pytest.raises(ParameterError):
+            Asked(**wrong)
+
+
+def test_a_stretch_is_counted_in_windows(configuration):
+    config = load(configuration)
+    assert [n_windows(config, text) for text in ("window", "1h", "24h", "7d")] == [1, 1, 24, 168]
+    overlapping = SimpleNamespace(windows=SimpleNamespace(size=7_200_000, step=1_800_000))
+    assert n_windows(overlapping, "window") == 4  # an event is in four windows
+
+
+def test_its_time_is_estimated(configuration):
+    experiment = experiment_of(configuration, (), Asked(n_seeds=1), {})
+    assert 0 < seconds(experiment, 2) < seconds(experiment, 1) * 5
+
+
+def test_a_limit_that_makes_no_difference_does_not_bind():
+    wide = pl.DataFrame({"mean f1": [0.8, 0.9], "mean loss": [1.0, 1.5]})
+    assert binding(Choose(at_least={"f1": 0.5}, at_most={"loss": 2}, judge_by="mean"), wide) is None
+
+
+def test_the_files_words_about_its_data_are_not_told_of_other_data(tmp_path):
+    text = "name: e\nquestion: which\nsetting: a made-up city\nbase: base.yaml\nmeasures: [mae]\n"
+    load_text = experiment_in(tmp_path)
+    assert load_text(text).written["setting"] == "a made-up city"
+    assert load_text(text, "seeds=2").written["setting"] == "a made-up city"
+    changed = load_text(text, "base.source.n_users=30")
+    assert "made-up" not in changed.written["setting"]
+    assert changed.config.setting is None

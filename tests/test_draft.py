@@ -1,0 +1,136 @@
+"""Drafts of a configuration from a CSV file: what they guess, that they run, and that none is deployed as it is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import penstock
+from penstock.mechanisms.core.plugin import ConfigError, DataError
+from penstock.pipeline.cli.main import main
+from penstock.pipeline.config.canonical import digest
+from penstock.pipeline.config.draft import draft
+from penstock.pipeline.config.run import loads
+from penstock.pipeline.exit_codes import DONE, FAILED, WRONG_USE
+
+NAMED = ["rider,lat,lon,tapped_at"] + [
+    f"r{i % 7},{47.30 + i % 10 / 100},{8.50 + i % 6 / 100},2024-05-{1 + i % 2:02d} {i % 24:02d}:30:00"
+    for i in range(60)
+]
+
+
+def written(folder: Path, lines: list[str], name: str = "taps.csv") -> str:
+    path = folder / name
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+def test_a_draft_runs_and_uses_every_row(tmp_path):
+    found = draft(written(tmp_path, NAMED), "Europe/Zurich")
+    config = loads(found.text, overrides=["output.report=false"])
+    assert config.source.columns == {"user": "rider", "time": "tapped_at", "latitude": "lat", "longitude": "lon"}
+    assert config.looked_at_data
+    result = penstock.run(config, tmp_path / "run", runner="local")
+    rows = result.manifest["rows"]
+    assert (rows["rows"], rows["used"]) == (60, 60)
+    assert result.manifest["windows"]["planned"] == 48
+
+
+def test_times_are_local_to_the_zone_that_was_given(tmp_path):
+    config = loads(draft(written(tmp_path, NAMED), "Europe/Zurich").text)
+    # Midnights in Zurich are 22:00 UTC in May.
+    assert [config.source.from_, config.source.until] == [1714514400000, 1714687200000]
+    assert config.source.time_zone == config.windows.time_zone == "Europe/Zurich"
+
+
+@pytest.mark.parametrize(
+    ("times", "form"),
+    [
+        (["2024-05-01T08:00:00Z", "2024-05-02T09:00:00+02:00"], "iso"),
+        (["1714550400", "1714636800.5"], "unix_s"),
+        (["1714550400000", "1714636800000"], "unix_ms"),
+        (["01.05.2024 08:00", "31.05.2024 09:00"], "%d.%m.%Y %H:%M"),
+        (["25/05/2024 08:00:00", "31/05/2024 09:00:00"], "%d/%m/%Y %H:%M:%S"),
+        (["05/25/2024 08:00:00", "05/31/2024 09:00:00"], "%m/%d/%Y %H:%M:%S"),
+        (["Sat Jul 07 02:12:49 +0000 2012", "Sun Jul 08 02:12:49 +0000 2012"], "%a %b %d %H:%M:%S %z %Y"),
+    ],
+)
+def test_formats_of_times(tmp_path, times, form):
+    found = draft(written(tmp_path, ["user;when;place", f"ann;{times[0]};a", f"bob;{times[1]};b"]))
+    config = loads(found.text)
+    assert config.source.time_format == form
+    assert config.source.separator == ";"
+    assert config.space.cells == ("a", "b", "elsewhere")
+
+
+def test_a_file_without_a_header_is_told_by_its_values(tmp_path):
+    lines = [f"{i % 3}\t2010-10-{1 + i % 9:02d}T00:21:28Z\t-97.{100 + i}\t30.{200 + i}\t{400 + i}" for i in range(20)]
+    found = draft(written(tmp_path, lines))
+    config = loads(found.text)
+    expected = {"user": "column_1", "time": "column_2", "latitude": "column_4", "longitude": "column_3"}
+    assert config.source.columns.items() >= expected.items()
+    assert (config.source.header, config.source.separator) == (False, "\t")
+    assert any("no header" in note for note in found.notes)
+
+
+def test_strays_do_not_stretch_the_area_and_the_time(tmp_path):
+    lines = [NAMED[0], *NAMED[1:] * 10, "x,0.0,0.0,2003-01-01 00:00:00"]
+    config = loads(draft(written(tmp_path, lines)).text)
+    assert (config.space.south, config.space.east) == (47.3, 8.56)
+    assert config.source.until - config.source.from_ == 2 * 86_400_000
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (["user,lat,lon", "ann,47.1,8.1"], "no column holds times that can be read"),
+        (["user,time", "ann,2024-01-01T00:00:00Z"], "no column holds latitude and longitude, or names a place"),
+        (["time,lat,lon", "2024-01-01T00:00:00Z,47.1,8.1"], "no column tells people apart"),
+        (["user,time,place"], "has a header and no rows"),
+        (["nothing"], "no comma, semicolon, tab or bar"),
+        ([""], "has no rows to look at"),
+    ],
+)
+def test_what_cannot_be_guessed_is_said(tmp_path, lines, expected):
+    with pytest.raises(DataError, match=expected):
+        draft(written(tmp_path, lines))
+
+
+def test_doubts_are_said(tmp_path):
+    lines = ["trip,when,place", *(f"t{i},0{1 + i % 9}/0{1 + i % 8}/2024 08:00,a" for i in range(30))]
+    notes = " ".join(draft(written(tmp_path, lines)).notes)
+    assert "is it a trip or a row, and not a person?" in notes
+    assert "day and month cannot be told apart" in notes
+    assert "read as UTC" in notes
+    assert "taken for a person" in " ".join(
+        draft(written(tmp_path, [NAMED[0].replace("rider", "bikeid"), *NAMED[1:]])).notes
+    )
+
+
+def test_a_draft_is_not_deployed_as_it_is(tmp_path, monkeypatch):
+    monkeypatch.setenv("SOME_KEY", "00" * 32)
+    text = draft(written(tmp_path, NAMED)).text
+    changes = ["mode=deployment", "seed=", "noise_key=env:SOME_KEY"]
+    with pytest.raises(ConfigError, match=r"looked_at_data: true is not allowed.*decide the values marked LOOKED"):
+        loads(text, overrides=changes)
+    assert loads(text, overrides=[*changes, "looked_at_data="]).mode == "deployment"
+
+
+def test_the_mark_changes_no_release(tmp_path):
+    text = draft(written(tmp_path, NAMED)).text
+    assert digest(loads(text)) == digest(loads(text, overrides=["looked_at_data="]))
+
+
+def test_the_command_writes_a_new_file_only(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    path = written(tmp_path, NAMED, "2024.csv")
+    assert main(["init", path]) == DONE
+    assert "wrote 2024.yaml" in capsys.readouterr().out
+    assert main(["validate", "2024.yaml"]) == DONE
+    assert main(["init", path]) == FAILED
+    assert "is there already" in capsys.readouterr().err
+    assert main(["init", path, "--out", "other.yaml", "--json"]) == DONE
+    assert json.loads(capsys.readouterr().out)["file"] == "other.yaml"
+    assert main(["init", path, "--time-zone", "Nowhere", "--out", "new.yaml"]) == WRONG_USE

@@ -1,0 +1,206 @@
+"""What an operator is told from outside: ``penstock status``, alert rules and the dashboard."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import yaml
+
+from penstock.mechanisms.core.plugin import DataError
+from penstock.pipeline.cli.main import main
+from penstock.pipeline.config.run import loads
+from penstock.pipeline.monitoring import metrics, status
+from penstock.pipeline.monitoring.metrics import MEASURES
+from penstock.pipeline.monitoring.server import HEALTH, serve, serve_metrics
+from penstock.pipeline.output.files import LOCK, alone_in
+from penstock.pipeline.run import run
+from penstock.pipeline.runners import local
+
+ROOT = Path(__file__).parents[1]
+NINE = datetime(2024, 1, 1, 9, tzinfo=UTC).timestamp()
+
+
+def configured(folder: Path):
+    """A stream of a day that keeps a landmark budget of ε = 8 for landmarks at noon and any one other hour."""
+    value = {
+        "name": "watched",
+        "seed": 3,
+        "source": {
+            "type": "stream",
+            "of": {"type": "synthetic", "n_users": 60, "days": 1, "seed": 1},
+            "disorder": "10m",
+            "block_rows": 20,
+        },
+        "space": {"type": "grid", "south": 37.74, "north": 37.82, "west": -122.47, "east": -122.37}
+        | {"rows": 2, "columns": 2},
+        "windows": {"type": "fixed", "size": "1h"},
+        "landmarks": {"windows": [13]},
+        "mechanism": {"type": "landmark_uniform", "epsilon": 8.0, "noise": "discrete_laplace"},
+        "output": {"path": str(folder / "out"), "report": False},
+    }
+    return loads(json.dumps(value))
+
+
+@pytest.fixture
+def stopped(tmp_path, monkeypatch):
+    """Folder of a stream that was stopped as its clock passed ten past nine: nine windows were final by then."""
+    count = local.StreamLoop._count
+
+    def stop(self, piece):
+        count(self, piece)
+        if self.latest >= (NINE + 600) * 1000:
+            self.stop.set()
+
+    monkeypatch.setattr(local.StreamLoop, "_count", stop)
+    result = run(configured(tmp_path))
+    assert result.exit_code == 4
+    return result
+
+
+def test_a_folder_says_how_far_its_run_has_come(stopped, capsys):
+    found = status.of_folder(stopped.folder)
+    rows = stopped.manifest["rows"]
+    assert (found.state, found.detail, found.well) == ("stopped", "--resume continues it", False)
+    assert (found.released, found.planned, found.last_window_end, found.due) == (9, 24, NINE, 0)
+    assert (found.rows, found.late) == (rows["rows"], rows["late"])
+    assert NINE <= found.watermark < NINE + 3600
+    assert found.watermark * 1000 % 1 == 0
+    assert found.budget_left == pytest.approx(8.0 - 4.0)
+    assert main(["status", str(stopped.folder)]) == 1  # nobody works on it
+    printed = capsys.readouterr().out
+    assert "9 of 24 windows, the latest until 2024-01-01T09:00:00Z" in printed
+    assert "ε 4 left in this period" in printed
+    with alone_in(stopped.folder):
+        assert status.of_folder(stopped.folder).state == "running"
+        assert main(["status", str(stopped.folder), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["released"] == 9
+
+
+def test_the_lock_of_a_killed_process_holds_nobody(stopped):
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    from socket import gethostname
+
+    (stopped.folder / LOCK).write_text(f"process {gone.pid} on {gethostname()}\n")
+    assert status.of_folder(stopped.folder).state == "stopped"
+    (stopped.folder / LOCK).write_text(f"process {gone.pid} on another machine\n")
+    assert status.of_folder(stopped.folder).state == "running"  # nobody here can know better
+
+
+def test_a_run_that_has_ended_says_so(tmp_path, capsys):
+    result = run(configured(tmp_path))
+    found = status.of_folder(result.folder)
+    assert (found.state, found.detail, found.released) == ("ended", "exit code 0: done", 24)
+    assert found.rows == result.manifest["rows"]["rows"]
+    assert main(["status", str(result.folder)]) == 0
+    assert main(["status", str(tmp_path)]) == 1
+    assert "no run was begun here" in capsys.readouterr().err
+
+
+def test_a_server_says_the_same(tmp_path, capsys):
+    result = run(configured(tmp_path))
+    with serve_metrics(0) as address:
+        found = status.of_server(f"{address}/metrics")
+        assert main(["status", address]) == 0
+    assert (found.state, found.released, found.due, found.planned) == ("ended", 24, 0, None)
+    assert (found.rows, found.late) == (result.manifest["rows"]["rows"], 0)
+    assert found.last_window_end == NINE + 15 * 3600
+    assert found.budget_left == pytest.approx(0.0, abs=1e-9)
+    assert "24 windows, the latest until 2024-01-02T00:00:00Z" in capsys.readouterr().out
+
+
+def test_a_server_beyond_the_machine_says_what_is_public(tmp_path):
+    run(configured(tmp_path))
+    with serve_metrics(0, "0.0.0.0") as address:
+        found = status.of_server(address.replace("0.0.0.0", "127.0.0.1"))
+    assert (found.released, found.rows, found.late, found.watermark, found.checkpoint) == (24, None, None, None, None)
+
+
+def test_a_run_that_has_failed_is_not_well(tmp_path):
+    metrics.begin()
+    with pytest.raises(ZeroDivisionError), HEALTH.watched():
+        _ = 1 / 0
+    try:
+        with serve_metrics(0) as address:
+            found = status.of_server(address)
+    finally:
+        HEALTH.begin()
+    assert (found.state, found.well) == ("failed", False)
+
+
+def test_what_is_no_run_is_an_error():
+    with pytest.raises(DataError, match="no run serves its metrics here"):
+        status.of_server("http://127.0.0.1:9")
+    with serve({}) as address, pytest.raises(DataError, match="no run serves its metrics here"):
+        status.of_server(address)
+
+
+def served() -> set[str]:
+    """Names of all series that a run can serve."""
+    suffixes = {"counter": ("",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
+    return {f"penstock_{measure.name}{end}" for measure in MEASURES for end in suffixes[measure.kind]}
+
+
+def rules() -> list[dict]:
+    found = yaml.safe_load((ROOT / "deploy" / "prometheus-alerts.yaml").read_text(encoding="utf-8"))
+    return [rule for group in found["groups"] for rule in group["rules"]]
+
+
+def dashboard() -> dict:
+    return json.loads((ROOT / "deploy" / "grafana-dashboard.json").read_text(encoding="utf-8"))
+
+
+def test_alert_rules_and_the_dashboard_name_series_that_there_are():
+    expressions = [rule["expr"] for rule in rules()]
+    expressions += [target["expr"] for panel in dashboard()["panels"] for target in panel["targets"]]
+    named = {name for expression in expressions for name in re.findall(r"penstock_\w+", expression)}
+    assert named <= served()
+    assert {"penstock_last_window_end_seconds", "penstock_windows_due", "penstock_budget_left"} <= named
+    labels = {(label, value) for text in expressions for label, value in re.findall(r'(\w+)="(\w+)"', text)}
+    known = {(measure.label, value) for measure in MEASURES for value in measure.values}
+    assert labels <= known | {("job", "penstock")}
+    assert all(text.count("(") == text.count(")") for text in expressions)
+
+
+def test_every_alert_has_its_place_in_the_runbook():
+    page = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+    titles = re.findall(r"^#+ (.+)$", page, re.MULTILINE)
+    anchors = {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+    for rule in rules():
+        file, _, anchor = rule["annotations"]["runbook"].partition("#")
+        assert file == "docs/deploy.md"
+        assert anchor in anchors
+        assert f"`{rule['alert']}`" in page
+
+
+def test_panels_do_not_overlap_and_have_numbers_of_their_own():
+    panels = dashboard()["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    taken = [
+        (x, y)
+        for panel in panels
+        for x in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
+        for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
+    ]
+    assert len(set(taken)) == len(taken)
+    assert max(x for x, _ in taken) < 24
+
+
+def test_the_compose_file_has_the_versions_that_were_run_and_the_paths_that_all_share():
+    services = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text(encoding="utf-8"))["services"]
+    broker = (ROOT / "tests" / "integration" / "kafka_broker.py").read_text(encoding="utf-8")
+    jars = (ROOT / "pipeline" / "runners" / "flink" / "jars.py").read_text(encoding="utf-8")
+    assert services["broker"]["image"].split(":")[1] == re.search('^VERSION = "(.+)"', broker, re.MULTILINE)[1]
+    flink = re.search('^FLINK = "(.+)"', jars, re.MULTILINE)[1]
+    assert {services[name]["image"] for name in ("jobmanager", "taskmanager")} == {f"flink:{flink}-java17"}
+    assert services["broker"]["environment"]["KAFKA_LOG_MESSAGE_TIMESTAMP_TYPE"] == "LogAppendTime"
+    shared = [services[name]["volumes"] for name in ("jobmanager", "taskmanager", "workers", "job", "resumed")]
+    assert all(volumes == shared[0] for volumes in shared)
+    begun, resumed = services["job"]["command"], services["resumed"]["command"]
+    assert [word for word in resumed if word != "--resume"] == begun
+    assert all("noise.key" in services[name]["secrets"] for name in ("workers", "job", "resumed"))
