@@ -181,7 +181,7 @@ class Membership(Accountant):
         counts = groups.counts(window.index, model.facts.n_cells)
         key = NoiseKey.from_seed(self.seed)
         source = NoiseSource(key, configuration=b"membership", stream=f"target {groups.subject}")
-        noise = source.at(window.start, window.end, "step", counts, inner, self.samples)
+        noise = source.at(window.start, window.end, "step", counts, model.mechanism.noise_state(inner), self.samples)
         made, inner = model.mechanism.step(window, counts, inner, noise)
         values = np.nan_to_num(np.asarray(made[0].values, np.float64))  # what no sensor publishes tells nothing
         features = groups.features(np.broadcast_to(values, counts.shape), window.index)

@@ -82,7 +82,7 @@ class Chain(Mechanism):
     @property
     def version(self) -> int:  # type: ignore[override]
         """Rises with that of every step: a state that one of them cannot read is refused."""
-        return 1 + sum(step.version - 1 for step in (self.reader, *self.after))
+        return (2 if self.after else 1) + sum(step.version - 1 for step in (self.reader, *self.after))
 
     @property
     def together(self) -> int:
@@ -161,6 +161,14 @@ class Chain(Mechanism):
             shown, state = self._processed(self._in_cells(release), state)
             releases.append(shown)
         return releases
+
+    def noise_state(self, state: State) -> State:
+        """Without what post-processing has learned: the noise is that of the reading step alone.
+
+        Post-processing reads nothing but releases. Its floating-point state may differ in the last bit from one kind of
+        processor to another, and a step that is retried there must draw the same noise.
+        """
+        return {name: array for name, array in state.items() if not name.startswith("after")}
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
         """That of the reading step; a longer window announces it when it begins."""

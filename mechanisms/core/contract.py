@@ -459,6 +459,10 @@ class Mechanism(Checked, ABC):
         """Releases still owed when a finite run ends (a last short block)."""
         return []
 
+    def noise_state(self, state: State) -> State:
+        """The part of a state that the noise of the next step is bound to: all that reads counts, or may have."""
+        return state
+
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
         """The most that the next step can charge; reads only what earlier releases already tell.
 

@@ -83,12 +83,12 @@ def step_through(
     for row, window in enumerate(windows):
         state = between(state)
         vector = counts[..., row, :]
-        noise = source.at(window.start, window.end, "step", vector, state, facts.n_replicas)
+        noise = source.at(window.start, window.end, "step", vector, mechanism.noise_state(state), facts.n_replicas)
         made, state = mechanism.step(window, vector, state, noise)
         yield made, state
     state = between(state)
     nothing, last = np.zeros_like(counts[..., 0, :]), windows[-1]
-    noise = source.at(last.start, last.end, "finish", nothing, state, facts.n_replicas)
+    noise = source.at(last.start, last.end, "finish", nothing, mechanism.noise_state(state), facts.n_replicas)
     yield mechanism.finish(state, noise), state
 
 

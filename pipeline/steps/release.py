@@ -233,10 +233,11 @@ class ReleaseLoop:
             self.guard.check(window, self.mechanism.worst_charge(window, inner), self.model, budget)
         if limit is not None:
             limit.check(window, self.mechanism.worst_charge(window, inner))
-        noise = self.noise.at(window.start, window.end, "step", vector, inner)
+        noise = self.noise.at(window.start, window.end, "step", vector, self.mechanism.noise_state(inner))
         made, inner = self.mechanism.step(window, vector, inner, noise)
         if window.index == self.plan.calendar.n_windows:
-            noise = self.noise.at(window.start, window.end, "finish", np.zeros_like(vector), inner)
+            bound = self.mechanism.noise_state(inner)
+            noise = self.noise.at(window.start, window.end, "finish", np.zeros_like(vector), bound)
             made = made + self.mechanism.finish(inner, noise)
         return made, inner
 
