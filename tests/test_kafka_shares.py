@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from penstock.mechanisms.core.plugin import DataError
+from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed
-from penstock.pipeline.sources.reading import kafka, kafka_progress
+from penstock.pipeline.sources.reading import kafka, kafka_client, kafka_progress
 from penstock.pipeline.sources.reading.kafka import Consumer
 from penstock.pipeline.sources.reading.kafka_progress import PeerWatermarks, Progress, Share
 
@@ -267,3 +267,15 @@ def test_without_a_group_nothing_is_committed(tmp_path, monkeypatch):
     checkpointed = Checkpointed(Progress({0: 4}, {0: MIN_EVENT_TIME}).as_state())
     kafka.Commits(plan.config.source, consumer, checkpointed).go_on()
     assert consumer.committed == []
+
+
+def test_a_producer_has_one_request_in_flight(monkeypatch):
+    """With several, brokers lose the first messages of a new partition and report them as delivered (KAFKA-15591)."""
+    options = []
+    monkeypatch.setattr(kafka_client, "library", lambda: SimpleNamespace(Producer=options.append))
+    kafka_client.Producer("localhost:1", {"linger.ms": "50"})
+    assert options[0]["max.in.flight"] == 1
+    assert options[0]["enable.idempotence"] is True
+    for name in ("max.in.flight", "max.in.flight.requests.per.connection"):
+        with pytest.raises(ParameterError, match="without it"):
+            kafka_client.check_options({name: "5"})

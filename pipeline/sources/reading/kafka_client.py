@@ -19,7 +19,7 @@ _SECRET = re.compile(r"password|secret|token|key\.pem|assertion|oauthbearer\.con
 #: Options that would undo what is promised here, or load code.
 _OURS = re.compile(
     r"bootstrap\.servers|metadata\.broker\.list|group\.|enable\.auto|auto\.offset|isolation\.level|enable\.partition"
-    r"|enable\.idempotence|transactional\.|acks|request\.required\.acks|plugin\.|.*_cb$|debug$|log"
+    r"|enable\.idempotence|max\.in\.flight|transactional\.|acks|request\.required\.acks|plugin\.|.*_cb$|debug$|log"
     r"|ssl\.engine|ssl\.providers|sasl\.kerberos\.kinit"
 )
 
@@ -108,7 +108,9 @@ class Producer:
     """
 
     def __init__(self, brokers: str, options: Mapping[str, str]) -> None:
-        ours = {"enable.idempotence": True, "error_cb": self._note, "logger": silent()}
+        # One request at a time: where a partition is new or changes its leader, a broker may refuse the first request
+        # and accept the second one; the messages of the first are lost although idempotence is on (KAFKA-15591).
+        ours = {"enable.idempotence": True, "max.in.flight": 1, "error_cb": self._note, "logger": silent()}
         defaults = {"linger.ms": 5, "queue.buffering.max.messages": _WAITING, "compression.type": "lz4"}
         self._kafka = library()
         self._trouble = ""
