@@ -19,9 +19,8 @@ import yaml
 
 from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.contract import MECHANISMS, Facts
-from penstock.mechanisms.core.plugin import ConfigError, ParameterError
+from penstock.mechanisms.core.plugin import ConfigError, ParameterError, parameters_of
 from penstock.mechanisms.core.run import run_mechanism
-from penstock.mechanisms.core.schedules import WEventSchedule
 from penstock.mechanisms.filter import Filter
 from penstock.mechanisms.w_event_uniform import WEventUniform
 from penstock.pipeline.config.build import format_duration, parse_duration
@@ -35,6 +34,8 @@ from penstock.pipeline.spaces.grid import Grid
 #: What ranks settings: the error as a share of the mean count, which says the same on every grid.
 PREFERRED = "relative_mae"
 MEASURES = (PREFERRED, "mae", "skill", "pearson", "coverage")
+#: The step after it that a mechanism was published with.
+PUBLISHED_WITH = {"pegasus": "smooth", "rescue_dp": "kalman"}
 #: Windows that the costliest candidate is timed on.
 REHEARSED = 24
 QUESTION = (
@@ -96,20 +97,29 @@ class Asked:
 def candidates(w: int, asked: Asked) -> dict[str, list[dict[str, Any]]]:
     """Steps of every candidate that protects any ``w`` successive windows, by name.
 
-    Every w-event mechanism with Laplace and, where δ is above 0, Gaussian noise, alone and followed by `filter`.
+    Every mechanism of counts with such a budget, with Laplace and, where δ is above 0, Gaussian noise: as it was
+    published, and followed by `filter` where the noise of its windows is independent.
 
     >>> list(candidates(24, Asked(epsilon=1.0, delta=0.0)))[:4]
-    ['rescue_dp, Laplace', 'rescue_dp, Laplace, filter', 'w_event_ba, Laplace', 'w_event_ba, Laplace, filter']
+    ['pegasus, Laplace, smooth', 'pegasus, Laplace, filter', 'rescue_dp, Laplace, kalman', 'rescue_dp, Laplace, filter']
     """
-    noises: dict[str, dict[str, Any]] = {"Laplace": {"epsilon": asked.epsilon}}
+    noises: dict[str, dict[str, Any]] = {"Laplace": {"epsilon": asked.epsilon, "noise": "discrete_laplace"}}
     if asked.delta:
-        noises["Gaussian"] = noises["Laplace"] | {"delta": asked.delta, "noise": "discrete_gaussian"}
+        noises["Gaussian"] = {"epsilon": asked.epsilon, "delta": asked.delta, "noise": "discrete_gaussian"}
     found: dict[str, list[dict[str, Any]]] = {}
     for name in MECHANISMS.names():
-        if issubclass(MECHANISMS.get(name), WEventSchedule):
-            for noise, budget in noises.items():
-                step = {"type": name, "w": w} | budget
-                found[f"{name}, {noise}"] = [step]
+        kind = MECHANISMS.get(name)
+        declared = parameters_of(kind)
+        if not {"w", "epsilon", "noise"} <= declared.keys():
+            continue
+        published = PUBLISHED_WITH.get(name)
+        for noise, budget in noises.items():
+            if budget["noise"] not in (declared["noise"].choices or ()):
+                continue
+            step = {"type": name, "w": w} | budget
+            as_published = ", ".join(filter(None, (name, noise, published)))
+            found[as_published] = [step, *([{"type": published}] if published else [])]
+            if kind.independent:
                 found[f"{name}, {noise}, filter"] = [step, {"type": "filter"}]
     return found
 
