@@ -24,9 +24,11 @@ from penstock.mechanisms.core.plugin import BudgetExceeded, ConfigError, Paramet
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.mechanisms.landmark_uniform import LandmarkUniform
 from penstock.mechanisms.w_event_uniform import WEventUniform
+from penstock.pipeline.cli.ledger import overview
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
+from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.output.worth import losses
 from penstock.pipeline.run import check_runner, run
 from penstock.pipeline.runners.local import StreamLoop
@@ -373,6 +375,34 @@ def test_a_bound_run_has_its_ledger_to_itself(tmp_path):
     assert run(loads(free), tmp_path / "three", runner="local").exit_code == 0
     with pytest.raises(ConfigError, match="other runs have used it"):
         run(loads(json.dumps(value)), tmp_path / "four", runner="local")
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "others", "figure", "promised"),
+    [
+        (MECHANISM, {"accountants": [{"type": "composition"}]}, "w_event_epsilon", 4.0),
+        (
+            {"type": "landmark_uniform", "noise": "discrete_gaussian", "rho": 0.5},
+            {"landmarks": {"recurring": ["00:00-24:00"]}, "accountants": [{"type": "landmark_budget"}]},
+            "budget_spent",
+            0.5,
+        ),
+    ],
+)
+def test_a_ledger_shows_what_a_bound_run_promises(tmp_path, mechanism, others, figure, promised):
+    value = deployed_sections(tmp_path) | {"mechanism": mechanism, "budget_period": "4h"}
+    value.pop("landmarks", None)
+    value |= others | {"bounding": {"max_cells": 2, "max_per_period": 2}}
+    value["output"] |= {"ledger": str(tmp_path / "ledger"), "report": False}
+    folder = run(loads(json.dumps(value)), tmp_path / "one", runner="local").folder
+    rows = pl.read_parquet(folder / "public" / "accounts.parquet")
+    assert rows.filter(pl.col("name") == figure)["value"].max() == pytest.approx(promised)
+    shown = overview(tmp_path / "ledger")
+    assert [row["spent"] for row in shown["periods"]] == [promised] * len(shown["periods"])
+    assert shown["runs"][0]["promise"] == promised < min(row["sum"] for row in shown["periods"])
+    # Charges of others beside it: what they all cost one by one, which overstates.
+    Ledger(tmp_path / "ledger").append([replace(next(iter(Ledger(tmp_path / "ledger"))), run="", data="other")])
+    assert overview(tmp_path / "ledger")["periods"][0]["spent"] > promised
 
 
 # Who may use it.
