@@ -116,8 +116,8 @@ def test_partitions_that_are_idle_or_added_close_nobodys_window_on_flink(broker,
             last = time.time()
             send(user, last, 3 if user % 2 else user % 4 // 2)
             time.sleep(0.4)
-        last = max(last, begin + 19) * 1000
-        assert wait_until(lambda: max((charge.window_end for charge in ledger), default=0) > last, 120), words_of(folder)
+        end = 1000 * max(last, begin + 19)
+        assert wait_until(lambda: any(charge.window_end > end for charge in ledger), 120), words_of(folder)
         driver.send_signal(signal.SIGINT)
         assert driver.wait(120) == INTERRUPTED, words_of(folder)
     rows = json.loads((folder / "operator" / "manifest.json").read_text())["rows"]
