@@ -118,7 +118,9 @@ class LandmarkBudget(Accountant):
 
     Where a user is bounded over whole periods (``max_per_period``), memberships that the bound left out move up when
     the unit goes. The loss is then that of all memberships which this changes (`PeriodBound.with_landmarks`) under the
-    narrowest noise of the period so far, in all rows from the period's first release on.
+    narrowest noise of the period so far, in all rows from the period's first release on. It is that of the whole unit:
+    a part of it, some of its windows or one event, may move more counts than the whole, and cost up to twice what n
+    memberships do; `composition` prices one window and one event.
 
     Sums of ρ hold where amounts follow earlier releases, too, since the budget is set beforehand and nothing is
     released beyond it: a Rényi filter (Feldman, Zrnic 2021). The accounting library's tight conversion turns it into

@@ -159,7 +159,7 @@ class Correlated(Mechanism):
         values = (mixed + draw(sigma, counted.shape) - (later[:, None] * state["released"]).sum(-2)) / GRID
         begun = state["energy"] > 0
         response = np.where(begun, -(later * state["response"]).sum(-1), GRID) / GRID
-        energy = state["energy"] + response**2
+        energy = state["energy"] + response * response
         scale = sigma / GRID * np.sqrt(energy)
         release = Release.of(
             window,

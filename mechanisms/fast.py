@@ -19,6 +19,7 @@ from penstock.mechanisms.core.contract import (
 )
 from penstock.mechanisms.core.events import Event, Repeated
 from penstock.mechanisms.core.plugin import parameter
+from penstock.mechanisms.core.portable import exp
 from penstock.mechanisms.core.schedules import BudgetSchedule
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.filter import noise_variance
@@ -117,7 +118,7 @@ class Fast(BudgetSchedule):
         surprises = np.concatenate([surprise[..., None], state["surprises"][..., :-1]], -1)
         control = PROPORTIONAL * surprise + INTEGRAL * surprises.mean(-1)
         error = np.minimum((control - self.set_point) / self.set_point, 50.0)
-        interval = np.maximum(1.0, state["interval"] + self.growth * (1.0 - np.exp(error)))
+        interval = np.maximum(1.0, state["interval"] + self.growth * (1.0 - exp(error)))
         return [release], after | {
             "published": state["published"] + publish,
             "interval": np.where(publish, interval, state["interval"]),

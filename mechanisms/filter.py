@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.core.contract import Facts, Guarantee, Release, Transformation
 from penstock.mechanisms.core.plugin import ParameterError, parameter
+from penstock.mechanisms.core.portable import expm1, millionths
 from penstock.mechanisms.core.state import State
 
 Array = NDArray[np.float64]
@@ -154,8 +155,8 @@ class Filter(Transformation):
         median = _median(filtered, left)
         shown = replace(
             release,
-            values=np.where(inactive, np.nan, median),
-            standard_deviation=np.where(inactive, np.nan, np.sqrt(left + (filtered - median) ** 2)),
+            values=np.where(inactive, np.nan, millionths(median)),
+            standard_deviation=np.where(inactive, np.nan, millionths(np.sqrt(left + (filtered - median) ** 2))),
         )
         learned = common | _learned(features, shifted, doubt, spread, size, noisy, begun, state)
         return shown, state | learned | _averaged(slot, noisy, shifted, state) | {
@@ -196,12 +197,13 @@ def noise_variance(family: str, scale: Any) -> Any:
     if family == "none":
         return np.zeros(())
     if family in ("gaussian", "discrete_gaussian"):
-        return scale**2  # that of the discrete one is not larger (Canonne, Kamath, Steinke 2020, corollary 9)
+        return scale * scale  # that of the discrete one is not larger (Canonne, Kamath, Steinke 2020, corollary 9)
     if family == "laplace":
-        return 2 * scale**2
+        return 2 * scale * scale
     if family == "discrete_laplace":
-        with np.errstate(over="ignore", divide="ignore"):
-            return np.where(scale > 0, 0.5 / np.sinh(0.5 / np.where(scale > 0, scale, 1.0)) ** 2, 0.0)
+        lost = -expm1(-1 / np.where(scale > 0, scale, 1.0))  # 1 − p of the geometric magnitude
+        with np.errstate(divide="ignore"):  # an infinite scale: nothing was published
+            return np.where(scale > 0, 2 * (1 - lost) / (lost * lost), 0.0)
     raise ParameterError("noise", family, "gaussian, discrete_gaussian, laplace, discrete_laplace or none")
 
 

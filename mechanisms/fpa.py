@@ -14,6 +14,7 @@ from penstock.mechanisms.core.blocks import BlockMechanism
 from penstock.mechanisms.core.contract import Facts, Guarantee
 from penstock.mechanisms.core.fourier import Bounds, Calibration, candidates, choose_number
 from penstock.mechanisms.core.plugin import ParameterError, parameter
+from penstock.mechanisms.core.portable import in_order
 from penstock.mechanisms.core.state import State
 
 if TYPE_CHECKING:
@@ -192,7 +193,7 @@ class Fpa(BlockMechanism):
             scale = self._noise.scales(n_windows, _bounds(state), number)
         per_row = np.asarray(scale)[..., None, None] if np.ndim(scale) else float(scale)
         noisy = exact + getattr(noise, self.noise)(per_row, exact.shape)
-        values = inverse @ np.where(kept, noisy, 0.0) * self._noise.unit
+        values = in_order(inverse, np.where(kept, noisy, 0.0)) * self._noise.unit
         shown = np.asarray(scale * self._noise.unit)
         scale = shown[..., None] if shown.ndim else float(shown)
         return values, {"noise": "gaussian" if self._noise.gaussian else "laplace", "scale": scale}

@@ -12,6 +12,7 @@ from penstock.mechanisms.core.contract import Facts, Mask, Release, Timestamp, W
 from penstock.mechanisms.core.events import Event
 from penstock.mechanisms.core.geometry import Points, distance
 from penstock.mechanisms.core.plugin import parameter
+from penstock.mechanisms.core.portable import millionths
 from penstock.mechanisms.core.schedules import Budgets, LandmarkSchedule, expected_difference, page_hinkley_alarm
 from penstock.mechanisms.core.state import State
 
@@ -200,7 +201,7 @@ class LandmarkAdaptive(LandmarkSchedule):
             followed = np.where(small, rate - rate * self.decrease, rate + (1 - rate) * self.increase)
             return np.where(first, rate, np.maximum(followed, self.least_rate)), None
         relative = np.where(expected > 0, difference / np.where(expected > 0, expected, 1.0), difference)
-        newest = np.where(first, np.nan, relative)[..., None]
+        newest = np.where(first, np.nan, millionths(relative))[..., None]
         history = np.concatenate([state["history"][..., 1:], newest], axis=-1)
         alarm = page_hinkley_alarm(history)
         followed = np.where(alarm, 1.0, rate - rate * self.decrease)

@@ -36,7 +36,8 @@ class LandmarkUniform(LandmarkSchedule):
 
     With ``bounding.max_per_period: m`` the noise is that of S memberships for ε: S = m where every window is a
     landmark, so that the unit is the whole period; else up to 2·m, since what the unit leaves makes room for later
-    memberships (`PeriodBound.part`).
+    memberships (`PeriodBound.part`). The loss is that of the whole unit: a part of it, some of its windows or one
+    event, may move more counts than the whole, up to 2·m. `composition` prices one window and one event.
 
     Notes
     -----

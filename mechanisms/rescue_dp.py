@@ -20,6 +20,7 @@ from penstock.mechanisms.core.contract import (
 from penstock.mechanisms.core.draws import LARGEST_SCALE
 from penstock.mechanisms.core.events import Event, Repeated
 from penstock.mechanisms.core.plugin import parameter
+from penstock.mechanisms.core.portable import log
 from penstock.mechanisms.core.schedules import WEventSchedule
 from penstock.mechanisms.core.state import State
 
@@ -135,7 +136,7 @@ class RescueDp(WEventSchedule):
     def _share(self, window: Window, state: State) -> Array:
         """Budget of a publication now; 0 where so little is left that no noise source serves."""
         left = np.maximum(self.budget - state["spent"][..., : self.w - 1].sum(-1), 0.0)
-        part = np.minimum(SHARE * np.log(state["interval"] + 1.0), MOST_LEFT)
+        part = np.minimum(SHARE * log(state["interval"] + 1.0), MOST_LEFT)
         if np.isinf(self.budget):
             return np.full(np.shape(part), np.inf)
         share = np.minimum(part * left, MOST_OF_ALL * self.budget)
@@ -187,7 +188,7 @@ class RescueDp(WEventSchedule):
         control = PROPORTIONAL * change + INTEGRAL * mean
         error = np.asarray(self.scale_of(np.where(share > 0, share, 1.0), moved), np.float64)
         ratio = np.minimum(control / np.maximum(error, 1e-9), 1e6)
-        interval = np.maximum(1.0, state["interval"] + self.growth * (1.0 - ratio**2))
+        interval = np.maximum(1.0, state["interval"] + self.growth * (1.0 - ratio * ratio))
         seen = np.where(active, shown, np.nan)[..., None, :]
         recent = np.concatenate([seen, state["recent"][..., :-1, :]], -2)
         spent = np.where(publish & np.isfinite(share), share, 0.0)

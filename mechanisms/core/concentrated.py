@@ -44,7 +44,9 @@ def epsilon_of(rho: float, delta: float) -> float:
 
 @lru_cache(maxsize=4096)
 def rho_of(epsilon: float, delta: float) -> float:
-    """The largest ρ whose (ε, δ) is at most the given one: `epsilon_of` turned round.
+    """The largest ρ of 32 bits whose (ε, δ) is at most the given one: `epsilon_of` turned round.
+
+    Further bits would not be the same on every processor, and budgets are part of a state, by which noise is keyed.
 
     Examples
     --------
@@ -57,4 +59,5 @@ def rho_of(epsilon: float, delta: float) -> float:
     for _ in range(60):
         middle = (low + high) / 2
         low, high = (middle, high) if epsilon_of(middle, delta) <= epsilon else (low, middle)
-    return low
+    mantissa, power = math.frexp(low)
+    return math.ldexp(math.floor(math.ldexp(mantissa, 32)), power - 32)

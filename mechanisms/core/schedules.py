@@ -40,6 +40,7 @@ from penstock.mechanisms.core.geometry import (
     with_planar_laplace,
 )
 from penstock.mechanisms.core.plugin import ParameterError, examples_of, parameter, parameters_of
+from penstock.mechanisms.core.portable import exp
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.core.traces import (
     PLANAR,
@@ -127,7 +128,7 @@ class TraceSchedule(PointMechanism):
     def apart_by_noise(self, scale: Budgets, other: Budgets) -> Budgets:
         """Expected distance of two releases of one place, by their scales."""
         if self.concentrated:
-            return np.asarray(np.sqrt(np.pi / 2) * np.hypot(scale, other))
+            return np.asarray(np.sqrt(np.pi / 2 * (scale * scale + other * other)))
         return expected_distance(scale, other)
 
     def _perturbed(self, points: Points, budget: Budgets, publish: Mask, noise: Noise) -> Points:
@@ -614,7 +615,7 @@ def expected_difference(family: str, scale: Any, other: Any) -> NDArray[np.float
     # integers, from the partial fractions of the two generating functions.
     b, c = np.asarray(scale, np.float64), np.asarray(other, np.float64)
     if family == "gaussian":
-        return np.asarray(np.sqrt(2 / np.pi) * np.hypot(b, c))
+        return np.asarray(np.sqrt(2 / np.pi * (b * b + c * c)))
     if family == "discrete_gaussian":
         return np.asarray(np.vectorize(_integer_gaussian_difference, otypes=[np.float64])(b, c))
     if family == "laplace":
@@ -626,31 +627,34 @@ def expected_difference(family: str, scale: Any, other: Any) -> NDArray[np.float
     p = _ratio(np.where(close, middle * (1 + 5e-5), b))
     q = _ratio(np.where(close, middle * (1 - 5e-5), c))
     gap = np.where(p == q, 1.0, (p - q) * (1 - p * q))
-    value = 2 * (1 - p) ** 2 * (1 - q) ** 2 / gap * (_moment(p) - _moment(q))
+    both = (1 - p) * (1 - q)
+    value = 2 * both * both / gap * (_moment(p) - _moment(q))
     return np.where(p == q, 0.0, value)
 
 
 @lru_cache(maxsize=1024)
 def _integer_gaussian_difference(b: float, c: float) -> float:
     """E|Z₁ − Z₂| of integer Gaussian noise: the sum, or beyond its reach the integral with its correction at 0."""
-    spread = math.hypot(b, c)
+    spread = math.sqrt(b * b + c * c)
     if max(b, c) > 200:
         return spread * math.sqrt(2 / math.pi) - 1 / (6 * spread * math.sqrt(2 * math.pi))
-    pmfs = []
+    z = np.arange(-math.ceil(9 * max(b, c)), math.ceil(9 * max(b, c)) + 1.0)
+    below = []
     for sigma in (b, c):
-        z = np.arange(-np.ceil(9 * sigma), np.ceil(9 * sigma) + 1)
-        weights = np.exp(-(z**2) / (2 * sigma**2)) if sigma else np.ones(1)
-        pmfs.append(weights / weights.sum())
-    reach = (len(pmfs[0]) + len(pmfs[1]) - 2) // 2
-    return float((np.convolve(*pmfs) * np.abs(np.arange(-reach, reach + 1))).sum())
+        weights = exp(-(z * z) / (2 * sigma * sigma)) if sigma else (z == 0) * 1.0
+        below.append(np.cumsum(weights) / np.cumsum(weights)[-1])
+    # Between z and z + 1 lies one of the two and not the other.
+    first, second = below
+    return float(np.cumsum(first * (1 - second) + second * (1 - first))[-1])
 
 
 def _ratio(scale: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.exp(-1 / np.where(scale == 0, 1.0, scale)) * (scale > 0)
+    return exp(-1 / np.where(scale == 0, 1.0, scale)) * (scale > 0)
 
 
 def _moment(p: NDArray[np.float64]) -> NDArray[np.float64]:
-    return p**2 / ((1 - p) ** 3 * (1 + p))
+    left = 1 - p
+    return p * p / (left * left * left * (1 + p))
 
 
 def page_hinkley_alarm(history: NDArray[Any], threshold: float = 2.0, delta: float = 0.05) -> NDArray[np.bool_]:

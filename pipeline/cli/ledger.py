@@ -61,13 +61,17 @@ def overview(path: Path, manifest: Path | None = None) -> dict[str, Any]:
     # A ledger of simulations states nothing: their charges are summed all the same.
     unstated = Terms(source="", unit="", adjacency="", measure="epsilon", budget=math.inf, span=0)
     books = Books(stated[0] if stated else unstated)
-    books.add(ledger)
-    periods = [row | {"from": format_time(row["from"])} for row in books.summary()]
+    charges = list(ledger)
+    books.add(charges)
+    begun = [values for values in entries if values.get("entry") == "run"]
+    # A simulation, which begins no run, may have charged beside one that has the ledger to itself.
+    is_alone = len(begun) == 1 and begun[0].get("alone") and {charge.run for charge in charges} <= {begun[0]["run"]}
+    promised = begun[0]["promise"] if is_alone else None
+    periods = [row | {"from": format_time(row["from"])} for row in books.summary(promised)]
     runs = [
         {name: values[name] for name in ("run", "configuration", "input", "promise")}
         | {name: values[name] and format_time(values[name]) for name in ("from", "until")}
-        for values in entries
-        if values.get("entry") == "run"
+        for values in begun
     ]
     heads = ledger.heads()
     faults = []

@@ -315,8 +315,15 @@ class Books:
             return inside + _dearest(others, others[:, _START], others[:, _REACH])
         return inside + _dearest(others, *_meeting(others, row))
 
-    def summary(self) -> list[dict[str, Any]]:
-        """Charges, what the unit has cost and the sum of all costs, by budget period or, without any, by day of UTC."""
+    def summary(self, promised: float | None = None) -> list[dict[str, Any]]:
+        """Charges, what the unit has cost and the sum of all costs, by budget period or, without any, by day of UTC.
+
+        Parameters
+        ----------
+        promised
+            What the only run promises where it bounds each user's budget periods (`own_promise`): its unit costs that
+            much from its first release on, and less than the windows of the unit do one by one.
+        """
         table = self._table.copy()
         if self.terms.period is None and not self.terms.landmarks:
             table[:, _FIRST] = table[:, _LAST] = table[:, _START] // DAY
@@ -324,6 +331,8 @@ class Books:
         for number in np.unique(table[:, _FIRST]):
             own = table[(table[:, _FIRST] <= number) & (number <= table[:, _LAST])]
             dearest = self._period(own) if self.terms.landmarks else _dearest(table, own[:, _START], own[:, _REACH])
+            if promised is not None and dearest > 0:
+                dearest = promised
             total = float(own[:, _COST].sum())
             found.append({"from": int(own[:, _START].min()), "charges": len(own), "spent": dearest, "sum": total})
         return found

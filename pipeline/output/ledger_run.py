@@ -52,7 +52,7 @@ class Entering:
             "promise": promise(plan) if plan.on_points else None,
         }
         if plan.bounding.max_per_period is not None:
-            self.own["alone"] = True
+            self.own |= {"alone": True, "promise": own_promise(plan)}
 
     def _input(self) -> str:
         """Keyed digest of the input, the same in every run of the key: it says whether two runs read the same."""
@@ -104,7 +104,7 @@ class Entering:
                     f"itself, since each of several counts as many memberships of a person; {why}",
                 )
             )
-        own = own_promise(self.plan) if bounded else 0.0
+        own = self.own["promise"] if bounded else 0.0
         if own > terms.budget * (1 + ROUNDING):
             raise LedgerExhausted(1, 0.0, own, terms.budget)
 

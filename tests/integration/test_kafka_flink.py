@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import threading
 import time
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ import pytest
 pytest.importorskip("confluent_kafka", reason="the extra 'kafka' is not installed")
 
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
 from flink_cluster import FlinkCluster
 from flink_runs import MIGRATED, goes_on, running, upgrade, wait_until, words_of
 from test_kafka import (
@@ -34,6 +36,8 @@ from test_kafka import (
 from test_kafka import undisturbed as undisturbed
 
 from penstock.mechanisms.core.plugin import ConfigError
+from penstock.pipeline.exit_codes import INTERRUPTED
+from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.output.verify import verify
 from penstock.pipeline.run import run
 from penstock.pipeline.runners.flink.jars import class_path
@@ -82,21 +86,42 @@ def test_flink_reads_a_topic_and_writes_one(broker, topics, tmp_path, undisturbe
     assert 0 < sum(told) <= result.manifest["rows"]["rows"], offsets
 
 
-def test_an_idle_partition_holds_no_window_back_on_flink(broker, topics, tmp_path):
-    """The third partition has a reader and never an event: its watermark follows the clock; nobody's row is late."""
-    value, names = sections(tmp_path / "out", {}), live_topic(broker, topics)
-    value |= {"source": topic(broker, names, **live(20)), "windows": {"type": "fixed", "size": "2s"}}
-    value["windows"]["allowed_lateness"] = "2s"
-    sender, place, begin = producer(broker), {"latitude": 37.78, "longitude": -122.42}, time.time()
-    # The first one is from the future.
-    rows = [{"user": 0, "time": configured(value).source.from_ + 19_000, **place}]
-    rows += [{"user": user, "time": int((begin + user / 20) * 1000), **place} for user in range(1, 20)]
-    for number, row in enumerate(rows):
-        sender.send(names["events"], "", json.dumps(row), number % 2)
-    sender.flush()
-    result = run(configured(value), runner="flink")
-    assert result.exit_code == 0
-    assert [result.manifest["rows"][outcome] for outcome in ("rows", "used", "late")] == [20, 20, 0]
+def test_partitions_that_are_idle_or_added_close_nobodys_window_on_flink(broker, topics, tmp_path):
+    """The third partition has a reader and never an event: its watermark follows the clock; nobody's row is late.
+
+    Nor is one of a fourth partition, which the topic is given while its future reader reads another one.
+    """
+    folder, names = tmp_path / "out", live_topic(broker, topics)
+    value = sections(folder, topic(broker, names, **live(0)))
+    value["windows"] = {"type": "fixed", "size": "2s", "allowed_lateness": "2s"}
+    config, admin = tmp_path / "config.json", AdminClient({"bootstrap.servers": broker.address})
+    config.write_text(json.dumps(value))
+    name, sender, place = names["events"], producer(broker), {"latitude": 37.78, "longitude": -122.42}
+
+    def send(user: int, time: float, partition: int) -> None:
+        sender.send(name, "", json.dumps({"user": user, "time": int(time * 1000), **place}), partition)
+        sender.flush()
+
+    begin = time.time()
+    send(0, begin + 19, 0)  # from the future
+    for user in range(1, 20):
+        send(user, begin + user / 20, user % 2)
+    with running(config, folder) as driver:
+        readers, ledger = folder / "operator" / "parts" / "spool", Ledger(folder / "operator" / "ledger")
+        assert wait_until(lambda: len(list(readers.glob("reader-*/journal-*.jsonl"))) == 3, 240), words_of(folder)
+        admin.create_partitions([NewPartitions(name, 4)])[name].result()
+        assert wait_until(lambda: len(admin.list_topics(name).topics[name].partitions) == 4, 60)
+        sender = producer(broker)  # one that knows it
+        for user in range(20, 30):
+            last = time.time()
+            send(user, last, 3 if user % 2 else user % 4 // 2)
+            time.sleep(0.4)
+        end = 1000 * max(last, begin + 19)
+        assert wait_until(lambda: any(charge.window_end > end for charge in ledger), 120), words_of(folder)
+        driver.send_signal(signal.SIGINT)
+        assert driver.wait(120) == INTERRUPTED, words_of(folder)
+    rows = json.loads((folder / "operator" / "manifest.json").read_text())["rows"]
+    assert [rows[outcome] for outcome in ("rows", "used", "late")] == [30, 30, 0]
 
 
 def test_readers_that_are_killed_count_nothing_twice(broker, topics, tmp_path, undisturbed):
