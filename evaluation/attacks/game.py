@@ -251,7 +251,8 @@ class MembershipGame:
     ) -> tuple[NDArray[np.bool_], Array]:
         """Whether the target is in each challenge, and the adversary's score of it.
 
-        The arguments are those of `attack`. For rates over the challenges of several targets, which `penstock.evaluation.attacks.rates` gives.
+        The arguments are those of `attack`. For rates over the challenges of several targets, which
+        `penstock.evaluation.attacks.rates` gives.
 
         Examples
         --------
@@ -291,10 +292,14 @@ class MembershipGame:
         if attack == "lira":
             return likelihood_ratio_scores(features, samples.labels, trace, samples.n_train), 1
         released = features.reshape(len(features), *self.space.shape)
-        own = {"n_trainings": ZERO_KNOWLEDGE_TRAININGS, "seed": [self.seed, target, 2]}
-        known = defense if strategic else None
         scores = zero_knowledge_scores(
-            released, trace.reshape(self.space.shape), self.group_size, defense=known, exact=defense is None, **own
+            released,
+            trace.reshape(self.space.shape),
+            self.group_size,
+            defense=defense if strategic else None,
+            exact=defense is None,
+            n_trainings=ZERO_KNOWLEDGE_TRAININGS,
+            seed=[self.seed, target, 2],
         )
         return scores, features.shape[1]
 

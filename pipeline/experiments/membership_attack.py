@@ -323,7 +323,7 @@ def _area(results: pl.DataFrame) -> dict[str, float | None]:
 
 def _found(results: pl.DataFrame) -> dict[str, float | None]:
     """Share of the challenges with their target that are found at 1 % false alarms, with its exact interval."""
-    n_present, counted = int(results["n_challenges"].sum()) // 2, results["found"].drop_nulls()
+    counted, n_present = results["found"].drop_nulls(), int(((results["n_challenges"] + 1) // 2).sum())
     if len(counted) < len(results):
         return {"mean": None, "low": None, "high": None}
     low, high = exact_interval(int(counted.sum()), n_present, CONFIDENCE)
