@@ -402,6 +402,8 @@ def counted_people(game: Mapping[str, Any]) -> list[str]:
         return []
     whom = {"known": "people whom she knows", "others": "people whom she does not know"}[game["challenges"]]
     share = f"{100 * game['known']:g} %"
+    if game.get("attack") == "zero_knowledge":
+        return ["she knows nobody but her target, whose trace she has, the size of the group, and the mechanism"]
     return [f"she knows {share} of the people; challenges count {whom} beside the target ({game['challenges']})"]
 
 
