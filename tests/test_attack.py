@@ -309,3 +309,4 @@ def test_the_table_says_whom_challenges_count():
     assert "7 % of the people; challenges count people whom she does not know" in counted_people(game)[0]
     assert "count people whom she knows" in counted_people(game | {"challenges": "known"})[0]
     assert counted_people(game | {"prior": "same_groups"}) == []
+    assert "knows nobody" in counted_people(game | {"challenges": "known", "attack": "zero_knowledge"})[0]

@@ -10,10 +10,14 @@ from numpy.typing import ArrayLike, NDArray
 from penstock.accountants.online_attack import area_under_curve, auc_interval
 from penstock.evaluation.attacks.classifiers import PcaAttack, fit_logistic
 from penstock.evaluation.attacks.priors import Samples
+from penstock.evaluation.attacks.rates import true_positive_rate
 from penstock.evaluation.attacks.user_space import inverse_scale
 from penstock.mechanisms.core.plugin import ParameterError
 
 __all__ = ["area_under_curve", "auc_interval", "privacy_gain", "privacy_loss"]
+
+#: False-positive rate at which single targets are looked for.
+FALSE_ALARMS = 0.01
 
 
 def privacy_loss(auc: ArrayLike) -> NDArray[np.float64] | float:
@@ -71,7 +75,10 @@ class AttackResult:
     n_train, n_challenges
         Samples trained on and challenged with.
     n_features
-        Components (or statistics) that the classifier used.
+        Components, statistics or values that the adversary's score is made from.
+    found
+        Challenges with the target that score above all but 1 % of those without (`rates.true_positive_rate`); None
+        where there are fewer than 100 of the latter.
     """
 
     target: int
@@ -81,6 +88,7 @@ class AttackResult:
     n_train: int
     n_challenges: int
     n_features: int
+    found: int | None = None
 
     @property
     def privacy_loss(self) -> float:
@@ -138,4 +146,6 @@ def judge(
     hidden = samples.labels[samples.n_train :]
     auc, n_positive = area_under_curve(hidden, scores), int(hidden.sum())
     limits = auc_interval(auc, n_positive, hidden.size - n_positive, confidence)
-    return AttackResult(target, auc, *limits, samples.n_train, hidden.size, n_features)
+    rate = true_positive_rate(hidden, scores, FALSE_ALARMS, confidence)
+    found = None if rate is None else rate.n_found
+    return AttackResult(target, auc, *limits, samples.n_train, hidden.size, n_features, found)

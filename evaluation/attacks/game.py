@@ -14,6 +14,7 @@ from threadpoolctl import ThreadpoolController
 from penstock.evaluation.attacks.challenge import AttackResult, distinguish, judge, standardize_in_place
 from penstock.evaluation.attacks.classifiers import PcaAttack, cell_statistics
 from penstock.evaluation.attacks.defenses import Defense, flat, released_features
+from penstock.evaluation.attacks.lira import likelihood_ratio_scores
 from penstock.evaluation.attacks.priors import (
     CHALLENGES,
     PRIORS,
@@ -27,6 +28,7 @@ from penstock.evaluation.attacks.priors import (
     subset_samples,
 )
 from penstock.evaluation.attacks.user_space import Embedding, UserSpace, checked_binary, inverse_scale
+from penstock.evaluation.attacks.zero_knowledge import zero_knowledge_scores
 from penstock.mechanisms.core.plugin import ParameterError
 
 Array = NDArray[np.float64]
@@ -97,7 +99,11 @@ class Adversary:
         return self.space.products(samples, direction)[samples.n_train :] + self.distinguisher.offset
 
 
-ATTACKS = ("pca", "statistics")
+#: Attacks that need nothing but labelled groups.
+CLASSIFIERS = ("pca", "statistics")
+ATTACKS = (*CLASSIFIERS, "lira", "zero_knowledge")
+#: Releases that the zero-knowledge adversary trains on, of each target's challenges.
+ZERO_KNOWLEDGE_TRAININGS = 4
 BLAS = ThreadpoolController()
 
 
@@ -227,24 +233,75 @@ class MembershipGame:
             Called with counts (replicas, n_windows, n_cells) and a seed, returns the released values in that shape;
             every sample of the game passes through it once. None: raw counts, and everything stays in user space.
         attack
-            ``pca`` or ``statistics``.
+            ``pca`` or ``statistics``: a classifier of labelled groups. ``lira``: the likelihood ratio of the release
+            with and without the target, whose trace she knows. ``zero_knowledge``: by synthetic people made from the
+            release; of all that the prior gives her she uses the target's trace and the size of a group.
         strategic
             Whether the adversary trains on defended aggregates (she knows the mechanism), or on raw ones.
         confidence
             Of the interval of the area under the curve.
         """
-        if attack not in ATTACKS:
-            raise ParameterError("attack", attack, "one of " + ", ".join(ATTACKS))
         if defense is None and attack == "pca":
             return self.challenge(target, self.adversary(target), confidence)
         samples = self.samples(target)
-        summary = flat if attack == "pca" else cell_statistics
+        return judge(target, samples, *self._scores(target, samples, defense, attack, strategic), confidence)
+
+    def scores(
+        self, target: int, *, defense: Defense | None = None, attack: str = "pca", strategic: bool = True
+    ) -> tuple[NDArray[np.bool_], Array]:
+        """Whether the target is in each challenge, and the adversary's score of it.
+
+        The arguments are those of `attack`. For rates over the challenges of several targets, which
+        `penstock.evaluation.attacks.rates` gives.
+
+        Examples
+        --------
+        >>> binary = np.random.default_rng(0).random((30, 5, 24)) < 0.2
+        >>> game = MembershipGame(binary, group_size=10, observation=24, inference=24, n_samples=400, seed=1)
+        >>> labels, scores = game.scores(3, attack="lira")
+        >>> bool(scores[labels].min() > scores[~labels].max())
+        True
+        """
+        samples = self.samples(target)
+        if defense is None and attack == "pca":
+            with BLAS.limit(limits=1):
+                found = self.adversary(target).scores(samples)
+        else:
+            found, _ = self._scores(target, samples, defense, attack, strategic)
+        return samples.labels[samples.n_train :], found
+
+    def _scores(
+        self, target: int, samples: Samples, defense: Defense | None, attack: str, strategic: bool
+    ) -> tuple[Array, int]:
+        """Score of every challenge, and how many features it is made from."""
+        if attack not in ATTACKS:
+            raise ParameterError("attack", attack, "one of " + ", ".join(ATTACKS))
+        summary = cell_statistics if attack == "statistics" else flat
+        played = samples.challenges if attack == "zero_knowledge" else samples
         seed = [self.seed, target, 1]  # the groups come from [seed, target]
-        features = released_features(self.space, samples, summary, defense=defense, strategic=strategic, seed=seed)
-        if self.standardize or attack == "statistics":
-            standardize_in_place(features, samples.n_train)
-        found = distinguish(samples, features, attack=attack, n_components=self.n_components)
-        return judge(target, samples, *found, confidence)
+        features = released_features(self.space, played, summary, defense=defense, strategic=strategic, seed=seed)
+        if attack in CLASSIFIERS:
+            if self.standardize or attack == "statistics":
+                standardize_in_place(features, samples.n_train)
+            return distinguish(samples, features, attack=attack, n_components=self.n_components)
+        if len(self.space.blocks) > 1:
+            raise ParameterError(
+                "observation", len(self.space.blocks), f"the challenged windows themselves for {attack}"
+            )
+        trace = self.space.presence(np.array([target]), 0)[0] > 0
+        if attack == "lira":
+            return likelihood_ratio_scores(features, samples.labels, trace, samples.n_train), 1
+        released = features.reshape(len(features), *self.space.shape)
+        scores = zero_knowledge_scores(
+            released,
+            trace.reshape(self.space.shape),
+            self.group_size,
+            defense=defense if strategic else None,
+            exact=defense is None,
+            n_trainings=ZERO_KNOWLEDGE_TRAININGS,
+            seed=[self.seed, target, 2],
+        )
+        return scores, features.shape[1]
 
     def adversary(self, target: int) -> Adversary:
         """Train on the undefended aggregates of one target's game, by principal components.

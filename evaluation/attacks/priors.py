@@ -141,6 +141,12 @@ class Samples:
         rows = slice(self.n_train)
         return Samples(self.users[seen], members[:, seen], self.blocks[rows], self.labels[rows], self.n_train)
 
+    @property
+    def challenges(self) -> Samples:
+        """The challenges alone, for an adversary who has seen no group."""
+        rows = slice(self.n_train, None)
+        return Samples(self.users, self.members[rows], self.blocks[rows], self.labels[rows], 0)
+
 
 def check_whole(**numbers: object) -> None:
     """Refuse a number that is not whole, by its name.

@@ -28,7 +28,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("membership: is a person in the counts?").add_argument
     add("--samples", type=int, metavar="N", help="labelled aggregates of each target (1000)")
     add("--prior", help="subset (default), same_groups or different_groups")
-    add("--classifier", help="pca (default) or statistics")
+    add("--classifier", help="pca (default), statistics, lira or zero_knowledge")
     add("--known", type=float, metavar="SHARE", help="people whom the adversary knows (0.2)")
     add("--challenges", help="groups of people whom she knows (known, default) or does not know (others)")
     add("--group-size", type=int, metavar="N", help="people in an aggregate (half of the known, ≤ 100)")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from penstock.mechanisms.core.plugin import Checked, ParameterError, parameter
 from penstock.pipeline.config.yaml import Mapping, Problem, locate
+from penstock.pipeline.experiments.attack_measures import attack_and_figure
 from penstock.pipeline.experiments.measures import measure
+from penstock.pipeline.experiments.membership_attack import Game
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,6 +230,7 @@ class ExperimentConfig(ExperimentHeader):
         None, at_least=1, doc="people of a run: a random group, drawn by the seed among all; unset: everybody"
     )
     measures: tuple[str, ...] = parameter(doc="what is kept: metrics, accountant/name, or module:function")
+    attack: Game | None = parameter(None, doc="game of the measures attack/…; unset: its defaults")
     labels: dict[str, str] = parameter(factory=dict, doc="what figures and tables call measures and what varies")
     figures: tuple[Figure, ...] = parameter((), doc="pictures of the results; they need the extra penstock[plot]")
     expected: tuple[Expectation, ...] = parameter((), doc="what is expected, and by whom")
@@ -247,6 +250,24 @@ class ExperimentConfig(ExperimentHeader):
                 raise ParameterError(field, twice[0], "written once")
         if not self.measures:
             raise ParameterError("measures", (), "at least one measure")
+        self._check_attacks()
+
+    def _check_attacks(self) -> None:
+        attacks = [name for name in self.measures if name.startswith("attack/")]
+        if self.attack is None:
+            return
+        if not attacks:
+            raise ParameterError("attack", self.attack, "left out: no measure is attack/name/figure")
+        if self.attack.attack != Game().attack:
+            raise ParameterError("attack.attack", self.attack.attack, "left out: measures name the attacks")
+        for name in attacks:
+            replace(self.attack, attack=attack_and_figure(name)[0])  # refuses a prior that the attack cannot have
+
+    @property
+    def played(self) -> Game | None:
+        """The game of the attacks that are measured; None where there is none."""
+        attacked = any(name.startswith("attack/") for name in self.measures)
+        return (self.attack or Game()) if attacked else None
 
     @property
     def seed_list(self) -> tuple[int, ...]:

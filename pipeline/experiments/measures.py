@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +24,8 @@ from penstock.mechanisms.core.events import Block
 from penstock.mechanisms.core.geometry import distance
 from penstock.mechanisms.core.plugin import DataError, ParameterError, nearest
 from penstock.mechanisms.core.schedules import DELTA, BudgetSchedule
+from penstock.pipeline.experiments.attack_measures import Attacked, attack_and_figure
+from penstock.pipeline.experiments.membership_attack import Game
 from penstock.pipeline.output.worth import interval_coverage
 
 if TYPE_CHECKING:
@@ -59,6 +61,8 @@ class TrialRun:
         Standard deviations of the released values, of their shape; NaN where none is stated.
     n_people
         Size of the random group; None: everybody is counted.
+    game
+        What attacks on membership play.
     """
 
     plan: Plan
@@ -69,6 +73,12 @@ class TrialRun:
     seed: int
     deviation: NDArray[np.float64] = field(default_factory=lambda: np.full((1, 1), np.nan))
     n_people: int | None = None
+    game: Game = field(default_factory=Game)
+
+    @cached_property
+    def attacked(self) -> Attacked:
+        """Attacks on membership in what it releases."""
+        return Attacked(self.plan, self.game)
 
 
 @dataclass(frozen=True)
@@ -215,6 +225,10 @@ def _figure(accountant: str, name: str, summary: str | None, run: Finished) -> f
     return float(max(final))
 
 
+def _attacked(attack: str, figure: str, run: Finished) -> float:
+    return _of_counts(run).attacked.figure(attack, figure)
+
+
 def _called(function: Callable[[Finished], Any], run: Finished) -> float:
     return float(function(run))
 
@@ -254,7 +268,8 @@ def measure(text: str) -> Measure:
     text
         A name out of `MEASURES`; ``epsilon_in_24``: the most spent in any 24 successive windows; ``accountant/name``:
         the figure of the whole run, else that of its last window, of several subjects the largest;
-        ``accountant/name/max`` (or min, mean): over all windows and subjects; ``module:function``: a function of a
+        ``accountant/name/max`` (or min, mean): over all windows and subjects; ``attack/lira/auc``: an attack on
+        membership (`attack_measures`); ``module:function``: a function of a
     `TrialRun`, or on traces of a `TraceRun`.
 
     Raises
@@ -274,13 +289,18 @@ def measure(text: str) -> Measure:
         return MEASURES[text]
     if spent_in := _SPENT_IN.fullmatch(text):
         return Measure(text, partial(_epsilon_in, int(spent_in[1])), "nats", higher_is_better=False)
+    if text.startswith("attack/"):
+        attack, figure = attack_and_figure(text)
+        return Measure(text, partial(_attacked, attack, figure), "", higher_is_better=False, limits=SHARE)
     if "/" in text:
         return _account(text)
     if _FUNCTION.fullmatch(text):
         return Measure(text, partial(_called, _function(text)))
     near = nearest(text, MEASURES)
     hint = f" (did you mean {near!r}?)" if near else ""
-    right = f"one of {', '.join(MEASURES)}; or epsilon_in_24, accountant/name or module:function{hint}"
+    right = (
+        f"one of {', '.join(MEASURES)}; or epsilon_in_24, accountant/name, attack/name/figure or module:function{hint}"
+    )
     raise ParameterError("measures", text, right)
 
 

@@ -15,8 +15,9 @@ from scipy import stats
 from penstock.accountants.online_attack import auc_interval
 from penstock.evaluation.attacks.challenge import AttackResult, privacy_gain
 from penstock.evaluation.attacks.defenses import MAX_VALUES, Defense, mechanism_defense
-from penstock.evaluation.attacks.game import ATTACKS, MembershipGame
+from penstock.evaluation.attacks.game import ATTACKS, CLASSIFIERS, MembershipGame
 from penstock.evaluation.attacks.priors import CHALLENGES, PRIORS
+from penstock.evaluation.attacks.rates import exact_interval
 from penstock.evaluation.attacks.targets import MOBILITY_GROUPS, draw_targets, mobility_groups
 from penstock.mechanisms.core.plugin import Checked, DataError, ParameterError, parameter
 from penstock.pipeline.config.canonical import resolved
@@ -50,7 +51,12 @@ SCHEMA: dict[str, Any] = {
     "n_train": pl.Int64,
     "n_challenges": pl.Int64,
     "n_features": pl.Int64,
+    "found": pl.Int64,
 }
+
+
+#: Attacks that need the target's trace in the windows of the challenge.
+KNOWS_TRACES = tuple(name for name in ATTACKS if name not in CLASSIFIERS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +89,8 @@ class Game(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.attack in KNOWS_TRACES and self.prior != "subset":
+            raise ParameterError("prior", self.prior, f"subset with the attack {self.attack}: she knows a trace")
         if self.challenges == "others" and self.prior != "subset":
             raise ParameterError("challenges", self.challenges, f"known with the prior {self.prior}")
         if self.challenges == "others" and self.known == 1:
@@ -121,7 +129,7 @@ class Game(Checked):
         length = inference[1] - inference[0]
         n_blocks = 1 if self.prior == "subset" else (observation[1] - observation[0]) // length + 1
         most = MAX_VALUES // (length * n_cells)
-        if self.attack == "pca" and self.samples // n_blocks * n_blocks > most:
+        if self.attack in ("pca", "lira") and self.samples // n_blocks * n_blocks > most:
             of_size = (
                 f"where an aggregate has {length} windows of {n_cells} cells; a shorter inference has room for more"
             )
@@ -191,7 +199,7 @@ def attack(
     plan = counts_plan(config)
     n_windows = plan.calendar.n_windows or 0
     observation, inference = game.periods(n_windows)
-    if mechanism_defense(plan.mechanism) is not None:  # before anything is read
+    if game.attack == "lira" or mechanism_defense(plan.mechanism) is not None:  # before anything is read
         game.check_room(n_windows, plan.n_cells)
     presence = read_presence(plan, max(observation[1], inference[1]))
     folder = Path(folder or config.output.path)
@@ -199,7 +207,7 @@ def attack(
         folder / "operator" / TABLE, SCHEMA, game_name(config, asdict(game), presence), ("released", "target")
     )
     mobility = mobility_groups(presence.raw)
-    targets = _targets(presence, game, config.seed or 0)
+    targets = targets_of(presence, game, config.seed or 0)
     total = 2 * len(targets)
     rows = store.kept()
     n_resumed = len(rows)
@@ -233,7 +241,8 @@ def counts_plan(config: RunConfig) -> Plan:
     return make_plan(replace(config, accountants=()))
 
 
-def _targets(presence: Presence, game: Game, seed: int) -> list[int]:
+def targets_of(presence: Presence, game: Game, seed: int) -> list[int]:
+    """Whom to attack, a third of each mobility group."""
     n_people = len(presence.users)
     if n_people < len(MOBILITY_GROUPS):
         raise DataError(f"{n_people} seen in these windows; an attack needs at least {len(MOBILITY_GROUPS)} people")
@@ -243,6 +252,14 @@ def _targets(presence: Presence, game: Game, seed: int) -> list[int]:
 def _attacks(
     plan: Plan, presence: Presence, game: Game, released: bool, targets: list[int], n_jobs: int
 ) -> Iterator[AttackResult]:
+    own, defense = membership_game(plan, presence, game, released)
+    yield from own.attack_targets(targets, n_jobs=n_jobs, defense=defense, attack=game.attack)
+
+
+def membership_game(
+    plan: Plan, presence: Presence, game: Game, released: bool
+) -> tuple[MembershipGame, Defense | None]:
+    """The game over raw or released presence, and what the run's mechanism does to its aggregates."""
     observation, inference = game.periods(plan.n_windows)
     own = MembershipGame(
         presence.released if released else presence.raw,
@@ -256,8 +273,7 @@ def _attacks(
         n_components=game.components,
         seed=plan.config.seed or 0,
     )
-    defense = _defense(plan, own) if released else None
-    yield from own.attack_targets(targets, n_jobs=n_jobs, defense=defense, attack=game.attack)
+    return own, _defense(plan, own) if released else None
 
 
 def _defense(plan: Plan, game: MembershipGame) -> Defense | None:
@@ -276,8 +292,10 @@ def summarize(results: pl.DataFrame) -> dict[str, Any]:
     -------
     figures
         ``groups`` by name: ``n_targets``, and ``raw``, ``released``, ``privacy_gain``, each with ``mean``, ``low`` and
-        ``high``. The interval (95 %) covers the choice of targets, by Student's t, and of challenges, whichever is
-        wider; that of a gain covers the targets only and is null for a single one, and for equal ones.
+        ``high``; and ``found``, for raw and released: the share of the challenges with their target that score above
+        all but 1 % of those without, null where a target has fewer than 100 of these. The interval (95 %) covers the
+        choice of targets, by Student's t, and of challenges, whichever is wider; that of a gain covers the targets only
+        and is null for a single one, and for equal ones; that of what is found is exact, for these targets.
     """
     raw = results.filter(~pl.col("released")).sort("target")
     released = results.filter("released").sort("target")
@@ -290,6 +308,7 @@ def summarize(results: pl.DataFrame) -> dict[str, Any]:
                 "n_targets": int(chosen.sum()),
                 "raw": _area(raw.filter(chosen)),
                 "released": _area(released.filter(chosen)),
+                "found": {"raw": _found(raw.filter(chosen)), "released": _found(released.filter(chosen))},
                 "privacy_gain": mean_with_interval(gain[chosen], 0.0),
             }
     return {"confidence": CONFIDENCE, "groups": groups}
@@ -300,6 +319,15 @@ def _area(results: pl.DataFrame) -> dict[str, float | None]:
     n_challenges = int(results["n_challenges"].sum())
     limits = auc_interval(float(auc.mean()), n_challenges // 2, n_challenges - n_challenges // 2, CONFIDENCE)
     return widened(mean_with_interval(auc, 0.0), limits)
+
+
+def _found(results: pl.DataFrame) -> dict[str, float | None]:
+    """Share of the challenges with their target that are found at 1 % false alarms, with its exact interval."""
+    counted, n_present = results["found"].drop_nulls(), int(((results["n_challenges"] + 1) // 2).sum())
+    if len(counted) < len(results):
+        return {"mean": None, "low": None, "high": None}
+    low, high = exact_interval(int(counted.sum()), n_present, CONFIDENCE)
+    return {"mean": int(counted.sum()) / n_present, "low": low, "high": high}
 
 
 def widened(figure: Mapping[str, float | None], limits: tuple[float, float]) -> dict[str, float | None]:
@@ -334,7 +362,22 @@ def as_text(summary: Mapping[str, Any]) -> str:
     for name, found in summary["groups"].items():
         cells = [shown(found[figure]) for figure in ("raw", "released", "privacy_gain")]
         lines.append(f"{name:<10} {found['n_targets']:>7}  {cells[0]:<21}  {cells[1]:<21}  {cells[2]}")
-    return "\n".join([*lines, *near_chance(summary["groups"]), *fewer_targets(game)])
+    groups = summary["groups"]
+    return "\n".join([*lines, *found_rarely_wrong(groups), *near_chance(groups), *fewer_targets(game)])
+
+
+def found_rarely_wrong(groups: Mapping[str, Any]) -> list[str]:
+    """A line on how many are found with few false alarms, where there are enough challenges to tell.
+
+    >>> one = {"mean": 0.25, "low": 0.2, "high": 0.3}
+    >>> found_rarely_wrong({"everybody": {"found": {"raw": one, "released": one}}})
+    ['found at 1 % false alarms: 0.250 [0.200, 0.300] of raw counts, 0.250 [0.200, 0.300] of the release']
+    """
+    found = groups[EVERYBODY].get("found")
+    if not found or found["raw"]["mean"] is None:
+        return []
+    raw, released = shown(found["raw"]), shown(found["released"])
+    return [f"found at 1 % false alarms: {raw} of raw counts, {released} of the release"]
 
 
 def near_chance(groups: Mapping[str, Any]) -> list[str]:
@@ -359,6 +402,8 @@ def counted_people(game: Mapping[str, Any]) -> list[str]:
         return []
     whom = {"known": "people whom she knows", "others": "people whom she does not know"}[game["challenges"]]
     share = f"{100 * game['known']:g} %"
+    if game.get("attack") == "zero_knowledge":
+        return ["she knows nobody but her target, whose trace she has, the size of the group, and the mechanism"]
     return [f"she knows {share} of the people; challenges count {whom} beside the target ({game['challenges']})"]
 
 

@@ -9,7 +9,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,6 +22,7 @@ from penstock.pipeline.experiments import figures, results
 from penstock.pipeline.experiments.config import ExperimentHeader
 from penstock.pipeline.experiments.grid import Trial
 from penstock.pipeline.experiments.load import Experiment
+from penstock.pipeline.experiments.membership_attack import Game
 from penstock.pipeline.experiments.trial import (
     counting_config,
     counts_name,
@@ -161,6 +162,7 @@ class _Schedule:
 
     def __init__(self, experiment: Experiment, folder: Path) -> None:
         self.measures, self.group_size = experiment.config.measures, experiment.config.group_size
+        self.game = experiment.config.played
         self.progress = Progress(len(experiment.trials))
         self.inputs = _Inputs()
         self.results: dict[int, Path] = {}
@@ -168,7 +170,7 @@ class _Schedule:
         self.counting: dict[str, tuple[Path, ...]] = {}
         for trial in experiment.trials:
             content = self.inputs.of(trial.config)
-            own = folder / RECORDS / f"{trial_name(trial, self.measures, content, self.group_size)}.json"
+            own = folder / RECORDS / f"{trial_name(trial, self.measures, content, self.group_size, self.game)}.json"
             self.results[trial.number] = own
             if (record := _read(own)) is not None:
                 self.progress.records[trial.number] = record
@@ -195,7 +197,8 @@ class _Schedule:
     def _submit(self, counts: Path, workers: Workers) -> None:
         """Submit every trial that reads these counts."""
         for trial in self.by_counts[counts]:
-            task = (trial.config, counts, self.results[trial.number], self.measures, self.inputs.of(trial.config))
+            inputs = self.inputs.of(trial.config)
+            task = (trial.config, counts, self.results[trial.number], self.measures, inputs, self.game)
             workers.submit(str(trial.number), (work, task))
 
     def end(self, name: str, problem: str | None, workers: Workers) -> None:
@@ -233,20 +236,32 @@ def counting_tasks(wanted: Mapping[Path, RunConfig], group_size: int | None) -> 
     ]
 
 
-def work(config: RunConfig, counts: Path, path: Path, measures: tuple[str, ...], inputs: Mapping[str, str]) -> None:
+def work(
+    config: RunConfig,
+    counts: Path,
+    path: Path,
+    measures: tuple[str, ...],
+    inputs: Mapping[str, str],
+    game: Game | None = None,
+) -> None:
     """Run one trial and write its result atomically."""
-    record = trial_record(config, read_counts(counts), measures)
+    record = trial_record(config, read_counts(counts), measures, game)
     files.write_json(path, record | {"counts": counts.stem, "inputs": digest_of(inputs)})
 
 
 def trial_name(
-    trial: Trial, measures: tuple[str, ...], inputs: Mapping[str, str], group_size: int | None = None
+    trial: Trial,
+    measures: tuple[str, ...],
+    inputs: Mapping[str, str],
+    group_size: int | None = None,
+    game: Game | None = None,
 ) -> str:
     """Digest of everything that decides a trial's numbers: configuration, seed, input, measures, versions and code."""
     config = resolved(trial.config, secrets=True)
     for unimportant in ("name", "output", "utility"):
         config.pop(unimportant)
-    group = {} if group_size is None else {"group_size": group_size}
+    group: dict[str, Any] = {} if group_size is None else {"group_size": group_size}
+    group |= {} if game is None else {"attack": asdict(game)}
     return digest_of({"config": config, "measures": measures, "inputs": inputs} | made_by() | group)
 
 

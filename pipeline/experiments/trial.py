@@ -23,6 +23,7 @@ from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.config.sections import Output
 from penstock.pipeline.experiments.measures import TraceRun, TrialRun, measure, unit_of
+from penstock.pipeline.experiments.membership_attack import Game
 from penstock.pipeline.output import files
 from penstock.pipeline.output.files import PART_ROWS
 from penstock.pipeline.output.manifest import made_by, versions
@@ -226,12 +227,16 @@ def run_trace_trial(config: RunConfig, events: pl.DataFrame) -> TraceRun:
     return TraceRun(plan, batch.traces, batch.released, dict(zip(names, batch.accounts)), config.seed or 0)
 
 
-def trial_record(config: RunConfig, counts: Counts | pl.DataFrame, names: tuple[str, ...]) -> dict[str, Any]:
+def trial_record(
+    config: RunConfig, counts: Counts | pl.DataFrame, names: tuple[str, ...], game: Game | None = None
+) -> dict[str, Any]:
     """Every measure of a trial with its unit, and the provenance of the numbers, for JSON."""
     wanted = [measure(name) for name in names]
     # Accounts cost more than releases; only a function may read some that no measure names.
     read = None if any(one.is_function for one in wanted) else {one.accountant for one in wanted if one.accountant}
     finished = run_trial(config, counts, read) if isinstance(counts, Counts) else run_trace_trial(config, counts)
+    if game is not None and isinstance(finished, TrialRun):
+        finished = replace(finished, game=game)
     measures = []
     for name, one in zip(names, wanted):
         value = one.compute(finished)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.evaluation.attacks.game import ATTACKS
+from penstock.evaluation.attacks.game import CLASSIFIERS
 from penstock.evaluation.papers.pyrgelis import (
     PAST_PRIORS,
     WEEK,
@@ -36,7 +36,7 @@ class AttackComparison(CabStudy):
 
     def pieces(self, presence: Binary) -> tuple[Piece, ...]:
         """Every target with every prior and attack before the next."""
-        names = [f"{prior} {attack}" for prior in PRIORS for attack in ATTACKS]
+        names = [f"{prior} {attack}" for prior in PRIORS for attack in CLASSIFIERS]
         return tuple(Piece(int(target), name) for target in self.chosen(presence[:, :, :WEEK]) for name in names)
 
     def measure(self, presence: Binary, piece: Piece) -> Figures:

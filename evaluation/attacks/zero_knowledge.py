@@ -1,0 +1,262 @@
+"""Membership attack without a reference group: shadows are made from the released counts themselves.
+
+The adversary knows her target's trace, how many people are counted, and the mechanism. She knows nobody else. From the
+release she estimates how visits are spread over cells, over windows and over people, makes synthetic traces that fit,
+adds them up to groups with and without her target, passes these through the mechanism, trains a classifier on them, and
+asks it about the release.
+
+Guan, Guépin, Cretu, de Montjoye, *A Zero Auxiliary Knowledge Membership Inference Attack on Aggregate Location Data*,
+Proceedings on Privacy Enhancing Technologies 2024(4). Theirs are: the marginals over cells and windows, the exponential
+number of visits, a trace's few cells, the numbers of traces, groups and cells, groups in pairs that share all but one
+person and the noise, standardised counts with logistic regression, and the rule that who is where nobody is counted is
+not in an exact release. This project's are:
+
+* A trace's cells are drawn by the marginal, without regard to distance; theirs are a connected patch of the map. The
+  game knows no map.
+* Marginals of noisy counts are their sums, negative ones taken for 0. Theirs, of counts that are 0 where noise makes
+  them negative, are raised to a power against the bias that this brings; the noise here has mean 0.
+* The mean number of visits comes from the iteration of `fitted_population`, a ratio in place of their difference.
+* One training may serve several releases, as in their experiments (`n_trainings`), but of groups with and without the
+  target in turn, where theirs is always of one with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from penstock.evaluation.attacks.challenge import standardize_in_place
+from penstock.evaluation.attacks.classifiers import PcaAttack
+from penstock.evaluation.attacks.defenses import Defense
+from penstock.mechanisms.core.plugin import ParameterError
+
+Array = NDArray[np.float64]
+Counts = NDArray[np.int64]
+
+N_TRACES = 5000
+N_PAIRS = 200
+#: Different cells of a synthetic trace, at most.
+N_PLACES = 10
+#: Rounds in which the mean number of visits is corrected.
+N_ROUNDS = 5
+
+
+@dataclass(frozen=True)
+class Population:
+    """How the visits of people are spread, as far as a release tells.
+
+    Attributes
+    ----------
+    cells, windows (n_cells,), (n_windows,)
+        Shares of the visits.
+    visits
+        Mean number of visits of a person.
+    """
+
+    cells: Array
+    windows: Array
+    visits: float
+
+    @classmethod
+    def of(cls, released: Array, group_size: int) -> Population:
+        """Marginals of a release (n_windows, n_cells) of so many people, and its mean.
+
+        >>> found = Population.of(np.array([[2.0, 0.0], [1.0, 1.0]]), group_size=2)
+        >>> found.cells.tolist(), found.windows.tolist(), found.visits
+        ([0.75, 0.25], [0.5, 0.5], 2.0)
+        """
+        visits = max(float(released.sum()), 1.0) / group_size
+        return cls(_shares(released.sum(axis=0)), _shares(released.sum(axis=1)), visits)
+
+    def traces(self, n_traces: int, rng: np.random.Generator) -> csr_array:
+        """Synthetic traces (n_traces, n_windows·n_cells), 1 where a person is.
+
+        Each has up to `N_PLACES` cells, drawn without replacement; its visits, an exponential number, fall on these by
+        their shares and on windows independently. Several in one cell of a window are one.
+        O(n_traces·(n_cells + N_PLACES·visits)).
+
+        Examples
+        --------
+        >>> population = Population(np.array([0.5, 0.5, 0.0]), np.array([1.0]), visits=4.0)
+        >>> population.traces(1000, np.random.default_rng(0)).sum(axis=0) > 0
+        array([ True,  True, False])
+        """
+        n_cells, n_windows = self.cells.size, self.windows.size
+        with np.errstate(divide="ignore"):
+            keys = np.log(self.cells) + rng.gumbel(size=(n_traces, n_cells))
+        n_places = min(N_PLACES, n_cells)
+        places = np.argpartition(-keys, n_places - 1, axis=1)[:, :n_places]
+        reach = np.cumsum(self.cells[places], axis=1)
+        who = np.repeat(np.arange(n_traces), rng.exponential(self.visits, n_traces).astype(np.int64))
+        number = (rng.random(who.size) * reach[who, -1])[:, None]
+        cells = places[who, np.minimum((number >= reach[who]).sum(axis=1), n_places - 1)]
+        windows = rng.choice(n_windows, who.size, p=self.windows)
+        shape = (n_traces, n_windows * n_cells)
+        traces = csr_array((np.ones(who.size), (who, windows * n_cells + cells)), shape=shape)
+        traces.sum_duplicates()
+        traces.data[:] = 1
+        return traces
+
+
+def _shares(totals: Array) -> Array:
+    positive = np.maximum(totals, 0.0)
+    return positive / positive.sum() if positive.any() else np.full(totals.size, 1 / totals.size)
+
+
+def fitted_population(
+    released: Array, group_size: int, defense: Defense | None, rng: np.random.Generator
+) -> Population:
+    """The population whose synthetic groups, passed through the mechanism, have the total of the release.
+
+    Parameters
+    ----------
+    released (n_windows, n_cells)
+        The release.
+    group_size
+        People in it.
+    defense
+        The mechanism, as in `penstock.evaluation.attacks.game.MembershipGame.attack`; None: exact counts.
+    rng
+        Source of randomness.
+
+    Notes
+    -----
+    Visits that coincide and counts that the mechanism suppresses make the mean of a release too small. Five rounds,
+    each with ten groups; a round changes the mean by a factor of two at most.
+    """
+    population, n_groups = Population.of(released, group_size), 10
+    most = float(released.size)
+    for _ in range(N_ROUNDS):
+        traces = population.traces(n_groups * group_size, rng).toarray().reshape(n_groups, group_size, -1)
+        counts = traces.sum(axis=1).astype(np.int64).reshape(n_groups, *released.shape)
+        total = float(_released(defense, counts, int(rng.integers(2**63))).sum()) / n_groups
+        factor = np.clip(max(float(released.sum()), 1.0) / max(total, 1.0), 0.5, 2.0)
+        population = Population(population.cells, population.windows, min(population.visits * factor, most))
+    return population
+
+
+def shadows(
+    population: Population,
+    trace: NDArray[np.bool_],
+    group_size: int,
+    defense: Defense | None,
+    rng: np.random.Generator,
+    *,
+    n_pairs: int = N_PAIRS,
+    n_traces: int = N_TRACES,
+) -> Array:
+    """Releases (2·n_pairs, n_windows·n_cells) of groups of synthetic people, first those with the target.
+
+    Parameters
+    ----------
+    population
+        What people are like.
+    trace (n_windows, n_cells)
+        Where and when the target is.
+    group_size, defense
+        As in `fitted_population`.
+    rng
+        Source of randomness.
+    n_pairs
+        Pairs of groups that share all but one person, and the noise.
+    n_traces
+        Synthetic people that groups are drawn from, more than are in one.
+
+    Examples
+    --------
+    >>> population = Population(np.array([0.5, 0.5]), np.array([1.0]), visits=1.0)
+    >>> made = shadows(population, np.array([[True, False]]), 3, None, np.random.default_rng(0), n_pairs=50)
+    >>> apart = made[:50] - made[50:]
+    >>> apart.min(axis=0), apart.max(axis=0)  # the target in place of somebody
+    (array([ 0., -1.]), array([1., 0.]))
+    """
+    people = population.traces(max(n_traces, 2 * group_size), rng)
+    chosen = np.argpartition(rng.random((n_pairs, people.shape[0])), group_size - 1, axis=1)[:, :group_size]
+    rows = np.repeat(np.arange(n_pairs), group_size - 1)
+    shape = (n_pairs, people.shape[0])
+    shared = csr_array((np.ones(rows.size), (rows, chosen[:, 1:].ravel())), shape=shape) @ people
+    common = shared.toarray()
+    pair = (common + trace.ravel(), common + people[chosen[:, 0]].toarray())
+    seed = int(rng.integers(2**63))
+    counts = [np.rint(one).astype(np.int64).reshape(n_pairs, *trace.shape) for one in pair]
+    return np.concatenate([_released(defense, one, seed).reshape(n_pairs, -1) for one in counts])
+
+
+def _released(defense: Defense | None, counts: Counts, seed: int) -> Array:
+    return (counts if defense is None else np.asarray(defense(counts, seed))).astype(np.float64)
+
+
+def zero_knowledge_scores(
+    released: Array,
+    trace: NDArray[np.bool_],
+    group_size: int,
+    *,
+    defense: Defense | None,
+    exact: bool,
+    n_trainings: int,
+    seed: list[int],
+) -> Array:
+    """Log-odds of the target's presence in releases, by an adversary who has nothing but these.
+
+    Parameters
+    ----------
+    released (n_releases, n_windows, n_cells)
+        The releases; those that are trained on are the first ones.
+    trace (n_windows, n_cells)
+        Where and when the target is.
+    group_size, defense
+        As in `fitted_population`.
+    exact
+        Whether she knows that the releases are the counts themselves.
+    n_trainings
+        Releases that are trained on; each also serves an equal share of the others. As many as there are releases: each
+        is judged by what it taught.
+    seed
+        Of the synthetic people and the noise of their releases.
+
+    Returns
+    -------
+    scores (n_releases,)
+        −∞ where an exact release excludes the target. O(n_trainings·(n_pairs²·n_values + n_pairs³)) time.
+
+    Examples
+    --------
+    The target is alone at night:
+
+    >>> trace = np.array([[False, True], [True, False]])
+    >>> released = np.array([[[9.0, 1.0], [8.0, 2.0]], [[9.0, 0.0], [8.0, 2.0]]])
+    >>> options = {"defense": None, "exact": True, "n_trainings": 2, "seed": [0]}
+    >>> with_target, without = zero_knowledge_scores(released, trace, 10, **options)
+    >>> with_target > without
+    np.True_
+    """
+    if n_trainings < 1:
+        raise ParameterError("n_trainings", n_trainings, "at least 1")
+    n_trainings = min(n_trainings, len(released))
+    # Challenges have labels in turn: a training serves pairs of them.
+    number = np.where(np.arange(len(released)) < n_trainings, np.arange(len(released)), 0)
+    later = np.arange(n_trainings, len(released))
+    number[later] = later // 2 % n_trainings
+    scores = np.empty(len(released))
+    for training in range(n_trainings):
+        rng = np.random.default_rng([*seed, training])
+        population = fitted_population(released[training], group_size, defense, rng)
+        judged = np.flatnonzero(number == training)
+        made = shadows(population, trace, group_size, defense, rng)
+        known = np.arange(len(made)) < len(made) // 2
+        features = np.concatenate([made, released[judged].reshape(judged.size, -1)])
+        standardize_in_place(features, len(made))
+        classifier = PcaAttack.fit(features[: len(made)], known, len(made))
+        scores[judged] = classifier.scores(features[len(made) :])
+    if exact:
+        scores[_excluded(released, trace, group_size)] = -np.inf
+    return scores
+
+
+def _excluded(released: Array, trace: NDArray[np.bool_], group_size: int) -> NDArray[np.bool_]:
+    """Exact releases in which nobody is where the target is, or everybody where the target is not."""
+    excluded: NDArray[np.bool_] = ((released == 0) & trace | (released == group_size) & ~trace).any(axis=(1, 2))
+    return excluded
