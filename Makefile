@@ -60,6 +60,12 @@ $(VENV)/.dev: setup.py constraints.txt | $(VENV)/bin/python
 	$(COMPILE)
 	@touch $@ $(VENV)/.core
 
+# Every extra but the other engines: one call of pip takes less time than one for each.
+$(VENV)/.all: setup.py constraints.txt | $(VENV)/bin/python
+	$(INSTALL) -e '.[browser,dev,kafka,notebooks,plot,test]'
+	$(COMPILE)
+	@touch $@ $(VENV)/.core $(VENV)/.test $(VENV)/.dev $(VENV)/.plot
+
 $(VENV)-peers/.bench: setup.py constraints.txt
 	$(PYTHON) -m venv $(VENV)-peers
 	$(VENV)-peers/bin/pip --disable-pip-version-check install -q $(CONSTRAINTS) '.[bench]'
