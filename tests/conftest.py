@@ -15,6 +15,24 @@ if TYPE_CHECKING:
     from flink_cluster import FlinkCluster
 
 
+#: Where Linux keeps files in memory, and how many bytes have to be free there.
+MEMORY, ROOM = Path("/dev/shm"), 8 << 30
+
+
+def pytest_configure() -> None:
+    """Keep the folders of tests in memory where there is room: runs write through to the disk, again and again."""
+    if MEMORY.exists():
+        facts = os.statvfs(MEMORY)
+        if facts.f_bavail * facts.f_frsize >= ROOM and not facts.f_flag & os.ST_NOEXEC:
+            os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One process more than processors, since some tests wait."""
+    return (os.cpu_count() or 1) + 1
+
+
 @pytest.fixture(scope="session")
 def data_folder():
     """Folder of an unpacked real data set; the test is skipped where the data is not at hand."""

@@ -169,16 +169,23 @@ def write_events(path: Path, n: int = 1500, seed: int = 0) -> None:
     path.write_text("\n".join(["user,time,place,latitude,longitude", *rows]) + "\n")
 
 
-@pytest.fixture(params=CASES)
-def config(request: pytest.FixtureRequest, tmp_path: Path) -> RunConfig:
-    """A case's configuration over its own copy of the events."""
-    write_events(tmp_path / "events.csv")
+@pytest.fixture(scope="module")
+def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The events of all cases."""
+    path = tmp_path_factory.mktemp("events") / "events.csv"
+    write_events(path)
+    return path
+
+
+@pytest.fixture(scope="module", params=CASES)
+def config(request: pytest.FixtureRequest, events: Path) -> RunConfig:
+    """A case's configuration."""
     sections = {
         "name": "identity",
         "seed": 3,
         "source": {
             "type": "csv",
-            "path": str(tmp_path / "events.csv"),
+            "path": str(events),
             "columns": {name: name for name in ("user", "time", "place", "latitude", "longitude")},
             "from": "2024-01-01T00:00:00Z",
             "until": f"2024-01-01T{N_WINDOWS:02}:00:00Z",
@@ -190,9 +197,15 @@ def config(request: pytest.FixtureRequest, tmp_path: Path) -> RunConfig:
         "landmarks": {"windows": [2, 7, 8]},
         "mechanism": {"type": "landmark_uniform", "epsilon": 4.0, "noise": "discrete_laplace"},
         "accountants": [{"type": "landmark_budget"}, {"type": "composition"}],
-        "output": {"path": str(tmp_path / "unused"), "report": False},
+        "output": {"path": str(events.parent / "unused"), "report": False},
     } | CASES[request.param]
     return loads(json.dumps({name: value for name, value in sections.items() if value is not None}))
+
+
+@pytest.fixture(scope="module")
+def expected(config: RunConfig, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the plain loop leaves of a case."""
+    return left_by(local(config, tmp_path_factory.mktemp("expected") / "out", False))
 
 
 def left_by(result: Result) -> dict[str, Any]:
@@ -220,13 +233,17 @@ class Killed(RuntimeError):
 @pytest.mark.parametrize("killed", [False, True], ids=["in one go", "killed and resumed"])
 @pytest.mark.parametrize("runner", RUNNERS, ids=lambda runner: runner.__name__)
 def test_every_runner_leaves_what_the_plain_loop_leaves(
-    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runner: Runner, killed: bool
+    config: RunConfig,
+    expected: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    runner: Runner,
+    killed: bool,
 ) -> None:
     if runner is stream and config.windows.per_event:
         with pytest.raises(ConfigError, match="finite source"):
             runner(config, tmp_path / "out", killed)
         return
-    expected = left_by(local(config, tmp_path / "expected", False))
     if killed:
         with monkeypatch.context() as fatal:
             for write in (RunWriter.releases, RunWriter.traces):
@@ -261,13 +278,13 @@ def flink_options(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str
 @pytest.mark.parametrize(("config", "endless", "killed"), ON_FLINK, indirect=["config"], ids=lambda value: str(value))
 def test_flink_leaves_what_the_plain_loop_leaves(
     config: RunConfig,
+    expected: dict[str, Any],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     flink_options: list[str],
     endless: bool,
     killed: str | None,
 ) -> None:
-    expected = left_by(local(config, tmp_path / "expected", False))
     if endless:
         # Behind a checkpoint: the stream takes some seconds. Without a word it takes none, and no checkpoint is made.
         behind = killed == "behind a checkpoint"
@@ -338,8 +355,9 @@ def fatally(write: Callable[..., None]) -> Callable[..., None]:
     return write_and_die
 
 
-def test_the_plain_loop_resumes_too(tmp_path: Path, config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = left_by(local(config, tmp_path / "expected", False))
+def test_the_plain_loop_resumes_too(
+    config: RunConfig, expected: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as fatal:
         fatal.setattr(RunWriter, "accounts", lambda *_: (_ for _ in ()).throw(Killed))
         with pytest.raises(Killed):

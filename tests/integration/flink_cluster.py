@@ -148,6 +148,8 @@ class FlinkCluster:
             "taskmanager.memory.network.min": "48m",
             "taskmanager.memory.network.max": "48m",
             "cluster.evenly-spread-out-slots": "true",
+            # Its own jars are those of every job: loaded and compiled once for all of them.
+            "classloader.resolve-order": "parent-first",
             # A process that is gone is noticed in seconds; one that is slow on a busy machine is not given up.
             "heartbeat.interval": 1000,
             "heartbeat.timeout": 15000,

@@ -160,6 +160,14 @@ def contents(path: Path) -> dict[Path, bytes]:
     files = [path] if path.is_file() else [Path(where) / name for where, _, names in os.walk(path) for name in names]
     for file in files:
         with suppress(OSError):
-            if file.suffix != ".jar":
+            if not _is_jar(file):
                 found[file] = file.read_bytes()
     return found
+
+
+def _is_jar(file: Path) -> bool:
+    """Whether a file is a jar, which Flink keeps under other names: all of its own, once more for every job."""
+    if "blobStorage" not in file.parts:
+        return file.suffix == ".jar"
+    with file.open("rb") as opened:
+        return opened.read(4) == b"PK\x03\x04"
