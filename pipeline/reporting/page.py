@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
-from functools import cache
-from importlib import resources
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -20,7 +16,7 @@ from penstock.pipeline.output import files
 from penstock.pipeline.reporting.accounts import charts, metric_words
 from penstock.pipeline.reporting.data import ACTIONS, Counts, Run
 from penstock.pipeline.reporting.experiment import choice_section, experiment_in, frontier, is_experiment
-from penstock.pipeline.reporting.markup import Html, element, join, pack, phrase
+from penstock.pipeline.reporting.markup import Html, content_hash, element, join, pack, package_text, phrase
 from penstock.pipeline.reporting.summary import as_html, figures_table, provenance, row_equation, verdict, warnings
 from penstock.pipeline.reporting.traces import people_table, traces
 from penstock.pipeline.spaces.base import Space
@@ -206,30 +202,20 @@ def assemble(title: str, content: Html, data: dict[str, Any]) -> bytes:
     No text of a configuration or of a file can become markup or script: content is escaped where it is made, data is
     JSON without ``<``, and the content policy allows exactly the script and the style of this package.
     """
-    style, script = _package_text(STYLES), _package_text(SCRIPTS)
+    style, script = package_text(STYLES), package_text(SCRIPTS)
     # NaN is not JSON: figures that may be NaN are packed.
     encoded = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
         encoded = encoded.replace(character, f"\\u{ord(character):04x}")
-    page = Template(_package_text(("page.html",))).substitute(
+    page = Template(package_text(("page.html",))).substitute(
         title=element("title", f"{title} · penstock"),
         style=style,
-        style_hash=_hash(style),
+        style_hash=content_hash(style),
         script=script,
-        script_hash=_hash(script),
+        script_hash=content_hash(script),
         # The page asks for nothing, except a live one, which asks the server it came from.
         connect="'self'" if data.get("live") else "'none'",
         content=content,
         data=encoded,
     )
     return page.encode()
-
-
-@cache
-def _package_text(names: tuple[str, ...]) -> str:
-    folder = resources.files("penstock.pipeline.reporting") / "static"
-    return "\n".join((folder / name).read_text(encoding="utf-8").strip() for name in names)
-
-
-def _hash(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
