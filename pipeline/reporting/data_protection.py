@@ -207,8 +207,9 @@ def _bounds(run: Run) -> list[tuple[str, str]]:
         if memberships:
             text += (
                 f" A person moves at most {memberships['window']:,} of the counts of a window, "
-                f"{memberships['day']:,} of a day, {memberships['run']:,} of the run. Where only a part of a period is taken away, later "
-                "memberships take its place: the books below price that."
+                f"{memberships['day']:,} of a day, {memberships['run']:,} of the run. "
+                "Where only a part of a period is taken away, later memberships take its place: the books below price "
+                "that."
             )
         rows.append(("Over a longer time (period bound)", text))
     elif sensitivity:

@@ -13,6 +13,7 @@ import polars as pl
 from penstock.mechanisms.core.plugin import PenstockError
 from penstock.pipeline.config.build import input_paths, read_plugin
 from penstock.pipeline.output import files
+from penstock.pipeline.output.export import geometries, read_cells, rings_of
 from penstock.pipeline.reporting.accounts import charts, metric_words
 from penstock.pipeline.reporting.data import ACTIONS, Counts, Run
 from penstock.pipeline.reporting.experiment import choice_section, experiment_in, frontier, is_experiment
@@ -112,7 +113,7 @@ def _run_json(run: Run) -> dict[str, Any]:
         return shared | {"traces": traces(run)}
     return shared | {
         "counts": _counts_json(counts),
-        "geometry": geometry(run.configuration, counts.cells, with_files=not run.public_only),
+        "geometry": geometry(run, counts.cells),
         "accounts": charts(run.accounts, counts.windows["window"]),
         "utility": [] if run.utility is None else _utility_charts(run.utility, counts),
         "cell_metrics": [] if run.utility is None else _cell_metrics(run.utility, counts),
@@ -156,22 +157,30 @@ def _cell_metrics(utility: pl.DataFrame, counts: Counts) -> list[dict[str, Any]]
     return found
 
 
-def geometry(
-    configuration: dict[str, Any], cells: tuple[str, ...], with_files: bool = True
-) -> list[dict[str, Any]] | None:
-    """Polygon or point of every cell shown; None if the space has neither, or its file is gone or not to be read."""
+def geometry(run: Run, cells: tuple[str, ...]) -> list[dict[str, Any]] | None:
+    """Rings or point of every cell shown, from the published file of cells or, where there is none, the configuration.
+
+    None if the space has neither, or its file is gone or not to be read.
+    """
+    places = read_cells(run.folder) or _configured_places(run)
+    shown = [places.get(cell) for cell in cells]
+    if not any(shown):
+        return None
+    return [_drawn(place) if place else {} for place in shown]
+
+
+def _configured_places(run: Run) -> dict[str, dict[str, Any] | None]:
     try:
-        space = read_plugin(Space, configuration, "space")
-        if input_paths(space) and not with_files:
-            return None
-        places = space.geometry()
+        space = read_plugin(Space, run.configuration, "space")
+        if input_paths(space) and run.public_only:
+            return {}
+        return geometries(space)
     except (PenstockError, OSError):
-        return None
-    known = {place["cell"]: place for place in places}
-    shown = [known.get(cell, {}) for cell in cells]
-    if not any("polygon" in place or "point" in place for place in shown):
-        return None
-    return [{key: place[key] for key in ("polygon", "point") if key in place} for place in shown]
+        return {}
+
+
+def _drawn(place: dict[str, Any]) -> dict[str, Any]:
+    return {"point": place["coordinates"]} if place["type"] == "Point" else {"rings": rings_of(place)}
 
 
 def experiment_page(folder: Path) -> bytes:
