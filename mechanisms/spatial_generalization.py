@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.contract import Generalization
+from penstock.mechanisms.core.geometry import corners_of
 from penstock.mechanisms.core.plugin import ParameterError, parameter
 
 
@@ -65,8 +66,8 @@ class SpatialGeneralization(Generalization):
         Parameters
         ----------
         geometry
-            For each cell a mapping with ``polygon`` (a ring) or ``point`` as [longitude, latitude] in degrees, or
-            with ``group``; with neither it is no neighbour of any other. Public.
+            For each cell a mapping with ``polygon`` (a ring), ``polygons`` (of each its rings) or ``point`` as
+            [longitude, latitude] in degrees, or with ``group``; with neither it is no neighbour of any other. Public.
 
         Raises
         ------
@@ -78,7 +79,7 @@ class SpatialGeneralization(Generalization):
             if any(not name for name in names):
                 raise ParameterError("rows", None, "given with columns, or group_size: the space names no groups")
             return _numbered(np.asarray(names))
-        placed = np.array(["polygon" in cell or "point" in cell for cell in geometry])
+        placed = np.array([len(corners_of(cell)) > 0 for cell in geometry])
         if not placed.any():
             raise ParameterError("rows", self.rows, "used with a space that says where its cells are")
         group = -1 - np.arange(len(geometry))
@@ -89,7 +90,7 @@ class SpatialGeneralization(Generalization):
         """Group of every cell, where all have a location."""
         if self.group_size is not None:
             return _halved(_centres(geometry), self.group_size)
-        corners = np.concatenate([np.reshape(cell.get("polygon", cell.get("point")), (-1, 2)) for cell in geometry])
+        corners = np.concatenate([corners_of(cell) for cell in geometry])
         low, size = corners.min(axis=0), np.ptp(corners, axis=0)
         n = np.array([self.columns, self.rows], np.int64)
         place = np.clip(((_centres(geometry) - low) / np.where(size == 0, 1, size) * n).astype(int), 0, n - 1)
@@ -98,8 +99,8 @@ class SpatialGeneralization(Generalization):
 
 def _centres(geometry: Sequence[Mapping[str, Any]]) -> NDArray[np.float64]:
     """Middle of each cell's extent, shape (n_cells, 2)."""
-    rings = [np.reshape(cell.get("polygon", cell.get("point")), (-1, 2)) for cell in geometry]
-    return np.array([(ring.min(axis=0) + ring.max(axis=0)) / 2 for ring in rings])
+    corners = [corners_of(cell) for cell in geometry]
+    return np.array([(own.min(axis=0) + own.max(axis=0)) / 2 for own in corners])
 
 
 def _halved(points: NDArray[np.float64], size: int) -> NDArray[np.int64]:

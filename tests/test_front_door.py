@@ -151,7 +151,7 @@ def test_a_result_draws_itself(tmp_path):
     texts = [" ".join(part.text or "" for part in drawing.iter()) for drawing in shown]
     assert "People in r01c01, window by window" in texts[1]
     assert "window 2 from 2024-01-01 09:00" in texts[3]
-    assert sum("points" in part.attrib and part.tag.endswith("polygon") for part in shown[3].iter()) == 4
+    assert sum(part.tag.endswith("path") for part in shown[3].iter()) == 4
     values = result.releases.filter(pl.col("window") == 2)
     assert all(f"{cell}: {value:.3g}" in texts[3] for cell, value in values.select("cell", "value").iter_rows())
     page = result._repr_html_()

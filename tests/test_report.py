@@ -409,7 +409,7 @@ def test_a_sound_run_warns_of_nothing_but_being_a_simulation(tmp_path):
 def test_geometry_comes_from_the_configuration(tmp_path):
     space = {"type": "grid", "south": 0, "north": 1, "west": 10, "east": 12, "rows": 1, "columns": 2}
     found = data(page(run_folder(tmp_path, cells=("r00c00", "r00c01"), space=space)))["geometry"]
-    assert [place["polygon"][0] for place in found] == [[10, 0], [11, 0]]
+    assert [place["rings"][0][0] for place in found] == [[10, 0], [11, 0]]
 
 
 def test_a_map_needs_no_source(tmp_path):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import itertools
 import json
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -17,6 +19,7 @@ import pytest
 from report_runs import account, experiment_folder, run_folder, trace_folder
 
 from penstock.pipeline.output.tables import RELEASES
+from penstock.pipeline.reporting.data_protection import write_statement
 from penstock.pipeline.reporting.live import watch
 from penstock.pipeline.reporting.page import write_report
 
@@ -58,7 +61,9 @@ def driver(tmp_path_factory):
 class Page:
     """A report that is open."""
 
-    def __init__(self, driver: Any, address: str, size: tuple[int, int] = DESKTOP, theme: str = "light") -> None:
+    def __init__(
+        self, driver: Any, address: str, size: tuple[int, int] = DESKTOP, theme: str = "light", has_script: bool = True
+    ) -> None:
         self.driver = driver
         command = driver.execute_cdp_cmd
         metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": size == PHONE}
@@ -68,7 +73,8 @@ class Page:
         driver.get_log("browser")
         driver.get_log("performance")
         driver.get(address)
-        self.until(lambda: self.run("return document.documentElement.dataset.ready !== undefined"))
+        if has_script:
+            self.until(lambda: self.run("return document.documentElement.dataset.ready !== undefined"))
 
     def run(self, script: str, *arguments: Any) -> Any:
         return self.driver.execute_script(script, *arguments)
@@ -340,6 +346,21 @@ def test_prints_without_controls_and_in_light(driver, report):
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     assert not any(button.is_displayed() for button in page.find(".toolbar button, .theme, .download, select"))
     assert page.run("return getComputedStyle(document.body).backgroundColor") == "rgb(253, 252, 250)"
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("size", [DESKTOP, PHONE])
+def test_the_statement_for_the_data_protection_officer(driver, tmp_path, size, theme):
+    """Without a script to be ready: read, without a serious fault, and printed on white A4 pages."""
+    page = Page(driver, write_statement(run_folder(tmp_path, accounts=BUDGET)).as_uri(), size, theme, has_script=False)
+    assert faults(page) == []
+    assert page.run("return document.documentElement.scrollWidth") <= size[0]
+    assert [entry for entry in driver.get_log("browser") if "favicon" not in entry["message"]] == []
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    assert page.run("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    printed = base64.b64decode(driver.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True})["data"])
+    (box,) = {tuple(map(float, sides)) for sides in re.findall(rb"/MediaBox \[0 0 ([\d.]+) ([\d.]+)\]", printed)}
+    assert box == pytest.approx((595, 842), abs=1)
 
 
 def test_no_text_of_a_run_is_ever_executed(driver, tmp_path):

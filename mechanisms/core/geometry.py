@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +26,24 @@ DECIMALS = 6
 
 
 _STEP, _N_NODES, _LARGEST_RATIO = 0.25, 49, 1e3
+
+
+def corners_of(cell: Mapping[str, Any]) -> Points:
+    """All corners of a cell on a map, or its one point: shape (n, 2), longitude and latitude; none without a place.
+
+    Parameters
+    ----------
+    cell
+        With ``polygon`` (a ring), ``polygons`` (the rings of each), ``point``, or none of them.
+
+    Examples
+    --------
+    >>> corners_of({"polygons": [[[[0, 0], [1, 0], [0, 1], [0, 0]]]]}).shape, corners_of({"cell": "a"}).shape
+    ((4, 2), (0, 2))
+    """
+    point = [cell["point"]] if "point" in cell else []
+    polygons = cell.get("polygons") or [[cell.get("polygon") or point]]
+    return np.concatenate([np.asarray(ring, np.float64).reshape(-1, 2) for rings in polygons for ring in rings])
 
 
 def distance(points: Points, others: Points) -> NDArray[np.float64]:

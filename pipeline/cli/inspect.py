@@ -111,10 +111,23 @@ def _validate(arguments: argparse.Namespace) -> int:
     return DONE
 
 
+def _configure_report(parser: argparse.ArgumentParser) -> None:
+    add_folder(parser)
+    parser.add_argument(
+        "--for",
+        dest="reader",
+        choices=("data-protection",),
+        help="write DIR/public/data_protection.html instead: what is promised, what not, what is assumed; to print, "
+        "from the published files alone",
+    )
+
+
 def _report(arguments: argparse.Namespace) -> int:
+    from penstock.pipeline.reporting.data_protection import write_statement
     from penstock.pipeline.reporting.page import write_report
 
-    pages = write_report(Path(arguments.folder))
+    folder = Path(arguments.folder)
+    pages = [write_statement(folder)] if arguments.reader else write_report(folder)
     if arguments.json:
         print_json({"report": str(pages[0]), "pages": list(map(str, pages))})
     else:
@@ -156,7 +169,7 @@ def _export(arguments: argparse.Namespace) -> int:
 LIST = Command("list", "list mechanisms, accountants, sources, spaces, windows and metrics", _configure_list, _list)
 SCHEMA = Command("schema", "print the JSON Schema of a configuration, for editors", no_arguments, _schema)
 VALIDATE = Command("validate", "check a configuration; every error at once, nothing runs", add_configuration, _validate)
-REPORT = Command("report", "write the report from the files of a run or of an experiment", add_folder, _report)
+REPORT = Command("report", "write the report from the files of a run or of an experiment", _configure_report, _report)
 VERIFY = Command("verify", "check a run's folder: row equation, ledger, windows, digests", add_folder, _verify)
 EXPORT = Command(
     "export", "write releases with the geometry of their cells, for maps and tables", _configure_export, _export

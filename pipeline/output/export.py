@@ -44,19 +44,56 @@ def cells_geojson(space: Space) -> dict[str, Any] | None:
     if len(space.cells) > MOST_CELLS:
         return None
     placed = space.geometry()
-    if not any("polygon" in one or "point" in one for one in placed):
+    if all(_geometry(one) is None for one in placed):
         return None
     return {"type": "FeatureCollection", "features": [_feature(one) for one in placed]}
 
 
 def _feature(placed: dict[str, Any]) -> dict[str, Any]:
-    geometry = None
-    if "polygon" in placed:
-        geometry = {"type": "Polygon", "coordinates": [placed["polygon"]]}
-    elif "point" in placed:
-        geometry = {"type": "Point", "coordinates": placed["point"]}
-    facts = {name: value for name, value in placed.items() if name not in ("polygon", "point")}
-    return {"type": "Feature", "properties": facts, "geometry": geometry}
+    facts = {name: value for name, value in placed.items() if name not in ("polygon", "polygons", "point")}
+    return {"type": "Feature", "properties": facts, "geometry": _geometry(placed)}
+
+
+def _geometry(placed: dict[str, Any]) -> dict[str, Any] | None:
+    """Place of a cell as GeoJSON has it."""
+    if "point" in placed:
+        return {"type": "Point", "coordinates": placed["point"]}
+    polygons = placed.get("polygons") or ([[placed["polygon"]]] if "polygon" in placed else [])
+    if not polygons:
+        return None
+    if len(polygons) == 1:
+        return {"type": "Polygon", "coordinates": polygons[0]}
+    return {"type": "MultiPolygon", "coordinates": polygons}
+
+
+def geometries(space: Space) -> dict[str, dict[str, Any] | None]:
+    """Geometry by cell, of a space."""
+    return {placed["cell"]: _geometry(placed) for placed in space.geometry()}
+
+
+def read_cells(folder: Path) -> dict[str, dict[str, Any] | None] | None:
+    """Geometry by cell from the published file of a run; None where it has none."""
+    path = folder / "public" / CELLS
+    if not path.is_file():
+        return None
+    features = json.loads(path.read_text(encoding="utf-8"))["features"]
+    return {feature["properties"]["cell"]: feature["geometry"] for feature in features}
+
+
+def rings_of(geometry: dict[str, Any]) -> list[list[list[float]]]:
+    """All rings of a polygon or multipolygon, or the one point as a ring of its own.
+
+    >>> rings_of({"type": "Point", "coordinates": [8.5, 47.4]})
+    [[[8.5, 47.4]]]
+    """
+    if geometry["type"] == "Point":
+        return [[geometry["coordinates"]]]
+    return [ring for polygon in _polygons(geometry) for ring in polygon]
+
+
+def _polygons(geometry: dict[str, Any]) -> list[list[list[list[float]]]]:
+    coordinates = geometry["coordinates"]
+    return list(coordinates) if geometry["type"] == "MultiPolygon" else [coordinates]
 
 
 def write_cells(folder: Path, space: Space) -> None:
@@ -144,13 +181,12 @@ Geometries = dict[str, dict[str, Any] | None]
 
 def _geometries(folder: Path, form: str) -> Geometries:
     """Geometry by cell; empty where the run has none and the format can do without."""
-    path = folder / "public" / CELLS
-    if path.is_file():
-        features = json.loads(path.read_text(encoding="utf-8"))["features"]
-        return {feature["properties"]["cell"]: feature["geometry"] for feature in features}
+    found = read_cells(folder)
+    if found is not None:
+        return found
     if form != "csv":
         text = "the cells of this run have no place on a map, or a version without this file made it"
-        raise DataError(f"{path}: no such file: {text}; --format csv does without")
+        raise DataError(f"{folder / 'public' / CELLS}: no such file: {text}; --format csv does without")
     return {}
 
 
@@ -207,7 +243,7 @@ def _write_csv(path: Path, rows: Iterator[pl.DataFrame], cells: Geometries) -> N
 def _write_geoparquet(path: Path, rows: Iterator[pl.DataFrame], cells: Geometries) -> None:
     binary = {cell: _well_known_binary(geometry) for cell, geometry in cells.items()}
     places = [geometry for geometry in cells.values() if geometry is not None]
-    points = [point for geometry in places for point in _points(geometry)]
+    points = [point for geometry in places for ring in rings_of(geometry) for point in ring]
     west, south = (min(point[i] for point in points) for i in (0, 1))
     east, north = (max(point[i] for point in points) for i in (0, 1))
     column = {
@@ -233,14 +269,6 @@ def _looked_up(values: dict[str, Any], kind: type[pl.DataType]) -> pl.Expr:
     return pl.col("cell").replace_strict(values, default=None, return_dtype=kind).alias("geometry")
 
 
-def _points(geometry: dict[str, Any]) -> list[list[float]]:
-    """Corners of a polygon without holes, or the point."""
-    found: list[list[float]] = (
-        geometry["coordinates"][0] if geometry["type"] == "Polygon" else [geometry["coordinates"]]
-    )
-    return found
-
-
 def _well_known_text(geometry: dict[str, Any] | None) -> str | None:
     """Geometry as text (OGC Simple Features).
 
@@ -249,16 +277,32 @@ def _well_known_text(geometry: dict[str, Any] | None) -> str | None:
     """
     if geometry is None:
         return None
-    points = ", ".join(f"{longitude!r} {latitude!r}" for longitude, latitude in _points(geometry))
-    return f"POLYGON (({points}))" if geometry["type"] == "Polygon" else f"POINT ({points})"
+    kind = geometry["type"]
+    if kind == "Point":
+        return f"POINT ({_positions_as_text(rings_of(geometry)[0])})"
+    polygons = [f"({', '.join(f'({_positions_as_text(ring)})' for ring in rings)})" for rings in _polygons(geometry)]
+    return f"POLYGON {polygons[0]}" if kind == "Polygon" else f"MULTIPOLYGON ({', '.join(polygons)})"
+
+
+def _positions_as_text(positions: list[list[float]]) -> str:
+    return ", ".join(f"{longitude!r} {latitude!r}" for longitude, latitude in positions)
 
 
 def _well_known_binary(geometry: dict[str, Any] | None) -> bytes | None:
     """Geometry as little-endian binary (OGC Simple Features)."""
     if geometry is None:
         return None
-    points = _points(geometry)
-    flat = [float(number) for point in points for number in point]
     if geometry["type"] == "Point":
-        return struct.pack("<BI2d", 1, 1, *flat)
-    return struct.pack(f"<BIII{len(flat)}d", 1, 3, 1, len(points), *flat)
+        return struct.pack("<BI2d", 1, 1, *map(float, geometry["coordinates"]))
+    polygons = [_binary_polygon(rings) for rings in _polygons(geometry)]
+    return (
+        polygons[0] if geometry["type"] == "Polygon" else struct.pack("<BII", 1, 6, len(polygons)) + b"".join(polygons)
+    )
+
+
+def _binary_polygon(rings: list[list[list[float]]]) -> bytes:
+    packed = struct.pack("<BII", 1, 3, len(rings))
+    for ring in rings:
+        flat = [float(number) for position in ring for number in position]
+        packed += struct.pack(f"<I{len(flat)}d", len(ring), *flat)
+    return packed

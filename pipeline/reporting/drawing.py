@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.plugin import DataError, ParameterError
-from penstock.pipeline.output.export import CELLS
+from penstock.pipeline.output.export import CELLS, read_cells, rings_of
 from penstock.pipeline.reporting.data import Counts, Run
 
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 720, 260, 56, 30, 28
@@ -119,7 +118,7 @@ def draw_map(run: Run, window: int | None = None) -> Drawing:
         raise ParameterError("window", window, f"a window of the run, from {numbers[0]} to {numbers[-1]}")
     places = _places(run)
     values = dict(zip(counts.cells, counts.released[row].tolist()))
-    corners = np.array([corner for corners in places.values() for corner in corners])
+    corners = np.array([corner for rings in places.values() for ring in rings for corner in ring])
     (west, south), (east, north) = corners.min(axis=0), corners.max(axis=0)
     squeeze = math.cos(math.radians((south + north) / 2))
     wide, high = max((east - west) * squeeze, 1e-9), max(north - south, 1e-9)
@@ -132,15 +131,16 @@ def draw_map(run: Run, window: int | None = None) -> Drawing:
 
     when = _local(counts.windows["start"][row], run.time_zone)
     parts = [_text(10, 18, f"Released counts, window {numbers[row]} from {when}", bold=True)]
-    for cell, ring in places.items():
+    for cell, rings in places.items():
         value = values.get(cell, math.nan)
         said = f"<title>{escape(cell)}: {value:.3g}</title>"
         look = f'fill="{_colour(value, most)}" stroke="#9aa3ad" stroke-width="0.5"'
-        if len(ring) == 1:
-            x, y = at(ring[0])
+        if len(rings[0]) == 1:
+            x, y = at(rings[0][0])
             parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6" {look}>{said}</circle>')
         else:
-            parts.append(f'<polygon points="{_pairs(map(at, ring))}" {look}>{said}</polygon>')
+            outline = "".join(f"M{_pairs(map(at, ring))}Z" for ring in rings)
+            parts.append(f'<path d="{outline}" fill-rule="evenodd" {look}>{said}</path>')
     legend = f"white 0, blue up to {most:.3g}, violet below 0, grey not shown"
     parts.append(_text(10, height - 8, legend))
     return Drawing(_svg(parts, height, f"Map of released counts of window {numbers[row]}"))
@@ -161,17 +161,13 @@ def _cell(counts: Counts, cell: str | None) -> int:
     return counts.cells.index(cell)
 
 
-def _places(run: Run) -> dict[str, list[list[float]]]:
-    """Corners of the cells that have a place, or their one point."""
-    path = run.folder / "public" / CELLS
-    if not path.is_file():
+def _places(run: Run) -> dict[str, list[list[list[float]]]]:
+    """Rings of the cells that have a place, or their one point."""
+    found = read_cells(run.folder)
+    if found is None:
+        path = run.folder / "public" / CELLS
         raise DataError(f"{path}: no such file: the cells of this run have no place on a map")
-    features = json.loads(path.read_text(encoding="utf-8"))["features"]
-    found = {one["properties"]["cell"]: one["geometry"] for one in features if one["geometry"] is not None}
-    return {
-        cell: geometry["coordinates"][0] if geometry["type"] == "Polygon" else [geometry["coordinates"]]
-        for cell, geometry in found.items()
-    }
+    return {cell: rings_of(geometry) for cell, geometry in found.items() if geometry is not None}
 
 
 def _colour(value: float, most: float) -> str:

@@ -14,8 +14,19 @@ import polars as pl
 import yaml
 
 from penstock.mechanisms.core.plugin import DataError
-from penstock.pipeline.reporting.markup import Cell, Html, element, join, number, pack, phrase, plural, table
-from penstock.pipeline.reporting.summary import Headline, Notice, definitions, headlines, listing, type_first
+from penstock.pipeline.reporting.markup import (
+    Cell,
+    Html,
+    definitions,
+    element,
+    join,
+    number,
+    pack,
+    phrase,
+    plural,
+    table,
+)
+from penstock.pipeline.reporting.summary import Headline, Notice, headlines, listing, type_first
 
 MANIFEST = "experiment.json"
 #: Content types of the figures that fit into the page.

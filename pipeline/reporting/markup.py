@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import math
 import zlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import cache
 from html import escape
+from importlib import resources
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -66,6 +69,27 @@ def _cell(cell: Cell) -> str:
         return f'<td class="number" data-value="{float(cell[1])!r}">{join(cell[0])}</td>'
     kind = ' class="long"' if len(cell) > 40 else ' class="brief"' if len(cell) < 14 else ""
     return f"<td{kind}>{join(cell)}</td>"
+
+
+def definitions(facts: dict[str, str]) -> Html:
+    """A description list."""
+    pairs = [element("div", element("dt", name), element("dd", str(value))) for name, value in facts.items()]
+    return element("dl", *pairs, class_="facts")
+
+
+# Templates, styles and scripts of this package.
+
+
+@cache
+def package_text(names: tuple[str, ...]) -> str:
+    """Some files of ``static``, one after the other."""
+    folder = resources.files("penstock.pipeline.reporting") / "static"
+    return "\n".join((folder / name).read_text(encoding="utf-8").strip() for name in names)
+
+
+def content_hash(text: str) -> str:
+    """How a content security policy names the one style or script that it allows."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
 
 
 # Formats of numbers, times and names.

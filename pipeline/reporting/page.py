@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
-from functools import cache
-from importlib import resources
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -17,10 +13,11 @@ import polars as pl
 from penstock.mechanisms.core.plugin import PenstockError
 from penstock.pipeline.config.build import input_paths, read_plugin
 from penstock.pipeline.output import files
+from penstock.pipeline.output.export import geometries, read_cells, rings_of
 from penstock.pipeline.reporting.accounts import charts, metric_words
 from penstock.pipeline.reporting.data import ACTIONS, Counts, Run
 from penstock.pipeline.reporting.experiment import choice_section, experiment_in, frontier, is_experiment
-from penstock.pipeline.reporting.markup import Html, element, join, pack, phrase
+from penstock.pipeline.reporting.markup import Html, content_hash, element, join, pack, package_text, phrase
 from penstock.pipeline.reporting.summary import as_html, figures_table, provenance, row_equation, verdict, warnings
 from penstock.pipeline.reporting.traces import people_table, traces
 from penstock.pipeline.spaces.base import Space
@@ -116,7 +113,7 @@ def _run_json(run: Run) -> dict[str, Any]:
         return shared | {"traces": traces(run)}
     return shared | {
         "counts": _counts_json(counts),
-        "geometry": geometry(run.configuration, counts.cells, with_files=not run.public_only),
+        "geometry": geometry(run, counts.cells),
         "accounts": charts(run.accounts, counts.windows["window"]),
         "utility": [] if run.utility is None else _utility_charts(run.utility, counts),
         "cell_metrics": [] if run.utility is None else _cell_metrics(run.utility, counts),
@@ -160,22 +157,30 @@ def _cell_metrics(utility: pl.DataFrame, counts: Counts) -> list[dict[str, Any]]
     return found
 
 
-def geometry(
-    configuration: dict[str, Any], cells: tuple[str, ...], with_files: bool = True
-) -> list[dict[str, Any]] | None:
-    """Polygon or point of every cell shown; None if the space has neither, or its file is gone or not to be read."""
+def geometry(run: Run, cells: tuple[str, ...]) -> list[dict[str, Any]] | None:
+    """Rings or point of every cell shown, from the published file of cells or, where there is none, the configuration.
+
+    None if the space has neither, or its file is gone or not to be read.
+    """
+    places = read_cells(run.folder) or _configured_places(run)
+    shown = [places.get(cell) for cell in cells]
+    if not any(shown):
+        return None
+    return [_drawn(place) if place else {} for place in shown]
+
+
+def _configured_places(run: Run) -> dict[str, dict[str, Any] | None]:
     try:
-        space = read_plugin(Space, configuration, "space")
-        if input_paths(space) and not with_files:
-            return None
-        places = space.geometry()
+        space = read_plugin(Space, run.configuration, "space")
+        if input_paths(space) and run.public_only:
+            return {}
+        return geometries(space)
     except (PenstockError, OSError):
-        return None
-    known = {place["cell"]: place for place in places}
-    shown = [known.get(cell, {}) for cell in cells]
-    if not any("polygon" in place or "point" in place for place in shown):
-        return None
-    return [{key: place[key] for key in ("polygon", "point") if key in place} for place in shown]
+        return {}
+
+
+def _drawn(place: dict[str, Any]) -> dict[str, Any]:
+    return {"point": place["coordinates"]} if place["type"] == "Point" else {"rings": rings_of(place)}
 
 
 def experiment_page(folder: Path) -> bytes:
@@ -206,30 +211,20 @@ def assemble(title: str, content: Html, data: dict[str, Any]) -> bytes:
     No text of a configuration or of a file can become markup or script: content is escaped where it is made, data is
     JSON without ``<``, and the content policy allows exactly the script and the style of this package.
     """
-    style, script = _package_text(STYLES), _package_text(SCRIPTS)
+    style, script = package_text(STYLES), package_text(SCRIPTS)
     # NaN is not JSON: figures that may be NaN are packed.
     encoded = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
         encoded = encoded.replace(character, f"\\u{ord(character):04x}")
-    page = Template(_package_text(("page.html",))).substitute(
+    page = Template(package_text(("page.html",))).substitute(
         title=element("title", f"{title} · penstock"),
         style=style,
-        style_hash=_hash(style),
+        style_hash=content_hash(style),
         script=script,
-        script_hash=_hash(script),
+        script_hash=content_hash(script),
         # The page asks for nothing, except a live one, which asks the server it came from.
         connect="'self'" if data.get("live") else "'none'",
         content=content,
         data=encoded,
     )
     return page.encode()
-
-
-@cache
-def _package_text(names: tuple[str, ...]) -> str:
-    folder = resources.files("penstock.pipeline.reporting") / "static"
-    return "\n".join((folder / name).read_text(encoding="utf-8").strip() for name in names)
-
-
-def _hash(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")

@@ -15,7 +15,19 @@ from penstock.evaluation.utility import DEFAULT
 from penstock.pipeline.output.worth import UNBOUNDED, beats, in_words, losses_in_words
 from penstock.pipeline.reporting.accounts import Figure, metric_words, treatment
 from penstock.pipeline.reporting.data import ACTIONS, Run
-from penstock.pipeline.reporting.markup import Cell, Html, element, join, moment, number, percent, phrase, plural, table
+from penstock.pipeline.reporting.markup import (
+    Cell,
+    Html,
+    definitions,
+    element,
+    join,
+    moment,
+    number,
+    percent,
+    phrase,
+    plural,
+    table,
+)
 
 #: Up to so many verdict numbers stand side by side, without headings.
 ONE_ROW = 4
@@ -47,7 +59,7 @@ class Headline:
 
 def verdict(run: Run) -> Html:
     """Opening paragraphs and verdict numbers."""
-    paragraphs = [element("p", _released(run), class_="standfirst"), _worth(run), *_guarantees(run), _losses(run)]
+    paragraphs = [element("p", released(run), class_="standfirst"), _worth(run), *_guarantees(run), _losses(run)]
     costs, use = _costs(run), _utility(run)
     groups = [("Cost and risk", costs), ("Use", use)] if len(costs + use) > ONE_ROW else [(None, costs + use)]
     return join(*paragraphs, *(headlines(title, numbers) for title, numbers in groups if numbers))
@@ -68,7 +80,8 @@ def headlines(title: str | None, numbers: list[Headline]) -> Html:
     return join(heading, element("dl", *shown, class_="headlines"))
 
 
-def _released(run: Run) -> str:
+def released(run: Run) -> str:
+    """What was released of what, and when."""
     public, counts = run.public, run.counts
     if counts is None:
         return _traces(run) or "Nothing has been released yet."
@@ -150,22 +163,29 @@ def _guarantees(run: Run) -> list[Html]:
 
 
 def _safe_for(guarantee: dict[str, str], configuration: dict[str, Any]) -> Html:
+    statement, epsilon = stated(guarantee, configuration)
     guarantee = {key: with_values(text, configuration) for key, text in guarantee.items()}
-    name, statement = guarantee["mechanism"], guarantee["guarantee"]
-    section: dict[str, Any] = next((own for own in configuration["mechanism"] if own["type"] == name), {})
-    amount, bounded = _epsilon(section), ""
-    if amount is not None and "ε-differential privacy" in statement and "δ" not in statement:
-        w = f" and w = {section['w']:,} windows" if isinstance(section.get("w"), int) else ""
-        statement = f"{statement}, with ε = {number(amount)} nats{w}"
-        bounded = f" {_odds(amount, configuration)}"
-    elif isinstance(section.get("rho"), int | float):
-        statement = f"{statement}, with ρ = {number(section['rho'])}"
+    bounded = "" if epsilon is None else f" {odds(epsilon, configuration)}"
     return element(
         "p",
         element("strong", f"{statement}. "),
         f"Protected is {guarantee['unit']}.{bounded} Neighbours: {guarantee['neighbours']}. "
-        f"Mechanism: {name}. Proof: {guarantee['theorem']}.",
+        f"Mechanism: {guarantee['mechanism']}. Proof: {guarantee['theorem']}.",
     )
+
+
+def stated(guarantee: dict[str, str], configuration: dict[str, Any]) -> tuple[str, float | None]:
+    """A guarantee with its parameters, and its ε in nats where it is pure."""
+    statement = with_values(guarantee["guarantee"], configuration)
+    name = guarantee["mechanism"]
+    section: dict[str, Any] = next((own for own in configuration["mechanism"] if own["type"] == name), {})
+    amount = _epsilon(section)
+    if amount is not None and "ε-differential privacy" in statement and "δ" not in statement:
+        w = f" and w = {section['w']:,} windows" if isinstance(section.get("w"), int) else ""
+        return f"{statement}, with ε = {number(amount)} nats{w}", amount
+    if isinstance(section.get("rho"), int | float):
+        return f"{statement}, with ρ = {number(section['rho'])}", None
+    return statement, None
 
 
 def with_values(text: str, configuration: dict[str, Any]) -> str:
@@ -176,7 +196,7 @@ def with_values(text: str, configuration: dict[str, Any]) -> str:
     return re.sub(r"`(\w+)`", lambda name: str(values.get(name[1], name[1])), text)
 
 
-def _odds(epsilon: float, configuration: dict[str, Any]) -> str:
+def odds(epsilon: float, configuration: dict[str, Any]) -> str:
     """Meaning of an ε for an adversary who sees all releases, and what it leaves open."""
     if epsilon >= HOPELESS:
         return "So large an ε promises next to nothing."
@@ -531,9 +551,3 @@ def type_first(value: Any) -> Any:
 def listing(text: str, name: str) -> Html:
     """Preformatted text with a button to copy it."""
     return element("div", element("pre", text, tabindex="0", role="region", aria_label=name), class_="copyable")
-
-
-def definitions(facts: dict[str, str]) -> Html:
-    """A description list."""
-    pairs = [element("div", element("dt", name), element("dd", str(value))) for name, value in facts.items()]
-    return element("dl", *pairs, class_="facts")

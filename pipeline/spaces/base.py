@@ -45,7 +45,10 @@ class Space(Checked, ABC):
         return 0.0
 
     def geometry(self) -> list[dict[str, Any]]:
-        """For maps: a dict a cell, with ``cell`` and if known ``polygon`` or ``point`` as [longitude, latitude]."""
+        """For maps: a dict a cell, with ``cell`` and, if known, its place in [longitude, latitude].
+
+        ``polygon``, a closed ring; ``polygons``, for each a list of rings, its holes after the first; or ``point``.
+        """
         return [{"cell": cell} for cell in self.cells]
 
 

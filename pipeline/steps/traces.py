@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from penstock.accountants.core.accountant import Accountant, Rows
 from penstock.accountants.core.trace_view import TraceView
-from penstock.mechanisms.core.geometry import Points, distance, mean_points, stay_points, within
+from penstock.mechanisms.core.geometry import Points, corners_of, distance, mean_points, stay_points, within
 from penstock.mechanisms.core.noise import TraceNoise
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import BudgetExceeded
@@ -172,7 +172,7 @@ class Area:
 @lru_cache(maxsize=16)
 def area_of(space: Space) -> Area:
     """The circle around a space."""
-    corners = [np.asarray(cell.get("polygon") or [cell["point"]]) for cell in space.geometry() if len(cell) > 1]
+    corners = [found for cell in space.geometry() if len(found := corners_of(cell))]
     if not corners:
         return Area((0.0, 0.0), np.inf)
     west, south = np.min([corner.min(axis=0) for corner in corners], axis=0)

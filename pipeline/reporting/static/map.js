@@ -46,7 +46,7 @@ class CellMap {
   shape(place, name, cell) {
     if (!place) return null;
     const attributes = { class: "cell", onclick: () => this.axis.choose(cell) };
-    const node = place.path ? svg("path", { ...attributes, d: place.path }) : svg("circle", { ...attributes, cx: place.x, cy: place.y, r: place.r });
+    const node = place.path ? svg("path", { ...attributes, d: place.path, "fill-rule": "evenodd" }) : svg("circle", { ...attributes, cx: place.x, cy: place.y, r: place.r });
     this.titles ??= [];
     this.titles[cell] = svg("title", {});
     node.append(this.titles[cell]);
@@ -122,7 +122,7 @@ function shapesOf(places, nCells) {
     });
     return Object.assign(tiles, { box: { x: -4, y: -4, width: 1008, height: Math.ceil(nCells / columns) * size + 8 } });
   }
-  const points = places.flatMap((place) => place.polygon || (place.point ? [place.point] : []));
+  const points = places.flatMap((place) => place.rings ? place.rings.flat() : place.point ? [place.point] : []);
   const [west, south] = [0, 1].map((i) => points.reduce((least, p) => Math.min(least, p[i]), Infinity));
   const [east, north] = [0, 1].map((i) => points.reduce((most, p) => Math.max(most, p[i]), -Infinity));
   const narrow = Math.cos(((south + north) / 2) * Math.PI / 180);
@@ -130,7 +130,7 @@ function shapesOf(places, nCells) {
   const flat = ([longitude, latitude]) => [(longitude - west) * narrow * zoom, (north - latitude) * zoom];
   const radius = Math.max(6, Math.min(26, 420 / Math.sqrt(nCells)));
   const shapes = places.map((place) => {
-    if (place.polygon) return { path: `M${place.polygon.map((p) => flat(p).map((v) => v.toFixed(1)).join(" ")).join("L")}Z` };
+    if (place.rings) return { path: place.rings.map((ring) => `M${ring.map((p) => flat(p).map((v) => v.toFixed(1)).join(" ")).join("L")}Z`).join("") };
     if (!place.point) return null;
     const [x, y] = flat(place.point);
     return { x, y, r: radius };

@@ -1,0 +1,332 @@
+"""Polygons from GeoJSON and GeoParquet files, and the points that they hold."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.mechanisms.core.plugin import DataError
+
+#: Rings of one polygon, each a closed sequence of (longitude, latitude): first its outline, then its holes.
+Rings = list[NDArray[np.float64]]
+
+CONVERT = "ogr2ogr -f GeoJSON -t_srs EPSG:4326 zones.geojson FILE makes such a file of most others"
+_WGS84 = ("CRS84", "EPSG:4326", "EPSG::4326")
+_MOST_PAIRS = 1 << 21
+
+
+class Zone(NamedTuple):
+    """A named feature of a file; its polygons as (longitude, latitude)."""
+
+    name: str
+    polygons: list[Rings]
+
+
+class _Wrong(Exception):
+    """What is wrong with a geometry, without its place in the file."""
+
+
+def read_zones(path: str, name: str) -> list[Zone]:
+    """Read the named polygons of a GeoJSON (RFC 7946) or GeoParquet (1.0, 1.1; well-known binary) file.
+
+    Parameters
+    ----------
+    path
+        The file; its positions are longitude and latitude in degrees (WGS 84), heights are left out.
+    name
+        Property or column that names each zone.
+
+    Raises
+    ------
+    DataError
+        If the file is neither, or a feature is no area, is not closed, crosses itself, or has no name of its own;
+        with the file, the number of the feature from 1, and what would be right.
+    """
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror or error}") from error
+    features = _of_geoparquet(path, name) if content[:4] == b"PAR1" else _of_geojson(path, content, name)
+    zones: list[Zone] = []
+    numbers: dict[str, int] = {}
+    for number, (label, geometry) in enumerate(features, 1):
+        try:
+            zone = Zone(_label(label, name), [_checked(rings) for rings in _polygons(geometry)])
+        except _Wrong as error:
+            raise DataError(f"{path}: feature {number}: {error}") from error
+        if (first := numbers.setdefault(zone.name, number)) != number:
+            raise DataError(
+                f"{path}: feature {number}: {name} is {zone.name!r} like that of feature {first}; every zone needs a "
+                "name of its own: make them one MultiPolygon, or choose another property"
+            )
+        zones.append(zone)
+    if not zones:
+        raise DataError(f"{path}: there is no feature in it; one polygon or multipolygon for each zone is needed")
+    return zones
+
+
+def _label(value: Any, name: str) -> str:
+    if not isinstance(value, str | int) or isinstance(value, bool) or not str(value).strip():
+        raise _Wrong(f"{name} is {value!r}; it must be a text or a whole number")
+    return str(value)
+
+
+# GeoJSON.
+
+
+def _of_geojson(path: str, content: bytes, name: str) -> Iterator[tuple[Any, Any]]:
+    """Name and geometry of every feature."""
+    try:
+        root = json.loads(content.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: not GeoJSON ({error}); {CONVERT}") from error
+    if not isinstance(root, dict) or root.get("type") != "FeatureCollection":
+        found = root.get("type") if isinstance(root, dict) else type(root).__name__
+        raise DataError(f"{path}: not a GeoJSON FeatureCollection, but {found!r}; {CONVERT}")
+    if (stated := root.get("crs")) is not None and not any(known in json.dumps(stated) for known in _WGS84):
+        raise DataError(f"{path}: crs is {json.dumps(stated)}; it must be longitude and latitude (WGS 84): {CONVERT}")
+    features = root.get("features")
+    if not isinstance(features, list) or not all(isinstance(one, dict) for one in features):
+        raise DataError(f"{path}: features must be a list of GeoJSON features")
+    for number, feature in enumerate(features, 1):
+        properties = feature.get("properties") or {}
+        if name not in properties:
+            known = ", ".join(sorted(map(str, properties))) or "none"
+            raise DataError(f"{path}: feature {number}: there is no property {name!r}; it has: {known}")
+        yield properties[name], feature.get("geometry")
+
+
+def _polygons(geometry: Any) -> list[Rings]:
+    """Rings of every polygon of a geometry: of GeoJSON, or of well-known binary."""
+    if isinstance(geometry, bytes):
+        geometry = _of_binary(geometry)
+    kind = geometry.get("type") if isinstance(geometry, dict) else None
+    if kind not in ("Polygon", "MultiPolygon"):
+        raise _Wrong(f"its geometry is {kind or 'missing'}; it must be a Polygon or a MultiPolygon")
+    coordinates = [geometry.get("coordinates")] if kind == "Polygon" else geometry.get("coordinates")
+    try:
+        made = [[_positions(ring) for ring in polygon] for polygon in coordinates]
+    except (TypeError, ValueError, IndexError) as error:
+        raise _Wrong(f"its coordinates are not those of a {kind}: lists of rings of [longitude, latitude]") from error
+    if not made or not all(made):
+        raise _Wrong("it has no ring; a polygon needs an outline")
+    return made
+
+
+def _positions(ring: Sequence[Sequence[float]]) -> NDArray[np.float64]:
+    return np.array([(float(position[0]), float(position[1])) for position in ring], np.float64).reshape(-1, 2)
+
+
+# GeoParquet.
+
+
+def _of_geoparquet(path: str, name: str) -> Iterator[tuple[Any, Any]]:
+    """Name and geometry of every row."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            geo = json.loads((file.schema_arrow.metadata or {}).get(b"geo", b"{}"))
+            column = geo.get("primary_column")
+            described = geo.get("columns", {}).get(column, {})
+            columns = file.schema_arrow.names
+            if described.get("encoding") != "WKB" or column not in columns:
+                raise DataError(f"{path}: Parquet, but not GeoParquet with geometry as WKB; {CONVERT}")
+            if "crs" in described and not _is_wgs84(described["crs"]):
+                raise DataError(f"{path}: its crs must be longitude and latitude (WGS 84); {CONVERT}")
+            if name not in columns:
+                known = ", ".join(one for one in columns if one != column) or "none"
+                raise DataError(f"{path}: there is no column {name!r}; it has: {known}")
+            table = file.read([name, column])
+    except (pa.ArrowException, ValueError) as error:
+        raise DataError(f"{path}: cannot be read as GeoParquet ({error})") from error
+    yield from zip(table[name].to_pylist(), table[column].to_pylist())
+
+
+def _is_wgs84(crs: Any) -> bool:
+    identity = (crs.get("id") if isinstance(crs, dict) else None) or {}
+    return (str(identity.get("authority")), str(identity.get("code"))) in {("OGC", "CRS84"), ("EPSG", "4326")}
+
+
+def _of_binary(data: bytes) -> dict[str, Any]:
+    """Well-known binary (OGC Simple Features) of a polygon or multipolygon as GeoJSON.
+
+    >>> triangle = struct.pack("<BIII8d", 1, 3, 1, 4, 0, 0, 1, 0, 0, 1, 0, 0)
+    >>> _of_binary(triangle)["coordinates"]
+    [[[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]]
+    """
+    try:
+        kind, coordinates, _ = _geometry_at(data, 0)
+    except struct.error as error:
+        raise _Wrong("its geometry is cut off; well-known binary is needed") from error
+    return {"type": kind, "coordinates": coordinates}
+
+
+def _geometry_at(data: bytes, at: int) -> tuple[str, list[Any], int]:
+    """Type and coordinates of the geometry at a place, and where it ends."""
+    order = "<" if data[at : at + 1] == b"\x01" else ">"
+    code, n = struct.unpack_from(f"{order}II", data, at + 1)
+    kind = {3: "Polygon", 6: "MultiPolygon"}.get(code % 1000)
+    if kind is None or code >= 4000:
+        raise _Wrong("its geometry must be a Polygon or a MultiPolygon")
+    width, at, coordinates = (2, 3, 3, 4)[code // 1000], at + 9, []
+    for _ in range(n):
+        if kind == "MultiPolygon":
+            _, part, at = _geometry_at(data, at)
+        else:
+            (n_points,) = struct.unpack_from(f"{order}I", data, at)
+            flat = struct.unpack_from(f"{order}{width * n_points}d", data, at + 4)
+            part = [list(flat[i : i + 2]) for i in range(0, len(flat), width)]
+            at += 4 + 8 * len(flat)
+        coordinates.append(part)
+    return kind, coordinates, at
+
+
+# Checks.
+
+
+def _checked(rings: Rings) -> Rings:
+    """The rings of one polygon; raises `_Wrong` unless they bound an area without doubt."""
+    for ring in rings:
+        if len(ring) < 4:
+            raise _Wrong(f"a ring has {len(ring)} positions; at least 4 are needed, the last one equal to the first")
+        if not np.isfinite(ring).all() or (np.abs(ring) > (180, 90)).any():
+            longitude, latitude = ring[~(np.isfinite(ring) & (np.abs(ring) <= (180, 90))).all(axis=1)][0]
+            raise _Wrong(
+                f"[{longitude:g}, {latitude:g}] is no longitude and latitude in degrees (WGS 84): {CONVERT}; zones "
+                "across the 180th meridian are cut there"
+            )
+        if (ring[0] != ring[-1]).any():
+            raise _Wrong(
+                f"a ring is open: it begins at {_at(ring[0])} and ends at {_at(ring[-1])}; repeat its first position"
+            )
+        x, y = (ring - ring[0]).T
+        if x[:-1] @ y[1:] == x[1:] @ y[:-1]:
+            raise _Wrong(f"the ring that begins at {_at(ring[0])} bounds no area")
+    if (crossing := _crossing(sides_of(rings))) is not None:
+        raise _Wrong(f"its sides cross near {_at(crossing)}; cut it there into a MultiPolygon, or repair it in a GIS")
+    outline = sides_of(rings[:1])
+    for hole in rings[1:]:
+        if not holds(outline, hole[:, 1], hole[:, 0]).all():
+            raise _Wrong(
+                f"the hole that begins at {_at(hole[0])} is not inside its outline; a polygon's first ring is that"
+            )
+    return rings
+
+
+def _at(position: NDArray[np.float64]) -> str:
+    return f"[{position[0]:.6g}, {position[1]:.6g}]"
+
+
+def _crossing(sides: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    """An end of a side that goes through another one, if any; sides may touch."""
+    sides = sides[np.argsort(sides[:, 0])]
+    last = np.searchsorted(sides[:, 0], sides[:, 2], "right")
+    first = np.arange(1, len(sides) + 1)
+    counts = np.maximum(last - first, 0)
+    begin = 0
+    for end in _chunks(counts):
+        one, other = _pairs(first[begin:end], counts[begin:end])
+        a, b = sides[begin + one], sides[other]
+        wide = (np.minimum(a[:, 1], a[:, 3]) <= np.maximum(b[:, 1], b[:, 3])) & (
+            np.minimum(b[:, 1], b[:, 3]) <= np.maximum(a[:, 1], a[:, 3])
+        )
+        a, b = a[wide], b[wide]
+        through = (_turn(a, b[:, 0], b[:, 1]) * _turn(a, b[:, 2], b[:, 3]) < 0) & (
+            _turn(b, a[:, 0], a[:, 1]) * _turn(b, a[:, 2], a[:, 3]) < 0
+        )
+        if through.any():
+            return a[through][0, [1, 0]]
+        begin = end
+    return None
+
+
+# Points in polygons.
+
+
+def sides_of(rings: Rings) -> NDArray[np.float64]:
+    """Sides of some rings, shape (n, 4): latitude and longitude of the southern end, then of the northern one.
+
+    Two zones that share a border so have the very same side, whichever way round their rings go.
+    """
+    ends = [np.concatenate([ring[:-1, ::-1], ring[1:, ::-1]], axis=1) for ring in rings]
+    sides = np.concatenate(ends)
+    turned = (sides[:, 0] > sides[:, 2]) | ((sides[:, 0] == sides[:, 2]) & (sides[:, 1] > sides[:, 3]))
+    sides[turned] = sides[turned][:, [2, 3, 0, 1]]
+    return sides
+
+
+def holds(
+    sides: NDArray[np.float64], latitude: NDArray[np.float64], longitude: NDArray[np.float64]
+) -> NDArray[np.bool_]:
+    """Whether rings hold each point: it is on a side, or a ray to the east crosses an odd number of sides.
+
+    Parameters
+    ----------
+    sides
+        As `sides_of` gives them.
+    latitude, longitude
+        Of the points, shape (n_points,).
+
+    Notes
+    -----
+    For each point only the sides at its latitude are looked at. Memory: some two million pairs of both at a time.
+
+    Examples
+    --------
+    >>> square = sides_of([np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0], [0.0, 0.0]])])
+    >>> holds(square, np.array([0.5, 0.5, 0.5, 1.0]), np.array([0.5, 1.0, 1.1, 1.0])).tolist()
+    [True, True, False, True]
+    """
+    order = np.argsort(latitude)
+    y, x = latitude[order], longitude[order]
+    first = np.searchsorted(y, sides[:, 0], "left")
+    counts = np.searchsorted(y, sides[:, 2], "right") - first
+    odd, on = np.zeros(len(y), np.bool_), np.zeros(len(y), np.bool_)
+    begin = 0
+    for end in _chunks(counts):
+        which, point = _pairs(first[begin:end], counts[begin:end])
+        side = sides[begin + which]
+        turn = _turn(side, y[point], x[point])
+        crosses = point[(turn > 0) & (y[point] < side[:, 2])]
+        odd ^= np.bincount(crosses, minlength=len(y)) % 2 == 1
+        touches = turn == 0
+        west, east = np.minimum(side[:, 1], side[:, 3]), np.maximum(side[:, 1], side[:, 3])
+        on[point[touches & (x[point] >= west) & (x[point] <= east)]] = True
+        begin = end
+    held = np.empty(len(y), np.bool_)
+    held[order] = odd | on
+    return held
+
+
+def _turn(sides: NDArray[np.float64], y: NDArray[np.float64], x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Above 0 where a point is to the west of its side, 0 on the line through it."""
+    return (sides[:, 3] - sides[:, 1]) * (y - sides[:, 0]) - (x - sides[:, 1]) * (sides[:, 2] - sides[:, 0])
+
+
+def _pairs(first: NDArray[np.int64], counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Every row with each of its ``counts`` positions from ``first`` on.
+
+    >>> [found.tolist() for found in _pairs(np.array([5, 9]), np.array([2, 1]))]
+    [[0, 0, 1], [5, 6, 9]]
+    """
+    row = np.repeat(np.arange(len(first)), counts)
+    begins = np.cumsum(counts) - counts
+    return row, np.arange(len(row)) - np.repeat(begins, counts) + np.repeat(first, counts)
+
+
+def _chunks(counts: NDArray[np.int64]) -> Iterator[int]:
+    """Ends of stretches of rows that together have a bounded number of pairs, at least one row each."""
+    total = np.cumsum(counts)
+    begin = 0
+    while begin < len(counts):
+        before = int(total[begin - 1]) if begin else 0
+        begin = max(begin + 1, int(np.searchsorted(total, before + _MOST_PAIRS, "right")))
+        yield begin

@@ -1,0 +1,179 @@
+"""The statement for the data-protection officer says what the published files say, and is made from them alone."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from deployments import configured, sections
+from report_runs import account, experiment_folder, run_folder, trace_folder
+from test_report import Text
+
+from penstock.mechanisms.core.plugin import DataError
+from penstock.pipeline.cli.main import main
+from penstock.pipeline.reporting.data_protection import write_statement
+from penstock.pipeline.run import run
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="module")
+def deployed(tmp_path_factory) -> Path:
+    """The folder of a deployment with a bounded period, without its operator's side."""
+    folder = tmp_path_factory.mktemp("deployed")
+    changes = {"bounding": {"max_cells": 1, "max_per_period": 2}, "budget_period": "1d"}
+    made = run(configured(sections(folder, **changes)), runner="local").folder
+    shutil.rmtree(made / "operator")
+    return made
+
+
+def words(folder: Path) -> str:
+    return Text(write_statement(folder).read_text(encoding="utf-8")).text
+
+
+def plain(text: str) -> str:
+    """Markdown without its marks, on one line."""
+    return re.sub(r"\s+", " ", re.sub(r"[*`]", "", text)).strip()
+
+
+def test_a_deployment_says_what_it_promises_to_whom_and_at_what_loss(deployed):
+    text = words(deployed)
+    assert "penstock · deployment · for the data-protection officer" in text
+    assert "A limited promise." in text[:400]
+    assert "A simulation" not in text
+    for fact in (
+        "one user's bounded contributions in all landmark windows of a budget period and in any one other window",
+        "ε-differential privacy per budget period, with ε = 1 nats",
+        "change by a factor of at most 2.72",
+        "Katsomallos, Tzompanaki, Kotzinos 2022",
+        "landmark_uniform (epsilon 1.0, noise discrete_laplace)",
+        "In 1 cell of a window.",
+        "2 memberships (cell × window) in each 1d, the earliest first.",
+        "A person moves at most 1 of the counts of a window, 2 of a day, 2 of the run.",
+        "Public: windows 2. Released so far: 1.",
+        "By one release 0.25 × 1.28 56.2 %",
+        "By a day 0.5 × 1.65 62.2 %",
+        "By the whole run 0.5 × 1.65 62.2 %",
+        "loss of a budget period (landmark_budget) 1 nats",
+        "drawn from a secret key",
+        "none: all of the input is read before it is counted",
+        "Data-protection officer",
+    ):
+        assert fact in text, fact
+
+
+def test_what_to_cite_are_the_digests_of_the_published_files(deployed):
+    text = words(deployed)
+    for name in ("manifest.json", "releases.parquet", "accounts.parquet", "cells.geojson"):
+        digest = hashlib.sha256((deployed / "public" / name).read_bytes()).hexdigest()
+        assert f"{name} {digest}" in text
+    assert re.search(r"ledger head [0-9a-f]{64}", text)
+
+
+def test_nothing_of_the_operator_is_read_or_named(deployed, tmp_path):
+    """The fixture has no operator/; with one that says otherwise the page stays the same."""
+    expected = write_statement(deployed).read_bytes()
+    other = shutil.copytree(deployed, tmp_path / "other")
+    (other / "operator").mkdir()
+    (other / "operator" / "manifest.json").write_text('{"configuration": "another"}')
+    (other / "operator" / "accounts.parquet").write_text("no table")
+    assert write_statement(other).read_bytes() == expected
+    assert not [fact for fact in ("events.csv", "noise.key", str(deployed.parent)) if fact in expected.decode()]
+
+
+def test_a_simulation_is_marked_before_anything_else(tmp_path):
+    text = words(run_folder(tmp_path, accounts=(account("composition", "user_epsilon", None, 12.0),)))
+    assert "A simulation." in text[:200]
+    assert "would promise if it were deployed" in text
+    assert "whoever has it removes all noise" in text
+    assert "a whole person, pure (composition) 12 nats one window the whole run final" in text
+    assert "By the whole run 12 × 162,755 over 99.9 %" in text
+
+
+def test_without_a_guarantee_the_first_line_says_so(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    raw = {"mechanism": {"type": "raw"}, "allow_no_guarantee": True, "landmarks": None, "accountants": []}
+    text = words(run(configured(sections(folder, **raw)), runner="local").folder)
+    assert "No guarantee." in text[:250]
+    assert "A limited promise." not in text
+    assert "Nothing, to nobody. In force: raw." in text
+    assert "What one person loses has no bound" in text
+
+
+def test_a_lateness_that_others_decide_leaves_no_guarantee(tmp_path):
+    lateness = "shared: the latest event moves the clock"
+    step = {"mechanism": "laplace", "unit": "u", "neighbours": "n", "theorem": "t"}
+    public = {"guarantee": [step | {"guarantee": f"none: lateness is {lateness}"}], "lateness": lateness}
+    text = words(run_folder(tmp_path, public=public))
+    assert "No guarantee." in text
+    assert f"(laplace; lateness is {lateness})" in text
+
+
+def test_a_chain_an_unbounded_person_trips_and_an_epsilon_that_promises_nothing(tmp_path):
+    step = {"mechanism": "laplace", "guarantee": "ε-differential privacy per window", "unit": "all of it"}
+    step |= {"neighbours": "add or remove it", "theorem": "a proof"}
+    after = {"mechanism": "filter", "guarantee": "none: the mechanism has no privacy guarantee"}
+    after |= {"unit": "-", "neighbours": "-", "theorem": "-"}
+    public = {"guarantee": [step, after], "sensitivity": {"max_cells": 4}, "distinct_people": False}
+    configuration = {"mechanism": [{"type": "laplace", "epsilon": 60.0}, {"type": "filter"}], "bounding": {}}
+    text = words(run_folder(tmp_path, public=public, configuration=configuration))
+    assert "With so large an ε it promises next to nothing: 60 nats." in text
+    assert "Further steps (filter) neither add to the promise nor break it" in text
+    assert "bounding.max_cells is not set" in text
+    assert "Every trip, the same to each" in text
+
+
+def test_traces_and_a_run_that_goes_on(tmp_path):
+    traces = words(trace_folder(tmp_path / "traces"))
+    assert "Traces of 2 people were released" in traces
+    assert "By one point" in traces
+    folder = run_folder(tmp_path / "begun")
+    for name in ("releases", "accounts"):
+        (folder / "public" / f"{name}.parquet").unlink()
+    begun = words(folder)
+    assert "Nothing has been released yet." in begun
+    assert "every figure here is provisional" in begun
+
+
+def test_it_names_the_adversaries_of_the_security_page_and_what_the_readme_does_not_promise(tmp_path):
+    text = words(run_folder(tmp_path))
+    security = plain((ROOT / "docs" / "security.md").read_text())
+    rows = (ROOT / "docs" / "security.md").read_text().partition("## Adversaries")[2].partition("\n\nTrusted")[0]
+    named = [line.split("|")[1].strip() for line in rows.splitlines() if line.startswith("| ")][1:]
+    assert len(named) == 5
+    for adversary in (*named, "the operator of the broker", "the holders of the noise key"):
+        assert adversary in text
+        assert adversary.lower() in security.lower()
+    bullets = (ROOT / "README.md").read_text().partition("## What it does not protect")[2].partition("\n## ")[0]
+    for bullet in bullets.split("\n* ")[1:]:
+        assert plain(bullet).partition(" ")[2] in text, bullet
+
+
+def test_the_command_writes_it_and_an_experiment_has_none(deployed, tmp_path, capsys):
+    page = deployed / "public" / "data_protection.html"
+    page.unlink(missing_ok=True)
+    assert main(["report", str(deployed), "--for", "data-protection"]) == 0
+    assert capsys.readouterr().out.split() == [str(page)]
+    assert page.is_file()
+    with pytest.raises(DataError, match="an experiment publishes nothing"):
+        write_statement(experiment_folder(tmp_path))
+
+
+def test_a_name_never_becomes_markup_and_no_script_may_run(tmp_path):
+    page = write_statement(run_folder(tmp_path, public={"name": "<script>alert(1)</script>"})).read_text()
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+    assert "default-src 'none'; style-src 'sha256-" in page
+    assert "script-src" not in page
+
+
+def test_headings_descend_and_every_table_is_named(deployed):
+    page = write_statement(deployed).read_text()
+    assert re.findall(r"<h(\d)>", page) == ["1", *"2" * 7]
+    tables = re.findall(r"<table.*?</table>", page, re.DOTALL)
+    assert all("<caption>" in table and "<th" in table for table in tables)
+    assert page.count("<th>") == 0

@@ -1,0 +1,318 @@
+"""Zones hold what an independent rule says, have every point on their borders once, and wrong files are named."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import penstock
+from penstock.mechanisms.core.plugin import DataError
+from penstock.mechanisms.spatial_generalization import SpatialGeneralization
+from penstock.pipeline.cli.main import main
+from penstock.pipeline.output.export import export
+from penstock.pipeline.reporting.page import write_report
+from penstock.pipeline.spaces import polygons
+from penstock.pipeline.spaces.zones import Zones
+from penstock.pipeline.steps.traces import area_of
+
+CITIBIKE = Path(os.environ.get("PENSTOCK_DATA", "data")) / "citibike_jc"
+
+
+def square(west: float, south: float, size: float = 1.0) -> list[list[float]]:
+    east, north = west + size, south + size
+    return [[west, south], [east, south], [east, north], [west, north], [west, south]]
+
+
+def feature(name: Any, *rings: Any, kind: str = "Polygon") -> dict[str, Any]:
+    coordinates = list(rings) if kind == "Polygon" else rings[0]
+    return {"type": "Feature", "properties": {"zone": name}, "geometry": {"type": kind, "coordinates": coordinates}}
+
+
+def written(folder: Path, *features: dict[str, Any], **others: Any) -> str:
+    path = folder / "zones.geojson"
+    path.write_text(json.dumps({"type": "FeatureCollection", "features": features} | others))
+    return str(path)
+
+
+def zones(folder: Path, *features: dict[str, Any], **others: Any) -> Zones:
+    return Zones(path=written(folder, *features, **others), name="zone")
+
+
+def placed(space: Zones, points: Any) -> list[int]:
+    longitude, latitude = np.asarray(points, np.float64).reshape(-1, 2).T
+    return space.place(pl.DataFrame({"latitude": latitude, "longitude": longitude})).tolist()
+
+
+def star(rng: np.random.Generator, centre: tuple[float, float], low: float, high: float, n: int) -> list[list[float]]:
+    """A ring of any shape around a centre that crosses itself nowhere."""
+    angles = 2 * math.pi * (np.arange(n) + rng.uniform(0, 0.9, n)) / n
+    radii = rng.uniform(low, high, n)
+    ring = [[centre[0] + r * math.cos(a), centre[1] + r * math.sin(a)] for r, a in zip(radii, angles)]
+    return [*ring, ring[0]]
+
+
+# What is in a zone.
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_random_polygons_with_holes_hold_what_matplotlib_says(tmp_path, seed):
+    path = pytest.importorskip("matplotlib.path").Path
+    rng = np.random.default_rng(seed)
+    shapes = []
+    for _ in range(8):
+        parts = []
+        for _ in range(int(rng.integers(1, 4))):
+            centre = tuple(rng.uniform(-3, 3, 2))
+            outline = star(rng, centre, 1.0, 2.0, int(rng.integers(8, 60)))
+            parts.append([outline, star(rng, centre, 0.2, 0.6, int(rng.integers(8, 20)))][: int(rng.integers(1, 3))])
+        shapes.append(parts)
+    space = zones(tmp_path, *(feature(f"z{i}", parts, kind="MultiPolygon") for i, parts in enumerate(shapes)))
+    points = rng.uniform(-6, 6, (4000, 2))
+    expected = np.full(len(points), -1)
+    for number, parts in reversed(list(enumerate(shapes))):
+        for outline, *holes in parts:
+            inside = path(outline).contains_points(points)
+            for hole in holes:
+                inside &= ~path(hole).contains_points(points)
+            expected[inside] = number
+    assert placed(space, points) == expected.tolist()
+    assert len(set(expected.tolist())) > 4
+
+
+def test_the_first_zone_of_the_file_has_shared_borders_and_corners(tmp_path):
+    a, b, c, d = (feature(name, square(x, y)) for name, x, y in (("a", 0, 0), ("b", 1, 0), ("c", 0, 1), ("d", 1, 1)))
+    borders = [[1, 0.5], [0.5, 1], [1, 1], [2, 0.5], [1.5, 1], [2, 2], [0, 0], [1, 1.5]]
+    assert placed(zones(tmp_path, a, b, c, d), borders) == [0, 0, 0, 1, 1, 3, 0, 2]
+    assert placed(zones(tmp_path, d, c, b, a), borders) == [2, 1, 0, 2, 0, 0, 3, 0]
+    assert placed(zones(tmp_path, a), [[2, 0.5], [0.5, 1.0000001], [-0.0000001, 0.5]]) == [-1, -1, -1]
+
+
+def test_no_point_falls_between_zones_that_share_their_border(tmp_path):
+    """Slanted borders that no double lies on, points along them, and rings of either direction."""
+    rng = np.random.default_rng(3)
+    n = 7
+    grid = np.stack(np.meshgrid(np.arange(n + 1.0), np.arange(n + 1.0)), axis=-1)
+    grid[1:-1, 1:-1] += rng.uniform(-0.3, 0.3, (n - 1, n - 1, 2))
+    rings = []
+    for i, j in itertools.product(range(n), range(n)):
+        ring = [grid[i, j], grid[i, j + 1], grid[i + 1, j + 1], grid[i + 1, j], grid[i, j]]
+        rings.append([point.tolist() for point in (ring if (i + j) % 2 else ring[::-1])])
+    space = zones(tmp_path, *(feature(f"{i}", ring) for i, ring in enumerate(rings)))
+    ends = np.array([side for ring in rings for side in itertools.pairwise(ring)])
+    share = rng.uniform(0, 1, (len(ends), 40, 1))
+    along = (ends[:, None, 0] + share * (ends[:, None, 1] - ends[:, None, 0])).reshape(-1, 2)
+    assert min(placed(space, np.clip(along, 0, n))) >= 0
+    assert min(placed(space, rng.uniform(0, n, (5000, 2)))) >= 0
+
+
+def test_a_hole_is_outside_its_border_inside_and_may_hold_another_zone(tmp_path):
+    ring, inner = square(0, 0, 3), square(1, 1)
+    around = feature("around", ring, inner)
+    assert placed(zones(tmp_path, around), [[1.5, 1.5], [1, 1.5], [0.5, 0.5]]) == [-1, 0, 0]
+    both = zones(tmp_path, around, feature("within", inner))
+    assert placed(both, [[1.5, 1.5], [1, 1.5], [0.5, 0.5]]) == [1, 0, 0]
+
+
+def test_parts_that_overlap_are_both_inside(tmp_path):
+    space = zones(tmp_path, feature("twice", [[square(0, 0, 2)], [square(1, 1, 2)]], kind="MultiPolygon"))
+    assert placed(space, [[1.5, 1.5], [0.5, 0.5], [2.5, 2.5], [0.5, 2.5]]) == [0, 0, 0, -1]
+
+
+def test_points_are_compared_in_bounded_memory(tmp_path, monkeypatch):
+    rng = np.random.default_rng(1)
+    space = zones(tmp_path, *(feature(f"{i}", star(rng, (i, 0), 0.5, 1.0, 90)) for i in range(4)))
+    points = rng.uniform(-2, 5, (3000, 2))
+    expected = placed(space, points)
+    monkeypatch.setattr(polygons, "_MOST_PAIRS", 50)
+    monkeypatch.setattr("penstock.pipeline.spaces.zones._CHUNK", 700)
+    assert placed(zones(tmp_path, *json.loads(Path(space.path).read_text())["features"]), points) == expected
+    assert placed(space, []) == []
+
+
+# What the file says.
+
+
+def test_names_numbers_heights_and_a_crs_that_says_what_is_so(tmp_path):
+    high = [[*position, 12.5] for position in square(0, 0)]
+    crs = {"type": "name", "properties": {"name": "urn:ogc:def:crs:OGC:1.3:CRS84"}}
+    space = zones(tmp_path, feature("é", high), feature(7, square(1, 0)), crs=crs)
+    assert space.cells == ("é", "7")
+    assert placed(space, [[0.5, 0.5], [1.5, 0.5]]) == [0, 1]
+    assert not space.derived_from_data
+
+
+SHARP = [[0, 0], [1, 1], [1, 0], [0, 1], [0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        ((), "there is no feature in it"),
+        ((feature("a", square(0, 0)), feature("a", square(2, 0))), "feature 2: zone is 'a' like that of feature 1"),
+        ((feature("a", square(0, 0)), feature("", square(2, 0))), "feature 2: zone is ''; it must be a text"),
+        ((feature(None, square(0, 0)),), "feature 1: zone is None"),
+        ((feature(True, square(0, 0)),), "feature 1: zone is True"),
+        (({"type": "Feature", "properties": {"b": 1, "a": 2}},), "feature 1: .* no property 'zone'; it has: a, b"),
+        ((feature("a", [0, 0], kind="Point"),), "feature 1: its geometry is Point; it must be a Polygon"),
+        (({"type": "Feature", "properties": {"zone": "a"}, "geometry": None},), "its geometry is missing"),
+        ((feature("a", square(0, 0)[:-1]),), r"a ring is open: it begins at \[0, 0\] and ends at \[0, 1\]"),
+        ((feature("a", [[0, 0], [1, 1], [0, 0]]),), "a ring has 3 positions; at least 4"),
+        ((feature("a", [[0, 0], [1, 1], [2, 2], [0, 0]]),), r"the ring that begins at \[0, 0\] bounds no area"),
+        ((feature("a", [[0, 0], [4, 4], [4, 0], [0, 3], [0, 0]]),), r"its sides cross near \["),
+        ((feature("a", SHARP),), r"bounds no area|sides cross"),
+        ((feature("a", square(0, 0), square(5, 5)),), r"the hole that begins at \[5, 5\] is not inside"),
+        ((feature("a", square(0, 0, 3), square(2, 2, 2)),), "its sides cross|is not inside its outline"),
+        ((feature("a", square(583960, 4507523, 900)),), r"\[583960, 4.50752e\+06\] is no longitude and latitude"),
+        ((feature("a"),), "it has no ring"),
+        ((feature("a", [[0, "x"], [1, 1], [2, 2], [0, 0]]),), "its coordinates are not those of a Polygon"),
+    ],
+)
+def test_a_wrong_feature_is_refused_with_its_number(tmp_path, features, message):
+    with pytest.raises(DataError, match=r"zones\.geojson: .*" + message):
+        _ = zones(tmp_path, *features).cells
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("no JSON", "not GeoJSON .*ogr2ogr"),
+        ("[]", "not a GeoJSON FeatureCollection, but 'list'"),
+        ('{"type": "Polygon"}', "not a GeoJSON FeatureCollection, but 'Polygon'"),
+        ('{"type": "FeatureCollection", "features": 3}', "features must be a list"),
+        (
+            '{"type": "FeatureCollection", "features": [], "crs": {"properties": {"name": "EPSG:2263"}}}',
+            "crs is .*EPSG:2263.*it must be longitude and latitude",
+        ),
+    ],
+)
+def test_a_wrong_file_is_refused(tmp_path, text, message):
+    path = tmp_path / "zones.geojson"
+    path.write_text(text)
+    with pytest.raises(DataError, match=message):
+        _ = Zones(path=str(path), name="zone").cells
+    with pytest.raises(DataError, match="No such file"):
+        _ = Zones(path=str(tmp_path / "gone.geojson"), name="zone").cells
+
+
+# GeoParquet.
+
+
+def geoparquet(path: Path, names: list[str], shapes: list[bytes], **described: Any) -> Zones:
+    geo = {"version": "1.1.0", "primary_column": "geom", "columns": {"geom": {"encoding": "WKB"} | described}}
+    table = pa.table({"zone": names, "geom": pa.array(shapes, pa.binary())})
+    pq.write_table(table.replace_schema_metadata({"geo": json.dumps(geo)}), path)
+    return Zones(path=str(path), name="zone")
+
+
+def binary(rings: list[list[list[float]]], order: str = "<", code: int = 3) -> bytes:
+    packed = struct.pack(f"{order}BII", order == "<", code, len(rings))
+    for ring in rings:
+        packed += struct.pack(f"{order}I", len(ring)) + b"".join(struct.pack(f"{order}{len(p)}d", *p) for p in ring)
+    return packed
+
+
+def test_geoparquet_gives_the_same_zones(tmp_path):
+    ring, hole = square(0, 0, 3), square(1, 1)
+    many = struct.pack("<BII", 1, 6, 2) + binary([square(5, 0)]) + binary([square(7, 0)], ">")
+    high = binary([[[*position, 1.0] for position in square(9, 0)]], code=1003)
+    crs = {"id": {"authority": "EPSG", "code": 4326}}
+    read = geoparquet(tmp_path / "z.parquet", ["a", "b", "c"], [binary([ring, hole]), many, high], crs=crs)
+    parts = feature("b", [[square(5, 0)], [square(7, 0)]], kind="MultiPolygon")
+    expected = zones(tmp_path, feature("a", ring, hole), parts, feature("c", square(9, 0)))
+    assert read.geometry() == expected.geometry()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"encoding": "point"}, "not GeoParquet with geometry as WKB"),
+        ({"crs": {"id": {"authority": "EPSG", "code": 2263}}}, "its crs must be longitude and latitude"),
+        ({"crs": None}, "its crs must be longitude and latitude"),
+    ],
+)
+def test_other_parquet_is_refused(tmp_path, changes, message):
+    with pytest.raises(DataError, match=message):
+        _ = geoparquet(tmp_path / "z.parquet", ["a"], [binary([square(0, 0)])], **changes).cells
+
+
+def test_wrong_geometries_and_columns_of_geoparquet_are_named(tmp_path):
+    path = tmp_path / "z.parquet"
+    shape = binary([square(0, 0)])
+    for shapes, message in (
+        ([shape, shape[:-4]], "feature 2: its geometry is cut off"),
+        ([shape, struct.pack("<BI2d", 1, 1, 0, 0)], "feature 2: its geometry must be a Polygon"),
+        ([shape, None], "feature 2: its geometry is missing"),
+    ):
+        with pytest.raises(DataError, match=message):
+            _ = geoparquet(path, ["a", "b"], shapes).cells
+    with pytest.raises(DataError, match="there is no column 'district'; it has: zone"):
+        _ = Zones(path=geoparquet(path, ["a"], [shape]).path, name="district").cells
+    path.write_bytes(b"PAR1 and nothing else")
+    with pytest.raises(DataError, match="cannot be read as GeoParquet"):
+        _ = Zones(path=str(path), name="zone").cells
+
+
+# On maps, in steps, in runs.
+
+
+def test_coarse_cells_and_the_area_of_traces_know_the_corners(tmp_path):
+    space = zones(
+        tmp_path, *(feature(f"{x}{y}", [[square(x, y, 0.5)]], kind="MultiPolygon") for x in (0, 5) for y in (0, 5))
+    )
+    assert SpatialGeneralization(rows=1, columns=2).groups(space.geometry()).tolist() == [0, 0, 1, 1]
+    assert area_of(space).centre == (2.75, 2.75)
+
+
+@pytest.mark.skipif(not CITIBIKE.is_dir(), reason="needs the Citi Bike data in PENSTOCK_DATA")
+def test_a_run_over_real_trips_releases_and_draws_its_zones(tmp_path, capsys):
+    river, hole = square(-74.04, 40.70, 0.03), square(-74.03, 40.715, 0.01)
+    heights = [[-74.08, 40.725], [-74.04, 40.725], [-74.04, 40.76], [-74.08, 40.74], [-74.08, 40.725]]
+    north = [square(-74.04, 40.731, 0.02)]
+    path = written(
+        tmp_path, feature("heights & north", [[heights], north], kind="MultiPolygon"), feature("river", river, hole)
+    )
+    trips = next(CITIBIKE.glob("JC-202003*.csv"))
+    day = {"from": "2020-03-02T00:00:00-05:00", "until": "2020-03-03T00:00:00-05:00"}
+    sections = {
+        "name": "zones",
+        "seed": 1,
+        "source": {"type": "citibike", "path": str(trips), **day},
+        "space": {"type": "zones", "path": "zones.geojson", "name": "zone"},
+        "windows": {"type": "fixed", "size": "1h", "time_zone": "America/New_York"},
+        "bounding": {"max_cells": 1},
+        "mechanism": {"type": "raw"},
+        "output": {"path": "unused"},
+    }
+    (tmp_path / "config.yaml").write_text(json.dumps(sections))
+    assert main(["validate", str(tmp_path / "config.yaml")]) == 0
+    result = penstock.run(penstock.load(tmp_path / "config.yaml"), tmp_path / "run", runner="local")
+    rows = json.loads((result.folder / "operator" / "manifest.json").read_text())["rows"]
+    assert rows["used"] > 100
+    assert rows["out_of_area"] > 10
+    assert rows["rows"] == rows["used"] + rows["out_of_area"] + rows["out_of_time"]
+    truth = pl.read_parquet(result.folder / "operator" / "truth.parquet")
+    assert set(truth.filter(pl.col("count") > 0)["cell"].cast(pl.String)) == {"heights & north", "river"}
+    published = json.loads((result.folder / "public" / "cells.geojson").read_text())["features"]
+    assert [one["geometry"]["type"] for one in published] == ["MultiPolygon", "Polygon"]
+    assert published[1]["geometry"]["coordinates"] == [river, hole]
+    frame = pl.read_csv(export(result.folder, "csv"))
+    assert frame["geometry"][0].startswith("MULTIPOLYGON (((-74.08 40.725, ")
+    assert frame["geometry"][1].startswith("POLYGON ((-74.04 40.7, ")
+    assert frame["geometry"][1].count("(") == 3
+    shapes = pl.DataFrame(pq.read_table(export(result.folder, "geoparquet")))
+    names, binaries = shapes["cell"].to_list()[:2], shapes["geometry"].to_list()[:2]
+    again = geoparquet(tmp_path / "again.parquet", names, binaries)
+    assert again.geometry() == Zones(path=path, name="zone").geometry()
+    assert b'"rings":[[[-74.08,40.725]' in write_report(result.folder)[0].read_bytes()
+    assert 'fill-rule="evenodd"' in result.map().svg
