@@ -133,7 +133,8 @@ WRONG = {
         "type: grid",
         "type: gird",
         [
-            "10: space.type: 'gird' is not a known space; did you mean 'grid'? (known: grid, h3, places, stations, zones)"
+            "10: space.type: 'gird' is not a known space; did you mean 'grid'? "
+            "(known: grid, h3, places, stations, zones)"
         ],
     ),
     "plug-in name is a number": (
