@@ -132,7 +132,10 @@ WRONG = {
     "unknown plug-in": (
         "type: grid",
         "type: gird",
-        ["10: space.type: 'gird' is not a known space; did you mean 'grid'? (known: grid, h3, places, stations, zones)"],
+        [
+            "10: space.type: 'gird' is not a known space; did you mean 'grid'? "
+            "(known: grid, h3, places, stations, zones)"
+        ],
     ),
     "plug-in name is a number": (
         "type: fixed",

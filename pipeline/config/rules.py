@@ -16,7 +16,7 @@ from penstock.mechanisms.core.contract import MECHANISMS, Generalization, Mechan
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.mechanisms.spatial_generalization import SpatialGeneralization
 from penstock.mechanisms.temporal_generalization import TemporalGeneralization
-from penstock.pipeline.config.build import A_DURATION, A_TIME, format_duration, format_time, input_paths
+from penstock.pipeline.config.build import A_DURATION, A_TIME, fields_of, format_duration, format_time, input_paths
 from penstock.pipeline.config.sections import Output
 from penstock.pipeline.config.yaml import Mapping, Path, Problem, locate, shown
 from penstock.pipeline.sources.base import LiveSource, Source
@@ -100,7 +100,8 @@ def cells_can_be_listed(space: Space) -> Iterator[Finding]:
         try:
             len(space.cells)
         except DataError as error:
-            yield Finding(("space", "file"), input_paths(space)[0], f"a list of cells ({error})")
+            key = next(field.key for field in fields_of(type(space)) if field.declared.kind == "path")
+            yield Finding(("space", key), input_paths(space)[0], f"a list of cells ({error})")
 
 
 def places_come_from_the_source(source: Source, space: Space) -> Iterator[Finding]:

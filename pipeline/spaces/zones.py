@@ -50,8 +50,9 @@ class Zones(Space):
 
     Notes
     -----
-    A row is compared with the sides at its latitude of the zones whose box it is in: for city districts about half a
-    microsecond a row, however many corners they have. The file is read once.
+    A row is compared with the sides at its latitude of the zones whose box it is in: 1.3 microseconds a row for 225
+    districts of 480 corners each, in large blocks; a small block costs 0.2 ms for each zone that it is near. The file
+    is read once, 1 s for such districts.
 
     Examples
     --------
