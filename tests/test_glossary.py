@@ -1,0 +1,65 @@
+"""The glossary has the terms that reports use."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from penstock.mechanisms.core.contract import MECHANISMS
+from penstock.pipeline.reporting.accounts import KNOWN, METRIC_TITLES
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+ROWS = [line.strip("| ").split(" | ") for line in PAGE.splitlines() if line.startswith("| ") and "---" not in line]
+TERMS = {row[0].lower(): row[1] for row in ROWS if row[0] != "term"}
+
+
+def test_every_term_has_a_meaning_and_stands_once():
+    named = [row[0].lower() for row in ROWS if row[0] != "term"]
+    assert len(named) == len(set(named)) > 40
+    assert all(len(row) == 2 and row[1].endswith(".") for row in ROWS if row[0] != "term")
+
+
+@pytest.mark.parametrize("term", ["budget", "membership inference", "temporal privacy loss", "reconstruction risk"])
+def test_titles_of_the_reports_charts_are_terms(term):
+    assert term in {known.title.lower() for known in KNOWN.values()}
+    assert term in TERMS
+
+
+def test_what_accountants_labels_and_metrics_say_is_there():
+    said = " ".join(label for known in KNOWN.values() for label in (*known.labels.values(), known.title, known.note))
+    for word in (
+        "landmark",
+        "budget period",
+        "ε",
+        "ρ",
+        "δ",
+        "Rényi",
+        "loss distribution",
+        "backward",
+        "forward",
+        "crowd",
+    ):
+        assert word.lower() in said.lower()
+        assert word.lower() in PAGE.lower()
+    for title in ("Jensen–Shannon distance", "Kendall's τ", "Pearson correlation", "Variance explained"):
+        assert title in METRIC_TITLES.values()
+        assert title.lower() in TERMS
+
+
+def test_units_and_guarantees_of_mechanisms_are_explained():
+    stated = {MECHANISMS.get(name).guarantee.statement for name in MECHANISMS.names()}
+    for family in ("differential privacy", "w-event", "geo-indistinguishability", "zero-concentrated", "Rényi"):
+        assert any(family in statement for statement in stated), family
+        assert family.lower() in PAGE.lower()
+
+
+def test_the_terms_in_brackets_of_the_statement_are_terms():
+    source = (ROOT / "pipeline" / "reporting" / "data_protection.py").read_text(encoding="utf-8")
+    named = re.findall(r'"[A-Z][^"]* \(([a-z][a-z ]+)\)"', source)
+    assert len(named) >= 10
+    for term in named:
+        known = term.rstrip("s") if term in ("landmarks", "accountants") else term.removesuffix(" in force")
+        assert known in TERMS or known in ("theorem", "operator"), term
