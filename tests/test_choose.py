@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import polars as pl
 import pytest
 from experiment_cases import BASE, experiment_in
 
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError
+from penstock.mechanisms.core.run import run_mechanism
 from penstock.pipeline.cli.main import main
+from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import load
 from penstock.pipeline.exit_codes import DONE, WRONG_USE
-from penstock.pipeline.experiments.choose import Asked, candidates, choose, experiment_of, n_windows, seconds
+from penstock.pipeline.experiments.choose import (
+    Asked,
+    candidates,
+    choose,
+    experiment_of,
+    n_windows,
+    seconds,
+    suggested_bounds,
+)
 from penstock.pipeline.experiments.config import Choose
 from penstock.pipeline.experiments.results import binding
 
@@ -43,6 +55,24 @@ def test_every_candidate_keeps_the_asked_budget_for_any_24_hours(configuration):
             step.concentrated == ("Gaussian" in trial.values["variant"]) == (getattr(step, "delta", None) is not None)
         )
     assert not any("Gaussian" in name for name in candidates(24, Asked(delta=0.0)))
+
+
+def test_a_calendar_day_is_protected_by_other_mechanisms_and_by_bounds_on_a_persons_day(configuration):
+    experiment = experiment_of(configuration, (), Asked(protect="day", epsilon=2.0, n_seeds=1), {})
+    found = {trial.values["variant"]: trial.config for trial in experiment.trials}
+    assert {"fast, Laplace, kalman", "landmark_skip, Gaussian", "landmark_uniform, Gaussian, filter"} <= found.keys()
+    for name, config in found.items():
+        assert (config.mechanism[0].epsilon, config.budget_period) == (2.0, 86_400_000)
+        assert (config.landmarks is None) == name.startswith("fast")
+        assert (config.bounding.max_per_period is not None) == ("n = " in name)
+    bounds = {config.bounding.max_per_period for config in found.values()} - {None}
+    plan = make_plan(next(iter(found.values())))
+    assert bounds == set(suggested_bounds(plan, plan.n_windows).values())
+    # What a day can cost is the budget, with a bound or without: the noise is as much smaller as the bound allows.
+    for name in ("landmark_uniform, Laplace", f"landmark_uniform, Laplace, n = {max(bounds)}"):
+        facts = replace(make_plan(found[name]).facts(), n_windows=24, landmarks=tuple(range(1, 25)))
+        release = run_mechanism(found[name].mechanism[0], np.zeros((24, facts.n_cells), int), facts)[0]
+        assert release.scale == pytest.approx(min(24, max(bounds) if "n = " in name else 24) / 2.0)
 
 
 def test_where_nothing_keeps_the_limits_coarser_grids_follow_and_the_nearest_is_named(chosen):

@@ -78,6 +78,17 @@ def test_data_sets_are_found_by_their_names(folder, capsys, monkeypatch):
     assert "skipped: cabs" not in capsys.readouterr().out
 
 
+def test_a_part_of_a_data_set_is_found_below_its_folder(folder, capsys, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_DATA", str(folder / "sets"))
+    write(folder, "cabs", NEEDS_DATA.replace("data/cabspotting", "data/cabspotting/new_e*.txt"))
+    assert ran(folder) == 0
+    assert "skipped: cabs" in capsys.readouterr().out
+    (folder / "sets" / "cabspotting").mkdir(parents=True)
+    (folder / "sets" / "cabspotting" / "new_ea.txt").touch()
+    ran(folder)
+    assert "skipped: cabs" not in capsys.readouterr().out
+
+
 def test_what_an_experiment_reads(folder):
     needs = write(folder, "cabs", NEEDS_DATA + "reduced: {set: {source: {type: synthetic, seed: 1}}}\n")
     assert input_of(needs) == ("base.source.path", "data/cabspotting", False)

@@ -190,7 +190,7 @@ def test_learn_says_which_bounds_keep_most(tmp_path, capsys):
     command = ["learn", str(tmp_path / "run.json"), "--out", str(tmp_path / "moves.npz"), "--json"]
     assert main(command) == 0
     found = json.loads(capsys.readouterr().out)
-    assert 3 < found["max_per_period_90"] <= found["max_per_period_95"] <= 8
+    assert 3 < found["max_per_period_95"] <= found["max_per_period_99"] <= 8
     assert "a look at the data" in found["max_per_period_from"]
 
 

@@ -25,7 +25,12 @@ LOOKED = (
 def _configure(parser: argparse.ArgumentParser) -> None:
     add_configuration(parser)
     add = parser.add_argument
-    add("--protect", default="24h", metavar="DURATION", help="stretch of a person's contributions, or window (24h)")
+    add(
+        "--protect",
+        default="24h",
+        metavar="DURATION",
+        help="any stretch of a person's contributions, window, or day: a calendar day (24h)",
+    )
     add("--epsilon", type=float, default=1.0, metavar="E", help="budget of the stretch, in nats (1)")
     add("--delta", type=float, default=1e-6, metavar="D", help="δ of Gaussian noise; 0: only Laplace noise (1e-6)")
     add("--at-most", action="append", default=[], metavar="MEASURE=X", help="a limit; may be repeated")

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-    from penstock.pipeline.config.plan import Plan
     from penstock.pipeline.config.run import RunConfig
     from penstock.pipeline.sources.base import EventBlock, Source
+
+LOOKED_AT = "a look at the data: a deployment takes it from public data, or from other people's"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,6 +211,7 @@ def learn_to_file(
     from penstock.accountants.correlation.adversary import learn
     from penstock.mechanisms.core.plugin import ParameterError
     from penstock.pipeline.config.plan import make_plan
+    from penstock.pipeline.experiments.choose import suggested_bounds
     from penstock.pipeline.steps.individuals import plan_training
 
     if Path(path).suffix not in (".npz", ".json"):
@@ -222,24 +224,10 @@ def learn_to_file(
     learned = learn(training, plan.space.cells, smoothing, unseen)
     learned.write(path)
     facts = {"states": len(learned.states), "steps": int(learned.transitions.sum()), **learned.facts}
-    return {"file": str(path), **facts, **suggested_bounds(plan, n_windows or asked or plan.n_windows)}
-
-
-def suggested_bounds(plan: Plan, n_windows: int) -> dict[str, Any]:
-    """``bounding.max_per_period`` that keeps 90 and 95 % of the memberships of the first windows of a simulation."""
-    from penstock.pipeline.steps.bounding import most_for_share, periods_of, released_memberships
-    from penstock.pipeline.steps.individuals import read_memberships
-
-    if plan.on_points or plan.mode != "simulation" or plan.calendar.overlapping or plan.calendar.n_windows is None:
-        return {}
-    free = replace(plan, config=replace(plan.config, bounding=replace(plan.bounding, max_per_period=None)))
-    memberships = released_memberships(read_memberships(free, n_windows), free)
-    period = periods_of(memberships.window, plan) if len(memberships) else memberships.window
-    return {
-        "max_per_period_90": most_for_share(memberships, period, 0.90),
-        "max_per_period_95": most_for_share(memberships, period, 0.95),
-        "max_per_period_from": "a look at the data: a deployment takes it from public data, or from other people's",
-    }
+    bounds = suggested_bounds(plan, n_windows or asked or plan.n_windows)
+    looked = {"max_per_period_from": LOOKED_AT} if bounds else {}
+    shares = {f"max_per_period_{100 * share:.0f}": most for share, most in bounds.items()}
+    return {"file": str(path), **facts, **shares, **looked}
 
 
 def _configure_convert(parser: argparse.ArgumentParser) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from penstock.mechanisms.core.plugin import PenstockError
+from penstock.pipeline.config.build import find
 from penstock.pipeline.experiments.load import input_of
 from penstock.pipeline.experiments.results import save
 from penstock.pipeline.experiments.runner import summary
@@ -53,8 +54,11 @@ def _run(path: Path, given: argparse.Namespace) -> str:
         overrides = []
         data = input_of(path, given.reduced)
         if data and not data.there:
-            elsewhere = Path(os.environ.get(DATA, "data")) / Path(data.path).name
-            if not elsewhere.exists():
+            # Written as data/cabspotting/new_e*.txt: what follows data/ is looked up in the other folder.
+            parts = Path(data.path).parts
+            below = parts[parts.index("data") + 1 :] if "data" in parts else parts[-1:]
+            elsewhere = Path(os.environ.get(DATA, "data"), *below)
+            if find(str(elsewhere), None) is None:
                 print(f"its data set is not here: {data.path}; unpack it there, or name the folder above it in {DATA}")
                 return "skipped"
             overrides = [f"{data.key}={elsewhere}"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,27 +21,36 @@ from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.contract import MECHANISMS, Facts
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError, parameters_of
 from penstock.mechanisms.core.run import run_mechanism
+from penstock.mechanisms.core.schedules import LandmarkSchedule
+from penstock.mechanisms.fast import Fast
 from penstock.mechanisms.filter import Filter
 from penstock.mechanisms.w_event_uniform import WEventUniform
 from penstock.pipeline.config.build import format_duration, parse_duration
+from penstock.pipeline.config.plan import Plan, make_plan
 from penstock.pipeline.config.run import RunConfig, load, read_text
 from penstock.pipeline.config.yaml import apply_override, parse_section, plain
 from penstock.pipeline.experiments.config import Choose
 from penstock.pipeline.experiments.load import Experiment, loads_experiment
 from penstock.pipeline.experiments.runner import ExperimentResult, run_experiment
 from penstock.pipeline.spaces.grid import Grid
+from penstock.pipeline.steps.bounding import most_for_share, periods_of, released_memberships
+from penstock.pipeline.steps.individuals import read_memberships
+from penstock.pipeline.windows.sensors import Sensors
 
 #: What ranks settings: the error as a share of the mean count, which says the same on every grid.
 PREFERRED = "relative_mae"
 MEASURES = (PREFERRED, "mae", "skill", "pearson", "coverage")
 #: The step after it that a mechanism was published with.
-PUBLISHED_WITH = {"pegasus": "smooth", "rescue_dp": "kalman"}
+PUBLISHED_WITH = {"fast": "kalman", "pegasus": "smooth", "rescue_dp": "kalman"}
+#: Asked for: all that a person contributes in a calendar day, as against any stretch of that length.
+CALENDAR_DAY = "day"
+#: Every window is a landmark, so that a landmark mechanism protects the whole of its budget period.
+WHOLE_DAY = {"landmarks.recurring": ["00:00-24:00"]}
+#: Shares of all memberships that the bounds on a budget period keep which are tried.
+KEPT_SHARES = (0.95, 0.99)
 #: Windows that the costliest candidate is timed on.
 REHEARSED = 24
-QUESTION = (
-    "Which mechanism that keeps one person's contributions in any {w} successive windows to {budget} has the smallest "
-    "error on this data?"
-)
+QUESTION = "Which mechanism that keeps one person's contributions in {stretch} to {budget} has the smallest error on this data?"
 SETTING = (
     "{n} candidates with the same guarantee, each at the whole budget, on the data of {file}. Choosing looks at the "
     "exact counts: the choice tells of them and is covered by no guarantee. Choose on data that are public, are not "
@@ -56,7 +65,8 @@ class Asked:
     Parameters
     ----------
     protect
-        How long a stretch of one person's contributions: a duration as in a configuration, or ``window``.
+        How long a stretch of one person's contributions: a duration as in a configuration, ``window``, or ``day``: a
+        calendar day in the time zone of the windows.
     epsilon, delta
         Budget of the stretch; with δ Gaussian noise is tried too, with 0 only Laplace noise.
     at_least, at_most
@@ -94,34 +104,65 @@ class Asked:
         return {"at_least": {"skill": 0.0} if nothing else self.at_least, "at_most": self.at_most}
 
 
-def candidates(w: int, asked: Asked) -> dict[str, list[dict[str, Any]]]:
-    """Steps of every candidate that protects any ``w`` successive windows, by name.
+def candidates(w: int | None, asked: Asked, bounds: Iterable[int] = ()) -> dict[str, dict[str, Any]]:
+    """Changes of the configuration for every candidate that keeps the budget, by name.
 
     Every mechanism of counts with such a budget, with Laplace and, where δ is above 0, Gaussian noise: as it was
     published, and followed by `filter` where the noise of its windows is independent.
 
+    Parameters
+    ----------
+    w
+        Protected are any ``w`` successive windows; None: a budget period, all of whose windows are landmarks.
+    asked
+        The budget.
+    bounds
+        ``max_per_period`` to try beside none, with the mechanisms that know what it changes; of a budget period only.
+
+    Examples
+    --------
     >>> list(candidates(24, Asked(epsilon=1.0, delta=0.0)))[:4]
     ['pegasus, Laplace, smooth', 'pegasus, Laplace, filter', 'rescue_dp, Laplace, kalman', 'rescue_dp, Laplace, filter']
+    >>> [n[18:] for n in candidates(None, Asked(epsilon=1.0, delta=0.0), [17]) if n.startswith("landmark_uniform")]
+    ['Laplace', 'Laplace, filter', 'Laplace, n = 17', 'Laplace, n = 17, filter']
     """
     noises: dict[str, dict[str, Any]] = {"Laplace": {"epsilon": asked.epsilon, "noise": "discrete_laplace"}}
     if asked.delta:
         noises["Gaussian"] = {"epsilon": asked.epsilon, "delta": asked.delta, "noise": "discrete_gaussian"}
-    found: dict[str, list[dict[str, Any]]] = {}
+    found: dict[str, dict[str, Any]] = {}
     for name in MECHANISMS.names():
         kind = MECHANISMS.get(name)
         declared = parameters_of(kind)
-        if not {"w", "epsilon", "noise"} <= declared.keys():
+        has_the_unit = "w" in declared if w is not None else issubclass(kind, (LandmarkSchedule, Fast))
+        if not (has_the_unit and {"epsilon", "noise"} <= declared.keys()):
             continue
-        published = PUBLISHED_WITH.get(name)
+        stretch = {"w": w} if w is not None else {}
+        setting = WHOLE_DAY if issubclass(kind, LandmarkSchedule) else {}
         for noise, budget in noises.items():
             if budget["noise"] not in (declared["noise"].choices or ()):
                 continue
-            step = {"type": name, "w": w} | budget
-            as_published = ", ".join(filter(None, (name, noise, published)))
-            found[as_published] = [step, *([{"type": published}] if published else [])]
-            if kind.independent:
-                found[f"{name}, {noise}, filter"] = [step, {"type": "filter"}]
+            step = {"type": name} | stretch | budget
+            for n in (None, *(bounds if kind.bounds_periods else ())):
+                bound = {} if n is None else {"bounding.max_per_period": n}
+                for after in dict.fromkeys((PUBLISHED_WITH.get(name), *(["filter"] if kind.independent else []))):
+                    title = ", ".join(filter(None, (name, noise, f"n = {n}" if n else None, after)))
+                    found[title] = setting | bound | {"mechanism": [step, *([{"type": after}] if after else [])]}
     return found
+
+
+def suggested_bounds(plan: Plan, n_windows: int) -> dict[float, int]:
+    """``bounding.max_per_period`` that keeps 95 and 99 % of the memberships of the first windows of a simulation.
+
+    None where there can be no such bound: of traces, overlapping windows, an endless source, or switched sensors.
+    """
+    free = replace(plan, config=replace(plan.config, bounding=replace(plan.bounding, max_per_period=None)))
+    if plan.on_points or plan.mode != "simulation" or plan.calendar.overlapping or plan.calendar.n_windows is None:
+        return {}
+    if plan.config.sensors != Sensors():
+        return {}
+    memberships = released_memberships(read_memberships(free, n_windows), free)
+    period = periods_of(memberships.window, plan) if len(memberships) else memberships.window
+    return {share: most_for_share(memberships, period, share) for share in KEPT_SHARES}
 
 
 def grids(config: RunConfig, n: int) -> Iterator[dict[str, int]]:
@@ -150,25 +191,38 @@ def experiment_of(path: str | Path, overrides: Iterable[str], asked: Asked, chan
         raise ConfigError((f"{path}: {text}",))
     if any(step.on_points for step in config.mechanism):
         raise ConfigError((f"{path}: traces are not counted; choose is for counts",))
-    w = n_windows(config, asked.protect)
+    w = None if asked.protect == CALENDAR_DAY else n_windows(config, asked.protect)
     root, _ = parse_section(read_text(path), str(path), "a run")
     for override in overrides:
         apply_override(root, override)
-    steps = candidates(w, asked)
-    budget = f"ε = {asked.epsilon:g}" + (f" (δ = {asked.delta:g})" if asked.delta else "")
-    document = {
-        "name": f"choose-{config.name}",
-        "question": QUESTION.format(w=w, budget=budget),
-        "setting": SETTING.format(n=len(steps), file=Path(path).name),
-        "base": plain(root),
-        "set": {"landmarks": None, "budget_period": None} | changes,
-        "variants": {name: {"mechanism": step} for name, step in steps.items()},
-        "seeds": asked.n_seeds,
-        "measures": list(dict.fromkeys((*MEASURES, *asked.limits["at_least"], *asked.limits["at_most"], asked.prefer))),
-        "choose": asked.limits | {"prefer": asked.prefer},
-    }
-    text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
-    return loads_experiment(text, str(path), Path(path).parent)
+    measures = (*MEASURES, *asked.limits["at_least"], *asked.limits["at_most"], asked.prefer)
+    set_first = {"landmarks": None, "budget_period": "1d" if w is None else None} | changes
+    if config.bounding.max_per_period is not None:
+        set_first["bounding.max_per_period"] = None
+
+    def of(variants: dict[str, dict[str, Any]]) -> Experiment:
+        budget = f"ε = {asked.epsilon:g}" + (f" (δ = {asked.delta:g})" if asked.delta else "")
+        stretch = "a calendar day" if w is None else f"any {w} successive windows"
+        document = {
+            "name": f"choose-{config.name}",
+            "question": QUESTION.format(stretch=stretch, budget=budget),
+            "setting": SETTING.format(n=len(variants), file=Path(path).name),
+            "base": plain(root),
+            "set": set_first,
+            "variants": variants,
+            "seeds": asked.n_seeds,
+            "measures": list(dict.fromkeys(measures)),
+            "choose": asked.limits | {"prefer": asked.prefer},
+        }
+        text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
+        return loads_experiment(text, str(path), Path(path).parent)
+
+    experiment = of(candidates(w, asked))
+    if w is None:
+        plan = make_plan(replace(experiment.trials[0].config, accountants=()))
+        bounds = sorted(set(suggested_bounds(plan, plan.n_windows).values())) if plan.calendar.n_windows else []
+        experiment = of(candidates(w, asked, bounds))
+    return experiment
 
 
 def n_windows(config: RunConfig, protect: str) -> int:
@@ -184,7 +238,7 @@ def n_windows(config: RunConfig, protect: str) -> int:
     except (ParameterError, ValueError):
         duration = 0
     if duration <= 0 or duration % step:
-        right = f"window, or a duration that is a multiple of {format_duration(step)}"
+        right = f"window, {CALENDAR_DAY}, or a duration that is a multiple of {format_duration(step)}"
         raise ParameterError("--protect", protect, right)
     return duration // step
 
