@@ -163,8 +163,6 @@ def check_runner(config: RunConfig, runner: str) -> None:
         return
     if runner not in (DIRECT, LOCAL, FLINK):
         raise ConfigError((f"--runner {runner}: a stream runs on this machine; leave --runner out",))
-    if runner == FLINK and config.bounding.max_per_period is not None:
-        raise ConfigError((f"bounding.max_per_period: a stream that keeps to it runs on this machine, not on {FLINK}",))
     if any(step.on_points for step in config.mechanism):
         raise ConfigError(("source.type: traces are released from a finite source (what is under 'of')",))
 

@@ -101,10 +101,11 @@ def counts_of(first: int, counts: list[list[int]], plan: Plan) -> tuple[str, byt
     return STREAM, encode_counts(GroupCounts(first, array, array, int(array.sum())), int(array.sum()), plan)
 
 
-def vectors(element: tuple[str, bytes]) -> dict[int, list[int]]:
-    """Windows with anybody in them, and their counts."""
-    counts = decode_counts(element[1])[0]
-    return {counts.first + row: vector.tolist() for row, vector in enumerate(counts.counts) if vector.any()}
+def vectors(element: tuple[str, bytes], *, bounded: bool = False) -> dict[int, list[int]]:
+    """Windows with anybody in them, and their counts, before or after bounding."""
+    found = decode_counts(element[1])[0]
+    counts = found.bounded if bounded else found.counts
+    return {found.first + row: vector.tolist() for row, vector in enumerate(counts) if vector.any()}
 
 
 def test_spans_are_read_as_named_blocks(plan: Plan) -> None:
@@ -218,6 +219,34 @@ def test_rows_of_a_window_that_is_final_are_late(stream: Plan) -> None:
         late = counted[ROWS] | beam.Map(lambda element: decode_rows(element[1])[0].late) | beam.Filter(bool)
         assert_that(found, equal_to([(1, [1, 0]), (3, [0, 1])]))
         assert_that(late, equal_to([1]), label="Late")
+
+
+def test_a_stream_keeps_to_what_windows_before_have_left_of_a_bound_on_a_period(stream: Plan) -> None:
+    bounding = replace(stream.config.bounding, max_per_period=2)
+    bounded = replace(stream, config=replace(stream.config, bounding=bounding, budget_period=24 * HOUR))
+    days = [("ann", 0, "a"), ("bob", 0, "a")], [("ann", 1, "b")], [("ann", 2, "a"), ("bob", 2, "b")], [("ann", 3, "a")]
+    blocks = [(block(*rows, name=str(at)), final_at(stream, at)) for at, rows in enumerate(days)]
+    # Ann has counted twice when the third hour comes, and Bob once.
+    expected = [(1, [2, 0]), (2, [0, 1]), (3, [0, 1])]
+    with TestPipeline(runner=BundleBasedDirectRunner()) as pipeline:
+        counted = pipeline | fed(blocks) | CountDistinctUsers(bounded)
+        found = counted["counts"] | beam.FlatMap(lambda element: sorted(vectors(element, bounded=True).items()))
+        assert_that(found, equal_to(expected))
+    # One timer for all, and timers in the wrong order and again: the same counts.
+    found = graph.FindContributions(bounded)
+    found.setup()
+    found.start_bundle()
+    sent = [one for named, _ in reversed(blocks) for one in found.process(named, timestamp(FIRST))]
+    pieces = [one.value for one in (*sent, *found.finish_bundle()) if not isinstance(one, beam.pvalue.TaggedOutput)]
+    assert {key for key, _ in pieces} == {(0, 0)}
+    for tags in (["3"], ["0", "3", "1", "2"], ["2", "0", "3", "3"], ["0", "1", "2", "3"]):
+        step, pending, lane, quota = graph.CountWhenFinal(bounded), Bag(), Cell(), Cell()
+        step.setup()
+        for piece in pieces:
+            assert list(step.process(piece, pending, lane, Due())) == []
+        made = [one for tag in tags for one in step.fire((0, 0), tag, pending, lane, quota)]
+        of = [vectors(one, bounded=True) for one in made if not isinstance(one, beam.pvalue.TaggedOutput)]
+        assert sorted(entry for one in of for entry in one.items()) == expected
 
 
 def test_counts_that_come_after_their_release_are_late(stream: Plan) -> None:

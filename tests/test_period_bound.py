@@ -30,7 +30,7 @@ from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.output.worth import losses
-from penstock.pipeline.run import check_runner, run
+from penstock.pipeline.run import run
 from penstock.pipeline.runners.local import StreamLoop
 from penstock.pipeline.steps.bounding import PeriodQuota, most_for_share
 from penstock.pipeline.steps.contributions import ContributionRows
@@ -439,11 +439,8 @@ def test_what_does_not_know_the_bound_is_refused(tmp_path, name):
         loads(json.dumps(bounded(tmp_path, **change)))
 
 
-def test_an_endless_run_needs_periods_and_flink_streams_are_refused(tmp_path):
+def test_an_endless_run_needs_periods(tmp_path):
     values = bounded(tmp_path)
-    stream = {"type": "stream", "of": values["source"]}
-    with pytest.raises(ConfigError, match=r"bounding\.max_per_period.*not on flink"):
-        check_runner(loads(json.dumps(values | {"source": stream})), "flink")
     kafka = {"type": "kafka", "brokers": "localhost:1", "topic": "t", "from": "2024-01-01T00:00:00Z"}
     values |= {"source": kafka, "budget_period": None}
     with pytest.raises(ConfigError, match=r"which bounding\.max_per_period is a bound on"):
@@ -463,13 +460,3 @@ def test_a_day_that_cuts_windows_costs_what_bounding_keeps_instead(tmp_path):
     plan = make_plan(loads(json.dumps(bounded(tmp_path, **changes))))
     bound = plan.period_bound
     assert plan.memberships_of()["day"] == bound.stretch(5) + 2 * bound.of_window
-
-
-def test_an_endless_graph_of_ones_own_is_refused(tmp_path):
-    import apache_beam as beam
-
-    from penstock.pipeline.runners.beam.graph import CountDistinctUsers
-
-    plan = replace(make_plan(loads(json.dumps(bounded(tmp_path)))), streaming=True)
-    with pytest.raises(ConfigError, match="not on Beam"):
-        _ = beam.Pipeline() | beam.Create([]) | CountDistinctUsers(plan)

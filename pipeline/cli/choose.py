@@ -114,10 +114,10 @@ def summary(found: Choice, asked: Asked) -> list[str]:
         f"grid {found.tried[-1]}"
         + (f" (nothing kept the limits on: {', '.join(found.tried[:-1])})" if found.tried[1:] else "")
     ]
-    lines.append(f"{'candidate':36}" + "".join(f"{name.removeprefix('mean '):>20}" for name in means) + "  limits")
+    lines.append(f"{'candidate':44}" + "".join(f"{name.removeprefix('mean '):>20}" for name in means) + "  limits")
     for row in table.head(MOST_SHOWN).iter_rows(named=True):
         shown = "".join(f"{row[name]:>20.4g}" for name in means)
-        lines.append(f"{row['variant']:36}{shown}  {'kept' if row['allowed'] else 'missed'}")
+        lines.append(f"{row['variant']:44}{shown}  {'kept' if row['allowed'] else 'missed'}")
     if len(table) > MOST_SHOWN:
         lines.append(f"… and {len(table) - MOST_SHOWN} more, in report.html")
     if binding := choice["binding"]:

@@ -50,7 +50,10 @@ WHOLE_DAY = {"landmarks.recurring": ["00:00-24:00"]}
 KEPT_SHARES = (0.95, 0.99)
 #: Windows that the costliest candidate is timed on.
 REHEARSED = 24
-QUESTION = "Which mechanism that keeps one person's contributions in {stretch} to {budget} has the smallest error on this data?"
+QUESTION = (
+    "Which mechanism that keeps one person's contributions in {stretch} to {budget} has the smallest error on these "
+    "data?"
+)
 SETTING = (
     "{n} candidates with the same guarantee, each at the whole budget, on the data of {file}. Choosing looks at the "
     "exact counts: the choice tells of them and is covered by no guarantee. Choose on data that are public, are not "

@@ -39,6 +39,18 @@ mechanism: {type: discrete_laplace, epsilon: 0.5}
 accountants: [{type: composition}, {type: temporal, correlation: {estimate: first, windows: 12}}]
 output: {path: runs/flink, report: false}
 """
+#: Nobody counts more than five times in two hours.
+BOUNDED = (
+    "bounding.max_per_period=5",
+    "budget_period=2h",
+    "landmarks={recurring: ['00:00-24:00']}",
+    "mechanism={type: landmark_uniform, epsilon: 0.5}",
+    "accountants=[{type: landmark_budget}]",
+)
+FINITE = (
+    "source={type: synthetic, seed: 1, n_users: 400, events_per_hour: 20.0, "
+    "from: 2024-01-01T06:00:00Z, until: 2024-01-01T16:00:00Z}"
+)
 SAME = ("public/releases.parquet", "public/accounts.parquet", "operator/truth.parquet", "operator/ledger")
 
 
@@ -90,6 +102,15 @@ def check(folder: Path, local: Path) -> None:
 def test_an_embedded_flink_with_workers_in_the_driver(config: Path, local: Path, tmp_path: Path) -> None:
     assert start(config, tmp_path / "run", "--set", "source.speed=max").wait(240) == 0, words_of(tmp_path / "run")
     check(tmp_path / "run", local)
+
+
+@pytest.mark.parametrize("source", ["source.speed=max", FINITE])
+def test_a_bound_on_a_persons_period_holds(config: Path, tmp_path: Path, source: str) -> None:
+    bounded = [source, *BOUNDED]
+    run(load(config, bounded), tmp_path / "local")
+    words = [word for text in bounded for word in ("--set", text)]
+    assert start(config, tmp_path / "run", *words).wait(240) == 0, words_of(tmp_path / "run")
+    check(tmp_path / "run", tmp_path / "local")
 
 
 def test_an_interrupted_run_goes_on_from_its_last_checkpoint(

@@ -23,6 +23,7 @@ from penstock.mechanisms.core.events import EVENTS, Event
 from penstock.mechanisms.core.plugin import StateVersionError
 from penstock.mechanisms.core.state import State, StateFormat
 from penstock.pipeline.sources.base import EventBlock, Reject
+from penstock.pipeline.steps.bounding import PeriodQuota
 from penstock.pipeline.steps.count import GroupCounts
 from penstock.pipeline.steps.ingest import RowCounts
 from penstock.pipeline.steps.release import Batch, Charge
@@ -40,6 +41,8 @@ _HEAD = np.dtype([("layout", "S8"), ("group", "<i8"), ("n_rows", "<i8")])
 _LAYOUT = b"PIECE001"
 #: Counts of a group of windows; how far a lane has been counted; row counts; releases.
 COUNTS, LANE, ROWS = StateFormat("group_counts"), StateFormat("lane"), StateFormat("books")
+#: What the users of a shard have used of a bound on budget periods.
+_QUOTA = StateFormat("quota")
 _EVENTS = {kind.__name__: kind for kind in EVENTS}
 #: Stands for no number where numbers are at least 0, and for no time.
 _NONE = -(2**63)
@@ -160,6 +163,22 @@ def decode_lane(data: bytes | None) -> dict[str, int]:
     if data is None:
         return {"counted": -1, "pieces": 0, "merged": 0}
     return {name: int(value) for name, value in LANE.decode(data).items()}
+
+
+def encode_quota(quota: PeriodQuota) -> bytes:
+    """What users have used of a bound on the current budget period.
+
+    Examples
+    --------
+    >>> decode_quota(encode_quota(PeriodQuota())).state()["period"].item()
+    -1
+    """
+    return _QUOTA.encode(quota.state())
+
+
+def decode_quota(data: bytes | None) -> PeriodQuota:
+    """The inverse of `encode_quota`; nobody has used anything where there is none."""
+    return PeriodQuota(None if data is None else _QUOTA.decode(data))
 
 
 def encode_rows(counts: RowCounts, memberships: int = 0) -> bytes:

@@ -30,7 +30,6 @@ from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from penstock.accountants.core.accountant import Rows
-from penstock.mechanisms.core.plugin import ConfigError
 from penstock.pipeline.config.plan import STREAM
 from penstock.pipeline.monitoring import metrics
 from penstock.pipeline.output import files
@@ -42,9 +41,11 @@ from penstock.pipeline.runners.beam.coders import (
     NamedBlock,
     decode_counts,
     decode_lane,
+    decode_quota,
     decode_rows,
     encode_counts,
     encode_lane,
+    encode_quota,
     encode_rows,
     late,
     pack,
@@ -184,13 +185,8 @@ class CountDistinctUsers(PlanTransform):
     """
 
     def expand(self, blocks: Any) -> dict[str, Any]:
-        """Attach the steps; raises `ConfigError` for endless input that keeps to a bound on whole periods."""
+        """Attach the steps."""
         plan = self.plan
-        if plan.streaming and plan.bounding.max_per_period is not None:
-            # Groups of windows fire one by one, and in any order: nothing here remembers what a period has had.
-            raise ConfigError(
-                ("bounding.max_per_period: a stream that keeps to it runs in the plain loop, not on Beam",)
-            )
         found = blocks | "FindContributions" >> beam.ParDo(FindContributions(plan)).with_outputs(ROWS, main="main")
         contributions = typed(found["main"], _CONTRIBUTIONS)
         # ((lane, shard), packed contributions)
@@ -367,7 +363,7 @@ class FindContributions(Step):
             for (group, shard), contributions in found:
                 # A row is accounted for with the first contributions of its group.
                 data = pack(group, used.pop(group, 0), contributions.encode(self.plan.layout))
-                # What one group leaves of a bound on budget periods is what the next one has.
+                # What one group leaves of a bound on budget periods is what the next one has: one key for all of them.
                 lane = group % LANES if self.plan.bounding.max_per_period is None else 0
                 entries.append(((lane, shard), data))
         return total, entries
@@ -377,11 +373,13 @@ class CountWhenFinal(Step):
     """Hold the distinct contributions of open windows; count a group once, when its last window is final.
 
     State: what the users of the open windows have done, in `LANES` keys for each shard of users, whatever the length of
-    the stream.
+    the stream; with a bound on budget periods, what each user of the current one has used of it. That depends on the
+    order of groups. A timer of a key that fires counts all groups up to its own, in order, and none of them twice.
     """
 
     PENDING = BagStateSpec("pending", BytesCoder())
     LANE = ReadModifyWriteStateSpec("lane", BytesCoder())
+    QUOTA = ReadModifyWriteStateSpec("quota", BytesCoder())
     DUE = TimerSpec("due", TimeDomain.WATERMARK)
 
     @redacted
@@ -417,6 +415,7 @@ class CountWhenFinal(Step):
         tag: Any = beam.DoFn.DynamicTimerTagParam,
         pending: Any = beam.DoFn.StateParam(PENDING),
         lane: Any = beam.DoFn.StateParam(LANE),
+        quota: Any = beam.DoFn.StateParam(QUOTA),
     ) -> Iterator[Any]:
         """Count every group that is final now."""
         own, last = decode_lane(lane.read()), int(tag)
@@ -425,19 +424,24 @@ class CountWhenFinal(Step):
         waiting = _by_group(pending.read())
         # Contributions to a group are dropped as soon as it is counted.
         final = ((group, *waiting.pop(group)) for group in sorted(waiting) if group <= last)
-        for n_rows, (counts, visits) in self._counted(final):
+        used = None if self.plan.bounding.max_per_period is None else decode_quota(quota.read())
+        for n_rows, (counts, visits) in self._counted(final, used):
             if visits is not None:
                 yield beam.pvalue.TaggedOutput(USERS, (key[1], visits))
             yield beam.pvalue.TaggedOutput(ROWS, row_counts(memberships=counts.n_memberships))
             yield STREAM, encode_counts(counts, n_rows, self.plan)
+        if used is not None:
+            quota.write(encode_quota(used))
         n_left = self._leave(pending, waiting)
         lane.write(encode_lane({"counted": last, "pieces": n_left, "merged": n_left}))
 
-    def _counted(self, final: Iterable[_Final]) -> Iterator[tuple[int, tuple[GroupCounts, Visits | None]]]:
-        """Counts of every group, side by side unless users are bounded over periods: then all groups fire together."""
-        if self.plan.bounding.max_per_period is None:
+    def _counted(
+        self, final: Iterable[_Final], used: PeriodQuota | None
+    ) -> Iterator[tuple[int, tuple[GroupCounts, Visits | None]]]:
+        """Counts of every group: side by side, unless each has what the one before has left of a bound on periods."""
+        if used is None:
             return map_in_order(self._count, final)
-        return map(partial(self._count, quota=PeriodQuota()), final)
+        return map(partial(self._count, quota=used), final)
 
     def _count(self, work: _Final, quota: PeriodQuota | None = None) -> tuple[int, tuple[GroupCounts, Visits | None]]:
         group, n_rows, pieces = work
