@@ -22,6 +22,7 @@ from penstock.accountants.gaussian_process.running import add_release, running_l
 
 
 def milliseconds(call: Callable[[], Any], n_repeats: int) -> float:
+    """Shortest time of a call, in ms."""
     best = np.inf
     for _ in range(n_repeats):
         start = time.perf_counter()

@@ -25,6 +25,7 @@ KEY = NoiseKey.from_seed(7)
 
 
 def microseconds(call: Callable[[], Any], n_repeats: int = 200) -> float:
+    """Shortest time of a call, in µs."""
     call()
     best = np.inf
     for _ in range(n_repeats):
@@ -35,11 +36,13 @@ def microseconds(call: Callable[[], Any], n_repeats: int = 200) -> float:
 
 
 def window(is_exact: bool, family: str, scale: float) -> Callable[[], Any]:
+    """Draw the noise of one window of `N_CELLS` cells from a keyed source."""
     source = NoiseSource(KEY, configuration=bytes(32), exact=is_exact)
     return lambda: getattr(source.at(0, 1, "step", COUNTS, {}), family)(scale, N_CELLS)
 
 
 def opendp_window(family: str, scale: float) -> float | None:
+    """Shortest time of OpenDP's noise for as many cells, in µs; None without OpenDP."""
     try:
         import opendp.prelude as dp
 
@@ -57,6 +60,7 @@ def opendp_window(family: str, scale: float) -> float | None:
 
 
 def discrete_rows() -> list[tuple[Any, ...]]:
+    """Integer noise of a simulation and of a deployment, and OpenDP over the latter, by family and scale."""
     rows = []
     for family in ("discrete_laplace", "discrete_gaussian"):
         for scale in (1.0, 10.0, 100.0, 1000.0, 1e5):
@@ -68,6 +72,7 @@ def discrete_rows() -> list[tuple[Any, ...]]:
 
 
 def real_rows() -> list[tuple[Any, ...]]:
+    """Real-valued keyed noise beside NumPy's generator."""
     generator = np.random.default_rng(7)
     peers = {
         "laplace": lambda: generator.laplace(scale=3.0, size=N_CELLS),
@@ -82,6 +87,7 @@ def real_rows() -> list[tuple[Any, ...]]:
 
 
 def laplace_tables(scale: float) -> None:
+    """Make the tables of discrete Laplace noise of a scale anew."""
     if scale <= exact.TABLED_SCALE:
         _ = exact.laplace_magnitude.__wrapped__(scale).ascending
     else:
@@ -89,10 +95,12 @@ def laplace_tables(scale: float) -> None:
 
 
 def gaussian_table(sigma: float) -> None:
+    """Make the table of discrete Gaussian noise of a scale anew."""
     _ = exact.gaussian_magnitude.__wrapped__(sigma).ascending
 
 
 def table_rows() -> list[tuple[Any, ...]]:
+    """Time to make the tables of a new scale."""
     rows = []
     for scale in (1.0, 10.0, 100.0, 1000.0):
         laplace, gaussian = (
@@ -104,11 +112,13 @@ def table_rows() -> list[tuple[Any, ...]]:
 
 
 def step(counts: NDArray[np.int64], n_replicas: int | None) -> None:
+    """Draw the noise of one window, for all replicas at once."""
     source = NoiseSource(KEY, configuration=bytes(32))
     source.at(0, 1, "step", counts, {}, n_replicas).discrete_laplace(3.0, counts.shape)
 
 
 def replica_rows() -> list[tuple[Any, ...]]:
+    """Replicas drawn together, against one after the other."""
     rows = []
     for n_replicas, n_cells in ((1000, 100), (100, 1000)):
         counts = np.zeros((n_replicas, n_cells), dtype=np.int64)
@@ -119,6 +129,7 @@ def replica_rows() -> list[tuple[Any, ...]]:
 
 
 def hash_rows() -> list[tuple[Any, ...]]:
+    """Keyed hashes of rows, against `hashlib.blake2b`."""
     columns, key = np.arange(3 * 100_000).reshape(3, -1), bytes(32)
     ours = microseconds(lambda: keyed_hash(key, *columns), 10)
     rows = [row.tobytes() for row in columns.T]
@@ -127,6 +138,7 @@ def hash_rows() -> list[tuple[Any, ...]]:
 
 
 def table(title: str, head: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
+    """Print a table in Markdown."""
     print(f"\n{title}\n")
     print("| " + " | ".join(head) + " |\n|" + "---|" * len(head))
     for row in rows:

@@ -51,6 +51,7 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 def matrices(n: int) -> dict[str, NDArray[np.float64]]:
+    """Transition matrices of n states: random, a chain, smoothed, and counted."""
     rng = np.random.default_rng(0)
     counts = rng.poisson(0.3, (n, n)) + 0.01
     return {

@@ -23,6 +23,7 @@ N_USERS, N_POINTS, N_ALONE = 8000, 150_000, 200
 
 
 def seconds(call: Callable[[], Any], n_repeats: int = 3) -> float:
+    """Shortest time of a call, in s."""
     best = np.inf
     for _ in range(n_repeats):
         start = time.perf_counter()
