@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.mechanisms.core.plugin import ConfigError, DataError
+from penstock.pipeline.cli.ledger import overview
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.exit_codes import DONE, STOPPED
@@ -129,13 +130,31 @@ def test_a_w_event_schedule_that_begins_afresh_counts_what_the_run_before_has_ch
 
 
 def test_windows_of_other_sizes_are_charged_by_overlap_in_time(tmp_path, value):
-    value["output"]["ledger_budget"] = 2.0
+    value["output"]["ledger_budget"] = 3.0
     half = changed(value, windows={"type": "fixed", "size": "30m"}, mechanism=PLAIN | {"epsilon": 0.5}, **COMPOSED)
     hours = changed(value, mechanism=PLAIN | {"epsilon": 0.5}, on_exhausted="repeat", **COMPOSED)
     assert set(actions(run(configured(hours), tmp_path / "hours"))) == {"published"}
-    # An hour from the middle of another one on meets two half hours and two hours: 2 · 0.5 + 2 · 0.5.
+    # An hour from the middle of another one on holds two half hours, and parts of two hours: 2 · 0.5 + 2 · 2 · 0.5.
     assert set(actions(run(configured(half), tmp_path / "half"))) == {"published"}
     assert set(actions(run(configured(hours), tmp_path / "again"))) == {"refused"}
+
+
+def test_a_window_of_which_the_unit_holds_a_part_counts_twice(tmp_path, value):
+    """An hour meets halves of two windows that begin at half past: there other cells may count instead."""
+    value["output"]["ledger_budget"] = 2.5
+    moved = {"windows": {"type": "fixed", "size": "1h", "origin": "2024-01-01T00:30:00Z"}}
+    own = COMPOSED | {"mechanism": PLAIN | {"epsilon": 0.5}, "on_exhausted": "repeat"}
+    assert set(actions(run(configured(changed(value, **own)), tmp_path / "hours"))) == {"published"}
+    shifted = changed(value, **own, **moved)
+    shifted["source"] |= {"from": "2024-01-01T00:30:00Z", "until": "2024-01-01T05:30:00Z"}
+    assert set(actions(run(configured(shifted), tmp_path / "moved"))) == {"published"}
+    assert [row["spent"] for row in overview(tmp_path / "ledger")["periods"]] == [0.5 + 2 * 2 * 0.5]
+    value["output"]["ledger_budget"] = 2.0
+    for left in tmp_path.glob("ledger*"):
+        left.unlink()
+    run(configured(changed(value, **own)), tmp_path / "again")
+    shifted["output"] = value["output"]
+    assert "refused" in actions(run(configured(shifted), tmp_path / "moved again"))
 
 
 def test_a_budget_for_several_runs_is_stated_by_the_configuration(tmp_path, value):
@@ -396,7 +415,9 @@ CHARGES = st.lists(
 
 
 def cost_of(charges: list[Charge], start: int, end: int) -> float:
-    return sum(c.epsilon for c in charges if c.window_start < end and c.window_end > start)
+    """Twice where the stretch cuts a window: its other events stay, and bounding may keep another of them."""
+    met = [c for c in charges if c.window_start < end and c.window_end > start]
+    return sum(c.epsilon * (1 + (c.window_start < start or c.window_end > end)) for c in met)
 
 
 @settings(max_examples=300, deadline=None)
@@ -405,8 +426,11 @@ def test_what_is_spent_is_the_dearest_stretch_that_meets_the_charge(charges, sta
     books, new = Books(COUNTED, "own"), charge(start, length, 0.5, "own")
     books.add(charges)
     stretches = [(c.window_start, c.reach) for c in [*charges, new]]
+    # Its own cost comes in addition; not so what it counts for beyond that where a stretch cuts it.
     expected = max(
-        cost_of(charges, first, last) for first, last in stretches if first < new.window_end and last > start
+        cost_of([*charges, new], first, last) - 0.5
+        for first, last in stretches
+        if first < new.window_end and last > start
     )
     assert books.spent(new) == pytest.approx(expected)
 
@@ -419,14 +443,21 @@ def test_all_landmarks_of_a_period_and_any_stretch_are_spent_together(charges, m
     books = Books(replace(COUNTED, landmarks=True), "own")
     books.add(charges)
     marked = [c for c in [*charges, new] if c.landmark]
+    marked_time = {hour for m in marked for hour in range(m.window_start, m.window_end)}
 
     def inside(c: Charge) -> bool:
         return any(m.window_start < c.window_end and m.window_end > c.window_start for m in marked)
 
+    def whole(c: Charge) -> bool:
+        return set(range(c.window_start, c.window_end)) <= marked_time
+
     others = [c for c in charges if not inside(c)]
     stretches = [c for c in [*others, new] if inside(new) or (c.window_start < new.window_end and c.reach > start)]
-    dearest = max((cost_of(others, c.window_start, c.reach) for c in stretches), default=0.0)
-    everything = sum(c.epsilon for c in charges if inside(c)) + dearest
+    beside = [*others, *([] if inside(new) else [new])]
+    dearest = max((cost_of(beside, c.window_start, c.reach) for c in stretches), default=0.0)
+    within = [c for c in [*charges, new] if inside(c)]
+    # Its own cost comes in addition; not so what it counts for beyond that where the unit cuts it.
+    everything = sum(c.epsilon * (1 if whole(c) else 2) for c in within) + dearest - 0.5
     # A charge inside landmarks may count with any stretch that a charge begins; the new one begins none outside.
     assert books.spent(new) <= everything + 1e-9
     if not inside(new):

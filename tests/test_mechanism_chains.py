@@ -130,19 +130,23 @@ def test_samples_have_their_rate_and_their_unit(tmp_path, unit):
         assert kept[0, 0] != kept[0, 1]
 
 
-def test_another_window_day_or_configuration_is_another_sample(tmp_path):
+@pytest.mark.parametrize("unit", ["membership", "user"])
+def test_another_window_day_or_configuration_is_another_sample(tmp_path, unit):
     """A mask by window *number* was the same in every daily run: sixty of them were one sample."""
     n_users = 4000
     users, windows = np.arange(n_users).repeat(2), np.tile([1, 2], n_users)
     everybody = ContributionRows(users[:, None], windows, np.zeros(2 * n_users, int))
-    masks = []
+    masks, digests = [], {}
     for day, rate in ((1, 0.3), (2, 0.3), (1, 0.3001)):
         source = {"from": f"2024-01-0{day}T00:00:00Z", "until": f"2024-01-0{day}T08:00:00Z"}
-        steps = [{"type": "sampling", "rate": rate}, {"type": "discrete_laplace", "epsilon": 1.0}]
+        steps = [{"type": "sampling", "rate": rate, "unit": unit}, {"type": "discrete_laplace", "epsilon": 1.0}]
         value = sections(tmp_path, steps)
         (tmp_path / "events.csv").write_text("user,time,latitude,longitude\n")
         value["source"] |= source
-        kept = released_memberships(everybody, make_plan(loads(json.dumps(value))))
+        plan = make_plan(loads(json.dumps(value)))
+        # The day is in the digest of the configuration, too: by itself it must make the difference.
+        vars(plan)["configuration"] = digests.setdefault(rate, plan.configuration)
+        kept = released_memberships(everybody, plan)
         for window in (1, 2):
             masks.append(np.isin(np.arange(n_users), kept.user[kept.window == window, 0]))
     assert np.mean(masks) == pytest.approx(0.3, abs=0.02)

@@ -21,6 +21,7 @@ from penstock.mechanisms.core.period import PeriodBound
 from penstock.mechanisms.sampling import Sampling
 from penstock.pipeline.output import writer
 from penstock.pipeline.output.ledger import Ledger
+from penstock.pipeline.output.ledger_budget import Terms
 from penstock.pipeline.runners import local
 from penstock.pipeline.sources.base import EventBlock
 from penstock.pipeline.steps import bounding, count
@@ -151,6 +152,11 @@ def a_charge_for_each_window(patch):
     patch.setattr(Ledger, "_append", append)
 
 
+def parts_of_windows_as_whole_ones(patch):
+    """Count a window once where the unit of a ledger holds only a part of it."""
+    patch.setattr(Terms, "more_in_part", lambda self, charge: 0.0)
+
+
 #: What is broken, the kind of world that convicts it, and the number of the first world that is tried.
 MUTANTS = [
     (whoever_comes_first, "files", 5),
@@ -164,6 +170,7 @@ MUTANTS = [
     (late_by_what_others_sent, "replays", 0),
     (traces_cut_by_area, "traces", 0),
     (a_charge_for_each_window, "repeats", 1),
+    (parts_of_windows_as_whole_ones, "grids", 0),
 ]
 
 

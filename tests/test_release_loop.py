@@ -17,6 +17,7 @@ from penstock.mechanisms import get
 from penstock.mechanisms.core.contract import Facts
 from penstock.mechanisms.core.plugin import DataError
 from penstock.mechanisms.core.run import run_mechanism
+from penstock.mechanisms.filter import Filter
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.output import checkpoint
@@ -64,6 +65,23 @@ def test_a_retried_step_returns_the_same_bytes(tmp_path, counts):
     assert after == again
     assert one.charges == two.charges
     assert all(np.array_equal(a.values, b.values) for a, b in zip(one.releases, two.releases))
+
+
+def test_a_step_that_is_retried_on_another_processor_is_the_same_charge(tmp_path, counts, monkeypatch):
+    """What a filter has learned differs there in its last bits: other noise, or a charge that is refused, otherwise."""
+    plan = plan_for(tmp_path, [{"type": "discrete_laplace", "epsilon": 1.0}, {"type": "filter"}], landmarks=None)
+    here, state = ReleaseLoop(plan).advance(ReleaseLoop(plan).start(), 1, counts)
+    right = Filter.process
+
+    def process(self, release, state):
+        release, state = right(self, release, state)
+        return release, {k: v * (1 + 2.0**-52) if v.dtype.kind == "f" else v for k, v in state.items()}
+
+    monkeypatch.setattr(Filter, "process", process)
+    there, other = ReleaseLoop(plan).advance(ReleaseLoop(plan).start(), 1, counts)
+    assert state != other
+    assert np.allclose([r.values for r in here.releases], [r.values for r in there.releases], atol=1e-5)
+    assert here.charges == there.charges
 
 
 def test_a_window_cannot_be_released_twice_or_skipped(tmp_path, counts):

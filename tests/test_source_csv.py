@@ -316,10 +316,15 @@ def test_damaged_archives_are_data_errors(tmp_path: Path) -> None:
             read(Csv(path=path))
 
 
-def test_a_file_without_lines_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", HEADER.encode() + bytes(20 << 20))
-    with pytest.raises(DataError, match="line 2: longer than"):
-        read(Csv(path=path, block_rows=10))
+@pytest.mark.parametrize("after", [[], [GOOD] * 3])
+@pytest.mark.parametrize("quote", ['"', ""])
+def test_a_line_without_end_is_one_rejected_row(tmp_path: Path, after: list[str], quote: str) -> None:
+    """It does not fill the memory, and stops no run: whoever sends it would decide what becomes of others."""
+    text = HEADER + GOOD + "ann,2008-05-17T10:00:00Z,37.5,-122.5" + "x" * (40 << 20) + "\n" + "".join(after)
+    source = Csv(path=write(tmp_path / "a.csv", text), quote=quote)
+    assert len(events(source)) == 1 + len(after)
+    [(line, reason, raw)] = rejects(source)
+    assert (line, "fields" in reason, raw[:15]) == (3, True, "(a line of more")
 
 
 def test_digests(tmp_path: Path) -> None:

@@ -176,6 +176,9 @@ SHARP = [[0, 0], [1, 1], [1, 0], [0, 1], [0, 0]]
         ((feature("a", square(583960, 4507523, 900)),), r"\[583960, 4.50752e\+06\] is no longitude and latitude"),
         ((feature("a"),), "it has no ring"),
         ((feature("a", [[0, "x"], [1, 1], [2, 2], [0, 0]]),), "its coordinates are not those of a Polygon"),
+        ((feature("a", [[0, 10**400], [1, 1], [2, 2], [0, 0]]),), "its coordinates are not those of a Polygon"),
+        (({"type": "Feature", "properties": "a zone"},), "feature 1: .* no property 'zone'; it has: none"),
+        (({"type": "Feature", "properties": 5},), "feature 1: .* no property 'zone'; it has: none"),
     ],
 )
 def test_a_wrong_feature_is_refused_with_its_number(tmp_path, features, message):
@@ -246,6 +249,16 @@ def test_other_parquet_is_refused(tmp_path, changes, message):
         _ = geoparquet(tmp_path / "z.parquet", ["a"], [binary([square(0, 0)])], **changes).cells
 
 
+@pytest.mark.parametrize(
+    "geo", ["[1]", '{"primary_column": ["geom"]}', '{"primary_column": "geom", "columns": {"geom": 5}}']
+)
+def test_metadata_that_describes_no_geometry_are_refused(tmp_path, geo):
+    path = tmp_path / "z.parquet"
+    pq.write_table(pa.table({"zone": ["a"]}).replace_schema_metadata({"geo": geo}), path)
+    with pytest.raises(DataError, match="not GeoParquet with geometry as WKB"):
+        _ = Zones(path=str(path), name="zone").cells
+
+
 def test_wrong_geometries_and_columns_of_geoparquet_are_named(tmp_path):
     path = tmp_path / "z.parquet"
     shape = binary([square(0, 0)])
@@ -253,6 +266,7 @@ def test_wrong_geometries_and_columns_of_geoparquet_are_named(tmp_path):
         ([shape, shape[:-4]], "feature 2: its geometry is cut off"),
         ([shape, struct.pack("<BI2d", 1, 1, 0, 0)], "feature 2: its geometry must be a Polygon"),
         ([shape, None], "feature 2: its geometry is missing"),
+        ([shape, struct.pack("<BII", 1, 6, 1) * 5000], "feature 2: a part of its geometry is no Polygon"),
     ):
         with pytest.raises(DataError, match=message):
             _ = geoparquet(path, ["a", "b"], shapes).cells

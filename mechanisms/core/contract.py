@@ -460,7 +460,7 @@ class Mechanism(Checked, ABC):
         return []
 
     def noise_state(self, state: State) -> State:
-        """The part of a state that the noise of the next step is bound to: all that reads counts, or may have."""
+        """The part of a state that noise and charge of the next step are bound to: all that reads counts, or may."""
         return state
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:

@@ -91,12 +91,21 @@ class Terms:
         return cls(**{name: value for name, value in entry.items() if name != "entry"})
 
     def cost(self, charge: Charge) -> float:
-        """What a charge counts for."""
-        # Where a stretch holds only a part of a window, the person's other events stay and bounding may keep another of
-        # them: a replacement, whose pure ε and ρ are both twice those of an addition (`charges.replaced`).
+        """What a charge counts for where the whole window is in the unit, or wherever it says so itself."""
+        return self._factor(charge) * self._figure(charge)
+
+    def more_in_part(self, charge: Charge) -> float:
+        """What it counts for in addition where only a part of the window is in the unit."""
+        # The person's other events stay, and bounding may keep another of them: a replacement, whose pure ε and ρ are
+        # both twice those of an addition (`charges.replaced`).
+        return max(0.0, 2.0 - self._factor(charge)) * self._figure(charge)
+
+    def _factor(self, charge: Charge) -> float:
         is_old = not charge.run and charge.window_end - charge.window_start > self.span
-        factor = 2.0 if is_old else charge.factor
-        return factor * (charge.epsilon if self.measure == "epsilon" else charge.rho)
+        return 2.0 if is_old else charge.factor
+
+    def _figure(self, charge: Charge) -> float:
+        return charge.epsilon if self.measure == "epsilon" else charge.rho
 
     def periods(self, times: Floats) -> Floats:
         """Number of the budget period that each instant is in; those before the first one are 0."""
@@ -229,7 +238,7 @@ def _source(plan: Plan) -> str:
 
 
 #: Columns of `Books`.
-_START, _END, _REACH, _COST, _LANDMARK, _WINDOW, _OWN, _FIRST, _LAST = range(9)
+_START, _END, _REACH, _COST, _MORE, _LANDMARK, _WINDOW, _OWN, _FIRST, _LAST = range(10)
 
 
 class Books:
@@ -246,7 +255,7 @@ class Books:
     def __init__(self, terms: Terms, run: str = "") -> None:
         self.terms, self.run = terms, run
         # A row for each column, so that one of them is looked through fast.
-        self._columns, self._n = np.zeros((9, 64)), 0
+        self._columns, self._n = np.zeros((10, 64)), 0
         self._longest = 0.0
         self._own: dict[int, bool] = {}
 
@@ -275,7 +284,9 @@ class Books:
         reach = charge.reach or start + self.terms.span
         # A window belongs to the period in which it starts; a block of windows to all that it touches.
         last = end - 1 if end - start > self.terms.span else start
-        return [start, end, reach, self.terms.cost(charge), charge.landmark, charge.window, own, start, last]
+        cost, more = self.terms.cost(charge), self.terms.more_in_part(charge)
+        more = more if np.isfinite(more) else 0.0  # its cost says it already
+        return [start, end, reach, cost, more, charge.landmark, charge.window, own, start, last]
 
     @property
     def _table(self) -> Floats:
@@ -287,7 +298,10 @@ class Books:
         return self._own.get(window, False)
 
     def spent(self, charge: Charge) -> float:
-        """What the unit has cost wherever a charge would count, by all others and the run's own earlier windows."""
+        """What the unit has cost wherever a charge would count, by all others and the run's own earlier windows.
+
+        With what the charge counts for beyond its cost, where a stretch holds only a part of its window.
+        """
         row = np.array(self._row(charge, own=True))
         row[[_FIRST, _LAST]] = self.terms.periods(row[[_FIRST, _LAST]])
         table = self._table
@@ -295,7 +309,8 @@ class Books:
         if not self.terms.landmarks:  # what is further away is in no stretch that meets the charge
             reach = max(row[_END] + self._longest, row[_REACH])
             counts &= (table[:, _START] < reach) & (table[:, _END] > row[_START] - self._longest)
-        table = table[counts]
+        row[_COST] = 0.0
+        table = np.concatenate([table[counts], row[None]])
         if not self.terms.landmarks:
             return _dearest(table, *_meeting(table, row))
         return max(
@@ -307,11 +322,9 @@ class Books:
     def _period(table: Floats, row: Floats | None = None) -> float:
         """Cost of all landmarks of a period and the dearest stretch: wherever a new charge would count, or anywhere."""
         landmarks = table[table[:, _LANDMARK] == 1]
-        if row is not None and row[_LANDMARK]:
-            landmarks = np.concatenate([landmarks, row[None]])
-        is_inside = _overlap(table, landmarks)
-        inside, others = float(table[is_inside, _COST].sum()), table[~is_inside]
-        if row is None or _overlap(row[None], landmarks)[0]:
+        is_inside, is_part = _overlap(table, landmarks)
+        inside, others = float(table[is_inside, _COST].sum() + table[is_part, _MORE].sum()), table[~is_inside]
+        if row is None or _overlap(row[None], landmarks)[0][0]:
             return inside + _dearest(others, others[:, _START], others[:, _REACH])
         return inside + _dearest(others, *_meeting(others, row))
 
@@ -339,10 +352,10 @@ class Books:
 
 
 def _meeting(table: Floats, row: Floats) -> tuple[Floats, Floats]:
-    """Where the stretches begin and end that share time with a new charge, its own among them."""
+    """Where the stretches begin and end that share time with a new charge, which is in the table."""
     starts, reaches = table[:, _START], table[:, _REACH]
     meets = (starts < row[_END]) & (reaches > row[_START])
-    return np.append(starts[meets], row[_START]), np.append(reaches[meets], row[_REACH])
+    return starts[meets], reaches[meets]
 
 
 def _dearest(table: Floats, starts: Floats, reaches: Floats) -> float:
@@ -350,27 +363,38 @@ def _dearest(table: Floats, starts: Floats, reaches: Floats) -> float:
     if not len(starts):
         return 0.0
     table = table[(table[:, _START] < reaches.max()) & (table[:, _END] > starts.min())]
-    cost = table[:, _COST]
+    cost, more = table[:, _COST], table[:, _MORE]
     by_start, by_end = np.argsort(table[:, _START]), np.argsort(table[:, _END])
-    begun = np.searchsorted(table[by_start, _START], reaches)
-    ended = np.searchsorted(table[by_end, _END], starts, "right")
+    begins, ends = table[by_start, _START], table[by_end, _END]
+
+    def between(values: Floats, begun: Floats, ended: Floats) -> Floats:
+        """Sum over the charges that begin before the one instants, less those that end by the others."""
+        before = np.append(0.0, np.cumsum(values[by_start]))[np.searchsorted(begins, begun)]
+        after = np.append(0.0, np.cumsum(values[by_end]))[np.searchsorted(ends, ended, "right")]
+        return np.asarray(before - after)
+
     # Infinite costs are counted apart: they would spoil the differences of sums.
-    total, n_infinite = (
-        np.append(0.0, np.cumsum(values[by_start]))[begun] - np.append(0.0, np.cumsum(values[by_end]))[ended]
-        for values in (np.where(np.isfinite(cost), cost, 0.0), np.isinf(cost).astype(np.float64))
-    )
+    total = between(np.where(np.isfinite(cost), cost, 0.0), reaches, starts)
+    if more.any():  # windows that either end of a stretch cuts
+        total = total + between(more, starts, starts) + between(more, reaches, reaches)
+    n_infinite = between(np.isinf(cost).astype(np.float64), reaches, starts)
     return float(np.where(n_infinite > 0, np.inf, total).max())
 
 
-def _overlap(table: Floats, others: Floats) -> Mask:
-    """Which rows share time with any of some others."""
+def _overlap(table: Floats, others: Floats) -> tuple[Mask, Mask]:
+    """Which rows share time with any of some others; and which of these go beyond them."""
     if not len(others):
-        return np.zeros(len(table), bool)
+        return (nowhere := np.zeros(len(table), bool)), nowhere
     others = others[np.argsort(others[:, _START])]
     latest = np.maximum.accumulate(others[:, _END])
     place = np.searchsorted(others[:, _START], table[:, _END]) - 1
     found: Mask = (place >= 0) & (latest[place] > table[:, _START])
-    return found
+    # Time without a gap between others: it begins where one of them begins after all before have ended.
+    first = np.flatnonzero(np.append(True, others[1:, _START] > latest[:-1]))
+    begins, ends = others[first, _START], latest[np.append(first[1:], len(others)) - 1]
+    around = np.searchsorted(begins, table[:, _START], "right") - 1
+    whole = (around >= 0) & (ends[around] >= table[:, _END])
+    return found, found & ~whole
 
 
 class Limit:

@@ -95,7 +95,7 @@ def _of_geojson(path: str, content: bytes, name: str) -> Iterator[tuple[Any, Any
     if not isinstance(features, list) or not all(isinstance(one, dict) for one in features):
         raise DataError(f"{path}: features must be a list of GeoJSON features")
     for number, feature in enumerate(features, 1):
-        properties = feature.get("properties") or {}
+        properties = given if isinstance(given := feature.get("properties"), dict) else {}
         if name not in properties:
             known = ", ".join(sorted(map(str, properties))) or "none"
             raise DataError(f"{path}: feature {number}: there is no property {name!r}; it has: {known}")
@@ -112,7 +112,7 @@ def _polygons(geometry: Any) -> list[Rings]:
     coordinates = [geometry.get("coordinates")] if kind == "Polygon" else geometry.get("coordinates")
     try:
         made = [[_positions(ring) for ring in polygon] for polygon in coordinates]
-    except (TypeError, ValueError, IndexError) as error:
+    except (TypeError, ValueError, IndexError, OverflowError) as error:
         raise _Wrong(f"its coordinates are not those of a {kind}: lists of rings of [longitude, latitude]") from error
     if not made or not all(made):
         raise _Wrong("it has no ring; a polygon needs an outline")
@@ -133,9 +133,7 @@ def _of_geoparquet(path: str, name: str) -> Iterator[tuple[Any, Any]]:
 
     try:
         with pq.ParquetFile(path) as file:
-            geo = json.loads((file.schema_arrow.metadata or {}).get(b"geo", b"{}"))
-            column = geo.get("primary_column")
-            described = geo.get("columns", {}).get(column, {})
+            column, described = _geometry_column((file.schema_arrow.metadata or {}).get(b"geo", b"{}"))
             columns = file.schema_arrow.names
             if described.get("encoding") != "WKB" or column not in columns:
                 raise DataError(f"{path}: Parquet, but not GeoParquet with geometry as WKB; {CONVERT}")
@@ -148,6 +146,15 @@ def _of_geoparquet(path: str, name: str) -> Iterator[tuple[Any, Any]]:
     except (pa.ArrowException, ValueError) as error:
         raise DataError(f"{path}: cannot be read as GeoParquet ({error})") from error
     yield from zip(table[name].to_pylist(), table[column].to_pylist())
+
+
+def _geometry_column(metadata: bytes) -> tuple[str, dict[str, Any]]:
+    """Name and description of the geometry by a file's metadata; empty where that says none."""
+    geo = json.loads(metadata)
+    column = geo.get("primary_column") if isinstance(geo, dict) else None
+    found = geo.get("columns") if isinstance(column, str) else None
+    described = found.get(column) if isinstance(found, dict) else None
+    return str(column), described if isinstance(described, dict) else {}
 
 
 def _is_wgs84(crs: Any) -> bool:
@@ -179,6 +186,8 @@ def _geometry_at(data: bytes, at: int) -> tuple[str, list[Any], int]:
     width, at, coordinates = (2, 3, 3, 4)[code // 1000], at + 9, []
     for _ in range(n):
         if kind == "MultiPolygon":
+            if struct.unpack_from("<I" if data[at : at + 1] == b"\x01" else ">I", data, at + 1)[0] % 1000 != 3:
+                raise _Wrong("a part of its geometry is no Polygon")
             _, part, at = _geometry_at(data, at)
         else:
             (n_points,) = struct.unpack_from(f"{order}I", data, at)

@@ -272,9 +272,10 @@ class ReleaseLoop:
         end = int(max([window.end, *ends]))
         start = min(window.start, self.plan.calendar.start(release.window))  # of a block: of its first window
         # Keyed: the digest of a short vector of small numbers could be inverted by trying them all. With the state:
-        # other data in an earlier window means other noise, hence another charge.
+        # other data in an earlier window means other noise, hence another charge. What follows the noise is left out:
+        # it is not the same to the last bit on every processor.
         message = f"{window.start} {end} ".encode() + np.ascontiguousarray(vector, "<i8").tobytes()
-        message += encode_state(self.name, self.mechanism.version, state)
+        message += encode_state(self.name, self.mechanism.version, self.mechanism.noise_state(state))
         data = hmac.digest(self.ledger_key, message, "sha256").hex()[:32]
         return Charge(
             stream=STREAM,

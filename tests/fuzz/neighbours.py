@@ -29,7 +29,9 @@ from penstock.pipeline.config.plan import Plan, make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.exit_codes import STOPPED
 from penstock.pipeline.output import checkpoint
+from penstock.pipeline.output.ledger_budget import Books, terms_of
 from penstock.pipeline.run import run
+from penstock.pipeline.steps.release import Charge
 
 #: Neighbours of each world.
 N_CHANGES = 3
@@ -170,8 +172,8 @@ def observed(world: World, rows: Rows, folder: Path, coupled: bool = True) -> li
         path = folder / name
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     seen: list[Seen] = []
-    for number, end in enumerate(world.ends or (world.n_windows,)):
-        config = loads(world.written(folder, rows, end), "world.yaml", folder)
+    for number in range(len(world.runs)):
+        config = loads(world.written(folder, rows, number), "world.yaml", folder)
         try:
             drawn = patch.object(checkpoint, "nonce_of_run", return_value=bytes([number] * 32))
             with drawn if coupled else nullcontext():
@@ -269,7 +271,7 @@ def _sensitivity(world: World, one: Change, seen: Seen, moved: np.ndarray[Any, A
     """
     assert seen.plan is not None
     limits, sensitivity = seen.plan.bounding, seen.manifest["sensitivity"]
-    part = one.unit == "event" or (one.unit in ("step", "stretch") and world.kind != "files")
+    part = one.unit in ("event", "of the ledger") or (one.unit in ("step", "stretch") and world.kind != "files")
     most, square = (2 if part else 1) * sensitivity["l1"], (2 if part else 1) * sensitivity["l2"] ** 2
     for index, row in enumerate(moved):
         if np.abs(row).sum() > most or (row**2).sum() > square * (1 + ROUNDING):
@@ -311,6 +313,11 @@ def _losses(world: World, seen: Seen, moved: np.ndarray[Any, Any]) -> np.ndarray
 
 def _claims(world: World, one: Change, seen: list[Seen]) -> tuple[float, float]:
     """ε and ρ that are announced for a unit: over several runs, by their ledger."""
+    if one.unit == "of the ledger":
+        assert seen[0].plan is not None
+        books = Books(terms_of(seen[0].plan))
+        books.add(Charge(**{k: v for k, v in line.items() if k != "chain"}) for line in seen[-1].ledger)
+        return max(period["spent"] for period in books.summary()), np.inf
     if len(world.ends) > 1:
         charges = seen[-1].ledger
         return sum(line["epsilon"] for line in charges if "epsilon" in line), np.inf

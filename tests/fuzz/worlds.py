@@ -41,7 +41,7 @@ class World:
     """What is run: sections without paths, rows in the order in which they arrive, and the ends of several runs.
 
     ``step`` is the length in seconds of what one event shares; ``w`` that of a protected stretch in steps; ``first``
-    the step that the run begins with.
+    the step that the run begins with; ``offsets`` how much later than that each of several runs begins, in seconds.
     """
 
     kind: str
@@ -53,6 +53,7 @@ class World:
     first: int = 0
     named: bool = False
     ends: tuple[int, ...] = ()
+    offsets: tuple[int, ...] = ()
     ledger_budget: float | None = None
     landmarks: tuple[int, ...] = ()
     units: tuple[str, ...] = ("person",)
@@ -67,8 +68,16 @@ class World:
         """Everybody who has a row."""
         return sorted({row.user for row in self.rows})
 
-    def written(self, folder: Path, rows: Rows, end: int) -> str:
-        """The configuration of a run until a window, as text; its input is written to a file."""
+    @property
+    def runs(self) -> list[tuple[int, int]]:
+        """First second and number of windows of each run."""
+        ends = self.ends or (self.n_windows,)
+        offsets = self.offsets or (0,) * len(ends)
+        return [(self.first * self.step + offset, end) for offset, end in zip(offsets, ends)]
+
+    def written(self, folder: Path, rows: Rows, number: int = 0) -> str:
+        """The configuration of one of the runs, as text; its input is written to a file."""
+        begin, n_windows = self.runs[number]
         lines = ["user,time,latitude,longitude,arrival"]
         name = "u{}".format if self.named else str
         for row in rows:
@@ -80,8 +89,8 @@ class World:
         source |= {
             "type": "csv",
             "path": str(folder / "events.csv"),
-            "from": _text(self.first * self.step),
-            "until": _text((self.first + end) * self.step),
+            "from": _text(begin),
+            "until": _text(begin + n_windows * self.step),
             "time_format": "unix_s",
             "user_type": "string" if self.named else "integer",
             "columns": {"user": "user", "time": "time", "latitude": "latitude", "longitude": "longitude"}
@@ -94,6 +103,8 @@ class World:
             value["noise_key"] = str(key)
         else:
             value["seed"] = 3
+        if self.offsets:
+            value["windows"]["origin"] = _text(begin)
         value["output"] = {"path": str(folder / "out"), "report": False}
         if len(self.ends) > 1:
             value["output"]["ledger"] = str(folder / "ledger")
@@ -351,6 +362,19 @@ def repeats(random_: random.Random) -> World:
     )
 
 
+def grids(random_: random.Random) -> World:
+    """Runs that share a ledger, and whose windows begin at other times: what is whole in one is a part in another."""
+    n_windows = random_.randint(3, 4)
+    value = sections(random_, [{"type": "discrete_laplace", "epsilon": 1.0}], False)
+    value["bounding"]["max_cells"] = 1
+    offsets = tuple(random_.choice([0, 900, 1800]) for _ in range(2))
+    rows = crowd(random_, (n_windows + 1) * HOUR, n_users=2, n_rows=40, stray=0.0)
+    ends = (n_windows,) * 2
+    return World(
+        "grids", value, rows, n_windows, ends=ends, offsets=offsets, ledger_budget=100.0, units=("of the ledger",)
+    )
+
+
 def _traces(random_: random.Random, kind: str, units: tuple[str, ...], stray: float) -> World:
     n_windows = random_.randint(1, 4)
     family = {"noise": "planar_laplace", "radius": 50.0, "epsilon": 1.0}
@@ -380,7 +404,21 @@ def edges(random_: random.Random) -> World:
 
 KINDS: dict[str, Callable[[random.Random], World]] = {
     kind.__name__: kind
-    for kind in (files, parts, periods, blocks, decisions, sliding, replays, disorder, arrivals, repeats, traces, edges)
+    for kind in (
+        files,
+        parts,
+        periods,
+        blocks,
+        decisions,
+        sliding,
+        replays,
+        disorder,
+        arrivals,
+        repeats,
+        grids,
+        traces,
+        edges,
+    )
 }
 
 
@@ -425,6 +463,9 @@ def change(random_: random.Random, world: World) -> Change:
         gone = {random_.choice(own)}
     elif unit == "person":
         gone = set(own)
+    elif unit == "of the ledger":
+        offset = random_.choice(world.offsets) + random_.randrange(world.n_windows) * world.step
+        gone = {row for row in own if 0 <= row.time - offset < world.step}
     else:
         steps = _steps_of(random_, world, unit)
         gone = {row for row in own if row.time // world.step in steps}

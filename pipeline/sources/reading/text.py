@@ -21,8 +21,10 @@ from penstock.pipeline.sources.reading.times import TimeFormat
 # Batches: whole records from one large or many small files, parsed together.
 
 
-#: A line longer than this is not a row of a table.
+#: A line longer than this is read no further: it is a row that is rejected.
 MAX_LINE_BYTES = 16 << 20
+#: What is read of it.
+_TOO_LONG = f"(a line of more than {MAX_LINE_BYTES:,} bytes)".encode()
 
 _HEAD_BYTES = 64 << 10
 _NEWLINE = 10
@@ -94,10 +96,9 @@ def batches(
     prologue
         Tells from a file's name and its first bytes (up to 64 KiB) how it is written.
 
-    Raises
-    ------
-    DataError
-        A line of more than `MAX_LINE_BYTES`.
+    Notes
+    -----
+    A line of much more than `MAX_LINE_BYTES` is a row with too many fields; memory is bounded all the same.
     """
     waiting: list[Batch] = []
     n_waiting = 0
@@ -149,10 +150,21 @@ def _parts(name: str, stream: IO[bytes], prologue: Callable[[str, bytes], Prolog
             yield Batch(start, whole, (Segment(name, line, n_lines),), records)
             line += n_lines
             data = data[n_whole:]
-        elif not is_final:
-            if len(data) > MAX_LINE_BYTES:
-                raise DataError(f"{name}, line {line}: longer than {MAX_LINE_BYTES:,} bytes; this is no table of text")
+        elif not is_final and len(data) <= MAX_LINE_BYTES:
             n_bytes = 2 * len(data)
+        elif not is_final:
+            data, is_final = _behind_line(stream)
+            # One row, and one that is rejected, whoever sent it: it stops no run, and the next one is read as ever.
+            data = _TOO_LONG + start.separator.encode() * len(start.columns) + b"\n" + data
+
+
+def _behind_line(stream: IO[bytes]) -> tuple[bytes, bool]:
+    """What has been read of a stream behind the end of its line, and whether that is its end."""
+    while True:
+        data = _read(stream, _MAX_BATCH_BYTES)
+        is_final, found = len(data) < _MAX_BATCH_BYTES, data.find(b"\n")
+        if found >= 0 or is_final:
+            return data[found + 1 :] if found >= 0 else b"", is_final
 
 
 def _whole(data: bytes, format: Prologue) -> tuple[Records | None, int]:
