@@ -378,7 +378,7 @@ def test_show_sums_by_period_and_unit(tmp_path, value, capsys):
     assert main(["ledger", "show", str(tmp_path / "ledger"), "--json"]) == DONE
     shown = json.loads(capsys.readouterr().out)
     assert (
-        shown["terms"]["unit"] == "one user's events in 1h from the start of any released window, and in all "
+        shown["terms"]["unit"] == "one user's events in 1h from the start of any charged window, and in all "
         "landmarks of all time"
     )
     assert [row["spent"] for row in shown["periods"]] == [pytest.approx(2.0)]

@@ -62,7 +62,7 @@ class Terms:
     budget
         Most that the unit may cost; infinite: nothing is enforced.
     span
-        Length of the protected stretch of time in milliseconds, which begins where a released window begins; 0 for
+        Length of the protected stretch of time in milliseconds, which begins where a charged window begins; 0 for
         traces, of which each run counts with what its mechanism promises, in every budget period that it meets.
     landmarks
         Whether all landmarks of a period belong to the unit, beside one stretch.
@@ -166,7 +166,7 @@ def terms_of(plan: Plan) -> Terms:
         if np.isinf(budget):
             measure, budget = "rho", n_hops * concentrated_rho(worst) * parts
     span = output.ledger_span or n_steps * step
-    unit = f"one user's events in {format_duration(span)} from the start of any released window"
+    unit = f"one user's events in {format_duration(span)} from the start of any charged window"
     if landmarks:
         within = f"a period of {format_duration(plan.budget_period)}" if plan.budget_period else "all time"
         unit += f", and in all landmarks of {within}"
