@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import json
 import random
+import struct
 from collections.abc import Callable
 from html.parser import HTMLParser
+from itertools import chain
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from events import archives, hold, messages, parquet, rows
 from mutation import WORDS, mutated
 from neighbours import neighbours
@@ -96,6 +100,34 @@ def keys(random_: random.Random, folder: Path) -> None:
             return
 
 
+def zones(random_: random.Random, folder: Path) -> None:
+    """Files of zones, GeoJSON and GeoParquet: places in a zone or in none, or an error in words."""
+    import polars as pl
+
+    from penstock.pipeline.spaces.zones import Zones
+
+    squares = [[[[x, 0], [x + 1, 0], [x + 1, 1], [x, 1], [x, 0]]] for x in (0, 1)]
+    shapes = [{"type": "Polygon", "coordinates": squares[0]}, {"type": "MultiPolygon", "coordinates": squares[1:] * 2}]
+    if random_.random() < 0.7:
+        path = folder / "zones.geojson"
+        features = [{"type": "Feature", "properties": {"name": i}, "geometry": one} for i, one in enumerate(shapes)]
+        path.write_bytes(mutated(json.dumps({"type": "FeatureCollection", "features": features}).encode(), random_))
+    else:
+        path = folder / "zones.parquet"
+        polygons = [struct.pack("<BIII10d", 1, 3, 1, len(ring), *chain.from_iterable(ring)) for (ring,) in squares]
+        column = {"encoding": "WKB", "geometry_types": []}
+        metadata = {"version": "1.1.0", "primary_column": "geometry", "columns": {"geometry": column}}
+        table = pa.table({"name": ["a", "b"], "geometry": [mutated(polygons[0], random_), polygons[1]]})
+        told = mutated(json.dumps(metadata).encode(), random_) if random_.random() < 0.3 else json.dumps(metadata)
+        pq.write_table(table.replace_schema_metadata({b"geo": told}), path)
+    points = pl.DataFrame({"latitude": [0.5, 2.0, 0.0], "longitude": [0.5, 0.5, 1.0]})
+    try:
+        read = Zones(path=str(path), name="name")
+        assert set(read.place(points).tolist()) <= {-1, *range(len(read.cells))}
+    except PenstockError as error:
+        hold(str(error).isprintable(), error)
+
+
 class _Tags(HTMLParser):
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -119,7 +151,7 @@ def report(random_: random.Random, folder: Path) -> None:
 
 TARGETS: dict[str, Target] = {
     target.__name__: target
-    for target in (configuration, rows, archives, parquet, messages, state, keys, report, neighbours)
+    for target in (configuration, rows, archives, parquet, messages, zones, state, keys, report, neighbours)
 }
 #: What is fed with hostile input; a round of the others is a whole run.
 HOSTILE = [name for name in TARGETS if name != "neighbours"]
