@@ -1,7 +1,7 @@
 """Load on a run that reads from Kafka: how many events a second, how soon a release follows, how much memory.
 
-``python benchmarks/kafka_load.py`` starts a broker of its own (see ``tests/integration/kafka_broker.py``) or uses
-``--brokers``; prints a table and, with ``--out``, writes JSON.
+``PYTHONPATH=.:tests/integration python benchmarks/kafka_load.py`` starts a broker of its own (see
+``tests/integration/kafka_broker.py``) or uses ``--brokers``; prints a table and, with ``--out``, writes JSON.
 
 * *backlog*: events that wait in the topic are read and released as fast as it goes;
 * *live*: events come at a stated rate with the time of the day; the delay is that from the instant at which a window is

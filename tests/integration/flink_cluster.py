@@ -30,12 +30,12 @@ class FlinkCluster:
     ----------
     folder
         For its configuration, logs and working files.
-    n_task_managers
-        Processes that work, with two slots each.
+    n_task_managers, n_slots
+        Processes that work, and what each of them can do side by side.
     """
 
-    def __init__(self, folder: Path, n_task_managers: int = 2) -> None:
-        self.folder, self.n_task_managers = folder, n_task_managers
+    def __init__(self, folder: Path, n_task_managers: int = 2, n_slots: int = 2) -> None:
+        self.folder, self.n_task_managers, self.n_slots = folder, n_task_managers, n_slots
         self.rpc_port, self.rest_port, self.pool_port = free_ports(3)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -134,7 +134,7 @@ class FlinkCluster:
             "rest.port": self.rest_port,
             "taskmanager.host": "localhost",
             "taskmanager.bind-host": "localhost",
-            "taskmanager.numberOfTaskSlots": 2,
+            "taskmanager.numberOfTaskSlots": self.n_slots,
             "taskmanager.cpu.cores": 1.0,
             # Flink's start script would work these out.
             "taskmanager.memory.framework.heap.size": "128m",
