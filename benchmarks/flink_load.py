@@ -221,9 +221,10 @@ def finite(cluster: FlinkCluster, n_events: int, parallelism: int, mode: str) ->
         value = configuration("", "", "arrow", folder, START, until, "10s", mode)
         times = {name: value["source"][name] for name in ("from", "until")}
         columns = {name: name for name in ("user", "time", "latitude", "longitude")}
-        value["source"] = {"type": "parquet", "path": str(folder / "events"), "columns": columns, **times}
-        value["source"] |= {"time_format": "unix_ms", "user_type": "integer"}
+        value["source"] = {"type": "parquet", "path": str(folder / "events"), "time_format": "unix_ms"}
+        value["source"] |= {"columns": columns, **times}
         del value["output"]["kafka"]
+        value["output"]["user_summaries"] = False  # they would be most of what travels, and an endless run has none
         options = [f"--parallelism={parallelism}", f"--sdk_worker_parallelism={parallelism}"]
         before = {job["id"] for job in cluster.rest("/jobs")["jobs"]}
         with Job(cluster, value, folder, options, parallelism) as job:

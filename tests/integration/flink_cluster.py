@@ -125,6 +125,7 @@ class FlinkCluster:
         return [job["id"] for job in self.rest("/jobs")["jobs"] if job["status"] not in over]
 
     def _configure(self) -> None:
+        network = f"{24 * self.n_slots}m"
         settings: dict[str, Any] = {
             "jobmanager.rpc.address": "localhost",
             "jobmanager.rpc.port": self.rpc_port,
@@ -145,8 +146,10 @@ class FlinkCluster:
             "taskmanager.memory.task.heap.size": "384m",
             "taskmanager.memory.task.off-heap.size": "64m",
             "taskmanager.memory.managed.size": "64m",
-            "taskmanager.memory.network.min": "48m",
-            "taskmanager.memory.network.max": "48m",
+            # A bounded job sorts what it sends, and waits for ever where there is no room for that.
+            "taskmanager.network.sort-shuffle.min-buffers": 64,
+            "taskmanager.memory.network.min": network,
+            "taskmanager.memory.network.max": network,
             "cluster.evenly-spread-out-slots": "true",
             # Its own jars are those of every job: loaded and compiled once for all of them.
             "classloader.resolve-order": "parent-first",
