@@ -84,7 +84,9 @@ def live(brokers: str, format: str, rate: float, seconds: float, mode: str) -> d
             )
             manifest, memory, used = run(value, folder)
         assert manifest["rows"]["used"] == sent.result()
-        ends, arrived = arrivals(brokers, topic)[10:-2].T  # the first windows wait for the program to start
+        ends, arrived = arrivals(brokers, topic)[:-2].T
+        is_prompt = ends > arrived.min() + 2000  # those before have waited for the program to start
+        ends, arrived = ends[is_prompt], arrived[is_prompt]
         return {
             "what": f"live, {rate:,.0f}/s",
             "format": format,

@@ -148,6 +148,7 @@ def check_killed_often(folder: Path, value: dict, n_kills: int, seed: int) -> No
         if code == 0:
             ends += 1
             compare(left_alone(value, out), out)
+            print(f"seed {seed}: {kills} kills until now", flush=True)  # what is given up has been of use
             shutil.rmtree(out)
     assert start(value, folder, resume=(out / "operator" / "run.json").exists()) == 0
     compare(left_alone(value, out), out)

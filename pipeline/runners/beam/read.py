@@ -311,7 +311,8 @@ class Reader:
                 self.piece = None
                 return
         try:
-            self.piece = next(self._pieces)
+            # Asked twice: what a source has found out meanwhile, a list of partitions say, may have ended a window.
+            self.piece = next(self._pieces) or next(self._pieces)
         except StopIteration:
             self.ended, self.piece = True, None
             self._folder.cleanup()
