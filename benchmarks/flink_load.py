@@ -1,14 +1,16 @@
 """Load on a job of Flink that reads from Kafka: events a second, delay of releases, memory, checkpoints, recovery.
 
-``python benchmarks/flink_load.py`` starts a broker and a cluster of its own (a job manager, task managers, a pool of
-Python workers; see ``tests/integration``) on this machine, submits ``penstock run --runner flink`` with checkpoints,
-and prints a line of figures for each of
+``PYTHONPATH=.:tests/integration python benchmarks/flink_load.py`` starts a broker and a cluster of its own (a job
+manager, task managers, a pool of Python workers; see ``tests/integration``) on this machine, submits ``penstock run
+--runner flink`` with checkpoints, and prints a line of figures for each of
 
 * *backlog*: events that wait in the topic are read and released as fast as it goes;
 * *live*: events come at a stated rate with the time of the day; the delay is that from the instant at which a window is
   final (its end and disorder) to the time at which its releases reach their topic. In the middle the job is cancelled,
   waits, and goes on with ``--resume`` while events come as before: how soon is everything caught up with?
 * *windows*: thousands of windows; the memory of every process, and checkpoints, by fifths of the windows.
+* *finite*: files that are counted by a bounded job at parallelism 1, 2 and 4: how long it takes, the seconds of the
+  processor by kind of process, and the bytes that travel between steps.
 
 Everything ends by itself: events and seconds are bounded, and nothing leaves the loopback interface.
 """
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -40,11 +43,9 @@ from load import (
     generating,
     percentiles,
     preload,
+    save,
     topic_of,
 )
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "integration"))
-
 
 #: Milliseconds: how far the watermark stays behind, and what a prompt release is not later than.
 DISORDER, PROMPT = 500, 5000
@@ -65,10 +66,14 @@ class Job:
         For that and for what it prints.
     options
         Of Beam and its Flink runner.
+    n_shards
+        That users are dealt out to.
     """
 
-    def __init__(self, cluster: FlinkCluster, value: dict[str, Any], folder: Path, options: list[str]) -> None:
-        self.cluster, self.folder, self.options = cluster, folder, options
+    def __init__(
+        self, cluster: FlinkCluster, value: dict[str, Any], folder: Path, options: list[str], n_shards: int = 1
+    ) -> None:
+        self.cluster, self.folder, self.options = cluster, folder, ["--shards", str(n_shards), "--", *options]
         self.samples: list[Sample] = []
         (folder / "run.yaml").write_text(json.dumps(value))
 
@@ -91,7 +96,7 @@ class Job:
             "--runner",
             "flink",
         ]
-        options = ["--", *self.cluster.options, *self.options]
+        options = [*self.options, *self.cluster.options]
         with (self.folder / "driver.log").open("ab") as log:
             self._driver = subprocess.Popen(
                 [*command, *words, *options], cwd=ROOT, stdout=log, stderr=log, start_new_session=True
@@ -207,8 +212,43 @@ def windows(cluster: FlinkCluster, brokers: str, n_windows: int, mode: str, opti
         }
 
 
+def finite(cluster: FlinkCluster, n_events: int, parallelism: int, mode: str) -> dict[str, Any]:
+    until = START + 3_600_000
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "events").mkdir()
+        save(folder / "events", n_events, 16, until)
+        value = configuration("", "", "arrow", folder, START, until, "10s", mode)
+        times = {name: value["source"][name] for name in ("from", "until")}
+        columns = {name: name for name in ("user", "time", "latitude", "longitude")}
+        value["source"] = {"type": "parquet", "path": str(folder / "events"), "time_format": "unix_ms"}
+        value["source"] |= {"columns": columns, **times}
+        del value["output"]["kafka"]
+        value["output"]["user_summaries"] = False  # they would be most of what travels, and an endless run has none
+        options = [f"--parallelism={parallelism}", f"--sdk_worker_parallelism={parallelism}"]
+        before = {job["id"] for job in cluster.rest("/jobs")["jobs"]}
+        with Job(cluster, value, folder, options, parallelism) as job:
+            manifest = job.finish()
+        assert manifest["rows"]["used"] == n_events
+        (own,) = {job["id"] for job in cluster.rest("/jobs")["jobs"]} - before
+        return {"what": "finite", "parallelism": parallelism, "shards": parallelism, "events": n_events} | {
+            "job (s)": round(cluster.rest(f"/jobs/{own}")["duration"] / 1000, 1),
+            "whole run (s)": round(job.samples[-1].at - job.begun, 1),
+            "load": round(os.getloadavg()[0], 1),
+            "processor (s)": processor_seconds(job.samples),
+            "bytes between steps": travelled(cluster, own),
+            **most(job.samples),
+        }
+
+
+def travelled(cluster: FlinkCluster, job: str) -> dict[str, int]:
+    """Bytes that each vertex of a job has sent to others."""
+    vertices = cluster.rest(f"/jobs/{job}")["vertices"]
+    return {vertex["name"][:40]: int(vertex["metrics"]["write-bytes"]) for vertex in vertices}
+
+
 def main() -> int:
-    parser = command(__doc__, ("backlog", "live", "windows"), 4_000_000)
+    parser = command(__doc__, ("backlog", "live", "windows", "finite"), 4_000_000)
     parser.add_argument("--task-managers", type=int, default=2, help="with two slots and one Python worker each")
     parser.add_argument("--start", type=float, default=60, help="seconds that the start of a job may take")
     parser.add_argument("--pause", type=float, default=20, help="seconds without the job in the middle of a live run")
@@ -217,15 +257,21 @@ def main() -> int:
     given = parser.parse_args()
     options = [f"--checkpointing_interval={given.checkpoints}", *given.options]
     figures = Figures(given)
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        broker(given) as brokers,
-        FlinkCluster(Path(folder) / "flink", given.task_managers) as cluster,
-    ):
-        for format, n_events, rate in formats(given):
-            figures.take("backlog", backlog, cluster, brokers, format, n_events, given.mode, options)
-            figures.take("live", live, cluster, brokers, format, rate, given, options)
-        figures.take("windows", windows, cluster, brokers, given.windows, given.mode, options)
+    if given.only in (None, "finite"):
+        # A pool of workers serves one task manager: those of a bounded job come and go.
+        with tempfile.TemporaryDirectory() as folder, FlinkCluster(Path(folder) / "flink", 1, 4) as cluster:
+            for parallelism in (1, 2, 4):
+                figures.take("finite", finite, cluster, given.events, parallelism, given.mode)
+    if given.only != "finite":
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            broker(given) as brokers,
+            FlinkCluster(Path(folder) / "flink", given.task_managers) as cluster,
+        ):
+            for format, n_events, rate in formats(given):
+                figures.take("backlog", backlog, cluster, brokers, format, n_events, given.mode, options)
+                figures.take("live", live, cluster, brokers, format, rate, given, options)
+            figures.take("windows", windows, cluster, brokers, given.windows, given.mode, options)
     figures.write()
     return 0
 

@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import json
 import multiprocessing
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -23,9 +22,6 @@ from penstock.mechanisms.core.noise_keys import new_key_file
 from penstock.pipeline.sources.reading.kafka_client import Producer, library
 from tests.tools.play_topic import _messages, make_topics
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "integration"))
-
-
 N_PARTITIONS, N_USERS = 4, 100_000
 SPACE = {"type": "grid", "south": 37.7, "north": 37.8, "west": -122.5, "east": -122.4, "rows": 10, "columns": 10}
 START = 1_704_067_200_000
@@ -40,6 +36,13 @@ def events(rng: np.random.Generator, times: np.ndarray) -> pl.DataFrame:
 def send(producer: Producer, topic: str, frame: pl.DataFrame, format: str) -> None:
     for partition, value in _messages(frame, N_PARTITIONS, format):
         producer.send(topic, "", value, partition)
+
+
+def save(folder: Path, n_events: int, n_files: int, until: int) -> None:
+    """Write events in the order of time as Parquet files."""
+    rng = np.random.default_rng(1)
+    for number, at in enumerate(np.array_split(np.arange(n_events), n_files)):
+        events(rng, START + at * (until - START) // n_events).write_parquet(folder / f"events-{number:03d}.parquet")
 
 
 def end(producer: Producer, topic: str, until: int, format: str) -> None:

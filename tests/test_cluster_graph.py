@@ -21,7 +21,7 @@ from apache_beam.runners.sdf_utils import RestrictionTrackerView, ThreadsafeRest
 from apache_beam.testing.test_stream import TestStream
 from apache_beam.transforms.userstate import get_dofn_specs
 from apache_beam.transforms.window import TimestampedValue
-from apache_beam.utils.timestamp import Timestamp
+from apache_beam.utils.timestamp import Duration, Timestamp
 
 from penstock.mechanisms.core.plugin import StateVersionError
 from penstock.pipeline.config.plan import Plan, make_plan
@@ -376,6 +376,25 @@ def test_a_turn_that_is_held_up_still_reads_one_slice(tmp_path: Path, monkeypatc
         assert names_of(turn_of(plan, tracker)) == [f"000/{number:012d}"]
         cursor, _ = tracker.deferred_status()
         assert cursor.number == number + 1
+
+
+@pytest.mark.parametrize("more", [True, False])
+def test_a_reader_waits_a_second_only_where_it_has_read_all_that_had_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: bool
+) -> None:
+    """Flink's runner counts whole seconds, and passes watermarks on only while nothing is read."""
+    monkeypatch.setattr(read, "TURN", -1.0)
+    plan = plan_in(tmp_path)
+    source = type(plan.config.source)
+    original = source.micro_batches
+    monkeypatch.setattr(
+        source, "micro_batches", lambda *given: (replace(piece, more=more) for piece in original(*given))
+    )
+    tracker = ThreadsafeRestrictionTracker(CursorTracker(Cursor()))
+    assert names_of(turn_of(plan, tracker)) == ["000/000000000000"]
+    after, delay = tracker.deferred_status()
+    assert after.number == 1
+    assert delay <= Duration(0) if more else Duration(1) <= delay < Duration(2)
 
 
 @pytest.mark.parametrize("seconds", [-1.0, np.inf], ids=["ends after a slice", "goes on"])

@@ -317,7 +317,7 @@ def test_what_the_clock_decided_is_decided_again(tmp_path):
 class Topic(Partitions):
     """A consumer of a topic of which a broker that is asked in time knows two partitions, the second one new."""
 
-    refused = ConnectionError
+    refused, more = ConnectionError, False
 
     def __init__(self, rows: dict[int, list[Row]]) -> None:
         super().__init__()

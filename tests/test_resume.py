@@ -92,8 +92,9 @@ def outputs(folder: Path) -> dict[str, bytes]:
 #: Runs a configuration and kills the process at its n-th durable write, or at the first one into a folder, before or
 #: after it.
 KILLED = """
-import json, os, signal, sys
+import faulthandler, json, os, signal, sys
 
+faulthandler.dump_traceback_later(600, exit=True)  # a run that hangs says where
 config, folder, resume, fatal, after = json.loads(sys.argv[1])
 n_writes = 0
 
@@ -131,7 +132,7 @@ def start(
     config = folder / "run.yaml"
     config.write_text(json.dumps(value))
     words = json.dumps([str(config), str(folder / out), resume, fatal, after])
-    done = subprocess.run([sys.executable, "-c", KILLED, words], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", KILLED, words], capture_output=True, text=True, timeout=660)
     assert done.returncode in (0, -signal.SIGKILL), done.stderr
     return done.returncode
 
@@ -147,6 +148,7 @@ def check_killed_often(folder: Path, value: dict, n_kills: int, seed: int) -> No
         if code == 0:
             ends += 1
             compare(left_alone(value, out), out)
+            print(f"seed {seed}: {kills} kills until now", flush=True)  # what is given up has been of use
             shutil.rmtree(out)
     assert start(value, folder, resume=(out / "operator" / "run.json").exists()) == 0
     compare(left_alone(value, out), out)

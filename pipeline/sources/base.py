@@ -120,6 +120,8 @@ class MicroBatch:
         Position after the last row, in the terms of the source.
     starts
         Clock at the first row, where the source is sorted by its clock; None: not known beforehand.
+    more
+        Whether there may be more to read just now; False: this was all that had come.
     """
 
     number: int
@@ -129,6 +131,7 @@ class MicroBatch:
     reached: Integers
     end: State = field(default_factory=dict)
     starts: int | None = None
+    more: bool = True
 
 
 @dataclass

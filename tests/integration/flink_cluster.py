@@ -30,12 +30,12 @@ class FlinkCluster:
     ----------
     folder
         For its configuration, logs and working files.
-    n_task_managers
-        Processes that work, with two slots each.
+    n_task_managers, n_slots
+        Processes that work, and what each of them can do side by side.
     """
 
-    def __init__(self, folder: Path, n_task_managers: int = 2) -> None:
-        self.folder, self.n_task_managers = folder, n_task_managers
+    def __init__(self, folder: Path, n_task_managers: int = 2, n_slots: int = 2) -> None:
+        self.folder, self.n_task_managers, self.n_slots = folder, n_task_managers, n_slots
         self.rpc_port, self.rest_port, self.pool_port = free_ports(3)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -125,6 +125,7 @@ class FlinkCluster:
         return [job["id"] for job in self.rest("/jobs")["jobs"] if job["status"] not in over]
 
     def _configure(self) -> None:
+        network = f"{24 * self.n_slots}m"
         settings: dict[str, Any] = {
             "jobmanager.rpc.address": "localhost",
             "jobmanager.rpc.port": self.rpc_port,
@@ -134,7 +135,7 @@ class FlinkCluster:
             "rest.port": self.rest_port,
             "taskmanager.host": "localhost",
             "taskmanager.bind-host": "localhost",
-            "taskmanager.numberOfTaskSlots": 2,
+            "taskmanager.numberOfTaskSlots": self.n_slots,
             "taskmanager.cpu.cores": 1.0,
             # Flink's start script would work these out.
             "taskmanager.memory.framework.heap.size": "128m",
@@ -145,8 +146,10 @@ class FlinkCluster:
             "taskmanager.memory.task.heap.size": "384m",
             "taskmanager.memory.task.off-heap.size": "64m",
             "taskmanager.memory.managed.size": "64m",
-            "taskmanager.memory.network.min": "48m",
-            "taskmanager.memory.network.max": "48m",
+            # A bounded job sorts what it sends, and waits for ever where there is no room for that.
+            "taskmanager.network.sort-shuffle.min-buffers": 64,
+            "taskmanager.memory.network.min": network,
+            "taskmanager.memory.network.max": network,
             "cluster.evenly-spread-out-slots": "true",
             # Its own jars are those of every job: loaded and compiled once for all of them.
             "classloader.resolve-order": "parent-first",

@@ -397,6 +397,52 @@ def test_a_partition_that_is_added_while_a_run_goes_on_is_in_time(broker, topics
     assert (rows["rows"], rows["used"], rows["late"]) == (20, 20, 0)
 
 
+#: ``penstock`` with a clock that is off by as many seconds as a file says.
+CLOCK = """
+import pathlib, sys, time
+
+now, step = time.time, pathlib.Path(sys.argv.pop(1))
+time.time = lambda: now() + float(step.read_text())
+
+from penstock.pipeline.cli.main import main
+
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_clock_that_steps_back_delays_windows_and_loses_nothing(broker, topics, tmp_path):
+    """That of the machine that reads, in a deployment: released windows stay, the next ones wait until it is there."""
+    names = live_topic(broker, topics)
+    windows = {"type": "fixed", "size": "1s", "allowed_lateness": "1s"}
+    value = sections(tmp_path / "out", topic(broker, names, **live(30)), windows=windows)
+    new_key_file(tmp_path / "key")
+    value |= {"mode": "deployment", "noise_key": str(tmp_path / "key")}
+    del value["seed"]
+    (tmp_path / "run.yaml").write_text(json.dumps(value))
+    (tmp_path / "step").write_text("0")
+    command = [sys.executable, "-c", CLOCK, str(tmp_path / "step"), "run", str(tmp_path / "run.yaml")]
+    with (tmp_path / "log").open("ab") as log:
+        running = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+    ledger, sender, place = tmp_path / "out" / "operator" / "ledger", producer(broker), {"latitude": 37.78}
+    place |= {"longitude": -122.42}
+    wait_for(lambda: ledger.exists() and bool([*Ledger(ledger)]), running)
+    begun, n_sent, before = time.monotonic(), 0, 0
+    while time.monotonic() < begun + 12:
+        row = {"user": n_sent, "time": int(time.time() * 1000), **place}
+        sender.send(names["events"], "", json.dumps(row), n_sent % 3)
+        sender.flush()
+        n_sent += 1
+        if not before and time.monotonic() > begun + 4:
+            (tmp_path / "step").write_text("-8")
+            before = len([*Ledger(ledger)])
+        time.sleep(0.2)
+    assert running.wait(120) == 0, (tmp_path / "log").read_text()
+    rows = json.loads((tmp_path / "out" / "operator" / "manifest.json").read_text())["rows"]
+    assert (rows["late"], rows["used"] + rows["out_of_time"]) == (0, n_sent)
+    assert 0 < before < 30
+    assert [charge.window for charge in Ledger(ledger)] == list(range(1, 31))
+
+
 def test_a_topic_with_the_timestamps_of_senders_is_refused(broker, topics, tmp_path):
     play(events_of(SYNTHETIC | {"n_users": 3}), producer(broker), topics["events"], 3)
     with pytest.raises(DataError, match=r"message\.timestamp\.type=LogAppendTime"):

@@ -49,9 +49,10 @@ if TYPE_CHECKING:
 
 FORMAT = StateFormat("cursor")
 _NUMBERS, _POSITION = ("number", "latest", "ended", "reader"), "position."
-#: Seconds to wait where there is nothing to read at the moment, and after the end.
-IDLE, REST = 0.1, 5.0
-#: Seconds of reading after which the engine gets its turn: it takes positions and watermarks in between.
+#: Seconds to wait at least where there is nothing to read at the moment, and after the end. Flink's runner counts whole
+#: seconds that are left, and passes a watermark on only while no turn goes on: readers that never wait hold it up.
+IDLE, REST = 1.5, 5.0
+#: Seconds of reading after which the engine gets its turn, where there is more: it takes positions in between.
 TURN = 0.25
 #: Windows after which it gets its turn as well: what waits for its release stays little when much is caught up with.
 TURN_WINDOWS = 64
@@ -303,23 +304,28 @@ class Reader:
         self.advance()
 
     def advance(self) -> None:
-        """Leave the micro-batch at hand behind, and look at the next one."""
+        """Leave the micro-batch at hand behind, and look at the next one; that is for later where all has been read."""
         if self.piece is not None:
             self.cursor = self.cursor.after(self.piece)
+            if not self.piece.more:
+                self.piece = None
+                return
         try:
-            self.piece = next(self._pieces)
+            # Asked twice: what a source has found out meanwhile, a list of partitions say, may have ended a window.
+            self.piece = next(self._pieces) or next(self._pieces)
         except StopIteration:
             self.ended, self.piece = True, None
             self._folder.cleanup()
 
     @property
     def wait(self) -> float:
-        """Seconds until the micro-batch at hand is due."""
+        """Seconds until the micro-batch at hand is due, at least `IDLE`; not positive where it is due."""
         if self.piece is None:
             return IDLE
         if self.source.factor is None or self.piece.after == MIN_EVENT_TIME:
             return 0.0
-        return self._begun + (self.piece.after - self._start) / 1000 / self.source.factor - time.monotonic()
+        left = self._begun + (self.piece.after - self._start) / 1000 / self.source.factor - time.monotonic()
+        return max(IDLE, left) if left > 0 else left
 
     @property
     def time(self) -> int:

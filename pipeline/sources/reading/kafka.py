@@ -75,6 +75,8 @@ class Consumer:
         self._size = 1000.0
         #: Messages that are taken together at most.
         self.at_once = _FEW
+        #: Whether there may be more messages than were read last.
+        self.more = True
         defaults = {"queued.max.messages.kbytes": 32 << 10, "fetch.message.max.bytes": 1 << 20}
         ours = {
             "group.id": source.group or "penstock",  # the client wants one
@@ -235,7 +237,9 @@ class Consumer:
     def _fill(self) -> None:
         n_messages = max(1, min(self.at_once, int(_BYTES / self._size)))
         n_bytes, n_read = 0, 0
-        for message in self._client.consume(n_messages, timeout=_WAIT):
+        messages = self._client.consume(n_messages, timeout=_WAIT)
+        self.more = len(messages) == n_messages
+        for message in messages:
             error = message.error()
             if error is None:
                 self._waiting[message.partition()].append(message)
@@ -516,7 +520,7 @@ def micro_batches(
                 ranges |= {partition: (own[0].offset(), own[-1].offset() + 1) for partition, own in messages.items()}
                 entry = Entry(number, ranges, idle, clock, reader.listed)
                 journal.append(entry, partial(_needed, checkpointed, number))
-                yield reader.batch(entry, messages)
+                yield replace(reader.batch(entry, messages), more=consumer.more)
                 number += 1
             else:
                 yield None
