@@ -374,7 +374,8 @@ def _doubts(table: _Table, columns: dict[str, str], source: Csv, events: pl.Data
         yield "the file has no header: columns were told by their values alone; check them"
     n_users = events["user"].n_unique()
     if n_users <= _KINDS < len(events) / 100:
-        yield f"{columns['user']} has {n_users} values in {len(events):,} rows: is it a kind of people, and not a person?"
+        values = f"{columns['user']} has {n_users} values in {len(events):,} rows"
+        yield f"{values}: is it a kind of people, and not a person?"
     elif n_users > 0.9 * len(events) > 9:
         yield f"nearly every row has another {columns['user']}: is it a trip or a row, and not a person?"
     elif re.search(r"bike|cab|taxi|vehicle|device|card", columns["user"], re.IGNORECASE):
