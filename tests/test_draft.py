@@ -91,6 +91,7 @@ def test_strays_do_not_stretch_the_area_and_the_time(tmp_path):
         (["user,time,place"], "has a header and no rows"),
         (["nothing"], "no comma, semicolon, tab or bar"),
         ([""], "has no rows to look at"),
+        (['{"type": "FeatureCollection", "features": []}'], "looks like JSON"),
     ],
 )
 def test_what_cannot_be_guessed_is_said(tmp_path, lines, expected):

@@ -162,6 +162,8 @@ class _Table:
         lines = [line for line in lines if line.strip()]
         if not lines:
             raise DataError(f"{path}: has no rows to look at")
+        if lines[0].lstrip()[:1] in "{[":
+            raise DataError(f"{path}: looks like JSON; draft reads CSV files")
         separator = max(",;\t|", key=lambda one: (min(line.count(one) for line in lines[:20]), lines[0].count(one)))
         if separator not in lines[0]:
             raise DataError(f"{path}: the first line has no comma, semicolon, tab or bar; is it a CSV file?")
