@@ -7,7 +7,7 @@ CONSTRAINTS = -c constraints.txt
 INSTALL = $(PIP) install -q --no-compile $(CONSTRAINTS)
 COMPILE = @$(VENV)/bin/python -m compileall -qq -j 0 $(VENV)/lib || true
 
-.PHONY: demo test slow lint types bench docs experiments clean
+.PHONY: demo test slow lint types bench docs site experiments clean
 
 demo: $(VENV)/.core
 	$(VENV)/bin/penstock run configs/quickstart.yaml
@@ -35,6 +35,10 @@ bench: $(VENV)/.core $(VENV)-peers/.bench
 
 docs: $(VENV)/.core
 	$(VENV)/bin/python docs/generate.py
+
+# In build/site. A link or an anchor that leads nowhere, or a page that the menu lacks, is a failure.
+site: $(VENV)/.docs
+	$(VENV)/bin/mkdocs build --strict
 
 # Every question of configs/experiments/ at its reduced size. In full, with the data sets below data/ or $$PENSTOCK_DATA:
 # python -m penstock.pipeline.experiments configs/experiments --save docs/results
@@ -65,9 +69,9 @@ $(VENV)/.dev: setup.py constraints.txt | $(VENV)/bin/python
 
 # Every extra but the other engines: one call of pip takes less time than one for each.
 $(VENV)/.all: setup.py constraints.txt | $(VENV)/bin/python
-	$(INSTALL) -e '.[browser,dev,kafka,notebooks,plot,test]'
+	$(INSTALL) -e '.[browser,dev,docs,kafka,notebooks,plot,test]'
 	$(COMPILE)
-	@touch $@ $(VENV)/.core $(VENV)/.test $(VENV)/.dev $(VENV)/.plot
+	@touch $@ $(VENV)/.core $(VENV)/.test $(VENV)/.dev $(VENV)/.docs $(VENV)/.plot
 
 $(VENV)-peers/.bench: setup.py constraints.txt
 	$(PYTHON) -m venv $(VENV)-peers
@@ -76,5 +80,10 @@ $(VENV)-peers/.bench: setup.py constraints.txt
 
 $(VENV)/.plot: setup.py constraints.txt | $(VENV)/bin/python
 	$(INSTALL) -e '.[plot]'
+	$(COMPILE)
+	@touch $@ $(VENV)/.core
+
+$(VENV)/.docs: setup.py constraints.txt | $(VENV)/bin/python
+	$(INSTALL) -e '.[docs]'
 	$(COMPILE)
 	@touch $@ $(VENV)/.core

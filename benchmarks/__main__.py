@@ -42,16 +42,12 @@ and the processor time (user and system, net) stand beside it. Peers have an env
 runs as it is installed. Memory is the peak of the whole process. A ratio is penstock's figure over the peer's: below 1,
 penstock is faster.
 
-Other engines count distinct users and nothing else. `penstock run` does that too, bounds contributions, runs the
-mechanism, accounts for the budget, writes true counts and releases as Parquet, and makes the report. Much of that
-costs the same however many events there are: importing Beam and building its graph, then noise, a charge and rows for
-every cell of every window, two writings of each (in parts as they come, then whole) and the report. With 1,008 windows
-of 1,000 cells it is most of what a run over a million events takes, and about half of one over ten million; a target
-against an engine that stops when it has counted is missed there.
+Other engines count distinct users and nothing else. `penstock run` also bounds contributions, runs the mechanism,
+accounts for the budget, writes true counts and releases, and makes the report. Much of that costs the same however many
+events there are: with 1,008 windows of 1,000 cells it is most of what a run over a million events takes, and about half
+of one over ten million.
 
-Whole runs of finite input use the default runner, `direct`: Beam's in-process runner reads, counts, releases and
-accounts, and nothing runs ahead of it or beside it. Unbounded runs use the plain loop, without Beam, with one thread
-that reads ahead. `--runner local` runs finite input in the plain loop too, and parses and counts in two threads.
+Whole runs of finite input use the default runner, `direct`, Beam's in-process runner; unbounded runs the plain loop.
 """
 
 
@@ -104,10 +100,13 @@ def page(areas: dict[str, dict[str, Any]]) -> str:
     head = (
         "| what | penstock | peer | ratio | CPU s: penstock, peer | memory MB | target | met |\n" + "|---" * 8 + "|\n"
     )
+    before = ""
     for area, of in areas.items():
         lines = "\n".join(_cells(Row(**row)) for row in of["rows"])
-        on = f"{of['machine']} {of['versions']} Medians of {of['repeats']} runs."
-        text.append(f"## {area.replace('_', ' ').capitalize()}\n\n{on}\n\n{head}{lines}\n")
+        on = f"{of['machine']} {of['versions']}"
+        said = f"{'As above.' if on == before else on} Medians of {of['repeats']} runs."
+        text.append(f"## {area.replace('_', ' ').capitalize()}\n\n{said}\n\n{head}{lines}\n")
+        before = on
     return "\n".join(text)
 
 

@@ -1,4 +1,4 @@
-"""Rewrite the generated parts of the documentation: the README's tables, the configuration reference, results.
+"""Rewrite the generated parts of the documentation: README's tables, configuration reference, glossary, results.
 
 ``python docs/generate.py`` rewrites them, ``python docs/generate.py --check`` fails where they are not current.
 """
@@ -34,6 +34,15 @@ def configuration() -> tuple[Path, str]:
     return path, with_reference(path.read_text(encoding="utf-8"))
 
 
+def glossary() -> tuple[Path, str]:
+    """The glossary with the terms that reports explain."""
+    from penstock.pipeline.reporting.glossary import markdown
+
+    path = ROOT / "docs" / "glossary.md"
+    block = f"<!-- glossary -->\n{markdown()}\n<!-- end -->"
+    return path, re.sub(r"<!-- glossary -->.*<!-- end -->", lambda _: block, path.read_text("utf-8"), flags=re.DOTALL)
+
+
 def experiments() -> tuple[Path, str]:
     """The page of results, from the experiment files and the tables that full runs have left."""
     from experiments_page import experiments_page
@@ -45,7 +54,7 @@ def experiments() -> tuple[Path, str]:
 
 def main() -> int:
     """Write or check all generated parts."""
-    current = (readme(), configuration(), experiments())
+    current = (readme(), configuration(), glossary(), experiments())
     stale = [(path, text) for path, text in current if not path.exists() or path.read_text(encoding="utf-8") != text]
     for path, text in stale:
         if "--check" in sys.argv[1:]:

@@ -286,7 +286,7 @@ def test_the_command_prints_a_table_or_json(tmp_path, capsys):
     shown = capsys.readouterr()
     assert "everybody" in shown.out
     assert str(tmp_path / "out" / "operator" / "attack.parquet") in shown.out
-    assert shown.err == ""
+    assert shown.err.splitlines()[-1] == "6 of 6 attacks"
     assert main([*words, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["resumed"] == 6

@@ -91,6 +91,7 @@ def test_strays_do_not_stretch_the_area_and_the_time(tmp_path):
         (["user,time,place"], "has a header and no rows"),
         (["nothing"], "no comma, semicolon, tab or bar"),
         ([""], "has no rows to look at"),
+        (['{"type": "FeatureCollection", "features": []}'], "looks like JSON"),
     ],
 )
 def test_what_cannot_be_guessed_is_said(tmp_path, lines, expected):
@@ -107,6 +108,15 @@ def test_doubts_are_said(tmp_path):
     assert "taken for a person" in " ".join(
         draft(written(tmp_path, [NAMED[0].replace("rider", "bikeid"), *NAMED[1:]])).notes
     )
+
+
+def test_a_kind_of_people_is_not_a_person(tmp_path):
+    rows = [f"2024-05-01 {i % 24:02d}:00:00,{i % 5},{['Subscriber', 'Customer'][i % 2]}" for i in range(1200)]
+    bikes = [f"{row},{17_000 + i % 300}" for i, row in enumerate(rows)]
+    found = draft(written(tmp_path, ["starttime,station,usertype,bikeid", *bikes]))
+    assert found.notes[0] == "columns: user from bikeid, time from starttime, place from station"
+    found = draft(written(tmp_path, ["starttime,station,usertype", *rows]))
+    assert "usertype has 2 values in 1,200 rows: is it a kind of people, and not a person?" in found.notes
 
 
 def test_a_draft_is_not_deployed_as_it_is(tmp_path, monkeypatch):

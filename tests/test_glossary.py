@@ -9,6 +9,7 @@ import pytest
 
 from penstock.mechanisms.core.contract import MECHANISMS
 from penstock.pipeline.reporting.accounts import KNOWN, METRIC_TITLES
+from penstock.pipeline.reporting.glossary import SECTIONS, words
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
@@ -63,3 +64,13 @@ def test_the_terms_in_brackets_of_the_statement_are_terms():
     for term in named:
         known = term.rstrip("s") if term in ("landmarks", "accountants") else term.removesuffix(" in force")
         assert known in TERMS or known in ("theorem", "operator"), term
+
+
+def test_a_page_explains_the_terms_that_it_says_and_no_others():
+    packed = {"title": "Loss of one window", "lines": [{"label": "pure", "value": {"packed": "ledger"}}]}
+    said = words("<p class='sensor'>Cells, in nats &amp; with ε = 2</p>", [packed], None)
+    assert said is not None
+    named = re.findall(r"<dt>(.*?)</dt>", said)
+    assert named == ["cell", "window", "ε (epsilon)", "nats"]
+    assert SECTIONS["What is counted"]["cell"] in said
+    assert words("nothing that needs a word", {"packed": "ε"}) is None

@@ -17,7 +17,7 @@ from penstock.pipeline.runners.beam import graph
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 #: What the generator reads and writes.
-GENERATED = ("configuration.md", "experiments.md", "experiments_page.py", "generate.py", "papers.yaml")
+GENERATED = ("configuration.md", "experiments.md", "experiments_page.py", "generate.py", "glossary.md", "papers.yaml")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 

@@ -78,7 +78,18 @@ def test_nothing_is_released_where_no_row_can_be_used(tmp_path, capsys, name):
 def test_swapped_coordinates_inside_the_range_are_recognised(tmp_path):
     value = value_of(tmp_path, f"{HEAD}a,{IN_TIME},8.55,47.35\n", "simulation")
     value["space"] |= {"south": 47.3, "north": 47.4, "west": 8.5, "east": 8.6}
-    with pytest.raises(DataError, match="probably swapped"):
+    with pytest.raises(DataError, match=r"probably swapped: exchange them in source.columns\."):
+        run(configured(value), runner="local")
+
+
+def test_swapped_coordinates_of_zones_are_recognised(tmp_path):
+    value = value_of(tmp_path, f"{HEAD}a,{IN_TIME},47.35,8.55\n", "simulation")
+    ring = [[47.3, 8.5], [47.4, 8.5], [47.4, 8.6], [47.3, 8.5]]
+    zone = {"type": "Feature", "properties": {"n": "a"}, "geometry": {"type": "Polygon", "coordinates": [ring]}}
+    file = tmp_path / "zones.geojson"
+    file.write_text(json.dumps({"type": "FeatureCollection", "features": [zone]}))
+    value["space"] = {"type": "zones", "path": str(file), "name": "n"}
+    with pytest.raises(DataError, match=r"exchange them in source\.columns, or in .*zones\.geojson"):
         run(configured(value), runner="local")
 
 

@@ -63,7 +63,7 @@ def _execute(arguments: argparse.Namespace) -> int:
     config = load(arguments.config, arguments.set)
     quiet = arguments.quiet or arguments.json
     _refuse_useless(arguments)
-    with progress_bar("attacks", enabled=not quiet and sys.stderr.isatty()) as show:
+    with progress_bar("attacks", enabled=not quiet, piped=not sys.stderr.isatty()) as show:
         outcomes, left_out = _attack(config, arguments, lambda done, total: show(done, total, ""))
     if arguments.json:
         print_json(_figures(outcomes, left_out))

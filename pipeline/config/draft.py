@@ -29,6 +29,8 @@ _EVENTS = 2_000_000
 _MOST = 0.9
 #: Times this far from the others are taken for mistakes, at each end; positions likewise.
 _STRAY = 0.005
+#: So few people in a whole file are kinds of people, such as subscribers and customers.
+_KINDS = 10
 HOUR = 3_600_000
 #: Metres of a degree of latitude, and of the smallest cell that is drafted.
 _DEGREE, _CELL = 111_195.0, 500.0
@@ -160,6 +162,8 @@ class _Table:
         lines = [line for line in lines if line.strip()]
         if not lines:
             raise DataError(f"{path}: has no rows to look at")
+        if lines[0].lstrip()[:1] in "{[":
+            raise DataError(f"{path}: looks like JSON; draft reads CSV files")
         separator = max(",;\t|", key=lambda one: (min(line.count(one) for line in lines[:20]), lines[0].count(one)))
         if separator not in lines[0]:
             raise DataError(f"{path}: the first line has no comma, semicolon, tab or bar; is it a CSV file?")
@@ -242,10 +246,18 @@ def _columns(table: _Table, zone: str) -> dict[str, str]:
             raise DataError(f"no column holds latitude and longitude, or names a place (columns: {', '.join(names)})")
         found["place"] = places[0]
     others = [name for name in rest if name not in (found.get("place"), *_named("place", rest))]
-    users = _named("user", others) or [name for name in others if frame[name].n_unique() > 1]
+    named = _named("user", others)
+    users = [name for name in named if not _is_kind(frame[name])] or named
+    users = users or [name for name in others if frame[name].n_unique() > 1]
     if not users:
         raise DataError(f"no column tells people apart (columns: {', '.join(names)}); write columns.user by hand")
     return {"user": users[0]} | found
+
+
+def _is_kind(column: pl.Series) -> bool:
+    """Whether a column says what somebody is, not who: a few values that take turns from row to row."""
+    n_values, n_turns = column.n_unique(), int((column != column.shift()).sum())
+    return n_values <= _KINDS and n_turns > 10 * n_values
 
 
 def _position(frame: pl.DataFrame, names: list[str]) -> dict[str, str]:
@@ -362,7 +374,11 @@ def _doubts(table: _Table, columns: dict[str, str], source: Csv, events: pl.Data
     """What may be guessed wrong, a sentence each."""
     if not table.has_header:
         yield "the file has no header: columns were told by their values alone; check them"
-    if events["user"].n_unique() > 0.9 * len(events) > 9:
+    n_users = events["user"].n_unique()
+    if n_users <= _KINDS < len(events) / 100:
+        values = f"{columns['user']} has {n_users} values in {len(events):,} rows"
+        yield f"{values}: is it a kind of people, and not a person?"
+    elif n_users > 0.9 * len(events) > 9:
         yield f"nearly every row has another {columns['user']}: is it a trip or a row, and not a person?"
     elif re.search(r"bike|cab|taxi|vehicle|device|card", columns["user"], re.IGNORECASE):
         yield f"{columns['user']} is taken for a person: one person with two of them counts twice, two with one once"

@@ -21,6 +21,7 @@ from penstock.pipeline.config.sections import Output
 from penstock.pipeline.config.yaml import Mapping, Path, Problem, locate, shown
 from penstock.pipeline.sources.base import LiveSource, Source
 from penstock.pipeline.spaces.base import Space
+from penstock.pipeline.spaces.polygons import WrongName
 from penstock.pipeline.steps import sealing
 from penstock.pipeline.steps.bounding import Bounding
 from penstock.pipeline.windows.base import Windows
@@ -99,9 +100,11 @@ def cells_can_be_listed(space: Space) -> Iterator[Finding]:
     elif input_paths(space):
         try:
             len(space.cells)
+        except WrongName as error:
+            yield Finding(("space", "name"), space.name, f"what names the zones ({error})")  # type: ignore[attr-defined]
         except DataError as error:
             key = next(field.key for field in fields_of(type(space)) if field.declared.kind == "path")
-            yield Finding(("space", key), input_paths(space)[0], f"a list of cells ({error})")
+            yield Finding(("space", key), input_paths(space)[0], f"a file that cells can be read from ({error})")
 
 
 def places_come_from_the_source(source: Source, space: Space) -> Iterator[Finding]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import typing
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import MISSING
 from pathlib import Path
 from typing import Any, Literal
@@ -29,6 +31,8 @@ from penstock.pipeline.config.sections import UNIONS, plugins_of
 
 MARKER = "<!-- reference -->"
 _HEADER = "| key | must be | default | meaning |\n|---|---|---|---|\n"
+#: So many plug-ins of a kind have a key alike that it is written once for all of them.
+_SHARED_BY = 3
 
 
 def reference_markdown() -> str:
@@ -46,8 +50,13 @@ def reference_markdown() -> str:
                 parts.append(f"### `{field.key}`\n\n{_summary(section)}\n\n{_table(section)}")
     known: set[type] = set()
     for registry in UNIONS.values():
+        shared = _shared(plugins_of(registry).values())
+        if shared:
+            parts.append(f"### {registry.kind}: keys of several types\n\n{_HEADER}{''.join(shared.values())}")
         for name, plugin in plugins_of(registry).items():
-            parts.append(f"### {registry.kind} `{name}`\n\n{_summary(plugin)}\n\n{_table(plugin)}")
+            parts.append(
+                f"### {registry.kind} `{name}`\n\n{_summary(plugin)}\n\n{_plugin_table(plugin, shared, registry.kind)}"
+            )
             for section, key in _inside(plugin).items():
                 if section not in known:
                     parts.append(f"#### `{key}`\n\n{_summary(section)}\n\n{_table(section)}")
@@ -70,6 +79,26 @@ def _inside(cls: type) -> dict[type, str]:
 def _summary(cls: type) -> str:
     """First line of a docstring."""
     return (cls.__doc__ or "").strip().split("\n")[0]
+
+
+def _shared(plugins: Iterable[type]) -> dict[str, str]:
+    """Rows by key that several plug-ins have alike; of one key that which most have."""
+    counted = Counter((field.key, _row(field)) for plugin in plugins for field in fields_of(plugin))
+    found: dict[str, str] = {}
+    for (key, row), n in counted.most_common():
+        if n >= _SHARED_BY:
+            found.setdefault(key, row)
+    return found if len(found) > 1 else {}
+
+
+def _plugin_table(plugin: type, shared: dict[str, str], kind: str) -> str:
+    """Keys of a plug-in; those that several types have by name only."""
+    rows = {field.key: _row(field) for field in fields_of(plugin)}
+    own = {key: row for key, row in rows.items() if shared.get(key) != row}
+    elsewhere = ", ".join(f"`{key}`" for key in rows if key not in own)
+    also = f"[Of several types](#{kind}-keys-of-several-types): {elsewhere}.\n" if elsewhere else ""
+    table = _HEADER + "".join(own.values()) if own else ""
+    return "\n".join(filter(None, (also, table))) or "No keys.\n"
 
 
 def _table(cls: type) -> str:

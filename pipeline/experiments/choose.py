@@ -31,6 +31,7 @@ from penstock.pipeline.config.run import RunConfig, load, read_text
 from penstock.pipeline.config.yaml import apply_override, parse_section, plain
 from penstock.pipeline.experiments.config import Choose
 from penstock.pipeline.experiments.load import Experiment, loads_experiment
+from penstock.pipeline.experiments.measures import measure
 from penstock.pipeline.experiments.runner import ExperimentResult, run_experiment
 from penstock.pipeline.spaces.grid import Grid
 from penstock.pipeline.steps.bounding import most_for_share, periods_of, released_memberships
@@ -99,6 +100,12 @@ class Asked:
         for name, value in (("--seeds", self.n_seeds), ("--grids", self.n_grids)):
             if value < 1:
                 raise ParameterError(name, value, "at least 1")
+        for option, names in (("--at-least", self.at_least), ("--at-most", self.at_most), ("--prefer", (self.prefer,))):
+            for name in names:
+                try:
+                    measure(name)
+                except ParameterError as error:
+                    raise ParameterError(option, name, error.expected) from None
 
     @property
     def limits(self) -> dict[str, dict[str, float]]:

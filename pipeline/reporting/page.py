@@ -17,6 +17,7 @@ from penstock.pipeline.output.export import geometries, read_cells, rings_of
 from penstock.pipeline.reporting.accounts import charts, metric_words
 from penstock.pipeline.reporting.data import ACTIONS, Counts, Run
 from penstock.pipeline.reporting.experiment import choice_section, experiment_in, frontier, is_experiment
+from penstock.pipeline.reporting.glossary import words
 from penstock.pipeline.reporting.markup import Html, content_hash, element, join, pack, package_text, phrase
 from penstock.pipeline.reporting.summary import as_html, figures_table, provenance, row_equation, verdict, warnings
 from penstock.pipeline.reporting.traces import people_table, traces
@@ -100,9 +101,11 @@ def run_page(run: Run, live: bool = False) -> bytes:
         _section("People", "people", people_table(run)),
         _section("Books", "books", figures_table(run)),
         _section("What became of every row", "rows", row_equation(run)),
-        _section("Provenance", "provenance", provenance(run)),
     ]
-    return assemble(name, join(*content), _run_json(run) | {"live": live})
+    data = _run_json(run)
+    content.append(_section("Words", "words", words(*content, data.get("accounts"), data.get("utility"))))
+    content.append(_section("Provenance", "provenance", provenance(run)))
+    return assemble(name, join(*content), data | {"live": live})
 
 
 def _run_json(run: Run) -> dict[str, Any]:
@@ -196,8 +199,9 @@ def experiment_page(folder: Path) -> bytes:
         _section("Figures", "figures", experiment.figures()),
         _section("Expected and found", "expected", experiment.expected()),
         _section("Results", "results", experiment.results()),
-        _section("Provenance", "provenance", experiment.provenance()),
     ]
+    content.append(_section("Words", "words", words(*content)))
+    content.append(_section("Provenance", "provenance", experiment.provenance()))
     return assemble(name, join(*content), experiment.as_json() | {"frontier": frontier(experiment)})
 
 

@@ -28,6 +28,10 @@ class Zone(NamedTuple):
     polygons: list[Rings]
 
 
+class WrongName(DataError):
+    """A file of zones has no property, or column, of that name."""
+
+
 class _Wrong(Exception):
     """What is wrong with a geometry, without its place in the file."""
 
@@ -98,7 +102,7 @@ def _of_geojson(path: str, content: bytes, name: str) -> Iterator[tuple[Any, Any
         properties = given if isinstance(given := feature.get("properties"), dict) else {}
         if name not in properties:
             known = ", ".join(sorted(map(str, properties))) or "none"
-            raise DataError(f"{path}: feature {number}: there is no property {name!r}; it has: {known}")
+            raise WrongName(f"{path}: feature {number}: there is no property {name!r}; it has: {known}")
         yield properties[name], feature.get("geometry")
 
 
@@ -141,7 +145,7 @@ def _of_geoparquet(path: str, name: str) -> Iterator[tuple[Any, Any]]:
                 raise DataError(f"{path}: its crs must be longitude and latitude (WGS 84); {CONVERT}")
             if name not in columns:
                 known = ", ".join(one for one in columns if one != column) or "none"
-                raise DataError(f"{path}: there is no column {name!r}; it has: {known}")
+                raise WrongName(f"{path}: there is no column {name!r}; it has: {known}")
             table = file.read([name, column])
     except (pa.ArrowException, ValueError) as error:
         raise DataError(f"{path}: cannot be read as GeoParquet ({error})") from error

@@ -99,8 +99,10 @@ def _for_places(frame: pl.DataFrame, plan: Plan) -> str:
     if "latitude" not in plan.space.reads or not {"latitude", "longitude"} <= set(frame.columns):
         return "Are the places of the space named as in the input?"
     latitude, longitude = pl.col("latitude"), pl.col("longitude")
+    file = getattr(plan.space, "path", None)
+    where = f"source.columns, or in {file}" if file else "source.columns"
     tries = {
-        "Latitude and longitude are probably swapped: exchange them in source.columns.": (longitude, latitude),
+        f"Latitude and longitude are probably swapped: exchange them in {where}.": (longitude, latitude),
         "Longitudes have probably lost their sign: west is negative.": (latitude, -longitude),
         "Latitudes have probably lost their sign: south is negative.": (-latitude, longitude),
     }

@@ -32,11 +32,11 @@ class Counts {
     });
   }
 
-  // A cell like most: the one in the middle by the number of people released over the whole run.
-  typical() {
+  // The cell with the most people released over the whole run.
+  busiest() {
     const totals = new Float64Array(this.nCells);
     this.released.forEach((value, i) => { totals[i % this.nCells] += value || 0; });
-    return [...totals.keys()].sort((a, b) => totals[a] - totals[b])[this.nCells >> 1];
+    return totals.indexOf(totals.reduce((most, total) => Math.max(most, total), -Infinity));
   }
 
   marginOf(row, cell) {

@@ -64,7 +64,7 @@ function explore(place, data) {
   const counts = new Counts(data.counts);
   const axis = new TimeAxis(counts, data.time_zone);
   const totals = counts.along(counts.released, -1);
-  axis.cell = counts.typical();
+  axis.cell = counts.busiest();
   axis.at = totals.indexOf(totals.reduce((a, b) => Math.max(a, b), -Infinity));
   const chart = countChart(axis);
   const charts = [chart];

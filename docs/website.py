@@ -1,0 +1,67 @@
+"""Hooks of MkDocs: the site has the repository's own folders, so that every link leads where it leads on GitHub."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+#: Pages, and what pages link to.
+PATTERNS = (
+    "*.md",
+    "CITATION.cff",
+    "docs/**/*.md",
+    "docs/**/*.svg",
+    "docs/**/*.csv",
+    "docs/*.png",
+    "configs/**/*.yaml",
+    "examples/*",
+)
+
+
+def menu(page: str) -> list[dict[str, Any]]:
+    """Menu of the site: a page's headings, each with the pages that its list links to.
+
+    >>> menu("## Tutorials\\n\\n* [Start](start.md): here\\n* [Home](../README.md)\\n")
+    [{'Tutorials': [{'Start': 'docs/start.md'}, {'Home': 'README.md'}]}]
+    """
+    sections = re.split(r"^## (.+)$", page, flags=re.MULTILINE)[1:]
+    return [
+        {title: [{name: _from_root(target)} for name, target in re.findall(r"^\* \[(.+?)\]\((.+?\.md)\)", text, re.M)]}
+        for title, text in zip(sections[::2], sections[1::2], strict=True)
+    ]
+
+
+def _from_root(target: str) -> str:
+    return target.removeprefix("../") if target.startswith("../") else f"docs/{target}"
+
+
+def slug(heading: str, separator: str) -> str:
+    """Anchor of a heading, as GitHub makes it.
+
+    >>> slug("What a run says: ε, and `penstock verify`", "-")
+    'what-a-run-says-ε-and-penstock-verify'
+    """
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", separator)
+
+
+def on_config(config: Any) -> Any:
+    """Take the menu from the index page, and GitHub's anchors."""
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    config.nav = [{"Overview": "README.md"}, {"All pages": "docs/README.md"}, *menu(index)]
+    config.mdx_configs["toc"]["slugify"] = slug
+    return config
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Take pages, and the files they link to, from where they lie in the repository."""
+    from mkdocs.structure.files import File
+
+    paths = sorted({path.relative_to(ROOT).as_posix() for pattern in PATTERNS for path in ROOT.glob(pattern)})
+    mine = [file for file in files if file.src_dir == config.docs_dir]
+    for file in mine:
+        files.remove(file)
+    for path in paths:
+        files.append(File(path, str(ROOT), config.site_dir, config.use_directory_urls))
+    return files
