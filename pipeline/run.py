@@ -23,6 +23,7 @@ from penstock.pipeline.output.files import LOCK, alone_in
 from penstock.pipeline.output.manifest import input_digests, operator_manifest, public_manifest
 from penstock.pipeline.output.redaction import explained, redact_errors
 from penstock.pipeline.output.worth import losses_of
+from penstock.pipeline.output.writer import sinks_of
 from penstock.pipeline.runners import beam
 from penstock.pipeline.runners.local import run_finite, run_stream
 from penstock.pipeline.sources.base import EventBlock, LiveSource
@@ -125,6 +126,8 @@ def _run_alone(plan: Plan, runner: str, beam_options: Sequence[str], clock: Stop
     files.write_json(plan.folder / "public" / "manifest.json", public_manifest(plan))
     if not plan.on_points:
         write_cells(plan.folder, plan.space)
+    for sink in sinks_of(plan):
+        sink.begin()
     clock.lap("prepare")
     logs.event(
         "run begun", name=config.name, mode=config.mode, runner=runner, resumed=plan.resumed, folder=str(plan.folder)
@@ -271,6 +274,9 @@ def _done(plan: Plan, exit_code: int, manifest: dict[str, Any]) -> Result:
         from penstock.pipeline.reporting.page import write_report
 
         write_report(plan.folder)
+    if exit_code != INTERRUPTED:
+        for sink in sinks_of(plan):
+            sink.end()
     return Result(exit_code, plan.folder, manifest)
 
 

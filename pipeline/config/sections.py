@@ -69,6 +69,30 @@ class KafkaOutput(Checked):
             raise ParameterError("releases", None, "the name of a topic (or give accounts)")
 
 
+@dataclass(frozen=True, kw_only=True)
+class StoreOutput(Checked):
+    """Folder on any file system of Beam that public files are written to, each once.
+
+    >>> StoreOutput(path="gs://bucket/footfall").path
+    'gs://bucket/footfall'
+    """
+
+    path: str = parameter(
+        doc="folder for this run alone: gs://, s3://, hdfs:// or azfs://, or an absolute path of a disk"
+    )
+    options: dict[str, str] = parameter(
+        factory=dict,
+        doc="options of the file system as Beam calls them, such as s3_endpoint_url and hdfs_host; secrets as env: or "
+        "file:",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_options(self.options)
+        if "://" not in self.path and not os.path.isabs(self.path):
+            raise ParameterError("path", self.path, "a URL such as gs://bucket/folder, or an absolute path")
+
+
 def check_local(field: str, path: str) -> None:
     """Raise `ParameterError` for a path that names an object store: it would become a folder called ``gs:``.
 
@@ -78,8 +102,12 @@ def check_local(field: str, path: str) -> None:
     penstock.mechanisms.core.plugin.ParameterError: path: 'gs://bucket/run': must be a path of a file system with ...
     """
     if "://" in path:
-        right = "a path of a file system with locks and atomic renames (a disk, NFS), which object stores lack; copy "
-        raise ParameterError(field, path, right + "public/ to the store when the run has ended")
+        right = "a path of a file system with locks and atomic renames (a disk, NFS), which object stores lack; "
+        raise ParameterError(field, path, right + "output.store publishes what is public to one")
+
+
+#: Keys of the output that name a sink: where something is published says nothing of what it is.
+SINKS = ("kafka", "store")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +160,9 @@ class Output(Checked):
         "it takes, or when it leaves tells how much there was to count",
     )
     kafka: KafkaOutput | None = parameter(None, doc="topics that releases and public accounts are sent to as well")
+    store: StoreOutput | None = parameter(
+        None, doc="folder of an object store, or of any file system of Beam, that public files are copied to"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -16,6 +16,7 @@ from penstock.mechanisms.core.state import State, StateFormat
 from penstock.pipeline.config.canonical import resolved
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import RunConfig
+from penstock.pipeline.config.sections import check_local
 from penstock.pipeline.output import files
 from penstock.pipeline.output.files import ledger_path, parts_folder
 from penstock.pipeline.output.ledger import Ledger
@@ -152,7 +153,10 @@ def plan_in_folder(config: RunConfig, folder: Path | None = None, **changes: Any
     ------
     ConfigError
         If the folder holds another run, or the ledger belongs to another event source.
+    ParameterError
+        If the folder is on an object store.
     """
+    check_local("folder", str(folder or ""))
     folder = Path(folder or config.output.path)
     goes_on = (folder / "operator" / MARK).exists()
     plan = make_plan(config, folder, nonce_of_run(config, folder, goes_on), **changes)
