@@ -31,6 +31,8 @@ EXTRAS = {
     "browser": ["axe-core-python>=0.1", "selenium>=4.20"],
     "notebooks": ["ipykernel>=6.29", "nbclient>=0.10"],
     "plot": ["matplotlib>=3.9"],
+    "pubsub": ["google-cloud-pubsub>=2.21,<3"],
+    "bigquery": ["google-cloud-bigquery>=3.20,<4"],
     "bench": ["duckdb>=1.1", "pandas>=2.2", "pipeline-dp==0.3.1"],
 }
 

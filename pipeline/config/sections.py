@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -93,6 +94,56 @@ class StoreOutput(Checked):
             raise ParameterError("path", self.path, "a URL such as gs://bucket/folder, or an absolute path")
 
 
+#: Full names, as the services have them.
+_TOPIC = re.compile(r"projects/[a-z][a-z0-9.:-]+/topics/[A-Za-z][A-Za-z0-9._~+%-]{2,254}")
+_TABLE = re.compile(r"[a-z][a-z0-9.:-]+\.\w{1,1024}\.[\w-]{1,1024}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PubSubOutput(Checked):
+    """Topics of Pub/Sub that rows are sent to, each row a JSON object with the columns of its file.
+
+    >>> PubSubOutput(releases="projects/city/topics/footfall").accounts is None
+    True
+    """
+
+    releases: str | None = parameter(None, doc="topic of the releases: projects/PROJECT/topics/TOPIC")
+    accounts: str | None = parameter(None, doc="topic of the public accounts")
+    endpoint: str | None = parameter(
+        None, doc="regional endpoint, which keeps the order of windows, such as europe-west1-pubsub.googleapis.com:443"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_names(_TOPIC, "projects/PROJECT/topics/TOPIC", releases=self.releases, accounts=self.accounts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BigQueryOutput(Checked):
+    """Tables of BigQuery that rows are loaded into; made if they are not there.
+
+    >>> BigQueryOutput(releases="city.open.footfall").location is None
+    True
+    """
+
+    releases: str | None = parameter(None, doc="table of the releases: PROJECT.DATASET.TABLE")
+    accounts: str | None = parameter(None, doc="table of the public accounts")
+    location: str | None = parameter(None, doc="where the data set is, such as EU; unset: as BigQuery finds it")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_names(_TABLE, "PROJECT.DATASET.TABLE", releases=self.releases, accounts=self.accounts)
+
+
+def _check_names(pattern: re.Pattern[str], right: str, **names: str | None) -> None:
+    """Raise `ParameterError` for a name that is none, and where there is no name at all."""
+    for field, name in names.items():
+        if name is not None and not pattern.fullmatch(name):
+            raise ParameterError(field, name, right)
+    if not any(names.values()):
+        raise ParameterError("releases", None, f"{right} (or give accounts)")
+
+
 def check_local(field: str, path: str) -> None:
     """Raise `ParameterError` for a path that names an object store: it would become a folder called ``gs:``.
 
@@ -107,7 +158,7 @@ def check_local(field: str, path: str) -> None:
 
 
 #: Keys of the output that name a sink: where something is published says nothing of what it is.
-SINKS = ("kafka", "store")
+SINKS = ("kafka", "store", "pubsub", "bigquery")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,6 +214,8 @@ class Output(Checked):
     store: StoreOutput | None = parameter(
         None, doc="folder of an object store, or of any file system of Beam, that public files are copied to"
     )
+    pubsub: PubSubOutput | None = parameter(None, doc="topics of Pub/Sub that releases and accounts are sent to")
+    bigquery: BigQueryOutput | None = parameter(None, doc="tables of BigQuery that releases and accounts go to")
 
     def __post_init__(self) -> None:
         super().__post_init__()

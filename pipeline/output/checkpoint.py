@@ -98,6 +98,14 @@ def run_digest(plan: Plan) -> str:
     return hashlib.sha256(json.dumps(_identity(plan), sort_keys=True).encode()).hexdigest()
 
 
+def public_name(plan: Plan) -> str:
+    """Digest by which sinks tell a run from others; it shows nothing of key, nonce and configuration.
+
+    Simulations of the same configuration have the same one, and release the same.
+    """
+    return hashlib.sha256(f"sink {plan.run_id or run_digest(plan)}".encode()).hexdigest()
+
+
 def _identity(plan: Plan) -> dict[str, Any]:
     """What of a configuration a run's files depend on."""
     config = resolved(plan.config, secrets=True)

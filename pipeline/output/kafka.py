@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import io
 from typing import TYPE_CHECKING
 
-import polars as pl
 import pyarrow as pa
 
-from penstock.pipeline.output.sinks import ACCOUNT_KEY, RELEASE_KEY, Sink
+from penstock.pipeline.output.sinks import ACCOUNT_KEY, RELEASE_KEY, ROWS, Sink, messages
 from penstock.pipeline.sources.reading.kafka_client import Producer
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.sections import KafkaOutput
-
-
-#: Rows that are made into messages together.
-_ROWS = 20_000
 
 
 class Publisher(Sink):
@@ -49,29 +43,11 @@ class Publisher(Sink):
         if self._producer is None:
             self._producer = Producer(self.output.brokers, self.output.options)
         try:
-            for first in range(0, len(table), _ROWS):
-                for name, text in messages(table.slice(first, _ROWS), key):
+            for first in range(0, len(table), ROWS):
+                for name, text in messages(table.slice(first, ROWS), key):
                     self._producer.send(topic, name, text)
             self._producer.flush()
         except Exception:
             # It would fail for ever; an engine tries again with the same writer.
             self._producer = None
             raise
-
-
-def messages(table: pa.Table, key: tuple[str, ...]) -> list[tuple[str, bytes]]:
-    """Key and JSON text of every row.
-
-    Examples
-    --------
-    >>> messages(pa.table({"stream": ["main"], "window": [1], "value": [2.0]}), ("stream", "window"))
-    [('main/1', b'{"stream":"main","window":1,"value":2.0}')]
-    """
-    frame = pl.DataFrame(table).with_columns(
-        pl.col(pl.Categorical).cast(pl.String),
-        pl.col(pl.Datetime).dt.strftime("%Y-%m-%dT%H:%M:%S%.3fZ"),
-    )
-    keys = frame.select(pl.concat_str([pl.col(name).cast(pl.String).fill_null("") for name in key], separator="/"))
-    lines = io.BytesIO()
-    frame.write_ndjson(lines)
-    return list(zip(keys.to_series(), lines.getvalue().splitlines()))

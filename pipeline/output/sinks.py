@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import io
+
+import polars as pl
 import pyarrow as pa
 
 #: What makes two rows the same one, wherever they are sent.
 RELEASE_KEY = ("stream", "window", "cell")
 ACCOUNT_KEY = ("stream", "accountant", "subject", "window", "name")
+
+#: Rows that are made into messages together.
+ROWS = 20_000
 
 
 class Sink:
@@ -29,3 +35,21 @@ class Sink:
 
     def end(self) -> None:
         """Publish what the folder of a run holds that has come to its end; all of it is there."""
+
+
+def messages(table: pa.Table, key: tuple[str, ...]) -> list[tuple[str, bytes]]:
+    """Key and JSON text of every row.
+
+    Examples
+    --------
+    >>> messages(pa.table({"stream": ["main"], "window": [1], "value": [2.0]}), ("stream", "window"))
+    [('main/1', b'{"stream":"main","window":1,"value":2.0}')]
+    """
+    frame = pl.DataFrame(table).with_columns(
+        pl.col(pl.Categorical).cast(pl.String),
+        pl.col(pl.Datetime).dt.strftime("%Y-%m-%dT%H:%M:%S%.3fZ"),
+    )
+    keys = frame.select(pl.concat_str([pl.col(name).cast(pl.String).fill_null("") for name in key], separator="/"))
+    lines = io.BytesIO()
+    frame.write_ndjson(lines)
+    return list(zip(keys.to_series(), lines.getvalue().splitlines()))

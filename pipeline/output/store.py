@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.mechanisms.core.plugin import ConfigError, DataError
-from penstock.pipeline.output.checkpoint import run_digest
+from penstock.pipeline.output.checkpoint import public_name
 from penstock.pipeline.output.export import CELLS
 from penstock.pipeline.output.files import canonical
 from penstock.pipeline.output.sinks import Sink
@@ -67,8 +67,7 @@ class Store(Sink):
 
         Raises `ConfigError` where the folder is another run's.
         """
-        run = hashlib.sha256(f"store {self.plan.run_id or run_digest(self.plan)}".encode()).hexdigest()
-        if not self.objects.put(MARK, f'{{"run": "{run}"}}\n'.encode()):
+        if not self.objects.put(MARK, f'{{"run": "{public_name(self.plan)}"}}\n'.encode()):
             text = f"{self.objects.place(MARK)} is of another run; choose another folder of the store"
             raise ConfigError((f"output.store.path: {text} (a deployment that has begun then goes on with --resume)",))
         if not self.plan.streaming:

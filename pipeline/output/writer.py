@@ -15,8 +15,10 @@ from penstock.accountants.core.accountant import ACCOUNTANTS, Rows
 from penstock.mechanisms.core.contract import Release
 from penstock.pipeline.config.plan import STREAM
 from penstock.pipeline.output import files
+from penstock.pipeline.output.bigquery import BigQuery
 from penstock.pipeline.output.files import PART_ROWS, parts_folder
 from penstock.pipeline.output.kafka import Publisher
+from penstock.pipeline.output.pubsub import PubSub
 from penstock.pipeline.output.sinks import Sink
 from penstock.pipeline.output.store import Store
 from penstock.pipeline.output.tables import accounts_table, releases_table, traces_table, true_traces_table, truth_table
@@ -36,6 +38,10 @@ def sinks_of(plan: Plan) -> list[Sink]:
         found.append(Publisher(output.kafka))
     if output.store is not None:
         found.append(Store(plan, output.store))
+    if output.pubsub is not None:
+        found.append(PubSub(output.pubsub))
+    if output.bigquery is not None:
+        found.append(BigQuery(plan, output.bigquery))
     return found
 
 
