@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 from apache_beam.runners.runner import PipelineState
 
 from penstock.mechanisms.core.plugin import ConfigError, DataError
@@ -42,7 +42,7 @@ def run_service(plan: Plan, runner: str, beam_options: Sequence[str]) -> bool:
 
     Returns
     -------
-    Whether the run came to its end.
+    Whether the run came to its end; not where a template was to be made of it (``--template_location``).
 
     Raises
     ------
@@ -57,7 +57,10 @@ def run_service(plan: Plan, runner: str, beam_options: Sequence[str]) -> bool:
     except ValueError as error:
         raise ConfigError((f"--runner {runner}: {error}",)) from None
     build(pipeline, plan)
-    if not _watch(plan, pipeline.run()):
+    job = pipeline.run()
+    # A template's launcher describes the job in a file, and the service starts it once the launcher has ended.
+    is_template = options.view_as(GoogleCloudOptions).template_location is not None
+    if is_template or not _watch(plan, job):
         return False
     settle(plan)
     return True
