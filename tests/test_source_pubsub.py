@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import pickle
+import shutil
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,9 +30,10 @@ from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import RunConfig, loads
 from penstock.pipeline.exit_codes import INTERRUPTED
 from penstock.pipeline.output import manifest
+from penstock.pipeline.output.checkpoint import plan_in_folder
 from penstock.pipeline.run import run
 from penstock.pipeline.runners.beam import distributed, service
-from penstock.pipeline.runners.beam.graph import build
+from penstock.pipeline.runners.beam.graph import Release, build
 from penstock.pipeline.runners.beam.pubsub import DecodeMessages, ReadMessages
 from penstock.pipeline.runners.beam.step import end_of_input, final_at, timestamp
 from penstock.pipeline.sources.kafka import Kafka
@@ -201,6 +204,18 @@ def test_a_deployment_sends_no_user_on(tmp_path):
     frame = next(named.block.frame for named in decoded(plan, messages()) if named.block.frame.height)
     assert frame.schema["user"] == pl.Binary
     assert "place" not in frame.columns
+
+
+def test_a_worker_that_does_not_see_the_folder_of_a_deployment_releases_nothing(tmp_path):
+    new_key_file(tmp_path / "noise.key")
+    changes = {"mode": "deployment", "seed": "null", "noise_key": str(tmp_path / "noise.key")}
+    plan = distributed(plan_in_folder(configured(tmp_path / "run", **changes)))
+    step = pickle.loads(pickle.dumps(Release(plan)))
+    shutil.move(tmp_path / "run", tmp_path / "elsewhere")
+    with pytest.raises(DataError, match="holds no run, so nothing is released here"):
+        step.setup()
+    shutil.move(tmp_path / "elsewhere", tmp_path / "run")
+    step.setup()
 
 
 @pytest.mark.parametrize("runner", ["direct", "local", "flink"])

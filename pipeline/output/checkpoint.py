@@ -375,10 +375,22 @@ def open_ledger(plan: Plan, strict: bool) -> Ledger:
     strict
         Whether a window of the run's own may be charged for one input only. Charges that others have made before the
         run began count for it where it has released the same windows: of the same input, these were charged already.
+
+    Raises
+    ------
+    ConfigError
+        For a deployment without a nonce.
+    DataError
+        For a deployment that was not begun in its folder: a worker that does not see it.
     """
     if plan.config.mode == "deployment" and not plan.run_id:
         raise ConfigError(("a deployment releases under the nonce of its run only; see penstock.beam.make_plan",))
     if plan.run_id:
+        if not _mark(plan).exists():  # a ledger of its own would know nothing of what was spent
+            raise DataError(
+                f"{plan.folder}: holds no run, so nothing is released here; the folder must be one that the driver "
+                "shares with all workers"
+            )
         ledger = Ledger(ledger_path(plan), strict=strict, run=plan.run_id, own_head=_own_head(plan))
         terms = next((Terms.of_entry(e.values) for e in ledger.entries() if e.values.get("entry") == "terms"), None)
         ledger.limit = None if terms is None or plan.on_points else Limit(plan, terms)
