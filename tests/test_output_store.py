@@ -258,6 +258,8 @@ def test_paths_that_no_store_has_are_refused(tmp_path):
         Objects(StoreOutput(path="ftp://bucket/run")).put("run.json", b"")
     with pytest.raises(ParameterError, match="an absolute path"):
         StoreOutput(path="runs/store")
+    with pytest.raises(ConfigError, match=r":8: output\.store\.path: .*a folder outside output\.path"):
+        configured(tmp_path / "run", str(tmp_path / "run" / "store"))
     with pytest.raises(ParameterError, match="env:"):
         StoreOutput(path="s3://bucket/run", options={"s3_secret_access_key": "hunter2"})
     with pytest.raises(ConfigError, match=r":8: output\.path: .*output\.store publishes what is public"):

@@ -221,6 +221,10 @@ class Output(Checked):
         super().__post_init__()
         check_local("path", self.path)
         check_local("ledger", self.ledger or "")
+        own = os.path.realpath(self.path)
+        store = self.store.path if self.store is not None else "://"
+        if "://" not in store and os.path.commonpath([own, os.path.realpath(store)]) == own:
+            raise ParameterError("store.path", store, "a folder outside output.path")
         if (self.rejects == "sealed") != (self.rejects_key is not None):
             right = "given with rejects: sealed" if self.rejects == "sealed" else "left out without rejects: sealed"
             raise ParameterError("rejects_key", self.rejects_key, right)
