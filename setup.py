@@ -32,6 +32,8 @@ EXTRAS = {
     "notebooks": ["ipykernel>=6.29", "nbclient>=0.10"],
     "docs": ["mkdocs>=1.6.1,<2"],
     "plot": ["matplotlib>=3.9"],
+    "pubsub": ["google-cloud-pubsub>=2.21,<3"],
+    "bigquery": ["google-cloud-bigquery>=3.20,<4"],
     "bench": ["duckdb>=1.1", "pandas>=2.2", "pipeline-dp==0.3.1"],
 }
 

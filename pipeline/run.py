@@ -23,9 +23,10 @@ from penstock.pipeline.output.files import LOCK, alone_in
 from penstock.pipeline.output.manifest import input_digests, operator_manifest, public_manifest
 from penstock.pipeline.output.redaction import explained, redact_errors
 from penstock.pipeline.output.worth import losses_of
+from penstock.pipeline.output.writer import sinks_of
 from penstock.pipeline.runners import beam
 from penstock.pipeline.runners.local import run_finite, run_stream
-from penstock.pipeline.sources.base import EventBlock, LiveSource
+from penstock.pipeline.sources.base import SOURCES, EventBlock, LiveSource
 from penstock.pipeline.steps import usable
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def _run(
     folder = Path(folder or config.output.path)
     nonce = checkpoint.nonce_of_run(config, folder, resume)
     plan = make_plan(config, folder, nonce, n_shards=n_shards, resumed=resume)
-    if runner == FLINK:
+    if _on_engine(plan, runner) or runner == FLINK:
         plan = beam.distributed(plan, n_shards)
     if resume and not plan.folder.exists():
         checkpoint.check_same(plan)  # says that there is no run, and makes no folder
@@ -118,13 +119,15 @@ def _run_alone(plan: Plan, runner: str, beam_options: Sequence[str], clock: Stop
     config = plan.config
     if not plan.resumed:
         _check_input(plan)
-    finished_before = _make_ready(plan, beam if plan.streaming and runner == FLINK else checkpoint)
+    finished_before = _make_ready(plan, beam if _on_engine(plan, runner) else checkpoint)
     if finished_before is not None:
         return _done(plan, int(finished_before["exit"]["code"]), finished_before)
     # What is known beforehand, so that the run can be watched; its end adds what the accountants say.
     files.write_json(plan.folder / "public" / "manifest.json", public_manifest(plan))
     if not plan.on_points:
         write_cells(plan.folder, plan.space)
+    for sink in sinks_of(plan):
+        sink.begin()
     clock.lap("prepare")
     logs.event(
         "run begun", name=config.name, mode=config.mode, runner=runner, resumed=plan.resumed, folder=str(plan.folder)
@@ -161,10 +164,19 @@ def check_runner(config: RunConfig, runner: str) -> None:
     """Raise `ConfigError` where a runner cannot run a configuration."""
     if not isinstance(config.source, LiveSource):
         return
-    if runner not in (DIRECT, LOCAL, FLINK):
+    if config.source.by_connector:
+        if runner in (DIRECT, LOCAL, FLINK):
+            text = "is read by Beam's connector, which this runner has not; run it with --runner dataflow"
+            raise ConfigError((f"--runner {runner}: source.type: {SOURCES.name_of(type(config.source))} {text}",))
+    elif runner not in (DIRECT, LOCAL, FLINK):
         raise ConfigError((f"--runner {runner}: a stream runs on this machine; leave --runner out",))
     if any(step.on_points for step in config.mechanism):
         raise ConfigError(("source.type: traces are released from a finite source (what is under 'of')",))
+
+
+def _on_engine(plan: Plan, runner: str) -> bool:
+    """Whether the run is a stream whose state an engine keeps."""
+    return plan.streaming and runner not in (DIRECT, LOCAL)
 
 
 def _is_recorded(plan: Plan) -> bool:
@@ -203,7 +215,7 @@ def _check_input(plan: Plan) -> None:
 
 def _execute(plan: Plan, runner: str, beam_options: Sequence[str]) -> str | None:
     """Run a plan; None where it came to its end, otherwise why a stream did not."""
-    if plan.streaming and runner != FLINK:
+    if plan.streaming and not _on_engine(plan, runner):
         return run_stream(plan)
     if runner == LOCAL:
         run_finite(plan, plan.config.source.spans())
@@ -269,6 +281,9 @@ def _done(plan: Plan, exit_code: int, manifest: dict[str, Any]) -> Result:
         from penstock.pipeline.reporting.page import write_report
 
         write_report(plan.folder)
+    if exit_code != INTERRUPTED:
+        for sink in sinks_of(plan):
+            sink.end()
     return Result(exit_code, plan.folder, manifest)
 
 

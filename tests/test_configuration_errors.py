@@ -61,7 +61,7 @@ WRONG = {
         "  path: gs://bucket/run\n",
         [
             "23: output.path: 'gs://bucket/run' is not allowed; it must be a path of a file system with locks and "
-            "atomic renames (a disk, NFS), which object stores lack; copy public/ to the store when the run has ended"
+            "atomic renames (a disk, NFS), which object stores lack; output.store publishes what is public to one"
         ],
     ),
     "a delay without a stream": (
@@ -116,7 +116,7 @@ WRONG = {
         "",
         [
             "1: output: missing; it must be a section with keys out of: path, truth, user_summaries, report, rejects, "
-            "rejects_key, ledger, ledger_budget, ledger_span, ledger_source, delay, kafka"
+            "rejects_key, ledger, ledger_budget, ledger_span, ledger_source, delay, kafka, store, pubsub, bigquery"
         ],
     ),
     "missing key of a plug-in": (

@@ -261,6 +261,18 @@ def delayed_releases_leave_before_the_next(output: Output, source: Source, windo
         yield Finding(("output", "delay"), format_duration(output.delay), right)
 
 
+#: Milliseconds from window to window of a stream, for 1,500 loads a table and day.
+_FEWEST = 60_000
+
+
+def loads_keep_to_their_quota(output: Output, source: Source, windows: Windows) -> Iterator[Finding]:
+    """BigQuery takes 1,500 loads a table and day, and each window of a stream is one."""
+    loads = output.bigquery is not None and output.bigquery.releases is not None
+    if loads and isinstance(source, LiveSource) and windows.step < _FEWEST:
+        right = "left out where windows of a stream are shorter than a minute (pubsub has a subscription to BigQuery)"
+        yield Finding(("output", "bigquery", "releases"), "", right)
+
+
 # Rules about the steps of a release: their order, and what they need of the other sections.
 
 
@@ -599,6 +611,7 @@ RULES: tuple[Rule, ...] = (
     overlapping_windows_are_accounted,
     output_is_not_an_input,
     delayed_releases_leave_before_the_next,
+    loads_keep_to_their_quota,
     traces_have_timestamps,
     traces_need_positions,
     traces_are_not_counted,

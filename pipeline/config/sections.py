@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -69,6 +70,80 @@ class KafkaOutput(Checked):
             raise ParameterError("releases", None, "the name of a topic (or give accounts)")
 
 
+@dataclass(frozen=True, kw_only=True)
+class StoreOutput(Checked):
+    """Folder on any file system of Beam that public files are written to, each once.
+
+    >>> StoreOutput(path="gs://bucket/footfall").path
+    'gs://bucket/footfall'
+    """
+
+    path: str = parameter(
+        doc="folder for this run alone: gs://, s3://, hdfs:// or azfs://, or an absolute path of a disk"
+    )
+    options: dict[str, str] = parameter(
+        factory=dict,
+        doc="options of the file system as Beam calls them, such as s3_endpoint_url and hdfs_host; secrets as env: or "
+        "file:",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_options(self.options)
+        if "://" not in self.path and not os.path.isabs(self.path):
+            raise ParameterError("path", self.path, "a URL such as gs://bucket/folder, or an absolute path")
+
+
+#: Full names, as the services have them.
+_TOPIC = re.compile(r"projects/[a-z][a-z0-9.:-]+/topics/[A-Za-z][A-Za-z0-9._~+%-]{2,254}")
+_TABLE = re.compile(r"[a-z][a-z0-9.:-]+\.\w{1,1024}\.[\w-]{1,1024}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PubSubOutput(Checked):
+    """Topics of Pub/Sub that rows are sent to, each row a JSON object with the columns of its file.
+
+    >>> PubSubOutput(releases="projects/city/topics/footfall").accounts is None
+    True
+    """
+
+    releases: str | None = parameter(None, doc="topic of the releases: projects/PROJECT/topics/TOPIC")
+    accounts: str | None = parameter(None, doc="topic of the public accounts")
+    endpoint: str | None = parameter(
+        None, doc="regional endpoint, which keeps the order of windows, such as europe-west1-pubsub.googleapis.com:443"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_names(_TOPIC, "projects/PROJECT/topics/TOPIC", releases=self.releases, accounts=self.accounts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BigQueryOutput(Checked):
+    """Tables of BigQuery that rows are loaded into; made if they are not there.
+
+    >>> BigQueryOutput(releases="city.open.footfall").location is None
+    True
+    """
+
+    releases: str | None = parameter(None, doc="table of the releases: PROJECT.DATASET.TABLE")
+    accounts: str | None = parameter(None, doc="table of the public accounts")
+    location: str | None = parameter(None, doc="where the data set is, such as EU; unset: as BigQuery finds it")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_names(_TABLE, "PROJECT.DATASET.TABLE", releases=self.releases, accounts=self.accounts)
+
+
+def _check_names(pattern: re.Pattern[str], right: str, **names: str | None) -> None:
+    """Raise `ParameterError` for a name that is none, and where there is no name at all."""
+    for field, name in names.items():
+        if name is not None and not pattern.fullmatch(name):
+            raise ParameterError(field, name, right)
+    if not any(names.values()):
+        raise ParameterError("releases", None, f"{right} (or give accounts)")
+
+
 def check_local(field: str, path: str) -> None:
     """Raise `ParameterError` for a path that names an object store: it would become a folder called ``gs:``.
 
@@ -78,8 +153,12 @@ def check_local(field: str, path: str) -> None:
     penstock.mechanisms.core.plugin.ParameterError: path: 'gs://bucket/run': must be a path of a file system with ...
     """
     if "://" in path:
-        right = "a path of a file system with locks and atomic renames (a disk, NFS), which object stores lack; copy "
-        raise ParameterError(field, path, right + "public/ to the store when the run has ended")
+        right = "a path of a file system with locks and atomic renames (a disk, NFS), which object stores lack; "
+        raise ParameterError(field, path, right + "output.store publishes what is public to one")
+
+
+#: Keys of the output that name a sink: where something is published says nothing of what it is.
+SINKS = ("kafka", "store", "pubsub", "bigquery")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,11 +211,20 @@ class Output(Checked):
         "it takes, or when it leaves tells how much there was to count",
     )
     kafka: KafkaOutput | None = parameter(None, doc="topics that releases and public accounts are sent to as well")
+    store: StoreOutput | None = parameter(
+        None, doc="folder of an object store, or of any file system of Beam, that public files are copied to"
+    )
+    pubsub: PubSubOutput | None = parameter(None, doc="topics of Pub/Sub that releases and accounts are sent to")
+    bigquery: BigQueryOutput | None = parameter(None, doc="tables of BigQuery that releases and accounts go to")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_local("path", self.path)
         check_local("ledger", self.ledger or "")
+        own = os.path.realpath(self.path)
+        store = self.store.path if self.store is not None else "://"
+        if "://" not in store and os.path.commonpath([own, os.path.realpath(store)]) == own:
+            raise ParameterError("store.path", store, "a folder outside output.path")
         if (self.rejects == "sealed") != (self.rejects_key is not None):
             right = "given with rejects: sealed" if self.rejects == "sealed" else "left out without rejects: sealed"
             raise ParameterError("rejects_key", self.rejects_key, right)

@@ -16,6 +16,7 @@ from penstock.mechanisms.core.state import State, StateFormat
 from penstock.pipeline.config.canonical import resolved
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import RunConfig
+from penstock.pipeline.config.sections import check_local
 from penstock.pipeline.output import files
 from penstock.pipeline.output.files import ledger_path, parts_folder
 from penstock.pipeline.output.ledger import Ledger
@@ -97,6 +98,14 @@ def run_digest(plan: Plan) -> str:
     return hashlib.sha256(json.dumps(_identity(plan), sort_keys=True).encode()).hexdigest()
 
 
+def public_name(plan: Plan) -> str:
+    """Digest by which sinks tell a run from others; it shows nothing of key, nonce and configuration.
+
+    Simulations of the same configuration have the same one, and release the same.
+    """
+    return hashlib.sha256(f"sink {plan.run_id or run_digest(plan)}".encode()).hexdigest()
+
+
 def _identity(plan: Plan) -> dict[str, Any]:
     """What of a configuration a run's files depend on."""
     config = resolved(plan.config, secrets=True)
@@ -152,7 +161,10 @@ def plan_in_folder(config: RunConfig, folder: Path | None = None, **changes: Any
     ------
     ConfigError
         If the folder holds another run, or the ledger belongs to another event source.
+    ParameterError
+        If the folder is on an object store.
     """
+    check_local("folder", str(folder or ""))
     folder = Path(folder or config.output.path)
     goes_on = (folder / "operator" / MARK).exists()
     plan = make_plan(config, folder, nonce_of_run(config, folder, goes_on), **changes)
@@ -363,10 +375,22 @@ def open_ledger(plan: Plan, strict: bool) -> Ledger:
     strict
         Whether a window of the run's own may be charged for one input only. Charges that others have made before the
         run began count for it where it has released the same windows: of the same input, these were charged already.
+
+    Raises
+    ------
+    ConfigError
+        For a deployment without a nonce.
+    DataError
+        For a deployment that was not begun in its folder: a worker that does not see it.
     """
     if plan.config.mode == "deployment" and not plan.run_id:
         raise ConfigError(("a deployment releases under the nonce of its run only; see penstock.beam.make_plan",))
     if plan.run_id:
+        if not _mark(plan).exists():  # a ledger of its own would know nothing of what was spent
+            raise DataError(
+                f"{plan.folder}: holds no run, so nothing is released here; the folder must be one that the driver "
+                "shares with all workers"
+            )
         ledger = Ledger(ledger_path(plan), strict=strict, run=plan.run_id, own_head=_own_head(plan))
         terms = next((Terms.of_entry(e.values) for e in ledger.entries() if e.values.get("entry") == "terms"), None)
         ledger.limit = None if terms is None or plan.on_points else Limit(plan, terms)

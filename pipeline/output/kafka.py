@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import io
 from typing import TYPE_CHECKING
 
-import polars as pl
 import pyarrow as pa
 
+from penstock.pipeline.output.sinks import ACCOUNT_KEY, RELEASE_KEY, ROWS, Sink, messages
 from penstock.pipeline.sources.reading.kafka_client import Producer
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.sections import KafkaOutput
 
 
-#: What makes two rows of a topic the same one.
-RELEASE_KEY = ("stream", "window", "cell")
-ACCOUNT_KEY = ("stream", "accountant", "subject", "window", "name")
-
-#: Rows that are made into messages together.
-_ROWS = 20_000
-
-
-class Publisher:
+class Publisher(Sink):
     """Sends the tables of a run to the topics that its configuration names, each row at least once and in order.
 
     What is released again after a kill is the same, and is sent again under the same key. The broker is not contacted
@@ -31,52 +22,32 @@ class Publisher:
     Parameters
     ----------
     output
-        Brokers and topics; None: nothing is sent.
+        Brokers and topics.
     """
 
-    def __init__(self, output: KafkaOutput | None) -> None:
+    def __init__(self, output: KafkaOutput) -> None:
         self.output = output
         self._producer: Producer | None = None
 
     def releases(self, table: pa.Table) -> None:
         """Send releases; returns when every row has been delivered, and raises `DataError` where one could not be."""
-        if self.output is not None:
-            self._publish(self.output, self.output.releases, table, RELEASE_KEY)
+        self._publish(self.output.releases, table, RELEASE_KEY)
 
     def accounts(self, table: pa.Table) -> None:
         """Send rows of public accounts, as `releases` does."""
-        if self.output is not None:
-            self._publish(self.output, self.output.accounts, table, ACCOUNT_KEY)
+        self._publish(self.output.accounts, table, ACCOUNT_KEY)
 
-    def _publish(self, output: KafkaOutput, topic: str | None, table: pa.Table, key: tuple[str, ...]) -> None:
+    def _publish(self, topic: str | None, table: pa.Table, key: tuple[str, ...]) -> None:
         if topic is None:
             return
         if self._producer is None:
-            self._producer = Producer(output.brokers, output.options)
+            self._producer = Producer(self.output.brokers, self.output.options)
         try:
-            for first in range(0, len(table), _ROWS):
-                for name, text in messages(table.slice(first, _ROWS), key):
+            for first in range(0, len(table), ROWS):
+                for name, text in messages(table.slice(first, ROWS), key):
                     self._producer.send(topic, name, text)
             self._producer.flush()
         except Exception:
             # It would fail for ever; an engine tries again with the same writer.
             self._producer = None
             raise
-
-
-def messages(table: pa.Table, key: tuple[str, ...]) -> list[tuple[str, bytes]]:
-    """Key and JSON text of every row.
-
-    Examples
-    --------
-    >>> messages(pa.table({"stream": ["main"], "window": [1], "value": [2.0]}), ("stream", "window"))
-    [('main/1', b'{"stream":"main","window":1,"value":2.0}')]
-    """
-    frame = pl.DataFrame(table).with_columns(
-        pl.col(pl.Categorical).cast(pl.String),
-        pl.col(pl.Datetime).dt.strftime("%Y-%m-%dT%H:%M:%S%.3fZ"),
-    )
-    keys = frame.select(pl.concat_str([pl.col(name).cast(pl.String).fill_null("") for name in key], separator="/"))
-    lines = io.BytesIO()
-    frame.write_ndjson(lines)
-    return list(zip(keys.to_series(), lines.getvalue().splitlines()))

@@ -22,6 +22,7 @@ from penstock.mechanisms.core.plugin import RowEquationError
 from penstock.pipeline.config.build import format_time
 from penstock.pipeline.config.canonical import digest, resolved
 from penstock.pipeline.config.run import RunConfig
+from penstock.pipeline.config.sections import SINKS
 from penstock.pipeline.output import files, tables
 from penstock.pipeline.output.files import Target, ledger_path, merge, parts_folder
 from penstock.pipeline.output.ledger import Ledger
@@ -113,7 +114,8 @@ def public_manifest(
     config = resolved(plan.config, files=_name_of_file)
     if plan.config.mode == "deployment":
         config.pop("source", None)
-    config["output"].pop("kafka", None)
+    for sink in SINKS:
+        config["output"].pop(sink, None)
     # The others' books are the operator's, and their settings may name people.
     config["accountants"] = [own for own, a in zip(config["accountants"], plan.config.accountants) if a.public]
     manifest = {

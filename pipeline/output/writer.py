@@ -15,8 +15,12 @@ from penstock.accountants.core.accountant import ACCOUNTANTS, Rows
 from penstock.mechanisms.core.contract import Release
 from penstock.pipeline.config.plan import STREAM
 from penstock.pipeline.output import files
+from penstock.pipeline.output.bigquery import BigQuery
 from penstock.pipeline.output.files import PART_ROWS, parts_folder
 from penstock.pipeline.output.kafka import Publisher
+from penstock.pipeline.output.pubsub import PubSub
+from penstock.pipeline.output.sinks import Sink
+from penstock.pipeline.output.store import Store
 from penstock.pipeline.output.tables import accounts_table, releases_table, traces_table, true_traces_table, truth_table
 from penstock.pipeline.sources.base import Reject
 from penstock.pipeline.steps.ingest import RowCounts, kept_reject
@@ -25,6 +29,20 @@ from penstock.pipeline.steps.traces import TraceBatch
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
+
+
+def sinks_of(plan: Plan) -> list[Sink]:
+    """The sinks that the configuration of a run names."""
+    output, found = plan.config.output, list[Sink]()
+    if output.kafka is not None:
+        found.append(Publisher(output.kafka))
+    if output.store is not None:
+        found.append(Store(plan, output.store))
+    if output.pubsub is not None:
+        found.append(PubSub(output.pubsub))
+    if output.bigquery is not None:
+        found.append(BigQuery(plan, output.bigquery))
+    return found
 
 
 class RunWriter:
@@ -43,7 +61,7 @@ class RunWriter:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self._topics = Publisher(plan.config.output.kafka)
+        self._sinks = sinks_of(plan)
 
     def releases(self, batch: Batch, final_at: float | None = None) -> None:
         """Write a batch of releases and publish it.
@@ -65,8 +83,9 @@ class RunWriter:
         if final_at is not None:
             self._wait(final_at)
         held = files.write_part(parts_folder(self.plan, "releases"), name, table)
-        # A topic gets what the file holds, also where an earlier execution has written it.
-        self._topics.releases(held)
+        # A sink gets what the file holds, also where an earlier execution has written it.
+        for sink in self._sinks:
+            sink.releases(held)
 
     def truth(self, first: int, counts: NDArray[Any], bounded: NDArray[Any]) -> None:
         """Write the true counts of consecutive windows, shape (n_windows, n_cells); a deployment keeps none."""
@@ -103,8 +122,9 @@ class RunWriter:
         table = accounts_table(rows, ACCOUNTANTS.name_of(type(accountant)), STREAM)
         kind = "accounts_public" if accountant.public else "accounts"
         held = files.write_part(parts_folder(self.plan, kind), f"{number:03d}-{first:012d}-{shard:06d}", table)
-        if accountant.public and not self.plan.on_points:  # topics are for counts
-            self._topics.accounts(held)
+        if accountant.public and not self.plan.on_points:
+            for sink in self._sinks:
+                sink.accounts(held)
 
     def summary(self, number: int, figures: Mapping[str, Any]) -> None:
         """Replace the summary of the accountant at a place."""

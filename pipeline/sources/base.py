@@ -263,6 +263,9 @@ def latest_before(times: Integers, calendar: Calendar, before: int) -> Integers:
 class LiveSource(Source):
     """Base of sources whose events are counted and released while more of them arrive."""
 
+    #: Whether a connector of Beam reads it, on the runners that have one, and nothing else does.
+    by_connector = False
+
     disorder: int = parameter(0, kind="duration", at_least=0, unit="ms", doc="how far the watermark stays behind")
     checkpoint: int = parameter(
         10_000, kind="duration", at_least=0, unit="ms", doc="how often the state is written down for --resume"

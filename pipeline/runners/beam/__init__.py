@@ -99,6 +99,10 @@ def run(plan: Plan, runner: str = "direct", beam_options: Sequence[str] = ()) ->
             from penstock.pipeline.runners.flink.runner import run_flink
 
             return None if run_flink(plan, beam_options) else INTERRUPTED
+        if plan.streaming:
+            from penstock.pipeline.runners.beam.service import run_service
+
+            return None if run_service(plan, runner, beam_options) else INTERRUPTED
         _run(plan, IN_PROCESS if runner == "direct" else runner, beam_options)
     except ImportError as error:
         raise ConfigError((f"--runner {runner}: {error}",)) from None

@@ -52,6 +52,7 @@ from penstock.pipeline.runners.beam.coders import (
     row_counts,
     unpack,
 )
+from penstock.pipeline.runners.beam.pubsub import ReadMessages
 from penstock.pipeline.runners.beam.read import ReadEvents
 from penstock.pipeline.runners.beam.step import (
     ROWS,
@@ -67,6 +68,7 @@ from penstock.pipeline.runners.beam.step import (
 from penstock.pipeline.runners.beam.traces import ReleaseTraces
 from penstock.pipeline.runners.parallel import N_THREADS, PIECE_ROWS, map_in_order
 from penstock.pipeline.runners.release import released_batches
+from penstock.pipeline.sources.pubsub import Pubsub
 from penstock.pipeline.steps import account as account_loop
 from penstock.pipeline.steps.account import AccountLoop
 from penstock.pipeline.steps.bounding import PeriodQuota
@@ -122,7 +124,8 @@ def build(root: beam.Pipeline, plan: Plan, blocks: beam.PTransform[Any, Any] | N
     blocks
         Where blocks of events come from, by the contract of `pipeline.runners.beam.read`; None: the plan's source.
     """
-    events = root | "ReadEvents" >> (blocks or ReadEvents(plan))
+    own = ReadMessages(plan) if isinstance(plan.config.source, Pubsub) else ReadEvents(plan)
+    events = root | "ReadEvents" >> (blocks or own)
     if plan.on_points:
         traces = events | "ReleaseTraces" >> ReleaseTraces(plan)
         _ = (traces[ROWS],) | "TallyRows" >> TallyRows(plan)

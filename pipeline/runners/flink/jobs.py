@@ -170,7 +170,7 @@ def check_graph(plan: Plan) -> None:
     found = json.loads(mark.read_text(encoding="utf-8")) if mark.exists() else 1
     if found != GRAPH and any(mark.parent.glob("[!.]*")):  # a file that was being written has a name with a dot
         raise StateVersionError(
-            f"--resume: the job on Flink of {plan.folder} has the steps of another version of penstock (graph {found}; "
+            f"--resume: the job of {plan.folder} has the steps of another version of penstock (graph {found}; "
             f"this version has {GRAPH}); finish it with the version that began it, or start anew in another folder"
         )
 

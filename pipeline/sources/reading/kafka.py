@@ -26,8 +26,7 @@ from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed, EventBl
 from penstock.pipeline.sources.reading.kafka_client import PATIENCE, Producer, library, resolved_options, silent
 from penstock.pipeline.sources.reading.kafka_progress import MOST, Entry, Journal, PeerWatermarks, Progress, Share
 from penstock.pipeline.sources.reading.kafka_settings import KafkaSettings
-from penstock.pipeline.sources.reading.payload import Rows, read_messages
-from penstock.pipeline.sources.reading.text import MAX_RAW_CHARACTERS, reasons, sound_rows
+from penstock.pipeline.sources.reading.messages import events_of
 
 #: Bytes that are taken together at most, and seconds that they are waited for.
 _BYTES, _WAIT = 16 << 20, 0.1
@@ -417,6 +416,10 @@ def _text(data: bytes | None) -> str | None:
     return None if data is None else base64.b64encode(data).decode()
 
 
+#: Of a message's timestamp: made by the broker as it appended the message (LogAppendTime).
+_BY_BROKER = 2
+
+
 def block_of(source: KafkaSettings, partition: int, messages: Sequence[Any]) -> EventBlock:
     """The events of consecutive messages of one partition, with a column ``arrival`` by the broker's timestamps.
 
@@ -436,18 +439,16 @@ def block_of(source: KafkaSettings, partition: int, messages: Sequence[Any]) -> 
     DataError
         A row is to be held against its broker's timestamp, and the message has its sender's.
     """
+    stamps = [message.timestamp() for message in messages]
+    if source.by_broker and (foreign := [i for i, (kind, _) in enumerate(stamps) if kind != _BY_BROKER]):
+        raise DataError(
+            f"topic {source.topic}, partition {partition}, offset {messages[foreign[0]].offset()}: the timestamp is "
+            "its sender's, who would decide what is late; set message.timestamp.type=LogAppendTime on the topic and "
+            "begin after the older messages (or, in a simulation, watermark: events)"
+        )
+    arrivals = np.asarray([stamp if kind else 2**62 for kind, stamp in stamps], np.int64)
     values = [message.value() for message in messages]
-    rows = read_messages(values, source.layout, source.parser)
-    events = _checked(source, partition, rows, messages)
-    is_sound = sound_rows(events)
-    rejects = [_reject(source.topic, partition, messages[i], reason) for i, reason in rows.problems.items()]
-    if not is_sound.all():
-        bad = (~is_sound).arg_true().to_numpy()
-        for i, reason, row in zip(rows.message[bad].tolist(), reasons(events[bad]), rows.frame[bad].iter_rows()):
-            rejects.append(_reject(source.topic, partition, messages[i], reason, row))
-        events = events.filter(is_sound)
-    frame = events.drop("problem")
-    return EventBlock(frame, frame.height + len(rejects), tuple(rejects))
+    return events_of(source, values, arrivals, lambda i: (f"{source.topic}/{partition}", messages[i].offset()))
 
 
 def joined(blocks: Iterable[EventBlock], source: KafkaSettings) -> EventBlock:
@@ -457,35 +458,6 @@ def joined(blocks: Iterable[EventBlock], source: KafkaSettings) -> EventBlock:
     frame = pl.concat([pl.DataFrame(schema=schema), *(block.frame for block in blocks)]).drop("arrival")
     rejects = tuple(reject for block in blocks for reject in block.rejects)
     return EventBlock(frame, frame.height + len(rejects), rejects)
-
-
-#: Of a message's timestamp: made by the broker as it appended the message (LogAppendTime).
-_BY_BROKER = 2
-
-
-def _checked(source: KafkaSettings, partition: int, rows: Rows, messages: Sequence[Any]) -> pl.DataFrame:
-    """The rows with their ``arrival``, and a ``problem`` where an event claims to be from long after its message."""
-    stamps = [message.timestamp() for message in messages]
-    if source.by_broker and (foreign := [i for i, (kind, _) in enumerate(stamps) if kind != _BY_BROKER]):
-        raise DataError(
-            f"topic {source.topic}, partition {partition}, offset {messages[foreign[0]].offset()}: the timestamp is "
-            "its sender's, who would decide what is late; set message.timestamp.type=LogAppendTime on the topic and "
-            "begin after the older messages (or, in a simulation, watermark: events)"
-        )
-    arrival = np.asarray([stamp if kind else 2**62 for kind, stamp in stamps], np.int64)[rows.message]
-    is_ahead = pl.Series(rows.frame["time"].fill_null(0).to_numpy() - source.ahead > arrival)
-    return rows.frame.with_columns(
-        pl.Series("arrival", arrival),
-        pl.when(is_ahead).then(pl.lit("time is later than its message was sent")).alias("problem"),
-    )
-
-
-def _reject(topic: str, partition: int, message: Any, reason: str, row: Sequence[Any] | None = None) -> Reject:
-    if row is not None:
-        raw = str(row)
-    else:
-        raw = (message.value() or b"")[: 4 * MAX_RAW_CHARACTERS].decode("utf-8", "backslashreplace")
-    return Reject(f"{topic}/{partition}", message.offset(), reason, raw[:MAX_RAW_CHARACTERS])
 
 
 #: Windows that one partition may be read ahead of another: what is open has to be kept.

@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from penstock.mechanisms.core.plugin import ParameterError, parameter
-from penstock.pipeline.sources.base import LiveSource
 from penstock.pipeline.sources.reading.kafka_client import check_options
-from penstock.pipeline.sources.reading.payload import Layout, Parser, parser_of
-from penstock.pipeline.sources.reading.text import MappedColumns
-from penstock.pipeline.sources.reading.times import TimeFormat
+from penstock.pipeline.sources.reading.messages import MessageSettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class KafkaSettings(MappedColumns, LiveSource):
+class KafkaSettings(MessageSettings):
     """Topic, brokers and format of the messages; `penstock.pipeline.sources.kafka.Kafka` says what they mean."""
 
     brokers: str = parameter(doc="addresses to begin with: host:port, several with commas between them")
     topic: str = parameter(doc="topic to read")
-    format: str = parameter(
-        "json", choices=("json", "avro", "arrow"), doc="a JSON object or an Avro record a message, or a block of Arrow"
-    )
-    schema: str | None = parameter(None, doc="Avro schema: JSON text, or file: and a path")
-    schema_ids: bool = parameter(
-        False, choices=(True, False), doc="whether five bytes with a registry's schema id begin an Avro message"
-    )
-    user_type: str = parameter("string", choices=("string", "integer"), doc="type of the user's identifier")
     offset: str = parameter("earliest", choices=("earliest", "latest"), doc="where a new run begins to read")
     disorder: int = parameter(
         1_000,
@@ -53,13 +41,6 @@ class KafkaSettings(MappedColumns, LiveSource):
         choices=(True, False),
         doc="with watermark: events, whether time goes on by the clock, less idle_after, while all partitions are idle",
     )
-    ahead: int = parameter(
-        86_400_000,
-        kind="duration",
-        at_least=0,
-        unit="ms",
-        doc="how far an event may be ahead of its message's timestamp; one that is further is rejected",
-    )
     patience: int | None = parameter(
         None,
         kind="duration",
@@ -82,13 +63,6 @@ class KafkaSettings(MappedColumns, LiveSource):
         check_options(self.options)
         if not self.topic or self.topic == self.dead_letters:
             raise ParameterError("topic", self.topic, "the name of a topic that is not the one of dead letters")
-        if self.has_arrival:
-            expected = "left out: a row arrives at the timestamp of its message"
-            raise ParameterError("columns.arrival", self.columns["arrival"], expected)
-        if (self.format == "avro") != (self.schema is not None):
-            expected = "given for avro" if self.format == "avro" else "left out, but for avro"
-            raise ParameterError("schema", self.schema, expected)
-        self.parser  # noqa: B018 (what is wrong is refused here rather than on a worker)
 
     @property
     def by_broker(self) -> bool:
@@ -99,24 +73,3 @@ class KafkaSettings(MappedColumns, LiveSource):
     def lateness_flaw(self) -> tuple[str, str] | None:
         """As in `LiveSource`: by the broker's timestamps a row's lateness is its own."""
         return None if self.by_broker else ("watermark", "broker (from a topic with LogAppendTime)")
-
-    @property
-    def layout(self) -> Layout:
-        """Which columns the messages have."""
-        parts = ["user", "time"]
-        if "place" not in self.columns or "latitude" in self.columns or "longitude" in self.columns:
-            parts += ["latitude", "longitude"]
-        parts += ["place"] if "place" in self.columns else []
-        names = {part: self.columns.get(part, part) for part in parts}
-        return Layout(names, TimeFormat(self.time_format, self.time_zone), self.user_type == "integer")
-
-    @property
-    def parser(self) -> Parser | None:
-        """What reads one message; None for blocks of Arrow."""
-        schema = self.schema
-        if schema is not None and schema.startswith("file:"):
-            try:
-                schema = Path(schema.removeprefix("file:")).read_text(encoding="utf-8")
-            except (OSError, UnicodeDecodeError) as error:
-                raise ParameterError("schema", self.schema, f"a file that can be read ({error})") from None
-        return parser_of(self.format, schema, self.schema_ids)

@@ -1,0 +1,197 @@
+"""Publish the public files of a run to a folder on any file system of Beam: object stores, HDFS, a local disk."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import io
+import secrets
+from collections.abc import Iterator
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.mechanisms.core.plugin import ConfigError, DataError
+from penstock.pipeline.output.checkpoint import public_name
+from penstock.pipeline.output.export import CELLS
+from penstock.pipeline.output.files import canonical
+from penstock.pipeline.output.sinks import Sink
+from penstock.pipeline.sources.reading.kafka_client import MissingLibrary, resolved_value
+
+if TYPE_CHECKING:
+    from penstock.pipeline.config.plan import Plan
+    from penstock.pipeline.config.sections import StoreOutput
+
+
+#: The object that says which run a folder of a store belongs to.
+MARK = "run.json"
+#: What of ``public/`` is published, as far as a run writes it; the manifest comes last: with it all others are there.
+FILES = ("releases.parquet", "traces.parquet", "accounts.parquet", CELLS, "report.html", "manifest.json")
+#: Module that a scheme needs, and what it comes with.
+_NEEDED = {
+    "gs": ("google.cloud.storage", "apache-beam[gcp]"),
+    "s3": ("boto3", "apache-beam[aws]"),
+    "azfs": ("azure.storage.blob", "apache-beam[azure]"),
+    "hdfs": ("hdfs", "apache-beam[hadoop]"),
+}
+
+
+class Store(Sink):
+    """Writes the public files of a run as objects, each name once, by Beam's `FileSystem` for the path.
+
+    ``releases.parquet``, ``accounts.parquet``, ``cells.geojson``, ``manifest.json`` and a deployment's ``report.html``
+    are there when the run has come to its end, byte for byte as in its folder. A stream also has
+    ``releases/WINDOW.parquet`` from the moment that its window is released, and ``manifests/DIGEST.json`` for each
+    version of its manifest that it began or went on with.
+
+    Names are functions of windows, and bytes of what is released, however the run was cut or killed. An object that
+    exists with the same bytes is left; one with other bytes ends the run with an error that names it.
+
+    Parameters
+    ----------
+    plan
+        The run.
+    output
+        Where to write.
+    """
+
+    def __init__(self, plan: Plan, output: StoreOutput) -> None:
+        self.plan, self.objects = plan, Objects(output)
+
+    def begin(self) -> None:
+        """Mark the folder of the store as this run's, and publish what a stream begins with: it may have no end.
+
+        Raises `ConfigError` where the folder is another run's.
+        """
+        if not self.objects.put(MARK, f'{{"run": "{public_name(self.plan)}"}}\n'.encode()):
+            text = f"{self.objects.place(MARK)} is of another run; choose another folder of the store"
+            raise ConfigError((f"output.store.path: {text} (a deployment that has begun then goes on with --resume)",))
+        if not self.plan.streaming:
+            return
+        public = self.plan.folder / "public"
+        manifest = (public / "manifest.json").read_bytes()
+        self._put(f"manifests/{hashlib.sha256(manifest).hexdigest()[:16]}.json", manifest)
+        if (public / CELLS).exists():
+            self._put(CELLS, (public / CELLS).read_bytes())
+
+    def releases(self, table: pa.Table) -> None:
+        """Write the windows of a stream, an object each."""
+        if self.plan.streaming:
+            for window, rows in by_window(table):
+                self._put(f"releases/{window:012d}.parquet", as_parquet(rows))
+
+    def end(self) -> None:
+        """Copy the files of a run that has come to its end."""
+        for name in FILES:
+            if (path := self.plan.folder / "public" / name).exists():
+                self._put(name, path.read_bytes())
+
+    def _put(self, name: str, data: bytes) -> None:
+        if not self.objects.put(name, data):
+            raise DataError(
+                f"{self.objects.place(name)}: is there with other content, and is not replaced; nothing is lost: what "
+                "was released is in the run's folder. Remove the object if it is wrong, and --resume"
+            )
+
+
+def by_window(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+    """Rows of each window, in order; however windows were put together, those of one are the same.
+
+    >>> [(window, len(rows)) for window, rows in by_window(pa.table({"window": [3, 3, 4]}))]
+    [(3, 2), (4, 1)]
+    """
+    windows = table.column("window").to_numpy()
+    edges = [0, *(np.flatnonzero(np.diff(windows)) + 1).tolist(), len(windows)]
+    for first, end in pairwise(edges):
+        if first < end:
+            yield int(windows[first]), canonical(table[first:end])
+
+
+def as_parquet(table: pa.Table) -> bytes:
+    """A table as a Parquet file, the same bytes for the same rows."""
+    data = pa.BufferOutputStream()
+    pq.write_table(table, data, compression="zstd")
+    return bytes(data.getvalue())
+
+
+class Objects:
+    """Objects below a path of any of Beam's file systems, each written once and whole.
+
+    Parameters
+    ----------
+    output
+        The path, and options of its file system.
+    """
+
+    def __init__(self, output: StoreOutput) -> None:
+        self.output = output
+
+    @cached_property
+    def system(self) -> Any:
+        """Beam's file system for the path; raises `MissingLibrary` where what it needs is not installed."""
+        from apache_beam.io import filesystems  # registers those that are installed
+        from apache_beam.io.filesystem import FileSystem
+        from apache_beam.options.pipeline_options import PipelineOptions
+
+        scheme = filesystems.FileSystems.get_scheme(self.output.path)
+        _check_installed(scheme)
+        kinds = {kind.scheme(): kind for kind in FileSystem.get_all_subclasses()}
+        if scheme not in kinds:
+            known = ", ".join(f"{name}://" for name in sorted({*_NEEDED, *kinds} - {None}))
+            raise ConfigError((f"output.store.path: Beam has no file system for {scheme}://, but for {known}",))
+        options = {name: resolved_value(name, value) for name, value in self.output.options.items()}
+        return kinds[scheme](pipeline_options=PipelineOptions.from_dictionary(options))
+
+    def place(self, name: str) -> str:
+        """Whole path of an object."""
+        return str(self.system.join(self.output.path, *name.split("/")))
+
+    def put(self, name: str, data: bytes) -> bool:
+        """Write an object unless it is there; returns whether it has these bytes now.
+
+        Raises
+        ------
+        DataError
+            The store refuses it, or does not answer.
+        """
+        place = self.place(name)
+        try:
+            if not self.system.exists(place):
+                self._create(place, data)
+            return self._read(place) == data
+        except Exception as error:
+            raise DataError(f"{place}: cannot be published ({type(error).__name__}: {error})") from error
+
+    def _create(self, place: str, data: bytes) -> None:
+        """Write an object under another name first: not every file system shows it only when it is whole."""
+        folder, name = self.system.split(place)
+        temporary = self.system.join(folder, f".{name}.{secrets.token_hex(4)}.tmp")
+        with self._opened(self.system.create, temporary) as file:
+            file.write(data)
+        self.system.rename([temporary], [place])
+
+    def _read(self, place: str) -> bytes:
+        with self._opened(self.system.open, place) as file:
+            return bytes(file.read())
+
+    @staticmethod
+    def _opened(how: Any, place: str) -> io.IOBase:
+        from apache_beam.io.filesystem import CompressionTypes
+
+        file: io.IOBase = how(place, compression_type=CompressionTypes.UNCOMPRESSED)
+        return file
+
+
+def _check_installed(scheme: str | None) -> None:
+    """Raise `MissingLibrary` where the library of a scheme is not installed."""
+    if scheme not in _NEEDED:
+        return
+    module, extra = _NEEDED[scheme]
+    try:
+        importlib.import_module(module)
+    except ImportError:
+        raise MissingLibrary(f"{scheme}:// needs a library that is not installed: pip install '{extra}'") from None

@@ -1,0 +1,130 @@
+"""Read a subscription of Pub/Sub by Beam's own connector."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.timestamp import Timestamp
+from apache_beam.utils.windowed_value import WindowedValue
+
+from penstock.pipeline.runners.beam.coders import NamedBlock
+from penstock.pipeline.runners.beam.step import PlanTransform, Step, redacted, timestamp
+from penstock.pipeline.sources.base import MIN_EVENT_TIME, EventBlock, MicroBatch
+from penstock.pipeline.sources.pubsub import Pubsub
+from penstock.pipeline.sources.reading.kafka_client import MissingLibrary
+from penstock.pipeline.sources.reading.messages import events_of
+from penstock.pipeline.steps.ingest import closed_before
+
+if TYPE_CHECKING:
+    from penstock.pipeline.config.plan import Plan
+
+
+#: Messages that are decoded together.
+_MANY = 10_000
+
+
+class ReadMessages(PlanTransform):
+    """Read messages as blocks by the contract of `pipeline.runners.beam.read`, but for one thing.
+
+    The timestamp of a block is when its first message was published, and not that of its earliest event: windows are
+    final by the time of publication, so that a row which is in time holds back its windows all the same.
+
+    Parameters
+    ----------
+    plan
+        The run.
+    connector
+        What reads `PubsubMessage`s with the time of publication as their timestamp; None: Beam's connector.
+    """
+
+    def __init__(self, plan: Plan, connector: beam.PTransform[Any, Any] | None = None) -> None:
+        super().__init__(plan)
+        self.connector = connector
+
+    def expand(self, root: Any) -> Any:
+        """Attach the steps."""
+        return (
+            root
+            | "Messages" >> (self.connector or connector_of(self.plan))
+            # PubsubMessage
+            | "Decode" >> beam.ParDo(DecodeMessages(self.plan)).with_output_types(NamedBlock)
+            # NamedBlock
+        )
+
+
+def connector_of(plan: Plan) -> beam.PTransform[Any, Any]:
+    """Beam's connector for the subscription of a plan; raises `MissingLibrary` where it is not installed."""
+    from apache_beam.io.gcp.pubsub import ReadFromPubSub
+
+    try:
+        import_module("google.cloud.pubsub")
+    except ImportError:
+        text = "Beam's connector needs libraries that are not installed: pip install 'apache-beam[gcp]'"
+        raise MissingLibrary(text) from None
+    # Without an attribute for it, the timestamp is the time of publication.
+    return ReadFromPubSub(subscription=source_of(plan).subscription, with_attributes=True)
+
+
+def source_of(plan: Plan) -> Pubsub:
+    """The subscription of a plan; raises `TypeError` for any other source."""
+    source = plan.config.source
+    if not isinstance(source, Pubsub):
+        raise TypeError(f"{type(source).__name__} is not a subscription")
+    return source
+
+
+class DecodeMessages(Step):
+    """Decode the messages of a bundle together.
+
+    What is rejected travels alone, under the id of its message: a bundle that is repeated may hold other messages, and
+    rejects are kept once for each name.
+    """
+
+    def start_bundle(self) -> None:
+        """Forget what a failed bundle has left."""
+        self.waiting: list[tuple[Any, Timestamp]] = []
+
+    @redacted
+    def process(self, message: Any, instant: Any = beam.DoFn.TimestampParam) -> Iterator[Any]:
+        """Keep a message, and emit the blocks of many."""
+        self.waiting.append((message, instant))
+        if len(self.waiting) >= _MANY:
+            yield from self._decoded()
+
+    @redacted
+    def finish_bundle(self) -> Iterator[Any]:
+        """Emit the blocks of what is left."""
+        if self.waiting:
+            yield from self._decoded()
+
+    def _decoded(self) -> Iterator[Any]:
+        messages, instants = zip(*self.waiting)
+        self.waiting = []
+        arrivals = np.asarray([instant.micros // 1000 for instant in instants], np.int64)
+        ids = [str(message.message_id) for message in messages]
+        source, first = source_of(self.plan), timestamp(int(arrivals.min()))
+        found = events_of(source, [message.data for message in messages], arrivals, lambda i: (ids[i], 1))
+        for named in self._blocks(found, ids[0]):
+            yield WindowedValue(named, first, (GlobalWindow(),))
+
+    def _blocks(self, found: EventBlock, name: str) -> Iterator[NamedBlock]:
+        nothing = found.frame.drop("arrival").clear()
+        for message_id in dict.fromkeys(reject.file for reject in found.rejects):
+            own = tuple(reject for reject in found.rejects if reject.file == message_id)
+            yield NamedBlock(f"rejected/{message_id}", self.plan.ingest(EventBlock(nothing, len(own), own)))
+        if found.frame.height:
+            sound = EventBlock(found.frame.drop("arrival"), found.frame.height)
+            piece = MicroBatch(
+                number=0,
+                block=self.plan.ingest(sound),
+                before=MIN_EVENT_TIME,
+                after=MIN_EVENT_TIME,
+                reached=found.frame["arrival"].to_numpy(),
+            )
+            closed = closed_before(piece, self.plan)
+            yield NamedBlock(f"messages/{name}", piece.block, closed if closed.any() else None)

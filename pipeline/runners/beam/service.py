@@ -1,0 +1,101 @@
+"""Run a plan as a streaming job of a service that keeps it going by itself, such as Dataflow: submit, update, watch."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
+from apache_beam.runners.runner import PipelineState
+
+from penstock.mechanisms.core.plugin import ConfigError, DataError
+from penstock.pipeline.runners.beam.graph import build, has_ended, settle
+from penstock.pipeline.runners.failure import forget_failure, raise_failure
+from penstock.pipeline.runners.flink.jobs import mark_graph
+from penstock.pipeline.runners.interrupt import stopping
+
+if TYPE_CHECKING:
+    from penstock.pipeline.config.plan import Plan
+
+
+#: Seconds between two looks at the job.
+PATIENCE = 5.0
+
+
+def run_service(plan: Plan, runner: str, beam_options: Sequence[str]) -> bool:
+    """Run a stream as a job of a service; parts of the output files are left to be merged.
+
+    The job holds what was read and is not counted yet. So it is cancelled only when everything is released: where this
+    process is stopped, or a step fails, it stays. A resumed run updates it, which hands its state on.
+
+    Parameters
+    ----------
+    plan
+        As `pipeline.runners.beam.distributed` makes it.
+    runner
+        By Beam's name.
+    beam_options
+        Passed on to Beam.
+
+    Returns
+    -------
+    Whether the run came to its end; not where a template was to be made of it (``--template_location``).
+
+    Raises
+    ------
+    PenstockError
+        If the configuration cannot be run, a step failed for good, or the job has ended before the run.
+    """
+    mark_graph(plan)
+    forget_failure(plan.folder)
+    options = PipelineOptions(options_of(plan, beam_options), save_main_session=False)
+    try:
+        pipeline = beam.Pipeline(runner=runner, options=options)
+    except ValueError as error:
+        raise ConfigError((f"--runner {runner}: {error}",)) from None
+    build(pipeline, plan)
+    job = pipeline.run()
+    # A template's launcher describes the job in a file, and the service starts it once the launcher has ended.
+    is_template = options.view_as(GoogleCloudOptions).template_location is not None
+    if is_template or not _watch(plan, job):
+        return False
+    settle(plan)
+    return True
+
+
+def options_of(plan: Plan, beam_options: Sequence[str]) -> list[str]:
+    """Options of the job: those given, and for the rest that it streams, what it is called, and that it is an update.
+
+    The name is what an update finds the job by.
+
+    >>> from types import SimpleNamespace
+    >>> plan = SimpleNamespace(resumed=True, config=SimpleNamespace(name="Footfall 2026"))
+    >>> options_of(plan, ["--region=europe-west1"])
+    ['--streaming', '--enable_streaming_engine', '--job_name=footfall-2026', '--update', '--region=europe-west1']
+    """
+    letters = [letter if letter.isascii() and letter.isalnum() else "-" for letter in plan.config.name.lower()]
+    own = ["--streaming", "--enable_streaming_engine", f"--job_name={''.join(letters).strip('-')}"]
+    own += ["--update"] if plan.resumed else []
+    given = {word.partition("=")[0] for word in beam_options}
+    return [*(option for option in own if option.partition("=")[0] not in given), *beam_options]
+
+
+def _watch(plan: Plan, job: Any) -> bool:
+    """Wait until a job has done everything, and cancel it then; False where this process is to stop before."""
+    stopped = threading.Event()
+    with stopping(stopped.set):
+        while not stopped.is_set():
+            if has_ended(plan):
+                job.cancel()
+                return True
+            raise_failure(plan.folder)
+            if PipelineState.is_terminal(state := job.state):
+                raise DataError(
+                    f"the job has ended ({state}) before the run: what it had read and not counted yet is lost. "
+                    "Its log says why; begin another run on the same ledger, from the first window not released"
+                )
+            time.sleep(PATIENCE)
+    return False

@@ -1,0 +1,87 @@
+"""Subscription of Pub/Sub as a live source, read by Beam's own connector on the runners that have it."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from penstock.mechanisms.core.plugin import DataError, ParameterError, parameter
+from penstock.mechanisms.core.state import State
+from penstock.pipeline.sources.base import Checkpointed, EventBlock, LiveRun, MicroBatch, Span
+from penstock.pipeline.sources.reading.messages import MessageSettings
+
+_SUBSCRIPTION = re.compile(r"projects/[a-z][a-z0-9.:-]{4,61}[a-z0-9]/subscriptions/[A-Za-z][A-Za-z0-9._~+%-]{2,254}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pubsub(MessageSettings):
+    """A subscription whose messages hold events, for ``--runner dataflow``.
+
+    A row arrives when the service published its message. The watermark is the service's: no message that was published
+    before it waits to be read any more. The service keeps what was read and is not counted yet as state of the job, so
+    that a run goes on from there with ``--resume``. With ``until`` the run ends when the watermark has passed it (and
+    what is allowed to be late); without, it goes on until it is stopped.
+
+    Parameters
+    ----------
+    subscription
+        A subscription for this run alone: what others acknowledge is not read.
+    columns, format, schema
+        As those of a topic of Kafka.
+
+    Notes
+    -----
+    **Privacy**: a row is late if its message was published at the deadline of all its windows or later. That depends on
+    the row and the service's clock alone. The watermark is an estimate: a row that comes behind it although it was
+    published in time is counted as late, if all its windows have been counted.
+
+    Messages that the service delivers twice are dropped by their id; one that was not changes no count, since a person
+    counts once in a cell and window, and is a duplicate in the row equation.
+
+    Examples
+    --------
+    >>> Pubsub(subscription="projects/city-1/subscriptions/events", columns={"place": "stop"}).layout.columns
+    {'user': 'user', 'time': 'time', 'place': 'stop'}
+    """
+
+    by_connector = True
+
+    subscription: str = parameter(doc="subscription to read: projects/PROJECT/subscriptions/SUBSCRIPTION")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not _SUBSCRIPTION.fullmatch(self.subscription):
+            raise ParameterError("subscription", self.subscription, "projects/PROJECT/subscriptions/SUBSCRIPTION")
+        if self.disorder:
+            raise ParameterError("disorder", self.disorder, "left out: the service's watermark waits for what is late")
+
+    @property
+    def lateness_flaw(self) -> tuple[str, str] | None:
+        """As in `LiveSource`: by the times of publication a row's lateness is its own."""
+        return None
+
+    @property
+    def recorded(self) -> Pubsub:
+        """The subscription alone, whatever the way it is read."""
+        return replace(self, checkpoint=0)
+
+    def micro_batches(
+        self, run: LiveRun, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
+    ) -> Iterator[MicroBatch | None]:
+        """None: raises `DataError`, since Beam's connector reads it."""
+        raise DataError(f"{self.subscription}: is read by Beam's connector")
+
+    def spans(self) -> list[Span]:
+        """As `micro_batches`."""
+        raise DataError(f"{self.subscription}: is read as it comes, and not beforehand")
+
+    def read(self, span: Span) -> Iterator[EventBlock]:
+        """As `micro_batches`."""
+        raise DataError(f"{self.subscription}: is read as it comes")
+
+    def digests(self) -> dict[str, str]:
+        """SHA-256 of the subscription's name; its content has no end."""
+        return {"pubsub": hashlib.sha256(self.subscription.encode()).hexdigest()}

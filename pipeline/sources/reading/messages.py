@@ -1,0 +1,115 @@
+"""Settings of messages that hold events, and the events of some messages, with what is wrong with the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from penstock.mechanisms.core.plugin import ParameterError, parameter
+from penstock.pipeline.sources.base import EventBlock, LiveSource, Reject
+from penstock.pipeline.sources.reading.payload import Layout, Parser, parser_of, read_messages
+from penstock.pipeline.sources.reading.text import MAX_RAW_CHARACTERS, MappedColumns, reasons, sound_rows
+from penstock.pipeline.sources.reading.times import TimeFormat
+
+
+@dataclass(frozen=True, kw_only=True)
+class MessageSettings(MappedColumns, LiveSource):
+    """How events are written in the messages of a live source."""
+
+    format: str = parameter(
+        "json", choices=("json", "avro", "arrow"), doc="a JSON object or an Avro record a message, or a block of Arrow"
+    )
+    schema: str | None = parameter(None, doc="Avro schema: JSON text, or file: and a path")
+    schema_ids: bool = parameter(
+        False, choices=(True, False), doc="whether five bytes with a registry's schema id begin an Avro message"
+    )
+    user_type: str = parameter("string", choices=("string", "integer"), doc="type of the user's identifier")
+    ahead: int = parameter(
+        86_400_000,
+        kind="duration",
+        at_least=0,
+        unit="ms",
+        doc="how far an event may be ahead of its message's timestamp; one that is further is rejected",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.has_arrival:
+            expected = "left out: a row arrives at the timestamp of its message"
+            raise ParameterError("columns.arrival", self.columns["arrival"], expected)
+        if (self.format == "avro") != (self.schema is not None):
+            expected = "given for avro" if self.format == "avro" else "left out, but for avro"
+            raise ParameterError("schema", self.schema, expected)
+        self.parser  # noqa: B018 (what is wrong is refused here rather than on a worker)
+
+    @property
+    def layout(self) -> Layout:
+        """Which columns the messages have."""
+        parts = ["user", "time"]
+        if "place" not in self.columns or "latitude" in self.columns or "longitude" in self.columns:
+            parts += ["latitude", "longitude"]
+        parts += ["place"] if "place" in self.columns else []
+        names = {part: self.columns.get(part, part) for part in parts}
+        return Layout(names, TimeFormat(self.time_format, self.time_zone), self.user_type == "integer")
+
+    @property
+    def parser(self) -> Parser | None:
+        """What reads one message; None for blocks of Arrow."""
+        schema = self.schema
+        if schema is not None and schema.startswith("file:"):
+            try:
+                schema = Path(schema.removeprefix("file:")).read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                raise ParameterError("schema", self.schema, f"a file that can be read ({error})") from None
+        return parser_of(self.format, schema, self.schema_ids)
+
+
+def events_of(
+    source: MessageSettings,
+    values: Sequence[bytes | None],
+    arrivals: NDArray[np.int64],
+    place: Callable[[int], tuple[str, int]],
+) -> EventBlock:
+    """The events of some messages, with a column ``arrival``; every message is parsed or rejected.
+
+    Parameters
+    ----------
+    source
+        Says how messages are read.
+    values
+        The messages.
+    arrivals
+        Shape (n_messages,): when each arrived, in milliseconds since 1970.
+    place
+        File and line that stand for a message, by its number here, in a reject.
+    """
+    rows = read_messages(values, source.layout, source.parser)
+    arrival = arrivals[rows.message]
+    is_ahead = pl.Series(rows.frame["time"].fill_null(0).to_numpy() - source.ahead > arrival)
+    events = rows.frame.with_columns(
+        pl.Series("arrival", arrival),
+        pl.when(is_ahead).then(pl.lit("time is later than its message was sent")).alias("problem"),
+    )
+    is_sound = sound_rows(events)
+    rejects = [_reject(place(i), reason, _beginning(values[i])) for i, reason in rows.problems.items()]
+    if not is_sound.all():
+        bad = (~is_sound).arg_true().to_numpy()
+        for i, reason, row in zip(rows.message[bad].tolist(), reasons(events[bad]), rows.frame[bad].iter_rows()):
+            rejects.append(_reject(place(i), reason, str(row)))
+        events = events.filter(is_sound)
+    frame = events.drop("problem")
+    return EventBlock(frame, frame.height + len(rejects), tuple(rejects))
+
+
+def _beginning(value: bytes | None) -> str:
+    return (value or b"")[: 4 * MAX_RAW_CHARACTERS].decode("utf-8", "backslashreplace")
+
+
+def _reject(place: tuple[str, int], reason: str, raw: Any) -> Reject:
+    return Reject(*place, reason, raw[:MAX_RAW_CHARACTERS])

@@ -1,0 +1,95 @@
+"""The official clients of Pub/Sub and BigQuery, against Google's fake of the one and a stub of the other's interface.
+
+They run where the clients are installed, and with Pub/Sub where ``PUBSUB_EMULATOR_HOST`` names an emulator or a fake of
+it; ``.ci/google`` sees to both.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from bigquery_stub import Stub
+
+from penstock.mechanisms.core.plugin import DataError
+from penstock.pipeline.config.run import RunConfig, loads
+from penstock.pipeline.run import run
+
+pytestmark = pytest.mark.integration
+
+CONFIG = """
+name: published
+source:
+  type: stream
+  of: {type: synthetic, seed: 1, n_users: 30, from: 2024-01-01T00:00:00Z, until: 2024-01-01T06:00:00Z}
+space: {type: grid, south: 37.74, north: 37.82, west: -122.47, east: -122.37, rows: 10, columns: 10}
+windows: {type: fixed, size: 1h}
+mechanism: {type: discrete_laplace, epsilon: 0.5}
+accountants: [{type: composition}]
+"""
+
+
+def configured(folder: Path, sink: str) -> RunConfig:
+    return loads(f"{CONFIG}\noutput: {{path: {folder}, report: false, {sink}}}")
+
+
+@pytest.mark.skipif("PUBSUB_EMULATOR_HOST" not in os.environ, reason="no emulator of Pub/Sub")
+def test_every_row_is_in_the_topic_in_order(tmp_path):
+    pubsub = pytest.importorskip("google.cloud.pubsub_v1")
+    publisher, subscriber = pubsub.PublisherClient(), pubsub.SubscriberClient()
+    name = f"footfall-{uuid.uuid4().hex[:8]}"
+    topic, subscription = f"projects/city/topics/{name}", f"projects/city/subscriptions/{name}"
+    publisher.create_topic(name=topic)
+    subscriber.create_subscription(request={"name": subscription, "topic": topic, "enable_message_ordering": True})
+    run(configured(tmp_path / "run", f"pubsub: {{releases: {topic}}}"))
+    whole = pq.read_table(tmp_path / "run" / "public" / "releases.parquet").to_pylist()
+    found: list[Any] = []
+    while len(found) < len(whole):
+        pulled = subscriber.pull(request={"subscription": subscription, "max_messages": 1000}).received_messages
+        found += pulled
+        subscriber.acknowledge(request={"subscription": subscription, "ack_ids": [one.ack_id for one in pulled]})
+    assert [one.message.attributes["id"] for one in found] == [f"main/{row['window']}/{row['cell']}" for row in whole]
+    assert {one.message.ordering_key for one in found} == {"main"}
+
+
+@pytest.mark.skipif("PUBSUB_EMULATOR_HOST" not in os.environ, reason="no emulator of Pub/Sub")
+def test_a_topic_that_is_not_there_ends_the_run(tmp_path):
+    pytest.importorskip("google.cloud.pubsub_v1")
+    config = configured(tmp_path / "run", "pubsub: {releases: projects/city/topics/nowhere}")
+    with pytest.raises(DataError, match=r"Pub/Sub, topic projects/city/topics/nowhere: 404"):
+        run(config)
+
+
+@pytest.fixture
+def stub(monkeypatch) -> Iterator[Stub]:
+    pytest.importorskip("google.cloud.bigquery")
+    import google.auth
+    from google.auth.credentials import AnonymousCredentials
+
+    monkeypatch.setattr(google.auth, "default", lambda *_, **__: (AnonymousCredentials(), "city"))
+    with Stub() as server:
+        monkeypatch.setenv("BIGQUERY_EMULATOR_HOST", server.address)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+def test_every_window_is_loaded_once(tmp_path, stub):
+    config = configured(tmp_path / "run", "bigquery: {releases: city.open.footfall, accounts: city.open.accounts}")
+    stub.failures = ["quotaExceeded"]
+    with pytest.raises(DataError, match=r"could not be loaded: .*it failed"):
+        run(config)
+    run(config, resume=True)
+    run(config)
+    whole = pq.read_table(tmp_path / "run" / "public" / "releases.parquet").to_pylist()
+    assert stub.rows["city.open.footfall"] == whole
+    accounts = pq.read_table(tmp_path / "run" / "public" / "accounts.parquet").to_pylist()
+    assert stub.rows["city.open.accounts"] == accounts
+    assert len(stub.jobs) == 8  # six windows, the accounts, and the one that failed
+    assert stub.tables["city.open.footfall"]["timePartitioning"]["field"] == "window_start"

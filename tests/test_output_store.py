@@ -1,0 +1,266 @@
+"""Public files on object stores and other file systems: each name once, the same bytes, and nothing of the operator."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from apache_beam.io.filesystem import FileMetadata, FileSystem
+
+from penstock.mechanisms.core.noise_keys import new_key_file
+from penstock.mechanisms.core.plugin import ConfigError, DataError, ParameterError
+from penstock.pipeline.config.run import RunConfig, loads
+from penstock.pipeline.config.sections import StoreOutput
+from penstock.pipeline.output.store import Objects, Store, by_window
+from penstock.pipeline.output.writer import RunWriter
+from penstock.pipeline.run import run
+from penstock.pipeline.sources.reading.kafka_client import MissingLibrary
+
+CONFIG = """
+name: published
+source: {type: synthetic, seed: 1, n_users: 30, from: 2024-01-01T00:00:00Z, until: 2024-01-01T06:00:00Z}
+space: {type: grid, south: 37.74, north: 37.82, west: -122.47, east: -122.37, rows: 2, columns: 2}
+windows: {type: fixed, size: 1h}
+mechanism: {type: discrete_laplace, epsilon: 0.5}
+accountants: [{type: composition}]
+output: {path: PATH, store: {path: STORE}}
+"""
+FINITE = {"run.json", "releases.parquet", "accounts.parquet", "cells.geojson", "manifest.json"}
+WINDOWS = {f"releases/{window:012d}.parquet" for window in range(1, 7)}
+
+
+class Closing(io.BytesIO):
+    """A file of `Memory`: there when it is closed."""
+
+    def __init__(self, objects: dict[str, bytes], path: str) -> None:
+        super().__init__()
+        self.objects, self.path = objects, path
+
+    def close(self) -> None:
+        if not self.closed:
+            self.objects[self.path] = self.getvalue()
+        super().close()
+
+
+class Memory(FileSystem):  # type: ignore[misc]
+    """An object store: names without folders, and no rename that could fail halfway."""
+
+    OBJECTS: dict[str, bytes] = {}  # noqa: RUF012
+    #: Every change, in order.
+    WRITES: list[tuple[str, ...]] = []  # noqa: RUF012
+
+    @classmethod
+    def scheme(cls) -> str:
+        return "memory"
+
+    def join(self, basepath: str, *paths: str) -> str:
+        return "/".join([basepath.rstrip("/"), *paths])
+
+    def split(self, path: str) -> tuple[str, str]:
+        folder, _, name = path.rpartition("/")
+        return folder, name
+
+    def mkdirs(self, path: str) -> None:
+        raise AssertionError("there are no folders")
+
+    def has_dirs(self) -> bool:
+        return False
+
+    def _list(self, dir_or_prefix: str) -> Iterator[FileMetadata]:
+        raise AssertionError("a listing costs more than a look")
+
+    def create(self, path: str, mime_type: str = "", compression_type: str = "") -> io.BytesIO:
+        self.WRITES.append(("create", path))
+        return Closing(self.OBJECTS, path)
+
+    def open(self, path: str, mime_type: str = "", compression_type: str = "") -> io.BytesIO:
+        return io.BytesIO(self.OBJECTS[path])
+
+    def rename(self, source_file_names: list[str], destination_file_names: list[str]) -> None:
+        for source, target in zip(source_file_names, destination_file_names):
+            self.WRITES.append(("rename", target))
+            self.OBJECTS[target] = self.OBJECTS.pop(source)
+
+    def exists(self, path: str) -> bool:
+        return path in self.OBJECTS
+
+    copy = delete = size = last_updated = checksum = metadata = None
+
+
+@pytest.fixture(autouse=True)
+def memory() -> dict[str, bytes]:
+    Memory.OBJECTS.clear()
+    Memory.WRITES.clear()
+    return Memory.OBJECTS
+
+
+def configured(folder: Path, store: str = "memory://bucket/run", text: str = CONFIG, **changes: str) -> RunConfig:
+    text = text.replace("PATH", str(folder)).replace("STORE", store)
+    return loads(text, overrides=[f"{key}={value}" for key, value in changes.items()])
+
+
+def streamed(text: str = CONFIG) -> str:
+    return text.replace("{type: synthetic,", "{type: stream, of: {type: synthetic,").replace(
+        "06:00:00Z}", "06:00:00Z}}"
+    )
+
+
+def names(objects: dict[str, bytes], root: str = "memory://bucket/run/") -> set[str]:
+    return {path.removeprefix(root) for path in objects}
+
+
+@pytest.mark.parametrize("runner", ["local", "direct"])
+def test_a_finite_run_has_its_public_files_in_the_store(tmp_path, memory, runner):
+    run(configured(tmp_path / "run"), runner=runner)
+    assert names(memory) == FINITE
+    for name in FINITE - {"run.json"}:
+        assert memory[f"memory://bucket/run/{name}"] == (tmp_path / "run" / "public" / name).read_bytes()
+    assert Memory.WRITES[-1] == ("rename", "memory://bucket/run/manifest.json")
+
+
+def test_a_stream_has_each_window_in_the_store_when_it_is_released(tmp_path, memory, monkeypatch):
+    seen = []
+    releases = RunWriter.releases
+
+    def noted(writer, batch, final_at=None):
+        releases(writer, batch, final_at)
+        seen.append({name for name in names(memory) if name.startswith("releases/")})
+
+    monkeypatch.setattr(RunWriter, "releases", noted)
+    run(configured(tmp_path / "run", text=streamed()))
+    assert seen[-1] == WINDOWS
+    assert all(earlier <= later for earlier, later in pairwise(seen))
+    begun = {name for name in names(memory) if name.startswith("manifests/")}
+    assert names(memory) == FINITE | WINDOWS | begun
+    assert len(begun) == 1
+    parts = [pq.read_table(io.BytesIO(memory[f"memory://bucket/run/{name}"])) for name in sorted(WINDOWS)]
+    whole = pq.read_table(tmp_path / "run" / "public" / "releases.parquet")
+    assert pa.concat_tables(parts).to_pylist() == whole.to_pylist()
+    assert not [name for name in memory if name.endswith(".tmp")]
+
+
+def test_nothing_is_written_twice_by_a_run_that_is_repeated(tmp_path, memory):
+    config = configured(tmp_path / "run", text=streamed())
+    run(config)
+    before, n_writes = dict(memory), len(Memory.WRITES)
+    run(config)  # a simulation replaces its folder and releases the same
+    run(config, resume=True)  # and where it had finished, what is missing is published
+    assert memory == before
+    assert len(Memory.WRITES) == n_writes
+
+
+def test_a_publication_that_was_cut_short_goes_on(tmp_path, memory, monkeypatch):
+    config = configured(tmp_path / "run")
+    rename = Memory.rename
+
+    def fail(system, sources, targets):
+        if targets[0].endswith("manifest.json"):
+            raise OSError("the store is gone")
+        rename(system, sources, targets)
+
+    monkeypatch.setattr(Memory, "rename", fail)
+    with pytest.raises(DataError, match=r"run/manifest\.json: cannot be published .*the store is gone"):
+        run(config)
+    monkeypatch.setattr(Memory, "rename", rename)
+    assert run(config, resume=True).exit_code == 0
+    assert {name for name in names(memory) if not name.endswith(".tmp")} == FINITE
+
+
+def test_a_stream_that_is_killed_and_goes_on_leaves_what_others_do(tmp_path, memory, monkeypatch):
+    run(configured(tmp_path / "whole" / "run", text=streamed()))
+    undisturbed = dict(memory)
+    memory.clear()
+    releases = Store.releases
+
+    def killed(store, table):
+        releases(store, table)
+        if "releases/000000000003.parquet" in names(memory):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Store, "releases", killed)
+    config = configured(tmp_path / "run", text=streamed())
+    with pytest.raises(KeyboardInterrupt):
+        run(config)
+    assert names(memory) < names(undisturbed)
+    monkeypatch.setattr(Store, "releases", releases)
+    run(config, resume=True)
+    assert memory == undisturbed
+
+
+def test_other_content_is_never_replaced(tmp_path, memory):
+    config = configured(tmp_path / "run", text=streamed())
+    run(config)
+    memory["memory://bucket/run/releases/000000000003.parquet"] = b"other"
+    with pytest.raises(DataError, match=r"memory://bucket/run/releases/000000000003\.parquet: is there with other"):
+        run(config)
+    assert memory["memory://bucket/run/releases/000000000003.parquet"] == b"other"
+
+
+def test_a_folder_of_another_run_is_refused_before_anything_is_charged(tmp_path, memory):
+    run(configured(tmp_path / "run"))
+    before = dict(memory)
+    with pytest.raises(ConfigError, match=r"output\.store\.path: memory://bucket/run/run\.json is of another run"):
+        run(configured(tmp_path / "other", seed="8"))
+    assert memory == before
+    assert not (tmp_path / "other" / "operator" / "ledger").exists()
+
+
+def test_a_deployment_publishes_nothing_of_the_operator(tmp_path, memory, monkeypatch):
+    new_key_file(tmp_path / "noise.key")
+    extra = {"mode": "deployment", "noise_key": str(tmp_path / "noise.key")}
+    monkeypatch.setenv("STORE_SECRET", "hunter2")
+    config = configured(
+        tmp_path / "run",
+        **extra,
+        **{"output.store.options": '{"s3_secret_access_key": "env:STORE_SECRET", "s3_region_name": "mars-1"}'},
+    )
+    run(config)
+    assert names(memory) == FINITE | {"report.html"}
+    public = {path.name for path in (tmp_path / "run" / "public").iterdir()}
+    assert names(memory) - {"run.json"} <= public
+    manifest = json.loads(memory["memory://bucket/run/manifest.json"])
+    assert "store" not in manifest["configuration"]["output"]
+    secret = [(tmp_path / "noise.key").read_bytes().strip(), b"hunter2", b"mars-1", str(tmp_path).encode()]
+    assert not [(name, word) for name, data in memory.items() for word in secret if word in data]
+
+
+def test_beams_local_files_are_a_store_too(tmp_path):
+    run(configured(tmp_path / "run", str(tmp_path / "store"), streamed()))
+    found = {str(path.relative_to(tmp_path / "store")) for path in (tmp_path / "store").rglob("*") if path.is_file()}
+    assert found >= FINITE | WINDOWS
+    assert not [name for name in found if name.endswith(".tmp")]
+
+
+def test_windows_have_the_same_bytes_however_they_were_put_together():
+    one = pa.table({"window": [1, 1, 2], "cell": pa.array(["a", "b", "a"]).dictionary_encode()})
+    other = pa.table({"window": [2], "cell": pa.array(["a"]).dictionary_encode()})
+    ((_, first),), (_, (_, second)) = [list(by_window(other)), list(by_window(one))]
+    assert first.equals(second)
+    assert first.column("cell").chunk(0).dictionary.to_pylist() == second.column("cell").chunk(0).dictionary.to_pylist()
+
+
+@pytest.mark.parametrize(("scheme", "extra"), [("gs", "gcp"), ("s3", "aws"), ("azfs", "azure"), ("hdfs", "hadoop")])
+def test_a_library_that_is_missing_is_named(monkeypatch, scheme, extra):
+    module = {"gs": "google.cloud.storage", "s3": "boto3", "azfs": "azure.storage.blob", "hdfs": "hdfs"}[scheme]
+    monkeypatch.setitem(__import__("sys").modules, module, None)
+    with pytest.raises(MissingLibrary, match=rf"pip install 'apache-beam\[{extra}\]'"):
+        Objects(StoreOutput(path=f"{scheme}://bucket/run")).put("run.json", b"")
+
+
+def test_paths_that_no_store_has_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"no file system for ftp://, but for azfs://, gs://, hdfs://"):
+        Objects(StoreOutput(path="ftp://bucket/run")).put("run.json", b"")
+    with pytest.raises(ParameterError, match="an absolute path"):
+        StoreOutput(path="runs/store")
+    with pytest.raises(ConfigError, match=r":8: output\.store\.path: .*a folder outside output\.path"):
+        configured(tmp_path / "run", str(tmp_path / "run" / "store"))
+    with pytest.raises(ParameterError, match="env:"):
+        StoreOutput(path="s3://bucket/run", options={"s3_secret_access_key": "hunter2"})
+    with pytest.raises(ConfigError, match=r":8: output\.path: .*output\.store publishes what is public"):
+        loads(CONFIG.replace("PATH", "gs://bucket/run").replace("STORE", "gs://bucket/run"))
