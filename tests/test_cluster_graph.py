@@ -67,7 +67,7 @@ STEPS = {
     "ReadEvents/Readers": [],
     "ReadEvents/Replay": [],
     "CountDistinctUsers/FindContributions/ParDo(FindContributions)": [],
-    "CountDistinctUsers/CountWhenFinal/ParDo(CountWhenFinal)": ["lane", "pending", "ts-due"],
+    "CountDistinctUsers/CountWhenFinal/ParDo(CountWhenFinal)": ["lane", "pending", "quota", "ts-due"],
     "CountDistinctUsers/Rows": [],
     "ReleaseInOrder/Begin": [],
     "ReleaseInOrder/Start": [],
@@ -153,7 +153,7 @@ def test_a_graph_of_this_version_has_these_steps_with_this_state(tmp_path: Path)
     pipeline = beam.Pipeline()
     build(pipeline, plan_in(tmp_path))
     pipeline.visit(Steps())
-    assert (GRAPH, found) == (4, STEPS)
+    assert (GRAPH, found) == (5, STEPS)
 
 
 def test_a_cluster_releases_what_a_finite_run_releases(tmp_path: Path, local: Path) -> None:

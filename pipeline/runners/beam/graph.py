@@ -82,7 +82,7 @@ if TYPE_CHECKING:
 
 
 #: Version of the steps, their names and their state. A checkpoint of an engine fits one version; 1 had no mark.
-GRAPH = 4
+GRAPH = 5
 #: Groups of windows are dealt out to so many keys for each shard of users, so that the number of keys is bounded.
 LANES = 32
 #: Pieces of contributions that a lane may hold before they are merged.
