@@ -249,6 +249,38 @@ def test_a_stream_keeps_to_what_windows_before_have_left_of_a_bound_on_a_period(
         assert sorted(entry for one in of for entry in one.items()) == expected
 
 
+def test_a_bound_on_a_period_holds_when_a_stream_goes_back_and_other_rows_are_in_time(stream: Plan) -> None:
+    bounding = replace(stream.config.bounding, max_per_period=1)
+    bounded = replace(stream, config=replace(stream.config, bounding=bounding, budget_period=24 * HOUR))
+
+    def released(*hours: list[tuple[str, int, str]]) -> list[list[list[int]]]:
+        """What is settled after a start from no state, with these rows in time for each hour."""
+        found, count, release = graph.FindContributions(bounded), graph.CountWhenFinal(bounded), graph.Release(bounded)
+        for step in (found, count, release):
+            step.setup()
+        pending, lane, quota, waiting, further, loop = Bag(), Cell(), Cell(), Bag(), Bag(), Cell()
+        for hour, rows in enumerate(hours):
+            found.start_bundle()
+            sent = [*found.process(block(*rows), timestamp(FIRST)), *found.finish_bundle()] if rows else []
+            for one in sent:
+                if not isinstance(one, beam.pvalue.TaggedOutput):
+                    assert list(count.process(one.value, pending, lane, Due())) == []
+            for one in [*count.fire((0, 0), str(hour), pending, lane, quota)]:
+                if not isinstance(one, beam.pvalue.TaggedOutput):
+                    list(release.process(one, waiting, further, loop, Due()))
+            list(release.fire(str(hour), waiting, further, loop, Due()))
+        paths = sorted(parts_folder(bounded, "counted").iterdir())
+        return [decode_counts(path.read_bytes())[0].bounded[0].tolist() for path in paths]
+
+    ann, bob = [("ann", 0, "a")], [("bob", 0, "b")]
+    assert released(ann) == [[1, 0]]
+    # The same rows again, and more: nothing is lost.
+    assert released(ann, [("ann", 1, "a"), ("bob", 1, "b")]) == [[1, 0], [0, 1]]
+    # Ann's first row is late now, or nobody's is in time: she must not count again.
+    assert released(bob, [], [("ann", 2, "a")]) == [[1, 0], [0, 1], [0, 0]]
+    assert released([], [], [], [("ann", 3, "a")]) == [[1, 0], [0, 1], [0, 0], [0, 0]]
+
+
 def test_counts_that_come_after_their_release_are_late(stream: Plan) -> None:
     after_first, end = final_at(stream, 0), end_of_input(stream)
     coder = beam.coders.TupleCoder([beam.coders.StrUtf8Coder(), beam.coders.BytesCoder()])

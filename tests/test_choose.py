@@ -75,6 +75,20 @@ def test_a_calendar_day_is_protected_by_other_mechanisms_and_by_bounds_on_a_pers
         assert release.scale == pytest.approx(min(24, max(bounds) if "n = " in name else 24) / 2.0)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "windows.size=5h",
+        "windows.offset=30m",
+        "windows={type: fixed, size: 90m, time_zone: Europe/Berlin}",
+        "windows.size=7d",
+    ],
+)
+def test_a_calendar_day_that_windows_do_not_divide_is_refused(configuration, change):
+    with pytest.raises(ParameterError, match="--protect: 'day' is not allowed; it must be a duration"):
+        experiment_of(configuration, (change,), Asked(protect="day", n_seeds=1), {})
+
+
 def test_where_nothing_keeps_the_limits_coarser_grids_follow_and_the_nearest_is_named(chosen):
     assert chosen.tried == ("as configured", "2x2")
     assert chosen.choice["best"] is None

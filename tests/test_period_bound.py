@@ -360,7 +360,7 @@ def test_a_stream_goes_on_in_the_middle_of_a_period(tmp_path, monkeypatch, remem
 
 
 def _forgetful(self: PeriodQuota, saved: Any = None) -> None:
-    self._period, self._users, self._used = -1, np.zeros((0, 2), np.int64), np.zeros(0, np.int64)
+    self._period, self._closed, self._users, self._used = -1, -1, np.zeros((0, 2), np.int64), np.zeros(0, np.int64)
 
 
 def test_a_bound_run_has_its_ledger_to_itself(tmp_path):

@@ -281,13 +281,19 @@ class Plan(KeyedRun):
         shortest, longest, alone = self.schedule.period_lengths()
         return PeriodBound(most=most, max_cells=self.max_cells, shortest=shortest, longest=longest, alone=alone)
 
+    @property
+    def windows_fit_days(self) -> bool:
+        """Whether every calendar day begins with a window, also after the clocks have changed."""
+        step = self.calendar.step
+        stays = self.time_zone == "UTC" or DAY // 24 % step == 0  # clocks change by an hour
+        return stays and DAY % step == 0 and wall_time(self.time_zone, self.calendar.start(1)) % step == 0
+
     def memberships_of(self) -> dict[str, int]:
         """Memberships that a person's ``window``, ``day`` and ``run`` change, where budget periods are bounded."""
         bound = self.period_bound
         if bound is None:
             return {}
-        step = self.calendar.step
-        fits = DAY % step == 0 and wall_time(self.time_zone, self.calendar.start(1)) % step == 0
+        step, fits = self.calendar.step, self.windows_fit_days
         longest = DAY if self.time_zone == "UTC" else DAY + CLOCK_CHANGE
         # Periods of one day are the days of the same zone; any others meet a day anywhere.
         if fits and self.budget_period == DAY:

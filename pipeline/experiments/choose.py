@@ -202,6 +202,9 @@ def experiment_of(path: str | Path, overrides: Iterable[str], asked: Asked, chan
     if any(step.on_points for step in config.mechanism):
         raise ConfigError((f"{path}: traces are not counted; choose is for counts",))
     w = None if asked.protect == CALENDAR_DAY else n_windows(config, asked.protect)
+    if w is None and not make_plan(replace(config, accountants=())).windows_fit_days:
+        right = "a duration, or windows must divide a calendar day (outside UTC also the hour that clocks change by)"
+        raise ParameterError("--protect", asked.protect, right)
     root, _ = parse_section(read_text(path), str(path), "a run")
     for override in overrides:
         apply_override(root, override)

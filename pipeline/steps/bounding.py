@@ -5,6 +5,7 @@ Sensitivity comes from here.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -138,10 +139,24 @@ class PeriodQuota:
         self._period = int(saved.get("period", -1))
         self._users = np.asarray(saved.get("users", np.zeros((0, 2))), np.int64)
         self._used = np.asarray(saved.get("used", np.zeros(0)), np.int64)
+        self._closed = int(saved.get("closed", -1))
 
     def state(self) -> State:
         """What a checkpoint keeps."""
-        return {"period": np.asarray(self._period), "users": self._users, "used": self._used}
+        numbers = {"period": np.asarray(self._period), "closed": np.asarray(self._closed)}
+        return numbers | {"users": self._users, "used": self._used}
+
+    def close(self, period: int) -> None:
+        """Leave nobody anything of a budget period: what has been used of it is not known."""
+        self._closed = period
+
+    def digest(self, key: bytes) -> bytes:
+        """A keyed digest of what users have used; that of two quotas is the same if both have used the same."""
+        order = np.lexsort(self._users.T)
+        found = hashlib.blake2b(np.asarray([self._period, self._closed], np.int64).tobytes(), digest_size=16, key=key)
+        found.update(self._users[order].tobytes())
+        found.update(self._used[order].tobytes())
+        return found.digest()
 
     def admit(
         self, memberships: ContributionRows, period: Integers, most: int, keep: str, hash_key: bytes
@@ -176,6 +191,8 @@ class PeriodQuota:
             raise ValueError(f"budget period {period} does not follow period {self._period}")
         if period > self._period:
             self._period, self._users, self._used = period, self._users[:0], self._used[:0]
+        if period <= self._closed:
+            return np.zeros(len(memberships), bool)
         users, code = factorize(np.concatenate([self._users, widened(memberships.user, 2)]))
         earlier, own = code[: len(self._users)], code[len(self._users) :]
         used = np.zeros(len(users), np.int64)

@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +70,7 @@ from penstock.pipeline.runners.release import released_batches
 from penstock.pipeline.sources.pubsub import Pubsub
 from penstock.pipeline.steps import account as account_loop
 from penstock.pipeline.steps.account import AccountLoop
-from penstock.pipeline.steps.bounding import PeriodQuota
+from penstock.pipeline.steps.bounding import PeriodQuota, periods_of
 from penstock.pipeline.steps.contributions import Contributions, decoded, merged
 from penstock.pipeline.steps.count import GroupCounts, Visits, contributions_of, count_group, nothing, summarise_users
 from penstock.pipeline.steps.ingest import RowCounts, deadline
@@ -378,6 +377,9 @@ class CountWhenFinal(Step):
     State: what the users of the open windows have done, in `LANES` keys for each shard of users, whatever the length of
     the stream; with a bound on budget periods, what each user of the current one has used of it. That depends on the
     order of groups. A timer of a key that fires counts all groups up to its own, in order, and none of them twice.
+    If the engine goes back behind a release, and another set of rows is in time then, the release stays what it was,
+    but the state says what the new set has used. So a digest of that is written down with every group, and the first
+    write counts: where the new one differs, nobody has anything left of that period.
     """
 
     PENDING = BagStateSpec("pending", BytesCoder())
@@ -428,7 +430,12 @@ class CountWhenFinal(Step):
         # Contributions to a group are dropped as soon as it is counted.
         final = ((group, *waiting.pop(group)) for group in sorted(waiting) if group <= last)
         used = None if self.plan.bounding.max_per_period is None else decode_quota(quota.read())
-        for n_rows, (counts, visits) in self._counted(final, used):
+        counted = (
+            map_in_order(self._count, final)
+            if used is None
+            else self._in_turn(final, used, key[1], own["counted"], last)
+        )
+        for n_rows, (counts, visits) in counted:
             if visits is not None:
                 yield beam.pvalue.TaggedOutput(USERS, (key[1], visits))
             yield beam.pvalue.TaggedOutput(ROWS, row_counts(memberships=counts.n_memberships))
@@ -438,13 +445,34 @@ class CountWhenFinal(Step):
         n_left = self._leave(pending, waiting)
         lane.write(encode_lane({"counted": last, "pieces": n_left, "merged": n_left}))
 
-    def _counted(
-        self, final: Iterable[_Final], used: PeriodQuota | None
+    def _in_turn(
+        self, final: Iterable[_Final], used: PeriodQuota, shard: int, after: int, last: int
     ) -> Iterator[tuple[int, tuple[GroupCounts, Visits | None]]]:
-        """Counts of every group: side by side, unless each has what the one before has left of a bound on periods."""
-        if used is None:
-            return map_in_order(self._count, final)
-        return map(partial(self._count, quota=used), final)
+        """Counts of every group, each with what the one before has left of a bound on budget periods."""
+        works = {work[0]: work for work in final}
+        before = self._counted_before(shard, last) if self.plan.streaming else set[int]()
+        for group in sorted(works.keys() | {group for group in before if after < group <= last}):
+            if group in works:
+                yield self._count(works[group], used)
+            if self.plan.streaming:
+                self._agree(shard, group, used)
+
+    def _agree(self, shard: int, group: int, used: PeriodQuota) -> None:
+        """Leave nobody anything of the period if the group was counted before, from other rows."""
+        path, digest = self._marks(shard) / f"{group:012d}", used.digest(self.plan.hash_key)
+        if not files.write_first(path, digest) and path.read_bytes() != digest:
+            window = group * self.plan.group + self.plan.group_windows(group)
+            used.close(int(periods_of(np.array([window]), self.plan)[0]))
+
+    def _counted_before(self, shard: int, last: int) -> set[int]:
+        """Groups with a digest; those long before are forgotten."""
+        found = {int(path.name): path for path in self._marks(shard).glob("[0-9]*") if path.name.isdecimal()}
+        for group in [group for group in found if group <= last - _KEPT]:
+            found.pop(group).unlink(missing_ok=True)
+        return set(found)
+
+    def _marks(self, shard: int) -> Path:
+        return parts_folder(self.plan, "used") / f"{shard:06d}"
 
     def _count(self, work: _Final, quota: PeriodQuota | None = None) -> tuple[int, tuple[GroupCounts, Visits | None]]:
         group, n_rows, pieces = work
