@@ -84,9 +84,16 @@ CHECKPOINT = Measure(
     "last_checkpoint_seconds", "gauge", "When a stream was last written down, in seconds since 1970.", False
 )
 CHECKPOINT_BYTES = Measure("checkpoint_bytes", "gauge", "Size of the latest checkpoint: what open windows take.", False)
+PERIODS_CLOSED = Measure(
+    "periods_closed_total",
+    "counter",
+    "Budget periods that a shard of users no longer counts in: an engine went back behind a release.",
+    False,
+    "periods_closed",
+)
 MEASURES = (
     *(ROWS, POINTS, WINDOWS, EPSILON, BUDGET_LEFT, LAST_WINDOW, LAST_WINDOW_END),
-    *(LATEST_EVENT, WATERMARK, DUE, RELEASE_DELAY, CHECKPOINT, CHECKPOINT_BYTES),
+    *(LATEST_EVENT, WATERMARK, DUE, RELEASE_DELAY, CHECKPOINT, CHECKPOINT_BYTES, PERIODS_CLOSED),
 )
 
 
@@ -215,6 +222,12 @@ def released(batch: Batch, last_end: int) -> None:
 def released_points(n: int) -> None:
     """Count released points of traces."""
     REGISTRY.add(POINTS, n)
+
+
+def period_closed(period: int) -> None:
+    """Record that a shard of users counts no more in a budget period."""
+    REGISTRY.add(PERIODS_CLOSED, 1)
+    logs.event("budget period closed", period=period)
 
 
 def written(final_at: float | None) -> None:

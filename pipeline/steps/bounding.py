@@ -146,9 +146,10 @@ class PeriodQuota:
         numbers = {"period": np.asarray(self._period), "closed": np.asarray(self._closed)}
         return numbers | {"users": self._users, "used": self._used}
 
-    def close(self, period: int) -> None:
-        """Leave nobody anything of a budget period: what has been used of it is not known."""
-        self._closed = period
+    def close(self, period: int) -> bool:
+        """Leave nobody anything of a budget period: what has been used of it is not known. False if it is closed."""
+        was_open, self._closed = self._closed < period, period
+        return was_open
 
     def digest(self, key: bytes) -> bytes:
         """A keyed digest of what users have used; that of two quotas is the same if both have used the same."""

@@ -462,7 +462,9 @@ class CountWhenFinal(Step):
         path, digest = self._marks(shard) / f"{group:012d}", used.digest(self.plan.hash_key)
         if not files.write_first(path, digest) and path.read_bytes() != digest:
             window = group * self.plan.group + self.plan.group_windows(group)
-            used.close(int(periods_of(np.array([window]), self.plan)[0]))
+            period = int(periods_of(np.array([window]), self.plan)[0])
+            if used.close(period):
+                metrics.period_closed(period)
 
     def _counted_before(self, shard: int, last: int) -> set[int]:
         """Groups with a digest; those long before are forgotten."""
