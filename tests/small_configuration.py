@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.pipeline.config.run import RunConfig, loads
+from penstock.pipeline.run import Result, run
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 SAN_FRANCISCO = {"type": "grid", "south": 37.74, "north": 37.82, "west": -122.47, "east": -122.37}
@@ -81,3 +82,10 @@ def published(folder: Path | str, sinks: str, streamed: bool = False, **changes:
     if streamed:
         text = text.replace("{type: synthetic,", "{type: stream, of: {type: synthetic,").replace("Z}", "Z}}", 1)
     return loads(text, overrides=[f"{key}={value}" for key, value in changes.items()])
+
+
+def run_locally(
+    config: RunConfig, folder: Path | None = None, runner: str = "local", n_shards: int = 1, resume: bool = False
+) -> Result:
+    """Run in the plain loop unless a runner is named: its bytes are those of Beam (test_runners), much sooner."""
+    return run(config, folder, runner, n_shards=n_shards, resume=resume)

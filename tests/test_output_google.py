@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from small_configuration import published
+from small_configuration import run_locally as run
 
 from penstock.mechanisms.core.plugin import ConfigError, DataError, ParameterError
 from penstock.pipeline.config.sections import BigQueryOutput, PubSubOutput
 from penstock.pipeline.output.pubsub import PubSub
 from penstock.pipeline.output.writer import sinks_of
-from penstock.pipeline.run import run
 from penstock.pipeline.sources.reading.kafka_client import MissingLibrary
 
 TOPIC, ACCOUNTS = "projects/city/topics/footfall", "projects/city/topics/accounts"
@@ -64,7 +64,7 @@ def topics(monkeypatch) -> Topics:
 
 @pytest.mark.parametrize("streamed", [False, True])
 def test_topics_are_told_every_row_in_order(tmp_path, topics, streamed):
-    run(published(tmp_path / "run", TOPICS, streamed))
+    run(published(tmp_path / "run", TOPICS, streamed), runner="direct")
     releases = [message for message in topics.sent if message.topic == TOPIC]
     whole = pq.read_table(tmp_path / "run" / "public" / "releases.parquet").to_pylist()
     assert [message.id for message in releases] == [f"main/{row['window']}/{row['cell']}" for row in whole]

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from apache_beam.io.filesystem import FileMetadata, FileSystem
 from small_configuration import published
+from small_configuration import run_locally as run
 
 from penstock.mechanisms.core.noise_keys import new_key_file
 from penstock.mechanisms.core.plugin import ConfigError, DataError, ParameterError
@@ -20,7 +21,6 @@ from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.config.sections import StoreOutput
 from penstock.pipeline.output.store import Objects, Store, by_window
 from penstock.pipeline.output.writer import RunWriter
-from penstock.pipeline.run import run
 from penstock.pipeline.sources.reading.kafka_client import MissingLibrary
 
 FINITE = {"run.json", "releases.parquet", "accounts.parquet", "cells.geojson", "manifest.json"}
