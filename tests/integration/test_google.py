@@ -1,7 +1,7 @@
 """The official clients of Pub/Sub and BigQuery, against Google's fake of the one and a stub of the other's interface.
 
 They run where the clients are installed, and with Pub/Sub where ``PUBSUB_EMULATOR_HOST`` names an emulator or a fake of
-it; ``.ci/google`` sees to both.
+it; ``.ci/clouds`` sees to both.
 """
 
 from __future__ import annotations

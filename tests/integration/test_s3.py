@@ -1,4 +1,4 @@
-"""A store on S3 by Beam's own file system and Amazon's client, against the server of moto; skipped without both."""
+"""A store on S3 by Beam's own file system and Amazon's client, against the server of moto; ``.ci/clouds`` has both."""
 
 from __future__ import annotations
 
