@@ -7,6 +7,9 @@ CONSTRAINTS = -c constraints.txt
 INSTALL = $(PIP) install -q --no-compile $(CONSTRAINTS)
 COMPILE = @$(VENV)/bin/python -m compileall -qq -j 0 $(VENV)/lib || true
 
+# Bytecode that is not written is made again by every process: tests, whose assertions are rewritten, and their commands.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test slow lint types bench docs site experiments clean
 
 demo: $(VENV)/.core

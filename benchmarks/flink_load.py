@@ -130,6 +130,7 @@ class Job:
 def backlog(
     cluster: FlinkCluster, brokers: str, format: str, n_events: int, mode: str, options: list[str]
 ) -> dict[str, Any]:
+    """A topic full of events, read to its end."""
     until = START + 3_600_000
     with topic_of(brokers, f"backlog-{format}-{time.time_ns()}") as (topic, folder):
         preload(brokers, topic, format, n_events, until)
@@ -148,6 +149,7 @@ def backlog(
 def live(
     cluster: FlinkCluster, brokers: str, format: str, rate: float, given: argparse.Namespace, options: list[str]
 ) -> dict[str, Any]:
+    """Events at a rate while the job runs, is cancelled and goes on: delays, recovery, memory."""
     whole = given.pause + 2 * (min(given.seconds, 600.0) + given.start)
     with topic_of(brokers, f"live-{format}-{time.time_ns()}") as (topic, folder):
         first = (int(time.time()) + 2) * 1000
@@ -198,6 +200,7 @@ def recovery(after: np.ndarray, delays: np.ndarray) -> dict[str, Any]:
 
 
 def windows(cluster: FlinkCluster, brokers: str, n_windows: int, mode: str, options: list[str]) -> dict[str, Any]:
+    """Many small windows: whether memory and state grow with their number."""
     per_window, until = 200, START + 1000 * n_windows
     with topic_of(brokers, f"windows-{time.time_ns()}") as (topic, folder):
         preload(brokers, topic, "arrow", n_windows * per_window, until, rows=20 * per_window)
@@ -213,6 +216,7 @@ def windows(cluster: FlinkCluster, brokers: str, n_windows: int, mode: str, opti
 
 
 def finite(cluster: FlinkCluster, n_events: int, parallelism: int, mode: str) -> dict[str, Any]:
+    """Parquet files read by a bounded job at one parallelism."""
     until = START + 3_600_000
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -248,6 +252,7 @@ def travelled(cluster: FlinkCluster, job: str) -> dict[str, int]:
 
 
 def main() -> int:
+    """Measure what is asked for and write the figures."""
     parser = command(__doc__, ("backlog", "live", "windows", "finite"), 4_000_000)
     parser.add_argument("--task-managers", type=int, default=2, help="with two slots and one Python worker each")
     parser.add_argument("--start", type=float, default=60, help="seconds that the start of a job may take")

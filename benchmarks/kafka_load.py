@@ -55,6 +55,7 @@ def run(value: dict[str, Any], folder: Path) -> tuple[dict[str, Any], list[tuple
 
 
 def backlog(brokers: str, format: str, n_events: int, mode: str) -> dict[str, Any]:
+    """A topic full of events, read to its end."""
     until = START + 3_600_000
     with topic_of(brokers, f"backlog-{format}-{time.time_ns()}") as (topic, folder):
         preload(brokers, topic, format, n_events, until)
@@ -74,6 +75,7 @@ def backlog(brokers: str, format: str, n_events: int, mode: str) -> dict[str, An
 
 
 def live(brokers: str, format: str, rate: float, seconds: float, mode: str) -> dict[str, Any]:
+    """Events at a rate while the run reads them: delays of the releases and memory."""
     disorder = 500
     with topic_of(brokers, f"live-{format}-{time.time_ns()}") as (topic, folder):
         first = (int(time.time()) + 2) * 1000
@@ -100,6 +102,7 @@ def live(brokers: str, format: str, rate: float, seconds: float, mode: str) -> d
 
 
 def windows(brokers: str, n_windows: int, mode: str, per_window: int = 200) -> dict[str, Any]:
+    """Many small windows: whether memory grows with their number."""
     until = START + 1000 * n_windows
     with topic_of(brokers, f"windows-{time.time_ns()}") as (topic, folder):
         preload(brokers, topic, "arrow", n_windows * per_window, until, rows=20 * per_window)
@@ -119,6 +122,7 @@ def windows(brokers: str, n_windows: int, mode: str, per_window: int = 200) -> d
 
 
 def main() -> int:
+    """Measure what is asked for and write the figures."""
     given = command(__doc__, ("backlog", "live", "windows"), 2_000_000).parse_args()
     figures = Figures(given)
     with broker(given) as brokers:

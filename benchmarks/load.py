@@ -28,12 +28,14 @@ START = 1_704_067_200_000
 
 
 def events(rng: np.random.Generator, times: np.ndarray) -> pl.DataFrame:
+    """An event at each of the times (ms), by random users in random places."""
     n = len(times)
     place = {"latitude": rng.uniform(37.7, 37.8, n), "longitude": rng.uniform(-122.5, -122.4, n)}
     return pl.DataFrame({"user": rng.integers(0, N_USERS, n), "time": times, **place})
 
 
 def send(producer: Producer, topic: str, frame: pl.DataFrame, format: str) -> None:
+    """Send events over all partitions, without waiting for the broker."""
     for partition, value in _messages(frame, N_PARTITIONS, format):
         producer.send(topic, "", value, partition)
 
@@ -46,6 +48,7 @@ def save(folder: Path, n_events: int, n_files: int, until: int) -> None:
 
 
 def end(producer: Producer, topic: str, until: int, format: str) -> None:
+    """Send each partition an event after the end, so that its watermark closes every window."""
     last = events(np.random.default_rng(0), np.array([until + 10**9]))
     for partition in range(N_PARTITIONS):
         for _, value in _messages(last, 1, format):
@@ -54,6 +57,7 @@ def end(producer: Producer, topic: str, until: int, format: str) -> None:
 
 
 def preload(brokers: str, topic: str, format: str, n_events: int, until: int, rows: int = 20_000) -> None:
+    """Fill a topic with events, evenly from the start until ``until`` (ms), and end it."""
     producer, rng = Producer(brokers, {}), np.random.default_rng(1)
     for first in range(0, n_events, rows):
         at = np.arange(first, min(first + rows, n_events))
@@ -136,6 +140,7 @@ class Figures:
 def configuration(
     brokers: str, topic: str, format: str, folder: Path, first: int, until: int, size: str, mode: str, **source: Any
 ) -> dict[str, Any]:
+    """Configuration of a run that reads a topic and sends its releases to another."""
     secret: dict[str, Any] = {"seed": 1}
     if mode == "deployment":
         new_key_file(folder / "noise.key")
@@ -199,6 +204,7 @@ def percentiles(delays: np.ndarray) -> dict[str, int]:
 
 @contextlib.contextmanager
 def topic_of(brokers: str, name: str) -> Iterator[tuple[str, Path]]:
+    """A new topic with one for its releases, and a folder for the run."""
     make_topics(brokers, {name: N_PARTITIONS, f"{name}-releases": 1})
     with tempfile.TemporaryDirectory() as folder:
         yield name, Path(folder)

@@ -67,25 +67,30 @@ class State(list[bytes]):
     """State of a step as an engine keeps it: a bag, or one value."""
 
     def read(self) -> Any:
+        """All entries of a bag, or the value."""
         return [*self] if self.is_bag else (self[-1] if self else None)
 
     def __init__(self, is_bag: bool = True) -> None:
         self.is_bag = is_bag
 
     def add(self, entry: bytes) -> None:
+        """Add an entry to the bag."""
         self.append(entry)
 
     def write(self, value: bytes) -> None:
+        """Replace the value."""
         self[:] = [value]
 
 
 class Timer:
     """A timer that nobody watches."""
 
-    def set(self, *_: object, **__: object) -> None: ...
+    def set(self, *_: object, **__: object) -> None:
+        """Do nothing."""
 
 
 def plan_of(cells: int, shards: int, n_windows: int, folder: Path) -> Plan:
+    """Plan of an endless run over a grid of that many cells."""
     rows, columns = SIDE[cells]
     times = {"from": "2024-01-01T00:00:00Z", "days": -(-n_windows // 1440)}
     value = {

@@ -8,6 +8,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from penstock.pipeline.config.run import RunConfig, loads
+from penstock.pipeline.run import Result, run
+
 START = datetime(2024, 1, 1, tzinfo=UTC)
 SAN_FRANCISCO = {"type": "grid", "south": 37.74, "north": 37.82, "west": -122.47, "east": -122.37}
 
@@ -60,3 +63,29 @@ def small_sections(
         "mechanism": {"type": "landmark_uniform", "epsilon": 3.0},
         "output": {"path": str(folder / "out")},
     } | changes
+
+
+PUBLISHED = """
+name: published
+source: {type: synthetic, seed: 1, n_users: 30, from: 2024-01-01T00:00:00Z, until: 2024-01-01T06:00:00Z}
+space: {type: grid, south: 37.74, north: 37.82, west: -122.47, east: -122.37, rows: 2, columns: 2}
+windows: {type: fixed, size: 1h}
+mechanism: {type: discrete_laplace, epsilon: 0.5}
+accountants: [{type: composition}]
+output: {path: PATH, SINKS}
+"""
+
+
+def published(folder: Path | str, sinks: str, streamed: bool = False, **changes: str) -> RunConfig:
+    """Six hours of made-up events in four cells, finite or as a stream, whose public rows go to sinks as well."""
+    text = PUBLISHED.replace("PATH", str(folder)).replace("SINKS", sinks)
+    if streamed:
+        text = text.replace("{type: synthetic,", "{type: stream, of: {type: synthetic,").replace("Z}", "Z}}", 1)
+    return loads(text, overrides=[f"{key}={value}" for key, value in changes.items()])
+
+
+def run_locally(
+    config: RunConfig, folder: Path | None = None, runner: str = "local", n_shards: int = 1, resume: bool = False
+) -> Result:
+    """Run in the plain loop unless a runner is named: its bytes are those of Beam (test_runners), much sooner."""
+    return run(config, folder, runner, n_shards=n_shards, resume=resume)

@@ -16,6 +16,7 @@ from apache_beam.testing.test_pipeline import TestPipeline
 from apache_beam.testing.test_stream import TestStream
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms.window import TimestampedValue
+from engine_state import Bag, Cell, Due
 
 from penstock.mechanisms.core.contract import Release
 from penstock.pipeline.config.plan import STREAM, make_plan
@@ -324,34 +325,6 @@ def test_a_timer_that_fires_again_releases_nothing_again(stream: Plan) -> None:
         made = [one for one in step.fire(tag, bag, Bag(), loop, Due()) if isinstance(one, Batch)]
         fired[number] = [release.window for batch in made for release in batch.releases]
     assert fired == [[1, 2], [], [], [3, 4]]
-
-
-class Cell:
-    """State of one value."""
-
-    value: bytes | None = None
-
-    def read(self) -> bytes | None:
-        return self.value
-
-    def write(self, value: bytes) -> None:
-        self.value = value
-
-
-class Bag(list[bytes]):
-    """State that is a bag."""
-
-    def read(self) -> list[bytes]:
-        return list(self)
-
-    def add(self, entry: bytes) -> None:
-        self.append(entry)
-
-
-class Due:
-    """A timer that nobody watches."""
-
-    def set(self, *_: Any, **__: Any) -> None: ...
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from engine_state import Bag, Cell, Due
 from test_cluster_graph import plan_in
 
 from penstock.pipeline.config.plan import STREAM
@@ -14,33 +14,6 @@ from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.runners.beam.coders import decode_counts, encode_counts
 from penstock.pipeline.runners.beam.graph import Release
 from penstock.pipeline.steps.count import nothing
-
-
-class Bag(list[bytes]):
-    """State of a step, and how much has been read from it."""
-
-    n_read = 0
-
-    def read(self) -> list[bytes]:
-        self.n_read += len(self)
-        return list(self)
-
-    def add(self, entry: bytes) -> None:
-        self.append(entry)
-
-
-class Cell:
-    value: bytes | None = None
-
-    def read(self) -> bytes | None:
-        return self.value
-
-    def write(self, value: bytes) -> None:
-        self.value = value
-
-
-class Due:
-    def set(self, *_: Any, **__: Any) -> None: ...
 
 
 def test_each_group_is_released_with_its_counts_however_far_ahead_they_came(

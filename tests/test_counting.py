@@ -46,10 +46,10 @@ def test_sorted_order_sorts_rows_stably(table):
 
 
 def test_rows_too_wide_for_one_key_are_still_exact():
-    # 2**22 distinct values in each of three columns need 66 bits even as dense codes.
+    # More than 2**16 distinct values in each of four columns need 68 bits even as dense codes.
     rng = np.random.default_rng(5)
-    n = 2**22 + 1
-    columns = [rng.permutation(n).astype(np.int64) * 2**38 for _ in range(3)]
+    n = 2**16 + 1
+    columns = [rng.permutation(n).astype(np.int64) * 2**38 for _ in range(4)]
     twice = [np.concatenate([column, column[:1000]]) for column in columns]
     found = distinct_rows(twice)
     assert len(found[0]) == n

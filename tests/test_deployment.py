@@ -9,11 +9,11 @@ from pathlib import Path
 import deployments
 import polars as pl
 import pytest
+from small_configuration import run_locally as run
 
 from penstock.mechanisms.core.plugin import ConfigError
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.output.verify import verify
-from penstock.pipeline.run import run
 
 PLANTED = (deployments.USER, str(deployments.LATITUDE), str(deployments.LONGITUDE))
 

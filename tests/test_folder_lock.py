@@ -10,11 +10,11 @@ from pathlib import Path
 
 import deployments
 import pytest
+from small_configuration import run_locally as run
 
 from penstock.mechanisms.core.plugin import ConfigError
 from penstock.pipeline.output.files import LOCK, alone_in
 from penstock.pipeline.output.ledger import Ledger
-from penstock.pipeline.run import run
 
 RUNNING = """
 import sys

@@ -11,12 +11,12 @@ import numpy as np
 import polars as pl
 import pytest
 from small_configuration import START, small_sections
+from small_configuration import run_locally as run
 
 from penstock.mechanisms.core.noise_keys import new_key_file
 from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
-from penstock.pipeline.run import run
 from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed
 from penstock.pipeline.sources.reading import kafka
 from penstock.pipeline.sources.reading.kafka_progress import Entry, Progress

@@ -15,6 +15,7 @@ import pytest
 from deployments import LATITUDE, LONGITUDE, configured, sections
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_configuration import run_locally as run
 
 from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.pipeline.cli.ledger import overview
@@ -24,7 +25,7 @@ from penstock.pipeline.exit_codes import DONE, STOPPED
 from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.output.ledger_budget import Books, Limit, Terms, terms_of
 from penstock.pipeline.output.verify import verify
-from penstock.pipeline.run import Result, run
+from penstock.pipeline.run import Result
 from penstock.pipeline.steps.release import Charge
 
 HOUR = 3_600_000
@@ -66,17 +67,22 @@ COMPOSED: dict[str, Any] = {"landmarks": None, "accountants": [{"type": "composi
 
 
 @pytest.mark.parametrize(
-    "changes", [{"mechanism": UNIFORM}, {"mechanism": PLAIN} | COMPOSED, {"mechanism": W_EVENT} | COMPOSED]
+    ("changes", "runner"),
+    [
+        ({"mechanism": UNIFORM}, "direct"),
+        ({"mechanism": PLAIN} | COMPOSED, "direct"),
+        ({"mechanism": W_EVENT} | COMPOSED, "local"),
+    ],
 )
-def test_the_second_of_three_deployments_on_one_day_is_refused_before_its_release(tmp_path, value, changes, capsys):
-    first = run(configured(changed(value, **changes)), tmp_path / "first")
+def test_the_second_of_three_deployments_on_one_day_is_refused_before_its_release(tmp_path, value, changes, runner):
+    first = run(configured(changed(value, **changes)), tmp_path / "first", runner)
     assert (first.exit_code, set(actions(first))) == (DONE, {"published"})
     spent = charged(tmp_path)
-    second = run(configured(changed(value, **changes)), tmp_path / "second")
+    second = run(configured(changed(value, **changes)), tmp_path / "second", runner)
     assert second.exit_code == STOPPED
     assert "of the ledger, which all runs over its event source share" in second.manifest["exit"]["reason"]
     assert actions(second) == []
-    third = run(configured(changed(value, **changes, on_exhausted="repeat")), tmp_path / "third")
+    third = run(configured(changed(value, **changes, on_exhausted="repeat")), tmp_path / "third", runner)
     assert (third.exit_code, actions(third)) == (DONE, ["refused"] * 6)
     assert charged(tmp_path) == spent
     assert all(check.passed for result in (first, second, third) for check in verify(result.folder))

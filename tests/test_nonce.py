@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 import pytest
 from deployments import configured, sections
+from small_configuration import run_locally as run
 
 from penstock.beam import make_plan as make_own_plan
 from penstock.mechanisms.core.noise_keys import NoiseKey, new_key_file
@@ -21,7 +22,7 @@ from penstock.pipeline.exit_codes import DONE
 from penstock.pipeline.output import checkpoint
 from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.output.writer import RunWriter
-from penstock.pipeline.run import Result, run
+from penstock.pipeline.run import Result
 
 N_HOURS = 6
 TRACES: dict[str, Any] = {

@@ -5,43 +5,24 @@ from __future__ import annotations
 import io
 import json
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from small_configuration import published
+from small_configuration import run_locally as run
 
 from penstock.mechanisms.core.plugin import ConfigError, DataError, ParameterError
-from penstock.pipeline.config.run import RunConfig, loads
 from penstock.pipeline.config.sections import BigQueryOutput, PubSubOutput
 from penstock.pipeline.output.pubsub import PubSub
 from penstock.pipeline.output.writer import sinks_of
-from penstock.pipeline.run import run
 from penstock.pipeline.sources.reading.kafka_client import MissingLibrary
 
 TOPIC, ACCOUNTS = "projects/city/topics/footfall", "projects/city/topics/accounts"
-CONFIG = """
-name: published
-source: {type: synthetic, seed: 1, n_users: 30, from: 2024-01-01T00:00:00Z, until: 2024-01-01T03:00:00Z}
-space: {type: grid, south: 37.74, north: 37.82, west: -122.47, east: -122.37, rows: 2, columns: 2}
-windows: {type: fixed, size: 1h}
-mechanism: {type: discrete_laplace, epsilon: 0.5}
-accountants: [{type: composition}]
-output:
-  path: PATH
-  report: false
-"""
-TOPICS = f"  pubsub: {{releases: {TOPIC}, accounts: {ACCOUNTS}}}\n"
-TABLES = "  bigquery: {releases: city.open.footfall, accounts: city.open.accounts, location: EU}\n"
-
-
-def configured(folder: Path, sink: str, streamed: bool = False, **changes: str) -> RunConfig:
-    text = (CONFIG + sink).replace("PATH", str(folder))
-    if streamed:
-        text = text.replace("{type: synthetic,", "{type: stream, of: {type: synthetic,").replace("Z}", "Z}}", 1)
-    return loads(text, overrides=[f"{key}={value}" for key, value in changes.items()])
+TOPICS = f"report: false, pubsub: {{releases: {TOPIC}, accounts: {ACCOUNTS}}}"
+TABLES = "report: false, bigquery: {releases: city.open.footfall, accounts: city.open.accounts, location: EU}"
 
 
 class Sent(NamedTuple):
@@ -83,7 +64,7 @@ def topics(monkeypatch) -> Topics:
 
 @pytest.mark.parametrize("streamed", [False, True])
 def test_topics_are_told_every_row_in_order(tmp_path, topics, streamed):
-    run(configured(tmp_path / "run", TOPICS, streamed))
+    run(published(tmp_path / "run", TOPICS, streamed), runner="direct")
     releases = [message for message in topics.sent if message.topic == TOPIC]
     whole = pq.read_table(tmp_path / "run" / "public" / "releases.parquet").to_pylist()
     assert [message.id for message in releases] == [f"main/{row['window']}/{row['cell']}" for row in whole]
@@ -97,7 +78,7 @@ def test_topics_are_told_every_row_in_order(tmp_path, topics, streamed):
 
 
 def test_a_repeated_row_has_the_same_id_and_bytes(tmp_path, topics):
-    config = configured(tmp_path / "run", TOPICS, streamed=True)
+    config = published(tmp_path / "run", TOPICS, streamed=True)
     run(config)
     once = list(topics.sent)
     run(config)
@@ -181,14 +162,14 @@ def warehouse(monkeypatch) -> Warehouse:
 
 @pytest.mark.parametrize("streamed", [False, True])
 def test_tables_hold_the_rows_of_the_files_however_often_a_run_is_repeated(tmp_path, warehouse, streamed):
-    config = configured(tmp_path / "run", TABLES, streamed)
+    config = published(tmp_path / "run", TABLES, streamed)
     run(config)
     run(config)  # a simulation that is repeated releases the same
     run(config, resume=True)
     for name in ("releases", "accounts"):
         table = f"city.open.{'footfall' if name == 'releases' else name}"
         assert warehouse.rows[table] == pq.read_table(tmp_path / "run" / "public" / f"{name}.parquet").to_pylist()
-    assert len(warehouse.jobs) == (4 if streamed else 2)
+    assert len(warehouse.jobs) == (7 if streamed else 2)
     footfall = warehouse.tables["city.open.footfall"]
     assert footfall.time_partitioning == {"field": "window_start"}
     assert [(field.name, field.field_type, field.mode) for field in footfall.schema][-5:] == [
@@ -201,7 +182,7 @@ def test_tables_hold_the_rows_of_the_files_however_often_a_run_is_repeated(tmp_p
 
 
 def test_a_load_that_failed_is_tried_again_under_another_name(tmp_path, warehouse):
-    config = configured(tmp_path / "run", TABLES)
+    config = published(tmp_path / "run", TABLES)
     warehouse.failures = ["quotaExceeded"]
     with pytest.raises(DataError, match=r"table city\.open\.footfall: releases could not be loaded: quotaExceeded"):
         run(config)
@@ -212,7 +193,7 @@ def test_a_load_that_failed_is_tried_again_under_another_name(tmp_path, warehous
 
 
 def test_other_content_under_the_same_name_is_no_repeat(tmp_path, warehouse):
-    config = configured(tmp_path / "run", TABLES)
+    config = published(tmp_path / "run", TABLES)
     run(config)
     for job in warehouse.jobs.values():
         job.labels = {"content": "other"}
@@ -223,7 +204,7 @@ def test_other_content_under_the_same_name_is_no_repeat(tmp_path, warehouse):
 def test_a_table_without_a_column_is_refused_before_anything_is_charged(tmp_path, warehouse):
     warehouse.tables["city.open.footfall"] = warehouse.Table("city.open.footfall", [])
     with pytest.raises(ConfigError, match=r"bigquery\.releases: city\.open\.footfall is there without stream, window"):
-        run(configured(tmp_path / "run", TABLES))
+        run(published(tmp_path / "run", TABLES))
     assert not (tmp_path / "run" / "operator" / "ledger").exists()
 
 
@@ -231,7 +212,7 @@ def test_the_missing_clients_are_named(tmp_path, monkeypatch):
     for module, extra, sink in (("pubsub_v1", "pubsub", TOPICS), ("bigquery", "bigquery", TABLES)):
         monkeypatch.setitem(sys.modules, f"google.cloud.{module}", None)
         with pytest.raises(MissingLibrary, match=rf"penstock\[{extra}\]"):
-            run(configured(tmp_path / extra, sink))
+            run(published(tmp_path / extra, sink))
 
 
 @pytest.mark.parametrize(
@@ -249,12 +230,12 @@ def test_names_that_no_service_has_are_refused(section, values, right):
 
 def test_short_windows_of_a_stream_are_too_many_loads(tmp_path):
     with pytest.raises(ConfigError, match=r"output\.bigquery\.releases: .*shorter than a minute"):
-        configured(tmp_path, TABLES, streamed=True, **{"windows.size": "30s"})
-    configured(tmp_path, TABLES, **{"windows.size": "30s"})
+        published(tmp_path, TABLES, streamed=True, **{"windows.size": "30s"})
+    published(tmp_path, TABLES, **{"windows.size": "30s"})
 
 
 def test_every_sink_is_made_where_it_is_named(tmp_path):
     from penstock.pipeline.config.plan import make_plan
 
-    found = sinks_of(make_plan(configured(tmp_path, TOPICS + TABLES)))
+    found = sinks_of(make_plan(published(tmp_path, f"{TOPICS}, {TABLES.removeprefix('report: false, ')}")))
     assert [type(sink).__name__ for sink in found] == ["PubSub", "BigQuery"]

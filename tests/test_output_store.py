@@ -12,25 +12,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from apache_beam.io.filesystem import FileMetadata, FileSystem
+from small_configuration import published
+from small_configuration import run_locally as run
 
 from penstock.mechanisms.core.noise_keys import new_key_file
 from penstock.mechanisms.core.plugin import ConfigError, DataError, ParameterError
-from penstock.pipeline.config.run import RunConfig, loads
+from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.config.sections import StoreOutput
 from penstock.pipeline.output.store import Objects, Store, by_window
 from penstock.pipeline.output.writer import RunWriter
-from penstock.pipeline.run import run
 from penstock.pipeline.sources.reading.kafka_client import MissingLibrary
 
-CONFIG = """
-name: published
-source: {type: synthetic, seed: 1, n_users: 30, from: 2024-01-01T00:00:00Z, until: 2024-01-01T06:00:00Z}
-space: {type: grid, south: 37.74, north: 37.82, west: -122.47, east: -122.37, rows: 2, columns: 2}
-windows: {type: fixed, size: 1h}
-mechanism: {type: discrete_laplace, epsilon: 0.5}
-accountants: [{type: composition}]
-output: {path: PATH, store: {path: STORE}}
-"""
 FINITE = {"run.json", "releases.parquet", "accounts.parquet", "cells.geojson", "manifest.json"}
 WINDOWS = {f"releases/{window:012d}.parquet" for window in range(1, 7)}
 
@@ -100,15 +92,10 @@ def memory() -> dict[str, bytes]:
     return Memory.OBJECTS
 
 
-def configured(folder: Path, store: str = "memory://bucket/run", text: str = CONFIG, **changes: str) -> RunConfig:
-    text = text.replace("PATH", str(folder)).replace("STORE", store)
-    return loads(text, overrides=[f"{key}={value}" for key, value in changes.items()])
-
-
-def streamed(text: str = CONFIG) -> str:
-    return text.replace("{type: synthetic,", "{type: stream, of: {type: synthetic,").replace(
-        "06:00:00Z}", "06:00:00Z}}"
-    )
+def configured(
+    folder: Path | str, store: Path | str = "memory://bucket/run", streamed: bool = False, **changes: str
+) -> RunConfig:
+    return published(folder, f"store: {{path: {store}}}", streamed, **changes)
 
 
 def names(objects: dict[str, bytes], root: str = "memory://bucket/run/") -> set[str]:
@@ -133,7 +120,7 @@ def test_a_stream_has_each_window_in_the_store_when_it_is_released(tmp_path, mem
         seen.append({name for name in names(memory) if name.startswith("releases/")})
 
     monkeypatch.setattr(RunWriter, "releases", noted)
-    run(configured(tmp_path / "run", text=streamed()))
+    run(configured(tmp_path / "run", streamed=True))
     assert seen[-1] == WINDOWS
     assert all(earlier <= later for earlier, later in pairwise(seen))
     begun = {name for name in names(memory) if name.startswith("manifests/")}
@@ -146,7 +133,7 @@ def test_a_stream_has_each_window_in_the_store_when_it_is_released(tmp_path, mem
 
 
 def test_nothing_is_written_twice_by_a_run_that_is_repeated(tmp_path, memory):
-    config = configured(tmp_path / "run", text=streamed())
+    config = configured(tmp_path / "run", streamed=True)
     run(config)
     before, n_writes = dict(memory), len(Memory.WRITES)
     run(config)  # a simulation replaces its folder and releases the same
@@ -173,7 +160,7 @@ def test_a_publication_that_was_cut_short_goes_on(tmp_path, memory, monkeypatch)
 
 
 def test_a_stream_that_is_killed_and_goes_on_leaves_what_others_do(tmp_path, memory, monkeypatch):
-    run(configured(tmp_path / "whole" / "run", text=streamed()))
+    run(configured(tmp_path / "whole" / "run", streamed=True))
     undisturbed = dict(memory)
     memory.clear()
     releases = Store.releases
@@ -184,7 +171,7 @@ def test_a_stream_that_is_killed_and_goes_on_leaves_what_others_do(tmp_path, mem
             raise KeyboardInterrupt
 
     monkeypatch.setattr(Store, "releases", killed)
-    config = configured(tmp_path / "run", text=streamed())
+    config = configured(tmp_path / "run", streamed=True)
     with pytest.raises(KeyboardInterrupt):
         run(config)
     assert names(memory) < names(undisturbed)
@@ -194,7 +181,7 @@ def test_a_stream_that_is_killed_and_goes_on_leaves_what_others_do(tmp_path, mem
 
 
 def test_other_content_is_never_replaced(tmp_path, memory):
-    config = configured(tmp_path / "run", text=streamed())
+    config = configured(tmp_path / "run", streamed=True)
     run(config)
     memory["memory://bucket/run/releases/000000000003.parquet"] = b"other"
     with pytest.raises(DataError, match=r"memory://bucket/run/releases/000000000003\.parquet: is there with other"):
@@ -231,7 +218,7 @@ def test_a_deployment_publishes_nothing_of_the_operator(tmp_path, memory, monkey
 
 
 def test_beams_local_files_are_a_store_too(tmp_path):
-    run(configured(tmp_path / "run", str(tmp_path / "store"), streamed()))
+    run(configured(tmp_path / "run", tmp_path / "store", True))
     found = {str(path.relative_to(tmp_path / "store")) for path in (tmp_path / "store").rglob("*") if path.is_file()}
     assert found >= FINITE | WINDOWS
     assert not [name for name in found if name.endswith(".tmp")]
@@ -259,8 +246,8 @@ def test_paths_that_no_store_has_are_refused(tmp_path):
     with pytest.raises(ParameterError, match="an absolute path"):
         StoreOutput(path="runs/store")
     with pytest.raises(ConfigError, match=r":8: output\.store\.path: .*a folder outside output\.path"):
-        configured(tmp_path / "run", str(tmp_path / "run" / "store"))
+        configured(tmp_path / "run", tmp_path / "run" / "store")
     with pytest.raises(ParameterError, match="env:"):
         StoreOutput(path="s3://bucket/run", options={"s3_secret_access_key": "hunter2"})
     with pytest.raises(ConfigError, match=r":8: output\.path: .*output\.store publishes what is public"):
-        loads(CONFIG.replace("PATH", "gs://bucket/run").replace("STORE", "gs://bucket/run"))
+        configured("gs://bucket/run", "gs://bucket/run")

@@ -10,12 +10,12 @@ import polars as pl
 import pytest
 from deployments import configured, sections
 from report_runs import run_folder
+from small_configuration import run_locally as run
 from test_report import Text, data
 
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.reporting.live import watch
 from penstock.pipeline.reporting.page import write_report
-from penstock.pipeline.run import run
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,8 @@ from unittest.mock import patch
 import numpy as np
 import polars as pl
 import pytest
+from killed_run import run_in_a_process
+from small_configuration import run_locally as run
 
 from penstock.mechanisms.core.noise_keys import new_key_file
 from penstock.mechanisms.core.plugin import ConfigError, DataError, StateVersionError
@@ -25,7 +27,6 @@ from penstock.pipeline.config.run import loads
 from penstock.pipeline.exit_codes import INTERRUPTED
 from penstock.pipeline.output import checkpoint
 from penstock.pipeline.output.ledger import Ledger
-from penstock.pipeline.run import run
 from penstock.pipeline.runners import local
 from penstock.pipeline.steps import account, release
 
@@ -89,38 +90,6 @@ def outputs(folder: Path) -> dict[str, bytes]:
     return {name: (folder / name).read_bytes() for name in names if (folder / name).exists()}
 
 
-#: Runs a configuration and kills the process at its n-th durable write, or at the first one into a folder, before or
-#: after it.
-KILLED = """
-import faulthandler, json, os, signal, sys
-
-faulthandler.dump_traceback_later(600, exit=True)  # a run that hangs says where
-config, folder, resume, fatal, after = json.loads(sys.argv[1])
-n_writes = 0
-
-def deadly(write):
-    def patched(*arguments, **options):
-        global n_writes
-        n_writes += 1
-        is_fatal = fatal in str(arguments[-1]) if isinstance(fatal, str) else n_writes == fatal
-        if is_fatal and not after:
-            os.kill(os.getpid(), signal.SIGKILL)
-        result = write(*arguments, **options)
-        if is_fatal:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return result
-    return patched
-
-os.replace, os.link, os.fsync = deadly(os.replace), deadly(os.link), deadly(os.fsync)
-
-from penstock.pipeline.config.run import load
-from penstock.pipeline.run import run
-from penstock.pipeline.runners import local
-
-sys.exit(run(load(config), folder, resume=resume).exit_code)
-"""
-
-
 #: What is charged is on disk then, and a part of what is released.
 FIRST_RELEASE = {"fatal": "/parts/releases/", "after": True}
 
@@ -131,10 +100,10 @@ def start(
     """Exit code of a run in a process of its own, which is killed at a write if ``fatal`` says which."""
     config = folder / "run.yaml"
     config.write_text(json.dumps(value))
-    words = json.dumps([str(config), str(folder / out), resume, fatal, after])
-    done = subprocess.run([sys.executable, "-c", KILLED, words], capture_output=True, text=True, timeout=660)
-    assert done.returncode in (0, -signal.SIGKILL), done.stderr
-    return done.returncode
+    said = folder / "said.txt"
+    code = run_in_a_process(config, folder / out, resume, fatal, after, said)
+    assert code in (0, -signal.SIGKILL), said.read_text()
+    return code
 
 
 def check_killed_often(folder: Path, value: dict, n_kills: int, seed: int) -> None:

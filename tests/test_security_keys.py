@@ -8,12 +8,12 @@ import os
 import polars as pl
 import pytest
 from deployments import configured, sections
+from small_configuration import run_locally as run
 
 from penstock.mechanisms.core.noise_keys import NoiseKey, NoiseKeyError, add_key_epoch, new_key_file
 from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.output import checkpoint
-from penstock.pipeline.run import run
 from penstock.pipeline.sources import stream
 
 HOUR = 3_600_000

@@ -6,10 +6,10 @@ import json
 
 import pytest
 from deployments import USER, configured, leaks, planted, sections
+from small_configuration import run_locally as run
 
 from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.pipeline.cli.main import main
-from penstock.pipeline.run import run
 
 hpke = pytest.importorskip("cryptography.hazmat.primitives.hpke", reason="needs penstock[crypto]")
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 from deployments import configured, sections
+from small_configuration import run_locally as run
 
 from penstock.mechanisms.core.plugin import ConfigError
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.output import files, writer
 from penstock.pipeline.output.writer import RunWriter
-from penstock.pipeline.run import run
 from penstock.pipeline.runners.local import StreamLoop
 
 #: But for one person, without whom a deployment says that the input cannot be used, and releases nothing.

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from small_configuration import run_locally as run
 
 from penstock.mechanisms.core.noise_keys import new_key_file
 from penstock.mechanisms.core.plugin import DataError, ParameterError
@@ -16,7 +17,6 @@ from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.exit_codes import INTERRUPTED
 from penstock.pipeline.output.ledger import Ledger
-from penstock.pipeline.run import run
 from penstock.pipeline.runners import local
 from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed
 from penstock.pipeline.sources.cabspotting import Cabspotting

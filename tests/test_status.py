@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from small_configuration import run_locally as run
 
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.cli.main import main
@@ -18,7 +19,6 @@ from penstock.pipeline.monitoring import metrics, status
 from penstock.pipeline.monitoring.metrics import MEASURES
 from penstock.pipeline.monitoring.server import HEALTH, serve, serve_metrics
 from penstock.pipeline.output.files import LOCK, alone_in
-from penstock.pipeline.run import run
 from penstock.pipeline.runners import local
 
 ROOT = Path(__file__).parents[1]

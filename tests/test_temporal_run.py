@@ -7,6 +7,7 @@ import json
 import numpy as np
 import polars as pl
 import pytest
+from small_configuration import run_locally as run
 
 from penstock.accountants.correlation.landmark_losses import landmark_temporal_privacy_loss
 from penstock.accountants.correlation.leakage import LeakageFunction, temporal_privacy_loss
@@ -14,7 +15,6 @@ from penstock.mechanisms.core.plugin import ConfigError
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.canonical import resolved
 from penstock.pipeline.config.run import loads
-from penstock.pipeline.run import run
 
 MATRIX = np.array([[0.8, 0.2], [0.0, 1.0]])
 

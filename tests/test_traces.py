@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from small_configuration import run_locally as run
 
 from penstock.mechanisms.core.geometry import distance
 from penstock.mechanisms.core.noise_keys import new_key_file
@@ -20,7 +21,6 @@ from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.output.verify import verify
-from penstock.pipeline.run import run
 from penstock.pipeline.steps.traces import TraceLoop, gather, points_of, pseudonyms
 
 STAYS = {"stay_points": {"distance": 300, "time": "5m"}}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -35,6 +36,51 @@ class Sink:
 
     def end(self) -> None:
         """Publish what the folder of a run holds that has come to its end; all of it is there."""
+
+
+class MessageSink(Sink):
+    """Base of sinks that send each row to the topic of its table, at least once and in order.
+
+    What is released again after a kill is the same, and is sent again under the same key. The service is not contacted
+    before there is something to send.
+
+    Parameters
+    ----------
+    releases, accounts
+        Topics; None: these rows are not sent.
+    """
+
+    def __init__(self, releases: str | None, accounts: str | None) -> None:
+        self._releases, self._accounts = releases, accounts
+        self._client: Any = None
+
+    def releases(self, table: pa.Table) -> None:
+        """Send releases; returns when every row has been delivered, and raises `DataError` where one could not be."""
+        self._publish(self._releases, table, RELEASE_KEY)
+
+    def accounts(self, table: pa.Table) -> None:
+        """Send rows of public accounts, as `releases` does."""
+        self._publish(self._accounts, table, ACCOUNT_KEY)
+
+    def _publish(self, topic: str | None, table: pa.Table, key: tuple[str, ...]) -> None:
+        if topic is None:
+            return
+        if self._client is None:
+            self._client = self._connect()
+        try:
+            for first in range(0, len(table), ROWS):
+                self._send(topic, messages(table.slice(first, ROWS), key))
+        except Exception:
+            self._client = None  # it would refuse all that follows; an engine tries again with the same sink
+            raise
+
+    def _connect(self) -> Any:
+        """The client that sends."""
+        raise NotImplementedError
+
+    def _send(self, topic: str, rows: list[tuple[str, bytes]]) -> None:
+        """Send the messages, key and text, and wait until all have been delivered."""
+        raise NotImplementedError
 
 
 def messages(table: pa.Table, key: tuple[str, ...]) -> list[tuple[str, bytes]]:

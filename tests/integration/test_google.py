@@ -1,7 +1,7 @@
 """The official clients of Pub/Sub and BigQuery, against Google's fake of the one and a stub of the other's interface.
 
 They run where the clients are installed, and with Pub/Sub where ``PUBSUB_EMULATOR_HOST`` names an emulator or a fake of
-it; ``.ci/google`` sees to both.
+it; ``.ci/clouds`` sees to both.
 """
 
 from __future__ import annotations
@@ -16,27 +16,18 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from bigquery_stub import Stub
+from small_configuration import published
 
 from penstock.mechanisms.core.plugin import DataError
-from penstock.pipeline.config.run import RunConfig, loads
+from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.run import run
 
 pytestmark = pytest.mark.integration
 
-CONFIG = """
-name: published
-source:
-  type: stream
-  of: {type: synthetic, seed: 1, n_users: 30, from: 2024-01-01T00:00:00Z, until: 2024-01-01T06:00:00Z}
-space: {type: grid, south: 37.74, north: 37.82, west: -122.47, east: -122.37, rows: 10, columns: 10}
-windows: {type: fixed, size: 1h}
-mechanism: {type: discrete_laplace, epsilon: 0.5}
-accountants: [{type: composition}]
-"""
-
 
 def configured(folder: Path, sink: str) -> RunConfig:
-    return loads(f"{CONFIG}\noutput: {{path: {folder}, report: false, {sink}}}")
+    """A stream of a hundred rows a window."""
+    return published(folder, f"report: false, {sink}", streamed=True, **{"space.rows": "10", "space.columns": "10"})
 
 
 @pytest.mark.skipif("PUBSUB_EMULATOR_HOST" not in os.environ, reason="no emulator of Pub/Sub")

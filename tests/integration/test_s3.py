@@ -1,4 +1,4 @@
-"""A store on S3 by Beam's own file system and Amazon's client, against the server of moto; skipped without both."""
+"""A store on S3 by Beam's own file system and Amazon's client, against the server of moto; ``.ci/clouds`` has both."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.run import run
-from tests.test_output_store import FINITE, WINDOWS, configured, streamed
+from tests.test_output_store import FINITE, WINDOWS, configured
 
 boto3 = pytest.importorskip("boto3")
 moto = pytest.importorskip("moto.server")
@@ -27,7 +27,7 @@ def test_a_bucket_has_what_the_folder_has_and_is_not_written_twice(tmp_path, mon
         options = f'{{"s3_endpoint_url": "{address}", "s3_access_key_id": "x", "s3_region_name": "us-east-1", '
         options += '"s3_secret_access_key": "env:STORE_SECRET"}'
         changes = {"output.store.options": options}
-        config = configured(tmp_path / "run", "s3://bucket/run", streamed(), **changes)
+        config = configured(tmp_path / "run", "s3://bucket/run", streamed=True, **changes)
         for resume in (False, True, False):
             run(config, resume=resume)
         found = {entry["Key"].removeprefix("run/") for entry in client.list_objects_v2(Bucket="bucket")["Contents"]}
