@@ -34,7 +34,7 @@ from penstock.pipeline.steps.targets import no_target_cells, target_cells
 Integers = NDArray[np.int64]
 
 #: Users, active windows and distinct cells of each, and these cells, user by user, of one group of windows.
-Visits = tuple[Integers, Integers, Integers, Integers]
+Visits = tuple[Integers, NDArray[Any], NDArray[Any], NDArray[Any]]
 
 
 def visits(found: Contributions, layout: KeyLayout) -> Visits:
@@ -56,9 +56,10 @@ def visits(found: Contributions, layout: KeyLayout) -> Visits:
         cells.append(pairs & ((1 << layout.cell_bits) - 1))
     user = np.concatenate(users)
     identity = user[:, None] if found.users is None else found.users[user]
-    # The visits of all groups are in memory together.
-    narrow = np.min_scalar_type(layout.n_cells)
-    return identity, np.concatenate(active), np.concatenate(lengths), np.concatenate(cells).astype(narrow)
+    # As narrow as can be: the visits of all groups are in memory together.
+    few_windows, few_cells = np.min_scalar_type(layout.n_windows), np.min_scalar_type(layout.n_cells)
+    n_cells, own = (np.concatenate(parts).astype(few_cells) for parts in (lengths, cells))
+    return identity, np.concatenate(active).astype(few_windows), n_cells, own
 
 
 def summarise_users(parts: Iterable[Visits]) -> dict[str, list[int]]:
