@@ -69,8 +69,8 @@ def _count_scores(
     # A run that was stopped before its first window has nothing to compare.
     for name in plan.config.utility if len(windows) else ():
         metric = METRICS[name]
-        scores.append(_Score(name, "run", None, float(metric.function(truth, released))))
         places, values = metric.scores(truth, released)
+        scores.append(_Score(name, "run", None, float(values.mean())))
         if metric.scope == "window":
             scores += [_Score(name, "window", int(windows[i]), float(v)) for i, v in zip(places, values)]
         else:
