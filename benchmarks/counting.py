@@ -138,18 +138,21 @@ def rows(settings: Settings) -> Iterator[Row]:
 
 
 def city_rows(settings: Settings, events: str, kind: str, n_users: int, n_days: int, *words: str) -> list[Row]:
-    """A file of the made-up city beside other engines, on the default runner or on the one that the words name."""
+    """A file of the made-up city beside other engines; ``words``: of the command line, for another runner."""
     path = city(settings, n_users, kind, n_days)
     shape = CITY | {"n_windows": 144 * n_days}
-    engines = [peers.duckdb_city(path, **shape)]
-    targets = {"DuckDB": Target(1.5)}
-    if not words:
+    engines, targets = [peers.duckdb_city(path, **shape)], dict[str, Target]()
+    if words:
+        targets = {"DuckDB": Target(1.5)}
+    elif kind == "csv":
+        engines.append(peers.polars_city(path, **shape))
+    else:
         engines += [peers.polars_city(path, **shape), peers.pandas_city(path, **shape)]
         targets = {"DuckDB": Target(2.5, 800), "pandas": Target(1)}
     title = {"parquet": "Parquet", "csv": "CSV"}[kind]
     what = " ".join((f"{events} from {title}, 1,000 cells, {144 * n_days:,} windows", *words))
     config = city_config(settings, path, n_days=n_days)
-    return compared(what, config, engines, targets if kind == "parquet" else {}, settings, *words)
+    return compared(what, config, engines, targets, settings, *words)
 
 
 def cab_rows(settings: Settings, data: Path) -> list[Row]:
