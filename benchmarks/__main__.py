@@ -23,7 +23,6 @@ from benchmarks.measure import PEERS, Row, Settings, python
 AREAS = (
     "commands",
     "counting",
-    "windows",
     "count_mechanisms",
     "traces",
     "temporal",
@@ -33,6 +32,7 @@ AREAS = (
 )
 PACKAGES = ("apache-beam", "numpy", "scipy", "polars", "pyarrow", "duckdb", "pandas", "pipeline-dp", "scikit-learn")
 PAGE = Path("docs/performance.md")
+COLUMNS = ("what", "penstock", "peer", "ratio", "CPU s: penstock, peer", "memory MB", "target", "met")
 INTRODUCTION = """# Performance
 
 Written by `make bench` (`python -m benchmarks`). Times are wall times; peers run in turn with penstock, so that
@@ -47,7 +47,9 @@ accounts for the budget, writes true counts and releases, and makes the report. 
 events there are: with 1,008 windows of 1,000 cells it is most of what a run over a million events takes, and about half
 of one over ten million.
 
-Whole runs of finite input use the default runner, `direct`, Beam's in-process runner; unbounded runs the plain loop.
+Whole runs of finite input use the default runner, `direct`, Beam's in-process runner, unless a row says
+`--runner local`;
+unbounded runs use the plain loop. A row without a target is there to be compared with the next version.
 """
 
 
@@ -97,27 +99,31 @@ def write(found: list[Row], repeats: int) -> None:
 def page(areas: dict[str, dict[str, Any]]) -> str:
     """The whole page as Markdown."""
     text = [INTRODUCTION]
-    head = (
-        "| what | penstock | peer | ratio | CPU s: penstock, peer | memory MB | target | met |\n" + "|---" * 8 + "|\n"
-    )
     before = ""
     for area, of in areas.items():
-        lines = "\n".join(_cells(Row(**row)) for row in of["rows"])
         on = f"{of['machine']} {of['versions']}"
         said = f"{'As above.' if on == before else on} Medians of {of['repeats']} runs."
-        text.append(f"## {area.replace('_', ' ').capitalize()}\n\n{said}\n\n{head}{lines}\n")
+        rows = _table([Row(**row) for row in of["rows"]])
+        text.append(f"## {area.replace('_', ' ').capitalize()}\n\n{said}\n\n{rows}\n")
         before = on
     return "\n".join(text)
 
 
-def _cells(row: Row) -> str:
+def _table(rows: list[Row]) -> str:
+    """Rows in Markdown, without the columns that none of them uses."""
+    lines = [COLUMNS, *map(_cells, rows)]
+    used = [i for i in range(len(COLUMNS)) if any(line[i] for line in lines[1:])]
+    head, *body = ("| " + " | ".join(line[i] for i in used) + " |" for line in lines)
+    return "\n".join([head, "|---" * len(used) + "|", *body])
+
+
+def _cells(row: Row) -> tuple[str, ...]:
     ours = _figure(row.ours, row.unit) + ("" if row.whole is None else f" (whole {row.whole:.2f} s)")
     peer = "" if row.theirs is None else f"{_figure(row.theirs, row.unit)}: {row.peer}"
     cpu = "" if row.cpu is None else f"{row.cpu:.2f}" + ("" if row.their_cpu is None else f", {row.their_cpu:.2f}")
     memory = "" if row.memory is None else f"{row.memory:.0f}"
     met = {True: "yes", False: "**no**", None: ""}[row.met]
-    cells = (row.what, ours, peer, _ratio(row), cpu, memory, row.target, met)
-    return "| " + " | ".join(cells) + " |"
+    return row.what, ours, peer, _ratio(row), cpu, memory, row.target, met
 
 
 def _line(row: Row) -> str:

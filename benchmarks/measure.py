@@ -144,12 +144,15 @@ def python(code: str, interpreter: str = sys.executable) -> list[str]:
     return [interpreter, "-c", code]
 
 
-def net_of_start(config: Path, peers: Mapping[str, tuple[str, str]], n_runs: int) -> dict[str, tuple[Sample, Sample]]:
+def net_of_start(
+    config: Path, peers: Mapping[str, tuple[str, str]], n_runs: int, *words: str
+) -> dict[str, tuple[Sample, Sample]]:
     """Net and whole figures of ``penstock run`` on a configuration and of peers.
 
-    Net of ``penstock validate`` of the same file, and of importing the peer. ``peers``: code, and code that imports.
+    Net of ``penstock validate`` of the same file, and of importing the peer. ``peers``: code, and code that imports;
+    ``words``: of the command line of the run.
     """
-    commands = {"penstock": penstock("run", str(config), "--quiet"), "start": penstock("validate", str(config))}
+    commands = {"penstock": penstock("run", str(config), "--quiet", *words), "start": penstock("validate", str(config))}
     for name, (code, imports) in peers.items():
         commands |= {name: python(code, PEERS), f"{name} start": python(imports, PEERS)}
     found = alternating(commands, n_runs)

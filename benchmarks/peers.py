@@ -57,8 +57,8 @@ duckdb.sql("""
 
 _PANDAS = """
 import pandas as pd
-frame = {read}
-t = {times}
+frame = pd.read_parquet("{path}", columns=["user", "time", "latitude", "longitude"])
+t = frame.time.astype("datetime64[ms, UTC]").astype("int64")
 inside = frame.latitude.between(37.74, 37.82) & frame.longitude.between(-122.47, -122.37)
 inside &= (t >= {start}) & (t < {start} + {n_windows} * {step})
 frame, t = frame[inside], t[inside]
@@ -130,12 +130,8 @@ def duckdb_city(path: Path, **shape: int) -> Engine:
 
 
 def pandas_city(path: Path, **shape: int) -> Engine:
-    """Pandas on a file of the made-up city."""
-    read, times = f'pd.read_csv("{path}")', "frame.time"
-    if path.suffix == ".parquet":
-        read = f'pd.read_parquet("{path}", columns=["user", "time", "latitude", "longitude"])'
-        times = 'frame.time.astype("datetime64[ms, UTC]").astype("int64")'
-    return Engine("pandas", "pandas", _PANDAS.format(read=read, times=times, **shape))
+    """Pandas on a Parquet file of the made-up city."""
+    return Engine("pandas", "pandas", _PANDAS.format(path=path, **shape))
 
 
 def pipeline_dp(path: Path, **shape: int) -> Engine:

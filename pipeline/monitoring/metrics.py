@@ -7,6 +7,7 @@ split by cell, window or user, and are served to this machine only (`penstock.pi
 
 from __future__ import annotations
 
+import collections
 import threading
 import time
 from collections.abc import Callable
@@ -206,11 +207,9 @@ def released(batch: Batch, last_end: int) -> None:
     """Record a batch of releases; ``last_end``: end of its last window, in milliseconds since 1970."""
     if not batch.releases:
         return
-    for release in batch.releases:
-        REGISTRY.add(WINDOWS, 1, str(release.action))
-    for charge in batch.charges:
-        if charge.epsilon != float("inf"):
-            REGISTRY.add(EPSILON, charge.epsilon)
+    for action, n_windows in collections.Counter(str(release.action) for release in batch.releases).items():
+        REGISTRY.add(WINDOWS, n_windows, action)
+    REGISTRY.add(EPSILON, sum(charge.epsilon for charge in batch.charges if charge.epsilon != float("inf")))
     if batch.budget_left is not None:
         REGISTRY.set(BUDGET_LEFT, batch.budget_left)
     first, last = batch.releases[0].window, batch.releases[-1].window

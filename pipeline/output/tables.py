@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -182,8 +183,9 @@ def _who_and_when(traces: Traces) -> dict[str, Any]:
 def accounts_table(rows: Sequence[AccountRow], accountant: str, stream: str) -> pa.Table:
     """Rows of one accountant."""
     whose = {"stream": [stream] * len(rows), "accountant": [accountant] * len(rows)}
-    figures = {name: [getattr(row, name) for row in rows] for name in ACCOUNTS.names if name not in whose}
-    return pa.table(whose | figures, schema=ACCOUNTS)
+    names = [name for name in ACCOUNTS.names if name not in whose]
+    columns = zip(*map(attrgetter(*names), rows)) if rows else ([] for _ in names)
+    return pa.table(whose | dict(zip(names, columns)), schema=ACCOUNTS)
 
 
 class _Rows(NamedTuple):

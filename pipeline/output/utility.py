@@ -69,8 +69,8 @@ def _count_scores(
     # A run that was stopped before its first window has nothing to compare.
     for name in plan.config.utility if len(windows) else ():
         metric = METRICS[name]
-        scores.append(_Score(name, "run", None, float(metric.function(truth, released))))
         places, values = metric.scores(truth, released)
+        scores.append(_Score(name, "run", None, float(values.mean())))
         if metric.scope == "window":
             scores += [_Score(name, "window", int(windows[i]), float(v)) for i, v in zip(places, values)]
         else:
@@ -90,27 +90,32 @@ def _matrices(
     shape = (len(cells), len(windows))
     values, deviation, truth = np.zeros(shape), np.full(shape, np.nan), np.zeros(shape)
     active = np.zeros(shape, bool)
-    for frame, row in _parts(path, ["value", "standard_deviation"], cells):
-        at = (row, np.searchsorted(windows, frame["window"].to_numpy()))
-        values[at] = frame["value"].to_numpy()
-        deviation[at] = frame["standard_deviation"].fill_null(np.nan).to_numpy()
+    for rows, at in _parts(path, ["value", "standard_deviation"], cells, windows):
+        values[at] = rows["value"].to_numpy()
+        deviation[at] = rows["standard_deviation"].to_numpy(zero_copy_only=False)
         active[at] = True
-    for frame, row in _parts(folder / "operator" / "truth.parquet", ["count"], cells):
-        known = np.isin(frame["window"].to_numpy(), windows)
-        at = (row[known], np.searchsorted(windows, frame["window"].to_numpy()[known]))
-        truth[at] = frame["count"].to_numpy()[known]
+    for rows, at in _parts(folder / "operator" / "truth.parquet", ["count"], cells, windows):
+        truth[at] = rows["count"].to_numpy()
     truth[~active] = 0
     return truth, values, deviation, windows
 
 
-def _parts(path: Path, columns: list[str], cells: tuple[str, ...]) -> Iterator[tuple[pl.DataFrame, NDArray[np.int64]]]:
-    """A table in pieces of `_PART_ROWS`, and the number of the cell of each row."""
-    numbers = pl.DataFrame({"cell": list(cells), "number": np.arange(len(cells))})
+def _parts(
+    path: Path, columns: list[str], cells: tuple[str, ...], windows: NDArray[Any]
+) -> Iterator[tuple[pa.RecordBatch, tuple[NDArray[Any], NDArray[Any]]]]:
+    """The rows of some windows in pieces of `_PART_ROWS`, with the places of their cells and windows."""
+    number = {cell: index for index, cell in enumerate(cells)}
+    last = int(windows[-1]) if len(windows) else 0
+    column = np.full(last + 2, -1)
+    column[windows] = np.arange(len(windows))
     with pq.ParquetFile(path) as table:
         for batch in table.iter_batches(_PART_ROWS, columns=["window", "cell", *columns]):
-            frame = pl.DataFrame(pl.from_arrow(batch)).with_columns(pl.col("cell").cast(pl.String))
-            frame = frame.join(numbers, on="cell", how="left", maintain_order="left")
-            yield frame, frame["number"].to_numpy()
+            at = column[np.minimum(batch["window"].to_numpy(), last + 1)]
+            if (at < 0).any():
+                batch, at = batch.filter(pa.array(at >= 0)), at[at >= 0]
+            # Each cell's name is looked up once: rows refer to a dictionary of names.
+            names = np.array([number[name] for name in batch["cell"].dictionary.to_pylist()], np.int64)
+            yield batch, (names[batch["cell"].indices.to_numpy()], at)
 
 
 def _trace_scores(folder: Path) -> list[_Score]:

@@ -20,9 +20,7 @@ from penstock.pipeline.output import checkpoint
 from penstock.pipeline.output.checkpoint import open_ledger
 from penstock.pipeline.output.files import PART_ROWS, parts_folder
 from penstock.pipeline.output.writer import RunWriter
-from penstock.pipeline.runners.interrupt import INTERRUPTED, stopping
-from penstock.pipeline.runners.parallel import PIECE_ROWS, map_in_order
-from penstock.pipeline.runners.release import released_batches
+from penstock.pipeline.runners.shared import INTERRUPTED, PIECE_ROWS, map_in_order, released_batches, stopping
 from penstock.pipeline.sources.base import (
     MIN_EVENT_TIME,
     Checkpointed,

@@ -33,8 +33,8 @@ from penstock.pipeline.steps.targets import no_target_cells, target_cells
 
 Integers = NDArray[np.int64]
 
-#: Users, active windows of each, and the distinct (position in users, cell) pairs of one group of windows.
-Visits = tuple[Integers, Integers, Integers, Integers]
+#: Users, active windows and distinct cells of each, and these cells, user by user, of one group of windows.
+Visits = tuple[Integers, NDArray[Any], NDArray[Any], NDArray[Any]]
 
 
 def visits(found: Contributions, layout: KeyLayout) -> Visits:
@@ -54,30 +54,30 @@ def visits(found: Contributions, layout: KeyLayout) -> Visits:
         pairs = distinct_keys(pairs[starts_of([pairs])])  # who stays in a cell is there for windows in a row
         lengths.append(run_lengths([pairs >> layout.cell_bits]))
         cells.append(pairs & ((1 << layout.cell_bits) - 1))
-    n_cells = np.concatenate(lengths)
-    pair_user = np.repeat(np.arange(len(n_cells)), n_cells)
     user = np.concatenate(users)
     identity = user[:, None] if found.users is None else found.users[user]
-    return identity, np.concatenate(active), pair_user, np.concatenate(cells)
+    # As narrow as can be: the visits of all groups are in memory together.
+    few_windows, few_cells = np.min_scalar_type(layout.n_windows), np.min_scalar_type(layout.n_cells)
+    n_cells, own = (np.concatenate(parts).astype(few_cells) for parts in (lengths, cells))
+    return identity, np.concatenate(active).astype(few_windows), n_cells, own
 
 
 def summarise_users(parts: Iterable[Visits]) -> dict[str, list[int]]:
     """Per user: distinct cells and active windows over the whole run, from the visits of every group.
 
-    >>> week = (np.array([[3], [8]]), np.array([5, 2]), np.array([0, 0, 1]), np.array([6, 7, 6]))
+    >>> week = (np.array([[3], [8]]), np.array([5, 2]), np.array([2, 1]), np.array([6, 7, 6]))
     >>> summarise_users([week, week])
     {'cells': [2, 1], 'windows': [10, 4]}
     """
-    users, active, members, cells = zip(*parts)
+    users, active, n_cells, cells = zip(*parts)
     width = max(user.shape[1] for user in users)
     _, code = factorize(np.concatenate([widened(user, width) for user in users]))
     windows = np.bincount(code, weights=np.concatenate(active))
     every_cell = np.concatenate(cells)
-    # Where a group's own users begin among those of all groups.
-    begins = np.cumsum([0, *map(len, users)])[:-1].tolist()
-    visitor = np.concatenate([code[begin : begin + len(user)][m] for begin, user, m in zip(begins, users, members)])
     bits = int(every_cell.max(initial=0)).bit_length()
-    pairs = distinct_keys(visitor << bits | every_cell)
+    pairs = np.repeat(code << bits, np.concatenate(n_cells))
+    pairs |= every_cell
+    pairs = distinct_keys(pairs)
     # Codes may leave out numbers; every user was somewhere.
     return {"cells": run_lengths([pairs >> bits]).tolist(), "windows": windows[windows > 0].astype(int).tolist()}
 

@@ -14,7 +14,7 @@ from penstock.mechanisms.core.plugin import ConfigError, DataError, PenstockErro
 from penstock.pipeline.output import checkpoint
 from penstock.pipeline.output.checkpoint import finished
 from penstock.pipeline.runners.failure import raise_failure
-from penstock.pipeline.runners.interrupt import INTERRUPTED
+from penstock.pipeline.runners.shared import INTERRUPTED
 from penstock.pipeline.sources.stream import Stream
 
 if TYPE_CHECKING:

@@ -65,8 +65,7 @@ from penstock.pipeline.runners.beam.step import (
     typed,
 )
 from penstock.pipeline.runners.beam.traces import ReleaseTraces
-from penstock.pipeline.runners.parallel import N_THREADS, PIECE_ROWS, map_in_order
-from penstock.pipeline.runners.release import released_batches
+from penstock.pipeline.runners.shared import N_THREADS, PIECE_ROWS, map_in_order, released_batches
 from penstock.pipeline.sources.pubsub import Pubsub
 from penstock.pipeline.steps import account as account_loop
 from penstock.pipeline.steps.account import AccountLoop

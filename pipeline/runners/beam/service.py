@@ -15,7 +15,7 @@ from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.pipeline.runners.beam.graph import build, has_ended, settle
 from penstock.pipeline.runners.failure import forget_failure, raise_failure
 from penstock.pipeline.runners.flink.jobs import mark_graph
-from penstock.pipeline.runners.interrupt import stopping
+from penstock.pipeline.runners.shared import stopping
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan

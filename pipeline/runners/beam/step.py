@@ -1,20 +1,21 @@
-"""Base of all steps of the graph: the plan they carry, their errors, and the deadlines they share."""
+"""Base of all steps of the graph: the plan they carry, their errors and metrics, and the deadlines they share."""
 
 from __future__ import annotations
 
 import inspect
 import pickle
 from collections.abc import Callable, Iterator
-from functools import wraps
+from functools import cache, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import apache_beam as beam
+from apache_beam.metrics.metric import Metrics
 from apache_beam.typehints.native_type_compatibility import convert_to_beam_type
 from apache_beam.utils.timestamp import Timestamp
 
+from penstock.pipeline.monitoring.metrics import REGISTRY, Measure
 from penstock.pipeline.output.redaction import redact
-from penstock.pipeline.runners.beam.metrics import report_to_beam
 from penstock.pipeline.runners.failure import is_lasting, note_failure
 from penstock.pipeline.steps.ingest import deadline
 
@@ -171,3 +172,27 @@ def typed(collection: Any, kind: Any) -> Any:
     """Give a tagged output its type, which Beam does not infer: coders of keys have to be the same everywhere."""
     collection.element_type = convert_to_beam_type(kind)
     return collection
+
+
+def report_to_beam() -> None:
+    """Forward what this process records to Beam too, whose runner collects it from all workers."""
+    REGISTRY.forward = _update
+
+
+def _update(measure: Measure, amount: float, value: str) -> None:
+    if measure.beam is not None:
+        _updater(measure, value)(round(amount * measure.per_unit))
+
+
+@cache
+def _updater(measure: Measure, value: str) -> Callable[[int], None]:
+    """The method of Beam's metric that takes a number."""
+    name = measure.beam_name(value)
+    updater: Callable[[int], None]
+    if measure.kind == "counter":
+        updater = Metrics.counter("penstock", name).inc
+    elif measure.kind == "gauge":
+        updater = Metrics.gauge("penstock", name).set
+    else:
+        updater = Metrics.distribution("penstock", name).update
+    return updater

@@ -20,7 +20,7 @@ from penstock.pipeline.runners.flink.jobs import (
     latest_checkpoint,
     mark_graph,
 )
-from penstock.pipeline.runners.interrupt import stopping
+from penstock.pipeline.runners.shared import stopping
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
