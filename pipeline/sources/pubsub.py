@@ -48,6 +48,7 @@ class Pubsub(MessageSettings):
     """
 
     by_connector = True
+    on_services = True
 
     subscription: str = parameter(doc="subscription to read: projects/PROJECT/subscriptions/SUBSCRIPTION")
 
