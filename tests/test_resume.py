@@ -147,11 +147,15 @@ def process_of(
 
 
 def check_killed_often(folder: Path, value: dict, n_kills: int, seed: int) -> None:
-    """Kill a run and those that continue it at random writes; then let one finish, again and again."""
+    """Kill a run and those that continue it at random writes; then let one finish, again and again.
+
+    ``PENSTOCK_MINUTES`` says when enough has been killed, if not as often as wished.
+    """
+    until = time.monotonic() + 60 * float(os.environ.get("PENSTOCK_MINUTES", "inf"))
     rng, out = random.Random(seed), folder / "out"
     kills, ends = 0, 1
     most = int(process_of(value, folder, False, 0, False, "counted").stdout.split()[-1])
-    while kills < n_kills:
+    while kills < n_kills and time.monotonic() < until:
         resume = (out / "operator" / "run.json").exists()
         code = start(value, folder, resume=resume, fatal=rng.randint(1, most), after=rng.random() < 0.5)
         kills += code != 0
