@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
@@ -165,6 +166,23 @@ def test_alert_rules_and_the_dashboard_name_series_that_there_are():
     known = {(measure.label, value) for measure in MEASURES for value in measure.values}
     assert labels <= known | {("job", "penstock")}
     assert all(text.count("(") == text.count(")") for text in expressions)
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool, which Prometheus comes with")
+def test_every_alert_fires_and_none_for_a_run_that_is_well():
+    told = subprocess.run(
+        ["promtool", "test", "rules", str(ROOT / "deploy" / "prometheus-alerts-test.yaml")],
+        capture_output=True,
+        text=True,
+    )
+    assert told.returncode == 0, told.stdout + told.stderr
+
+
+def test_rows_of_one_fate_are_held_against_all_of_them():
+    """Both sides have other labels, so that without ``ignoring`` they would never meet."""
+    for rule in rules():
+        if " sum without (fate) " in rule["expr"]:
+            assert " ignoring (fate) " in rule["expr"]
 
 
 def test_every_alert_has_its_place_in_the_runbook():
