@@ -14,6 +14,7 @@ import yaml
 
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.cli.main import main
+from penstock.pipeline.cli.status import lines
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.monitoring import metrics, status
 from penstock.pipeline.monitoring.metrics import MEASURES
@@ -222,3 +223,8 @@ def test_the_compose_file_has_the_versions_that_were_run_and_the_paths_that_all_
     begun, resumed = services["job"]["command"], services["resumed"]["command"]
     assert [word for word in resumed if word != "--resume"] == begun
     assert all("noise.key" in services[name]["secrets"] for name in ("workers", "job", "resumed"))
+
+
+def test_a_run_without_a_release_says_so():
+    assert lines(status.Status(state="running", planned=18), 0.0)[1] == "released   nothing yet of 18 windows"
+    assert lines(status.Status(state="starting"), 0.0)[1:] == ["released   nothing yet"]
