@@ -168,8 +168,9 @@ def check_runner(config: RunConfig, runner: str) -> None:
         if runner in (DIRECT, LOCAL, FLINK):
             text = "is read by Beam's connector, which this runner has not; run it with --runner dataflow"
             raise ConfigError((f"--runner {runner}: source.type: {SOURCES.name_of(type(config.source))} {text}",))
-    elif runner not in (DIRECT, LOCAL, FLINK):
-        raise ConfigError((f"--runner {runner}: a stream runs on this machine; leave --runner out",))
+    elif runner not in (DIRECT, LOCAL, FLINK) and not config.source.on_services:
+        text = "a stream of this source runs on this machine, or on Flink; leave --runner out, or take flink"
+        raise ConfigError((f"--runner {runner}: {text}",))
     if any(step.on_points for step in config.mechanism):
         raise ConfigError(("source.type: traces are released from a finite source (what is under 'of')",))
 

@@ -26,7 +26,8 @@ CONTEXT.set_forkserver_preload(
 def run_in_a_process(config: Path, folder: Path, resume: bool, fatal: int | str, after: bool, said: Path) -> int:
     """Exit code of a run that is killed at its ``fatal``-th durable write, or at the first one into a folder.
 
-    Before the write, or ``after`` it. What the process says on standard error is in a file.
+    Before the write, or ``after`` it. What the process says on standard error is in a file, at last how many durable
+    writes it made.
     """
     process = CONTEXT.Process(target=_run, args=(config, folder, resume, fatal, after, said))
     process.start()
@@ -59,4 +60,6 @@ def _run(config: Path, folder: Path, resume: bool, fatal: int | str, after: bool
     from penstock.pipeline.config.run import load
     from penstock.pipeline.run import run
 
-    sys.exit(run(load(config), folder, resume=resume).exit_code)
+    code = run(load(config), folder, resume=resume).exit_code
+    print(n_writes, file=sys.stderr)
+    sys.exit(code)

@@ -20,9 +20,9 @@ from penstock.pipeline.output.pubsub import PubSub
 from penstock.pipeline.output.writer import sinks_of
 from penstock.pipeline.sources.reading.kafka_client import MissingLibrary
 
-TOPIC, ACCOUNTS = "projects/city/topics/footfall", "projects/city/topics/accounts"
+TOPIC, ACCOUNTS = "projects/city-1/topics/footfall", "projects/city-1/topics/accounts"
 TOPICS = f"report: false, pubsub: {{releases: {TOPIC}, accounts: {ACCOUNTS}}}"
-TABLES = "report: false, bigquery: {releases: city.open.footfall, accounts: city.open.accounts, location: EU}"
+TABLES = "report: false, bigquery: {releases: city-1.open.footfall, accounts: city-1.open.accounts, location: EU}"
 
 
 class Sent(NamedTuple):
@@ -128,7 +128,7 @@ class Warehouse:
         self.TimePartitioning = dict
 
     def Client(self, project: str, location: str) -> Warehouse:
-        assert (project, location) == ("city", "EU")
+        assert (project, location) == ("city-1", "EU")
         return self
 
     def Table(self, name: str, schema: list[Any]) -> Any:
@@ -167,10 +167,10 @@ def test_tables_hold_the_rows_of_the_files_however_often_a_run_is_repeated(tmp_p
     run(config)  # a simulation that is repeated releases the same
     run(config, resume=True)
     for name in ("releases", "accounts"):
-        table = f"city.open.{'footfall' if name == 'releases' else name}"
+        table = f"city-1.open.{'footfall' if name == 'releases' else name}"
         assert warehouse.rows[table] == pq.read_table(tmp_path / "run" / "public" / f"{name}.parquet").to_pylist()
     assert len(warehouse.jobs) == (7 if streamed else 2)
-    footfall = warehouse.tables["city.open.footfall"]
+    footfall = warehouse.tables["city-1.open.footfall"]
     assert footfall.time_partitioning == {"field": "window_start"}
     assert [(field.name, field.field_type, field.mode) for field in footfall.schema][-5:] == [
         ("landmark", "BOOLEAN", "REQUIRED"),
@@ -184,12 +184,12 @@ def test_tables_hold_the_rows_of_the_files_however_often_a_run_is_repeated(tmp_p
 def test_a_load_that_failed_is_tried_again_under_another_name(tmp_path, warehouse):
     config = published(tmp_path / "run", TABLES)
     warehouse.failures = ["quotaExceeded"]
-    with pytest.raises(DataError, match=r"table city\.open\.footfall: releases could not be loaded: quotaExceeded"):
+    with pytest.raises(DataError, match=r"table city-1\.open\.footfall: releases could not be loaded: quotaExceeded"):
         run(config)
     run(config, resume=True)
     assert sorted(job_id[-2:] for job_id in warehouse.jobs) == ["-0", "-0", "-1"]
     whole = pq.read_table(tmp_path / "run" / "public" / "releases.parquet").to_pylist()
-    assert warehouse.rows["city.open.footfall"] == whole
+    assert warehouse.rows["city-1.open.footfall"] == whole
 
 
 def test_other_content_under_the_same_name_is_no_repeat(tmp_path, warehouse):
@@ -202,8 +202,10 @@ def test_other_content_under_the_same_name_is_no_repeat(tmp_path, warehouse):
 
 
 def test_a_table_without_a_column_is_refused_before_anything_is_charged(tmp_path, warehouse):
-    warehouse.tables["city.open.footfall"] = warehouse.Table("city.open.footfall", [])
-    with pytest.raises(ConfigError, match=r"bigquery\.releases: city\.open\.footfall is there without stream, window"):
+    warehouse.tables["city-1.open.footfall"] = warehouse.Table("city-1.open.footfall", [])
+    with pytest.raises(
+        ConfigError, match=r"bigquery\.releases: city-1\.open\.footfall is there without stream, window"
+    ):
         run(published(tmp_path / "run", TABLES))
     assert not (tmp_path / "run" / "operator" / "ledger").exists()
 
@@ -220,7 +222,11 @@ def test_the_missing_clients_are_named(tmp_path, monkeypatch):
     [
         (PubSubOutput, {}, "projects/PROJECT/topics/TOPIC"),
         (PubSubOutput, {"releases": "footfall"}, "projects/PROJECT/topics/TOPIC"),
+        (PubSubOutput, {"releases": "projects/city/topics/footfall"}, "PROJECT, here 'city', a project id: 6 to 30"),
+        (PubSubOutput, {"releases": "projects/city-1/topics/1st"}, "TOPIC, here '1st', 3 to 255 letters"),
         (BigQueryOutput, {"accounts": "open.footfall"}, r"PROJECT\.DATASET\.TABLE"),
+        (BigQueryOutput, {"accounts": "city.open.footfall"}, "PROJECT, here 'city', a project id"),
+        (BigQueryOutput, {"accounts": "city-1.open-data.footfall"}, "DATASET, here 'open-data', 1 to 1,024 letters"),
     ],
 )
 def test_names_that_no_service_has_are_refused(section, values, right):

@@ -98,19 +98,29 @@ def start(
     value: dict, folder: Path, *, resume: bool, fatal: int | str = 0, after: bool = False, out: str = "out"
 ) -> int:
     """Exit code of a run in a process of its own, which is killed at a write if ``fatal`` says which."""
+    return process_of(value, folder, resume, fatal, after, out)[0]
+
+
+def process_of(value: dict, folder: Path, resume: bool, fatal: int | str, after: bool, out: str) -> tuple[int, str]:
+    """Exit code of a run in a process of its own, and what it says: at last how many durable writes it made."""
     config = folder / "run.yaml"
     config.write_text(json.dumps(value))
     said = folder / "said.txt"
     code = run_in_a_process(config, folder / out, resume, fatal, after, said)
     assert code in (0, -signal.SIGKILL), said.read_text()
-    return code
+    return code, said.read_text()
 
 
 def check_killed_often(folder: Path, value: dict, n_kills: int, seed: int) -> None:
-    """Kill a run and those that continue it at random writes; then let one finish, again and again."""
+    """Kill a run and those that continue it at random writes; then let one finish, again and again.
+
+    ``PENSTOCK_MINUTES`` says when enough has been killed, if not as often as wished.
+    """
+    until = time.monotonic() + 60 * float(os.environ.get("PENSTOCK_MINUTES", "inf"))
     rng, out = random.Random(seed), folder / "out"
-    kills, ends, most = 0, 1, 240 if value["source"]["type"] == "stream" else 45  # about as many writes as there are
-    while kills < n_kills:
+    kills, ends = 0, 1
+    most = int(process_of(value, folder, False, 0, False, "counted")[1].split()[-1])
+    while kills < n_kills and time.monotonic() < until:
         resume = (out / "operator" / "run.json").exists()
         code = start(value, folder, resume=resume, fatal=rng.randint(1, most), after=rng.random() < 0.5)
         kills += code != 0

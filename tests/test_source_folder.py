@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+import apache_beam as beam
 import polars as pl
 import pytest
+from apache_beam.io.filesystem import FileMetadata, FileSystem
+from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
+from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
+from apache_beam.testing.test_stream import TestStream
+from apache_beam.utils.timestamp import Timestamp
 from small_configuration import run_locally as run
 
 from penstock.mechanisms.core.noise_keys import new_key_file
-from penstock.mechanisms.core.plugin import DataError, ParameterError
+from penstock.mechanisms.core.plugin import ConfigError, DataError, ParameterError
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.exit_codes import INTERRUPTED
+from penstock.pipeline.output import manifest
 from penstock.pipeline.output.ledger import Ledger
+from penstock.pipeline.run import check_runner
 from penstock.pipeline.runners import local
+from penstock.pipeline.runners.beam import distributed
+from penstock.pipeline.runners.beam.coders import BlockCoder
+from penstock.pipeline.runners.beam.graph import build
+from penstock.pipeline.runners.beam.read import Cursor, CursorCoder, CursorTracker, Replay
+from penstock.pipeline.runners.beam.step import end_of_input, final_at
+from penstock.pipeline.sources import folder as folder_source
 from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed
 from penstock.pipeline.sources.cabspotting import Cabspotting
+from penstock.pipeline.sources.csv import Csv
 from penstock.pipeline.sources.folder import Folder
 from penstock.pipeline.sources.synthetic import Synthetic
 
@@ -231,3 +248,191 @@ def test_only_sources_of_files_keep_arriving():
         Folder(of=Synthetic(n_users=5, days=1, seed=1))
     with pytest.raises(ParameterError, match="one whose files are not named after people"):
         Folder(of=Cabspotting(path="cabs"))
+
+
+# Files that keep arriving in an object store.
+
+
+class Bucket(FileSystem):  # type: ignore[misc]
+    """An object store in memory: names without folders, and when each object was written."""
+
+    OBJECTS: dict[str, tuple[bytes, float]] = {}  # noqa: RUF012
+    #: Whether nobody answers.
+    AWAY = False
+
+    @classmethod
+    def scheme(cls) -> str:
+        return "bucket"
+
+    def has_dirs(self) -> bool:
+        return False
+
+    def _list(self, dir_or_prefix: str) -> Iterator[FileMetadata]:
+        if self.AWAY:
+            raise OSError("nobody answers")
+        return iter([self.metadata(name) for name in self.OBJECTS if name.startswith(dir_or_prefix)])
+
+    def metadata(self, path: str) -> FileMetadata:
+        data, written = self.OBJECTS[path]
+        return FileMetadata(path, len(data), written)
+
+    def open(self, path: str, mime_type: str = "", compression_type: str = "") -> io.BytesIO:
+        return io.BytesIO(self.OBJECTS[path][0])
+
+    def exists(self, path: str) -> bool:
+        return path in self.OBJECTS
+
+    join = split = mkdirs = create = rename = copy = delete = size = last_updated = checksum = None
+
+
+@pytest.fixture
+def bucket(incoming):
+    """The same files, and what is not to be read."""
+    Bucket.OBJECTS.clear()
+    for path in incoming.glob("*.csv"):
+        Bucket.OBJECTS[f"bucket://city/in/deep/{path.name}"] = (path.read_bytes(), path.stat().st_mtime)
+    Bucket.OBJECTS["bucket://city/in/.hidden.csv"] = Bucket.OBJECTS["bucket://city/inn/a.csv"] = (b"user,time\n", 5.0)
+    return Bucket.OBJECTS
+
+
+def in_bucket(folder: Path, path: str = "bucket://city/in", **source) -> dict:
+    value = sections(folder, **source)
+    value["source"]["of"]["path"] = path
+    return value
+
+
+@pytest.mark.parametrize("path", ["bucket://city/in", "bucket://city/in/", "bucket://city/in/**.csv"])
+def test_a_bucket_is_read_as_a_folder_is(bucket, tmp_path, path):
+    alone = run(configured(sections(tmp_path)), tmp_path / "alone")
+    result = run(configured(in_bucket(tmp_path, path)))
+    assert truth(result.folder) == COUNTS
+    assert result.manifest["rows"] == alone.manifest["rows"]
+    for name in ("public/releases.parquet", "public/accounts.parquet", "operator/truth.parquet", "operator/ledger"):
+        assert (result.folder / name).read_bytes() == (alone.folder / name).read_bytes()
+
+
+def test_rejects_of_a_bucket_are_told_by_the_objects_name(bucket, tmp_path):
+    bucket["bucket://city/in/d.csv"] = (b"user,time,place\nann,yesterday,x\n", START + 35 * 60)
+    result = run(configured(in_bucket(tmp_path)))
+    (reject,) = map(json.loads, (result.folder / "operator" / "rejects.jsonl").read_text().splitlines())
+    assert (reject["file"], reject["line"]) == ("bucket://city/in/d.csv", 2)
+    bucket["bucket://city/in/d.csv"] = (b"place\nx\n", START + 35 * 60)
+    with pytest.raises(DataError, match=r"bucket://city/in/d\.csv: there is no column 'user'"):
+        run(configured(in_bucket(tmp_path)))
+
+
+def pieces_of(folder: Path, **source) -> Iterator:
+    value = in_bucket(folder, until="2200-01-01T00:00:00Z", **source)
+    value["windows"]["size"] = "365d"
+    plan = make_plan(configured(value), folder / "plan")
+    return plan.config.source.micro_batches(plan, plan.folder, {}, 0, MIN_EVENT_TIME, Checkpointed())
+
+
+def test_an_object_that_is_replaced_after_it_was_read_ends_the_run(bucket, tmp_path):
+    pieces = pieces_of(tmp_path)
+    assert sum(piece.block.n_rows for _, piece in zip(range(6), pieces) if piece is not None) == 10
+    bucket["bucket://city/in/deep/b.csv"] = (bucket["bucket://city/in/deep/b.csv"][0], START + 36 * 60)
+    with pytest.raises(DataError, match=r"bucket://city/in/deep/b\.csv: has changed after it was read"):
+        for _ in pieces:
+            pass
+
+
+def test_an_object_that_is_replaced_or_removed_before_it_is_read_ends_the_run(bucket, tmp_path):
+    pieces = pieces_of(tmp_path)
+    next(pieces)
+    data, written = bucket.pop("bucket://city/in/deep/b.csv")
+    with pytest.raises(DataError, match=r"deep/b\.csv: is gone, and was not read to its end; put it back"):
+        list(zip(range(4), pieces))
+    pieces = pieces_of(tmp_path / "again")
+    bucket["bucket://city/in/deep/b.csv"] = (data, written)
+    next(pieces)
+    bucket["bucket://city/in/deep/b.csv"] = (data + b"x", written)
+    with pytest.raises(DataError, match=r"deep/b\.csv: has changed since the run found it"):
+        list(zip(range(4), pieces))
+
+
+def test_a_store_that_does_not_answer_stops_the_clock_and_at_last_the_run(bucket, tmp_path, monkeypatch):
+    monkeypatch.setattr(Bucket, "AWAY", True)
+    with pytest.raises(DataError, match=r"bucket://city/in: cannot be listed \(BeamIOError"):
+        next(pieces_of(tmp_path))  # it has never answered
+    monkeypatch.setattr(Bucket, "AWAY", False)
+    pieces = pieces_of(tmp_path)
+    found = [piece for _, piece in zip(range(6), pieces) if piece is not None]
+    monkeypatch.setattr(Bucket, "AWAY", True)
+    assert next(pieces) is None
+    assert found[-1].after < datetime.now(UTC).timestamp() * 1000
+    monkeypatch.setattr(folder_source, "PATIENCE", 0.0)
+    with pytest.raises(DataError, match="cannot be listed"):
+        for _ in pieces:
+            pass
+
+
+def test_the_graph_of_a_splittable_reader_releases_what_the_plain_loop_does(bucket, tmp_path):
+    """Every turn is in a worker of its own, which has only the cursor and the folder of the run."""
+    alone = run(configured(in_bucket(tmp_path)), tmp_path / "alone")
+    plan = distributed(make_plan(configured(in_bucket(tmp_path)), tmp_path / "plan"), 2)
+    (plan.folder / "public").mkdir(parents=True)
+    stream, cursor, reached, end = TestStream(coder=BlockCoder()), Cursor(), 0, end_of_input(plan)
+    while reached < end:
+        tracker, watermark = CursorTracker(cursor), ManualWatermarkEstimator(None)
+        stream.add_elements(list(Replay(plan).process(b"", OneStep(tracker), watermark)))
+        now = watermark.current_watermark()
+        # This runner lets a watermark pass the counting before its timers have been called, so it takes small steps.
+        deadlines = [final_at(plan, group) for group in range(plan.n_windows)]
+        for step in sorted({*deadlines, *(deadline - 1 for deadline in deadlines), end}):
+            if now is not None and reached < step <= now.micros // 1000:
+                stream.advance_watermark_to(Timestamp(micros=1000 * step))
+                reached = step
+        _, rest = tracker.try_split(0) or (None, tracker.current_restriction())
+        cursor = CursorCoder().decode(CursorCoder().encode(rest))
+    pipeline = beam.Pipeline(runner=BundleBasedDirectRunner())
+    build(pipeline, plan, stream)
+    pipeline.run().wait_until_finish()
+    manifest.merge_outputs(plan)
+    assert (plan.folder / "public" / "releases.parquet").read_bytes() == (
+        alone.folder / "public" / "releases.parquet"
+    ).read_bytes()
+    assert manifest.row_equation(plan) == alone.manifest["rows"]
+
+
+class OneStep:
+    """A tracker that lets a turn claim a single micro-batch."""
+
+    def __init__(self, tracker: CursorTracker) -> None:
+        self._tracker, self._claimed = tracker, False
+
+    def current_restriction(self) -> Cursor:
+        return self._tracker.current_restriction()
+
+    def try_claim(self, position: Cursor) -> bool:
+        is_first, self._claimed = not self._claimed, True
+        return is_first and self._tracker.try_claim(position)
+
+    def defer_remainder(self, _: object) -> None:
+        """The test takes the rest in any case."""
+
+
+def test_an_address_is_for_files_that_keep_arriving_and_options_for_an_address(tmp_path):
+    with pytest.raises(ParameterError, match=r"options: .*left out where files are on a disk"):
+        Folder(of=Csv(path="in"), options={"s3_endpoint_url": "http://localhost"})
+    with pytest.raises(ParameterError, match=r"options\.s3_secret_access_key: .*env: and the name of a variable"):
+        Folder(of=Csv(path="s3://city/in"), options={"s3_secret_access_key": "hunter2"})
+    with pytest.raises(DataError, match=r"s3://city/in: only files that keep arriving \(source.type: folder\)"):
+        Csv(path="s3://city/in").spans()
+    value = in_bucket(tmp_path, "nowhere://city/in")
+    with pytest.raises(ConfigError, match=r"source\.of\.path: Beam has no file system for nowhere://"):
+        run(configured(value))
+
+
+def test_services_may_read_it_and_not_a_replay(tmp_path):
+    value = in_bucket(tmp_path)
+    check_runner(configured(value), "dataflow")
+    value["source"] = {"type": "stream", "of": sections(tmp_path)["source"]["of"]} | {
+        "from": "2024-01-01T00:00:00Z",
+        "until": "2024-01-01T00:40:00Z",
+    }
+    (tmp_path / "in").mkdir()
+    value["source"]["of"]["path"] = str(tmp_path / "in")
+    (tmp_path / "in" / "a.csv").write_text("user,time,place\nann,2024-01-01T00:00:00Z,x\n")
+    with pytest.raises(ConfigError, match="a stream of this source runs on this machine, or on Flink"):
+        check_runner(configured(value), "dataflow")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +15,7 @@ from small_configuration import run_locally as run
 
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.cli.main import main
+from penstock.pipeline.cli.status import lines
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.monitoring import metrics, status
 from penstock.pipeline.monitoring.metrics import MEASURES
@@ -167,6 +169,23 @@ def test_alert_rules_and_the_dashboard_name_series_that_there_are():
     assert all(text.count("(") == text.count(")") for text in expressions)
 
 
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool, which Prometheus comes with")
+def test_every_alert_fires_and_none_for_a_run_that_is_well():
+    told = subprocess.run(
+        ["promtool", "test", "rules", str(ROOT / "deploy" / "prometheus-alerts-test.yaml")],
+        capture_output=True,
+        text=True,
+    )
+    assert told.returncode == 0, told.stdout + told.stderr
+
+
+def test_rows_of_one_fate_are_held_against_all_of_them():
+    """Both sides have other labels, so that without ``ignoring`` they would never meet."""
+    for rule in rules():
+        if " sum without (fate) " in rule["expr"]:
+            assert " ignoring (fate) " in rule["expr"]
+
+
 def test_every_alert_has_its_place_in_the_runbook():
     page = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
     titles = re.findall(r"^#+ (.+)$", page, re.MULTILINE)
@@ -204,3 +223,8 @@ def test_the_compose_file_has_the_versions_that_were_run_and_the_paths_that_all_
     begun, resumed = services["job"]["command"], services["resumed"]["command"]
     assert [word for word in resumed if word != "--resume"] == begun
     assert all("noise.key" in services[name]["secrets"] for name in ("workers", "job", "resumed"))
+
+
+def test_a_run_without_a_release_says_so():
+    assert lines(status.Status(state="running", planned=18), 0.0)[1] == "released   nothing yet of 18 windows"
+    assert lines(status.Status(state="starting"), 0.0)[1:] == ["released   nothing yet"]

@@ -44,8 +44,8 @@ def configured(own: argparse.Namespace) -> RunConfig:
         raise ConfigError((f"{own.config}: cannot be read ({error})",)) from None
     overrides = [f"{key}={value}" for name, key in OVERRIDES.items() if (value := getattr(own, name))]
     config = loads(text, name=own.config, overrides=overrides)
-    if not getattr(config.source, "by_connector", False):
-        raise ConfigError((f"{own.config}: source.type: the template streams, so it must be pubsub",))
+    if not getattr(config.source, "on_services", False):
+        raise ConfigError((f"{own.config}: source.type: the template streams, so it must be pubsub or folder",))
     return config
 
 

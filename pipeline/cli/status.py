@@ -49,6 +49,8 @@ def lines(status: Status, now: float) -> list[str]:
     if status.released is not None:
         end = "" if status.last_window_end is None else f", the latest until {_when(status.last_window_end, now)}"
         said.append(("released", f"{status.released:,}{of} windows{end}"))
+    elif status.state != "ended":
+        said.append(("released", f"nothing yet{of and of + ' windows'}"))
     if status.due is not None:
         said.append(("due", f"{status.due:,} windows are final and not released yet"))
     if status.watermark is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,6 +11,7 @@ from penstock.accountants.core.accountant import ACCOUNTANTS, Accountant
 from penstock.mechanisms.core.contract import MECHANISMS, Mechanism
 from penstock.mechanisms.core.plugin import Checked, ParameterError, Registry, parameter, refresh
 from penstock.pipeline.sources.base import SOURCES, Source
+from penstock.pipeline.sources.reading.google_names import flaw
 from penstock.pipeline.sources.reading.kafka_client import check_options
 from penstock.pipeline.spaces.base import SPACES, Space
 from penstock.pipeline.windows.base import WINDOWS, Windows
@@ -94,16 +94,11 @@ class StoreOutput(Checked):
             raise ParameterError("path", self.path, "a URL such as gs://bucket/folder, or an absolute path")
 
 
-#: Full names, as the services have them.
-_TOPIC = re.compile(r"projects/[a-z][a-z0-9.:-]+/topics/[A-Za-z][A-Za-z0-9._~+%-]{2,254}")
-_TABLE = re.compile(r"[a-z][a-z0-9.:-]+\.\w{1,1024}\.[\w-]{1,1024}")
-
-
 @dataclass(frozen=True, kw_only=True)
 class PubSubOutput(Checked):
     """Topics of Pub/Sub that rows are sent to, each row a JSON object with the columns of its file.
 
-    >>> PubSubOutput(releases="projects/city/topics/footfall").accounts is None
+    >>> PubSubOutput(releases="projects/city-1/topics/footfall").accounts is None
     True
     """
 
@@ -115,14 +110,14 @@ class PubSubOutput(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_names(_TOPIC, "projects/PROJECT/topics/TOPIC", releases=self.releases, accounts=self.accounts)
+        _check_names("projects/PROJECT/topics/TOPIC", releases=self.releases, accounts=self.accounts)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BigQueryOutput(Checked):
     """Tables of BigQuery that rows are loaded into; made if they are not there.
 
-    >>> BigQueryOutput(releases="city.open.footfall").location is None
+    >>> BigQueryOutput(releases="city-1.open.footfall").location is None
     True
     """
 
@@ -132,16 +127,16 @@ class BigQueryOutput(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_names(_TABLE, "PROJECT.DATASET.TABLE", releases=self.releases, accounts=self.accounts)
+        _check_names("PROJECT.DATASET.TABLE", releases=self.releases, accounts=self.accounts)
 
 
-def _check_names(pattern: re.Pattern[str], right: str, **names: str | None) -> None:
+def _check_names(form: str, **names: str | None) -> None:
     """Raise `ParameterError` for a name that is none, and where there is no name at all."""
     for field, name in names.items():
-        if name is not None and not pattern.fullmatch(name):
+        if name is not None and (right := flaw(name, form)):
             raise ParameterError(field, name, right)
     if not any(names.values()):
-        raise ParameterError("releases", None, f"{right} (or give accounts)")
+        raise ParameterError("releases", None, f"{form} (or give accounts)")
 
 
 def check_local(field: str, path: str) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
-import io
 import secrets
 from collections.abc import Iterator
 from functools import cached_property
@@ -20,7 +18,7 @@ from penstock.pipeline.output.checkpoint import public_name
 from penstock.pipeline.output.export import CELLS
 from penstock.pipeline.output.files import canonical
 from penstock.pipeline.output.sinks import Sink
-from penstock.pipeline.sources.reading.kafka_client import MissingLibrary, resolved_value
+from penstock.pipeline.sources.reading.file_systems import file_system, opened
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
@@ -31,13 +29,6 @@ if TYPE_CHECKING:
 MARK = "run.json"
 #: What of ``public/`` is published, as far as a run writes it; the manifest comes last: with it all others are there.
 FILES = ("releases.parquet", "traces.parquet", "accounts.parquet", CELLS, "report.html", "manifest.json")
-#: Module that a scheme needs, and what it comes with.
-_NEEDED = {
-    "gs": ("google.cloud.storage", "apache-beam[gcp]"),
-    "s3": ("boto3", "apache-beam[aws]"),
-    "azfs": ("azure.storage.blob", "apache-beam[azure]"),
-    "hdfs": ("hdfs", "apache-beam[hadoop]"),
-}
 
 
 class Store(Sink):
@@ -133,18 +124,7 @@ class Objects:
     @cached_property
     def system(self) -> Any:
         """Beam's file system for the path; raises `MissingLibrary` where what it needs is not installed."""
-        from apache_beam.io import filesystems  # registers those that are installed
-        from apache_beam.io.filesystem import FileSystem
-        from apache_beam.options.pipeline_options import PipelineOptions
-
-        scheme = filesystems.FileSystems.get_scheme(self.output.path)
-        _check_installed(scheme)
-        kinds = {kind.scheme(): kind for kind in FileSystem.get_all_subclasses()}
-        if scheme not in kinds:
-            known = ", ".join(f"{name}://" for name in sorted({*_NEEDED, *kinds} - {None}))
-            raise ConfigError((f"output.store.path: Beam has no file system for {scheme}://, but for {known}",))
-        options = {name: resolved_value(name, value) for name, value in self.output.options.items()}
-        return kinds[scheme](pipeline_options=PipelineOptions.from_dictionary(options))
+        return file_system(self.output.path, self.output.options, "output.store.path")
 
     def place(self, name: str) -> str:
         """Whole path of an object."""
@@ -170,28 +150,10 @@ class Objects:
         """Write an object under another name first: not every file system shows it only when it is whole."""
         folder, name = self.system.split(place)
         temporary = self.system.join(folder, f".{name}.{secrets.token_hex(4)}.tmp")
-        with self._opened(self.system.create, temporary) as file:
+        with opened(self.system.create, temporary) as file:
             file.write(data)
         self.system.rename([temporary], [place])
 
     def _read(self, place: str) -> bytes:
-        with self._opened(self.system.open, place) as file:
+        with opened(self.system.open, place) as file:
             return bytes(file.read())
-
-    @staticmethod
-    def _opened(how: Any, place: str) -> io.IOBase:
-        from apache_beam.io.filesystem import CompressionTypes
-
-        file: io.IOBase = how(place, compression_type=CompressionTypes.UNCOMPRESSED)
-        return file
-
-
-def _check_installed(scheme: str | None) -> None:
-    """Raise `MissingLibrary` where the library of a scheme is not installed."""
-    if scheme not in _NEEDED:
-        return
-    module, extra = _NEEDED[scheme]
-    try:
-        importlib.import_module(module)
-    except ImportError:
-        raise MissingLibrary(f"{scheme}:// needs a library that is not installed: pip install '{extra}'") from None

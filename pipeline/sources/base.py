@@ -265,6 +265,8 @@ class LiveSource(Source):
 
     #: Whether a connector of Beam reads it, on the runners that have one, and nothing else does.
     by_connector = False
+    #: Whether runners that keep a job going by themselves, such as Dataflow, can read it.
+    on_services = False
 
     disorder: int = parameter(0, kind="duration", at_least=0, unit="ms", doc="how far the watermark stays behind")
     checkpoint: int = parameter(

@@ -1,17 +1,23 @@
-"""Folder that files keep arriving in, as a live source: events are counted and released while more of them come."""
+"""Folder that files keep arriving in, as a live source: events are counted and released while more of them come.
+
+It may be on a disk, or on any file system of Beam (``gs://``, ``s3://``). On Beam's runners one splittable reader
+watches it, the same that the plain loop has. Beam's own `MatchContinuously` is not used: its watermark is the time of
+the look, so that a file which appears a moment after it was written is behind it; it keeps the name of every file there
+ever was, where this keeps those that are still there; and nothing tells a run that goes on which block of which file
+was read at which time of the clock, which is what makes it end with the same bytes.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import time
 from collections import deque
 from collections.abc import Collection, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -29,6 +35,8 @@ from penstock.pipeline.sources.base import (
     Source,
     Span,
 )
+from penstock.pipeline.sources.reading.file_systems import File, Files, LocalFiles, RemoteFiles, is_url
+from penstock.pipeline.sources.reading.kafka_client import check_options
 from penstock.pipeline.sources.reading.kafka_progress import Journal
 
 
@@ -37,15 +45,18 @@ class Folder(LiveSource):
     """Files that keep arriving in a folder, each read once.
 
     A file has to be complete when it appears: write it elsewhere on the same file system, or under a name that begins
-    with a dot, and rename it. A row arrives at its file's time of modification, or at the time in the column that
-    ``of`` maps as ``arrival``. The clock is the time of day less ``idle_after``, and no later than any file that is
-    still to be read; the watermark is the clock less ``disorder``. With ``until`` the run ends when the
-    watermark has passed it (and what is allowed to be late); without, it goes on until it is stopped.
+    with a dot, and rename it; objects of a store appear whole. A row arrives at its file's time of modification, or at
+    the time in the column that ``of`` maps as ``arrival``. The clock is the time of day less ``idle_after``, and no
+    later than any file that is still to be read; the watermark is the clock less ``disorder``. With ``until`` the run
+    ends when the watermark has passed it (and what is allowed to be late); without, it goes on until it is stopped.
 
     Parameters
     ----------
     of
-        How files are read, and where they come to: a folder, or a pattern such as ``in/*.csv``.
+        How files are read, and where they come to: a folder, or a pattern such as ``in/*.csv``; on a disk or, as a URL
+        (``gs://``, ``s3://``, ``hdfs://``, ``azfs://``), on a file system of Beam.
+    options
+        For a URL: options of the file system as Beam calls them; secrets as ``env:`` or ``file:``.
     idle_after
         At most so long after its time of modification a file appears under its name.
     disorder
@@ -60,7 +71,8 @@ class Folder(LiveSource):
     that ``idle_after`` or ``disorder`` is too short, and is counted as late.
 
     **Cost**: a look at the whole folder every second (``every``), so remove or move files that were read; a checkpoint
-    holds the names of those that are still there. A file that changes after it was read ends the run.
+    holds the names of those that are still there. A look at a bucket is a request for every thousand objects, and a
+    file there is copied to a temporary folder while it is read. A file that changes after it was read ends the run.
 
     What the clock decided is written down, so that a run that is continued decides the same; it needs the files that
     were read since its latest checkpoint.
@@ -73,7 +85,12 @@ class Folder(LiveSource):
     (True, None)
     """
 
+    on_services = True
+
     of: Source = parameter(doc="how files are read, and the folder that they come to; such as csv or parquet")
+    options: dict[str, str] | None = parameter(
+        None, doc="for gs://, s3:// and others: options of the file system as Beam calls them; secrets as env: or file:"
+    )
     every: int = parameter(1_000, kind="duration", above=0, unit="ms", doc="how often the folder is looked at")
     idle_after: int = parameter(
         60_000,
@@ -88,6 +105,9 @@ class Folder(LiveSource):
             raise ParameterError("of", type(self.of).__name__.lower(), "a source of files, such as csv or parquet")
         if self.of.names_users:  # a checkpoint has the names of files
             raise ParameterError("of", type(self.of).__name__.lower(), "one whose files are not named after people")
+        check_options(self.options or {})
+        if self.options and not is_url(str(self.of.path)):  # type: ignore[attr-defined]
+            raise ParameterError("options", self.options, "left out where files are on a disk")
         for name in ("from_", "until"):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, getattr(self.of, name))
@@ -112,7 +132,7 @@ class Folder(LiveSource):
     @property
     def recorded(self) -> Folder:
         """The folder alone, whatever the way it is watched."""
-        return replace(self, disorder=0, checkpoint=0, every=1, idle_after=0)
+        return replace(self, disorder=0, checkpoint=0, every=1, idle_after=0, options=None)
 
     def reading(self, columns: Collection[str]) -> Source:
         """As the source that reads the files."""
@@ -136,19 +156,6 @@ class Folder(LiveSource):
         """SHA-256 of the folder's path; its content has no end."""
         path = str(self.of.path)  # type: ignore[attr-defined]
         return {"folder": hashlib.sha256(path.encode()).hexdigest()}
-
-
-class File(NamedTuple):
-    """A file as it was found: when it was written last (nanoseconds since 1970), its name and its size."""
-
-    written: int
-    name: str
-    size: int
-
-    @property
-    def arrival(self) -> int:
-        """When its rows arrived, in milliseconds since 1970."""
-        return self.written // 1_000_000
 
 
 @dataclass(frozen=True)
@@ -206,6 +213,8 @@ def _micro_batches(
         number += 1
 
 
+#: Seconds for which a store that has answered before may fail to.
+PATIENCE = 300.0
 #: Entries of the journal that are kept where nobody says which are needed.
 _KEPT = 100_000
 
@@ -232,10 +241,12 @@ _NOTHING = EventBlock(
 class _Opened:
     """A file whose blocks are read one after the other, one ahead, so that the last one is known as such."""
 
-    def __init__(self, file: File, blocks: Iterator[EventBlock]) -> None:
+    def __init__(self, file: File, files: Files, of: Source) -> None:
         self.file, self.number = file, 0
-        self._blocks = blocks
-        self._next, self._following = next(blocks, None), next(blocks, None)
+        self._held = ExitStack()
+        path = self._held.enter_context(files.local(file))
+        self._blocks = _named(replace(of, path=path), path, file.name)  # type: ignore[call-arg]
+        self._next, self._following = next(self._blocks, None), next(self._blocks, None)
 
     @property
     def at_last(self) -> bool:
@@ -247,6 +258,21 @@ class _Opened:
         found, self._next, self._following = self._next, self._following, next(self._blocks, None)
         self.number += 1
         return _NOTHING if found is None else found
+
+    def close(self) -> None:
+        """Give the file up."""
+        self._held.close()
+
+
+def _named(source: Source, path: str, name: str) -> Iterator[EventBlock]:
+    """Blocks of a file, or of a copy of it that is spoken of by the file's own name."""
+    try:
+        for span in source.spans():
+            for block in source.read(span):
+                rejects = tuple(replace(reject, file=reject.file.replace(path, name)) for reject in block.rejects)
+                yield replace(block, rejects=rejects)
+    except DataError as error:
+        raise DataError(str(error).replace(path, name)) from error
 
 
 @dataclass
@@ -262,9 +288,13 @@ class _Reader:
     opened: _Opened | None = None
     _waiting: deque[File] = field(default_factory=deque)
     _looked: float = float("-inf")
+    _answered: float = float("-inf")
     _now: int = MIN_EVENT_TIME
 
     def __post_init__(self) -> None:
+        of = self.source.of
+        on_disk = not is_url(str(of.path))  # type: ignore[attr-defined]
+        self._files: Files = LocalFiles(of) if on_disk else RemoteFiles(of, self.source.options or {})
         columns = ("names", "written", "sizes")
         if "names" in self.start:
             for name, written, size in zip(*(self.start[column].tolist() for column in columns)):
@@ -304,7 +334,7 @@ class _Reader:
                 self._open(entry.file, entry.block)
             block, arrival = self._take()
             if entry.is_last:
-                self.done[entry.file.name], self.opened = entry.file, None
+                self._close(entry.file)
         self.clock = max(self.clock, entry.clock)
         passed = MIN_EVENT_TIME if before == MIN_EVENT_TIME else before - self.source.disorder
         return MicroBatch(
@@ -320,14 +350,13 @@ class _Reader:
         """Find what is new, in the order in which it was written; raises `DataError` for what has changed."""
         if time.monotonic() - self._looked < self.source.every / 1000:
             return
-        now = int(time.time() * 1000)  # before the folder is listed: what appears after that is from later
-        found = {}
-        for name in self._names():
-            try:
-                status = os.stat(name)
-            except FileNotFoundError:
-                continue  # it was moved away after it was listed
-            found[name] = File(status.st_mtime_ns, name, status.st_size)
+        now, self._looked = int(time.time() * 1000), time.monotonic()  # what appears after that is from later
+        try:
+            found = self._files.found()
+        except DataError:
+            if self._looked - self._answered > PATIENCE:
+                raise
+            return  # the clock stands still
         for name, file in found.items():
             if name in self.done and file != self.done[name]:
                 raise DataError(
@@ -336,14 +365,7 @@ class _Reader:
                 )
         self._waiting = deque(sorted(file for name, file in found.items() if name not in self.done))
         self.done = {name: file for name, file in self.done.items() if name in found}
-        self._now, self._looked = now, time.monotonic()
-
-    def _names(self) -> list[str]:
-        try:
-            names: list[str] = self.source.of.files()  # type: ignore[attr-defined]
-        except DataError:
-            return []  # nothing has come yet
-        return names
+        self._now, self._answered = now, self._looked
 
     def _by_clock(self) -> int:
         """Clock once what is open has been read: what is not known yet is later, and so is all that waits."""
@@ -363,16 +385,15 @@ class _Reader:
 
     def _open(self, file: File, block: int) -> None:
         """Begin to read a file at one of its blocks."""
-        try:
-            status = os.stat(file.name)
-        except FileNotFoundError:
-            raise DataError(f"{file.name}: is gone, and was not read to its end; put it back") from None
-        if File(status.st_mtime_ns, file.name, status.st_size) != file:
-            raise DataError(f"{file.name}: has changed since the run found it; put the file back that it was")
-        one = replace(self.source.of, path=file.name)  # type: ignore[call-arg]
-        self.opened = _Opened(file, (found for span in one.spans() for found in one.read(span)))
+        self.opened = _Opened(file, self._files, self.source.of)
         for _ in range(block):
             self.opened.take()
+
+    def _close(self, file: File) -> None:
+        """Leave the open file, which was read to its end."""
+        assert self.opened is not None
+        self.opened.close()
+        self.done[file.name], self.opened = file, None
 
     def _take(self) -> tuple[EventBlock, Integers]:
         """The next block of the open file, and when its rows arrived."""

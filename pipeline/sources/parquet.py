@@ -42,9 +42,11 @@ class Parquet(MappedColumns, Source):
 
     path: str = parameter(kind="path", doc="a file, a directory or a pattern such as data/*.parquet")
 
+    patterns = ("*.parquet", "*.pq")
+
     def files(self) -> list[str]:
         """Input files, in reading order."""
-        return list_files(self.path, ("*.parquet", "*.pq"))
+        return list_files(self.path, self.patterns)
 
     def spans(self) -> list[Span]:
         """Whole small files together, large ones cut between row groups, to about ``block_rows`` rows.

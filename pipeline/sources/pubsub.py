@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,9 +10,8 @@ from pathlib import Path
 from penstock.mechanisms.core.plugin import DataError, ParameterError, parameter
 from penstock.mechanisms.core.state import State
 from penstock.pipeline.sources.base import Checkpointed, EventBlock, LiveRun, MicroBatch, Span
+from penstock.pipeline.sources.reading.google_names import flaw
 from penstock.pipeline.sources.reading.messages import MessageSettings
-
-_SUBSCRIPTION = re.compile(r"projects/[a-z][a-z0-9.:-]{4,61}[a-z0-9]/subscriptions/[A-Za-z][A-Za-z0-9._~+%-]{2,254}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,13 +46,14 @@ class Pubsub(MessageSettings):
     """
 
     by_connector = True
+    on_services = True
 
     subscription: str = parameter(doc="subscription to read: projects/PROJECT/subscriptions/SUBSCRIPTION")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not _SUBSCRIPTION.fullmatch(self.subscription):
-            raise ParameterError("subscription", self.subscription, "projects/PROJECT/subscriptions/SUBSCRIPTION")
+        if right := flaw(self.subscription, "projects/PROJECT/subscriptions/SUBSCRIPTION"):
+            raise ParameterError("subscription", self.subscription, right)
         if self.disorder:
             raise ParameterError("disorder", self.disorder, "left out: the service's watermark waits for what is late")
 

@@ -35,7 +35,7 @@ def test_every_row_is_in_the_topic_in_order(tmp_path):
     pubsub = pytest.importorskip("google.cloud.pubsub_v1")
     publisher, subscriber = pubsub.PublisherClient(), pubsub.SubscriberClient()
     name = f"footfall-{uuid.uuid4().hex[:8]}"
-    topic, subscription = f"projects/city/topics/{name}", f"projects/city/subscriptions/{name}"
+    topic, subscription = f"projects/city-1/topics/{name}", f"projects/city-1/subscriptions/{name}"
     publisher.create_topic(name=topic)
     subscriber.create_subscription(request={"name": subscription, "topic": topic, "enable_message_ordering": True})
     run(configured(tmp_path / "run", f"pubsub: {{releases: {topic}}}"))
@@ -52,8 +52,8 @@ def test_every_row_is_in_the_topic_in_order(tmp_path):
 @pytest.mark.skipif("PUBSUB_EMULATOR_HOST" not in os.environ, reason="no emulator of Pub/Sub")
 def test_a_topic_that_is_not_there_ends_the_run(tmp_path):
     pytest.importorskip("google.cloud.pubsub_v1")
-    config = configured(tmp_path / "run", "pubsub: {releases: projects/city/topics/nowhere}")
-    with pytest.raises(DataError, match=r"Pub/Sub, topic projects/city/topics/nowhere: 404"):
+    config = configured(tmp_path / "run", "pubsub: {releases: projects/city-1/topics/nowhere}")
+    with pytest.raises(DataError, match=r"Pub/Sub, topic projects/city-1/topics/nowhere: 404"):
         run(config)
 
 
@@ -63,7 +63,7 @@ def stub(monkeypatch) -> Iterator[Stub]:
     import google.auth
     from google.auth.credentials import AnonymousCredentials
 
-    monkeypatch.setattr(google.auth, "default", lambda *_, **__: (AnonymousCredentials(), "city"))
+    monkeypatch.setattr(google.auth, "default", lambda *_, **__: (AnonymousCredentials(), "city-1"))
     with Stub() as server:
         monkeypatch.setenv("BIGQUERY_EMULATOR_HOST", server.address)
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -72,15 +72,15 @@ def stub(monkeypatch) -> Iterator[Stub]:
 
 
 def test_every_window_is_loaded_once(tmp_path, stub):
-    config = configured(tmp_path / "run", "bigquery: {releases: city.open.footfall, accounts: city.open.accounts}")
+    config = configured(tmp_path / "run", "bigquery: {releases: city-1.open.footfall, accounts: city-1.open.accounts}")
     stub.failures = ["quotaExceeded"]
     with pytest.raises(DataError, match=r"could not be loaded: .*it failed"):
         run(config)
     run(config, resume=True)
     run(config)
     whole = pq.read_table(tmp_path / "run" / "public" / "releases.parquet").to_pylist()
-    assert stub.rows["city.open.footfall"] == whole
+    assert stub.rows["city-1.open.footfall"] == whole
     accounts = pq.read_table(tmp_path / "run" / "public" / "accounts.parquet").to_pylist()
-    assert stub.rows["city.open.accounts"] == accounts
+    assert stub.rows["city-1.open.accounts"] == accounts
     assert len(stub.jobs) == 8  # six windows, the accounts, and the one that failed
-    assert stub.tables["city.open.footfall"]["timePartitioning"]["field"] == "window_start"
+    assert stub.tables["city-1.open.footfall"]["timePartitioning"]["field"] == "window_start"

@@ -50,6 +50,8 @@ def list_files(path: str, patterns: tuple[str, ...]) -> list[str]:
     DataError
         Nothing is there, or nothing of that name.
     """
+    if "://" in path:
+        raise DataError(f"{path}: only files that keep arriving (source.type: folder) are read from there")
     if os.path.isfile(path):
         return [path]
     if os.path.isdir(path):

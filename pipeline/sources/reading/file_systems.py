@@ -1,0 +1,222 @@
+"""Files on a disk, or on any file system of Beam: object stores, HDFS."""
+
+from __future__ import annotations
+
+import glob
+import importlib
+import io
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Protocol
+
+from penstock.mechanisms.core.plugin import ConfigError, DataError, PenstockError
+from penstock.pipeline.sources.reading.inputs import matches
+from penstock.pipeline.sources.reading.kafka_client import MissingLibrary, resolved_value
+
+#: Module that a scheme needs, and what it comes with.
+_NEEDED = {
+    "gs": ("google.cloud.storage", "apache-beam[gcp]"),
+    "s3": ("boto3", "apache-beam[aws]"),
+    "azfs": ("azure.storage.blob", "apache-beam[azure]"),
+    "hdfs": ("hdfs", "apache-beam[hadoop]"),
+}
+
+
+def is_url(path: str) -> bool:
+    """Whether a path names a file system other than the machine's.
+
+    >>> is_url("s3://bucket/in"), is_url("/var/spool/in")
+    (True, False)
+    """
+    return "://" in path
+
+
+def file_system(path: str, options: Mapping[str, str], field: str) -> Any:
+    """Beam's file system for a path.
+
+    Parameters
+    ----------
+    path
+        Below which files are.
+    options
+        As Beam calls them; values may stand for secrets (``env:``, ``file:``).
+    field
+        Key of the path in the configuration, for errors.
+
+    Raises
+    ------
+    MissingLibrary
+        What the file system needs is not installed.
+    ConfigError
+        Beam has no file system of that scheme.
+    """
+    from apache_beam.io import filesystems  # registers those that are installed
+    from apache_beam.io.filesystem import FileSystem
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    scheme = filesystems.FileSystems.get_scheme(path)
+    _check_installed(scheme)
+    kinds = {kind.scheme(): kind for kind in FileSystem.get_all_subclasses()}
+    if scheme not in kinds:
+        known = ", ".join(f"{name}://" for name in sorted({*_NEEDED, *kinds} - {None}))
+        raise ConfigError((f"{field}: Beam has no file system for {scheme}://, but for {known}",))
+    values = {name: resolved_value(name, value) for name, value in options.items()}
+    return kinds[scheme](pipeline_options=PipelineOptions.from_dictionary(values))
+
+
+def opened(how: Any, place: str) -> io.IOBase:
+    """A file as ``open`` or ``create`` of a file system gives it, its bytes as they are."""
+    from apache_beam.io.filesystem import CompressionTypes
+
+    file: io.IOBase = how(place, compression_type=CompressionTypes.UNCOMPRESSED)
+    return file
+
+
+def _check_installed(scheme: str | None) -> None:
+    """Raise `MissingLibrary` where the library of a scheme is not installed."""
+    if scheme not in _NEEDED:
+        return
+    module, extra = _NEEDED[scheme]
+    try:
+        importlib.import_module(module)
+    except ImportError:
+        raise MissingLibrary(f"{scheme}:// needs a library that is not installed: pip install '{extra}'") from None
+
+
+# Files that keep arriving.
+
+
+class File(NamedTuple):
+    """A file as it was found: when it was written last (nanoseconds since 1970), its name and its size."""
+
+    written: int
+    name: str
+    size: int
+
+    @property
+    def arrival(self) -> int:
+        """When its rows arrived, in milliseconds since 1970."""
+        return self.written // 1_000_000
+
+
+class Files(Protocol):
+    """Where files keep arriving."""
+
+    def found(self) -> dict[str, File]:
+        """Files that are there, by name; raises `DataError` where nobody answers."""
+
+    @contextmanager
+    def local(self, file: File) -> Iterator[str]:
+        """Path of a file, or of a copy of it, while it is read.
+
+        Raises
+        ------
+        DataError
+            The file is gone, or is not what it was when it was found.
+        """
+
+
+class LocalFiles:
+    """Files on a disk.
+
+    Parameters
+    ----------
+    source
+        A source of files.
+    """
+
+    def __init__(self, source: Any) -> None:
+        self._source = source
+
+    def found(self) -> dict[str, File]:
+        """As in `Files`."""
+        try:
+            names = self._source.files()
+        except DataError:
+            return {}  # nothing has come yet
+        found = {}
+        for name in names:
+            try:
+                found[name] = self._status(name)
+            except FileNotFoundError:
+                continue  # it was moved away after it was listed
+        return found
+
+    @contextmanager
+    def local(self, file: File) -> Iterator[str]:
+        """As in `Files`."""
+        try:
+            _check_same(self._status(file.name), file)
+        except FileNotFoundError:
+            raise _gone(file) from None
+        yield file.name
+
+    def _status(self, name: str) -> File:
+        status = os.stat(name)
+        return File(status.st_mtime_ns, name, status.st_size)
+
+
+class RemoteFiles:
+    """Files on a file system of Beam, each copied to a temporary folder while it is read.
+
+    Parameters
+    ----------
+    source
+        A source of files, whose path is a URL: of a folder, or a pattern.
+    options
+        As `file_system` takes them.
+    """
+
+    def __init__(self, source: Any, options: Mapping[str, str]) -> None:
+        self._path, self._patterns = str(source.path), source.patterns
+        self._system = file_system(self._path, options, "source.of.path")
+
+    def found(self) -> dict[str, File]:
+        """As in `Files`."""
+        pattern = self._path if glob.has_magic(self._path) else f"{self._path.rstrip('/')}/**"
+        with _answered(self._path, "listed"):
+            (result,) = self._system.match([pattern])
+        files = (self._status(metadata) for metadata in result.metadata_list)
+        return {file.name: file for file in files if matches(file.name, self._patterns)}
+
+    @contextmanager
+    def local(self, file: File) -> Iterator[str]:
+        """As in `Files`."""
+        with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
+            path = os.path.join(folder, os.path.basename(file.name))
+            with _answered(file.name, "read"):
+                if not self._system.exists(file.name):
+                    raise _gone(file)
+                with opened(self._system.open, file.name) as source, open(path, "wb") as target:
+                    shutil.copyfileobj(source, target)
+                # Afterwards: what is replaced while it is copied shows then.
+                _check_same(self._status(self._system.metadata(file.name)), file)
+            yield path
+
+    @staticmethod
+    def _status(metadata: Any) -> File:
+        written = round(metadata.last_updated_in_seconds * 1000) * 1_000_000
+        return File(written, metadata.path, metadata.size_in_bytes)
+
+
+@contextmanager
+def _answered(path: str, what: str) -> Iterator[None]:
+    """Turn whatever a file system's client raises into `DataError`."""
+    try:
+        yield
+    except PenstockError:
+        raise
+    except Exception as error:
+        raise DataError(f"{path}: cannot be {what} ({type(error).__name__}: {error})") from error
+
+
+def _gone(file: File) -> DataError:
+    return DataError(f"{file.name}: is gone, and was not read to its end; put it back")
+
+
+def _check_same(now: File, file: File) -> None:
+    if now != file:
+        raise DataError(f"{file.name}: has changed since the run found it; put the file back that it was")
