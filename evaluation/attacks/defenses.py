@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,8 @@ from penstock.evaluation.attacks.priors import Samples
 from penstock.evaluation.attacks.user_space import UserSpace, checked_binary
 from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.contract import Facts, Generalization, Mechanism, Window
+from penstock.mechanisms.core.draws import Noise
+from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.run import run_mechanism
@@ -142,7 +144,8 @@ def mechanism_defense(
     -------
     defense
         Callable of counts (replicas, n_windows, n_cells) and a seed, giving released values of the same shape; the
-        noise of replicas is independent. What no sensor publishes is 0. None: counts are released as they are.
+        noise of replicas is independent, and another than that of a run. What no sensor publishes is 0. None: counts
+        are released as they are.
 
     Raises
     ------
@@ -176,7 +179,7 @@ def mechanism_defense(
         at_once = max(1, counts_at_once // (n_windows * n_cells))
         begins = range(0, n_replicas, at_once)
         released = np.empty(counts.shape)
-        # Noise is keyed by the replica's index, so equal indices in two parts need different seeds.
+        # Noise is keyed by what it is added to, so equal counts in two parts need different seeds.
         for begin, own in zip(begins, np.random.SeedSequence(seed).generate_state(len(begins), np.uint64)):
             part = slice(begin, begin + at_once)
             released[part] = _released(arranged, counts[part], facts, windows, int(own))
@@ -199,12 +202,36 @@ def _copies(chain: Chain) -> bool:
     return isinstance(chain.reader, Raw) and not chain.after and all(spread == "copy" for spread in spreads)
 
 
+class _PooledNoise(Noise):
+    """One stream for all replicas, each of which draws its own part of it."""
+
+    def permutation(self, n: int) -> NDArray[np.int64]:
+        return np.argsort(self.uniform((self._n_replicas or 1, n)), axis=1)
+
+
+class _Pooled(NoiseSource):
+    """Noise of many samples: as independent as with a seed for each, in a quarter of the time."""
+
+    def at(
+        self,
+        window_start: int,
+        window_end: int,
+        step: str,
+        counts: NDArray[Any],
+        state: Mapping[str, NDArray[Any]],
+        n_replicas: int | None = None,
+    ) -> Noise:
+        one = super().at(window_start, window_end, step, counts, state)
+        return _PooledNoise(lambda: one._seeds, n_replicas, one.exact)
+
+
 def _released(
     mechanism: Mechanism, counts: NDArray[Any], facts: Facts | None, windows: Sequence[Window] | None, seed: int
 ) -> NDArray[np.float64]:
     """Values of all windows, shape (n_replicas, n_windows, n_cells)."""
     facts = replace(facts or Facts(n_cells=counts.shape[2]), n_windows=None, n_replicas=None)
-    releases = run_mechanism(mechanism, counts, facts, seed, windows=windows)
+    source = _Pooled(NoiseKey.from_seed(seed), configuration=b"")
+    releases = run_mechanism(mechanism, counts, facts, windows=windows, source=source)
     if [release.window for release in releases] != list(range(1, counts.shape[1] + 1)):
         raise ParameterError("mechanism", type(mechanism).__name__, "one that releases every window once, in order")
     values = np.empty(counts.shape)

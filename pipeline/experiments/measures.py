@@ -24,7 +24,15 @@ from penstock.mechanisms.core.events import Block
 from penstock.mechanisms.core.geometry import distance
 from penstock.mechanisms.core.plugin import DataError, ParameterError, nearest
 from penstock.mechanisms.core.schedules import DELTA, BudgetSchedule
-from penstock.pipeline.experiments.attack_measures import Attacked, attack_and_figure
+from penstock.evaluation.attacks.recovery import Recovery
+from penstock.pipeline.experiments.attack_measures import (
+    RECOVERY,
+    RECOVERY_FIGURES,
+    Attacked,
+    attack_and_figure,
+    recovered,
+    recovery_figure,
+)
 from penstock.pipeline.experiments.membership_attack import Game
 from penstock.pipeline.output.worth import interval_coverage
 
@@ -79,6 +87,11 @@ class TrialRun:
     def attacked(self) -> Attacked:
         """Attacks on membership in what it releases."""
         return Attacked(self.plan, self.game)
+
+    @cached_property
+    def recovered(self) -> Recovery:
+        """Trajectories recovered from what it releases."""
+        return recovered(self.plan, self.released.T, [release.window for release in self.releases], self.seed)
 
 
 @dataclass(frozen=True)
@@ -229,6 +242,11 @@ def _attacked(attack: str, figure: str, run: Finished) -> float:
     return _of_counts(run).attacked.figure(attack, figure)
 
 
+def _recovered(figure: str, run: Finished) -> float:
+    counted = _of_counts(run)
+    return recovery_figure(counted.recovered, figure, counted.plan)
+
+
 def _called(function: Callable[[Finished], Any], run: Finished) -> float:
     return float(function(run))
 
@@ -269,7 +287,7 @@ def measure(text: str) -> Measure:
         A name out of `MEASURES`; ``epsilon_in_24``: the most spent in any 24 successive windows; ``accountant/name``:
         the figure of the whole run, else that of its last window, of several subjects the largest;
         ``accountant/name/max`` (or min, mean): over all windows and subjects; ``attack/lira/auc``: an attack on
-        membership (`attack_measures`); ``module:function``: a function of a
+        membership, or ``attack/recovery/accuracy`` on trajectories (`attack_measures`); ``module:function``: a function of a
     `TrialRun`, or on traces of a `TraceRun`.
 
     Raises
@@ -291,6 +309,10 @@ def measure(text: str) -> Measure:
         return Measure(text, partial(_epsilon_in, int(spent_in[1])), "nats", higher_is_better=False)
     if text.startswith("attack/"):
         attack, figure = attack_and_figure(text)
+        if attack == RECOVERY:
+            unit, safer = RECOVERY_FIGURES[figure], {"baseline": None, "distance": True}.get(figure, False)
+            limits = SHARE if figure in ("accuracy", "baseline") else None
+            return Measure(text, partial(_recovered, figure), unit, higher_is_better=safer, limits=limits)
         return Measure(text, partial(_attacked, attack, figure), "", higher_is_better=False, limits=SHARE)
     if "/" in text:
         return _account(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -259,7 +260,7 @@ def reconstruct(
     game: ReconstructionGame | None = None,
     *,
     folder: str | Path | None = None,
-    n_jobs: int = 1,
+    n_jobs: int | None = None,
     listener: Listener = lambda done, total: None,
 ) -> AttackOutcome:
     """Reconstruct trajectories from releases of the configured mechanism, and bound the success of any attack.
@@ -274,7 +275,7 @@ def reconstruct(
     folder
         Where to write; None: ``output.path``.
     n_jobs
-        Targets attacked at a time, in threads; memory grows with it.
+        Targets attacked at a time, in threads; memory grows with it. None: one a processor.
     listener
         Called with the number of people attacked and of all.
 
@@ -321,7 +322,7 @@ def reconstruct(
     waiting = [number for number, target in enumerate(targets) if target not in done]
     listener(len(done), len(targets))
     attack = partial(_attack, known, observed, trajectories[targets], settings, bounds)
-    for n_made, (number, found) in enumerate(in_threads(attack, waiting, n_jobs), len(done) + 1):
+    for n_made, (number, found) in enumerate(in_threads(attack, waiting, n_jobs or os.cpu_count() or 1), len(done) + 1):
         user = " ".join(str(word) for word in presence.users[targets[number]])
         own = {"target": int(targets[number]), "user": user, "mobility": MOBILITY_GROUPS[mobility[number]]}
         rows += rows_of(own, found, known.assumption, settings)
