@@ -1,4 +1,4 @@
-"""Trajectory recovery: cases in which everything is recovered, figures by brute force, and chance where nothing can be."""
+"""Trajectory recovery: cases in which everything is recovered, figures by brute force, chance where nothing can be."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_people_far_apart_who_stay_are_recovered_whole():
 
 
 def test_people_who_come_and_go_are_recovered_in_the_windows_with_them():
-    """One is there all the time, one in the middle, one twice: exact counts show who left by the place that is empty."""
+    """One is there all the time, one in the middle, one twice: who left is told by the place that is empty."""
     cells = np.full((3, 8), ABSENT)
     cells[0], cells[1, 2:5], cells[2, [0, 1, 6, 7]] = 0, 20, 35
     presence = presence_of(cells)
@@ -68,10 +68,15 @@ def test_figures_are_those_of_the_best_match_by_brute_force():
         if not present.any():
             continue
 
+        def cell(path, window):
+            """Where a trajectory is, was last, or else will be first."""
+            seen = [c for c in path[: window + 1] if c >= 0][-1:] or [c for c in path if c >= 0][:1]
+            return seen[0] if seen else None
+
         def right(order, presence=presence, found=found):
-            cells = found[list(order)]
+            cells = [[cell(found[path], window) for window in range(5)] for path in order]
             return sum(
-                bool(cells[who, window] >= 0 and presence[who, window, cells[who, window]])
+                cells[who][window] is not None and presence[who, window, cells[who][window]]
                 for who in range(4)
                 for window in range(5)
             )
@@ -85,8 +90,8 @@ def test_the_distance_is_to_the_nearest_of_a_persons_cells_from_where_a_trajecto
     presence = np.zeros((1, 4, 3), bool)
     presence[0, 0, 1] = presence[0, 1, [0, 2]] = presence[0, 2, 2] = True  # nowhere in the last window
     one = compare(np.array([[ABSENT, 1, ABSENT, 0]]), presence, line)
-    # first seen in cell 1: right without having been told, so 0 metres but no hit; then 10 to cell 0; then 90 to cell 2
-    assert one.accuracy == 0
+    # in cell 1 throughout: right at first, then 10 from cell 0, then 90 from cell 2
+    assert one.accuracy == pytest.approx(1 / 3)
     assert one.distance == pytest.approx((0 + 10 + 90) / 3)
 
 
@@ -113,15 +118,14 @@ def test_days_are_joined_by_habits_and_not_by_place():
         assert attacked(own, day=4).found.accuracy == 1
 
 
-def test_noise_makes_it_worse_and_in_the_end_chance(walkers):
+def test_noise_makes_it_worse_and_in_the_end_worse_than_a_release_of_nothing(walkers):
     counts, rng = presence_of(walkers).sum(axis=0), np.random.default_rng(0)
     exact, some, much = (
         attacked(walkers, counts + rng.laplace(scale=scale, size=counts.shape)) for scale in (1e-6, 0.3, 100.0)
     )
     assert exact.found.accuracy > some.found.accuracy > much.found.accuracy
     assert exact.found.distance < some.found.distance < much.found.distance
-    assert exact.gain > 0.2
-    assert much.found.accuracy == pytest.approx(much.shuffled.accuracy, abs=0.05)
+    assert exact.gain > 0.2 > 0 > much.gain
 
 
 def test_exact_counts_are_kept_to(walkers):

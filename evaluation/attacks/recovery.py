@@ -207,7 +207,9 @@ def _within_a_day(
 
 def _joined(before: Trajectories, after: Trajectories, n_cells: int) -> NDArray[np.intp]:
     """The later trajectory that continues each earlier one: least gain of entropy of the visits."""
-    visits = [np.stack([np.bincount(own[own != ABSENT], minlength=n_cells) for own in part]) for part in (before, after)]
+    visits = [
+        np.stack([np.bincount(own[own != ABSENT], minlength=n_cells) for own in part]) for part in (before, after)
+    ]
     alone = [_entropy(counts) for counts in visits]
     together = np.stack([_entropy(own + visits[1]) for own in visits[0]])
     order: NDArray[np.intp] = linear_sum_assignment(together - (alone[0][:, None] + alone[1]) / 2)[1]
@@ -236,8 +238,8 @@ def compare(found: Trajectories, presence: NDArray[np.bool_], positions: Array) 
     Examples
     --------
     >>> presence = np.array([[[0, 0, 1], [0, 0, 1]], [[1, 0, 0], [0, 0, 0]]], dtype=bool)
-    >>> compare(np.array([[0, 1], [2, -1]]), presence, np.arange(3.0)[:, None])
-    Found(accuracy=0.6666666666666666, distance=0.6666666666666666)
+    >>> compare(np.array([[0, -1], [2, 1]]), presence, np.arange(3.0)[:, None])
+    Found(accuracy=0.6666666666666666, distance=0.3333333333333333)
     """
     n_people, n_windows, n_cells = presence.shape
     who, window, cell = np.nonzero(presence)

@@ -15,6 +15,7 @@ from penstock.accountants.online_attack import area_under_curve
 from penstock.evaluation.attacks.game import ATTACKS
 from penstock.evaluation.attacks.rates import true_positive_rate
 from penstock.evaluation.attacks.recovery import Recovery, trajectory_recovery
+from penstock.mechanisms.core.contract import MECHANISMS, Generalization
 from penstock.mechanisms.core.geometry import corners_of, offsets_between
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.pipeline.experiments.membership_attack import Game, membership_game, targets_of
@@ -24,6 +25,7 @@ from penstock.pipeline.windows.calendar import DAY, wall_time
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
+    from penstock.pipeline.config.run import RunConfig
 
 #: Figures of an attack on membership: area under the curve, and who is found at 1 % and at 0.1 % false alarms.
 FIGURES: dict[str, float | None] = {"auc": None, "tpr_1": 0.01, "tpr_01": 0.001}
@@ -61,6 +63,20 @@ def plays_membership(name: str) -> bool:
     return name.startswith("attack/") and not name.startswith(f"attack/{RECOVERY}/")
 
 
+def check_recoverable(config: RunConfig) -> None:
+    """Refuse a run without trajectories of people from cell to cell and window to window."""
+    source, windows = config.source, config.windows
+    if not source.has_people:
+        right = "one that tells people apart, to recover trajectories: here every trip is a new person"
+        raise ParameterError("source", type(source).__name__.lower(), right)
+    if windows.step < windows.size:
+        raise ParameterError("windows", type(windows).__name__.lower(), "without overlaps, to recover trajectories")
+    coarse = [step for step in config.mechanism if isinstance(step, Generalization)]
+    if coarse:
+        right = "without coarse cells and windows, to recover trajectories"
+        raise ParameterError("mechanism", MECHANISMS.name_of(type(coarse[0])), right)
+
+
 def recovered(plan: Plan, released: NDArray[np.float64], windows: Sequence[int], seed: int) -> Recovery:
     """Trajectories of everybody, recovered from a run's release.
 
@@ -85,16 +101,8 @@ def recovered(plan: Plan, released: NDArray[np.float64], windows: Sequence[int],
     Night is from midnight to six by the local time of a window's start; of windows of a day or longer all are. Where
     windows divide a day, days of that many windows are counted from the first one.
     """
-    source, calendar, chain = plan.config.source, plan.calendar, plan.chain
-    if not source.has_people:
-        right = "one that tells people apart: here every trip is a new person, who has no trajectory"
-        raise ParameterError("source", type(source).__name__.lower(), right)
-    if calendar.overlapping:
-        right = "of windows that do not overlap, to recover trajectories"
-        raise ParameterError("windows", "sliding", right)
-    if chain.groups is not None or chain.together > 1:
-        right = "without coarse cells or windows, to recover trajectories from cell to cell"
-        raise ParameterError("mechanism", "a generalization", right)
+    check_recoverable(plan.config)
+    calendar = plan.calendar
     memberships = read_memberships(plan, plan.n_windows)
     people, who = np.unique(memberships.user, axis=0, return_inverse=True)
     if len(people) > MAX_PEOPLE:

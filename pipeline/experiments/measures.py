@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from penstock.accountants.core.accountant import ACCOUNTANTS, AccountRow
 from penstock.accountants.core.charges import pure_epsilon
 from penstock.evaluation.attacks.defenses import random_guess
+from penstock.evaluation.attacks.recovery import Recovery
 from penstock.evaluation.metrics import Metric
 from penstock.evaluation.utility import METRICS
 from penstock.mechanisms.core.concentrated import epsilon_of
@@ -24,7 +25,6 @@ from penstock.mechanisms.core.events import Block
 from penstock.mechanisms.core.geometry import distance
 from penstock.mechanisms.core.plugin import DataError, ParameterError, nearest
 from penstock.mechanisms.core.schedules import DELTA, BudgetSchedule
-from penstock.evaluation.attacks.recovery import Recovery
 from penstock.pipeline.experiments.attack_measures import (
     RECOVERY,
     RECOVERY_FIGURES,
@@ -58,7 +58,7 @@ class TrialRun:
     plan
         The run.
     truth, released
-        True counts before bounding and released values, shape (n_cells, n_windows); both 0 where nothing was released.
+        True counts before bounding and released values, shape (n_windows, n_cells); both 0 where nothing was released.
     releases
         In order of window.
     accounts
@@ -91,7 +91,7 @@ class TrialRun:
     @cached_property
     def recovered(self) -> Recovery:
         """Trajectories recovered from what it releases."""
-        return recovered(self.plan, self.released.T, [release.window for release in self.releases], self.seed)
+        return recovered(self.plan, self.released, [release.window for release in self.releases], self.seed)
 
 
 @dataclass(frozen=True)
@@ -172,13 +172,14 @@ def _worth(metric: Metric, run: Finished) -> float:
     if isinstance(run, TraceRun) and metric.name == "mae":
         return float(run.errors.mean())
     counted = _of_counts(run)
-    return float(metric.function(counted.truth, counted.released))
+    return float(metric.function(counted.truth, counted.released, axes="windows_cells"))
 
 
 def _worth_of_guess(metric: Metric, run: Finished) -> float:
     """A metric of a random guess: the baseline that any mechanism must beat."""
     counted = _of_counts(run)
-    return float(metric.function(counted.truth, random_guess(counted.truth, counted.seed, counted.n_people)))
+    guess = random_guess(counted.truth, counted.seed, counted.n_people)
+    return float(metric.function(counted.truth, guess, axes="windows_cells"))
 
 
 def _of_intervals(name: str, run: Finished) -> float:
@@ -287,8 +288,8 @@ def measure(text: str) -> Measure:
         A name out of `MEASURES`; ``epsilon_in_24``: the most spent in any 24 successive windows; ``accountant/name``:
         the figure of the whole run, else that of its last window, of several subjects the largest;
         ``accountant/name/max`` (or min, mean): over all windows and subjects; ``attack/lira/auc``: an attack on
-        membership, or ``attack/recovery/accuracy`` on trajectories (`attack_measures`); ``module:function``: a function of a
-    `TrialRun`, or on traces of a `TraceRun`.
+        membership, or ``attack/recovery/accuracy`` on trajectories (`attack_measures`);
+        ``module:function``: a function of a `TrialRun`, or on traces of a `TraceRun`.
 
     Raises
     ------

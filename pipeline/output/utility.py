@@ -69,8 +69,8 @@ def _count_scores(
     # A run that was stopped before its first window has nothing to compare.
     for name in plan.config.utility if len(windows) else ():
         metric = METRICS[name]
-        scores.append(_Score(name, "run", None, float(metric.function(truth, released))))
-        places, values = metric.scores(truth, released)
+        scores.append(_Score(name, "run", None, float(metric.function(truth, released, axes="windows_cells"))))
+        places, values = metric.scores(truth, released, axes="windows_cells")
         if metric.scope == "window":
             scores += [_Score(name, "window", int(windows[i]), float(v)) for i, v in zip(places, values)]
         else:
@@ -81,23 +81,23 @@ def _count_scores(
 def _matrices(
     folder: Path, cells: tuple[str, ...]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[Any]]:
-    """True counts, released ones and their standard deviations, shape (n_cells, n_windows), and the windows' indices.
+    """True counts, released ones and their standard deviations, shape (n_windows, n_cells), and the windows' indices.
 
     Only windows and cells that were released are compared; elsewhere both are 0.
     """
     path = folder / "public" / "releases.parquet"
     windows = pl.scan_parquet(path).select(pl.col("window").unique().sort()).collect()["window"].to_numpy()
-    shape = (len(cells), len(windows))
+    shape = (len(windows), len(cells))
     values, deviation, truth = np.zeros(shape), np.full(shape, np.nan), np.zeros(shape)
     active = np.zeros(shape, bool)
     for frame, row in _parts(path, ["value", "standard_deviation"], cells):
-        at = (row, np.searchsorted(windows, frame["window"].to_numpy()))
+        at = (np.searchsorted(windows, frame["window"].to_numpy()), row)
         values[at] = frame["value"].to_numpy()
         deviation[at] = frame["standard_deviation"].fill_null(np.nan).to_numpy()
         active[at] = True
     for frame, row in _parts(folder / "operator" / "truth.parquet", ["count"], cells):
         known = np.isin(frame["window"].to_numpy(), windows)
-        at = (row[known], np.searchsorted(windows, frame["window"].to_numpy()[known]))
+        at = (np.searchsorted(windows, frame["window"].to_numpy()[known]), row[known])
         truth[at] = frame["count"].to_numpy()[known]
     truth[~active] = 0
     return truth, values, deviation, windows
