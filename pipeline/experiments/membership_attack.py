@@ -142,7 +142,7 @@ class Game(Checked):
 
     def settled(self, presence: Presence) -> Game:
         """The game with its number of targets, at most the people who are seen."""
-        n_people, n_cells, n_windows = presence.raw.shape
+        n_people, n_windows, n_cells = presence.raw.shape
         fitting = MOST_VALUES // (self.samples * n_windows * n_cells)
         default = min(max(fitting // len(MOBILITY_GROUPS) * len(MOBILITY_GROUPS), FEWEST_TARGETS), TARGETS)
         return self if self.targets is not None else replace(self, targets=min(default, n_people))
@@ -325,6 +325,7 @@ def membership_game(
         n_samples=game.samples,
         n_components=game.components,
         seed=plan.config.seed or 0,
+        axes="windows_cells",
     )
     return own, _defense(plan, own) if released else None
 

@@ -350,15 +350,15 @@ def _name(config: RunConfig, game: ReconstructionGame, settings: Settings, prese
 
 def _trajectories(presence: Presence) -> NDArray[np.intp]:
     """Cell in which each person counts in each window, n_cells where in none; (n_users, n_windows)."""
-    n_cells = presence.released.shape[1]
-    return np.asarray(np.where(presence.released.any(axis=1), presence.released.argmax(axis=1), n_cells))
+    n_cells = presence.released.shape[2]
+    return np.asarray(np.where(presence.released.any(axis=2), presence.released.argmax(axis=2), n_cells))
 
 
 def _targets(
     presence: Presence, trajectories: NDArray[np.intp], settings: Settings, game: ReconstructionGame, seed: int
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """People seen in enough training windows, equally many of each mobility group, and their groups."""
-    seen = (trajectories[:, : settings.training] < presence.released.shape[1]).sum(axis=1)
+    seen = (trajectories[:, : settings.training] < presence.released.shape[2]).sum(axis=1)
     people = np.flatnonzero(seen >= settings.known.min_windows)
     if len(people) < len(MOBILITY_GROUPS):
         raise DataError(
@@ -374,7 +374,7 @@ def _known(
     trajectories: NDArray[np.intp], targets: NDArray[np.intp], presence: Presence, settings: Settings, seed: int
 ) -> KnownTargets:
     """Priors of the targets."""
-    n_cells = presence.released.shape[1]
+    n_cells = presence.released.shape[2]
     training = Training(
         trajectories=np.where(trajectories == n_cells, -1, trajectories)[:, : settings.training],
         users=presence.users,
