@@ -1,4 +1,4 @@
-"""One orientation of arrays, windows × cells: the old one is taken where nothing is said, with a warning, also square."""
+"""One orientation of arrays, windows × cells; the old one is taken with a warning where nothing is said."""
 
 from __future__ import annotations
 

@@ -195,9 +195,8 @@ class PaperDefense:
             return binary, mechanism_defense(self.steps, resample=True)
         spatial = [step for step in coarse if isinstance(step, SpatialGeneralization)]
         groups = spatial[0].groups(grid_geometry(rows, columns)) if spatial else None
-        return defended_presence(binary, coarse, groups=groups, axes="cells_windows"), mechanism_defense(
-            self.steps, groups=groups
-        )
+        kept = defended_presence(binary, coarse, groups=groups, axes="cells_windows")
+        return kept, mechanism_defense(self.steps, groups=groups)
 
 
 def grid_geometry(rows: int, columns: int) -> list[dict[str, list[list[float]]]]:

@@ -141,11 +141,11 @@ class Game(Checked):
         return max(1, min(100, n_pool // 2))
 
     def settled(self, presence: Presence) -> Game:
-        """The game with its number of targets, at most the people who are seen."""
+        """The game with its number of targets, by default at most the people who are seen."""
         n_people, n_windows, n_cells = presence.raw.shape
         fitting = MOST_VALUES // (self.samples * n_windows * n_cells)
         default = min(max(fitting // len(MOBILITY_GROUPS) * len(MOBILITY_GROUPS), FEWEST_TARGETS), TARGETS)
-        return self if self.targets is not None else replace(self, targets=min(default, n_people))
+        return self if self.targets is not None else replace(self, targets=min(default, max(n_people, 3)))
 
     def check_room(self, n_windows: int, n_cells: int) -> None:
         """Refuse more released aggregates than fit into memory."""
