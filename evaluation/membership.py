@@ -59,16 +59,17 @@ def membership_auc(
     defense: Defense | None = None,
     attack: str = "pca",
     seed: int,
+    axes: str | None = None,
 ) -> float:
     """Area under the curve of a membership attack on one target.
 
     Parameters
     ----------
-    binary (n_users, n_cells, n_windows)
+    binary (n_users, n_windows, n_cells)
         Whether a user was in a cell during a window.
     target
         Index of the user under attack.
-    prior, group_size, known, challenges, groups, observation, inference, n_samples, n_components, seed
+    prior, group_size, known, challenges, groups, observation, inference, n_samples, n_components, seed, axes
         The game, as in `MembershipGame`.
     defense
         Callable of (counts (replicas, n_windows, n_cells), seed) returning released values of the same shape; the
@@ -95,9 +96,9 @@ def membership_auc(
     Examples
     --------
     >>> import numpy as np
-    >>> binary = np.random.default_rng(0).random((30, 5, 24)) < 0.2
+    >>> binary = np.random.default_rng(0).random((30, 24, 5)) < 0.2
     >>> game = dict(group_size=10, known=0.8, observation=(0, 24), inference=(0, 24), n_samples=400, n_components=50)
-    >>> membership_auc(binary, 3, **game, seed=1) > 0.95
+    >>> membership_auc(binary, 3, **game, seed=1, axes="windows_cells") > 0.95
     True
     """
     game = MembershipGame(
@@ -112,5 +113,6 @@ def membership_auc(
         n_samples=n_samples,
         n_components=n_components,
         seed=seed,
+        axes=axes,
     )
     return game.attack(target, defense=defense, attack=attack).auc

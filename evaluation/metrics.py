@@ -8,9 +8,10 @@ anomalies are the tasks behind sections 5.1 and 5.4, with a plain seasonal forec
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,7 +23,7 @@ Indices = NDArray[np.intp]
 
 
 def checked_pair(truth: ArrayLike, released: ArrayLike) -> tuple[Array, Array]:
-    """Truth and release as float arrays of the same shape (n_cells, n_windows), neither empty nor NaN nor infinite.
+    """Truth and release as float arrays of the same shape (n_windows, n_cells), neither empty nor NaN nor infinite.
 
     Raises
     ------
@@ -39,7 +40,7 @@ def checked_pair(truth: ArrayLike, released: ArrayLike) -> tuple[Array, Array]:
     """
     pair = np.asarray(truth, dtype=np.float64), np.asarray(released, dtype=np.float64)
     if pair[0].ndim != 2 or pair[0].size == 0:
-        raise ParameterError("truth", pair[0].shape, "of shape (n_cells, n_windows), at least (1, 1)")
+        raise ParameterError("truth", pair[0].shape, "of shape (n_windows, n_cells), at least (1, 1)")
     if pair[1].shape != pair[0].shape:
         raise ParameterError("released", pair[1].shape, f"of the truth's shape {pair[0].shape}")
     for name, array in zip(("truth", "released"), pair):
@@ -48,6 +49,28 @@ def checked_pair(truth: ArrayLike, released: ArrayLike) -> tuple[Array, Array]:
     if (pair[0] < 0).any():
         raise ParameterError("truth", pair[0].min(), "counts of at least 0")
     return pair
+
+
+#: Orientations of arrays of counts.
+AXES = ("windows_cells", "cells_windows")
+
+
+def turned(name: str, axes: str | None, *arrays: ArrayLike, stacklevel: int = 3) -> tuple[NDArray[Any], ...]:
+    """Arrays as (…, n_windows, n_cells): the last two axes are exchanged unless ``axes`` is ``windows_cells``.
+
+    Without ``axes`` arrays are taken as ``cells_windows``, as in earlier versions, with a `FutureWarning` that names
+    the function: a square array does not show which it is.
+
+    >>> [turned("mae", axes, np.zeros((3, 2)))[0].shape for axes in AXES]
+    [(3, 2), (2, 3)]
+    """
+    if axes is None:
+        text = f'{name}: say axes="windows_cells", or "cells_windows" as is taken now without it'
+        warnings.warn(text, FutureWarning, stacklevel=stacklevel)
+    elif axes not in AXES:
+        raise ParameterError("axes", axes, " or ".join(AXES))
+    found = [np.asarray(array) for array in arrays]
+    return tuple(array if axes == "windows_cells" or array.ndim < 2 else array.swapaxes(-1, -2) for array in found)
 
 
 def n_busiest(n_cells: int, fraction: float) -> int:
@@ -62,12 +85,12 @@ def n_busiest(n_cells: int, fraction: float) -> int:
 
 
 def busiest(counts: Array, fraction: float) -> Indices:
-    """Indices of the busiest cells along the first axis, busiest first; of equals, the one with the lower index.
+    """Indices of the busiest cells along the last axis, busiest first; of equals, the one with the lower index.
 
     >>> busiest(np.array([1.0, 5.0, 5.0, 0.0]), 0.5)
     array([1, 2])
     """
-    return np.argsort(-counts, axis=0, kind="stable")[: n_busiest(len(counts), fraction)]
+    return np.argsort(-counts, axis=-1, kind="stable")[..., : n_busiest(counts.shape[-1], fraction)]
 
 
 @dataclass(frozen=True)
@@ -79,9 +102,9 @@ class Metric:
     name
         Its name in a configuration.
     function
-        (truth, released) → the mean, a float.
+        (truth, released, axes=…) → the mean, a float.
     values
-        Checked (truth, released) → one value for each cell or window; use `scores`, which checks.
+        Checked (truth, released) of windows × cells → one value for each cell or window; use `scores`, which checks.
     scope
         ``cell`` or ``window``: what one value is about.
     unit
@@ -97,7 +120,7 @@ class Metric:
     """
 
     name: str
-    function: Callable[[ArrayLike, ArrayLike], float]
+    function: Callable[..., float]
     values: Callable[[Array, Array], Array]
     scope: Literal["cell", "window"]
     unit: str
@@ -111,12 +134,12 @@ class Metric:
         """First line of the function's documentation."""
         return (self.function.__doc__ or "").strip().splitlines()[0]
 
-    def scores(self, truth: ArrayLike, released: ArrayLike) -> tuple[Indices, Array]:
+    def scores(self, truth: ArrayLike, released: ArrayLike, axes: str | None = None) -> tuple[Indices, Array]:
         """Values behind the mean: 0-based indices of the cells or windows covered, and the value of each.
 
-        ``function(truth, released)`` is the mean of these values.
+        ``function(truth, released, axes=axes)`` is the mean of these values.
         """
-        pair = checked_pair(truth, released)
+        pair = checked_pair(*turned(self.name, axes, truth, released))
         values = self.values(*pair)
         where = np.arange(len(values)) if self.covered is None else self.covered(pair[0])
         return where, values[where]
@@ -131,21 +154,21 @@ def relative_errors(truth: Array, released: Array) -> Array:
     mean over t of |Y'[t] − Y[t]| / max(γ, Y[t]) with the sanity bound γ = 0.1·Σ_t Y[t] of the cell. A cell without any
     visit is measured as if it had one (γ = 0.1): its error is neither infinite nor hidden.
 
-    >>> relative_errors(np.array([[10.0, 0.0], [0.0, 0.0]]), np.array([[8.0, 1.0], [0.0, 0.0]]))
+    >>> relative_errors(np.array([[10.0, 0.0], [0.0, 0.0]]), np.array([[8.0, 0.0], [1.0, 0.0]]))
     array([0.6, 0. ])
     """
-    bound = SANITY_SHARE * np.maximum(truth.sum(axis=1, keepdims=True), 1.0)
-    errors: Array = (np.abs(released - truth) / np.maximum(bound, truth)).mean(axis=1)
+    bound = SANITY_SHARE * np.maximum(truth.sum(axis=0), 1.0)
+    errors: Array = (np.abs(released - truth) / np.maximum(bound, truth)).mean(axis=0)
     return errors
 
 
 def absolute_errors(truth: Array, released: Array) -> Array:
     """Mean absolute error of each cell, in people, shape (n_cells,).
 
-    >>> absolute_errors(np.array([[10.0, 0.0]]), np.array([[8.0, 1.0]]))
+    >>> absolute_errors(np.array([[10.0], [0.0]]), np.array([[8.0], [1.0]]))
     array([1.5])
     """
-    errors: Array = np.abs(released - truth).mean(axis=1)
+    errors: Array = np.abs(released - truth).mean(axis=0)
     return errors
 
 
@@ -154,10 +177,10 @@ def relative_shares(truth: Array, released: Array) -> Array:
 
     Where nobody was counted at all, as if one person had been there once.
 
-    >>> relative_shares(np.array([[10.0, 0.0], [2.0, 0.0]]), np.array([[8.0, 1.0], [2.0, 0.0]]))
+    >>> relative_shares(np.array([[10.0, 2.0], [0.0, 0.0]]), np.array([[8.0, 2.0], [1.0, 0.0]]))
     array([0.5, 0. ])
     """
-    shares: Array = np.abs(released - truth).sum(axis=1) * len(truth) / max(float(truth.sum()), 1.0)
+    shares: Array = np.abs(released - truth).sum(axis=0) * truth.shape[1] / max(float(truth.sum()), 1.0)
     return shares
 
 
@@ -167,12 +190,12 @@ def explained_shares(truth: Array, released: Array) -> Array:
     Their mean is 1 − Σ(Y′ − Y)² / Σ(Y − Ȳ_c)² over all cells and windows: 1 is perfect, 0 no better than every cell's
     own mean, below 0 worse. Where no cell varies, as if they did by 1 in all.
 
-    >>> explained_shares(np.array([[4.0, 0.0]]), np.array([[3.0, 0.0]]))
+    >>> explained_shares(np.array([[4.0], [0.0]]), np.array([[3.0], [0.0]]))
     array([0.875])
     """
-    deviation = float(((truth - truth.mean(axis=1, keepdims=True)) ** 2).sum())
-    error = ((released - truth) ** 2).sum(axis=1)
-    shares: Array = 1.0 - error * len(truth) / (deviation if deviation > 0 else 1.0)
+    deviation = float(((truth - truth.mean(axis=0)) ** 2).sum())
+    error = ((released - truth) ** 2).sum(axis=0)
+    shares: Array = 1.0 - error * truth.shape[1] / (deviation if deviation > 0 else 1.0)
     return shares
 
 
@@ -182,13 +205,13 @@ def skills(truth: Array, released: Array, instead: Array) -> Array:
     Their mean is the skill score 1 − Σ|Y′ − Y| / Σ|instead − Y|: 1 is perfect, 0 no better, below 0 worse. Against a
     perfect one it is minus the mean error.
 
-    >>> truth = np.array([[4.0, 0.0]])
-    >>> skills(truth, np.array([[3.0, 0.0]]), np.zeros((1, 2)))
+    >>> truth = np.array([[4.0], [0.0]])
+    >>> skills(truth, np.array([[3.0], [0.0]]), np.zeros((2, 1)))
     array([0.75])
     """
-    error, reference = (np.abs(side - truth).sum(axis=1) for side in (released, instead))
+    error, reference = (np.abs(side - truth).sum(axis=0) for side in (released, instead))
     scale = reference.sum() if reference.any() else truth.size
-    saved: Array = (reference - error) * len(truth) / scale
+    saved: Array = (reference - error) * truth.shape[1] / scale
     return saved
 
 
@@ -201,13 +224,13 @@ def hotspot_scores(truth: Array, released: Array, fraction: float) -> Array:
 
     Both sides name equally many hotspots, so precision, recall and F1 are one number: the share they have in common.
 
-    >>> hotspot_scores(np.array([[9.0], [8.0], [1.0], [0.0]]), np.array([[9.0], [0.0], [1.0], [0.0]]), 0.5)
+    >>> hotspot_scores(np.array([[9.0, 8.0, 1.0, 0.0]]), np.array([[9.0, 0.0, 1.0, 0.0]]), 0.5)
     array([0.5])
     """
     true_hotspots, released_hotspots = busiest(truth, fraction), busiest(released, fraction)
     is_hotspot = np.zeros(truth.shape, dtype=bool)
-    np.put_along_axis(is_hotspot, true_hotspots, True, axis=0)
-    hits: Array = np.take_along_axis(is_hotspot, released_hotspots, axis=0).mean(axis=0)
+    np.put_along_axis(is_hotspot, true_hotspots, True, axis=1)
+    hits: Array = np.take_along_axis(is_hotspot, released_hotspots, axis=1).mean(axis=1)
     return hits
 
 
@@ -216,12 +239,11 @@ def kendall_taus(truth: Array, released: Array) -> Array:
 
     τ-b = (P − Q) / sqrt((P + Q + T)(P + Q + U)): concordant and discordant pairs, and ties on one side only.
 
-    >>> kendall_taus(np.array([[3.0, 0.0], [2.0, 0.0], [2.0, 0.0]]), np.array([[5.0, 1.0], [1.0, 2.0], [0.0, 3.0]]))
+    >>> kendall_taus(np.array([[3.0, 2.0, 2.0], [0.0, 0.0, 0.0]]), np.array([[5.0, 1.0, 0.0], [1.0, 2.0, 3.0]]))
     array([0.81649658, 0.        ])
     """
-    n_cells, n_windows = truth.shape
-    if n_cells > LARGEST_PAIRWISE:
-        return np.array([_sorted_tau(truth[:, window], released[:, window]) for window in range(n_windows)])
+    if truth.shape[1] > LARGEST_PAIRWISE:
+        return np.array([_sorted_tau(*window) for window in zip(truth, released)])
     return _taus(_dense_ranks(truth), _dense_ranks(released))
 
 
@@ -232,34 +254,35 @@ def hotspot_rank_taus(truth: Array, released: Array, fraction: float) -> Array:
     whether the lists are equal (1) and little else. `kendall_taus` is the measure of rank agreement. Shape
     (n_windows,); with a single hotspot, 1 where it is the same cell and 0 elsewhere.
 
-    >>> truth = np.array([[9.0], [8.0], [7.0], [0.0]])
-    >>> hotspot_rank_taus(truth, truth, 0.75), hotspot_rank_taus(truth, truth[::-1], 0.75)
+    >>> truth = np.array([[9.0, 8.0, 7.0, 0.0]])
+    >>> hotspot_rank_taus(truth, truth, 0.75), hotspot_rank_taus(truth, truth[:, ::-1], 0.75)
     (array([1.]), array([-1.]))
     """
     lists = busiest(truth, fraction), busiest(released, fraction)
-    if len(lists[0]) == 1:
-        same: Array = (lists[0] == lists[1])[0].astype(np.float64)
+    if lists[0].shape[1] == 1:
+        same: Array = (lists[0] == lists[1])[:, 0].astype(np.float64)
         return same
-    if len(lists[0]) > LARGEST_PAIRWISE:
+    if lists[0].shape[1] > LARGEST_PAIRWISE:
         return kendall_taus(lists[0].astype(np.float64), lists[1].astype(np.float64))
     return _taus(*lists)
 
 
 def _dense_ranks(counts: Array) -> Indices:
     """Rank of each value in its window: the same order and ties, in small integers."""
-    order = np.argsort(counts, axis=0, kind="stable")
-    ordered = np.take_along_axis(counts, order, axis=0)
+    order = np.argsort(counts, axis=1, kind="stable")
+    ordered = np.take_along_axis(counts, order, axis=1)
     steps = np.zeros(counts.shape, dtype=np.intp)
-    np.cumsum(ordered[1:] != ordered[:-1], axis=0, out=steps[1:])
+    np.cumsum(ordered[:, 1:] != ordered[:, :-1], axis=1, out=steps[:, 1:])
     ranks = np.empty_like(steps)
-    np.put_along_axis(ranks, order, steps, axis=0)
+    np.put_along_axis(ranks, order, steps, axis=1)
     return ranks
 
 
 def _taus(first: Indices, second: Indices) -> Array:
-    """τ-b for each column of two arrays of small integers, from the signs of all pairs."""
-    n_items, n_windows = first.shape
-    ranks = first.astype(np.int32), second.astype(np.int32)
+    """τ-b for each row of two arrays of small integers, from the signs of all pairs."""
+    n_windows, n_items = first.shape
+    # Pairs are compared along columns, which lie together.
+    ranks = first.T.astype(np.int32, order="C"), second.T.astype(np.int32, order="C")
     agreement, untied_first, untied_second = np.zeros((3, n_windows), dtype=np.int64)
     for gap in range(1, n_items):
         signs: list[NDArray[np.int8]] = [
@@ -289,7 +312,8 @@ def js_divergences(truth: Array, released: Array) -> Array:
     any count has no distribution: two such windows are equal (0), and against any other the formula is left with one of
     its terms, ½·ln 2 (which is how the paper's tables treat fully suppressed windows).
 
-    >>> truth, released = np.array([[1.0, 1.0, 0.0], [0.0, 3.0, 2.0]]), np.array([[0.0, 2.0, 0.0], [1.0, 6.0, 0.0]])
+    >>> truth = np.array([[1.0, 0.0], [1.0, 3.0], [0.0, 2.0]])
+    >>> released = np.array([[0.0, 1.0], [2.0, 6.0], [0.0, 0.0]])
     >>> js_divergences(truth, released).round(4)
     array([0.6931, 0.    , 0.3466])
     """
@@ -298,12 +322,12 @@ def js_divergences(truth: Array, released: Array) -> Array:
     first, second = _shares(truth), _shares(np.maximum(released, 0.0))
     middle = 0.5 * (first + second)
     terms = rel_entr(first, middle) + rel_entr(second, middle)
-    divergences: Array = np.maximum(0.5 * terms.sum(axis=0), 0.0)
+    divergences: Array = np.maximum(0.5 * terms.sum(axis=1), 0.0)
     return divergences
 
 
 def _shares(counts: Array) -> Array:
-    totals = counts.sum(axis=0)
+    totals = counts.sum(axis=1, keepdims=True)
     shares: Array = np.divide(counts, totals, out=np.zeros_like(counts), where=totals > 0)
     return shares
 
@@ -311,21 +335,22 @@ def _shares(counts: Array) -> Array:
 def pearson_correlations(truth: Array, released: Array) -> Array:
     """Pearson's r between the two series of each cell, shape (n_cells,); 0 where a side is constant.
 
-    >>> pearson_correlations(np.array([[1.0, 2.0, 3.0], [4.0, 4.0, 4.0]]), np.array([[2.0, 4.0, 6.0], [1.0, 2.0, 3.0]]))
+    >>> truth = np.array([[1.0, 4.0], [2.0, 4.0], [3.0, 4.0]])
+    >>> pearson_correlations(truth, np.array([[2.0, 1.0], [4.0, 2.0], [6.0, 3.0]]))
     array([1., 0.])
     """
     first, second = _standardised(truth), _standardised(released)
-    correlations: Array = np.clip(np.einsum("ct,ct->c", first, second), -1.0, 1.0)
+    correlations: Array = np.clip(np.einsum("tc,tc->c", first, second), -1.0, 1.0)
     return correlations
 
 
 def _standardised(series: Array) -> Array:
-    """Each row less its mean and divided by its norm; zero where it is constant, whatever the mean rounds to."""
-    varies = (series != series[:, :1]).any(axis=1, keepdims=True)
-    largest = np.abs(series).max(axis=1, keepdims=True)
+    """Each column less its mean and divided by its norm; zero where it is constant, whatever the mean rounds to."""
+    varies = (series != series[0]).any(axis=0)
+    largest = np.abs(series).max(axis=0)
     scaled = np.divide(series, largest, out=np.zeros_like(series), where=varies)
-    centred = scaled - scaled.mean(axis=1, keepdims=True)
-    norms = np.linalg.norm(centred, axis=1, keepdims=True)
+    centred = scaled - scaled.mean(axis=0)
+    norms = np.linalg.norm(centred, axis=0)
     standardised: Array = np.divide(centred, norms, out=np.zeros_like(series), where=varies & (norms > 0))
     return standardised
 
@@ -339,26 +364,26 @@ PERSISTENCE = 0.5
 
 
 def seasonal_forecasts(series: Array, period: int = PERIOD) -> Array:
-    """Forecast of every value from the values before it, shape (n_series, n_windows); 0 where nothing is known.
+    """Forecast of every value from the values before it, shape (n_windows, n_series); 0 where nothing is known.
 
     One level for each place in the season, exponentially smoothed, plus a share of the last deviation. A series
     shorter than two seasons has none: its only level is that of the last values. O(n_series) a window.
 
-    >>> seasonal_forecasts(np.array([[4.0, 8.0, 4.0, 8.0, 4.0, 10.0, 4.0]]), 2)
-    array([[0., 0., 4., 8., 4., 8., 5.]])
+    >>> seasonal_forecasts(np.array([[4.0], [8.0], [4.0], [8.0], [4.0], [10.0], [4.0]]), 2).ravel()
+    array([0., 0., 4., 8., 4., 8., 5.])
     """
-    n_series, n_windows = series.shape
+    n_windows, n_series = series.shape
     period = season(n_windows, period)
     forecasts = np.zeros(series.shape)
-    levels, deviation = np.zeros((n_series, period)), np.zeros(n_series)
+    levels, deviation = np.zeros((period, n_series)), np.zeros(n_series)
     for window in range(n_windows):
-        place, value = window % period, series[:, window]
+        place, value = window % period, series[window]
         if window < period:
-            levels[:, place] = value
+            levels[place] = value
             continue
-        forecasts[:, window] = levels[:, place] + PERSISTENCE * deviation
-        deviation = value - levels[:, place]
-        levels[:, place] += SMOOTHING * deviation
+        forecasts[window] = levels[place] + PERSISTENCE * deviation
+        deviation = value - levels[place]
+        levels[place] += SMOOTHING * deviation
     return forecasts
 
 
@@ -374,11 +399,11 @@ def forecast_errors(truth: Array, released: Array, period: int = PERIOD) -> Arra
 
     Windows of the first season are not scored (a single window is).
 
-    >>> forecast_errors(np.array([[4.0, 4.0, 4.0]]), np.array([[5.0, 5.0, 5.0]]))
+    >>> forecast_errors(np.array([[4.0], [4.0], [4.0]]), np.array([[5.0], [5.0], [5.0]]))
     array([1.])
     """
-    first = _first_scored(truth.shape[1], period)
-    errors: Array = np.abs(seasonal_forecasts(released, period) - truth)[:, first:].mean(axis=1)
+    first = _first_scored(len(truth), period)
+    errors: Array = np.abs(seasonal_forecasts(released, period) - truth)[first:].mean(axis=0)
     return errors
 
 
@@ -388,16 +413,16 @@ def anomaly_agreements(truth: Array, released: Array, fraction: float, period: i
     A window is as unusual as its value is far from its forecast, on either side from that side's own past. Both sides
     name equally many, so the score is the share in common; of equals the earlier one is named.
 
-    >>> truth = np.array([[4.0, 4.0, 9.0, 4.0]])
-    >>> anomaly_agreements(truth, truth / 2, 0.25), anomaly_agreements(truth, truth[:, ::-1], 0.25)
+    >>> truth = np.array([[4.0], [4.0], [9.0], [4.0]])
+    >>> anomaly_agreements(truth, truth / 2, 0.25), anomaly_agreements(truth, truth[::-1], 0.25)
     (array([1.]), array([0.]))
     """
-    first = _first_scored(truth.shape[1], period)
-    unusual = [np.abs(side - seasonal_forecasts(side, period))[:, first:].T for side in (truth, released)]
+    first = _first_scored(len(truth), period)
+    unusual = [np.abs(side - seasonal_forecasts(side, period))[first:].T for side in (truth, released)]
     named = [busiest(_rounded(distance), fraction) for distance in unusual]
     is_named = np.zeros(unusual[0].shape, dtype=bool)
-    np.put_along_axis(is_named, named[0], True, axis=0)
-    shares: Array = np.take_along_axis(is_named, named[1], axis=0).mean(axis=0)
+    np.put_along_axis(is_named, named[0], True, axis=1)
+    shares: Array = np.take_along_axis(is_named, named[1], axis=1).mean(axis=1)
     return shares
 
 

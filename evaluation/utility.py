@@ -6,14 +6,14 @@ ties, constant series and empty cells or windows are in ``docs/utility.md``. Eve
 orientation of both arrays: ``windows_cells``, as everywhere else, or ``cells_windows``. Without it arrays are taken
 as (n_cells, n_windows), as in earlier versions, with a `FutureWarning`: a square array does not show which it is.
 Every function returns the mean over its cells or windows, and is never NaN; `METRICS` gives the values behind that mean
-one by one, of arrays (n_cells, n_windows).
+one by one, and takes ``axes`` too.
 
 Examples
 --------
 >>> truth = np.array([[9.0, 1.0], [4.0, 8.0]])
 >>> kendall_tau(truth, truth, axes="windows_cells"), mean_absolute_error(truth, truth + 1.0, axes="windows_cells")
 (1.0, 1.0)
->>> cells, errors = METRICS["mae"].scores(truth, truth + [[1.0], [3.0]])
+>>> cells, errors = METRICS["mae"].scores(truth, truth + [[1.0, 3.0]], axes="windows_cells")
 >>> cells, errors
 (array([0, 1]), array([1., 3.]))
 """
@@ -21,11 +21,8 @@ Examples
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from functools import wraps
-from inspect import unwrap
 from typing import Any
 
 import numpy as np
@@ -50,8 +47,8 @@ from penstock.evaluation.metrics import (
     relative_errors,
     relative_shares,
     skills,
+    turned,
 )
-from penstock.mechanisms.core.plugin import ParameterError
 
 __all__ = [
     "DEFAULT",
@@ -77,23 +74,14 @@ __all__ = [
 FRACTION = 0.1
 UNUSUAL = 0.05
 PAPER = "Pyrgelis et al. 2020"
-#: Orientations of an array of counts.
-AXES = ("windows_cells", "cells_windows")
 
 
 def _oriented(metric: Callable[..., float]) -> Callable[..., float]:
-    """Give a metric of arrays (n_cells, n_windows) the keyword ``axes``."""
+    """Give a metric of arrays (n_windows, n_cells) the keyword ``axes``."""
 
     @wraps(metric)
     def oriented(truth: ArrayLike, released: ArrayLike, *others: Any, axes: str | None = None, **named: Any) -> float:
-        if axes is None:
-            text = f'{metric.__name__}: say axes="windows_cells", or "cells_windows" as is taken now without it'
-            warnings.warn(text, FutureWarning, stacklevel=2)
-        elif axes == "windows_cells":
-            truth, released = np.asarray(truth).T, np.asarray(released).T
-        elif axes != "cells_windows":
-            raise ParameterError("axes", axes, " or ".join(AXES))
-        return metric(truth, released, *others, **named)
+        return metric(*turned(metric.__name__, axes, truth, released), *others, **named)
 
     return oriented
 
@@ -186,7 +174,7 @@ def top_mean_relative_error(truth: ArrayLike, released: ArrayLike, fraction: flo
     0.25
     """
     pair = checked_pair(truth, released)
-    return float(relative_errors(*pair)[busiest(pair[0].sum(axis=1), fraction)].mean())
+    return float(relative_errors(*pair)[busiest(pair[0].sum(axis=0), fraction)].mean())
 
 
 @_oriented
@@ -287,7 +275,7 @@ def _skills(truth: Array, released: Array) -> Array:
 
 
 def _skills_last(truth: Array, released: Array) -> Array:
-    return skills(truth, released, np.concatenate([np.zeros((len(truth), 1)), released[:, :-1]], axis=1))
+    return skills(truth, released, np.concatenate([np.zeros((1, truth.shape[1])), released[:-1]]))
 
 
 def _js_distances(truth: Array, released: Array) -> Array:
@@ -295,7 +283,7 @@ def _js_distances(truth: Array, released: Array) -> Array:
 
 
 def _top_cells(truth: Array) -> Indices:
-    return busiest(truth.sum(axis=1), FRACTION)
+    return busiest(truth.sum(axis=0), FRACTION)
 
 
 def _hotspot_scores(truth: Array, released: Array) -> Array:
@@ -368,7 +356,7 @@ _TABLE = (
         bounds=(0.0, 1.0),
     ),
 )
-METRICS: dict[str, Metric] = {metric.name: replace(metric, function=unwrap(metric.function)) for metric in _TABLE}
+METRICS: dict[str, Metric] = {metric.name: metric for metric in _TABLE}
 """Every utility metric by the name that a configuration gives it."""
 
 DEFAULT = ("mae", "relative_mae", "variance_explained", "skill", "skill_last")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 from html import escape
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -48,10 +49,21 @@ def load(config: str | Path | Mapping[str, Any], overrides: Iterable[str] = ()) 
     mechanisms.core.plugin.ConfigError: <mapping>:1: seed: -1 is not allowed; it must be a number at least 0 ...
     """
     if isinstance(config, Mapping):
-        return configuration.loads(json.dumps(config), name="<mapping>", overrides=overrides)
+        return configuration.loads(json.dumps(config, default=_as_text), name="<mapping>", overrides=overrides)
     if isinstance(config, str) and "\n" in config:
         return configuration.loads(config, overrides=overrides)
     return configuration.load(config, overrides)
+
+
+def _as_text(value: object) -> str:
+    """What YAML has and JSON has not: instants (without an offset in UTC), dates, durations and paths."""
+    if isinstance(value, datetime):
+        return (value if value.tzinfo else value.replace(tzinfo=UTC)).isoformat()
+    if isinstance(value, date | PurePath):
+        return str(value)
+    if isinstance(value, timedelta):
+        return f"{value.total_seconds():.0f}s"
+    raise ParameterError("config", type(value).__name__, "of what YAML holds: text, numbers, instants, lists, mappings")
 
 
 def run(

@@ -18,13 +18,15 @@ from penstock.pipeline.experiments.membership_attack import (
     Game,
     as_text,
     attack,
+    attacked_part,
     counted_people,
     near_chance,
     summarize,
+    targets_of,
 )
 from penstock.pipeline.output import manifest
 from penstock.pipeline.run import run
-from penstock.pipeline.steps.individuals import read_presence
+from penstock.pipeline.steps.individuals import Presence, read_presence
 
 CITY = """
 name: attack
@@ -71,7 +73,7 @@ def test_presence_adds_up_to_what_the_run_counts(chain, tmp_path):
     place = {str(cell): number for number, cell in enumerate(plan.space.cells)}
     index = truth["cell"].cast(pl.String).replace_strict(place, return_dtype=pl.Int64).to_numpy()
     for column, binary in (("count", presence.raw), ("bounded", presence.released)):
-        found = binary.sum(axis=0)[index, truth["window"].to_numpy() - 1]
+        found = binary.sum(axis=0)[truth["window"].to_numpy() - 1, index]
         np.testing.assert_array_equal(found, truth[column].to_numpy())
     assert presence.raw.sum() >= truth["count"].sum() > 0
     same = presence.raw is presence.released
@@ -81,9 +83,9 @@ def test_presence_adds_up_to_what_the_run_counts(chain, tmp_path):
 def test_the_first_windows_are_those_of_the_whole_run():
     plan = make_plan(configuration(CHAINS["bounded"]))
     day, morning = read_presence(plan, 24), read_presence(plan, 9)
-    seen = day.raw[:, :, :9].any(axis=(1, 2))
+    seen = day.raw[:, :9].any(axis=(1, 2))
     np.testing.assert_array_equal(morning.users, day.users[seen])
-    np.testing.assert_array_equal(morning.released, day.released[seen][:, :, :9])
+    np.testing.assert_array_equal(morning.released, day.released[seen][:, :9])
 
 
 def test_too_much_for_memory_is_refused():
@@ -310,3 +312,28 @@ def test_the_table_says_whom_challenges_count():
     assert "count people whom she knows" in counted_people(game | {"challenges": "known"})[0]
     assert counted_people(game | {"prior": "same_groups"}) == []
     assert "knows nobody" in counted_people(game | {"challenges": "known", "attack": "zero_knowledge"})[0]
+
+
+def test_defaults_fit_the_size_of_aggregates_and_the_people_there_are(noisy):
+    presence = read_presence(make_plan(noisy), 24)
+    n_people = len(presence.users)
+    assert Game().settled(presence).targets == min(30, n_people)
+    assert Game(targets=5).settled(presence).targets == 5
+    cells, people = np.zeros((40, 168, 108), bool), np.zeros((40, 1))
+    assert Game().settled(Presence(people, cells, cells)).targets == 30
+    cells = np.zeros((40, 168, 400), bool)
+    assert Game().settled(Presence(people, cells, cells)).targets == 6
+    assert Game(samples=500).settled(Presence(people, cells, cells)).targets == 15
+    alone = np.ones((1, 2, 2), bool)
+    with pytest.raises(DataError, match="needs at least 3 people"):
+        targets_of(Presence(people[:1], alone, alone), Game(), 0)
+
+
+def test_what_a_sample_leaves_out_is_said():
+    game = {"n_attacked": 6, "n_people": 3206, "observation": (0, 168), "inference": (0, 168), "n_windows": 273}
+    said = "\n".join(attacked_part(game | {"group_size": 1}))
+    assert "6 of the 3,206 people seen are attacked" in said
+    assert "--targets 3206" in said
+    assert "the first 168 of 273 windows are attacked" in said
+    assert "an aggregate counts 1 of 3,206 people: that is no crowd" in said
+    assert attacked_part(game | {"group_size": 100, "n_attacked": 3206, "n_windows": 168}) == []

@@ -10,12 +10,21 @@ import pytest
 from experiment_cases import experiment_in, values
 
 from penstock.accountants.online_attack import area_under_curve
+from penstock.evaluation.attacks.recovery import trajectory_recovery
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError
 from penstock.pipeline.config.plan import make_plan
-from penstock.pipeline.experiments.attack_measures import Attacked
+from penstock.pipeline.experiments import attack_measures
+from penstock.pipeline.experiments.attack_measures import (
+    RECOVERY_FIGURES,
+    Attacked,
+    positions_of,
+    recovered,
+    recovery_figure,
+)
 from penstock.pipeline.experiments.measures import measure
 from penstock.pipeline.experiments.membership_attack import Game, membership_game, targets_of
 from penstock.pipeline.experiments.runner import run_experiment
+from penstock.pipeline.steps.individuals import read_presence
 
 HEAD = "name: e\nquestion: which\nbase: base.yaml\n"
 GAME = "attack: {targets: 3, samples: 40, known: 0.5, group_size: 8}\n"
@@ -63,7 +72,7 @@ def test_another_game_is_another_trial(load, tmp_path):
         ("measures: [attack/lyra/auc]\n", "the name out of pca, statistics, lira, zero_knowledge"),
         ("measures: [attack/lira/mean]\n", "the figure out of auc, tpr_1, tpr_01"),
         ("measures: [attack/lira/auc/max]\n", "attack/name/figure"),
-        ("measures: [mae]\n" + GAME, "no measure is attack/name/figure"),
+        ("measures: [mae]\n" + GAME, "no measure is an attack on membership"),
         ("measures: [attack/pca/auc]\nattack: {attack: lira}\n", "measures name the attacks"),
         ("measures: [attack/lira/auc]\nattack: {prior: same_groups}\n", "subset with the attack lira"),
         ("measures: [attack/lira/auc]\nattack: {target: 3}\n", "did you mean 'targets'"),
@@ -90,3 +99,82 @@ def test_an_attack_is_made_once_for_all_its_figures(load, monkeypatch):
         attacked.figure("statistics", name)
     assert made == ["statistics"]
     assert replace(attacked).presence is not attacked.presence
+
+
+RECOVERY = (
+    "measures: [attack/recovery/accuracy, attack/recovery/baseline, attack/recovery/gain, attack/recovery/distance]\n"
+)
+
+
+def test_trajectories_are_recovered_of_a_trial_beside_the_baseline(load, tmp_path):
+    outcome = run_experiment(load(HEAD + SETTINGS + RECOVERY), tmp_path / "out", 1)
+    assert outcome.manifest["failed"] == []
+    table = values(tmp_path / "out").iter_rows(named=True)
+    found = {(row["variant"], row["measure"].rpartition("/")[2]): row for row in table}
+    exact, noisy = (
+        {name: found[variant, name]["value"] for name in RECOVERY_FIGURES} for variant in ("exact", "noisy")
+    )
+    assert exact["accuracy"] > noisy["accuracy"]
+    assert exact["distance"] < noisy["distance"]
+    assert exact["gain"] > 0 > noisy["gain"]
+    for own in (exact, noisy):
+        assert own["gain"] == pytest.approx(own["accuracy"] - own["baseline"])
+    assert found["exact", "distance"]["unit"] == "metres"
+
+
+def test_a_recovery_is_what_the_attack_by_itself_finds(load):
+    [trial, _] = load(HEAD + SETTINGS + RECOVERY).trials
+    plan = make_plan(trial.config)
+    presence = read_presence(plan, plan.n_windows).raw
+    counts = presence.sum(axis=0)
+    by_measure = recovered(plan, counts.astype(float), range(1, 25), seed=0)
+    night = np.arange(24) < 6
+    assert by_measure == trajectory_recovery(presence, counts, positions_of(plan.space), night=night, day=24, seed=0)
+
+
+def test_places_of_cells_are_metres_apart(load):
+    [trial, _] = load(HEAD + SETTINGS + RECOVERY).trials
+    found = positions_of(make_plan(trial.config).space).reshape(3, 3, 2)
+    np.testing.assert_allclose(np.diff(found[..., 1], axis=0), 0.08 / 3 * 111_195, rtol=1e-3)
+    assert np.abs(found.mean(axis=(0, 1))).max() < 10
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("group_size: 20\n" + RECOVERY, "left out with attack/recovery: trajectories are recovered of everybody"),
+        (GAME + RECOVERY, "no measure is an attack on membership"),
+        ("measures: [attack/recovery/auc]\n", "the figure out of accuracy, baseline, gain, distance"),
+    ],
+)
+def test_a_recovery_that_makes_no_sense_is_refused_before_it_runs(load, text, said):
+    with pytest.raises((ConfigError, ParameterError), match=said):
+        load(HEAD + SETTINGS + text)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("windows={type: sliding, size: 2h, period: 1h}", "sliding.* without overlaps"),
+        ("mechanism=[{type: temporal_generalization, windows: 2}, {type: raw}]", "without coarse cells and windows"),
+        ("source={type: citibike, path: %s, from: 2024-01-01T00:00:00Z, until: 2024-01-02T00:00:00Z}", "every trip is"),
+    ],
+)
+def test_a_release_without_trajectories_is_refused_before_it_runs(load, change, said, tmp_path):
+    (tmp_path / "1-tripdata.csv").write_text("started_at\n")
+    plain = ["base.landmarks=null", "base.accountants=[]", "base.mechanism=[{type: raw}]"]
+    with pytest.raises(ConfigError, match=said):
+        load(HEAD + RECOVERY, *plain, f"base.{change.replace('%s', str(tmp_path))}")
+
+
+def test_too_many_people_are_refused_and_a_space_without_places_has_no_distance(load, monkeypatch):
+    [trial, _] = load(HEAD + SETTINGS + RECOVERY).trials
+    plan = make_plan(trial.config)
+    monkeypatch.setattr(attack_measures, "positions_of", lambda space: None)
+    found = recovered(plan, np.zeros((24, 9)), range(1, 25), 0)
+    with pytest.raises(ParameterError, match="whose cells have a place"):
+        recovery_figure(found, "distance", plan)
+    assert recovery_figure(found, "gain", plan) == found.gain
+    monkeypatch.setattr(attack_measures, "MAX_PEOPLE", 10)
+    with pytest.raises(ParameterError, match="at most 10 people"):
+        recovered(plan, np.zeros((24, 9)), range(1, 25), 0)

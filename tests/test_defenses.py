@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from penstock.evaluation.attacks.defenses import defended_presence, mechanism_defense, random_guess
+from penstock.evaluation.attacks.defenses import _Pooled, defended_presence, mechanism_defense, random_guess
 from penstock.evaluation.attacks.game import MembershipGame
 from penstock.evaluation.utility import METRICS
 from penstock.mechanisms import get
 from penstock.mechanisms.core.chain import Chain
+from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.run import run_mechanism
 
@@ -42,13 +43,26 @@ def test_without_noise_every_sample_is_what_the_mechanism_releases_of_it(counts,
     np.testing.assert_array_equal(defense(counts, 3), by_hand(mechanism, counts))
 
 
-def test_noise_is_that_of_the_mechanism_and_bound_to_the_seed(counts):
-    mechanism = get("discrete_laplace")(epsilon=1.0)
-    defense = mechanism_defense(mechanism)
-    own = int(np.random.SeedSequence(5).generate_state(1, np.uint64)[0])
-    np.testing.assert_array_equal(defense(counts, 5)[0], by_hand(mechanism, counts[:1], own)[0])
+def test_noise_is_bound_to_the_seed(counts):
+    defense = mechanism_defense(get("discrete_laplace")(epsilon=1.0))
     np.testing.assert_array_equal(defense(counts, 5), defense(counts, 5))
     assert (defense(counts, 5) != defense(counts, 6)).any()
+
+
+def test_noise_has_the_scale_of_the_mechanism_and_is_independent_between_samples_and_windows():
+    noise = mechanism_defense(get("discrete_laplace")(epsilon=0.5), counts_at_once=4000)(np.zeros((40, 50, 10), int), 5)
+    a = np.exp(-0.5)
+    assert noise.var() == pytest.approx(2 * a / (1 - a) ** 2, rel=0.1)
+    for rows in (noise.reshape(40, -1), noise.transpose(1, 0, 2).reshape(50, -1)):
+        correlation = np.corrcoef(rows)[np.triu_indices(len(rows), 1)]
+        assert np.abs(correlation).max() < 5 / np.sqrt(rows.shape[1])
+
+
+def test_a_mechanism_that_draws_an_order_gets_one_for_every_sample():
+    source = _Pooled(NoiseKey.from_seed(1), configuration=b"")
+    orders = source.at(0, 1, "step", np.zeros((9, 6), int), {}, 9).permutation(6)
+    np.testing.assert_array_equal(np.sort(orders), np.tile(np.arange(6), (9, 1)))
+    assert len(np.unique(orders, axis=0)) > 5
 
 
 @pytest.mark.parametrize("counts_at_once", [1, 120, 10**6])

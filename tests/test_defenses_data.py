@@ -53,7 +53,7 @@ def groups(data_folder):
         "mechanism": {"type": "raw"},
         "output": {"path": "unused"},
     }
-    presence = read_presence(make_plan(loads(json.dumps(sections))), 168).raw
+    presence = read_presence(make_plan(loads(json.dumps(sections))), 168).raw.swapaxes(1, 2)
     chosen = (np.random.default_rng(g).choice(len(presence), GROUP_SIZE, replace=False) for g in range(N_GROUPS))
     return [presence[members] for members in chosen]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -15,6 +16,7 @@ import pages
 import polars as pl
 import pyarrow as pa
 import pytest
+import yaml
 from apache_beam.testing.util import assert_that, equal_to
 
 import penstock
@@ -210,3 +212,13 @@ def test_the_page_shows_what_happens(name):
     page = (ROOT / "docs" / name).read_text(encoding="utf-8")
     assert page.count("```text") >= 3
     assert pages.current(page) == page
+
+
+def test_a_mapping_may_hold_what_yaml_holds_and_json_does_not(tmp_path):
+    text = Path("configs/quickstart.yaml").read_text(encoding="utf-8")
+    mapping = yaml.safe_load(text)
+    assert any(isinstance(value, datetime) for value in mapping["source"].values())
+    mapping["output"]["path"] = Path(mapping["output"]["path"])
+    assert penstock.load(mapping) == penstock.load(text)
+    with pytest.raises(ParameterError, match="config: 'object' is not allowed"):
+        penstock.load(mapping | {"seed": object()})

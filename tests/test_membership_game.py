@@ -38,7 +38,7 @@ def dense_auc(game, target, standardize):
     samples, n = game.samples(target), game.samples(target).n_train
     aggregates = np.array(
         [
-            game.space.binary[samples.users[members]][:, :, game.space.blocks[block]].sum(axis=0).ravel()
+            game.space.binary[samples.users[members]][:, game.space.blocks[block]].sum(axis=0).ravel()
             for members, block in zip(samples.members, samples.blocks, strict=True)
         ],
         dtype=float,

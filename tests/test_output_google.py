@@ -203,9 +203,7 @@ def test_other_content_under_the_same_name_is_no_repeat(tmp_path, warehouse):
 
 def test_a_table_without_a_column_is_refused_before_anything_is_charged(tmp_path, warehouse):
     warehouse.tables["city-1.open.footfall"] = warehouse.Table("city-1.open.footfall", [])
-    with pytest.raises(
-        ConfigError, match=r"bigquery\.releases: city-1\.open\.footfall is there without stream, window"
-    ):
+    with pytest.raises(ConfigError, match=r"city-1\.open\.footfall is there without stream, window"):
         run(published(tmp_path / "run", TABLES))
     assert not (tmp_path / "run" / "operator" / "ledger").exists()
 

@@ -12,20 +12,24 @@ from sklearn.ensemble import RandomForestClassifier
 from penstock.evaluation.attacks.classifiers import fit_logistic
 from penstock.evaluation.attacks.game import Adversary, MembershipGame
 from penstock.evaluation.attacks.user_space import checked_binary, inverse_scale
+from penstock.evaluation.metrics import turned
 from penstock.mechanisms.core.plugin import ParameterError
 
 Array = NDArray[np.float64]
 
 
-def mobility_features(binary: NDArray[Any], weekend: NDArray[Any]) -> dict[str, Array]:
+def mobility_features(binary: NDArray[Any], weekend: NDArray[Any], *, axes: str | None = None) -> dict[str, Array]:
     """Eleven statistics of every user's movements.
 
     Parameters
     ----------
-    binary (n_users, n_cells, n_windows)
+    binary (n_users, n_windows, n_cells)
         Whether a user was in a cell during a window; an event is one True.
     weekend (n_windows,)
         Whether a window belongs to a weekend.
+    axes
+        ``windows_cells``, the orientation of the last two axes; ``cells_windows`` for arrays the other way round, as
+        they are also taken, with a `FutureWarning`, where this is left out.
 
     Returns
     -------
@@ -41,17 +45,17 @@ def mobility_features(binary: NDArray[Any], weekend: NDArray[Any]) -> dict[str, 
 
     Examples
     --------
-    >>> binary = np.array([[[1, 1, 0], [1, 0, 0]], [[1, 0, 0], [0, 0, 0]]], dtype=bool)
-    >>> features = mobility_features(binary, np.array([False, False, True]))
+    >>> binary = np.array([[[1, 1], [1, 0], [0, 0]], [[1, 0], [0, 0], [0, 0]]], dtype=bool)
+    >>> features = mobility_features(binary, np.array([False, False, True]), axes="windows_cells")
     >>> features["events"], features["cells_per_window"], features["unicity"]
     (array([3., 1.]), array([1.5, 1. ]), array([0.66666667, 0.33333333]))
     """
-    presence = checked_binary(binary)
+    presence = checked_binary(binary, "mobility_features", axes)
     weekend = np.asarray(weekend)
-    if weekend.shape != presence.shape[2:] or weekend.dtype != bool:
-        raise ParameterError("weekend", weekend.shape, f"a boolean mask over the {presence.shape[2]} windows")
-    by_cell = presence.sum(axis=2, dtype=float)
-    by_window = presence.sum(axis=1, dtype=float)
+    if weekend.shape != presence.shape[1:2] or weekend.dtype != bool:
+        raise ParameterError("weekend", weekend.shape, f"a boolean mask over the {presence.shape[1]} windows")
+    by_cell = presence.sum(axis=1, dtype=float)
+    by_window = presence.sum(axis=2, dtype=float)
     events, active = by_cell.sum(axis=1), by_window > 0
     return {
         "events": events,
@@ -64,11 +68,11 @@ def mobility_features(binary: NDArray[Any], weekend: NDArray[Any]) -> dict[str, 
         "events_weekend": _mean(by_window[:, weekend]),
         "spatial_entropy": _entropy(by_cell),
         "temporal_entropy": _entropy(by_window),
-        "unicity": unicity(presence),
+        "unicity": unicity(presence, axes="windows_cells"),
     }
 
 
-def unicity(binary: NDArray[Any]) -> Array:
+def unicity(binary: NDArray[Any], *, axes: str | None = None) -> Array:
     """Share of the windows in which a user's set of cells is unique.
 
     The order of the cells within a window is not in the binary matrix, so sets are compared where the source
@@ -76,19 +80,21 @@ def unicity(binary: NDArray[Any]) -> Array:
 
     Parameters
     ----------
-    binary (n_users, n_cells, n_windows)
+    binary (n_users, n_windows, n_cells)
         Whether a user was in a cell during a window.
+    axes
+        As in `mobility_features`.
 
     Examples
     --------
-    >>> unicity(np.array([[[1, 0]], [[1, 1]]], dtype=bool))
+    >>> unicity(np.array([[[1], [0]], [[1], [1]]], dtype=bool), axes="windows_cells")
     array([0. , 0.5])
     """
-    presence = checked_binary(binary)
-    n_users, _, n_windows = presence.shape
+    presence = checked_binary(binary, "unicity", axes)
+    n_users, n_windows, _ = presence.shape
     unique = np.zeros(n_users)
     for window in range(n_windows):
-        cells = np.packbits(presence[:, :, window], axis=1)
+        cells = np.packbits(presence[:, window], axis=1)
         patterns = np.ascontiguousarray(cells).view(np.dtype((np.void, cells.shape[1]))).ravel()
         _, pattern, sharing = np.unique(patterns, return_inverse=True, return_counts=True)
         unique += (sharing[pattern] == 1) & cells.any(axis=1)
@@ -160,7 +166,12 @@ def feature_importance(
 
 
 def component_loadings(
-    game: MembershipGame, target: int, n_top: int = 5, *, adversary: Adversary | None = None
+    game: MembershipGame,
+    target: int,
+    n_top: int = 5,
+    *,
+    adversary: Adversary | None = None,
+    axes: str | None = None,
 ) -> Array:
     """Correlation of each (cell, window) count with the components that matter most for one target.
 
@@ -174,10 +185,12 @@ def component_loadings(
         Components to add up: those with the largest absolute weights in the logistic regression.
     adversary
         What the game trained on this target before; None: train now.
+    axes
+        Orientation of the loadings, as in `mobility_features`.
 
     Returns
     -------
-    loadings (n_cells, n_windows)
+    loadings (n_windows, n_cells)
         Sum over the top components of the absolute correlation between a component's score and a count over the
         training samples, 0 where the count never varies. Windows are those of one block of the game. Add these up
         over targets and divide by the maximum for the published heat maps.
@@ -189,10 +202,10 @@ def component_loadings(
 
     Examples
     --------
-    >>> binary = np.random.default_rng(0).random((30, 5, 24)) < 0.2
-    >>> game = MembershipGame(binary, group_size=10, observation=24, inference=24, n_samples=200)
-    >>> component_loadings(game, 3).shape
-    (5, 24)
+    >>> binary = np.random.default_rng(0).random((30, 24, 5)) < 0.2
+    >>> sizes = {"group_size": 10, "observation": 24, "inference": 24, "n_samples": 200}
+    >>> component_loadings(MembershipGame(binary, **sizes, axes="windows_cells"), 3, axes="windows_cells").shape
+    (24, 5)
     """
     if n_top < 1:
         raise ParameterError("n_top", n_top, "at least 1")
@@ -202,36 +215,41 @@ def component_loadings(
     correlations = np.abs(trained.directions(np.eye(weights.size)[top])) * np.sqrt(variances[top, None])
     if not game.standardize:  # else the directions are of counts that have a deviation of 1
         correlations *= inverse_scale(game.space.deviations(trained.samples))
-    loadings: Array = correlations.sum(axis=0).reshape(game.space.shape).T
-    return loadings
+    loadings: Array = correlations.sum(axis=0).reshape(game.space.shape)
+    return turned("component_loadings", axes, loadings)[0]
 
 
-def sort_by_popularity(loadings: Array, binary: NDArray[Any]) -> tuple[Array, NDArray[np.intp], NDArray[np.intp]]:
+def sort_by_popularity(
+    loadings: Array, binary: NDArray[Any], *, axes: str | None = None
+) -> tuple[Array, NDArray[np.intp], NDArray[np.intp]]:
     """Reorder loadings from the least to the most popular cells and windows.
 
     Parameters
     ----------
-    loadings (n_cells, n_windows)
+    loadings (n_windows, n_cells)
         As `component_loadings` gives.
-    binary (n_users, n_cells, n_windows)
+    binary (n_users, n_windows, n_cells)
         Whether a user was in a cell during a window, over the same windows; popularity is the number of events.
+    axes
+        As in `mobility_features`, of both.
 
     Returns
     -------
     sorted, cells, windows
-        The reordered loadings, and the original indices of its rows and columns.
+        The reordered loadings in the orientation given, and the original indices of cells and windows.
 
     Examples
     --------
     >>> binary = np.array([[[1, 1], [0, 1]]], dtype=bool)
-    >>> sort_by_popularity(np.array([[1.0, 2.0], [3.0, 4.0]]), binary)[0]
+    >>> sort_by_popularity(np.array([[1.0, 2.0], [3.0, 4.0]]), binary, axes="windows_cells")[0]
     array([[3., 4.],
            [1., 2.]])
     """
-    presence = checked_binary(binary)
-    if loadings.shape != presence.shape[1:]:
-        raise ParameterError("loadings", loadings.shape, f"of the shape {presence.shape[1:]} of cells and windows")
+    presence = checked_binary(binary, "sort_by_popularity", axes)
+    if loadings.shape != np.shape(binary)[1:]:
+        raise ParameterError("loadings", loadings.shape, f"of the shape {np.shape(binary)[1:]} of the binary array")
     counts = presence.sum(axis=0)
-    cells = np.argsort(counts.sum(axis=1), kind="stable")
-    windows = np.argsort(counts.sum(axis=0), kind="stable")
-    return loadings[np.ix_(cells, windows)], cells, windows
+    cells = np.argsort(counts.sum(axis=0), kind="stable")
+    windows = np.argsort(counts.sum(axis=1), kind="stable")
+    order = (windows, cells) if axes == "windows_cells" else (cells, windows)
+    return loadings[np.ix_(*order)], cells, windows

@@ -71,8 +71,9 @@ class Adversary:
         Examples
         --------
         >>> from penstock.evaluation.attacks.game import MembershipGame
-        >>> binary = np.random.default_rng(0).random((30, 5, 24)) < 0.2
-        >>> game = MembershipGame(binary, group_size=10, observation=24, inference=24, n_samples=400, seed=1)
+        >>> binary = np.random.default_rng(0).random((30, 24, 5)) < 0.2
+        >>> sizes = {"group_size": 10, "observation": 24, "inference": 24, "n_samples": 400}
+        >>> game = MembershipGame(binary, **sizes, seed=1, axes="windows_cells")
         >>> adversary = Adversary.train(game.space, game.samples(3), 600, standardize=True)
         >>> adversary.scores(game.samples(3)).shape
         (80,)
@@ -112,8 +113,11 @@ class MembershipGame:
 
     Parameters
     ----------
-    binary (n_users, n_cells, n_windows)
+    binary (n_users, n_windows, n_cells)
         Whether a user was in a cell during a window.
+    axes
+        ``windows_cells``, the orientation of the last two axes; ``cells_windows`` for arrays the other way round, as
+        they are also taken, with a `FutureWarning`, where this is left out.
     prior
         What the adversary knows. ``subset``: the locations of the `known` users, her target among them.
         ``same_groups``: whether the target was in each of the `groups` groups released in the past, which are
@@ -153,8 +157,9 @@ class MembershipGame:
 
     Examples
     --------
-    >>> binary = np.random.default_rng(0).random((30, 5, 24)) < 0.2
-    >>> game = MembershipGame(binary, group_size=10, observation=24, inference=24, n_samples=400, seed=1)
+    >>> binary = np.random.default_rng(0).random((30, 24, 5)) < 0.2
+    >>> sizes = {"group_size": 10, "observation": 24, "inference": 24, "n_samples": 400}
+    >>> game = MembershipGame(binary, **sizes, seed=1, axes="windows_cells")
     >>> game.attack(3).auc > 0.95
     True
     >>> game.attack(3, defense=lambda counts, seed: np.zeros(counts.shape)).auc
@@ -176,6 +181,7 @@ class MembershipGame:
         n_components: int = 600,
         standardize: bool = True,
         seed: int = 0,
+        axes: str | None = None,
     ) -> None:
         if prior not in PRIORS:
             raise ParameterError("prior", prior, "one of " + ", ".join(PRIORS))
@@ -187,8 +193,8 @@ class MembershipGame:
             raise ParameterError("n_components", n_components, "at least 1")
         if seed < 0:
             raise ParameterError("seed", seed, "at least 0")
-        presence = checked_binary(binary)
-        blocks = game_blocks(observation, inference, presence.shape[2], prior)
+        presence = checked_binary(binary, type(self).__name__, axes)
+        blocks = game_blocks(observation, inference, presence.shape[1], prior)
         if groups is None:
             groups = n_samples // len(blocks)
         if prior != "subset" and groups < 2:
@@ -256,8 +262,9 @@ class MembershipGame:
 
         Examples
         --------
-        >>> binary = np.random.default_rng(0).random((30, 5, 24)) < 0.2
-        >>> game = MembershipGame(binary, group_size=10, observation=24, inference=24, n_samples=400, seed=1)
+        >>> binary = np.random.default_rng(0).random((30, 24, 5)) < 0.2
+        >>> sizes = {"group_size": 10, "observation": 24, "inference": 24, "n_samples": 400}
+        >>> game = MembershipGame(binary, **sizes, seed=1, axes="windows_cells")
         >>> labels, scores = game.scores(3, attack="lira")
         >>> bool(scores[labels].min() > scores[~labels].max())
         True

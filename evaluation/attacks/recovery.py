@@ -3,11 +3,12 @@
 People keep to what they did before. The adversary continues every trajectory by an assignment of least cost of the
 window's counts to trajectories: at night the cost is the distance from where a trajectory is, by day from where it
 would be if it went on as in the window before. Trajectories of successive days are joined by the assignment that makes
-a person's visits most regular. She knows nobody.
+a person's visits most regular. She knows nobody, only how many people there are.
 
 Xu, Tu, Li, Zhang, Fu, Jin, *Trajectory Recovery From Ash: User Privacy Is NOT Preserved in Aggregated Mobility Data*,
-World Wide Web Conference 2017. This project's are: counts with noise are rounded to the number of people (`places_of`),
-and the share of chance (`Recovery.chance`).
+World Wide Web Conference 2017. There everybody is in one cell of every window. This project's are: people who are not
+seen in every window (`n_present_of`, `recover`) or in several cells of one (`Recovery`), counts with noise, which are
+rounded to the number of people (`places_of`), and the baselines (`Recovery.shuffled`, `Recovery.nothing`).
 """
 
 from __future__ import annotations
@@ -17,35 +18,70 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
+from scipy.sparse import csr_array
 
 from penstock.mechanisms.core.plugin import ParameterError
 
 Array = NDArray[np.float64]
 Trajectories = NDArray[np.intp]
 
-#: Shuffled trajectories that the share of chance is the mean of.
+#: Cell of a trajectory in a window without it.
+ABSENT = -1
+#: Shuffled trajectories that the figures of `Recovery.shuffled` are means of.
 N_SHUFFLES = 5
 
 
 @dataclass(frozen=True)
-class Recovery:
-    """How much of the trajectories was recovered.
+class Found:
+    """How well trajectories agree with people, matched one to one so that the accuracy is largest.
+
+    The question is where people are in the windows with them, not whether they are there: a trajectory that is absent
+    is taken to be where it was last, before its first window where it will be first.
 
     Attributes
     ----------
     accuracy
-        Share of (person, window) with the right cell, if recovered trajectories are matched to true ones, one to one,
-        so that it is largest.
-    chance
-        The same where the places of every window are shuffled among the people: what the counts alone give away.
+        Share of the (person, window) in which a person is present whose trajectory is in a cell of that person's.
+    distance
+        Mean over the same (person, window) of the distance from the trajectory to the nearest cell of the person's, in
+        the unit of the positions.
+    """
+
+    accuracy: float
+    distance: float
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """How much of people's trajectories was recovered.
+
+    Attributes
+    ----------
+    found
+        The recovered trajectories.
+    shuffled
+        The same where every window's places are shuffled among the trajectories: what the counts alone give away.
+    nothing
+        The same attack on a release of zeros: everybody stays, spread evenly over the cells.
     n_people, n_windows
         Size of the trajectories.
     """
 
-    accuracy: float
-    chance: float
+    found: Found
+    shuffled: Found
+    nothing: Found
     n_people: int
     n_windows: int
+
+    @property
+    def baseline(self) -> float:
+        """The larger accuracy of the two without continued trajectories."""
+        return max(self.shuffled.accuracy, self.nothing.accuracy)
+
+    @property
+    def gain(self) -> float:
+        """Accuracy over the baseline."""
+        return self.found.accuracy - self.baseline
 
 
 def places_of(released: NDArray[np.floating | np.integer], n_people: int) -> NDArray[np.intp]:
@@ -67,11 +103,23 @@ def places_of(released: NDArray[np.floating | np.integer], n_people: int) -> NDA
     return np.repeat(np.arange(positive.size), whole)
 
 
+def n_present_of(released: NDArray[np.floating | np.integer], n_people: int) -> NDArray[np.intp]:
+    """People in each window (n_windows,) by the totals of a release (n_windows, n_cells); all where it shows nobody.
+
+    >>> n_present_of(np.array([[2.2, -0.9], [5.0, 9.0]]), 4), n_present_of(np.zeros((2, 3)), 4)
+    (array([1, 4]), array([4, 4]))
+    """
+    totals = np.rint(np.nan_to_num(np.asarray(released, np.float64)).sum(axis=1))
+    present = np.clip(totals, 0, n_people).astype(np.intp)
+    return present if present.any() else np.full(len(present), n_people)
+
+
 def recover(
     released: NDArray[np.floating | np.integer],
     positions: Array,
     n_people: int,
     *,
+    n_present: NDArray[np.intp] | None = None,
     night: NDArray[np.bool_] | None = None,
     day: int | None = None,
 ) -> Trajectories:
@@ -80,11 +128,13 @@ def recover(
     Parameters
     ----------
     released (n_windows, n_cells)
-        Counts of people who are in one cell of every window, or what was released of them.
-    positions (n_cells, 2)
-        Where cells are; any unit of length.
+        Counts of people, or what was released of them.
+    positions (n_cells, n_dimensions)
+        Where cells are; any unit of length. Of cells without a place: the identity matrix, which keeps all alike apart.
     n_people
         How many trajectories there are.
+    n_present (n_windows,)
+        How many of them are in a cell of each window; None: all.
     night (n_windows,)
         Windows in which people stay where they are; None: all.
     day
@@ -93,7 +143,12 @@ def recover(
     Returns
     -------
     cells (n_people, n_windows)
-        O(n_windows·n_people³) time, less in practice.
+        `ABSENT` where a trajectory is in none. O(n_windows·n_people³) time, less in practice.
+
+    Notes
+    -----
+    Of more trajectories than people in a window those are continued that cost least together. One that is absent is
+    expected where it was last, and one not seen yet in the mean of all places.
 
     Examples
     --------
@@ -105,38 +160,56 @@ def recover(
     [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0]]
     """
     n_windows, n_cells = released.shape
-    if positions.shape != (n_cells, 2):
-        raise ParameterError("positions", positions.shape, f"two coordinates for each of {n_cells} cells")
+    if positions.ndim != 2 or len(positions) != n_cells:
+        raise ParameterError("positions", positions.shape, f"coordinates for each of {n_cells} cells")
     if n_people < 1:
         raise ParameterError("n_people", n_people, "at least 1")
+    present = np.full(n_windows, n_people) if n_present is None else n_present
+    if present.shape != (n_windows,) or present.min() < 0 or present.max() > n_people:
+        raise ParameterError("n_present", present, f"for each of {n_windows} windows 0 to {n_people}")
     stays = np.ones(n_windows, bool) if night is None else night
     length = n_windows if day is None else day
+    places = [places_of(counts, number) for counts, number in zip(released, present)]
+    centre = _centre(places, positions)
     found: Trajectories | None = None
     for begin in range(0, n_windows, length):
         part = slice(begin, begin + length)
-        one = _within_a_day(released[part], positions, n_people, stays[part])
+        one = _within_a_day(places[part], positions, n_people, stays[part], centre)
         found = one if found is None else np.hstack([found, one[_joined(found, one, n_cells)]])
     assert found is not None
     return found
 
 
+def _centre(places: list[NDArray[np.intp]], positions: Array) -> Array:
+    """Mean position of all places of a release."""
+    together = np.concatenate(places)
+    centre: Array = positions[together if together.size else slice(None)].mean(axis=0)
+    return centre
+
+
 def _within_a_day(
-    released: NDArray[np.floating | np.integer], positions: Array, n_people: int, stays: NDArray[np.bool_]
+    places: list[NDArray[np.intp]], positions: Array, n_people: int, stays: NDArray[np.bool_], centre: Array
 ) -> Trajectories:
-    found = np.empty((n_people, len(released)), np.intp)
-    found[:, 0] = places_of(released[0], n_people)
-    for window in range(1, len(released)):
-        here = positions[found[:, window - 1]]
-        expected = here if stays[window] or window == 1 else 2 * here - positions[found[:, window - 2]]
-        places = places_of(released[window], n_people)
-        cost = np.linalg.norm(expected[:, None] - positions[places][None], axis=2)
-        found[:, window] = places[linear_sum_assignment(cost)[1]]
+    found = np.full((n_people, len(places)), ABSENT)
+    here, step = np.tile(centre, (n_people, 1)), np.zeros((n_people, positions.shape[1]))
+    for window, cells in enumerate(places):
+        expected = here if stays[window] else here + step
+        cost = np.linalg.norm(expected[:, None] - positions[cells][None], axis=2)
+        own, number = linear_sum_assignment(cost)
+        found[own, window] = cells[number]
+        step = np.zeros_like(step)
+        if window:
+            lasting = own[found[own, window - 1] != ABSENT]
+            step[lasting] = positions[found[lasting, window]] - here[lasting]
+        here[own] = positions[cells[number]]
     return found
 
 
 def _joined(before: Trajectories, after: Trajectories, n_cells: int) -> NDArray[np.intp]:
     """The later trajectory that continues each earlier one: least gain of entropy of the visits."""
-    visits = [np.stack([np.bincount(own, minlength=n_cells) for own in part]) for part in (before, after)]
+    visits = [
+        np.stack([np.bincount(own[own != ABSENT], minlength=n_cells) for own in part]) for part in (before, after)
+    ]
     alone = [_entropy(counts) for counts in visits]
     together = np.stack([_entropy(own + visits[1]) for own in visits[0]])
     order: NDArray[np.intp] = linear_sum_assignment(together - (alone[0][:, None] + alone[1]) / 2)[1]
@@ -144,23 +217,61 @@ def _joined(before: Trajectories, after: Trajectories, n_cells: int) -> NDArray[
 
 
 def _entropy(counts: NDArray[np.integer]) -> Array:
-    shares = counts / counts.sum(axis=-1, keepdims=True)
+    """Entropy of shares along the last axis in nats; 0 without any visit."""
+    shares = counts / np.maximum(counts.sum(axis=-1, keepdims=True), 1)
     entropy: Array = -(shares * np.log(shares, out=np.zeros_like(shares), where=shares > 0)).sum(axis=-1)
     return entropy
 
 
-def share_recovered(found: Trajectories, truth: Trajectories) -> float:
-    """Share of the (person, window) that are right, people being matched one to one so that it is largest.
+def compare(found: Trajectories, presence: NDArray[np.bool_], positions: Array) -> Found:
+    """How well trajectories agree with where people are.
 
-    >>> share_recovered(np.array([[0, 1], [2, 2]]), np.array([[2, 2], [0, 0]]))
-    0.75
+    Parameters
+    ----------
+    found (n_people, n_windows)
+        Cells, as `recover` gives them.
+    presence (n_people, n_windows, n_cells)
+        Whether a person is in a cell during a window; somebody is.
+    positions
+        As in `recover`.
+
+    Examples
+    --------
+    >>> presence = np.array([[[0, 0, 1], [0, 0, 1]], [[1, 0, 0], [0, 0, 0]]], dtype=bool)
+    >>> compare(np.array([[0, -1], [2, 1]]), presence, np.arange(3.0)[:, None])
+    Found(accuracy=0.6666666666666666, distance=0.3333333333333333)
     """
-    right = np.stack([(found == own).sum(axis=1) for own in truth])
-    return float(right[linear_sum_assignment(right, maximize=True)].sum() / truth.size)
+    n_people, n_windows, n_cells = presence.shape
+    who, window, cell = np.nonzero(presence)
+    if who.size == 0:
+        raise ParameterError("presence", presence.shape, "of somebody in some window")
+    people = csr_array((np.ones(who.size), (who, window * n_cells + cell)), shape=(n_people, n_windows * n_cells))
+    paths = _filled(found)
+    own, at = np.nonzero(paths != ABSENT)
+    taken = csr_array((np.ones(own.size), (own, at * n_cells + paths[own, at])), shape=people.shape)
+    right = (people @ taken.T).toarray()
+    matched = linear_sum_assignment(right, maximize=True)
+    where = positions[paths]
+    where[paths == ABSENT] = _centre([found[found != ABSENT]], positions)
+    begins = np.flatnonzero(np.diff(who * n_windows + window, prepend=-1))
+    apart = np.linalg.norm(where[matched[1][who], window] - positions[cell], axis=1)
+    nearest = np.minimum.reduceat(apart, begins)
+    return Found(float(right[matched].sum() / begins.size), float(nearest.mean()))
+
+
+def _filled(found: Trajectories) -> Trajectories:
+    """Cells where trajectories are or were last, before their first window where they will be; else `ABSENT`.
+
+    >>> _filled(np.array([[-1, 4, -1, 2, -1], [-1, -1, -1, -1, -1]])).tolist()
+    [[4, 4, 4, 2, 2], [-1, -1, -1, -1, -1]]
+    """
+    there = found != ABSENT
+    last = np.maximum.accumulate(np.where(there, np.arange(found.shape[1]), -1), axis=1)
+    return np.take_along_axis(found, np.where(last < 0, there.argmax(axis=1)[:, None], last), axis=1)
 
 
 def trajectory_recovery(
-    truth: Trajectories,
+    presence: NDArray[np.bool_],
     released: NDArray[np.floating | np.integer],
     positions: Array,
     *,
@@ -168,30 +279,36 @@ def trajectory_recovery(
     day: int | None = None,
     seed: int = 0,
 ) -> Recovery:
-    """Recover trajectories from what was released of their counts, and compare them with the true ones.
+    """Recover trajectories from what was released of people's counts, and compare them with the true ones.
 
     Parameters
     ----------
-    truth (n_people, n_windows)
-        Cell of every person in every window.
+    presence (n_people, n_windows, n_cells)
+        Whether a person is in a cell during a window, before anything was bounded. The adversary knows n_people, and
+        takes the totals of the release for how many are present (`n_present_of`).
     released, positions, night, day
-        As in `recover`; the adversary knows how many people there are.
+        As in `recover`.
     seed
-        Of the shuffles of the share of chance.
+        Of the shuffles.
 
     Examples
     --------
-    >>> truth = np.array([[0, 0, 0], [2, 2, 2]])
-    >>> line = np.array([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0]])
-    >>> counts = np.stack([np.bincount(cells, minlength=3) for cells in truth.T])
-    >>> found = trajectory_recovery(truth, counts, line)
-    >>> found.accuracy, found.chance < 1
+    >>> presence = np.zeros((2, 3, 3), bool)
+    >>> presence[0, :, 0] = presence[1, :, 2] = True
+    >>> result = trajectory_recovery(presence, presence.sum(axis=0), np.arange(3.0)[:, None])
+    >>> result.found.accuracy, result.baseline < 1
     (1.0, True)
     """
-    n_people, n_windows = truth.shape
-    if len(released) != n_windows:
-        raise ParameterError("released", released.shape, f"a row for each of {n_windows} windows")
-    found = recover(released, positions, n_people, night=night, day=day)
+    if presence.ndim != 3 or released.shape != presence.shape[1:]:
+        raise ParameterError("released", released.shape, f"of the windows and cells of presence {presence.shape}")
+    n_people, n_windows, _ = presence.shape
+    found, blind = (
+        recover(shown, positions, n_people, n_present=n_present_of(shown, n_people), night=night, day=day)
+        for shown in (released, np.zeros(released.shape))
+    )
     rng = np.random.default_rng(seed)
-    shuffled = [share_recovered(rng.permuted(found, axis=0), truth) for _ in range(N_SHUFFLES)]
-    return Recovery(share_recovered(found, truth), float(np.mean(shuffled)), n_people, n_windows)
+    shuffled = [compare(rng.permuted(found, axis=0), presence, positions) for _ in range(N_SHUFFLES)]
+    by_chance = Found(*np.mean([[one.accuracy, one.distance] for one in shuffled], axis=0).tolist())
+    return Recovery(
+        compare(found, presence, positions), by_chance, compare(blind, presence, positions), n_people, n_windows
+    )

@@ -35,7 +35,7 @@ def sample_targets(binary: NDArray[Any], n_per_group: int, seed: int) -> NDArray
 
     Parameters
     ----------
-    binary (n_users, n_cells, n_windows)
+    binary (n_users, n_windows, n_cells)
         Whether a user was in a cell during a window.
     n_per_group
         Targets of each of the three groups.
@@ -64,7 +64,7 @@ def draw_targets(binary: NDArray[Any], n_targets: int, seed: int) -> NDArray[np.
 
     Parameters
     ----------
-    binary (n_users, n_cells, n_windows)
+    binary (n_users, n_windows, n_cells)
         Whether a user was in a cell during a window.
     n_targets
         How many, at most the users with an event.
@@ -114,21 +114,24 @@ def extreme_targets(auc: NDArray[Any], share: float = 0.1) -> tuple[NDArray[np.i
     return order[:n], order[order.size - n :]
 
 
-def activity_profile(binary: NDArray[Any], users: NDArray[Any]) -> NDArray[np.float64]:
+def activity_profile(binary: NDArray[Any], users: NDArray[Any], *, axes: str | None = None) -> NDArray[np.float64]:
     """Events of some users over the windows, as a share of the busiest window (all 0 without events).
 
     Parameters
     ----------
-    binary (n_users, n_cells, n_windows)
+    binary (n_users, n_windows, n_cells)
         Whether a user was in a cell during a window.
     users (n,)
         Indices of the users.
+    axes
+        ``windows_cells``, the orientation of the last two axes; ``cells_windows`` for arrays the other way round, as
+        they are also taken, with a `FutureWarning`, where this is left out.
 
     Examples
     --------
-    >>> activity_profile(np.array([[[1, 0], [1, 1]]], dtype=bool), np.array([0]))
+    >>> activity_profile(np.array([[[1, 1], [0, 1]]], dtype=bool), np.array([0]), axes="windows_cells")
     array([1. , 0.5])
     """
-    events = checked_binary(binary)[np.asarray(users)].sum(axis=(0, 1), dtype=float)
+    events = checked_binary(binary, "activity_profile", axes)[np.asarray(users)].sum(axis=(0, 2), dtype=float)
     profile: NDArray[np.float64] = events / max(events.max(), 1)
     return profile

@@ -16,17 +16,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.evaluation.attacks.priors import Samples
+from penstock.evaluation.metrics import turned
 from penstock.mechanisms.core.plugin import ParameterError
 
 COLUMNS_AT_ONCE = 1 << 13
 EXACT_IN_SINGLE = 1 << 24  # integers below have exact single-precision sums
 
 
-def checked_binary(binary: NDArray[Any]) -> NDArray[np.bool_]:
-    """Presence of users as a boolean array (n_users, n_cells, n_windows), or an error saying what is wrong."""
-    array = np.asarray(binary)
+def checked_binary(binary: NDArray[Any], name: str = "binary", axes: str | None = "windows_cells") -> NDArray[np.bool_]:
+    """Presence of users as a boolean array (n_users, n_windows, n_cells), or an error saying what is wrong.
+
+    ``axes`` is the orientation of what is given, as in `penstock.evaluation.metrics.turned`; ``name`` says whose it is.
+    """
+    (array,) = turned(name, axes, binary, stacklevel=4)
     if array.ndim != 3 or 0 in array.shape:
-        raise ParameterError("binary", array.shape, "a non-empty array (n_users, n_cells, n_windows)")
+        raise ParameterError("binary", array.shape, "a non-empty array (n_users, n_windows, n_cells)")
     if array.dtype != bool:
         if not np.isin(array, (0, 1)).all():
             raise ParameterError("binary", array.dtype, "boolean, or zeros and ones")
@@ -77,7 +81,7 @@ class UserSpace:
 
     Parameters
     ----------
-    binary (n_users, n_cells, n_windows)
+    binary (n_users, n_windows, n_cells)
         Whether a user was in a cell during a window; kept by reference, and once more in the order of aggregates: two
         bytes an entry.
     blocks (n_blocks, n_block_windows)
@@ -90,7 +94,7 @@ class UserSpace:
 
     Examples
     --------
-    >>> binary = np.array([[[1, 0]], [[1, 1]]], dtype=bool)
+    >>> binary = np.array([[[1], [0]], [[1], [1]]], dtype=bool)
     >>> UserSpace(binary, np.array([[0, 1]])).gram(np.array([0, 1]))
     array([[1., 1.],
            [1., 2.]])
@@ -102,7 +106,7 @@ class UserSpace:
     @property
     def shape(self) -> tuple[int, int]:
         """Windows and cells of one aggregate."""
-        return self.blocks.shape[1], self.binary.shape[1]
+        return self.blocks.shape[1], self.binary.shape[2]
 
     @property
     def n_past(self) -> int:
@@ -186,7 +190,7 @@ class UserSpace:
     def _rows(self) -> list[NDArray[np.bool_]]:
         """For each block, what every user adds to an aggregate: (n_users, n_windows·n_cells)."""
         shape = len(self.binary), self.shape[0] * self.shape[1]
-        return [self.binary[:, :, windows].transpose(0, 2, 1).reshape(shape) for windows in self.blocks]
+        return [self.binary[:, windows].reshape(shape) for windows in self.blocks]
 
     @cached_property
     def _everybody(self) -> NDArray[np.float64]:

@@ -195,7 +195,8 @@ class PaperDefense:
             return binary, mechanism_defense(self.steps, resample=True)
         spatial = [step for step in coarse if isinstance(step, SpatialGeneralization)]
         groups = spatial[0].groups(grid_geometry(rows, columns)) if spatial else None
-        return defended_presence(binary, coarse, groups=groups), mechanism_defense(self.steps, groups=groups)
+        kept = defended_presence(binary, coarse, groups=groups, axes="cells_windows")
+        return kept, mechanism_defense(self.steps, groups=groups)
 
 
 def grid_geometry(rows: int, columns: int) -> list[dict[str, list[list[float]]]]:
@@ -369,12 +370,14 @@ N_BANDS = 10
 
 def subset_game(presence: Binary, **sizes: Any) -> MembershipGame:
     """The game of section 3.2 over the first week: the adversary knows where some people are."""
-    return MembershipGame(presence[:, :, :WEEK], challenges="others", observation=WEEK, inference=WEEK, **sizes)
+    week = presence[:, :, :WEEK]
+    return MembershipGame(week, challenges="others", observation=WEEK, inference=WEEK, axes="cells_windows", **sizes)
 
 
 def past_game(presence: Binary, prior: str, *, groups: int, **sizes: Any) -> MembershipGame:
     """A game of section 3.3: the adversary knows two weeks of groups, and is challenged with the third."""
     periods: dict[str, Any] = {"observation": (0, 2 * WEEK), "inference": (2 * WEEK, 3 * WEEK)}
+    periods["axes"] = "cells_windows"
     return MembershipGame(presence, prior=prior, groups=groups, n_samples=3 * groups, **periods, **sizes)
 
 
@@ -415,7 +418,7 @@ def study(games: Mapping[str, MembershipGame], target: int) -> dict[str, NDArray
     return {
         "areas": np.array([game.challenge(target, adversary).auc for game in games.values()]),
         "margins": np.array([_margin(game, target, adversary) for game in games.values()]),
-        "loadings": component_loadings(first, target, TOP_COMPONENTS, adversary=adversary),
+        "loadings": component_loadings(first, target, TOP_COMPONENTS, adversary=adversary, axes="cells_windows"),
     }
 
 
@@ -463,7 +466,7 @@ def loadings_table(
     rows = []
     for name, targets in groups.items():
         total = np.sum([loadings[int(target)] for target in targets], axis=0)
-        ordered, _, _ = sort_by_popularity(total, binary)
+        ordered, _, _ = sort_by_popularity(total, binary, axes="cells_windows")
         bands = [np.array_split(np.arange(size), N_BANDS) for size in ordered.shape]
         means = np.array([[ordered[np.ix_(cells, windows)].mean() for windows in bands[1]] for cells in bands[0]])
         for (i, j), value in np.ndenumerate(means / means.max()):
@@ -492,7 +495,9 @@ def activity_table(binary: Binary, most: Targets, least: Targets) -> pl.DataFram
     >>> activity_table(binary, np.array([1]), np.array([0])).rows()
     [(0, 1.0, 1.0), (1, 1.0, 0.0)]
     """
-    profiles = {"most": activity_profile(binary, most), "least": activity_profile(binary, least)}
+    profiles = {
+        name: activity_profile(binary, own, axes="cells_windows") for name, own in (("most", most), ("least", least))
+    }
     return pl.DataFrame({"hour": np.arange(binary.shape[2])} | profiles)
 
 
@@ -505,7 +510,7 @@ def importance_table(binary: Binary, most: Targets, least: Targets, method: str)
     area under the curve of the feature ``alone``: features that say the same share their weight by chance.
     """
     weekend = np.arange(binary.shape[2]) // 24 % 7 >= 5
-    features = mobility_features(binary, weekend)
+    features = mobility_features(binary, weekend, axes="cells_windows")
     weights = feature_importance(features, most, least, method=method)
     column = 0 if method == "random_forest" else 1
     both = np.concatenate([most, least])

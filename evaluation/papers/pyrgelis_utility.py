@@ -309,7 +309,7 @@ def _people(week: Presence, most_active: int | None) -> NDArray[np.intp]:
 def _metrics(reading: Reading, week: Presence, people: NDArray[np.intp], size: int, seed: int) -> list[float]:
     group = week[np.random.default_rng(seed).choice(people, size, replace=False)]
     pair = reading.compared(group, seed)
-    return [METRICS[name].function(*pair) for name in SHOWN]
+    return [METRICS[name].function(*pair, axes="cells_windows") for name in SHOWN]
 
 
 def box_facts(presence: Presence) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +23,15 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     add_configuration(parser)
     add = parser.add_argument
     add("--attack", help=f"{', '.join(ATTACKS)}; unset: all that the configuration allows")
-    add("--targets", type=int, metavar="N", help="people attacked, a third of each mobility group (30)")
+    add(
+        "--targets",
+        type=int,
+        metavar="N",
+        help="people attacked, a sample with a third of each mobility group (30; for membership at least 6 where "
+        "aggregates are large)",
+    )
     add("--out", metavar="DIR", help="write here instead of output.path")
-    add("--jobs", type=int, default=1, metavar="N", help="targets attacked at a time; memory grows with it (1)")
+    add("--jobs", type=int, metavar="N", help="targets attacked at a time; memory grows with it (one a processor)")
     add("--quiet", action="store_true", help="no progress and no table")
     add = parser.add_argument_group("membership: is a person in the counts?").add_argument
     add("--samples", type=int, metavar="N", help="labelled aggregates of each target (1000)")
@@ -53,7 +61,7 @@ def _execute(arguments: argparse.Namespace) -> int:
     from penstock.pipeline.experiments.membership_attack import as_text
     from penstock.pipeline.experiments.reconstruction_attack import reconstruction_text
 
-    if arguments.jobs < 1:
+    if arguments.jobs is not None and arguments.jobs < 1:
         raise ParameterError("--jobs", arguments.jobs, "a number at least 1")
     if arguments.attack not in (None, *ATTACKS):
         right = f"one of {', '.join(ATTACKS)} (how membership is decided is --classifier)"
@@ -64,7 +72,7 @@ def _execute(arguments: argparse.Namespace) -> int:
     quiet = arguments.quiet or arguments.json
     _refuse_useless(arguments)
     with progress_bar("attacks", enabled=not quiet, piped=not sys.stderr.isatty()) as show:
-        outcomes, left_out = _attack(config, arguments, lambda done, total: show(done, total, ""))
+        outcomes, left_out = _attack(config, arguments, lambda: _with_time_left(show), quiet)
     if arguments.json:
         print_json(_figures(outcomes, left_out))
     elif not arguments.quiet:
@@ -77,8 +85,35 @@ def _execute(arguments: argparse.Namespace) -> int:
     return DONE
 
 
+def _with_time_left(show: Callable[[int, int | None, str], None]) -> Callable[[int, int], None]:
+    """Show attacks made, with the time that those left take at the pace so far."""
+    first: list[tuple[int, float]] = []
+
+    def listener(done: int, total: int) -> None:
+        first.append((done, time.monotonic())) if not first else None
+        made, now = done - first[0][0], time.monotonic()
+        left = (now - first[0][1]) / made * (total - done) if made else 0.0
+        show(done, total, f"about {in_words(left)} left" if left else "")
+
+    return listener
+
+
+def in_words(duration: float) -> str:
+    """Seconds or minutes.
+
+    >>> in_words(41.7), in_words(200)
+    ('42 s', '3 min')
+    """
+    return f"{duration:.0f} s" if duration < 100 else f"{duration / 60:.0f} min"
+
+
+def _begun(n_targets: int, n_people: int, seconds: float) -> None:
+    sample = f"{n_targets:,} of {n_people:,} people" if n_targets < n_people else f"all {n_people:,} people"
+    print(f"penstock: membership: {sample} attacked, about {in_words(seconds)}", file=sys.stderr)
+
+
 def _attack(
-    config: RunConfig, arguments: argparse.Namespace, listener: Any
+    config: RunConfig, arguments: argparse.Namespace, listener: Callable[[], Callable[[int, int], None]], quiet: bool
 ) -> tuple[dict[str, AttackOutcome], dict[str, str]]:
     """Outcomes by attack, and the reason for each attack that does not apply and was not asked for."""
     from penstock.mechanisms.core.plugin import PenstockError
@@ -101,11 +136,12 @@ def _attack(
             if arguments.attack is not None or _given(ReconstructionGame, arguments):
                 raise
             playable, left_out["reconstruction"] = False, str(error)
-    how = {"folder": arguments.out, "n_jobs": arguments.jobs, "listener": listener}
+    how: dict[str, Any] = {"folder": arguments.out, "n_jobs": arguments.jobs}
     if arguments.attack != "reconstruction":
-        outcomes["membership"] = attack(config, game, **how)
+        told = {} if quiet else {"begun": _begun}
+        outcomes["membership"] = attack(config, game, listener=listener(), **told, **how)
     if playable:
-        outcomes["reconstruction"] = reconstruct(config, own, **how)
+        outcomes["reconstruction"] = reconstruct(config, own, listener=listener(), **how)
     return outcomes, left_out
 
 

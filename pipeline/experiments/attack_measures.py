@@ -1,42 +1,147 @@
-"""Attacks as measures of a trial: how well an adversary tells who is in its releases."""
+"""Attacks as measures of a trial: how well an adversary tells who is in its releases, and where everybody was."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock.accountants.online_attack import area_under_curve
 from penstock.evaluation.attacks.game import ATTACKS
 from penstock.evaluation.attacks.rates import true_positive_rate
+from penstock.evaluation.attacks.recovery import Recovery, trajectory_recovery
+from penstock.mechanisms.core.contract import MECHANISMS, Generalization
+from penstock.mechanisms.core.geometry import corners_of, offsets_between
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.pipeline.experiments.membership_attack import Game, membership_game, targets_of
-from penstock.pipeline.steps.individuals import Presence, read_presence
+from penstock.pipeline.spaces.base import Space
+from penstock.pipeline.steps.individuals import Presence, read_memberships, read_presence
+from penstock.pipeline.windows.calendar import DAY, wall_time
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
+    from penstock.pipeline.config.run import RunConfig
 
-#: Figures of an attack: the area under the curve, and who is found at 1 % and at 0.1 % false alarms.
+#: Figures of an attack on membership: area under the curve, and who is found at 1 % and at 0.1 % false alarms.
 FIGURES: dict[str, float | None] = {"auc": None, "tpr_1": 0.01, "tpr_01": 0.001}
+#: The attack on everybody's trajectory, and its figures with their units.
+RECOVERY = "recovery"
+RECOVERY_FIGURES = {"accuracy": "", "baseline": "", "gain": "", "distance": "metres"}
+#: Trajectories that are recovered at most: assignments of so many take seconds a window.
+MAX_PEOPLE = 2000
+#: First part of a day, in which people stay where they are (Xu et al. 2017): until six.
+NIGHT = DAY // 4
 
 
 def attack_and_figure(name: str) -> tuple[str, str]:
     """Attack and figure of a measure ``attack/name/figure``.
 
-    >>> attack_and_figure("attack/lira/auc")
-    ('lira', 'auc')
+    >>> attack_and_figure("attack/lira/auc"), attack_and_figure("attack/recovery/gain")
+    (('lira', 'auc'), ('recovery', 'gain'))
     >>> attack_and_figure("attack/lira")
     Traceback (most recent call last):
     penstock.mechanisms.core.plugin.ParameterError: measures: 'attack/lira' is not allowed; ...
     """
     _, attack, figure = (*name.split("/"), "", "")[:3]
-    if attack not in ATTACKS or figure not in FIGURES or name.count("/") != 2:
-        right = f"attack/name/figure, the name out of {', '.join(ATTACKS)}, the figure out of {', '.join(FIGURES)}"
+    known = RECOVERY_FIGURES if attack == RECOVERY else FIGURES
+    if attack not in (*ATTACKS, RECOVERY) or figure not in known or name.count("/") != 2:
+        right = (
+            f"attack/name/figure, the name out of {', '.join(ATTACKS)}, the figure out of {', '.join(FIGURES)}; or "
+            f"attack/{RECOVERY}/figure, the figure out of {', '.join(RECOVERY_FIGURES)}"
+        )
         raise ParameterError("measures", name, right)
     return attack, figure
+
+
+def plays_membership(name: str) -> bool:
+    """Whether a measure is an attack on membership, which the section ``attack`` is about."""
+    return name.startswith("attack/") and not name.startswith(f"attack/{RECOVERY}/")
+
+
+def check_recoverable(config: RunConfig) -> None:
+    """Refuse a run without trajectories of people from cell to cell and window to window."""
+    source, windows = config.source, config.windows
+    if not source.has_people:
+        right = "one that tells people apart, to recover trajectories: here every trip is a new person"
+        raise ParameterError("source", type(source).__name__.lower(), right)
+    if windows.step < windows.size:
+        raise ParameterError("windows", type(windows).__name__.lower(), "without overlaps, to recover trajectories")
+    coarse = [step for step in config.mechanism if isinstance(step, Generalization)]
+    if coarse:
+        right = "without coarse cells and windows, to recover trajectories"
+        raise ParameterError("mechanism", MECHANISMS.name_of(type(coarse[0])), right)
+
+
+def recovered(plan: Plan, released: NDArray[np.float64], windows: Sequence[int], seed: int) -> Recovery:
+    """Trajectories of everybody, recovered from a run's release.
+
+    Parameters
+    ----------
+    plan
+        The run.
+    released (n_windows, n_cells)
+        What it released.
+    windows
+        Their 1-based indices.
+    seed
+        Of the shuffles of the baseline.
+
+    Raises
+    ------
+    ParameterError
+        The release has no trajectories of people, or more than `MAX_PEOPLE`.
+
+    Notes
+    -----
+    Night is from midnight to six by the local time of a window's start; of windows of a day or longer all are. Where
+    windows divide a day, days of that many windows are counted from the first one.
+    """
+    check_recoverable(plan.config)
+    calendar = plan.calendar
+    memberships = read_memberships(plan, plan.n_windows)
+    people, who = np.unique(memberships.user, axis=0, return_inverse=True)
+    if len(people) > MAX_PEOPLE:
+        right = f"at most {MAX_PEOPLE:,} people, to recover trajectories: fewer windows, or a smaller source"
+        raise ParameterError("source", f"{len(people):,} people", right)
+    presence = np.zeros((len(people), plan.n_windows, plan.n_cells), bool)
+    presence[who.ravel(), memberships.window - 1, memberships.cell] = True
+    chosen = np.asarray(windows) - 1
+    starts = [wall_time(calendar.time_zone, calendar.start(index)) for index in windows]
+    night = (np.array(starts) % DAY < NIGHT) | (calendar.step >= DAY)
+    divides = DAY % calendar.step == 0 and calendar.step < DAY
+    positions = positions_of(plan.space)
+    return trajectory_recovery(
+        presence[:, chosen],
+        released,
+        np.eye(plan.n_cells) if positions is None else positions,
+        night=night,
+        day=calendar.per_day if divides else None,
+        seed=seed,
+    )
+
+
+def positions_of(space: Space) -> NDArray[np.float64] | None:
+    """Metres east and north of the middle of every cell, shape (n_cells, 2); None where cells have no place."""
+    corners = [corners_of(cell) for cell in space.geometry()]
+    if not all(map(len, corners)):
+        return None
+    middles = np.array([(own.min(axis=0) + own.max(axis=0)) / 2 for own in corners])[:, ::-1]
+    return offsets_between(middles.mean(axis=0), middles)
+
+
+def recovery_figure(found: Recovery, figure: str, plan: Plan) -> float:
+    """One figure of `RECOVERY_FIGURES`; a distance needs cells with a place."""
+    if figure != "distance":
+        return found.found.accuracy if figure == "accuracy" else float(getattr(found, figure))
+    if positions_of(plan.space) is None:
+        right = "one whose cells have a place, for attack/recovery/distance"
+        raise ParameterError("space", type(plan.space).__name__.lower(), right)
+    return found.found.distance
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from penstock.mechanisms.core.plugin import Checked, ParameterError, parameter
 from penstock.pipeline.config.yaml import Mapping, Problem, locate
-from penstock.pipeline.experiments.attack_measures import attack_and_figure
+from penstock.pipeline.experiments.attack_measures import RECOVERY, attack_and_figure, plays_membership
 from penstock.pipeline.experiments.measures import measure
 from penstock.pipeline.experiments.membership_attack import Game
 
@@ -254,19 +254,23 @@ class ExperimentConfig(ExperimentHeader):
 
     def _check_attacks(self) -> None:
         attacks = [name for name in self.measures if name.startswith("attack/")]
+        games = [name for name in attacks if plays_membership(name)]
+        if len(games) < len(attacks) and self.group_size is not None:
+            right = f"left out with attack/{RECOVERY}: trajectories are recovered of everybody"
+            raise ParameterError("group_size", self.group_size, right)
         if self.attack is None:
             return
-        if not attacks:
-            raise ParameterError("attack", self.attack, "left out: no measure is attack/name/figure")
+        if not games:
+            raise ParameterError("attack", self.attack, "left out: no measure is an attack on membership")
         if self.attack.attack != Game().attack:
             raise ParameterError("attack.attack", self.attack.attack, "left out: measures name the attacks")
-        for name in attacks:
+        for name in games:
             replace(self.attack, attack=attack_and_figure(name)[0])  # refuses a prior that the attack cannot have
 
     @property
     def played(self) -> Game | None:
         """The game of the attacks that are measured; None where there is none."""
-        attacked = any(name.startswith("attack/") for name in self.measures)
+        attacked = any(map(plays_membership, self.measures))
         return (self.attack or Game()) if attacked else None
 
     @property

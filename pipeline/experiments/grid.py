@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.accountants.core.accountant import ACCOUNTANTS
-from penstock.mechanisms.core.plugin import ConfigError
+from penstock.mechanisms.core.plugin import ConfigError, ParameterError
 from penstock.pipeline.config import yaml
 from penstock.pipeline.config.build import FAILED, Builder
 from penstock.pipeline.config.run import RunConfig, from_document
@@ -27,6 +27,7 @@ from penstock.pipeline.config.yaml import (
     shown,
     write,
 )
+from penstock.pipeline.experiments.attack_measures import RECOVERY, check_recoverable
 from penstock.pipeline.experiments.config import ExperimentConfig, Range
 from penstock.pipeline.experiments.measures import Measure, measure
 
@@ -285,4 +286,9 @@ def _cannot_run(root: Mapping, config: RunConfig, measures: list[Measure]) -> li
             kept = ", ".join(names) or "there is none"
             text = f"no accountant {one.accountant} in every trial; it must be one of the run's: {kept}"
             problems.append(Problem(place, ("measures", i), text))
+        if one.name.startswith(f"attack/{RECOVERY}/"):
+            try:
+                check_recoverable(config)
+            except ParameterError as error:
+                problems.append(Problem(locate(root, ("measures", i))[0], ("measures", i), str(error)))
     return problems

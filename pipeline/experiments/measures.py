@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from penstock.accountants.core.accountant import ACCOUNTANTS, AccountRow
 from penstock.accountants.core.charges import pure_epsilon
 from penstock.evaluation.attacks.defenses import random_guess
+from penstock.evaluation.attacks.recovery import Recovery
 from penstock.evaluation.metrics import Metric
 from penstock.evaluation.utility import METRICS
 from penstock.mechanisms.core.concentrated import epsilon_of
@@ -24,7 +25,14 @@ from penstock.mechanisms.core.events import Block
 from penstock.mechanisms.core.geometry import distance
 from penstock.mechanisms.core.plugin import DataError, ParameterError, nearest
 from penstock.mechanisms.core.schedules import DELTA, BudgetSchedule
-from penstock.pipeline.experiments.attack_measures import Attacked, attack_and_figure
+from penstock.pipeline.experiments.attack_measures import (
+    RECOVERY,
+    RECOVERY_FIGURES,
+    Attacked,
+    attack_and_figure,
+    recovered,
+    recovery_figure,
+)
 from penstock.pipeline.experiments.membership_attack import Game
 from penstock.pipeline.output.worth import interval_coverage
 
@@ -50,7 +58,7 @@ class TrialRun:
     plan
         The run.
     truth, released
-        True counts before bounding and released values, shape (n_cells, n_windows); both 0 where nothing was released.
+        True counts before bounding and released values, shape (n_windows, n_cells); both 0 where nothing was released.
     releases
         In order of window.
     accounts
@@ -79,6 +87,11 @@ class TrialRun:
     def attacked(self) -> Attacked:
         """Attacks on membership in what it releases."""
         return Attacked(self.plan, self.game)
+
+    @cached_property
+    def recovered(self) -> Recovery:
+        """Trajectories recovered from what it releases."""
+        return recovered(self.plan, self.released, [release.window for release in self.releases], self.seed)
 
 
 @dataclass(frozen=True)
@@ -159,13 +172,14 @@ def _worth(metric: Metric, run: Finished) -> float:
     if isinstance(run, TraceRun) and metric.name == "mae":
         return float(run.errors.mean())
     counted = _of_counts(run)
-    return float(metric.function(counted.truth, counted.released))
+    return float(metric.function(counted.truth, counted.released, axes="windows_cells"))
 
 
 def _worth_of_guess(metric: Metric, run: Finished) -> float:
     """A metric of a random guess: the baseline that any mechanism must beat."""
     counted = _of_counts(run)
-    return float(metric.function(counted.truth, random_guess(counted.truth, counted.seed, counted.n_people)))
+    guess = random_guess(counted.truth, counted.seed, counted.n_people)
+    return float(metric.function(counted.truth, guess, axes="windows_cells"))
 
 
 def _of_intervals(name: str, run: Finished) -> float:
@@ -229,6 +243,11 @@ def _attacked(attack: str, figure: str, run: Finished) -> float:
     return _of_counts(run).attacked.figure(attack, figure)
 
 
+def _recovered(figure: str, run: Finished) -> float:
+    counted = _of_counts(run)
+    return recovery_figure(counted.recovered, figure, counted.plan)
+
+
 def _called(function: Callable[[Finished], Any], run: Finished) -> float:
     return float(function(run))
 
@@ -269,8 +288,8 @@ def measure(text: str) -> Measure:
         A name out of `MEASURES`; ``epsilon_in_24``: the most spent in any 24 successive windows; ``accountant/name``:
         the figure of the whole run, else that of its last window, of several subjects the largest;
         ``accountant/name/max`` (or min, mean): over all windows and subjects; ``attack/lira/auc``: an attack on
-        membership (`attack_measures`); ``module:function``: a function of a
-    `TrialRun`, or on traces of a `TraceRun`.
+        membership, or ``attack/recovery/accuracy`` on trajectories (`attack_measures`);
+        ``module:function``: a function of a `TrialRun`, or on traces of a `TraceRun`.
 
     Raises
     ------
@@ -291,6 +310,10 @@ def measure(text: str) -> Measure:
         return Measure(text, partial(_epsilon_in, int(spent_in[1])), "nats", higher_is_better=False)
     if text.startswith("attack/"):
         attack, figure = attack_and_figure(text)
+        if attack == RECOVERY:
+            unit, safer = RECOVERY_FIGURES[figure], {"baseline": None, "distance": True}.get(figure, False)
+            limits = SHARE if figure in ("accuracy", "baseline") else None
+            return Measure(text, partial(_recovered, figure), unit, higher_is_better=safer, limits=limits)
         return Measure(text, partial(_attacked, attack, figure), "", higher_is_better=False, limits=SHARE)
     if "/" in text:
         return _account(text)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import os
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +17,7 @@ from scipy import stats
 from penstock.accountants.online_attack import auc_interval
 from penstock.evaluation.attacks.challenge import AttackResult, privacy_gain
 from penstock.evaluation.attacks.defenses import MAX_VALUES, Defense, mechanism_defense
-from penstock.evaluation.attacks.game import ATTACKS, CLASSIFIERS, MembershipGame
+from penstock.evaluation.attacks.game import ATTACKS, BLAS, CLASSIFIERS, MembershipGame
 from penstock.evaluation.attacks.priors import CHALLENGES, PRIORS
 from penstock.evaluation.attacks.rates import exact_interval
 from penstock.evaluation.attacks.targets import MOBILITY_GROUPS, draw_targets, mobility_groups
@@ -23,7 +25,7 @@ from penstock.mechanisms.core.plugin import Checked, DataError, ParameterError, 
 from penstock.pipeline.config.canonical import resolved
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import RunConfig
-from penstock.pipeline.experiments.attack_store import Store, game_name
+from penstock.pipeline.experiments.attack_store import Store, game_name, in_threads
 from penstock.pipeline.output import files as parts
 from penstock.pipeline.output.manifest import versions
 from penstock.pipeline.steps.individuals import Presence, read_presence
@@ -32,8 +34,19 @@ if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
 
 Listener = Callable[[int, int], None]
+#: Told before the first attack: people attacked, people seen, and seconds that it takes by a rehearsal.
+Begun = Callable[[int, int, float], None]
 
 TABLE, SUMMARY = "attack.parquet", "attack.json"
+
+#: Targets where none are asked for, and the fewest where the values of their aggregates would be more than that.
+TARGETS, FEWEST_TARGETS, MOST_VALUES = 30, 6, 600_000_000
+#: An aggregate of fewer people is said to be no crowd.
+CROWD = 10
+#: Aggregates that the time of an attack is estimated from.
+REHEARSED = 64
+#: Copies of all released aggregates that one attack holds, 8 bytes a value, and bytes for those attacked at a time.
+COPIES, ROOM = 3, 4_000_000_000
 
 EVERYBODY = "everybody"
 CONFIDENCE = 0.95
@@ -66,7 +79,11 @@ class Game(Checked):
     Pyrgelis, Troncoso, De Cristofaro, POMACS 2020, section 3.1: 150 targets, groups of 100 or more, one-week windows.
     """
 
-    targets: int = parameter(30, doc="people attacked, a third of each mobility group", at_least=3)
+    targets: int | None = parameter(
+        None,
+        doc="people attacked, a third of each mobility group; unset: 30, fewer (at least 6) where aggregates are large",
+        at_least=3,
+    )
     samples: int = parameter(1000, doc="labelled aggregates of each target", at_least=8)
     prior: str = parameter("subset", doc="what the adversary knows", choices=PRIORS)
     attack: str = parameter("pca", doc="how she decides", choices=ATTACKS)
@@ -123,6 +140,13 @@ class Game(Checked):
             n_pool = min(n_known, n_people - n_known) if self.challenges == "others" else n_known
         return max(1, min(100, n_pool // 2))
 
+    def settled(self, presence: Presence) -> Game:
+        """The game with its number of targets, by default at most the people who are seen."""
+        n_people, n_windows, n_cells = presence.raw.shape
+        fitting = MOST_VALUES // (self.samples * n_windows * n_cells)
+        default = min(max(fitting // len(MOBILITY_GROUPS) * len(MOBILITY_GROUPS), FEWEST_TARGETS), TARGETS)
+        return self if self.targets is not None else replace(self, targets=min(default, max(n_people, 3)))
+
     def check_room(self, n_windows: int, n_cells: int) -> None:
         """Refuse more released aggregates than fit into memory."""
         observation, inference = self.periods(n_windows)
@@ -166,7 +190,8 @@ def attack(
     game: Game | None = None,
     *,
     folder: str | Path | None = None,
-    n_jobs: int = 1,
+    n_jobs: int | None = None,
+    begun: Begun = lambda n_targets, n_people, seconds: None,
     listener: Listener = lambda done, total: None,
 ) -> AttackOutcome:
     """Attack raw aggregates and those that the configured mechanism releases.
@@ -180,7 +205,9 @@ def attack(
     folder
         Where to write; None: ``output.path``.
     n_jobs
-        Targets attacked at a time, in threads; memory grows with it.
+        Targets attacked at a time, in threads; memory grows with it. None: one a processor, as far as 4 GB last.
+    begun
+        Called once before the first attack with the number of people attacked, of all who are seen, and seconds.
     listener
         Called with the number of attacks made and of all.
 
@@ -202,29 +229,39 @@ def attack(
     if game.attack == "lira" or mechanism_defense(plan.mechanism) is not None:  # before anything is read
         game.check_room(n_windows, plan.n_cells)
     presence = read_presence(plan, max(observation[1], inference[1]))
+    game = game.settled(presence)
     folder = Path(folder or config.output.path)
     store = Store(
         folder / "operator" / TABLE, SCHEMA, game_name(config, asdict(game), presence), ("released", "target")
     )
     mobility = mobility_groups(presence.raw)
     targets = targets_of(presence, game, config.seed or 0)
-    total = 2 * len(targets)
     rows = store.kept()
-    n_resumed = len(rows)
+    done = {(row["target"], row["released"]) for row in rows}
+    waiting = [(target, released) for target in targets for released in (False, True) if (target, released) not in done]
+    n_resumed, total = len(rows), 2 * len(targets)
+    games = {released: membership_game(plan, presence, game, released) for released in (False, True)}
+    n_jobs = n_jobs or jobs_with_room(game, games[True][0].space.shape)
+    begun(len(targets), len(presence.users), seconds(*games[True]) * len(waiting) / 2 / n_jobs if waiting else 0.0)
     listener(n_resumed, total)
-    for released in (False, True):
-        done = {row["target"] for row in rows if row["released"] == released}
-        waiting = [target for target in targets if target not in done]
-        for result in _attacks(plan, presence, game, released, waiting, n_jobs):
-            user = " ".join(str(word) for word in presence.users[result.target])
-            own = {"user": user, "mobility": MOBILITY_GROUPS[mobility[result.target]]}
-            rows.append({**own, "released": released, **asdict(result)})
-            store.write(rows)
-            listener(len(rows), total)
+
+    def play(chosen: tuple[int, bool]) -> tuple[bool, AttackResult]:
+        target, released = chosen
+        own, defense = games[released]
+        return released, own.attack(target, defense=defense, attack=game.attack)
+
+    for released, result in in_threads(play, waiting, n_jobs):
+        user = " ".join(str(word) for word in presence.users[result.target])
+        own = {"user": user, "mobility": MOBILITY_GROUPS[mobility[result.target]]}
+        rows.append({**own, "released": released, **asdict(result)})
+        store.write(rows)
+        listener(len(rows), total)
     table = store.write(rows)
-    played = {**asdict(game), "observation": observation, "inference": inference, "n_people": len(presence.users)}
+    n_people = len(presence.users)
+    played = {**asdict(game), "observation": observation, "inference": inference, "n_people": n_people}
+    played |= {"n_windows": n_windows, "group_size": game.people_in_a_group(n_people), "n_attacked": len(targets)}
     summary = {
-        "game": played | {"group_size": game.people_in_a_group(len(presence.users)), "n_attacked": len(targets)},
+        "game": played,
         "mechanism": resolved(config)["mechanism"],
         "versions": versions(),
         **summarize(table),
@@ -232,6 +269,28 @@ def attack(
     parts.write_json(folder / "operator" / SUMMARY, summary)
     files = tuple(folder / "operator" / name for name in (SUMMARY, TABLE))
     return AttackOutcome(folder, table, summary, n_resumed, files)
+
+
+def jobs_with_room(game: Game, shape: tuple[int, int]) -> int:
+    """Targets that may be attacked at a time: one a processor, and fewer where aggregates are large."""
+    size = 8 * COPIES * game.samples * shape[0] * shape[1]
+    return max(1, min(os.cpu_count() or 1, ROOM // size))
+
+
+def seconds(game: MembershipGame, defense: Defense | None) -> float:
+    """Time of the attacks on one target, raw and released, from some aggregates of nobody."""
+    n_windows, n_cells = game.space.shape
+    nobody = np.zeros((REHEARSED, n_windows, n_cells), np.int64)
+    times = [time.perf_counter()]
+    made = (nobody if defense is None else defense(nobody, 0)).reshape(REHEARSED, -1).astype(np.float64)
+    times.append(time.perf_counter())
+    with BLAS.limit(limits=1):
+        _ = (made + 1) @ made.T
+    times.append(time.perf_counter())
+    released, product = np.diff(times) / REHEARSED
+    # A matrix of inner products is made of the aggregates and one of the people, and decomposed in as long a time.
+    n_known = game.samples(0).users.size
+    return float(released * game.n_samples + 2 * product / REHEARSED * (game.n_samples**2 + n_known**2))
 
 
 def counts_plan(config: RunConfig) -> Plan:
@@ -246,14 +305,8 @@ def targets_of(presence: Presence, game: Game, seed: int) -> list[int]:
     n_people = len(presence.users)
     if n_people < len(MOBILITY_GROUPS):
         raise DataError(f"{n_people} seen in these windows; an attack needs at least {len(MOBILITY_GROUPS)} people")
-    return [int(target) for target in draw_targets(presence.raw, min(game.targets, n_people), seed)]
-
-
-def _attacks(
-    plan: Plan, presence: Presence, game: Game, released: bool, targets: list[int], n_jobs: int
-) -> Iterator[AttackResult]:
-    own, defense = membership_game(plan, presence, game, released)
-    yield from own.attack_targets(targets, n_jobs=n_jobs, defense=defense, attack=game.attack)
+    n_targets = min(game.settled(presence).targets or 0, n_people)
+    return [int(target) for target in draw_targets(presence.raw, n_targets, seed)]
 
 
 def membership_game(
@@ -272,6 +325,7 @@ def membership_game(
         n_samples=game.samples,
         n_components=game.components,
         seed=plan.config.seed or 0,
+        axes="windows_cells",
     )
     return own, _defense(plan, own) if released else None
 
@@ -356,6 +410,7 @@ def as_text(summary: Mapping[str, Any]) -> str:
         f"{game['attack']} attack, prior {game['prior']}: {game['n_people']} people in groups of {game['group_size']}, "
         f"{game['samples']} samples a target",
         *counted_people(game),
+        *attacked_part(game),
         "AUC: 1 is always right, 0.5 is guessing; in brackets 95 % intervals",
         f"{'mobility':<10} {'targets':>7}  {'AUC of raw counts':<21}  {'AUC of the release':<21}  privacy gain",
     ]
@@ -405,6 +460,27 @@ def counted_people(game: Mapping[str, Any]) -> list[str]:
     if game.get("attack") == "zero_knowledge":
         return ["she knows nobody but her target, whose trace she has, the size of the group, and the mechanism"]
     return [f"she knows {share} of the people; challenges count {whom} beside the target ({game['challenges']})"]
+
+
+def attacked_part(game: Mapping[str, Any]) -> list[str]:
+    """Lines on whom and which windows a sample leaves out, and on aggregates that are no crowd."""
+    lines, n_people, last = [], game["n_people"], max(game["observation"][1], game["inference"][1])
+    if game["n_attacked"] < n_people:
+        lines.append(
+            f"a sample: {game['n_attacked']:,} of the {n_people:,} people seen are attacked, a third of each mobility "
+            f"group, drawn by the seed (all: --targets {n_people})"
+        )
+    if last < game["n_windows"]:
+        lines.append(
+            f"the first {last:,} of {game['n_windows']:,} windows are attacked (others: --set source.from=…; more: "
+            "--observation)"
+        )
+    if game["group_size"] < CROWD:
+        lines.append(
+            f"an aggregate counts {game['group_size']} of {n_people:,} people: that is no crowd, and no figure here is "
+            "one of the whole release (--group-size, or windows with more people)"
+        )
+    return lines
 
 
 def fewer_targets(game: Mapping[str, Any]) -> list[str]:

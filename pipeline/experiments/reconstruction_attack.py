@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -259,7 +260,7 @@ def reconstruct(
     game: ReconstructionGame | None = None,
     *,
     folder: str | Path | None = None,
-    n_jobs: int = 1,
+    n_jobs: int | None = None,
     listener: Listener = lambda done, total: None,
 ) -> AttackOutcome:
     """Reconstruct trajectories from releases of the configured mechanism, and bound the success of any attack.
@@ -274,7 +275,7 @@ def reconstruct(
     folder
         Where to write; None: ``output.path``.
     n_jobs
-        Targets attacked at a time, in threads; memory grows with it.
+        Targets attacked at a time, in threads; memory grows with it. None: one a processor.
     listener
         Called with the number of people attacked and of all.
 
@@ -321,7 +322,7 @@ def reconstruct(
     waiting = [number for number, target in enumerate(targets) if target not in done]
     listener(len(done), len(targets))
     attack = partial(_attack, known, observed, trajectories[targets], settings, bounds)
-    for n_made, (number, found) in enumerate(in_threads(attack, waiting, n_jobs), len(done) + 1):
+    for n_made, (number, found) in enumerate(in_threads(attack, waiting, n_jobs or os.cpu_count() or 1), len(done) + 1):
         user = " ".join(str(word) for word in presence.users[targets[number]])
         own = {"target": int(targets[number]), "user": user, "mobility": MOBILITY_GROUPS[mobility[number]]}
         rows += rows_of(own, found, known.assumption, settings)
@@ -349,15 +350,15 @@ def _name(config: RunConfig, game: ReconstructionGame, settings: Settings, prese
 
 def _trajectories(presence: Presence) -> NDArray[np.intp]:
     """Cell in which each person counts in each window, n_cells where in none; (n_users, n_windows)."""
-    n_cells = presence.released.shape[1]
-    return np.asarray(np.where(presence.released.any(axis=1), presence.released.argmax(axis=1), n_cells))
+    n_cells = presence.released.shape[2]
+    return np.asarray(np.where(presence.released.any(axis=2), presence.released.argmax(axis=2), n_cells))
 
 
 def _targets(
     presence: Presence, trajectories: NDArray[np.intp], settings: Settings, game: ReconstructionGame, seed: int
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """People seen in enough training windows, equally many of each mobility group, and their groups."""
-    seen = (trajectories[:, : settings.training] < presence.released.shape[1]).sum(axis=1)
+    seen = (trajectories[:, : settings.training] < presence.released.shape[2]).sum(axis=1)
     people = np.flatnonzero(seen >= settings.known.min_windows)
     if len(people) < len(MOBILITY_GROUPS):
         raise DataError(
@@ -373,7 +374,7 @@ def _known(
     trajectories: NDArray[np.intp], targets: NDArray[np.intp], presence: Presence, settings: Settings, seed: int
 ) -> KnownTargets:
     """Priors of the targets."""
-    n_cells = presence.released.shape[1]
+    n_cells = presence.released.shape[2]
     training = Training(
         trajectories=np.where(trajectories == n_cells, -1, trajectories)[:, : settings.training],
         users=presence.users,

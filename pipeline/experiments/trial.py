@@ -196,11 +196,11 @@ def run_trial(config: RunConfig, counts: Counts, accountants: Collection[str] | 
     releases = tuple(release for batch in batches for release in batch.releases)
     if not releases:
         raise DataError("nothing was released")
-    values = np.stack([np.asarray(release.values, np.float64) for release in releases], axis=1)
+    values = np.stack([np.asarray(release.values, np.float64) for release in releases])
     active = np.stack(
-        [np.ones(plan.n_cells, bool) if release.active is None else release.active for release in releases], axis=1
+        [np.ones(plan.n_cells, bool) if release.active is None else release.active for release in releases]
     )
-    truth = counts.truth[[release.window - 1 for release in releases]].T
+    truth = counts.truth[[release.window - 1 for release in releases]]
     unknown = np.full(plan.n_cells, np.nan)
     deviation = [unknown if release.standard_deviation is None else release.standard_deviation for release in releases]
     return TrialRun(
@@ -210,7 +210,7 @@ def run_trial(config: RunConfig, counts: Counts, accountants: Collection[str] | 
         releases=releases,
         accounts=accounts,
         seed=config.seed or 0,
-        deviation=np.stack(deviation, axis=1),
+        deviation=np.stack(deviation),
         n_people=counts.facts.get("n_people"),
     )
 

@@ -69,7 +69,7 @@ def _count_scores(
     # A run that was stopped before its first window has nothing to compare.
     for name in plan.config.utility if len(windows) else ():
         metric = METRICS[name]
-        places, values = metric.scores(truth, released)
+        places, values = metric.scores(truth, released, axes="windows_cells")
         scores.append(_Score(name, "run", None, float(values.mean())))
         if metric.scope == "window":
             scores += [_Score(name, "window", int(windows[i]), float(v)) for i, v in zip(places, values)]
@@ -81,13 +81,13 @@ def _count_scores(
 def _matrices(
     folder: Path, cells: tuple[str, ...]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[Any]]:
-    """True counts, released ones and their standard deviations, shape (n_cells, n_windows), and the windows' indices.
+    """True counts, released ones and their standard deviations, shape (n_windows, n_cells), and the windows' indices.
 
     Only windows and cells that were released are compared; elsewhere both are 0.
     """
     path = folder / "public" / "releases.parquet"
     windows = pl.scan_parquet(path).select(pl.col("window").unique().sort()).collect()["window"].to_numpy()
-    shape = (len(cells), len(windows))
+    shape = (len(windows), len(cells))
     values, deviation, truth = np.zeros(shape), np.full(shape, np.nan), np.zeros(shape)
     active = np.zeros(shape, bool)
     for rows, at in _parts(path, ["value", "standard_deviation"], cells, windows):
@@ -103,7 +103,7 @@ def _matrices(
 def _parts(
     path: Path, columns: list[str], cells: tuple[str, ...], windows: NDArray[Any]
 ) -> Iterator[tuple[pa.RecordBatch, tuple[NDArray[Any], NDArray[Any]]]]:
-    """The rows of some windows in pieces of `_PART_ROWS`, with the places of their cells and windows."""
+    """The rows of some windows in pieces of `_PART_ROWS`, with the places of their windows and cells."""
     number = {cell: index for index, cell in enumerate(cells)}
     last = int(windows[-1]) if len(windows) else 0
     column = np.full(last + 2, -1)
@@ -115,7 +115,7 @@ def _parts(
                 batch, at = batch.filter(pa.array(at >= 0)), at[at >= 0]
             # Each cell's name is looked up once: rows refer to a dictionary of names.
             names = np.array([number[name] for name in batch["cell"].dictionary.to_pylist()], np.int64)
-            yield batch, (names[batch["cell"].indices.to_numpy()], at)
+            yield batch, (at, names[batch["cell"].indices.to_numpy()])
 
 
 def _trace_scores(folder: Path) -> list[_Score]:

@@ -39,14 +39,14 @@ def worth(truth: NDArray[np.float64], released: NDArray[np.float64]) -> dict[str
     Parameters
     ----------
     truth, released
-        Shape (n_cells, n_windows).
+        Shape (n_windows, n_cells).
 
     Examples
     --------
-    >>> worth(np.array([[4.0, 2.0]]), np.array([[5.0, 2.0]]))
+    >>> worth(np.array([[4.0], [2.0]]), np.array([[5.0], [2.0]]))
     {'mean_count': 3.0, 'error': 0.5, 'error_of_zeros': 3.0, 'error_of_last': 3.5}
     """
-    last = np.concatenate([np.zeros((len(truth), 1)), released[:, :-1]], axis=1)
+    last = np.concatenate([np.zeros((1, truth.shape[1])), released[:-1]])
     others = {"error": released, "error_of_zeros": np.zeros_like(truth), "error_of_last": last}
     return {"mean_count": float(truth.mean())} | {
         name: float(absolute_errors(truth, other).mean()) for name, other in others.items()

@@ -37,7 +37,7 @@ class Presence:
     ----------
     users (n_users, 1) or (n_users, 2)
         Identities of everybody who is seen, ascending.
-    raw, released (n_users, n_cells, n_windows)
+    raw, released (n_users, n_windows, n_cells)
         Whether a person was in a cell, and whether that is counted after all steps on events and bounding; the same
         array where these change nothing.
     """
@@ -85,24 +85,24 @@ def read_presence(plan: Plan, n_windows: int, *, max_entries: int = MAX_PRESENCE
     """
     memberships = read_memberships(plan, n_windows)
     users, code = np.unique(memberships.user, axis=0, return_inverse=True)
-    shape = (len(users), plan.n_cells, n_windows)
+    shape = (len(users), n_windows, plan.n_cells)
     if np.prod(shape, dtype=float) > max_entries:
         raise DataError(
-            f"{shape[0]:,} people × {shape[1]} cells × {shape[2]} windows are more than {max_entries:,} entries: "
+            f"{shape[0]:,} people × {shape[1]} windows × {shape[2]} cells are more than {max_entries:,} entries: "
             "observe fewer windows, or attack a run over fewer people"
         )
     raw = np.zeros(shape, bool)
-    raw[code.ravel(), memberships.cell, memberships.window - 1] = True
+    raw[code.ravel(), memberships.window - 1, memberships.cell] = True
     kept, chain = released_memberships(memberships, plan), plan.chain
     coarse = chain.groups is not None or chain.together > 1
     if not coarse and len(kept) == len(memberships):
         return Presence(users, raw, raw)
     released = np.zeros(shape, bool)
-    released[_rows(users, kept.user), kept.cell, kept.window - 1] = True
+    released[_rows(users, kept.user), kept.window - 1, kept.cell] = True
     if coarse:
         windows = np.arange(n_windows) // chain.together * chain.together
         cells = np.arange(plan.n_cells) if chain.groups is None else chain.groups
-        released = released[:, cells][:, :, windows]
+        released = released[:, windows][:, :, cells]
     return Presence(users, raw, released)
 
 

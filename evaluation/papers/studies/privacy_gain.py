@@ -71,6 +71,7 @@ class PrivacyGain(CabStudy):
             n_samples=self.samples,
             n_components=self.components,
             seed=self.seed,
+            axes="cells_windows",
         )
         result = game.attack(piece.target, defense=defense)
         return {"area": np.array([result.auc, result.low, result.high])}
