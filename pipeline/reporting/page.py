@@ -98,7 +98,7 @@ def run_page(run: Run, live: bool = False) -> bytes:
         as_html(warnings(run)),
         element("section", id="explore", aria_label="Counts and costs over time"),
         _section("People", "people", people_table(run)),
-        _section("Books", "books", figures_table(run)),
+        _section("Every figure of the accounts", "accounts", figures_table(run)),
         _section("What became of every row", "rows", row_equation(run)),
     ]
     data = _run_json(run)

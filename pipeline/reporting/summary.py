@@ -485,7 +485,7 @@ def figures_table(run: Run) -> Html | None:
         for figure in run.figures
     ]
     columns = ["Accountant", "Figure", "Value", "Unit", "When", "Interval", "Subjects", "Compared", "Status"]
-    return table(columns, rows, "All figures of the books: of the whole run, or the worst over windows and subjects")
+    return table(columns, rows, "Of the whole run, or the worst over windows and subjects")
 
 
 def row_equation(run: Run) -> Html | None:

@@ -108,7 +108,9 @@ class CellMap {
     const classes = signed ? ["below", ...ramp] : ramp;
     const wide = 240 / classes.length, every = Math.ceil(edges.length / 5);
     const steps = classes.map((name, i) => svg("rect", { class: name, x: i * wide, y: 2, width: wide, height: 9 }));
-    const labels = edges.map((value, i) => (i % every ? null : svg("text", { x: (i + 1) * wide, y: 24, "text-anchor": "middle" }, short(value))));
+    // Named from both ends where there are two sides.
+    const place = (i) => (scheme === "d" ? Math.min(i, edges.length - 1 - i) : i);
+    const labels = edges.map((value, i) => (place(i) % every ? null : svg("text", { x: (i + 1) * wide, y: 24, "text-anchor": "middle" }, short(value))));
     return svg("svg", { class: "scale", viewBox: "0 0 240 30", role: "img", "aria-label": `Colours change at ${edges.map(short).join(", ")}` }, ...steps, ...labels);
   }
 
