@@ -219,8 +219,8 @@ def metric_words(name: str, counted: str = "people") -> tuple[str, str, str]:
     title = METRIC_TITLES.get(name, (metric.function.__name__ if metric else name).replace("_", " ").capitalize())
     if metric is None:
         return title, "", ""
-    help_ = re.sub("[`*]", "", metric.help)
-    return title, *(text.replace("people", counted) for text in (metric.unit, help_))
+    meaning = re.sub("[`*]", "", metric.help)
+    return title, metric.unit.replace("people", counted), meaning.replace("people", counted)
 
 
 def treatment(accountant: str) -> Treatment:
