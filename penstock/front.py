@@ -318,10 +318,10 @@ class Result:
 
     def _repr_html_(self) -> str:
         """What the run is worth and what it costs, and its busiest cell."""
-        from penstock.pipeline.output.worth import in_words, losses_in_words
+        from penstock.pipeline.output.worth import counted, in_words, losses_in_words
 
         said = [f"<strong>{escape(str(self.folder))}</strong>: {escape(self.manifest['exit']['reason'])}"]
-        said += [escape(in_words(self.manifest["worth"]))] if "worth" in self.manifest else []
+        said += [escape(in_words(self.manifest["worth"], counted(self.manifest)))] if "worth" in self.manifest else []
         said += [escape(losses_in_words(self.manifest["loss"]))] if "loss" in self.manifest else []
         text = "".join(f"<p>{one}</p>" for one in said)
         return text if "points" in self.manifest else text + self.plot().svg

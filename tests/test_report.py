@@ -19,7 +19,7 @@ from report_runs import account, experiment_folder, run_folder, trace_folder
 
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.cli.main import main
-from penstock.pipeline.output.tables import RELEASES
+from penstock.pipeline.output.tables import RELEASES, TRUTH
 from penstock.pipeline.reporting.accounts import figures
 from penstock.pipeline.reporting.markup import pack
 from penstock.pipeline.reporting.page import write_report
@@ -517,7 +517,7 @@ def test_a_guarantee_shows_the_values_of_its_parameters(tmp_path):
         "neighbours": "n",
         "theorem": "t",
     }
-    mechanism = [{"type": "laplace", "epsilon": 1.0, "radius": 50}]
+    mechanism = [{"type": "laplace", "epsilon": 1.0, "radius": 50.0}]
     text = page(run_folder(tmp_path, public={"guarantee": [step]}, configuration={"mechanism": mechanism}))
     assert "ε within 50 metres." in Text(text).text
 
@@ -641,3 +641,40 @@ def test_realised_risk_is_compared_over_whole_horizons_only():
     )
     (found,) = figures(rows)
     assert (found.value, found.window, found.high) == (0.2, 3, 0.2)
+
+
+def test_counts_of_trips_are_never_called_people(tmp_path):
+    useful = {"mean_count": 34.0, "error": 3.8, "error_of_zeros": 34.0, "error_of_last": 8.1}
+    operator = {"worth": useful, "utility": {"mae": 3.8}, "distinct_people": False}
+    operator |= {"users": {"users": 7, "cells_per_user": {"median": 2}}}
+    shown = page(run_folder(tmp_path, public={"distinct_people": False}, operator=operator))
+    text = Text(shown).text
+    for expected in (
+        "Counts of distinct trips in 4 cells",
+        "Wrong by 3.8 trips on average",
+        "Absolute error in trips",
+        "repeat a trip in the same cell and window",
+        "Trips: 7, each with 2 cells",
+    ):
+        assert expected in text
+    assert data(shown)["counts"]["counted"] == "trips"
+
+
+def test_visits_that_the_bound_leaves_out_are_told(tmp_path):
+    folder = run_folder(tmp_path)
+    assert "left out before" not in Text(page(folder)).text
+    truth = folder / "operator" / "truth.parquet"
+    rows = pl.read_parquet(truth)
+    # Counts are window + cell: 24 windows × 4 cells, 1,344 visits; one of each count is left out.
+    pq.write_table(rows.with_columns(bounded=pl.col("count") - 1).to_arrow().cast(TRUTH), truth)
+    shown = page(folder)
+    told = "96 of 1,344 visits (7.1 %; a visit is a person in a cell and window) are left out before the noise"
+    assert f"Caution: many visits are not counted. {told}" in warnings_of(shown)
+    assert f"{told}, by the bound on contributions or by a step of the mechanism." in Text(shown).text
+
+
+def test_rows_outside_are_told_once(tmp_path):
+    text = "10 of 100 rows were in no cell."
+    found = warnings_of(page(run_folder(tmp_path, operator={"unused": text})))
+    assert f"Danger: most rows were not used. {text}" in found
+    assert "rows outside the area" not in found

@@ -465,3 +465,25 @@ def test_noise_above_every_count_neither_fills_a_map_nor_hides_its_sign(driver, 
     assert len(set(drawn)) == 4
     true = page.run("return [...document.querySelectorAll('[data-map=True] .cell')].map(n => n.classList[1])")
     assert set(true) == {"s0"}
+
+
+def test_a_map_says_what_it_does_not_show(driver, tmp_path):
+    """A cell without a place, and a quantity that is the same everywhere."""
+    folder = run_folder(tmp_path, cells=(*CELLS, "elsewhere"), space=GRID)
+    page = Page(driver, write_report(folder)[0].as_uri())
+    assert page.texts("#maps > p")[0].startswith("1 cell has no place on the map (elsewhere). ")
+    assert page.texts("[data-map=Error] .unit") == ["1 in every cell"]
+    assert page.texts("[data-map=True] .unit") == ["28 in elsewhere"]
+
+
+def test_what_is_not_there_has_no_edge_on_a_stack(driver, tmp_path):
+    rows = tuple(
+        account("landmark_budget", name, w, v)
+        for w in range(1, 25)
+        for name, v in (("budget_spent", 2.0), ("budget_left", 0.0))
+    )
+    page = Page(driver, write_report(run_folder(tmp_path, accounts=rows))[0].as_uri())
+    assert page.texts("[data-chart='landmark_budget-Budget'] .now") == ["2", "0"]
+    lines = page.find("[data-chart='landmark_budget-Budget'] svg.chart path.line")
+    assert [bool(line.get_attribute("d")) for line in lines] == [True, False]
+    assert len(page.find("[data-chart='landmark_budget-Budget'] .dot")) == 1

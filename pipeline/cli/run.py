@@ -124,7 +124,7 @@ def expectations(config: RunConfig) -> list[str]:
 def summary(result: Result) -> str:
     """The result of a run in a few lines: rows read, windows released, users, utility, files to open."""
     from penstock.evaluation.utility import METRICS
-    from penstock.pipeline.output.worth import in_words, losses_in_words
+    from penstock.pipeline.output.worth import counted, in_words, losses_in_words
 
     manifest = result.manifest
     rows = manifest["rows"]
@@ -143,7 +143,7 @@ def summary(result: Result) -> str:
     if loss := manifest.get("loss"):
         lines.append(f"loss      {losses_in_words(loss)}")
     if worth := manifest.get("worth"):
-        lines.append(f"worth     {in_words(worth)}")
+        lines.append(f"worth     {in_words(worth, counted(manifest))}")
     for name, value in manifest.get("utility", {}).items():
         source = METRICS[name].source if name in METRICS else ""
         lines.append(f"utility   {name} {value:.4g}" + (f" (as in {source})" if source else ""))

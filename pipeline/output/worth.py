@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -88,13 +89,18 @@ def interval_coverage(
     }
 
 
+def counted(manifest: Mapping[str, Any]) -> str:
+    """What the counts of a run are of: people, or trips where the source does not know who made them."""
+    return "people" if manifest.get("distinct_people", True) else "trips"
+
+
 def beats(found: Mapping[str, float]) -> bool:
     """Whether a release is nearer to the truth than both releases that cost nothing."""
     return found["error"] < min(found["error_of_zeros"], found["error_of_last"])
 
 
-def in_words(found: Mapping[str, float]) -> str:
-    """The result of `worth` as a verdict.
+def in_words(found: Mapping[str, float], what: str = "people") -> str:
+    """The result of `worth` as a verdict on counts of people, or of something else.
 
     Examples
     --------
@@ -104,7 +110,7 @@ def in_words(found: Mapping[str, float]) -> str:
     'Wrong by 3.8 people on average where 34 are counted (11 %); zeros by 34, the last release shown again by 8.1.'
     """
     error, mean, zeros, last = (found[name] for name in ("error", "mean_count", "error_of_zeros", "error_of_last"))
-    said = f"Wrong by {_short(error)} people on average where {_short(mean)} are counted"
+    said = f"Wrong by {_short(error)} {what} on average where {_short(mean)} are counted"
     if error > 0 and error >= zeros:
         return f"{said}: worse than publishing nothing, since zeros are nearer."
     share = f" ({error / mean:.0%})".replace("%", " %") if mean else ""

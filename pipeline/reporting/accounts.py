@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -202,8 +203,8 @@ METRIC_TITLES = {
 }
 
 
-def metric_words(name: str) -> tuple[str, str, str]:
-    """Title, unit and meaning of a metric, known or not.
+def metric_words(name: str, counted: str = "people") -> tuple[str, str, str]:
+    """Title, unit and meaning of a metric, known or not, of counts of people or of something else.
 
     Examples
     --------
@@ -211,10 +212,15 @@ def metric_words(name: str) -> tuple[str, str, str]:
     ('Mean absolute error', 'people', 'Absolute error in people, mean over cells and windows (0 is best).')
     >>> metric_words("my_own")
     ('My own', '', '')
+    >>> metric_words("mae", "trips")[1]
+    'trips'
     """
     metric = METRICS.get(name)
     title = METRIC_TITLES.get(name, (metric.function.__name__ if metric else name).replace("_", " ").capitalize())
-    return (title, metric.unit, metric.help.replace("`", "")) if metric else (title, "", "")
+    if metric is None:
+        return title, "", ""
+    meaning = re.sub("[`*]", "", metric.help)
+    return title, metric.unit.replace("people", counted), meaning.replace("people", counted)
 
 
 def treatment(accountant: str) -> Treatment:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.output.export import half_width
-from penstock.pipeline.output.worth import losses
+from penstock.pipeline.output.worth import counted, losses
 from penstock.pipeline.reporting.accounts import Figure, figures
 
 T = TypeVar("T")
@@ -87,6 +87,11 @@ class Run:
         return configuration
 
     @property
+    def counted(self) -> str:
+        """What a count is of: people, or trips where the source does not know who made them."""
+        return counted(self.public)
+
+    @property
     def time_zone(self) -> str:
         """Time zone of the windows."""
         return str(self.configuration.get("windows", {}).get("time_zone", "UTC"))
@@ -124,6 +129,14 @@ class Run:
         name = "public/releases" if self.traces is None else "public/traces"
         memberships = (self.public.get("sensitivity") or {}).get("memberships")
         return self.read(name, lambda rows: losses(rows, self.time_zone, memberships))
+
+    @cached_property
+    def visits(self) -> tuple[int, int] | None:
+        """Visits, a person in a cell and window each, and those that entered the release; None without the truth."""
+        if self.traces is not None:
+            return None
+        sums = pl.col("count", "bounded").sum()
+        return self.read("operator/truth", lambda rows: rows.select(sums).collect().row(0))
 
     @cached_property
     def traces(self) -> pl.DataFrame | None:

@@ -6,7 +6,6 @@ import hashlib
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from string import Template
 from typing import Any
 
 from penstock.mechanisms.core.plugin import DataError
@@ -18,12 +17,11 @@ from penstock.pipeline.reporting.data import Run
 from penstock.pipeline.reporting.experiment import is_experiment
 from penstock.pipeline.reporting.markup import (
     Html,
-    content_hash,
     definitions,
+    document,
     element,
     join,
     number,
-    package_text,
     plural,
     table,
 )
@@ -86,14 +84,8 @@ def statement(run: Run) -> bytes:
     numbered = (
         element("section", element("h2", f"{at}. {title}"), content) for at, (title, content) in enumerate(sections, 1)
     )
-    style = package_text(STYLES)
-    page = Template(package_text(("statement.html",))).substitute(
-        title=element("title", f"{name} · statement for the data-protection officer"),
-        style=style,
-        style_hash=content_hash(style),
-        content=join(header, *numbered),
-    )
-    return page.encode()
+    title = f"{name} · statement for the data-protection officer"
+    return document(title, STYLES, element("main", header, *numbered))
 
 
 def _first_lines(run: Run) -> list[Html]:

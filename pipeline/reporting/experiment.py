@@ -133,7 +133,10 @@ class Experiment:
         path = self.folder / name
         content = base64.b64encode(path.read_bytes()).decode("ascii")
         image = element("img", alt=title, src=f"data:{PICTURES[path.suffix]};base64,{content}")
-        return element("figure", element("figcaption", element("h3", title)), image, class_="picture")
+        framed = element("div", image, class_="scroll", tabindex="0", role="region", aria_label=title)
+        return element(
+            "figure", element("figcaption", element("h3", title[0].upper() + title[1:])), framed, class_="picture"
+        )
 
     def as_json(self) -> dict[str, Any]:
         """The part of the page that the script needs: the data of every figure."""
@@ -237,7 +240,7 @@ def _mean(row: dict[str, Any]) -> Cell:
         return number(mean), mean
     below, above = mean - row["low"], row["high"] - mean
     if abs(above - below) > 0.1 * (above + below):  # near the limits of a measure
-        return f"{number(mean)} ({number(row['low'], 2)} to {number(row['high'], 2)})", mean
+        return f"{number(mean)} ({number(row['low'])} to {number(row['high'])})", mean
     return f"{number(mean)} ± {number(below, 2)}", mean
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from string import Template
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from penstock.pipeline.reporting.accounts import charts, metric_words
 from penstock.pipeline.reporting.data import ACTIONS, Counts, Run
 from penstock.pipeline.reporting.experiment import choice_section, experiment_in, frontier, is_experiment
 from penstock.pipeline.reporting.glossary import words
-from penstock.pipeline.reporting.markup import Html, content_hash, element, join, pack, package_text, phrase
+from penstock.pipeline.reporting.markup import Html, content_hash, document, element, join, pack, package_text
 from penstock.pipeline.reporting.summary import as_html, figures_table, provenance, row_equation, verdict, warnings
 from penstock.pipeline.reporting.traces import people_table, traces
 from penstock.pipeline.spaces.base import Space
@@ -99,7 +98,7 @@ def run_page(run: Run, live: bool = False) -> bytes:
         as_html(warnings(run)),
         element("section", id="explore", aria_label="Counts and costs over time"),
         _section("People", "people", people_table(run)),
-        _section("Books", "books", figures_table(run)),
+        _section("Every figure of the accounts", "accounts", figures_table(run)),
         _section("What became of every row", "rows", row_equation(run)),
     ]
     data = _run_json(run)
@@ -115,10 +114,10 @@ def _run_json(run: Run) -> dict[str, Any]:
     if counts is None:
         return shared | {"traces": traces(run)}
     return shared | {
-        "counts": _counts_json(counts),
+        "counts": _counts_json(counts) | {"counted": run.counted},
         "geometry": geometry(run, counts.cells),
         "accounts": charts(run.accounts, counts.windows["window"]),
-        "utility": [] if run.utility is None else _utility_charts(run.utility, counts),
+        "utility": [] if run.utility is None else _utility_charts(run, run.utility, counts),
         "cell_metrics": [] if run.utility is None else _cell_metrics(run.utility, counts),
     }
 
@@ -136,7 +135,7 @@ def _counts_json(counts: Counts) -> dict[str, Any]:
     return times | others | {"actions": ACTIONS, "cells": counts.cells} | matrices
 
 
-def _utility_charts(utility: pl.DataFrame, counts: Counts) -> list[dict[str, Any]]:
+def _utility_charts(run: Run, utility: pl.DataFrame, counts: Counts) -> list[dict[str, Any]]:
     """A chart for each metric that has a figure per window."""
     made = []
     windows = counts.windows["window"]
@@ -144,8 +143,8 @@ def _utility_charts(utility: pl.DataFrame, counts: Counts) -> list[dict[str, Any
     for (metric,), group in rows.group_by("metric", maintain_order=True):
         values = np.full(len(windows), np.nan)
         values[np.searchsorted(windows, group["window"])] = group["value"]
-        line = {"name": metric, "label": phrase(str(metric)), "value": pack(values)}
-        title, unit, note = metric_words(str(metric))
+        title, unit, note = metric_words(str(metric), run.counted)
+        line = {"name": metric, "label": title, "value": pack(values)}
         made.append({"id": f"utility-{metric}", "title": title, "unit": unit, "note": note, "lines": [line]})
     return made
 
@@ -156,7 +155,8 @@ def _cell_metrics(utility: pl.DataFrame, counts: Counts) -> list[dict[str, Any]]
     rows = utility.filter(pl.col("scope").str.starts_with("cell:"))
     for (metric,), group in rows.group_by("metric", maintain_order=True):
         values = dict(zip(group["scope"].str.slice(5), group["value"]))
-        found.append({"name": phrase(str(metric)), "value": pack([values.get(c, np.nan) for c in counts.cells])})
+        by_cell = pack([values.get(cell, np.nan) for cell in counts.cells])
+        found.append({"name": metric_words(str(metric))[0], "value": by_cell})
     return found
 
 
@@ -215,20 +215,18 @@ def assemble(title: str, content: Html, data: dict[str, Any]) -> bytes:
     No text of a configuration or of a file can become markup or script: content is escaped where it is made, data is
     JSON without ``<``, and the content policy allows exactly the script and the style of this package.
     """
-    style, script = package_text(STYLES), package_text(SCRIPTS)
+    script = package_text(SCRIPTS)
     # NaN is not JSON: figures that may be NaN are packed.
     encoded = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
         encoded = encoded.replace(character, f"\\u{ord(character):04x}")
-    page = Template(package_text(("page.html",))).substitute(
-        title=element("title", f"{title} · penstock"),
-        style=style,
-        style_hash=content_hash(style),
-        script=script,
-        script_hash=content_hash(script),
-        # The page asks for nothing, except a live one, which asks the server it came from.
-        connect="'self'" if data.get("live") else "'none'",
-        content=content,
-        data=encoded,
+    # The page asks for nothing, except a live one, which asks the server it came from.
+    connect = "'self'" if data.get("live") else "'none'"
+    body = join(
+        element("a", "Skip to the report", class_="skip", href="#content"),
+        element("main", content, id="content"),
+        element("script", Html(encoded), type="application/json", id="report-data"),
+        element("script", Html(script)),
     )
-    return page.encode()
+    policy = f"; script-src '{content_hash(script)}'; connect-src {connect}"
+    return document(f"{title} · penstock", STYLES, body, policy)

@@ -12,7 +12,7 @@ import polars as pl
 import yaml
 
 from penstock.evaluation.utility import DEFAULT
-from penstock.pipeline.output.worth import UNBOUNDED, beats, in_words, losses_in_words
+from penstock.pipeline.output.worth import UNBOUNDED, beats, counted, in_words, losses_in_words
 from penstock.pipeline.reporting.accounts import Figure, metric_words, treatment
 from penstock.pipeline.reporting.data import ACTIONS, Run
 from penstock.pipeline.reporting.markup import (
@@ -38,9 +38,12 @@ NEARLY = 0.1
 #: Rejected or late rows are worth a caution from this share of all rows on.
 MANY_ROWS = 0.01
 MOST_REJECTS = 20
+#: Visits left out of the release are worth a caution from this share of all on.
+MANY_VISITS = 0.05
 
 #: Order of the sections in a configuration as people write it.
 SECTIONS = ("name", "mode", "seed", "noise_key", "source", "space", "sensors", "windows", "bounding", "landmarks")
+ONE = {"people": "person", "trips": "trip"}
 OUTCOMES = ("used", "late", "out_of_area", "out_of_time", "rejected")
 
 Level = Literal["danger", "caution", "note"]
@@ -87,12 +90,11 @@ def released(run: Run) -> str:
         return _traces(run) or "Nothing has been released yet."
     planned = public.get("windows")
     done = ", ".join(f"{n:,} {action}" for action, n in counts.outcomes())
-    people = "people" if public.get("distinct_people", True) else "trips"
     begin, end = (moment(int(at), run.time_zone) for at in (counts.windows["start"][0], counts.windows["end"][-1]))
     shown = "" if counts.n_all_windows == len(counts.windows) else f" (the latest {len(counts.windows):,} are shown)"
     of_planned = f" of {planned:,}" if planned else ""
     return (
-        f"Counts of distinct {people} in {plural(counts.n_all_cells, 'cell')} were released for "
+        f"Counts of distinct {run.counted} in {plural(counts.n_all_cells, 'cell')} were released for "
         f"{counts.n_all_windows:,}{of_planned} windows{shown}, from {begin} to {end} ({run.time_zone}): {done}."
     )
 
@@ -101,9 +103,9 @@ def _worth(run: Run) -> Html | None:
     """What the release is worth beside one that costs nothing; without the truth, its noise beside its counts."""
     found = (run.operator or {}).get("worth")
     if found:
-        return element("p", element("strong", in_words(found)))
+        return element("p", element("strong", in_words(found, run.counted)))
     noise = _noise(run)
-    return None if noise is None else element("p", element("strong", _noise_in_words(*noise)))
+    return None if noise is None else element("p", element("strong", _noise_in_words(*noise, run.counted)))
 
 
 def _noise(run: Run) -> tuple[float, float] | None:
@@ -114,8 +116,8 @@ def _noise(run: Run) -> tuple[float, float] | None:
     return float(counts.margin[known].mean()), float(np.nanmean(counts.released))
 
 
-def _noise_in_words(margin: float, mean: float) -> str:
-    within = f"95 % of the error of a count is within ± {number(margin, 3)} people"
+def _noise_in_words(margin: float, mean: float, counted: str) -> str:
+    within = f"95 % of the error of a count is within ± {number(margin, 3)} {counted}"
     return f"{within}; the mean released count is {number(mean, 3)}."
 
 
@@ -193,7 +195,12 @@ def with_values(text: str, configuration: dict[str, Any]) -> str:
     values: dict[str, Any] = {}
     for section in configuration["mechanism"]:
         values |= section
-    return re.sub(r"`(\w+)`", lambda name: str(values.get(name[1], name[1])), text)
+    return re.sub(r"`(\w+)`", lambda name: _plain(values.get(name[1], name[1])), text)
+
+
+def _plain(value: Any) -> str:
+    """A value of a configuration as people write it: 50, not 50.0."""
+    return number(value, 12) if isinstance(value, float) else str(value)
 
 
 def odds(epsilon: float, configuration: dict[str, Any]) -> str:
@@ -249,7 +256,7 @@ def _utility(run: Run) -> list[Headline]:
     # What everybody understands comes first, in whatever order it was asked for.
     ordered = {name: measured[name] for name in DEFAULT if name in measured} | measured
     for name, value in ordered.items():
-        title, unit, note = metric_words(name)
+        title, unit, note = metric_words(name, run.counted)
         if run.traces is not None:
             unit, note = "metres", "Distance of released and true points, mean over all points."
         found.append(Headline(title, number(value), unit, note or "Released against the truth, over the whole run."))
@@ -267,7 +274,7 @@ def users_sentence(manifest: dict[str, Any]) -> str | None:
         f"{number(spread['median'])} {what.removesuffix('s') if spread['median'] == 1 else what}"
         for what, spread in zip(of_what, spreads.values())
     ]
-    return f"People: {users['users']:,}, each with {' and '.join(medians)} (medians)."
+    return f"{counted(manifest).capitalize()}: {users['users']:,}, each with {' and '.join(medians)} (medians)."
 
 
 @dataclass(frozen=True)
@@ -281,7 +288,7 @@ class Notice:
 
 def warnings(run: Run) -> list[Notice]:
     """All that apply, the gravest first."""
-    kinds = (_guarantee, _progress, _useless, _windows, _books, _budget, _rows, _shown)
+    kinds = (_guarantee, _progress, _useless, _bound, _windows, _books, _budget, _rows, _shown)
     found = [notice for kind in kinds for notice in kind(run)]
     return sorted(found, key=lambda notice: list(WORDS).index(notice.level))
 
@@ -338,14 +345,41 @@ def _useless(run: Run) -> list[Notice]:
         and (noise := _noise(run))
         and noise[0] > noise[1]
     ):
-        text = f"{_noise_in_words(*noise)} Single counts are mostly noise; sums over many cells or windows may not be."
+        noise_in_words = _noise_in_words(*noise, run.counted)
+        text = f"{noise_in_words} Single counts are mostly noise; sums over many cells or windows may not be."
         return [Notice("caution", "the noise is larger than the counts", text)]
     if not found or not found["error"] or beats(found):
         return []
-    text = f"{in_words(found)} More budget, larger cells, longer windows or a smaller bound make it nearer."
+    text = (
+        f"{in_words(found, run.counted)} More budget, larger cells, longer windows or a smaller bound make it nearer."
+    )
     if found["error"] >= found["error_of_zeros"]:
         return [Notice("danger", "worse than publishing nothing", text)]
     return [Notice("caution", "no better than the last release", text)]
+
+
+def _left_out(run: Run) -> str:
+    """Visits that were not counted for the release, and their share of all; empty where there are none or no truth."""
+    n_visits, n_kept = run.visits or (0, 0)
+    n_left = n_visits - n_kept
+    if n_left <= 0:
+        return ""
+    share = f"{percent(n_left, n_visits)}; a visit is a {ONE[run.counted]} in a cell and window"
+    return (
+        f"{n_left:,} of {n_visits:,} visits ({share}) are left out before the noise, "
+        "by the bound on contributions or by a step of the mechanism"
+    )
+
+
+def _bound(run: Run) -> list[Notice]:
+    n_visits, n_kept = run.visits or (0, 0)
+    if n_visits - n_kept <= MANY_VISITS * n_visits:
+        return []
+    text = (
+        f"{_left_out(run)}: counts are too low by that, and no interval covers it. A larger bound leaves out less and "
+        "needs more noise."
+    )
+    return [Notice("caution", "many visits are not counted", text)]
 
 
 def _windows(run: Run) -> list[Notice]:
@@ -399,16 +433,17 @@ def _budget(run: Run) -> list[Notice]:
 def _rows(run: Run) -> list[Notice]:
     if run.operator is None:
         return []
-    rows, found = run.operator["rows"], []
+    rows, found, told = run.operator["rows"], [], ""
     if unused := run.operator.get("unused"):
         found.append(Notice("danger", "most rows were not used", str(unused)))
+        told = max(OUTCOMES[1:], key=lambda outcome: int(rows[outcome]))  # it is about these
     for outcome, title, text in (
         ("rejected", "rejected rows", "that could not be read"),
         ("late", "late rows", "that came after the window was final"),
         ("out_of_area", "rows outside the area", "in no cell"),
         ("out_of_time", "rows outside the time range", "before or after the run"),
     ):
-        if rows[outcome]:
+        if rows[outcome] and outcome != told:
             share = percent(rows[outcome], rows["rows"])
             level: Level = (
                 "caution" if outcome in ("rejected", "late") and rows[outcome] > MANY_ROWS * rows["rows"] else "note"
@@ -449,8 +484,8 @@ def figures_table(run: Run) -> Html | None:
         ]
         for figure in run.figures
     ]
-    columns = ["Accountant", "Figure", "Value", "Unit", "Where", "Interval", "Subjects", "Compared", "Status"]
-    return table(columns, rows, "All figures of the books: of the whole run, or the worst over windows and subjects")
+    columns = ["Accountant", "Figure", "Value", "Unit", "When", "Interval", "Subjects", "Compared", "Status"]
+    return table(columns, rows, "Of the whole run, or the worst over windows and subjects")
 
 
 def row_equation(run: Run) -> Html | None:
@@ -462,11 +497,13 @@ def row_equation(run: Run) -> Html | None:
     terms = " + ".join(f"{rows[outcome]:,} {phrase(outcome)}" for outcome in OUTCOMES)
     parts: list[Html | None] = [
         element("p", f"{rows['rows']:,} rows = {terms}", class_="equation"),
-        element("p", f"Of the used rows {rows['duplicates']:,} repeat a person in the same cell and window."),
+        element(
+            "p",
+            f"Of the used rows {rows['duplicates']:,} repeat a {ONE[run.counted]} in the same cell and window.",
+        ),
     ]
-    users = users_sentence(manifest)
-    if users:
-        parts.append(element("p", users))
+    said = [f"{_left_out(run)}." if _left_out(run) else None, users_sentence(manifest)]
+    parts += [element("p", sentence) for sentence in said if sentence]
     return join(*parts, _rejects(run, rows))
 
 

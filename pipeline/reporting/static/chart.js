@@ -34,7 +34,8 @@ class Chart {
     line.now = html("span", { class: "now" });
     const swatch = svg("svg", { viewBox: "0 0 22 10", "aria-hidden": "true" }, this.sparse(line)
       ? svg("circle", { cx: 11, cy: 5, r: 3, class: `f${line.colour}` })
-      : svg("path", { d: "M0 5H22", class: `line l${line.colour}` }));
+      : line.stacked ? svg("rect", { width: 22, height: 10, class: `area f${line.colour}` })
+        : svg("path", { d: "M0 5H22", class: `line l${line.colour}` }));
     return html("button", {
       type: "button", "aria-pressed": String(!line.hidden),
       onclick: (event) => {
@@ -53,7 +54,8 @@ class Chart {
       if (!line.stacked || line.hidden) continue;
       line.base = sum.slice();
       line.value.forEach((v, i) => { sum[i] += v || 0; });
-      line.top = sum.slice();
+      // Where there is nothing of it, it has no edge: it would lie on the edge of another.
+      line.top = sum.map((v, i) => (line.value[i] ? v : NaN));
     }
   }
 
@@ -177,7 +179,7 @@ class Chart {
     const time = counts.middle[at];
     if (time < from || time > until) { this.pointer.replaceChildren(); return; }
     const x = this.x(time);
-    const dots = this.visible().filter((line) => Number.isFinite(line.value[at])).map((line) =>
+    const dots = this.visible().filter((line) => Number.isFinite(this.drawn(line)[at])).map((line) =>
       svg("circle", { class: `dot f${line.colour}`, cx: x, cy: this.y(this.drawn(line)[at]), r: 4 }));
     this.pointer.replaceChildren(svg("line", { class: "cursor", x1: x, x2: x, y1: TOP, y2: HEIGHT - BOTTOM }), ...dots);
   }

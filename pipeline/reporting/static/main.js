@@ -13,8 +13,7 @@ function countChart(axis) {
     }
     return counts.truth ? [{ label: "true", value: counts.along(counts.truth, cell), ink: "t" }, released] : [released];
   };
-  chooser.value = axis.cell;
-  const unit = () => `people in ${axis.cell >= 0 ? counts.cells[axis.cell] : "all cells together"}`;
+  const unit = () => `${counts.counted} in ${axis.cell >= 0 ? counts.cells[axis.cell] : "all cells together"}`;
   chooser.value = axis.cell;
   const chart = new Chart(axis, {
     id: "counts", title: counts.truth ? "True and released counts" : "Released counts", unit: unit(), lines: lines(), tools: [chooser],
@@ -26,7 +25,7 @@ function countChart(axis) {
 
 function maps(axis, geometry) {
   const { counts } = axis;
-  const { released, truth, nCells, nWindows } = counts;
+  const { released, truth, nCells } = counts;
   const shapes = shapesOf(geometry, nCells);
   const mean = (value) => (first, last, cell) => {
     let total = 0, n = 0;
@@ -35,12 +34,11 @@ function maps(axis, geometry) {
   };
   const of = (matrix) => (row, cell) => matrix[row * nCells + cell];
   const breaks = truth ? squareBreaks(truth, released) : squareBreaks(released);
-  const quantities = [{ title: "Released", unit: "people", scheme: "s", signed: released.some((v) => v < 0), breaks, value: of(released), mean: mean(of(released)) }];
+  const quantities = [{ title: "Released", unit: counts.counted, scheme: "s", signed: released.some((v) => v < 0), breaks, value: of(released), mean: mean(of(released)) }];
   if (truth) {
     const apart = (row, cell) => released[row * nCells + cell] - truth[row * nCells + cell];
-    const differences = Float32Array.from({ length: nWindows * nCells }, (_, i) => released[i] - truth[i]);
-    quantities.push({ title: "True", unit: "people", scheme: "s", breaks, value: of(truth), mean: mean(of(truth)) });
-    quantities.push({ title: "Error", unit: "people, released − true", scheme: "d", breaks: evenBreaks(differences), value: apart, mean: mean(apart) });
+    quantities.push({ title: "True", unit: counts.counted, scheme: "s", breaks, value: of(truth), mean: mean(of(truth)) });
+    quantities.push({ title: "Error", unit: `${counts.counted}, released − true`, scheme: "d", breaks: evenBreaks(released.map((v, i) => v - truth[i])), value: apart, mean: mean(apart) });
   }
   if (truth) {
     const risk = (row, cell) => pickedOut(released[row * nCells + cell], truth[row * nCells + cell]);
@@ -54,7 +52,9 @@ function maps(axis, geometry) {
       made.forEach((map) => { map.averaged = averaged; map.colour(); });
     },
   }, label));
-  const where = geometry ? "" : "No coordinates are known: tiles stand for the cells, in the order of the list. ";
+  const n = shapes.filter((shape) => !shape).length;
+  const where = !geometry ? "No coordinates are known: tiles stand for the cells, in the order of the list. "
+    : n ? `${n === 1 ? "1 cell has" : `${n} cells have`} no place on the map (${counts.cells.filter((_, cell) => !shapes[cell]).slice(0, 3).join(", ")}${n > 3 ? " …" : ""}). ` : "";
   const note = `${where}Click a cell to see its counts above.${truth ? ` ${RISK_IN_WORDS}` : ""}`;
   return html("section", { id: "maps" }, html("h2", {}, "Where"),
     html("p", {}, note), html("p", { class: "buttons", role: "group", "aria-label": "Values of the maps" }, ...switches), html("div", { class: "maps" }, ...made.map((map) => map.node)));
@@ -69,7 +69,7 @@ function explore(place, data) {
   const chart = countChart(axis);
   const charts = [chart];
   if (counts.truth) {
-    charts.push(new Chart(axis, { id: "error", title: "Error", unit: "people a cell, mean absolute", lines: [{ label: "mean absolute error", value: counts.errors() }] }));
+    charts.push(new Chart(axis, { id: "error", title: "Error", unit: `${counts.counted} a cell, mean absolute`, lines: [{ label: "mean absolute error", value: counts.errors() }] }));
   }
   charts.push(...data.utility.map((about) => new Chart(axis, about)));
   const books = data.accounts.map((about) => new Chart(axis, about));

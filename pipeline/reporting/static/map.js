@@ -8,11 +8,17 @@ const RISK_IN_WORDS = "Risk is the chance that somebody who knows that a person 
   + "1 ÷ k where k people were there and the release, rounded, says k; 0 where it says anything else. Few people and little noise make it high.";
 const pickedOut = (released, truth) => (Number.isNaN(released) ? NaN : truth > 0 && Math.round(released) === truth ? 1 / truth : 0);
 
+// Values enough for a quantile, spread over all windows and cells: sorting a million takes a second.
+function sample(values) {
+  const below = 2 ** 32 * (100000 / values.length);
+  return Float64Array.from(values.filter((_, i) => Math.imul(i, 2654435761) >>> 0 < below));
+}
+
 // Upper ends of all steps but the last, growing with the square so that a few busy cells do not hide the rest. They hold
 // for all matrices given: noise larger than every count is seen beside the counts, and does not fill the map.
 function squareBreaks(...matrices) {
   const tops = matrices.map((values) => {
-    const sorted = Float64Array.from(values.filter((v) => v > 0)).sort();
+    const sorted = sample(values).filter((v) => v > 0).sort();
     return sorted.length ? sorted[Math.floor(0.995 * (sorted.length - 1))] : 0;
   });
   const most = Math.max(...tops) || 1;
@@ -22,7 +28,7 @@ function squareBreaks(...matrices) {
 
 // Steps of equal width around 0, as far as 98 % of all values reach.
 function evenBreaks(values) {
-  const sizes = Float64Array.from(values.map(Math.abs).filter((v) => !Number.isNaN(v))).sort();
+  const sizes = sample(values).map(Math.abs).filter((v) => !Number.isNaN(v)).sort();
   const ticks = niceTicks(0, sizes[Math.floor(sizes.length * 0.98)] || 1, STEPS / 2);
   return Array.from({ length: STEPS - 1 }, (_, i) => ticks[1] * (i - (STEPS - 2) / 2));
 }
@@ -80,7 +86,8 @@ class CellMap {
       if (value > high) high = value;
     });
     const what = this.averaged ? "mean over the stretch shown" : this.axis.says(this.axis.at);
-    const range = high >= low ? `${short(low)} to ${short(high)}` : "no values";
+    const range = high > low ? `${short(low)} to ${short(high)}` : high === low ? `${short(low)} in every cell` : "no values";
+    this.flat = high > low ? null : range;
     this.drawing.setAttribute("aria-label", `Map of the cells, ${this.about.title}, ${what}: ${range} ${this.about.unit}.`);
     this.mark();
   }
@@ -91,7 +98,7 @@ class CellMap {
     // What is drawn last lies on top, with its whole outline.
     if (cell >= 0 && this.cells[cell]) this.drawing.append(this.cells[cell]);
     // The value first: a long name may be cut off.
-    this.now.textContent = cell >= 0 ? `${short(this.valueOf(cell))} in ${counts.cells[cell]}` : this.about.unit;
+    this.now.textContent = this.flat ?? (cell >= 0 ? `${short(this.valueOf(cell))} in ${counts.cells[cell]}` : this.about.unit);
   }
 
   scale() {
@@ -101,7 +108,9 @@ class CellMap {
     const classes = signed ? ["below", ...ramp] : ramp;
     const wide = 240 / classes.length, every = Math.ceil(edges.length / 5);
     const steps = classes.map((name, i) => svg("rect", { class: name, x: i * wide, y: 2, width: wide, height: 9 }));
-    const labels = edges.map((value, i) => (i % every ? null : svg("text", { x: (i + 1) * wide, y: 24, "text-anchor": "middle" }, short(value))));
+    // Named from both ends where there are two sides.
+    const place = (i) => (scheme === "d" ? Math.min(i, edges.length - 1 - i) : i);
+    const labels = edges.map((value, i) => (place(i) % every ? null : svg("text", { x: (i + 1) * wide, y: 24, "text-anchor": "middle" }, short(value))));
     return svg("svg", { class: "scale", viewBox: "0 0 240 30", role: "img", "aria-label": `Colours change at ${edges.map(short).join(", ")}` }, ...steps, ...labels);
   }
 

@@ -18,7 +18,7 @@ function linePath(chart, values) {
 // One column a window, from the base of a stacked line to its top.
 function blocks(chart, line) {
   const { start, end } = chart.axis.counts;
-  const shown = steps(chart, line.value).filter((i) => Number.isFinite(line.value[i]));
+  const shown = steps(chart, line.value).filter((i) => Number.isFinite(line.top[i]));
   return shown.map((i) => `M${chart.x(start[i]).toFixed(1)} ${chart.y(line.base[i]).toFixed(1)}V${chart.y(line.top[i]).toFixed(1)}H${chart.x(end[i]).toFixed(1)}V${chart.y(line.base[i]).toFixed(1)}Z`).join("");
 }
 
