@@ -671,6 +671,9 @@ def test_visits_that_the_bound_leaves_out_are_told(tmp_path):
     told = "96 of 1,344 visits (7.1 %; a visit is a person in a cell and window) are left out before the noise"
     assert f"Caution: many visits are not counted. {told}" in warnings_of(shown)
     assert f"{told}, by the bound on contributions or by a step of the mechanism." in Text(shown).text
+    manifest = folder / "operator" / "manifest.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"worth": WORTH}))
+    assert "More budget, larger cells or longer windows make it nearer." in warnings_of(page(folder))
 
 
 def test_rows_outside_are_told_once(tmp_path):

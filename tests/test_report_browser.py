@@ -389,7 +389,11 @@ def test_a_live_page_grows_and_keeps_the_readers_place(driver, tmp_path):
         run_folder(tmp_path / "longer", n_windows=8)
         for name in ("public/releases.parquet", "operator/truth.parquet"):
             shutil.copy(tmp_path / "longer" / name, folder / name)
+        page.run("document.querySelector('#maps').scrollIntoView()")
+        before = page.run("return scrollY")
         page.until(lambda: page.windows_drawn("counts") == 8)
+        assert before > 500
+        assert page.run("return scrollY") == before
         assert page.run("return document.querySelector('select').value") == "1"
         assert "the run goes on" in page.texts(".warnings")[0]
         manifest.write_bytes(finished)

@@ -350,9 +350,9 @@ def _useless(run: Run) -> list[Notice]:
         return [Notice("caution", "the noise is larger than the counts", text)]
     if not found or not found["error"] or beats(found):
         return []
-    text = (
-        f"{in_words(found, run.counted)} More budget, larger cells, longer windows or a smaller bound make it nearer."
-    )
+    # A smaller bound is no advice to whom the bound takes many visits already.
+    cures = "larger cells or longer windows" if _bound(run) else "larger cells, longer windows or a smaller bound"
+    text = f"{in_words(found, run.counted)} More budget, {cures} make it nearer."
     if found["error"] >= found["error_of_zeros"]:
         return [Notice("danger", "worse than publishing nothing", text)]
     return [Notice("caution", "no better than the last release", text)]

@@ -99,8 +99,9 @@ function copyButtons() {
   });
 }
 
-async function show() {
-  const data = await unpack(JSON.parse(document.getElementById("report-data").textContent));
+const dataOf = (page) => unpack(JSON.parse(page.getElementById("report-data").textContent));
+
+function show(data) {
   document.querySelectorAll("table.sortable").forEach((table) => {
     makeSortable(table);
     const title = table.caption.textContent;
@@ -132,9 +133,10 @@ async function follow(shown) {
     if (!answer.ok) continue;
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     if (page.getElementById("report-data").textContent === document.getElementById("report-data").textContent) continue;
-    const { axis } = shown;
+    // At once, so that the page is never seen without its charts.
+    const data = await dataOf(page), { axis } = shown;
     for (const id of ["content", "report-data"]) document.getElementById(id).replaceChildren(...page.getElementById(id).childNodes);
-    shown = await show();
+    shown = show(data);
     if (!axis || !shown.axis) continue;
     const wasAll = axis.from === axis.all[0] && axis.until === axis.all[1];
     if (!wasAll) shown.axis.show(axis.from, axis.until);
@@ -144,4 +146,4 @@ async function follow(shown) {
 }
 
 document.body.prepend(themeButton());
-show().then(follow);
+dataOf(document).then(show).then(follow);
