@@ -48,8 +48,8 @@ events there are: with 1,008 windows of 1,000 cells it is most of what a run ove
 of one over ten million.
 
 Whole runs of finite input use the default runner, `direct`, Beam's in-process runner, unless a row says
-`--runner local`;
-unbounded runs use the plain loop. A row without a target is there to be compared with the next version.
+`--runner local`; unbounded runs use the plain loop. A row without a target is there to be compared with the next
+version.
 """
 
 
