@@ -161,7 +161,7 @@ def parts_of_windows_as_whole_ones(patch):
 MUTANTS = [
     (whoever_comes_first, "files", 5),
     (one_cell_too_many, "files", 4),
-    (nobody_moves_up, "periods", 0),
+    (nobody_moves_up, "periods", 10),
     (a_quota_for_each_window, "periods", 0),
     (every_second_one, "files", 0),
     (no_row_of_an_empty_cell, "files", 0),
@@ -170,7 +170,7 @@ MUTANTS = [
     (late_by_what_others_sent, "replays", 0),
     (traces_cut_by_area, "traces", 0),
     (a_charge_for_each_window, "repeats", 1),
-    (parts_of_windows_as_whole_ones, "grids", 0),
+    (parts_of_windows_as_whole_ones, "grids", 4),
 ]
 
 
