@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 from html import escape
@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
-from penstock.mechanisms.core.plugin import DataError, ParameterError
+from penstock.mechanisms.core.plugin import DataError, ParameterError, nearest
 from penstock.pipeline.config import run as configuration
 from penstock.pipeline.config.run import RunConfig
 
@@ -220,10 +220,18 @@ def release(
         raise ParameterError("axes", axes, "windows_cells or cells_windows")
     if not isinstance(mechanism, str) and parameters:
         raise ParameterError(next(iter(parameters)), "", "left out: the mechanism is built already")
-    turned = np.asarray(counts) if axes == "windows_cells" else np.asarray(counts).T
+    try:
+        given = np.asarray(counts)
+    except ValueError:
+        raise ParameterError("counts", "rows of different lengths", "of shape (n_windows, n_cells)") from None
+    turned = given if axes == "windows_cells" else given.T
     if turned.ndim != 2 or turned.size == 0:
         raise ParameterError("counts", turned.shape, "of shape (n_windows, n_cells), at least (1, 1)")
-    one = mechanisms.get(mechanism)(**parameters) if isinstance(mechanism, str) else mechanism
+    if turned.dtype.kind in "if" and (turned < 0).any():
+        raise ParameterError("counts", turned.min().item(), "counts of at least 0")
+    one = _built(mechanisms.get(mechanism), mechanism, parameters) if isinstance(mechanism, str) else mechanism
+    if "counts" not in one.stages:
+        raise ParameterError("mechanism", type(one).__name__, "one that works on counts")
     facts = Facts(n_cells=turned.shape[1], max_cells=max_cells, landmarks=tuple(landmarks), budget_period=budget_period)
     made = mechanisms.run_mechanism(one, turned, facts, seed)
     values = np.array([np.broadcast_to(release.values, turned.shape[1]) for release in made], np.float64)
@@ -233,6 +241,19 @@ def release(
         rho=np.array([concentrated_rho(release.charge) for release in made]),
         action=tuple(str(release.action) for release in made),
     )
+
+
+def _built(kind: type[Mechanism], name: str, parameters: dict[str, Any]) -> Mechanism:
+    """A mechanism of these parameters; one too many or too few is named."""
+    known = {own.name: own for own in fields(kind) if own.init}
+    for unknown in parameters.keys() - known.keys():
+        near = nearest(unknown, known)
+        hint = f" (did you mean {near!r}?)" if near else ""
+        raise ParameterError(unknown, parameters[unknown], f"left out, {name} takes {', '.join(known)}{hint}")
+    for own in known.values():
+        if own.name not in parameters and own.default is MISSING and own.default_factory is MISSING:
+            raise ParameterError(own.name, None, f"given, {name} has no default for it")
+    return kind(**parameters)
 
 
 class Result:

@@ -188,13 +188,15 @@ def test_an_experiment_goes_on_without_the_plotting_library(experiment, tmp_path
 
 def test_attacks_and_other_functions_are_measures(experiment, tmp_path: Path, monkeypatch):
     (tmp_path / "own_attack.py").write_text(
-        "def advantage(cell):\n    return cell.released.shape[1] + cell.seed / 10\n"
+        "def advantage(cell):\n    return cell.values.shape[0] + cell.seed / 10\n\n"
+        "def before(cell):\n    return (cell.released.T == cell.values).mean() + cell.truth.shape[1]\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    text = GRID.replace("measures: [", "measures: [own_attack:advantage, ")
+    text = GRID.replace("measures: [", "measures: [own_attack:advantage, own_attack:before, ")
     table = values(run_experiment(experiment(text), tmp_path / "out", n_jobs=1).folder)
     found = table.filter(pl.col("measure") == "own_attack:advantage").sort("seed")["value"].unique().to_list()
     assert np.allclose(sorted(found), [24.1, 24.2])
+    assert set(table.filter(pl.col("measure") == "own_attack:before")["value"]) == {25.0}  # (n_cells, n_windows)
 
 
 def test_the_command_line(experiment, tmp_path: Path, capsys):

@@ -222,3 +222,18 @@ def test_a_mapping_may_hold_what_yaml_holds_and_json_does_not(tmp_path):
     assert penstock.load(mapping) == penstock.load(text)
     with pytest.raises(ParameterError, match="config: 'object' is not allowed"):
         penstock.load(mapping | {"seed": object()})
+
+
+@pytest.mark.parametrize(
+    ("counts", "mechanism", "parameters", "said"),
+    [
+        ([[1, 2], [3]], "discrete_laplace", {"epsilon": 1}, "counts: 'rows of different lengths'"),
+        ([[-1, 2]], "discrete_laplace", {"epsilon": 1}, "counts: -1 is not allowed; it must be counts of at least 0"),
+        ([[1, 2]], "discrete_laplace", {"epsilom": 1}, "epsilom: .*did you mean 'epsilon'"),
+        ([[1, 2]], "discrete_laplace", {}, "epsilon: None .* given, discrete_laplace has no default"),
+        ([[1, 2]], "sampling", {"rate": 0.5}, "mechanism: 'Sampling' .* one that works on counts"),
+    ],
+)
+def test_a_wrong_release_of_an_array_is_told_by_name(counts, mechanism, parameters, said):
+    with pytest.raises(ParameterError, match=said):
+        penstock.release(counts, mechanism, max_cells=1, **parameters)

@@ -138,7 +138,7 @@ def _attack(
             playable, left_out["reconstruction"] = False, str(error)
     how: dict[str, Any] = {"folder": arguments.out, "n_jobs": arguments.jobs}
     if arguments.attack != "reconstruction":
-        told = {} if quiet else {"begun": _begun}
+        told: dict[str, Any] = {} if quiet else {"begun": _begun}
         outcomes["membership"] = attack(config, game, listener=listener(), **told, **how)
     if playable:
         outcomes["reconstruction"] = reconstruct(config, own, listener=listener(), **how)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -57,7 +58,7 @@ class TrialRun:
     ----------
     plan
         The run.
-    truth, released
+    true_counts, values
         True counts before bounding and released values, shape (n_windows, n_cells); both 0 where nothing was released.
     releases
         In order of window.
@@ -65,7 +66,7 @@ class TrialRun:
         Rows of every accountant by its name.
     seed
         Of the trial; attacks derive theirs from it.
-    deviation
+    deviations
         Standard deviations of the released values, of their shape; NaN where none is stated.
     n_people
         Size of the random group; None: everybody is counted.
@@ -74,12 +75,12 @@ class TrialRun:
     """
 
     plan: Plan
-    truth: NDArray[np.float64]
-    released: NDArray[np.float64]
+    true_counts: NDArray[np.float64]
+    values: NDArray[np.float64]
     releases: Sequence[Release]
     accounts: Mapping[str, Sequence[AccountRow]]
     seed: int
-    deviation: NDArray[np.float64] = field(default_factory=lambda: np.full((1, 1), np.nan))
+    deviations: NDArray[np.float64] = field(default_factory=lambda: np.full((1, 1), np.nan))
     n_people: int | None = None
     game: Game = field(default_factory=Game)
 
@@ -91,7 +92,28 @@ class TrialRun:
     @cached_property
     def recovered(self) -> Recovery:
         """Trajectories recovered from what it releases."""
-        return recovered(self.plan, self.released, [release.window for release in self.releases], self.seed)
+        return recovered(self.plan, self.values, [release.window for release in self.releases], self.seed)
+
+    @property
+    def truth(self) -> NDArray[np.float64]:
+        """`true_counts` as earlier versions had them, (n_cells, n_windows)."""
+        return _as_before("truth", "true_counts", self.true_counts)
+
+    @property
+    def released(self) -> NDArray[np.float64]:
+        """`values` as earlier versions had them, (n_cells, n_windows)."""
+        return _as_before("released", "values", self.values)
+
+    @property
+    def deviation(self) -> NDArray[np.float64]:
+        """`deviations` as earlier versions had them, (n_cells, n_windows)."""
+        return _as_before("deviation", "deviations", self.deviations)
+
+
+def _as_before(old: str, new: str, array: NDArray[np.float64]) -> NDArray[np.float64]:
+    text = f"{old} is (n_cells, n_windows), as in earlier versions; take {new}, which is (n_windows, n_cells)"
+    warnings.warn(text, FutureWarning, stacklevel=3)
+    return array.T
 
 
 @dataclass(frozen=True)
@@ -172,20 +194,20 @@ def _worth(metric: Metric, run: Finished) -> float:
     if isinstance(run, TraceRun) and metric.name == "mae":
         return float(run.errors.mean())
     counted = _of_counts(run)
-    return float(metric.function(counted.truth, counted.released, axes="windows_cells"))
+    return float(metric.function(counted.true_counts, counted.values, axes="windows_cells"))
 
 
 def _worth_of_guess(metric: Metric, run: Finished) -> float:
     """A metric of a random guess: the baseline that any mechanism must beat."""
     counted = _of_counts(run)
-    guess = random_guess(counted.truth, counted.seed, counted.n_people)
-    return float(metric.function(counted.truth, guess, axes="windows_cells"))
+    guess = random_guess(counted.true_counts, counted.seed, counted.n_people)
+    return float(metric.function(counted.true_counts, guess, axes="windows_cells"))
 
 
 def _of_intervals(name: str, run: Finished) -> float:
     """A figure of the stated 95 % intervals; NaN where none is stated."""
     counted = _of_counts(run)
-    return interval_coverage(counted.truth, counted.released, counted.deviation).get(name, math.nan)
+    return interval_coverage(counted.true_counts, counted.values, counted.deviations).get(name, math.nan)
 
 
 def _share(action: str, run: Finished) -> float:

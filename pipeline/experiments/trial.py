@@ -205,12 +205,12 @@ def run_trial(config: RunConfig, counts: Counts, accountants: Collection[str] | 
     deviation = [unknown if release.standard_deviation is None else release.standard_deviation for release in releases]
     return TrialRun(
         plan=plan,
-        truth=np.where(active, truth, 0.0),
-        released=np.where(active, values, 0.0),
+        true_counts=np.where(active, truth, 0.0),
+        values=np.where(active, values, 0.0),
         releases=releases,
         accounts=accounts,
         seed=config.seed or 0,
-        deviation=np.stack(deviation),
+        deviations=np.stack(deviation),
         n_people=counts.facts.get("n_people"),
     )
 
