@@ -18,7 +18,7 @@ from penstock.accountants.core.accountant import AccountingFacts
 from penstock.accountants.core.charges import of_memberships
 from penstock.accountants.landmark_budget import LandmarkBudget
 from penstock.mechanisms.core.contract import Facts
-from penstock.mechanisms.core.events import DiscreteGaussian, Exact, Repeated
+from penstock.mechanisms.core.events import DiscreteGaussian, Exact, Repeated, Sampled
 from penstock.mechanisms.core.period import PeriodBound
 from penstock.mechanisms.core.plugin import BudgetExceeded, ConfigError, ParameterError, UnsupportedEvent
 from penstock.mechanisms.core.run import run_mechanism
@@ -235,17 +235,17 @@ def test_composition_prices_all_memberships_that_move():
         made, state = accountant.charge(release, window, {}, model, state)
         rows += made
     scale = 90 / 2.0
-    for window, n_periods in ((1, 1), (24, 1), (25, 2), (48, 2)):
+    for window, n_user in ((1, 15), (2, 30), (24, 30), (25, 45), (48, 60)):
         found = figures(rows, window)
-        assert found["w_event_epsilon"] == pytest.approx(2.0)
-        assert found["event_epsilon"] == pytest.approx(30 / scale)  # 15 go, and 15 others come
-        assert found["user_epsilon"] == pytest.approx(n_periods * 30 / scale)
-        assert found["user_rho"] == pytest.approx(n_periods * (30 / scale) ** 2 / 2)
+        assert found["w_event_epsilon"] == pytest.approx(min(15 * window, 90) / scale)
+        assert found["event_epsilon"] == pytest.approx(min(15 * window, 30) / scale)  # 15 go, and 15 others come
+        assert found["user_epsilon"] == pytest.approx(n_user / scale)
+        assert found["user_rho"] == pytest.approx(n_user / 15 * (15 / scale) ** 2 / 2)
     final = {row.name: row.value for row in accountant.finish(model, state)}
     assert 0 < final["user_epsilon_pld"] <= final["user_epsilon"]
 
 
-def test_noise_of_several_widths_is_priced_at_the_narrowest():
+def test_noise_of_several_widths_is_priced_where_it_is_narrowest():
     books = AccountingFacts(n_cells=20, max_cells=15, n_windows=24, period_bound=DAYS)
     windows = Facts(n_cells=20, n_windows=24).windows()
     accountant = Composition(w=2)
@@ -256,8 +256,10 @@ def test_noise_of_several_widths_is_priced_at_the_narrowest():
         [release] = run_mechanism(WEventUniform(epsilon=epsilon, w=24), zeros, bounded, seed=1)
         made, state = accountant.charge(release, window, {}, model, state)
     found = figures(made, 3)
-    assert found["w_event_epsilon"] == pytest.approx(60 / 45)  # two hours hold all 30, and 30 others come
-    assert found["user_epsilon"] == pytest.approx(30 / 45)
+    # Two hours hold all 30, and 30 others come: more than there were windows yet.
+    assert found["w_event_epsilon"] == pytest.approx(15 / 90 + 15 / 45 + 15 / 90)
+    assert found["user_epsilon"] == pytest.approx(15 / 45 + 15 / 90)
+    assert found["user_rho"] == pytest.approx(((15 / 45) ** 2 + (15 / 90) ** 2) / 2)
     assert not [row for row in accountant.finish(model, state) if row.name.endswith("_pld")]
 
 
@@ -270,16 +272,16 @@ def test_the_landmark_budget_is_that_of_the_whole_period():
     for release, window in zip(run_mechanism(mechanism, np.zeros((24, 20), int), facts, seed=1), facts.windows()):
         rows, state = guard.charge(release, window, {}, model, state)
         found = figures(rows, window.index)
-        assert found["budget_spent"] == found["landmark_loss"] == pytest.approx(0.5)
+        assert found["budget_spent"] == found["landmark_loss"] == pytest.approx(min(15 * window.index, 30) / 30 * 0.5)
         assert found["rho"] == pytest.approx(0.5 * 15 / 30)
     with pytest.raises(BudgetExceeded):
         guard.check(window, (DiscreteGaussian(l2=1.0, sigma=1.0),), model, state)
 
 
 def test_other_charges_have_no_price():
-    assert of_memberships((Repeated(1),), 5) == (Repeated(1),)
-    with pytest.raises(UnsupportedEvent, match="Exact"):
-        of_memberships((Exact(),), 5)
+    assert of_memberships((Repeated(1), Exact()), 5, 2) == (Repeated(1), Exact())
+    with pytest.raises(UnsupportedEvent, match="Sampled"):
+        of_memberships((Sampled(DiscreteGaussian(1.0, 1.0), 0.5),), 5, 2)
 
 
 def test_losses_of_a_day_and_of_the_run_count_memberships():
@@ -414,9 +416,13 @@ def test_a_ledger_shows_what_a_bound_run_promises(tmp_path, mechanism, others, f
 
 
 WRONG = {
-    "another mechanism": (
-        {"mechanism": {"type": "discrete_laplace", "epsilon": 1.0}},
-        "landmark_uniform or w_event_uni",
+    "a mechanism over blocks": (
+        {"mechanism": {"type": "fpa", "epsilon": 1.0, "coefficients": 1, "block": 4}},
+        "one on counts of single windows",
+    ),
+    "a declared number of landmarks": (
+        {"mechanism": {"type": "landmark_uniform", "epsilon": 1.0}, "landmarks": {"windows": [1], "max_per_period": 2}},
+        "how many memberships move hangs on",
     ),
     "a step on events": (
         {"mechanism": [{"type": "sampling", "rate": 0.5}, MECHANISM]},
