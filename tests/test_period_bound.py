@@ -384,16 +384,26 @@ def test_a_bound_run_has_its_ledger_to_itself(tmp_path):
         run(loads(json.dumps(value)), tmp_path / "four", runner="local")
 
 
+COMPOSED = {"accountants": [{"type": "composition"}]}
+LANDMARKED = {"landmarks": {"recurring": ["00:00-24:00"]}, "accountants": [{"type": "landmark_budget"}]}
+
+
 @pytest.mark.parametrize(
     ("mechanism", "others", "figure", "promised"),
     [
-        (MECHANISM, {"accountants": [{"type": "composition"}]}, "w_event_epsilon", 4.0),
+        (MECHANISM, COMPOSED, "w_event_epsilon", 4.0),
         (
             {"type": "landmark_uniform", "noise": "discrete_gaussian", "rho": 0.5},
-            {"landmarks": {"recurring": ["00:00-24:00"]}, "accountants": [{"type": "landmark_budget"}]},
+            LANDMARKED,
             "budget_spent",
             0.5,
         ),
+        ({"type": "landmark_adaptive", "epsilon": 3.0}, LANDMARKED, "budget_spent", 3.0),
+        ({"type": "landmark_skip", "epsilon": 3.0}, LANDMARKED | {"landmarks": {"windows": [2]}}, "budget_spent", 3.0),
+        # One window's two memberships, and two others that move up.
+        ({"type": "discrete_laplace", "epsilon": 3.0}, COMPOSED, "event_epsilon", 3.0),
+        ({"type": "w_event_sample", "epsilon": 3.0, "w": 4}, COMPOSED, "w_event_epsilon", 3.0),
+        ({"type": "pegasus", "epsilon": 3.0, "w": 2}, COMPOSED, "w_event_epsilon", 3.0),
     ],
 )
 def test_a_ledger_shows_what_a_bound_run_promises(tmp_path, mechanism, others, figure, promised):
