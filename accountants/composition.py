@@ -89,6 +89,7 @@ class Composition(Accountant):
         stretches = {"event": hops} | ({"w_event": w + hops - 1} if w else {})
         longest = max(stretches.values())
         chooses = facts.max_cells < facts.n_cells
+        bounded = _memberships(facts, w)
         over_blocks = bool(facts.mechanism and facts.mechanism.unit_windows > 1)
         model = {
             "w": w,
@@ -102,7 +103,7 @@ class Composition(Accountant):
             "hops": hops,
             "adaptive": bool(facts.mechanism and facts.mechanism.adaptive),
             "filtered": _filtered(facts, w),
-            "bounded": _memberships(facts, w),
+            "bounded": bounded,
         }
         state: State = {
             "ends": np.zeros(longest, np.int64),
@@ -113,7 +114,7 @@ class Composition(Accountant):
             "events": np.zeros((MAX_DISTINCT, 5)),
             "n_kinds": np.asarray(0),
         }
-        if bounded := model["bounded"]:
+        if bounded:
             # Windows that a unit may change, the latest ones: their numbers, ε and ρ.
             state |= {"amounts": np.zeros((bounded["reach"], 3)), "steepest": np.zeros(len(ORDERS))}
             state |= {"period": np.asarray(-1), "begins": np.asarray(1), "of_period": np.zeros(4)}
@@ -176,6 +177,8 @@ class Composition(Accountant):
             return self._priced(np.append(epsilon, _steep(rho, steepest)))
 
         units = [costs(window.index - bounded[f"{level} reach"] + 1, bounded[level]) for level in model["stretches"]]
+        # One event may give way to another one in its window: two memberships, though a user has one there at a time.
+        units[0] = np.maximum(units[0], amounts[:, 1:].max(axis=0) * (2 / most))
         so_far = np.array([priced(*unit) for unit in units])
         price = _sums(*costs(begins, bounded["period"]))
         if is_linked(release.charge):
@@ -294,8 +297,7 @@ def _memberships(facts: AccountingFacts, w: int | None) -> dict[str, int]:
         return {}
     if facts.overlapping:
         raise UnsupportedEvent("composition: windows overlap, so a bound on budget periods has no price here")
-    # One event may give way to another one in its window, or to a later one.
-    found = {"of_window": bound.of_window, "period": bound.whole, "event": max(2, bound.stretch(1))}
+    found = {"of_window": bound.of_window, "period": bound.whole, "event": bound.stretch(1)}
     found["event reach"] = bound.longest
     if w:
         reach = bound.longest if bound.alone else w + bound.longest - 1

@@ -307,10 +307,11 @@ def _costliest_unit(
     """Most that all landmarks of the window's period and any one other window cost, with what moves up elsewhere."""
     if window.n_landmarks is None or window.n_windows is None:
         return float(bound.with_landmarks(window))  # which refuses
-    of_window, n = bound.of_window, window.n_landmarks + 1
-    gone, moved_up = bound.gone(n, window.n_windows), bound.moved_up(n, window.n_windows)
-    found = []
-    for number in np.unique(dear_others, return_index=True)[1]:
-        lost = costliest(np.append(dear_landmarks, dear_others[number]), gone, of_window)
-        found.append(float(lost + costliest(np.delete(dear_others, number), moved_up, of_window)))
-    return max(found)
+    of_window, found = bound.of_window, 0.0
+    # The other window may be one of the landmarks, so that one window less is in the unit, and more finds room.
+    for n in (window.n_landmarks, window.n_landmarks + 1):
+        gone, moved_up = bound.gone(n, window.n_windows), bound.moved_up(n, window.n_windows)
+        for number in np.unique(dear_others, return_index=True)[1]:
+            lost = costliest(np.append(dear_landmarks, dear_others[number]), gone, of_window)
+            found = max(found, float(lost + costliest(np.delete(dear_others, number), moved_up, of_window)))
+    return found

@@ -195,7 +195,6 @@ class Correlated(Mechanism):
             squared = float(np.max(state["max_cells"])) * squared_sensitivity(strategy(self.band), self.w)
         return float(np.sqrt(squared / (2 * self.promised)))
 
-
     def _squared(self, bound: PeriodBound) -> float:
         """Squared sensitivity of w windows where users are bounded over periods."""
         entries = strategy(self.band)

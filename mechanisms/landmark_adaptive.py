@@ -260,4 +260,4 @@ def even_budget(total: float, dearest: Budgets, n_to_come: int, n_full: float) -
             rank = np.arange(n) + np.where(np.arange(n) < above, 0, n_to_come)
             spent = np.cumsum(dearest * weights[rank], -1)[..., -1]
             found = np.minimum(found, (total - spent) / own)
-    return np.maximum(found, 0.0)
+    return np.asarray(np.maximum(found, 0.0))

@@ -79,9 +79,8 @@ class LandmarkSkip(LandmarkSchedule):
             return self.budget
         # Landmarks cost nothing, but what they leave moves up to windows that do.
         n_landmarks, n_windows = window.n_landmarks or 0, window.n_windows or 1
-        later = bound.max_cells * max(n_windows - n_landmarks - 1, 0)
-        moved_up = min(bound.moved_up(n_landmarks + 1, n_windows), later)
-        return self.part_of_budget(window, state, bound.of_window + moved_up)
+        with_other, without = (bound.moved_up(n, n_windows) for n in (n_landmarks + 1, n_landmarks))
+        return self.part_of_budget(window, state, max(bound.of_window + with_other, without))
 
     def refused(self, time: Timestamp, state: State) -> Mask:
         """None: landmarks cost nothing."""

@@ -173,7 +173,7 @@ class RescueDp(WEventSchedule):
         """``max_cells`` and ``memberships`` of the sums: in L1 as of cells, in L2 squares of those in a group."""
         l1 = active_l1(window, state["max_cells"])
         if not self.concentrated:
-            return {"max_cells": np.asarray(l1)} | ({"memberships": state["memberships"]} if "memberships" in state else {})
+            return {"max_cells": np.asarray(l1)}
         if "memberships" in state:
             # m memberships in one group move its sum by m: m² is m each, and no other way of m is more.
             each = np.minimum(sizes.max(-1), l1)

@@ -385,6 +385,7 @@ def test_a_bound_run_has_its_ledger_to_itself(tmp_path):
 
 
 COMPOSED = {"accountants": [{"type": "composition"}]}
+GUARDED = {"landmarks": {"recurring": ["00:00-24:00"]}, "accountants": [{"type": "landmark_budget", "rho": 0.4}]}
 LANDMARKED = {"landmarks": {"recurring": ["00:00-24:00"]}, "accountants": [{"type": "landmark_budget"}]}
 
 
@@ -398,7 +399,6 @@ LANDMARKED = {"landmarks": {"recurring": ["00:00-24:00"]}, "accountants": [{"typ
             "budget_spent",
             0.5,
         ),
-        ({"type": "landmark_adaptive", "epsilon": 3.0}, LANDMARKED, "budget_spent", 3.0),
         ({"type": "landmark_skip", "epsilon": 3.0}, LANDMARKED | {"landmarks": {"windows": [2]}}, "budget_spent", 3.0),
         # One window's two memberships, and two others that move up.
         ({"type": "discrete_laplace", "epsilon": 3.0}, COMPOSED, "event_epsilon", 3.0),
@@ -420,6 +420,30 @@ def test_a_ledger_shows_what_a_bound_run_promises(tmp_path, mechanism, others, f
     # Charges of others beside it: what they all cost one by one, which overstates.
     Ledger(tmp_path / "ledger").append([replace(next(iter(Ledger(tmp_path / "ledger"))), run="", data="other")])
     assert overview(tmp_path / "ledger")["periods"][0]["spent"] > promised
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "others", "promised"),
+    [
+        # The end of a period, and in the next what goes and what moves up.
+        ({"type": "fast", "epsilon": 3.0, "publications": 2}, COMPOSED, 9.0),
+        ({"type": "landmark_adaptive", "epsilon": 3.0}, LANDMARKED, 3.0),
+        ({"type": "w_event_bd", "epsilon": 3.0, "w": 3}, COMPOSED, 3.0),
+        ({"type": "rescue_dp", "rho": 0.5, "noise": "discrete_gaussian", "w": 3}, COMPOSED, 0.5),
+        ({"type": "correlated", "rho": 0.5, "w": 3, "band": 4}, COMPOSED, 0.5),
+        # ρ is that of two memberships and of those that move up, whichever nodes they are below.
+        ({"type": "hierarchy", "rho": 0.5, "fan_out": 2}, COMPOSED, 0.5),
+        ({"type": "discrete_gaussian", "sigma": 4.0}, COMPOSED, 4 / (2 * 4.0**2)),
+        ({"type": "discrete_gaussian", "sigma": 4.0}, GUARDED, 0.4),
+    ],
+)
+def test_a_ledger_promises_what_the_unit_can_cost(tmp_path, mechanism, others, promised):
+    value = deployed_sections(tmp_path) | {"mechanism": mechanism, "budget_period": "4h"}
+    value.pop("landmarks", None)
+    value |= others | {"bounding": {"max_cells": 2, "max_per_period": 3}}
+    value["output"] |= {"ledger": str(tmp_path / "ledger"), "report": False}
+    assert run(loads(json.dumps(value)), tmp_path / "one", runner="local").exit_code == 0
+    assert overview(tmp_path / "ledger")["runs"][0]["promise"] == pytest.approx(promised)
 
 
 # Who may use it.

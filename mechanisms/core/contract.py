@@ -416,8 +416,8 @@ class Mechanism(Checked, ABC):
     adaptive: ClassVar[bool] = False
     #: Whether memberships may be sampled before: each is in one count, so that its loss is that of a sampled event.
     may_be_sampled: ClassVar[bool] = True
-    #: Whether it knows of a bound on a user's whole budget period, which moves memberships in time: its noise is for all
-    #: that its unit changes then, and min(C, n) memberships of a window cost its charge, fewer their part of it.
+    #: Whether it knows of a bound on a user's whole budget period, which moves memberships in time: noise is for all
+    #: that the unit changes then; a window's charge is that of min(C, n) memberships, fewer cost at most their part.
     bounds_periods: ClassVar[bool] = False
     #: Whether the noise of different windows is independent, as steps that weigh it against predictions take it to be.
     independent: ClassVar[bool] = True

@@ -107,7 +107,8 @@ class PeriodBound:
         """Memberships that a user's events in all landmarks of the window's period and any other window change."""
         if window.n_landmarks is None or window.n_windows is None:
             raise ParameterError("budget_period", None, "given, so that the windows of a period are known")
-        return self.part(window.n_landmarks + 1, window.n_windows)
+        # The other window may be one of the landmarks, so that one window less is in the unit, and more finds room.
+        return max(self.part(n, window.n_windows) for n in (window.n_landmarks, window.n_landmarks + 1))
 
     def stretch(self, n_windows: int) -> int:
         """Memberships that a user's events in any ``n_windows`` successive windows change, at most.

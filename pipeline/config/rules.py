@@ -323,14 +323,18 @@ def block_bounds_have_a_block(mechanism: tuple[Mechanism, ...], bounding: Boundi
 
 
 def period_bounds_are_priced(
-    mechanism: tuple[Mechanism, ...], bounding: Bounding, windows: Windows, sensors: Sensors, landmarks: Landmarks | None
+    mechanism: tuple[Mechanism, ...],
+    bounding: Bounding,
+    windows: Windows,
+    sensors: Sensors,
+    landmarks: Landmarks | None,
 ) -> Iterator[Finding]:
     """A mechanism has to know what a bound on a user's whole budget period does to the counts of other windows."""
     if bounding.max_per_period is None:
         return
     for i, step in enumerate(mechanism):
         if not (step.bounds_periods if i == 0 else isinstance(step, Transformation)):
-            right = "one on counts of single windows, alone or with post-processing, where bounding.max_per_period is set"
+            right = "one on counts of single windows, alone or with post-processing, with bounding.max_per_period"
             yield Finding(("mechanism", i, "type"), "", right)
     if windows.step < windows.size:
         right = "left out where windows overlap, so that an event is in several"
