@@ -18,7 +18,7 @@ from penstock.accountants.core.accountant import AccountingFacts
 from penstock.accountants.core.charges import of_memberships
 from penstock.accountants.landmark_budget import LandmarkBudget
 from penstock.mechanisms.core.contract import Facts
-from penstock.mechanisms.core.events import DiscreteGaussian, Exact, Repeated, Sampled
+from penstock.mechanisms.core.events import DiscreteGaussian, DiscreteLaplace, Exact, Repeated, Sampled
 from penstock.mechanisms.core.period import PeriodBound
 from penstock.mechanisms.core.plugin import BudgetExceeded, ConfigError, ParameterError, UnsupportedEvent
 from penstock.mechanisms.core.run import run_mechanism
@@ -280,6 +280,7 @@ def test_the_landmark_budget_is_that_of_the_whole_period():
 
 def test_other_charges_have_no_price():
     assert of_memberships((Repeated(1), Exact()), 5, 2) == (Repeated(1), Exact())
+    assert of_memberships((DiscreteLaplace(15.0, 2.0),), 31, 15) == (DiscreteLaplace(31.0, 2.0),)
     with pytest.raises(UnsupportedEvent, match="Sampled"):
         of_memberships((Sampled(DiscreteGaussian(1.0, 1.0), 0.5),), 5, 2)
 

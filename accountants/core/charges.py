@@ -184,35 +184,35 @@ def of_memberships(charge: Iterable[events.Event], n_memberships: int, of_window
     >>> of_memberships([events.DiscreteLaplace(l1=2.0, scale=4.0)], 30, 2)
     (DiscreteLaplace(l1=30.0, scale=4.0),)
     """
-    return tuple(_of_memberships(event, n_memberships / of_window) for event in charge)
+    return tuple(_of_memberships(event, n_memberships, of_window) for event in charge)
 
 
 @singledispatch
-def _of_memberships(event: events.Event, factor: float) -> events.Event:
+def _of_memberships(event: events.Event, n: int, of_window: int) -> events.Event:
     raise UnsupportedEvent(f"no price is known for the {type(event).__name__} of a user bounded over budget periods")
 
 
 @_of_memberships.register(events.Laplace)
 @_of_memberships.register(events.DiscreteLaplace)
-def _(event: events.Laplace | events.DiscreteLaplace, factor: float) -> events.Event:
-    return replace(event, l1=float(event.l1) * factor)
+def _(event: events.Laplace | events.DiscreteLaplace, n: int, of_window: int) -> events.Event:
+    return replace(event, l1=float(event.l1) * n / of_window)  # in this order 31 of 15 are 31
 
 
 @_of_memberships.register(events.Gaussian)
 @_of_memberships.register(events.DiscreteGaussian)
-def _(event: events.Gaussian | events.DiscreteGaussian, factor: float) -> events.Event:
-    return replace(event, l2=float(event.l2) * float(np.sqrt(factor)))
+def _(event: events.Gaussian | events.DiscreteGaussian, n: int, of_window: int) -> events.Event:
+    return replace(event, l2=float(event.l2) * float(np.sqrt(n / of_window)))
 
 
 @_of_memberships.register
-def _(event: events.Linked, factor: float) -> events.Event:
-    return replace(event, inner=_of_memberships(event.inner, factor))
+def _(event: events.Linked, n: int, of_window: int) -> events.Event:
+    return replace(event, inner=_of_memberships(event.inner, n, of_window))
 
 
 @_of_memberships.register(events.Exact)
 @_of_memberships.register(events.Repeated)
 @_of_memberships.register(events.Nothing)
-def _(event: events.Event, factor: float) -> events.Event:
+def _(event: events.Event, n: int, of_window: int) -> events.Event:
     return event
 
 
