@@ -15,7 +15,8 @@ from penstock.accountants.core.privacy_loss import MAX_DISTINCT, classical_gauss
 from penstock.accountants.core.renyi import ORDERS, from_renyi, renyi
 from penstock.mechanisms.core.concentrated import epsilon_of
 from penstock.mechanisms.core.contract import Release, Window
-from penstock.mechanisms.core.events import Block
+from penstock.mechanisms.core.events import Block, Event
+from penstock.mechanisms.core.period import costliest
 from penstock.mechanisms.core.plugin import ParameterError, UnsupportedEvent, parameter
 from penstock.mechanisms.core.schedules import WEventSchedule
 from penstock.mechanisms.core.state import State
@@ -57,8 +58,10 @@ class Composition(Accountant):
     compared with brute force over all small neighbours in the tests.
 
     Where a user is bounded over whole budget periods (``max_per_period``), what a stretch leaves makes room for later
-    memberships: the loss is that of all memberships that change (`PeriodBound`), under the narrowest noise of the run,
-    and a person's that of n memberships in each period. So in all rows from the first release on.
+    memberships of the period that it ends in: the loss is that of all memberships that change (`PeriodBound`), and a
+    person's that of n memberships in each period. Each costs its part of its window's charge, min(C, n) of them the
+    whole; they are priced in the windows of least noise among those that they may be in (`costliest`). Amounts of ε and
+    ρ add; the Rényi curve is ρ times the steepest of the run.
 
     A block counts in every stretch that touches it. Time and state O(n_orders · w) a window, time O(n_orders · w²)
     where windows overlap.
@@ -66,7 +69,7 @@ class Composition(Accountant):
 
     overlapping: ClassVar[bool] = True
     bounds_periods: ClassVar[bool] = True
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
 
     delta: float = parameter(1e-6, doc="δ of the (ε, δ) figures", above=0, below=1)
     w: int | None = parameter(None, doc="length of the protected stretch", at_least=1, unit="windows")
@@ -86,6 +89,7 @@ class Composition(Accountant):
         stretches = {"event": hops} | ({"w_event": w + hops - 1} if w else {})
         longest = max(stretches.values())
         chooses = facts.max_cells < facts.n_cells
+        bounded = _memberships(facts, w)
         over_blocks = bool(facts.mechanism and facts.mechanism.unit_windows > 1)
         model = {
             "w": w,
@@ -99,7 +103,7 @@ class Composition(Accountant):
             "hops": hops,
             "adaptive": bool(facts.mechanism and facts.mechanism.adaptive),
             "filtered": _filtered(facts, w),
-            "bounded": _memberships(facts, w),
+            "bounded": bounded,
         }
         state: State = {
             "ends": np.zeros(longest, np.int64),
@@ -110,9 +114,16 @@ class Composition(Accountant):
             "events": np.zeros((MAX_DISTINCT, 5)),
             "n_kinds": np.asarray(0),
         }
-        if model["bounded"]:
-            state |= {"period": np.asarray(-1), "of_period": np.zeros(4 + len(ORDERS))}
+        if bounded:
+            # Windows that a unit may change, the latest ones: their numbers, ε and ρ.
+            state |= {"amounts": np.zeros((bounded["reach"], 3)), "steepest": np.zeros(len(ORDERS))}
+            state |= {"period": np.asarray(-1), "begins": np.asarray(1), "of_period": np.zeros(4)}
+            state["booked"] = np.zeros(2)
         return model, state
+
+    def migrate(self, version: int, state: State) -> State:
+        """Version 2 differs where users are bounded over budget periods."""
+        return super().migrate(version, state) if version != 2 or "of_period" in state else state
 
     def charge(
         self, release: Release, window: Window, private: Mapping[str, Any], model: Mapping[str, Any], state: State
@@ -146,33 +157,45 @@ class Composition(Accountant):
         return self._rows(window.index, model, state), state
 
     def _charge_bounded(self, release: Release, window: Window, model: Mapping[str, Any], state: State) -> State:
-        """Add one release of a run that bounds each user's whole budget periods.
-
-        Each unit is priced by the memberships that it changes, under the narrowest noise so far: of the run, or for a
-        person of each period.
-        """
-        bounded = model["bounded"]
-        units = [of_memberships(release.charge, bounded[level]) for level in model["stretches"]]
-        so_far = np.array([self._priced(np.append(pure_epsilon(unit), renyi(unit))) for unit in units])
-        whole = of_memberships(release.charge, bounded["period"])
-        price = np.append(_sums(pure_epsilon(whole), concentrated_rho(whole)), renyi(whole))
+        """Add one release of a run that bounds each user's whole budget periods."""
+        bounded, most = model["bounded"], model["bounded"]["of_window"]
+        whole = of_memberships(release.charge, bounded["period"], most)
+        own, curve = np.array([pure_epsilon(release.charge), concentrated_rho(release.charge)]), renyi(release.charge)
+        amounts = np.concatenate([state["amounts"][1:], [[window.index, *own]]])
+        steepest = state["steepest"]
+        if own[1] > 0:
+            with np.errstate(invalid="ignore"):
+                steepest = np.maximum(steepest, np.where(np.isinf(curve), np.inf, curve / own[1]))
         is_new = int(state["period"]) != window.period
+        begins = window.index if is_new else int(state["begins"])
+
+        def costs(first: int, n_memberships: int) -> NDArray[np.float64]:
+            since = amounts[amounts[:, 0] >= first, 1:]
+            return costliest(since, n_memberships, most)
+
+        def priced(epsilon: float, rho: float) -> list[float]:
+            return self._priced(np.append(epsilon, _steep(rho, steepest)))
+
+        units = [costs(window.index - bounded[f"{level} reach"] + 1, bounded[level]) for level in model["stretches"]]
+        # One event may give way to another one in its window: two memberships, though a user has one there at a time.
+        units[0] = np.maximum(units[0], amounts[:, 1:].max(axis=0) * (2 / most))
+        so_far = np.array([priced(*unit) for unit in units])
+        price = _sums(*costs(begins, bounded["period"]))
+        if is_linked(release.charge):
+            price[2] = np.inf
         before = np.zeros_like(price) if is_new else state["of_period"]
         dearest = np.maximum(before, price)
-        more = np.where(dearest == before, 0.0, dearest) - np.where(dearest == before, 0.0, before)
-        if not before.any():
-            books = remember(whole, state["events"], int(state["n_kinds"]))
-        elif np.array_equal(price, before) or not price.any():
-            books = {}  # the period's memberships are in the books
-        else:
-            books = {"n_kinds": np.asarray(MAX_DISTINCT + 1)}  # noise of several widths: the books are closed
+        sums = state["sums"] + np.where(dearest == before, 0.0, dearest) - np.where(dearest == before, 0.0, before)
         return state | {
             "largest": np.maximum(state["largest"], so_far),
-            "sums": state["sums"] + more[:4],
-            "rdp": state["rdp"] + more[4:],
+            "sums": sums,
+            "rdp": _steep(float(sums[1]), steepest),
+            "amounts": amounts,
+            "steepest": steepest,
             "period": np.asarray(window.period),
+            "begins": np.asarray(begins),
             "of_period": dearest,
-            **books,
+            **_booked(whole, own, np.zeros(2) if is_new else state["booked"], state),
         }
 
     def finish(self, model: Mapping[str, Any], state: State) -> Rows:
@@ -250,16 +273,36 @@ def _sums(epsilon: float, rho: float) -> NDArray[np.float64]:
         return np.array([epsilon, rho, epsilon**2, epsilon * np.expm1(epsilon)])
 
 
+def _steep(rho: float, steepest: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A Rényi curve of so much ρ."""
+    return rho * steepest if rho else np.zeros(len(steepest))
+
+
+def _booked(whole: tuple[Event, ...], own: NDArray[np.float64], before: NDArray[np.float64], state: State) -> State:
+    """A period's memberships are in the books once, with its noise; noise of several widths closes them."""
+    if not own.any() or np.array_equal(own, before):
+        return {"booked": before}
+    if before.any():
+        return {"booked": before, "n_kinds": np.asarray(MAX_DISTINCT + 1)}
+    return {"booked": own, **remember(whole, state["events"], int(state["n_kinds"]))}
+
+
 def _memberships(facts: AccountingFacts, w: int | None) -> dict[str, int]:
-    """Memberships that each unit changes where users are bounded over budget periods; empty: they are not."""
+    """Memberships that each unit changes where users are bounded over budget periods; empty: they are not.
+
+    With the windows that they may be in, from the first of the unit on: its ``reach``.
+    """
     bound = facts.period_bound
     if bound is None:
         return {}
     if facts.overlapping:
         raise UnsupportedEvent("composition: windows overlap, so a bound on budget periods has no price here")
-    # One event may give way to another one in its window, or to a later one.
-    event = {"event": max(2, bound.stretch(1)), "period": bound.whole}
-    return event | ({"w_event": bound.stretch(w)} if w else {})
+    found = {"of_window": bound.of_window, "period": bound.whole, "event": bound.stretch(1)}
+    found["event reach"] = bound.longest
+    if w:
+        reach = bound.longest if bound.alone else w + bound.longest - 1
+        found |= {"w_event": bound.stretch(w), "w_event reach": reach}
+    return found | {"reach": max(found["event reach"], found.get("w_event reach", 0))}
 
 
 def _with_newest(window: Window, release: Release, figures: Any, state: State) -> tuple[Any, Any]:

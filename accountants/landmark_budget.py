@@ -17,8 +17,15 @@ from penstock.accountants.core.trace_view import TraceView
 from penstock.mechanisms.core.concentrated import epsilon_of
 from penstock.mechanisms.core.contract import Mechanism, Release, Window
 from penstock.mechanisms.core.events import Block, Event
-from penstock.mechanisms.core.period import PeriodBound
-from penstock.mechanisms.core.plugin import BudgetExceeded, ParameterError, UnsupportedEvent, check_one_of, parameter
+from penstock.mechanisms.core.period import PeriodBound, costliest
+from penstock.mechanisms.core.plugin import (
+    BudgetExceeded,
+    ParameterError,
+    StateVersionError,
+    UnsupportedEvent,
+    check_one_of,
+    parameter,
+)
 from penstock.mechanisms.core.schedules import DELTA
 from penstock.mechanisms.core.state import State
 
@@ -117,10 +124,11 @@ class LandmarkBudget(Accountant):
     that period has any.
 
     Where a user is bounded over whole periods (``max_per_period``), memberships that the bound left out move up when
-    the unit goes. The loss is then that of all memberships which this changes (`PeriodBound.with_landmarks`) under the
-    narrowest noise of the period so far, in all rows from the period's first release on. It is that of the whole unit:
-    a part of it, some of its windows or one event, may move more counts than the whole, and cost up to twice what n
-    memberships do; `composition` prices one window and one event.
+    the unit goes. The loss is then that of all memberships which this changes, those of the unit and those that move up
+    outside it (`PeriodBound.gone`, `moved_up`). Each costs its part of its window's charge, min(C, n) of them the
+    whole; they are priced in the windows of least noise of the period so far, in all rows. It is the loss of the whole
+    unit: a part of it, some of its windows or one event, may move more counts than the whole, and cost up to twice what
+    n memberships do; `composition` prices one window and one event.
 
     Sums of ρ hold where amounts follow earlier releases, too, since the budget is set beforehand and nothing is
     released beyond it: a Rényi filter (Feldman, Zrnic 2021). The accounting library's tight conversion turns it into
@@ -141,6 +149,7 @@ class LandmarkBudget(Accountant):
 
     stages: ClassVar[tuple[str, ...]] = ("counts", "points")
     bounds_periods: ClassVar[bool] = True
+    version: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -152,7 +161,15 @@ class LandmarkBudget(Accountant):
             raise UnsupportedEvent("landmark_budget: windows overlap, so an event is in more than one window")
         state = {"period": np.asarray(-1), "window": np.asarray(0), "block_last": np.asarray(0)}
         amounts = {name: np.asarray(0.0) for name in ("landmarks", "other", "block_epsilon", "largest")}
-        return replace(self._budget(facts.mechanism), bound=facts.period_bound), state | amounts
+        if (bound := facts.period_bound) is not None:
+            # What the dearest landmarks and the dearest other windows of the period cost, the dearest first.
+            n = min(bound.longest, -(-bound.most // bound.of_window) + 1)
+            amounts |= {name: np.zeros(n) for name in ("dear_landmarks", "dear_others")}
+        return replace(self._budget(facts.mechanism), bound=bound), state | amounts
+
+    def migrate(self, version: int, state: State) -> State:
+        """Version 1 is the same, but for runs that bound users over budget periods, of which it does not tell."""
+        return state if version == 1 else super().migrate(version, state)
 
     def _budget(self, mechanism: Mechanism | None) -> Budget:
         """What is stated here, or else promised by the mechanism."""
@@ -170,27 +187,29 @@ class LandmarkBudget(Accountant):
 
     def _spend(
         self, window: Window, charge: tuple[Event, ...], model: Budget, state: State
-    ) -> tuple[float, float, float]:
-        """Cost of a charge, and of the landmarks and the costliest other window after it."""
+    ) -> tuple[float, float, float, State]:
+        """Cost of a charge; of the landmarks and the costliest other window after it; further state that follows."""
         cost = model.price(charge)
         before = _spent_before(window, state)
         landmarks, other = before
+        more: State = {}
         if model.bound is not None:
-            unit = model.price(of_memberships(charge, model.bound.with_landmarks(window)))
-            landmarks = max(landmarks, unit)
+            of_memberships(charge, 1, 1)  # refuses what has no price
+            more = _with_dearest(window, cost, state)
+            landmarks = max(landmarks, _costliest_unit(window, model.bound, **more))
         elif _counts_as_landmark(window, charge):
             landmarks += cost
         else:
             other = max(other, cost)
         if cost > 0 and landmarks + other > model.amount * (1 + ROUNDING):
             raise BudgetExceeded(window.index, sum(before), cost, model.amount)
-        return cost, landmarks, other
+        return cost, landmarks, other, more
 
     def charge(
         self, release: Release, window: Window, private: Mapping[str, Any], model: Budget, state: State
     ) -> tuple[Rows, State]:
         """Add one release to the books of its period."""
-        cost, landmarks, other = self._spend(window, release.charge, model, state)
+        cost, landmarks, other, more = self._spend(window, release.charge, model, state)
         over = int(state["period"]) not in (-1, window.period)
         rows = self.finish(model, state) if over else []
         has_all = model.bound is not None or _counts_as_landmark(window, release.charge)
@@ -204,7 +223,7 @@ class LandmarkBudget(Accountant):
         if math.isfinite(model.amount):
             rows.append(row("budget_left", model.amount - landmarks - other))
         blocks = [event for event in release.charge if isinstance(event, Block)]
-        return rows, {
+        return rows, more | {
             "period": np.asarray(window.period),
             "window": np.asarray(window.index),
             "landmarks": np.asarray(landmarks),
@@ -269,3 +288,30 @@ def _spent_before(window: Window, state: State) -> tuple[float, float]:
         return float(state["landmarks"]), float(state["other"])
     inherited = float(state["block_epsilon"]) if window.index <= int(state["block_last"]) else 0.0
     return (0.0, inherited) if window.n_landmarks == 0 else (inherited, 0.0)
+
+
+def _with_dearest(window: Window, cost: float, state: State) -> State:
+    """The dearest landmarks and other windows of the period, with this one."""
+    if "dear_landmarks" not in state:
+        raise StateVersionError("landmark_budget cannot read state of version 1 of a run with bounding.max_per_period")
+    found = {name: state[name] for name in ("dear_landmarks", "dear_others")}
+    if int(state["period"]) != window.period:
+        found = {name: np.zeros_like(amounts) for name, amounts in found.items()}
+    own = "dear_landmarks" if window.landmark else "dear_others"
+    return found | {own: -np.sort(-np.append(found[own], cost))[:-1]}
+
+
+def _costliest_unit(
+    window: Window, bound: PeriodBound, dear_landmarks: NDArray[np.float64], dear_others: NDArray[np.float64]
+) -> float:
+    """Most that all landmarks of the window's period and any one other window cost, with what moves up elsewhere."""
+    if window.n_landmarks is None or window.n_windows is None:
+        return float(bound.with_landmarks(window))  # which refuses
+    of_window, found = bound.of_window, 0.0
+    # The other window may be one of the landmarks, so that one window less is in the unit, and more finds room.
+    for n in (window.n_landmarks, window.n_landmarks + 1):
+        gone, moved_up = bound.gone(n, window.n_windows), bound.moved_up(n, window.n_windows)
+        for number in np.unique(dear_others, return_index=True)[1]:
+            lost = costliest(np.append(dear_landmarks, dear_others[number]), gone, of_window)
+            found = max(found, float(lost + costliest(np.delete(dear_others, number), moved_up, of_window)))
+    return found

@@ -20,6 +20,7 @@ from penstock.mechanisms.core.contract import (
     noise_event,
 )
 from penstock.mechanisms.core.events import Event, Linked
+from penstock.mechanisms.core.period import PeriodBound
 from penstock.mechanisms.core.plugin import ParameterError, parameter
 from penstock.mechanisms.core.state import State
 
@@ -58,6 +59,11 @@ class Correlated(Mechanism):
     accountants get Δ² = max_cells · (Σ entries)² for each window, a bound for every set of windows (Schur), which the
     ledger sums. That of the w windows themselves stands in the row ``w_event_rho``.
 
+    With ``bounding.max_per_period`` Δ² is that of the memberships which w windows lose and of those that move up behind
+    them. Entries are positive, so that gains and losses take from each other's length and their squares add; of as many
+    memberships those of one cell in successive windows are longest, since products of shifted columns fall with the
+    shift.
+
     Notes
     -----
     Time and state O(b · n_cells) a window. Entries are those of the square root of the matrix of prefix sums,
@@ -84,6 +90,7 @@ class Correlated(Mechanism):
     band: int = parameter(24, doc="windows that one noisy number mixes", at_least=1, at_most=1000, unit="windows")
     noise: str = parameter("discrete_gaussian", doc="noise family", choices=GAUSSIAN_FAMILIES)
     may_be_sampled: ClassVar[bool] = False
+    bounds_periods: ClassVar[bool] = True
     independent: ClassVar[bool] = False
     linked: ClassVar[bool] = True
     guarantee: ClassVar[Guarantee] = Guarantee(
@@ -137,7 +144,9 @@ class Correlated(Mechanism):
     def start(self, facts: Facts) -> State:
         """Nothing counted, nothing released; what a unit of noise does to later releases."""
         shape = (*facts.shape, self.band - 1, facts.n_cells)
-        return {
+        bound = facts.period_bound
+        most = {} if bound is None else {"squared": facts.constant(self._squared(bound))}
+        return most | {
             "max_cells": facts.constant(facts.sensitivity, np.int64),
             # The last counts and releases, newest first.
             "counts": np.zeros(shape, np.int64),
@@ -180,8 +189,26 @@ class Correlated(Mechanism):
 
     def _sigma(self, state: State) -> float:
         """Standard deviation of the noise, in parts of GRID."""
-        squared = float(np.max(state["max_cells"])) * squared_sensitivity(strategy(self.band), self.w)
+        if "squared" in state:
+            squared = float(np.max(state["squared"]))
+        else:
+            squared = float(np.max(state["max_cells"])) * squared_sensitivity(strategy(self.band), self.w)
         return float(np.sqrt(squared / (2 * self.promised)))
+
+    def _squared(self, bound: PeriodBound) -> float:
+        """Squared sensitivity of w windows where users are bounded over periods."""
+        entries = strategy(self.band)
+        # What is lost is in w windows, what moves up in those of one period behind them.
+        gone = _longest(entries, bound.gone_from(self.w), self.w)
+        behind = _longest(entries, bound.most_moved_up(self.w), max(bound.longest - 1, 1))
+        return gone + behind
+
+
+def _longest(entries: Array, n_memberships: int, n_windows: int) -> float:
+    """Squared length of C times so many memberships in so many successive windows, at worst."""
+    full, rest = divmod(n_memberships, n_windows)
+    part = squared_sensitivity(entries, rest) if rest else 0.0
+    return full * squared_sensitivity(entries, n_windows) + part
 
 
 def strategy(band: int) -> Array:

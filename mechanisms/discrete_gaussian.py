@@ -22,7 +22,8 @@ class DiscreteGaussian(Gaussian):
 
     **Privacy.** ρ-zCDP per window with ρ = C/(2σ²): unit all of one user's events in one window, neighbours add or
     remove it, sqrt(C) the L2 sensitivity from contribution bounding (Canonne, Kamath, Steinke 2020, theorem 4). The
-    pure ε is infinite; (ε, δ) comes from the composition accountant. Integers carry no floating-point trace.
+    pure ε is infinite; (ε, δ) comes from the composition accountant. Integers carry no floating-point trace. With
+    ``bounding.max_per_period``: as in `gaussian`.
 
     Notes
     -----

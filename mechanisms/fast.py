@@ -18,6 +18,7 @@ from penstock.mechanisms.core.contract import (
     Window,
 )
 from penstock.mechanisms.core.events import Event, Repeated
+from penstock.mechanisms.core.period import PeriodBound
 from penstock.mechanisms.core.plugin import parameter
 from penstock.mechanisms.core.portable import exp
 from penstock.mechanisms.core.schedules import BudgetSchedule
@@ -52,6 +53,9 @@ class Fast(BudgetSchedule):
     period; neighbours add or remove it. Fan and Xiong 2014, theorem 3, by sequential composition. With Gaussian noise
     all of this holds of ρ in place of ε (Bun, Steinke 2016, lemma 2.3).
 
+    With ``bounding.max_per_period`` the unit is n memberships at most, C in each publication: the noise is that of
+    min(n, M·C) memberships for ε, whichever publications they are in. Fewer than M·C make it less.
+
     Notes
     -----
     Time and state O(n_cells) a window. The paper's estimator is `kalman` after it, with the same ``process_variance``.
@@ -77,6 +81,7 @@ class Fast(BudgetSchedule):
     stages: ClassVar[tuple[str, ...]] = ("counts",)
     radius: None = field(default=None, init=False, repr=False)
     adaptive: ClassVar[bool] = True
+    bounds_periods: ClassVar[bool] = True
     ideal: ClassVar[str] = "exact where it publishes; the last publication where it repeats"
     guarantee: ClassVar[Guarantee] = Guarantee(
         unit="all of one user's bounded contributions in a budget period",
@@ -89,6 +94,10 @@ class Fast(BudgetSchedule):
     def period_budget(self) -> float:
         """The whole budget, in every budget period."""
         return self.budget
+
+    def memberships(self, bound: PeriodBound) -> int:
+        """Those of all publications of a period."""
+        return min(bound.whole, self.publications * bound.of_window)
 
     def start(self, facts: Facts) -> State:
         """Due at once, nothing estimated."""
@@ -107,7 +116,7 @@ class Fast(BudgetSchedule):
         """Publish if a publication is due and left; then set the time of the next one."""
         state = self._begin(window, state)
         publish = np.asarray(self._publishes(window, state))
-        release, after = self.publish_or_repeat(window, counts, state, self._share, publish, noise)
+        release, after = self.publish_or_repeat(window, counts, state, self._share(state), publish, noise)
         values = np.asarray(release.values, np.float64)
         seen = publish[..., None] & ~np.isnan(values)
         predicted, spread = state["estimate"], state["variance"] + self.process_variance
@@ -133,11 +142,11 @@ class Fast(BudgetSchedule):
         state = self._begin(window, state)
         if not np.any(self._publishes(window, state)):
             return (Repeated(int(state["last_window"].max())),)
-        return self.charge_of(window, state, self._share)
+        return self.charge_of(window, state, self._share(state))
 
-    @property
-    def _share(self) -> float:
-        return self.budget / self.publications
+    def _share(self, state: State) -> float:
+        """ε/M, or ε where the noise is that of all memberships of a period."""
+        return self.budget if "memberships" in state else self.budget / self.publications
 
     def _begin(self, window: Window, state: State) -> State:
         """State at the beginning of the window: a new period has all its publications."""

@@ -42,6 +42,10 @@ class Gaussian(Mechanism):
     ε is infinite; (ε, δ) comes from the composition accountant. Real-valued noise carries floating-point traces of
     the count (Mironov 2012): simulation only; deploy `discrete_gaussian`.
 
+    With ``bounding.max_per_period`` that unit also changes the memberships that move up, in later windows, when it
+    goes: ``rho`` is what both cost together (`PeriodBound.stretch`), so that noise is wider than without a bound unless
+    n < C/2. What gains is a whole period: n memberships cost n/(2σ²), however many windows they are in.
+
     Notes
     -----
     Time and state O(n_cells) a window.
@@ -56,6 +60,7 @@ class Gaussian(Mechanism):
     rho: float | None = parameter(None, doc="zCDP budget of each window", above=0)
     sigma: float | None = parameter(None, doc="standard deviation, instead of rho", at_least=0)
     family: ClassVar[str] = "gaussian"
+    bounds_periods: ClassVar[bool] = True
     guarantee: ClassVar[Guarantee] = Guarantee(
         unit=ONE_WINDOW,
         neighbours=ADD_REMOVE,
@@ -74,8 +79,10 @@ class Gaussian(Mechanism):
         return cls(rho=0.5), cls(sigma=2.0)
 
     def start(self, facts: Facts) -> State:
-        """The sensitivity."""
-        return {"max_cells": facts.constant(facts.sensitivity, np.int64)}
+        """The sensitivity, and where users are bounded over periods all memberships that one window's events change."""
+        state: State = {"max_cells": facts.constant(facts.sensitivity, np.int64)}
+        bound = facts.period_bound
+        return state if bound is None else state | {"memberships": facts.constant(bound.stretch(1), np.int64)}
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
         """Publish one window."""
@@ -96,4 +103,5 @@ class Gaussian(Mechanism):
     def _sigma(self, window: Window, state: State) -> float:
         if self.sigma is not None:
             return self.sigma
-        return self._l2(window, state) / float(np.sqrt(2 * (self.rho or 0.0)))
+        l2 = float(np.sqrt(state["memberships"].max())) if "memberships" in state else self._l2(window, state)
+        return l2 / float(np.sqrt(2 * (self.rho or 0.0)))

@@ -46,6 +46,11 @@ class Hierarchy(Mechanism):
     remove it (Bun and Steinke 2016, proposition 1.6). Δ² is the sum over the levels of the tree of the most that one
     user's C cells can add up to in squares: C at the cells, C² at the root. Reconciling is post-processing.
 
+    With ``bounding.max_per_period`` a membership costs as much as the dearest of up to min(C, n) in a window, which are
+    in one branch; ``rho`` is what one window's events cost with the memberships that move up when they go, in later
+    windows (`PeriodBound.stretch`). So noise is wider than without a bound unless n is small, and what gains is a whole
+    period, in which n memberships count.
+
     Notes
     -----
     Time O(n_cells) a window, hardly any state. The estimate of every cell, and of every sum, is that of least squares
@@ -68,6 +73,7 @@ class Hierarchy(Mechanism):
         "discrete_gaussian", doc="noise family at every node", choices=("discrete_gaussian", "gaussian")
     )
     may_be_sampled: ClassVar[bool] = False
+    bounds_periods: ClassVar[bool] = True
     guarantee: ClassVar[Guarantee] = Guarantee(
         unit=ONE_WINDOW,
         neighbours=ADD_REMOVE,
@@ -87,7 +93,12 @@ class Hierarchy(Mechanism):
 
     def start(self, facts: Facts) -> State:
         """Δ², the squared L2 sensitivity of all nodes together."""
-        return {"sensitivity": facts.constant(squared_sensitivity(facts.n_cells, facts.sensitivity, self.fan_out))}
+        bound, most = facts.period_bound, facts.sensitivity
+        if bound is None:
+            return {"sensitivity": facts.constant(squared_sensitivity(facts.n_cells, most, self.fan_out))}
+        # Memberships may be in several windows, any number in each: as many times the most that one of them costs.
+        each = max(squared_sensitivity(facts.n_cells, m, self.fan_out) / m for m in range(1, most + 1))
+        return {"sensitivity": facts.constant(most * each), "of_budget": facts.constant(bound.stretch(1) * each)}
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
         """Publish one window."""
@@ -112,7 +123,7 @@ class Hierarchy(Mechanism):
     def _sigma(self, state: State) -> float:
         if self.sigma is not None:
             return self.sigma
-        return float(np.sqrt(state["sensitivity"].max() / (2 * (self.rho or 0.0))))
+        return float(np.sqrt(state.get("of_budget", state["sensitivity"]).max() / (2 * (self.rho or 0.0))))
 
 
 def squared_sensitivity(n_cells: int, max_cells: int, fan_out: int) -> float:

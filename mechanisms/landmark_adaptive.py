@@ -54,6 +54,12 @@ class LandmarkAdaptive(LandmarkSchedule):
     With Gaussian noise all of this holds of ρ in place of ε, with √C the L2 sensitivity, by a Rényi filter (Feldman,
     Zrnic 2021).
 
+    With ``bounding.max_per_period`` the unit costs most where its S memberships (`PeriodBound.with_landmarks`) are in
+    the windows of least noise, C in each. Along every outcome that is at most ε, bounded beforehand, as the filter asks
+    for: each window may spend what leaves as much to every window to come. That begins with the noise of
+    `landmark_uniform`, whose windows may cost ε/S a membership each; what is not spent makes later noise less only
+    where fewer windows are left than hold S memberships.
+
     Notes
     -----
     Time and state O(n_cells) a window; the drift sampler replays at most 64 differences and loops over replicas.
@@ -85,6 +91,7 @@ class LandmarkAdaptive(LandmarkSchedule):
     calibration: str = parameter("expected", doc="what a small change is", choices=("expected", "paper"))
     ideal: ClassVar[str] = "exact while it publishes; the last publication where it repeats"
     adaptive: ClassVar[bool] = True
+    bounds_periods: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         # What is unset is written out at once, so that a configuration and its digest say which rate it is.
@@ -103,29 +110,44 @@ class LandmarkAdaptive(LandmarkSchedule):
         }
         if self.sampler == "drift":
             own["history"] = np.full((*facts.shape, HISTORY), np.nan)
+        bound = facts.period_bound
+        if bound is not None:
+            # The largest budgets of the period's publications, which may hold all of the unit's memberships.
+            own["dearest"] = np.zeros((*facts.shape, min(bound.longest, -(-2 * bound.most // bound.of_window))))
         return super().start(facts) | own
 
     def begin_period(self, window: Window, state: State) -> State:
-        """A new period forgets what the last one left over."""
+        """A new period forgets what the last one left over, or spent."""
         begun = super().begin_period(window, state)
-        return begun if begun is state else begun | {"bonus": np.zeros_like(state["bonus"])}
+        if begun is state:
+            return state
+        return begun | {name: np.zeros_like(state[name]) for name in ("bonus", "dearest") if name in state}
 
     def window_budget(self, window: Window, state: State) -> NDArray[np.float64]:
         """Publication budget of this window."""
-        return np.asarray(self.share(window) + state["bonus"])
+        bound = self.bound_of(window, state)
+        if bound is None:
+            return np.asarray(self.share(window) + state["bonus"])
+        to_come = 1 + (window.landmarks_to_come or 0) + (window.regulars_to_come or 0)
+        n_full = bound.with_landmarks(window) / bound.of_window
+        return even_budget(self.budget, state["dearest"], to_come, n_full)
 
     def release(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[Release, State]:
         """Publish with probability ``rate``, else repeat and hand on a landmark's share."""
         epsilon = self.window_budget(window, state)
         publish = np.asarray(noise.uniform(state["rate"].shape) < state["rate"])
         made, after = self.publish_or_repeat(window, counts, state, epsilon, publish, noise)
-        bonus = np.where(publish, state["bonus"], state["bonus"] + self._handed_on(window, epsilon))
+        if "dearest" in state:
+            spent = np.where(publish, epsilon, 0.0)[..., None]
+            dearest = -np.sort(-np.concatenate([state["dearest"], spent], -1), -1)[..., :-1]
+            kept: State = {"bonus": state["bonus"], "dearest": dearest}
+        else:
+            kept = {"bonus": np.where(publish, state["bonus"], state["bonus"] + self._handed_on(window, epsilon))}
         if not publish.any():
-            return made, after | {"bonus": bonus}
+            return made, after | kept
         scale = self.scale_of(epsilon, active_l1(window, state["max_cells"]))
         rate, history = self._follow(window, state, after, scale)
-        own = {
-            "bonus": bonus,
+        own = kept | {
             "rate": np.where(publish, rate, state["rate"]),
             "last_scale": np.where(publish, scale, state["last_scale"]),
             "n_published": np.asarray(state["n_published"] + publish),
@@ -208,3 +230,34 @@ class LandmarkAdaptive(LandmarkSchedule):
         # After an alarm the past says nothing about what follows.
         history = np.where(alarm[..., None], np.nan, history)
         return np.where(first, rate, np.maximum(followed, self.least_rate)), history
+
+
+def even_budget(total: float, dearest: Budgets, n_to_come: int, n_full: float) -> Budgets:
+    """The most that each window to come can spend, if all spend as much, and the dearest windows stay within a total.
+
+    Parameters
+    ----------
+    total
+        What the ``n_full`` dearest windows of the period may cost; of a part of a window, that part of its cost.
+    dearest
+        Shape (..., n): the dearest windows so far, the dearest first; 0 where there are none.
+
+    Examples
+    --------
+    >>> [float(even_budget(6.0, np.array(spent), 2, 3)) for spent in ([0.0, 0.0], [2.0, 0.0], [3.0, 1.0])]
+    [3.0, 2.0, 1.5]
+    """
+    if np.isinf(total):
+        return np.full(dearest.shape[:-1], total)
+    n = dearest.shape[-1]
+    # Windows by rank: the first `above` of those so far, all to come, then the others. Whatever the order, it may not
+    # cost more; the right one costs most.
+    weights = np.clip(n_full - np.arange(n + n_to_come), 0.0, 1.0)
+    found = np.full(dearest.shape[:-1], np.inf)
+    for above in range(n + 1):
+        own = weights[above : above + n_to_come].sum()
+        if own > 0:
+            rank = np.arange(n) + np.where(np.arange(n) < above, 0, n_to_come)
+            spent = np.cumsum(dearest * weights[rank], -1)[..., -1]
+            found = np.minimum(found, (total - spent) / own)
+    return np.asarray(np.maximum(found, 0.0))

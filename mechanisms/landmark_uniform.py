@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.contract import Facts, Release, Timestamp, Window
+from penstock.mechanisms.core.contract import Release, Timestamp, Window
 from penstock.mechanisms.core.events import Event
-from penstock.mechanisms.core.period import PeriodBound
 from penstock.mechanisms.core.schedules import Budgets, LandmarkSchedule
 from penstock.mechanisms.core.state import State
 
@@ -56,14 +54,6 @@ class LandmarkUniform(LandmarkSchedule):
 
     bounds_periods: ClassVar[bool] = True
 
-    def start(self, facts: Facts) -> State:
-        """No period begun yet; with the bound on a user's memberships in one, where there is one."""
-        state, bound = super().start(facts), facts.period_bound
-        if bound is None:
-            return state
-        named = {"most_memberships": bound.most, "most_cells": bound.max_cells}
-        return state | {name: facts.constant(value, np.int64) for name, value in named.items()}
-
     def release(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[Release, State]:
         """Publish with the share."""
         return self.publish(window, counts, state, self._share(window, state), noise)
@@ -74,11 +64,8 @@ class LandmarkUniform(LandmarkSchedule):
 
     def _share(self, window: Window, state: State) -> Any:
         """ε/n, or what a window may cost of ε where landmarks and one more window change no more than some counts."""
-        if "most_memberships" not in state:
-            return self.share(window)
-        most, max_cells = (int(np.max(state[name])) for name in ("most_memberships", "most_cells"))
-        bound = PeriodBound(most=most, max_cells=max_cells, shortest=1, longest=window.n_windows or 1)
-        return self.part_of_budget(window, state, bound.with_landmarks(window))
+        bound = self.bound_of(window, state)
+        return self.share(window) if bound is None else self.part_of_budget(window, state, bound.with_landmarks(window))
 
     def point_budget(self, time: Timestamp, state: State) -> Budgets:
         """The share, always."""

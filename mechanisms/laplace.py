@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.core.contract import ADD_REMOVE, ONE_WINDOW, Guarantee, Release, Window
 from penstock.mechanisms.core.events import Event
+from penstock.mechanisms.core.period import PeriodBound
 from penstock.mechanisms.core.plugin import parameter
 from penstock.mechanisms.core.schedules import BudgetSchedule
 from penstock.mechanisms.core.state import State
@@ -31,6 +32,10 @@ class Laplace(BudgetSchedule):
     theorem 1). A user seen in T windows is protected by T·ε only. Real-valued noise carries floating-point traces of
     the count (Mironov 2012): simulation only; deploy `discrete_laplace`.
 
+    With ``bounding.max_per_period`` that unit also changes the memberships that move up, in later windows, when it
+    goes: the noise is that of both together for ε (`PeriodBound.stretch`), wider than without a bound unless n < C/2.
+    What gains is a whole period: n memberships, however many windows they are in.
+
     Notes
     -----
     Time and state O(n_cells) a window.
@@ -47,6 +52,7 @@ class Laplace(BudgetSchedule):
     epsilon: float = parameter(doc="budget of each window", above=0, unit="nats")
     noise: str = parameter("laplace", doc="noise family", choices=("laplace",))
     stages: ClassVar[tuple[str, ...]] = ("counts",)
+    bounds_periods: ClassVar[bool] = True
     #: Points and Gaussian noise have mechanisms of their own.
     radius: None = field(default=None, init=False, repr=False)
     rho: None = field(default=None, init=False, repr=False)
@@ -57,6 +63,10 @@ class Laplace(BudgetSchedule):
         statement="ε-differential privacy per window",
         theorem="Dwork, McSherry, Nissim, Smith 2006, theorem 1",
     )
+
+    def memberships(self, bound: PeriodBound) -> int:
+        """Those of a window, and those that move up when they go."""
+        return bound.stretch(1)
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
         """Publish with ε."""

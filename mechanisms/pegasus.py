@@ -61,6 +61,10 @@ class Pegasus(Mechanism):
     2014, theorem 3.23. A user in k windows loses at most k·ε/w (group privacy); since k windows of a group share one
     threshold, ρ does not add up, and is charged 2·longest times (`Linked`).
 
+    With ``bounding.max_per_period`` every membership costs ε/S, the noise and the groups together, S being those that a
+    user's events in any w successive windows change (`PeriodBound.stretch`): group privacy over memberships, by the
+    same theorems, since a membership moves one count by 1 and so one question of one cell by less than 2 people.
+
     Notes
     -----
     Time and state O(longest · n_cells) a window. `smooth` after it makes PeGaSus of it: it takes the median, or the
@@ -81,6 +85,7 @@ class Pegasus(Mechanism):
     longest: int = parameter(24, doc="most windows that can be alike", at_least=2, unit="windows")
     noise: str = parameter("discrete_laplace", doc="noise family", choices=PURE_FAMILIES)
     may_be_sampled: ClassVar[bool] = False
+    bounds_periods: ClassVar[bool] = True
     linked: ClassVar[bool] = True
     guarantee: ClassVar[Guarantee] = Guarantee(
         unit="all of one user's bounded contributions within any w successive windows",
@@ -102,7 +107,9 @@ class Pegasus(Mechanism):
     def start(self, facts: Facts) -> State:
         """No group is open."""
         shape = (*facts.shape, facts.n_cells)
-        return {
+        bound = facts.period_bound
+        most = {} if bound is None else {"memberships": facts.constant(bound.stretch(self.w), np.int64)}
+        return most | {
             "max_cells": facts.constant(facts.sensitivity, np.int64),
             # The counts of each cell's open group, how many there are (0: none is open), and its noisy threshold.
             "group": np.zeros((*facts.shape, self.longest, facts.n_cells), np.int64),
@@ -116,7 +123,7 @@ class Pegasus(Mechanism):
         values = add_noise(noise, self.noise, counts, scale)
         size, draw = state["size"], getattr(noise, self.noise)
         # A user in C cells is in C groups. The scales are those of a group's first window, whatever is active later.
-        unit = np.max(pure_scale(self.epsilon / self.w * self.grouping, state["max_cells"]))
+        unit = self._unit(state)
         fresh = self.threshold * GRID * unit + draw(float(2 * MOVED * unit), counts.shape)
         limit = np.where(size == 0, fresh, state["limit"])
         place = np.arange(self.longest)[:, None]
@@ -141,7 +148,7 @@ class Pegasus(Mechanism):
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
         """The same in every window: the noise, a threshold, and one question that says no."""
         l1 = float(np.max(state["max_cells"]))
-        unit = float(np.max(pure_scale(self.epsilon / self.w * self.grouping, state["max_cells"])))
+        unit = self._unit(state)
         # The threshold gives way by one shift, the question that it is compared with by two.
         threshold = noise_event(self.noise, MOVED * l1, 2 * MOVED * unit)
         question = noise_event(self.noise, 2 * MOVED * l1, 4 * MOVED * unit)
@@ -152,9 +159,16 @@ class Pegasus(Mechanism):
         return perturbed, Linked(threshold, times), Linked(question, times)
 
     def _scale(self, window: Window, state: State) -> float:
-        return float(
-            np.max(pure_scale(self.epsilon / self.w * (1 - self.grouping), active_l1(window, state["max_cells"])))
-        )
+        return self._scale_for(1 - self.grouping, active_l1(window, state["max_cells"]), state)
+
+    def _unit(self, state: State) -> float:
+        return self._scale_for(self.grouping, state["max_cells"], state)
+
+    def _scale_for(self, share: float, l1: NDArray[Any], state: State) -> float:
+        """Scale that spends a share of the budget: ε/w on a window, or ε on all memberships of w windows."""
+        if "memberships" in state:
+            return float(np.max(pure_scale(self.epsilon * share, state["memberships"])))
+        return float(np.max(pure_scale(self.epsilon / self.w * share, l1)))
 
 
 def _deviation(group: NDArray[np.int64], inside: NDArray[np.bool_]) -> NDArray[np.int64]:

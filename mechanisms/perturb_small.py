@@ -51,6 +51,7 @@ class PerturbSmall(Mechanism):
     threshold: int = parameter(doc="smallest count that is shown without noise", at_least=1)
     epsilon: float = parameter(doc="budget of the noise on each smaller count", above=0, unit="nats")
     noise: str = parameter("discrete_laplace", doc="noise family", choices=PURE_FAMILIES)
+    bounds_periods: ClassVar[bool] = True
     guarantee: ClassVar[Guarantee] = Guarantee(
         unit=CROWD_UNIT, neighbours=CROWD_NEIGHBOURS, statement="none", theorem=CROWD_THEOREM
     )

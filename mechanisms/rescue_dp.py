@@ -19,6 +19,7 @@ from penstock.mechanisms.core.contract import (
 )
 from penstock.mechanisms.core.draws import LARGEST_SCALE
 from penstock.mechanisms.core.events import Event, Repeated
+from penstock.mechanisms.core.period import PeriodBound
 from penstock.mechanisms.core.plugin import parameter
 from penstock.mechanisms.core.portable import log
 from penstock.mechanisms.core.schedules import WEventSchedule
@@ -56,6 +57,9 @@ class RescueDp(WEventSchedule):
     L2 by the root of Σ (cells of one user in a group)², at worst with C cells in the largest groups. With Gaussian
     noise all of this holds of ρ in place of ε, by a Rényi filter (Feldman, Zrnic 2021).
 
+    With ``bounding.max_per_period`` it is as in `w_event_bd`: min(C, n) memberships a window, and as many behind the w
+    windows. In L2 each of them counts as much as the most that one of up to min(C, n) moves the sums by.
+
     Notes
     -----
     Time O(n_cells · log n_cells) a window, state O(w + n_cells). The paper samples each region by itself, which bounds
@@ -78,6 +82,7 @@ class RescueDp(WEventSchedule):
     stages: ClassVar[tuple[str, ...]] = ("counts",)
     radius: None = field(default=None, init=False, repr=False)
     adaptive: ClassVar[bool] = True
+    bounds_periods: ClassVar[bool] = True
     may_be_sampled: ClassVar[bool] = False
     ideal: ClassVar[str] = "exact where it publishes; the last publication where it repeats"
 
@@ -91,6 +96,10 @@ class RescueDp(WEventSchedule):
     def releases_single_counts(self) -> bool:
         """Cells in a group are shown its mean."""
         return self.group_below == 0
+
+    def memberships(self, bound: PeriodBound) -> int:
+        """Any window may have much of the budget."""
+        return bound.at_once(self.w)
 
     def start(self, facts: Facts) -> State:
         """Due at once, nothing spent, nothing known of any cell."""
@@ -107,10 +116,9 @@ class RescueDp(WEventSchedule):
         active = np.ones(counts.shape[-1], bool) if window.active is None else window.active
         groups, sizes = self._groups(active, state)
         share, publish = self._share(window, state), np.asarray(self._publishes(window, state))
-        moved = self._moved(window, sizes, state)
-        # Sums stand where the first cell of a group is. `max_cells` is what `noise_scale` prices: C, or Δ² of the sums.
+        # Sums stand where the first cell of a group is.
         sums = _summed(np.where(active, counts, 0), groups)
-        whole, priced = replace(window, active=None), state | {"max_cells": moved}
+        whole, priced = replace(window, active=None), state | self._moved(window, sizes, state)
         made, after = self.publish_or_repeat(whole, sums, priced, share, publish, noise)
         shape, here = counts.shape, publish[..., None]
         size = np.where(here, np.take_along_axis(np.broadcast_to(sizes, shape), groups, -1), 1)
@@ -118,8 +126,8 @@ class RescueDp(WEventSchedule):
         shown = np.where(here & active, means, state["last"])
         scale = np.broadcast_to(np.asarray(made.scale, np.float64), shape) / size if publish.any() else made.scale
         release = replace(made, values=only_active(window, shown), scale=scale, active=window.active)
-        kept = after | {"max_cells": state["max_cells"], "last": shown}
-        return [release], kept | self._next(window, shown, active, publish, share, moved, state)
+        kept = after | {name: state[name] for name in ("max_cells", "memberships") if name in state} | {"last": shown}
+        return [release], kept | self._next(window, shown, active, publish, share, self.paid_for(whole, priced), state)
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
         """The share of what is left where a publication is due, nothing elsewhere."""
@@ -127,7 +135,7 @@ class RescueDp(WEventSchedule):
             return (Repeated(int(state["last_window"].max())),)
         active = np.ones(state["last"].shape[-1], bool) if window.active is None else window.active
         moved = self._moved(window, self._groups(active, state)[1], state)
-        priced = state | {"max_cells": np.max(moved)}
+        priced = state | {name: np.max(value) for name, value in moved.items()}
         return self.charge_of(replace(window, active=None), priced, np.max(self._share(window, state)))
 
     def _publishes(self, window: Window, state: State) -> NDArray[np.bool_]:
@@ -140,7 +148,7 @@ class RescueDp(WEventSchedule):
         if np.isinf(self.budget):
             return np.full(np.shape(part), np.inf)
         share = np.minimum(part * left, MOST_OF_ALL * self.budget)
-        l1 = np.asarray(state["max_cells"], np.float64) * state["last"].shape[-1]
+        l1 = self.paid_for(replace(window, active=None), state) * state["last"].shape[-1]
         usable = self.scale_of(np.where(share > 0, share, 1.0), l1) < LARGEST_SCALE
         return np.where((share > 0) & usable, share, 0.0)
 
@@ -161,15 +169,19 @@ class RescueDp(WEventSchedule):
         np.put_along_axis(groups, order, np.take_along_axis(order, place, -1), -1)
         return groups, _summed(np.ones(groups.shape, np.int64), groups)
 
-    def _moved(self, window: Window, sizes: Integers, state: State) -> NDArray[Any]:
-        """What one user moves the sums by: in L1 the cells, in L2 the squares of those in the largest groups."""
+    def _moved(self, window: Window, sizes: Integers, state: State) -> State:
+        """``max_cells`` and ``memberships`` of the sums: in L1 as of cells, in L2 squares of those in a group."""
         l1 = active_l1(window, state["max_cells"])
         if not self.concentrated:
-            return np.asarray(l1)
+            return {"max_cells": np.asarray(l1)}
+        if "memberships" in state:
+            # m memberships in one group move its sum by m: m² is m each, and no other way of m is more.
+            each = np.minimum(sizes.max(-1), l1)
+            return {"max_cells": np.asarray(l1 * each), "memberships": np.asarray(state["memberships"] * each)}
         largest = -np.sort(-sizes, axis=-1)
         before = np.cumsum(largest, -1) - largest
         own = np.clip(np.asarray(l1)[..., None] - before, 0, largest)
-        return np.asarray((own**2).sum(-1), np.float64)
+        return {"max_cells": np.asarray((own**2).sum(-1), np.float64)}
 
     def _next(
         self,

@@ -27,6 +27,11 @@ class WEventBa(DissimilaritySchedule):
     within any w successive windows; neighbours add or remove it. Kellaris et al. 2014, Budget Absorption. With Gaussian
     noise all of this holds of ρ in place of ε, with √C the L2 sensitivity, by a Rényi filter (Feldman, Zrnic 2021).
 
+    With ``bounding.max_per_period`` a window changes by min(C, n) memberships. What a stretch leaves moves up to
+    windows behind it, which have a budget of their own: the noise is that of both for ε (`PeriodBound.at_once`), wider
+    than without a bound unless n < C/2. As amounts follow the releases, one window may have all of them; the sums
+    along every outcome are bounded beforehand, which is what the filter asks for.
+
     Notes
     -----
     Time and state O(n_cells) a window.

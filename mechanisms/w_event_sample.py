@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.core.contract import Release, Timestamp, Window
 from penstock.mechanisms.core.events import Event, Repeated
+from penstock.mechanisms.core.period import PeriodBound
 from penstock.mechanisms.core.schedules import Budgets, WEventSchedule
 from penstock.mechanisms.core.state import State
 
@@ -31,6 +32,10 @@ class WEventSample(WEventSchedule):
     With Gaussian noise all of this holds of ρ in place of ε, with √C the L2 sensitivity, by composition (Bun, Steinke
     2016, lemma 2.3).
 
+    With ``bounding.max_per_period`` a publication holds min(C, n) memberships of a user, and as many may have moved up
+    to the next one, which is behind the w windows: the noise is that of both for ε (`PeriodBound.at_once`), wider than
+    without a bound unless n < C/2.
+
     Notes
     -----
     Time and state O(n_cells) a window.
@@ -45,7 +50,12 @@ class WEventSample(WEventSchedule):
     ['published', 'repeated', 'repeated', 'published']
     """
 
+    bounds_periods: ClassVar[bool] = True
     ideal: ClassVar[str] = "exact in every w-th window; repeated in between"
+
+    def memberships(self, bound: PeriodBound) -> int:
+        """Those of one publication, and those that move up to the next ones."""
+        return bound.at_once(self.w)
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
         """Publish the first of w windows."""

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.contract import Facts, Release, Timestamp, Window
+from penstock.mechanisms.core.contract import Release, Timestamp, Window
 from penstock.mechanisms.core.events import Event
+from penstock.mechanisms.core.period import PeriodBound
 from penstock.mechanisms.core.schedules import Budgets, WEventSchedule
 from penstock.mechanisms.core.state import State
 
@@ -49,25 +50,22 @@ class WEventUniform(WEventSchedule):
 
     bounds_periods: ClassVar[bool] = True
 
-    def start(self, facts: Facts) -> State:
-        """Sensitivity, that of any w windows too where users are bounded over periods, and nothing released yet."""
-        state, bound = super().start(facts), facts.period_bound
-        return state if bound is None else state | {"memberships": facts.constant(bound.stretch(self.w), np.int64)}
+    def memberships(self, bound: PeriodBound) -> int:
+        """Those of any w windows, and those that move up when they go."""
+        return bound.stretch(self.w)
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
         """Publish with the share."""
-        release, state = self.publish(window, counts, state, self._share(window, state), noise)
+        release, state = self.publish(window, counts, state, self._share(state), noise)
         return [release], state
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
         """The share, always."""
-        return self.charge_of(window, state, self._share(window, state))
+        return self.charge_of(window, state, self._share(state))
 
-    def _share(self, window: Window, state: State) -> Any:
-        """ε/w, or what a window may cost of ε where any w windows change no more than some memberships."""
-        if "memberships" not in state:
-            return self.budget / self.w
-        return self.part_of_budget(window, state, state["memberships"])
+    def _share(self, state: State) -> Any:
+        """ε/w, or ε where the noise is that of all memberships of w windows."""
+        return self.budget if "memberships" in state else self.budget / self.w
 
     def point_budget(self, time: Timestamp, state: State) -> Budgets:
         """ε/w, always."""

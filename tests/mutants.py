@@ -258,7 +258,7 @@ def _mutant(broken, *caught_by, **parameters):
 #: Faults once caught by luck or not at all, with the checks that catch them now; the first does whatever the seed.
 NAMED_MUTANTS = (
     _mutant(QuestionOfOneCell, DRAWN, w=3),
-    _mutant(QuestionWithoutNoise, DRAWN, w=3),
+    _mutant(QuestionWithoutNoise, DRAWN, "decisions_read_releases_alone", w=3),
     _mutant(RepeatsForNothing, DRAWN, "replicas_equal_separate_runs", w=3),
     _mutant(RateFromCounts, "decisions_read_releases_alone"),
     _mutant(ChargesLate, DRAWN, "charges_cover_the_noise"),

@@ -18,6 +18,7 @@ from conformance_runs import Subject
 
 from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
 from penstock.mechanisms.core.contract import Facts
+from penstock.mechanisms.core.period import PeriodBound
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.mechanisms.rescue_dp import RescueDp
 
@@ -78,7 +79,14 @@ def test_a_user_moves_the_sums_by_no_more_than_is_priced(sizes):
         worst = max((incidence[:, list(own)].sum(1) ** 2).sum() for own in combinations(range(n_cells), max_cells))
         mechanism = RescueDp(rho=1.0, w=2, noise="gaussian")
         state = mechanism.start(Facts(n_cells=n_cells, max_cells=max_cells))
-        assert mechanism._moved(window, padded, state) == worst
+        assert mechanism._moved(window, padded, state)["max_cells"] == worst
+        # Where budget periods are bounded, fewer memberships move them by their part.
+        bound = PeriodBound(most=n_cells, max_cells=max_cells, shortest=3, longest=3)
+        bounded = mechanism.start(Facts(n_cells=n_cells, max_cells=max_cells, period_bound=bound))
+        priced = mechanism._moved(window, padded, bounded)["max_cells"]
+        for number in range(1, max_cells + 1):
+            some = max((incidence[:, list(own)].sum(1) ** 2).sum() for own in combinations(range(n_cells), number))
+            assert some <= priced * number / max_cells
 
 
 def test_it_publishes_less_often_where_releases_stay():

@@ -18,7 +18,7 @@ from penstock.accountants.core.accountant import AccountingFacts
 from penstock.accountants.core.charges import of_memberships
 from penstock.accountants.landmark_budget import LandmarkBudget
 from penstock.mechanisms.core.contract import Facts
-from penstock.mechanisms.core.events import DiscreteGaussian, Exact, Repeated
+from penstock.mechanisms.core.events import DiscreteGaussian, DiscreteLaplace, Exact, Repeated, Sampled
 from penstock.mechanisms.core.period import PeriodBound
 from penstock.mechanisms.core.plugin import BudgetExceeded, ConfigError, ParameterError, UnsupportedEvent
 from penstock.mechanisms.core.run import run_mechanism
@@ -235,17 +235,17 @@ def test_composition_prices_all_memberships_that_move():
         made, state = accountant.charge(release, window, {}, model, state)
         rows += made
     scale = 90 / 2.0
-    for window, n_periods in ((1, 1), (24, 1), (25, 2), (48, 2)):
+    for window, n_user in ((1, 15), (2, 30), (24, 30), (25, 45), (48, 60)):
         found = figures(rows, window)
-        assert found["w_event_epsilon"] == pytest.approx(2.0)
-        assert found["event_epsilon"] == pytest.approx(30 / scale)  # 15 go, and 15 others come
-        assert found["user_epsilon"] == pytest.approx(n_periods * 30 / scale)
-        assert found["user_rho"] == pytest.approx(n_periods * (30 / scale) ** 2 / 2)
+        assert found["w_event_epsilon"] == pytest.approx(min(15 * window, 90) / scale)
+        assert found["event_epsilon"] == pytest.approx(min(15 * window, 30) / scale)  # 15 go, and 15 others come
+        assert found["user_epsilon"] == pytest.approx(n_user / scale)
+        assert found["user_rho"] == pytest.approx(n_user / 15 * (15 / scale) ** 2 / 2)
     final = {row.name: row.value for row in accountant.finish(model, state)}
     assert 0 < final["user_epsilon_pld"] <= final["user_epsilon"]
 
 
-def test_noise_of_several_widths_is_priced_at_the_narrowest():
+def test_noise_of_several_widths_is_priced_where_it_is_narrowest():
     books = AccountingFacts(n_cells=20, max_cells=15, n_windows=24, period_bound=DAYS)
     windows = Facts(n_cells=20, n_windows=24).windows()
     accountant = Composition(w=2)
@@ -256,8 +256,10 @@ def test_noise_of_several_widths_is_priced_at_the_narrowest():
         [release] = run_mechanism(WEventUniform(epsilon=epsilon, w=24), zeros, bounded, seed=1)
         made, state = accountant.charge(release, window, {}, model, state)
     found = figures(made, 3)
-    assert found["w_event_epsilon"] == pytest.approx(60 / 45)  # two hours hold all 30, and 30 others come
-    assert found["user_epsilon"] == pytest.approx(30 / 45)
+    # Two hours hold all 30, and 30 others come: more than there were windows yet.
+    assert found["w_event_epsilon"] == pytest.approx(15 / 90 + 15 / 45 + 15 / 90)
+    assert found["user_epsilon"] == pytest.approx(15 / 45 + 15 / 90)
+    assert found["user_rho"] == pytest.approx(((15 / 45) ** 2 + (15 / 90) ** 2) / 2)
     assert not [row for row in accountant.finish(model, state) if row.name.endswith("_pld")]
 
 
@@ -270,16 +272,17 @@ def test_the_landmark_budget_is_that_of_the_whole_period():
     for release, window in zip(run_mechanism(mechanism, np.zeros((24, 20), int), facts, seed=1), facts.windows()):
         rows, state = guard.charge(release, window, {}, model, state)
         found = figures(rows, window.index)
-        assert found["budget_spent"] == found["landmark_loss"] == pytest.approx(0.5)
+        assert found["budget_spent"] == found["landmark_loss"] == pytest.approx(min(15 * window.index, 30) / 30 * 0.5)
         assert found["rho"] == pytest.approx(0.5 * 15 / 30)
     with pytest.raises(BudgetExceeded):
         guard.check(window, (DiscreteGaussian(l2=1.0, sigma=1.0),), model, state)
 
 
 def test_other_charges_have_no_price():
-    assert of_memberships((Repeated(1),), 5) == (Repeated(1),)
-    with pytest.raises(UnsupportedEvent, match="Exact"):
-        of_memberships((Exact(),), 5)
+    assert of_memberships((Repeated(1), Exact()), 5, 2) == (Repeated(1), Exact())
+    assert of_memberships((DiscreteLaplace(15.0, 2.0),), 31, 15) == (DiscreteLaplace(31.0, 2.0),)
+    with pytest.raises(UnsupportedEvent, match="Sampled"):
+        of_memberships((Sampled(DiscreteGaussian(1.0, 1.0), 0.5),), 5, 2)
 
 
 def test_losses_of_a_day_and_of_the_run_count_memberships():
@@ -382,16 +385,26 @@ def test_a_bound_run_has_its_ledger_to_itself(tmp_path):
         run(loads(json.dumps(value)), tmp_path / "four", runner="local")
 
 
+COMPOSED = {"accountants": [{"type": "composition"}]}
+GUARDED = {"landmarks": {"recurring": ["00:00-24:00"]}, "accountants": [{"type": "landmark_budget", "rho": 0.4}]}
+LANDMARKED = {"landmarks": {"recurring": ["00:00-24:00"]}, "accountants": [{"type": "landmark_budget"}]}
+
+
 @pytest.mark.parametrize(
     ("mechanism", "others", "figure", "promised"),
     [
-        (MECHANISM, {"accountants": [{"type": "composition"}]}, "w_event_epsilon", 4.0),
+        (MECHANISM, COMPOSED, "w_event_epsilon", 4.0),
         (
             {"type": "landmark_uniform", "noise": "discrete_gaussian", "rho": 0.5},
-            {"landmarks": {"recurring": ["00:00-24:00"]}, "accountants": [{"type": "landmark_budget"}]},
+            LANDMARKED,
             "budget_spent",
             0.5,
         ),
+        ({"type": "landmark_skip", "epsilon": 3.0}, LANDMARKED | {"landmarks": {"windows": [2]}}, "budget_spent", 3.0),
+        # One window's two memberships, and two others that move up.
+        ({"type": "discrete_laplace", "epsilon": 3.0}, COMPOSED, "event_epsilon", 3.0),
+        ({"type": "w_event_sample", "epsilon": 3.0, "w": 4}, COMPOSED, "w_event_epsilon", 3.0),
+        ({"type": "pegasus", "epsilon": 3.0, "w": 2}, COMPOSED, "w_event_epsilon", 3.0),
     ],
 )
 def test_a_ledger_shows_what_a_bound_run_promises(tmp_path, mechanism, others, figure, promised):
@@ -410,13 +423,41 @@ def test_a_ledger_shows_what_a_bound_run_promises(tmp_path, mechanism, others, f
     assert overview(tmp_path / "ledger")["periods"][0]["spent"] > promised
 
 
+@pytest.mark.parametrize(
+    ("mechanism", "others", "promised"),
+    [
+        # The end of a period, and in the next what goes and what moves up.
+        ({"type": "fast", "epsilon": 3.0, "publications": 2}, COMPOSED, 9.0),
+        ({"type": "landmark_adaptive", "epsilon": 3.0}, LANDMARKED, 3.0),
+        ({"type": "w_event_bd", "epsilon": 3.0, "w": 3}, COMPOSED, 3.0),
+        ({"type": "rescue_dp", "rho": 0.5, "noise": "discrete_gaussian", "w": 3}, COMPOSED, 0.5),
+        ({"type": "correlated", "rho": 0.5, "w": 3, "band": 4}, COMPOSED, 0.5),
+        # ρ is that of two memberships and of those that move up, whichever nodes they are below.
+        ({"type": "hierarchy", "rho": 0.5, "fan_out": 2}, COMPOSED, 0.5),
+        ({"type": "discrete_gaussian", "sigma": 4.0}, COMPOSED, 4 / (2 * 4.0**2)),
+        ({"type": "discrete_gaussian", "sigma": 4.0}, GUARDED, 0.4),
+    ],
+)
+def test_a_ledger_promises_what_the_unit_can_cost(tmp_path, mechanism, others, promised):
+    value = deployed_sections(tmp_path) | {"mechanism": mechanism, "budget_period": "4h"}
+    value.pop("landmarks", None)
+    value |= others | {"bounding": {"max_cells": 2, "max_per_period": 3}}
+    value["output"] |= {"ledger": str(tmp_path / "ledger"), "report": False}
+    assert run(loads(json.dumps(value)), tmp_path / "one", runner="local").exit_code == 0
+    assert overview(tmp_path / "ledger")["runs"][0]["promise"] == pytest.approx(promised)
+
+
 # Who may use it.
 
 
 WRONG = {
-    "another mechanism": (
-        {"mechanism": {"type": "discrete_laplace", "epsilon": 1.0}},
-        "landmark_uniform or w_event_uni",
+    "a mechanism over blocks": (
+        {"mechanism": {"type": "fpa", "epsilon": 1.0, "coefficients": 1, "block": 4}},
+        "one on counts of single windows",
+    ),
+    "a declared number of landmarks": (
+        {"mechanism": {"type": "landmark_uniform", "epsilon": 1.0}, "landmarks": {"windows": [1], "max_per_period": 2}},
+        "how many memberships move hangs on",
     ),
     "a step on events": (
         {"mechanism": [{"type": "sampling", "rate": 0.5}, MECHANISM]},

@@ -17,6 +17,7 @@ from penstock.accountants.core.charges import concentrated_rho, pure_epsilon, re
 from penstock.mechanisms import get
 from penstock.mechanisms.core.concentrated import rho_of
 from penstock.mechanisms.core.contract import Facts
+from penstock.mechanisms.core.period import PeriodBound
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.mechanisms.core.schedules import GRID, _on_grid
@@ -165,10 +166,16 @@ def test_quiet_data_is_rarely_published_and_a_jump_at_once():
 
 @pytest.mark.parametrize("family", ["gaussian", "discrete_gaussian"])
 @pytest.mark.parametrize("max_cells", [1, 2, 3])
-def test_the_question_in_l2_moves_by_no_more_than_it_is_charged_for(family, max_cells):
-    """Every way in which one user, or one in place of another, can change a vector of four cells."""
+@pytest.mark.parametrize("most", [None, 4])
+def test_the_question_in_l2_moves_by_no_more_than_it_is_charged_for(family, max_cells, most):
+    """Every way in which one user, or one in place of another, can change a vector of four cells.
+
+    Where budget periods are bounded, fewer memberships move it by their part of the charge.
+    """
     mechanism, rng = get("w_event_ba")(rho=0.5, w=3, noise=family), np.random.default_rng(1)
-    [event] = mechanism._query_event(np.asarray(float(max_cells)))
+    bound = most and PeriodBound(most=most, max_cells=max_cells, shortest=6, longest=6)
+    facts = Facts(n_cells=4, max_cells=max_cells, n_windows=1, period_bound=bound)
+    event = mechanism.worst_charge(facts.windows()[0], mechanism.start(facts))[0]
     signs = np.array(list(itertools.product((-1, 0, 1), repeat=4)))
     added = signs[((signs >= 0).all(axis=1)) & (signs.sum(axis=1) <= max_cells)]
     swapped = signs[((signs > 0).sum(axis=1) <= max_cells) & ((signs < 0).sum(axis=1) <= max_cells)]
@@ -176,18 +183,25 @@ def test_the_question_in_l2_moves_by_no_more_than_it_is_charged_for(family, max_
 
     def answers(counts, last):
         apart = np.abs(counts - last)
-        return unit * mechanism._answer(NoNoise(), apart, np.full(len(apart), float(max_cells)))
+        return unit * mechanism._answer(NoNoise(), apart, np.ones(len(apart)))
 
-    moved = {"added": 0.0, "swapped": 0.0}
+    moved, by_number = {"added": 0.0, "swapped": 0.0}, np.zeros(max_cells + 1)
     for _ in range(400):
         last = np.rint(rng.normal(0, 5, 4)) if family == "discrete_gaussian" else rng.normal(0, 5, 4)
         base = rng.integers(0, 8, 4) if rng.random() < 0.8 else np.rint(last)
         before = answers(base[None, :], last)
         for name, ways in (("added", added), ("swapped", swapped)):
-            moved[name] = max(moved[name], np.abs(answers(base + ways, last) - before).max())
+            apart = np.abs(answers(base + ways, last) - before)
+            moved[name] = max(moved[name], apart.max())
+            if name == "added":
+                np.maximum.at(by_number, ways.sum(axis=1), apart)
     assert moved["added"] <= event.l2 * (1 + 1e-9)
     assert moved["swapped"] <= replaced(event).l2 * (1 + 1e-9)
-    assert moved["added"] > 0.9 * event.l2
+    if most is None:
+        assert moved["added"] > 0.9 * event.l2
+    else:
+        parts = np.arange(max_cells + 1) / max_cells
+        assert (by_number**2 <= parts * event.l2**2 * (1 + 1e-9)).all()
 
 
 def test_the_length_on_the_grid_is_exact():

@@ -173,29 +173,47 @@ def is_linked(charge: Iterable[events.Event]) -> bool:
     return any(isinstance(event, events.Linked) for event in (*charge, *inside))
 
 
-def of_memberships(charge: Iterable[events.Event], n_memberships: int) -> tuple[events.Event, ...]:
+def of_memberships(charge: Iterable[events.Event], n_memberships: int, of_window: int) -> tuple[events.Event, ...]:
     """The charge of a unit that changes so many memberships, each of them one count by 1, under noise such as this.
 
-    They may be in several releases: noise that is as wide in all of them is that of one long vector. Raises
-    `UnsupportedEvent` for anything but additive noise and repetitions.
+    They may be in several releases: of noise that is as wide in all of them each membership costs an ``of_window``-th
+    of what so many in one window do. Raises `UnsupportedEvent` for events of which that is not known.
 
     Examples
     --------
-    >>> of_memberships([events.DiscreteLaplace(l1=2.0, scale=4.0)], 30)
+    >>> of_memberships([events.DiscreteLaplace(l1=2.0, scale=4.0)], 30, 2)
     (DiscreteLaplace(l1=30.0, scale=4.0),)
     """
-    found: list[events.Event] = []
-    for event in charge:
-        if isinstance(event, events.Laplace | events.DiscreteLaplace):
-            found.append(replace(event, l1=float(n_memberships)))
-        elif isinstance(event, events.Gaussian | events.DiscreteGaussian):
-            found.append(replace(event, l2=float(np.sqrt(n_memberships))))
-        elif isinstance(event, events.Repeated | events.Nothing):
-            found.append(event)
-        else:
-            name = type(event).__name__
-            raise UnsupportedEvent(f"no price is known for the {name} of a user bounded over budget periods")
-    return tuple(found)
+    return tuple(_of_memberships(event, n_memberships, of_window) for event in charge)
+
+
+@singledispatch
+def _of_memberships(event: events.Event, n: int, of_window: int) -> events.Event:
+    raise UnsupportedEvent(f"no price is known for the {type(event).__name__} of a user bounded over budget periods")
+
+
+@_of_memberships.register(events.Laplace)
+@_of_memberships.register(events.DiscreteLaplace)
+def _(event: events.Laplace | events.DiscreteLaplace, n: int, of_window: int) -> events.Event:
+    return replace(event, l1=float(event.l1) * n / of_window)  # in this order 31 of 15 are 31
+
+
+@_of_memberships.register(events.Gaussian)
+@_of_memberships.register(events.DiscreteGaussian)
+def _(event: events.Gaussian | events.DiscreteGaussian, n: int, of_window: int) -> events.Event:
+    return replace(event, l2=float(event.l2) * float(np.sqrt(n / of_window)))
+
+
+@_of_memberships.register
+def _(event: events.Linked, n: int, of_window: int) -> events.Event:
+    return replace(event, inner=_of_memberships(event.inner, n, of_window))
+
+
+@_of_memberships.register(events.Exact)
+@_of_memberships.register(events.Repeated)
+@_of_memberships.register(events.Nothing)
+def _(event: events.Event, n: int, of_window: int) -> events.Event:
+    return event
 
 
 def concentrated_rho(charge: Iterable[events.Event]) -> float:

@@ -416,7 +416,8 @@ class Mechanism(Checked, ABC):
     adaptive: ClassVar[bool] = False
     #: Whether memberships may be sampled before: each is in one count, so that its loss is that of a sampled event.
     may_be_sampled: ClassVar[bool] = True
-    #: Whether its noise is calibrated to a bound on a user's whole budget period, which moves memberships in time.
+    #: Whether it knows of a bound on a user's whole budget period, which moves memberships in time: noise is for all
+    #: that the unit changes then; a window's charge is that of min(C, n) memberships, fewer cost at most their part.
     bounds_periods: ClassVar[bool] = False
     #: Whether the noise of different windows is independent, as steps that weigh it against predictions take it to be.
     independent: ClassVar[bool] = True
@@ -564,6 +565,7 @@ MECHANISMS: Registry[Mechanism] = Registry("penstock.mechanisms", "mechanism")
 class Transformation(Mechanism):
     """Base of post-processing: functions of the counts or of a release, window by window and without noise."""
 
+    bounds_periods: ClassVar[bool] = True
     #: Whether it must stand directly after the step that releases, whose noise it has to know.
     reads_noise: ClassVar[bool] = False
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from penstock.mechanisms.core.plugin import ParameterError
 
 
@@ -86,17 +89,26 @@ class PeriodBound:
         >>> [PeriodBound(most=4, max_cells=1, shortest=6, longest=6).part(n) for n in (1, 2, 4, 6)]
         [2, 4, 6, 4]
         """
+        return self.gone(n_windows, length) + self.moved_up(n_windows, length)
+
+    def gone(self, n_windows: int, length: int | None = None) -> int:
+        """Memberships of `part` that its windows lose themselves."""
         length = self.longest if length is None else length
-        inside = min(n_windows, length)
-        removed = min(self.most, self.max_cells * inside)
+        return min(self.most, self.max_cells * min(n_windows, length))
+
+    def moved_up(self, n_windows: int, length: int | None = None) -> int:
+        """Memberships of `part` that find room in later windows of the period."""
+        length = self.longest if length is None else length
+        elsewhere = self.max_cells * (length - min(n_windows, length))
         left_out = max(0, self.max_cells * length - self.most)
-        return removed + min(removed, self.max_cells * (length - inside), left_out)
+        return min(self.gone(n_windows, length), elsewhere, left_out)
 
     def with_landmarks(self, window: Window) -> int:
         """Memberships that a user's events in all landmarks of the window's period and any other window change."""
         if window.n_landmarks is None or window.n_windows is None:
             raise ParameterError("budget_period", None, "given, so that the windows of a period are known")
-        return self.part(window.n_landmarks + 1, window.n_windows)
+        # The other window may be one of the landmarks, so that one window less is in the unit, and more finds room.
+        return max(self.part(n, window.n_windows) for n in (window.n_landmarks, window.n_landmarks + 1))
 
     def stretch(self, n_windows: int) -> int:
         """Memberships that a user's events in any ``n_windows`` successive windows change, at most.
@@ -117,3 +129,61 @@ class PeriodBound:
                 rest = min(n_windows - at_end - n_whole * self.shortest, self.longest)
                 found = max(found, before + n_whole * self.whole + beginnings[rest])
         return found
+
+    def at_once(self, n_windows: int) -> int:
+        """Memberships that a stretch may cost where any ``n_windows`` successive windows share a budget as they like.
+
+        All of that budget may be one window's, which loses `of_window` of them. Those that move up are behind the
+        stretch, in windows that may have the whole budget again.
+
+        Examples
+        --------
+        >>> day = PeriodBound(most=5, max_cells=15, shortest=24, longest=24)
+        >>> day.at_once(24), day.at_once(1)
+        (10, 10)
+        """
+        behind = -(-(self.longest - 1) // n_windows) * self.of_window
+        return self.of_window + min(behind, self.most_moved_up(n_windows))
+
+    def most_moved_up(self, n_windows: int) -> int:
+        """Memberships that find room behind a stretch of at most so many windows."""
+        return max(self.moved_up(n) for n in range(1, min(n_windows, self.longest) + 1))
+
+    def gone_from(self, n_windows: int) -> int:
+        """Memberships that a stretch of so many windows loses itself, at most.
+
+        Examples
+        --------
+        >>> PeriodBound(most=30, max_cells=15, shortest=24, longest=24).gone_from(24)  # the end of a day, and the next
+        60
+        """
+        if self.alone:
+            return self.gone(n_windows)
+        found = 0
+        for at_end in range(min(n_windows, self.longest) + 1):
+            n_whole, rest = divmod(n_windows - at_end, self.shortest)
+            found = max(found, self.gone(at_end) + n_whole * self.whole + self.gone(rest))
+        return min(found, self.max_cells * n_windows)
+
+
+def costliest(prices: NDArray[np.float64], n_memberships: int, of_window: int) -> NDArray[np.float64]:
+    """Most that so many memberships cost, of which a window holds ``of_window`` at most.
+
+    Each membership of a window costs the same: where amounts add up (ε, or ρ), the dearest windows are filled first.
+
+    Parameters
+    ----------
+    prices
+        Shape (n_windows, ...): what ``of_window`` memberships of each window cost.
+
+    Examples
+    --------
+    >>> costliest(np.array([1.0, 4.0, 2.0]), 3, 2)  # two of the second window, one of the third
+    array(5.)
+    """
+    dearest = -np.sort(-np.asarray(prices, np.float64), axis=0)
+    full, rest = divmod(n_memberships, of_window)
+    total = dearest[:full].sum(axis=0)
+    if rest and full < len(dearest):
+        total = total + dearest[full] * (rest / of_window)
+    return np.asarray(total)

@@ -39,6 +39,7 @@ from penstock.mechanisms.core.geometry import (
     with_planar_gaussian,
     with_planar_laplace,
 )
+from penstock.mechanisms.core.period import PeriodBound
 from penstock.mechanisms.core.plugin import ParameterError, examples_of, parameter, parameters_of
 from penstock.mechanisms.core.portable import exp
 from penstock.mechanisms.core.state import State
@@ -278,12 +279,22 @@ class BudgetSchedule(TraceSchedule):
         return (*pure, *gaussian, *both)
 
     def start(self, facts: Facts) -> State:
-        """Sensitivity, and nothing released yet."""
-        return {
+        """Sensitivity, and nothing released yet; with what a budget is for, where users are bounded over periods."""
+        state: State = {
             "max_cells": facts.constant(facts.sensitivity, np.int64),
             "last": np.zeros((*facts.shape, facts.n_cells)),
             "last_window": facts.constant(0, np.int64),
         }
+        bound = facts.period_bound
+        most = None if bound is None else self.memberships(bound)
+        return state if most is None else state | {"memberships": facts.constant(most, np.int64)}
+
+    def memberships(self, bound: PeriodBound) -> int | None:
+        """Memberships that noise for a budget is for, where users are bounded over periods; None: not always as many.
+
+        That many cost a budget, in whichever windows they are.
+        """
+        return None
 
     def scale_of(self, budget: Any, l1: Any) -> Any:
         """Scale of the noise that spends a budget where ``l1`` cells move by 1."""
@@ -293,16 +304,23 @@ class BudgetSchedule(TraceSchedule):
         """What a window's own memberships cost where the unit changes ``n_memberships`` at the cost of the budget."""
         return self.budget * active_l1(window, state["max_cells"]) / n_memberships
 
+    @staticmethod
+    def paid_for(window: Window, state: State) -> NDArray[np.float64]:
+        """Memberships that noise for a budget is for: those that one user has in the window, unless it says more."""
+        if "memberships" in state:
+            return np.asarray(state["memberships"], np.float64)
+        return active_l1(window, state["max_cells"])
+
     def charge_of(self, window: Window, state: State, budget: Any) -> tuple[Event, ...]:
         """Event of publishing this window's vector with a part of the budget."""
-        l1 = active_l1(window, state["max_cells"])
-        return (noise_event(self.noise, l1, self.scale_of(budget, l1)),)
+        scale = self.scale_of(budget, self.paid_for(window, state))
+        return (noise_event(self.noise, active_l1(window, state["max_cells"]), scale),)
 
     def publish(
         self, window: Window, counts: NDArray[Any], state: State, budget: Any, noise: Noise
     ) -> tuple[Release, State]:
         """Publish the window with a part of the budget and remember what was published."""
-        scale = self.scale_of(budget, active_l1(window, state["max_cells"]))
+        scale = self.scale_of(budget, self.paid_for(window, state))
         values = add_noise(noise, self.noise, counts, scale if np.ndim(scale) else float(scale))
         release = Release.of(
             window,
@@ -386,10 +404,23 @@ class LandmarkSchedule(BudgetSchedule):
 
     def start(self, facts: Facts) -> State:
         """No period begun yet."""
-        return super().start(facts) | {
+        state = super().start(facts) | {
             "period": facts.constant(-1, np.int64),
             "landmarks_seen": facts.constant(0, np.int64),
         }
+        bound = facts.period_bound
+        if bound is None:
+            return state
+        named = {"most_memberships": bound.most, "most_cells": bound.max_cells}
+        return state | {name: facts.constant(value, np.int64) for name, value in named.items()}
+
+    @staticmethod
+    def bound_of(window: Window, state: State) -> PeriodBound | None:
+        """Bound on a user's memberships in the window's period, where there is one."""
+        if "most_memberships" not in state:
+            return None
+        most, max_cells = (_latest(state[name]) for name in ("most_memberships", "most_cells"))
+        return PeriodBound(most=most, max_cells=max_cells, shortest=1, longest=window.n_windows or 1)
 
     def begin_period(self, window: Window, state: State) -> State:
         """State at the beginning of the window: a new budget period starts from zero."""
@@ -504,7 +535,12 @@ class DissimilaritySchedule(WEventSchedule):
     """
 
     adaptive: ClassVar[bool] = True
+    bounds_periods: ClassVar[bool] = True
     ideal: ClassVar[str] = "exact where it publishes; the last publication where it repeats"
+
+    def memberships(self, bound: PeriodBound) -> int:
+        """Any window may have all of the budget."""
+        return bound.at_once(self.w)
 
     @property
     def unit(self) -> float:
@@ -521,26 +557,27 @@ class DissimilaritySchedule(WEventSchedule):
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
         """Query the dissimilarity to the last release; publish if it exceeds the noise of a publication."""
-        l1 = active_l1(window, state["max_cells"])
+        priced = self.paid_for(window, state)
         budget = self.publication_budget(window, state)
         # Halving again and again may leave less than any noise source serves; such a budget is none.
-        budget = np.where(self.scale_of(budget, l1) > LARGEST_SCALE, 0.0, budget)
+        budget = np.where(self.scale_of(budget, priced) > LARGEST_SCALE, 0.0, budget)
         apart = np.abs(counts - state["last"])
         if window.active is not None:
             apart = apart[..., window.active]
         n_active = max(apart.shape[-1], 1)
-        dissimilarity = self._answer(noise, apart, l1) / n_active
-        error = self.scale_of(np.where(budget > 0, budget, 1.0), l1)
+        dissimilarity = self._answer(noise, apart, self._query_scale(window, state)) / n_active
+        error = self.scale_of(np.where(budget > 0, budget, 1.0), priced)
         # In L2 the vector of errors is √n times as long as one of them.
         worth = error / np.sqrt(n_active) if self.concentrated else error
         publish = np.asarray((budget > 0) & (dissimilarity > worth))
-        release, after = self.publish_or_repeat(window, counts, state, budget, publish, noise, self._query_event(l1))
+        query = self._query_event(window, state)
+        release, after = self.publish_or_repeat(window, counts, state, budget, publish, noise, query)
         return [release], after | self.record_spent(window, state, np.where(publish, budget, 0.0))
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
         """Worst case: the dissimilarity query plus a publication with the whole publication budget."""
         budget = self.publication_budget(window, state)
-        query = self._query_event(active_l1(window, state["max_cells"]))
+        query = self._query_event(window, state)
         return query + (self.charge_of(window, state, budget) if np.any(budget > 0) else ())
 
     @property
@@ -567,33 +604,44 @@ class DissimilaritySchedule(WEventSchedule):
         """Remember what was spent."""
         return after | self.record_spent(time, before, np.where(publish, epsilon, 0.0))
 
-    def _query_event(self, l1: NDArray[np.float64]) -> tuple[Event, ...]:
-        moved = self._moved(l1)
-        return (noise_event(self.noise, float(moved.max()), float(np.max(self.scale_of(self.unit, moved)))),)
+    def _query_event(self, window: Window, state: State) -> tuple[Event, ...]:
+        moved = self._moved(window, state, active_l1(window, state["max_cells"]))
+        return (noise_event(self.noise, float(moved.max()), float(np.max(self._query_scale(window, state)))),)
 
-    def _answer(self, noise: Noise, apart: NDArray[Any], l1: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _query_scale(self, window: Window, state: State) -> NDArray[np.float64]:
+        return np.asarray(self.scale_of(self.unit, self._moved(window, state, self.paid_for(window, state))))
+
+    def _answer(self, noise: Noise, apart: NDArray[Any], scale: NDArray[np.float64]) -> NDArray[np.float64]:
         """Noisy length of a vector of absolute differences: in L1, or in L2 with Gaussian noise."""
         if not self.concentrated:
-            return self._sum_with_noise(noise, apart.sum(-1), self.scale_of(self.unit, l1))
-        scale = self.scale_of(self.unit, self._moved(l1))
+            return self._sum_with_noise(noise, apart.sum(-1), scale)
         if self.noise == "gaussian":
             return self._sum_with_noise(noise, np.sqrt((apart**2).sum(-1)), scale)
         return self._sum_with_noise(noise, _on_grid(apart), scale) / GRID
 
-    def _moved(self, l1: NDArray[np.float64]) -> NDArray[np.float64]:
-        """What one unit moves the query by, at most: itself in L1, its square in L2, as `noise_scale` wants it."""
-        # The length of a vector moves by at most that of what is added: √l1 (triangle inequality), or √(2·l1) where l1
-        # entries give way to as many others, which accountants price at √2 times the first. Rounded down to the grid it
-        # moves by at most the next whole number; the second step of the grid may be the larger one in proportion.
+    def _moved(self, window: Window, state: State, n_memberships: NDArray[Any]) -> NDArray[np.float64]:
+        """What so many memberships move the query by, at most: in L1, its square in L2, as `noise_scale` wants it."""
         if self.noise != "discrete_gaussian":
-            return np.asarray(l1)
-        added, swapped = np.ceil(GRID * np.sqrt(l1)), np.ceil(GRID * np.sqrt(2 * np.asarray(l1)))
-        return np.asarray(np.maximum(added**2, swapped**2 / 2))
+            return np.asarray(n_memberships)
+        if "memberships" not in state:
+            return _on_grid_moved(n_memberships)
+        # They may be in several windows, any number in each: as many times the most that one of them moves in any.
+        together = np.arange(1, int(np.max(state["max_cells"])) + 1)
+        return np.asarray(n_memberships * (_on_grid_moved(together) / together).max())
 
     def _sum_with_noise(self, noise: Noise, total: NDArray[Any], scale: NDArray[Any]) -> NDArray[np.float64]:
         # The sum of distances moves by at most L1 when one unit comes or goes; for integers it is an integer.
         summed = np.asarray(total).astype(np.int64) if self.noise.startswith("discrete") else np.asarray(total)
         return np.asarray(add_noise(noise, self.noise, summed[..., None], scale)[..., 0], np.float64)
+
+
+def _on_grid_moved(l1: NDArray[Any]) -> NDArray[np.float64]:
+    """Square of what ``l1`` entries of a vector, moved by 1 each, move its length on the grid by, at most."""
+    # The length of a vector moves by at most that of what is added: √l1 (triangle inequality), or √(2·l1) where l1
+    # entries give way to as many others, which accountants price at √2 times the first. Rounded down to the grid it
+    # moves by at most the next whole number; the second step of the grid may be the larger one in proportion.
+    added, swapped = np.ceil(GRID * np.sqrt(l1)), np.ceil(GRID * np.sqrt(2 * np.asarray(l1)))
+    return np.asarray(np.maximum(added**2, swapped**2 / 2))
 
 
 def _on_grid(apart: NDArray[Any]) -> NDArray[np.int64]:

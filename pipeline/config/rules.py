@@ -323,21 +323,27 @@ def block_bounds_have_a_block(mechanism: tuple[Mechanism, ...], bounding: Boundi
 
 
 def period_bounds_are_priced(
-    mechanism: tuple[Mechanism, ...], bounding: Bounding, windows: Windows, sensors: Sensors
+    mechanism: tuple[Mechanism, ...],
+    bounding: Bounding,
+    windows: Windows,
+    sensors: Sensors,
+    landmarks: Landmarks | None,
 ) -> Iterator[Finding]:
-    """Only some mechanisms know what a bound on a user's whole budget period does to the counts of other windows."""
+    """A mechanism has to know what a bound on a user's whole budget period does to the counts of other windows."""
     if bounding.max_per_period is None:
         return
-    names = " or ".join(name for name in MECHANISMS.names() if MECHANISMS.get(name).bounds_periods)
     for i, step in enumerate(mechanism):
         if not (step.bounds_periods if i == 0 else isinstance(step, Transformation)):
-            right = f"{names}, alone or with post-processing, where bounding.max_per_period is set"
+            right = "one on counts of single windows, alone or with post-processing, with bounding.max_per_period"
             yield Finding(("mechanism", i, "type"), "", right)
     if windows.step < windows.size:
         right = "left out where windows overlap, so that an event is in several"
         yield Finding(("bounding", "max_per_period"), bounding.max_per_period, right)
     if sensors != Sensors():
         yield Finding(("sensors",), sensors, "left out with bounding.max_per_period")
+    if landmarks is not None and landmarks.max_per_period is not None:
+        right = "left out with bounding.max_per_period: how many memberships move hangs on how many landmarks there are"
+        yield Finding(("landmarks", "max_per_period"), landmarks.max_per_period, right)
 
 
 def period_bounds_have_a_period(bounding: Bounding, source: Source, budget_period: int | None) -> Iterator[Finding]:

@@ -24,6 +24,7 @@ from penstock.mechanisms.core.run import run_mechanism
 from penstock.mechanisms.core.schedules import LandmarkSchedule
 from penstock.mechanisms.fast import Fast
 from penstock.mechanisms.filter import Filter
+from penstock.mechanisms.landmark_skip import LandmarkSkip
 from penstock.mechanisms.w_event_uniform import WEventUniform
 from penstock.pipeline.config.build import format_duration, parse_duration
 from penstock.pipeline.config.plan import Plan, make_plan
@@ -127,7 +128,8 @@ def candidates(w: int | None, asked: Asked, bounds: Iterable[int] = ()) -> dict[
     asked
         The budget.
     bounds
-        ``max_per_period`` to try beside none, with the mechanisms that know what it changes; of a budget period only.
+        ``max_per_period`` to try beside none, with the mechanisms that know what it changes and publish; of a budget
+        period only.
 
     Examples
     --------
@@ -152,7 +154,8 @@ def candidates(w: int | None, asked: Asked, bounds: Iterable[int] = ()) -> dict[
             if budget["noise"] not in (declared["noise"].choices or ()):
                 continue
             step = {"type": name} | stretch | budget
-            for n in (None, *(bounds if kind.bounds_periods else ())):
+            # Where all windows are landmarks `landmark_skip` publishes nothing that a bound could help.
+            for n in (None, *(bounds if kind.bounds_periods and kind is not LandmarkSkip else ())):
                 bound = {} if n is None else {"bounding.max_per_period": n}
                 for after in dict.fromkeys((PUBLISHED_WITH.get(name), *(["filter"] if kind.independent else []))):
                     title = ", ".join(filter(None, (name, noise, f"n = {n}" if n else None, after)))

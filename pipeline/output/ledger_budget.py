@@ -152,19 +152,13 @@ def terms_of(plan: Plan) -> Terms:
         span_ms = plan.budget_period or (plan.calendar.until_ms or ENDLESS) - (plan.calendar.from_ms or 0)
         n_steps = -(-span_ms // step)
         measure = "rho" if getattr(reader, "concentrated", False) else "epsilon"
-        budget = period_budget * (2 if plan.budget_period else 1)
+        budget = period_budget * (2 if plan.budget_period else 1) if plan.period_bound is None else own_promise(plan)
     elif w is not None:
         n_steps = w * together
         measure = "rho" if getattr(reader, "concentrated", False) else "epsilon"
         budget = -(-(n_steps + n_hops - 1) // n_steps) * float(getattr(reader, "budget", np.inf)) * parts
     else:
-        worst = plan.mechanism.worst_charge(
-            replace(plan.windows(1, 1)[0], active=None), plan.mechanism.start(plan.facts())
-        )
-        parts = 2 if parts == 2 or any(isinstance(event, Block) for event in worst) else 1
-        budget = n_hops * pure_epsilon(worst) * parts
-        if np.isinf(budget):
-            measure, budget = "rho", n_hops * concentrated_rho(worst) * parts
+        measure, budget = _of_one_event(plan, parts)
     span = output.ledger_span or n_steps * step
     unit = f"one user's events in {format_duration(span)} from the start of any charged window"
     if landmarks:
@@ -192,8 +186,28 @@ def promise(plan: Plan) -> float:
 
 
 def own_promise(plan: Plan) -> float:
-    """What a run that bounds each user's budget periods costs the unit of its mechanism, whatever it releases."""
-    return float(getattr(plan.chain.reader, "budget", np.inf))
+    """What a run that bounds each user's budget periods costs the unit of its ledger, whatever it releases."""
+    reader = plan.chain.reader
+    if reader.landmark_budget is not None:
+        return float(reader.landmark_budget)
+    if np.isfinite(kept := ReleaseLoop(plan).model.amount):
+        return float(kept)
+    if reader.period_budget is not None:
+        # Of two periods a stretch may hold the end of one and a part of the other, and what moves up behind it.
+        return float(reader.period_budget * (3 if plan.budget_period else 1))
+    if getattr(reader, "w", None) is not None:
+        return float(getattr(reader, "promised", getattr(reader, "budget", np.inf)))
+    return _of_one_event(plan, 1)[1]
+
+
+def _of_one_event(plan: Plan, parts: int) -> tuple[str, float]:
+    """What the releases that one event touches cost at worst, in ε or, where that is infinite, in ρ."""
+    worst = plan.mechanism.worst_charge(replace(plan.windows(1, 1)[0], active=None), plan.mechanism.start(plan.facts()))
+    times = plan.calendar.n_hops * (2 if parts == 2 or any(isinstance(event, Block) for event in worst) else 1)
+    moved = 1.0 if (bound := plan.period_bound) is None else bound.stretch(1) / bound.of_window
+    if np.isinf(epsilon := pure_epsilon(worst)):
+        return "rho", times * moved * concentrated_rho(worst)
+    return "epsilon", times * moved * epsilon
 
 
 def check_terms(terms: Terms, plan: Plan) -> None:

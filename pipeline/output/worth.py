@@ -259,11 +259,13 @@ def losses(
         "day": (days["epsilon"].max(), days["rho"].max()),
         "run": (whole["epsilon"].max(), whole["rho"].max()),
     }
+    everything = figures["run"]
     for name in {"day", "run"} & set(memberships or {}):
         assert memberships is not None
-        # Every membership costs the same under the narrowest noise; all that is gone makes no room for others.
+        # Every membership costs the same under the narrowest noise. What a day leaves moves up behind it, so that its
+        # own charges are no bound; those of the run are.
         own = tuple(memberships[name] * float(most) / memberships["window"] for most in figures["release"])  # type: ignore[arg-type]
-        figures[name] = own if name == "day" else tuple(map(min, own, figures[name]))  # type: ignore[assignment,arg-type]
+        figures[name] = tuple(map(min, own, everything))  # type: ignore[assignment,arg-type]
     if all(math.isfinite(float(epsilon)) for epsilon, _ in figures.values()):  # type: ignore[arg-type]
         return {name: float(epsilon) for name, (epsilon, _) in figures.items()}  # type: ignore[arg-type]
     converted = {name: epsilon_of(float(rho), DELTA) for name, (_, rho) in figures.items()}  # type: ignore[arg-type]

@@ -158,6 +158,20 @@ def test_kills(config: Path, local: Path, tmp_path: Path, cluster: FlinkCluster)
     assert cluster.jobs() == []
 
 
+def test_a_kill_under_a_bound_on_a_persons_period(config: Path, tmp_path: Path, cluster: FlinkCluster) -> None:
+    """What people have used of their periods comes back with the state of the job."""
+    local, folder = tmp_path / "local", tmp_path / "run"
+    run(load(config, ["source.speed=max", *BOUNDED]), local)
+    words = [word for text in ("source.speed=1800x", *BOUNDED) for word in ("--set", text)]
+    options = ["--shards", "2", *words, "--", *cluster.options, "--checkpointing_interval=1000"]
+    driver = start(config, folder, *options)
+    assert goes_on(folder, driver, 3), words_of(folder)
+    kill(1, cluster, driver, (config, folder, *options))
+    assert driver.wait(300) == 0, words_of(folder)
+    check(folder, local)
+    assert cluster.jobs() == []
+
+
 def kill(number: int, cluster: FlinkCluster, driver: subprocess.Popen[bytes], again: tuple) -> subprocess.Popen[bytes]:
     """Kill the next of the three; without its job manager a run is submitted again, from its latest checkpoint."""
     config, folder, *options = again
