@@ -160,7 +160,8 @@ def unbounded_in_words(config: RunConfig) -> str | None:
     if any(step.on_points for step in config.mechanism) or config.space.derived_from_data:
         return None
     n_cells = len(config.space.cells)
-    if config.bounding.max_cells is not None or n_cells == 1:
+    bounding = config.bounding
+    if bounding.max_cells is not None or bounding.max_per_period is not None or n_cells == 1:
         return None
     if not any(step.stated_guarantee.exists for step in config.mechanism):
         return None
