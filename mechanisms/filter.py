@@ -31,6 +31,8 @@ CAUTION, JUMP = 1.5, 2.0
 COMMON_ERROR = 0.2
 #: Variance over mean up to which the errors of a prediction are skewed, as those of small counts are.
 SKEWED = 2.0
+#: The least that a prediction counts as in the variance of its errors: a share of the mean one, or of one person.
+LEAST_SIZE = 0.05
 #: How many times a day the rest of the means is looked at anew.
 UPDATES = 4
 #: The least that variances, and their ratios, are taken to be.
@@ -141,7 +143,8 @@ class Filter(Transformation):
 
         features, kept = _features(slot, state)
         predicted = _predicted(features, noisy, begun, state)
-        size = np.maximum(predicted, 1.0) * (1.0 + state["gap"])[..., None]
+        size = np.maximum(predicted, LEAST_SIZE * np.maximum(predicted.mean(-1), 1.0)[..., None])
+        size = size * (1.0 + state["gap"])[..., None]
         ratio = _ratio(predicted, begun, state)
         shift, doubt, _ = _common_error(predicted, ratio[..., None] * size, noisy, begun, state)
         ratio = _widened(ratio, predicted * (1.0 + shift), doubt, size, noisy)

@@ -16,6 +16,7 @@ from penstock.mechanisms.core.plugin import ParameterError, StateVersionError
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.mechanisms.core.state import decode_state, encode_state
 from penstock.mechanisms.filter import SKEWED, Filter, _median, _shrunk, noise_variance
+from penstock.pipeline.output.intervals import ends, margin
 
 N_CELLS = 60
 READERS = {
@@ -65,6 +66,25 @@ def test_it_halves_the_error_and_knows_its_own():
     # The same test refuses standard deviations that are a fifth off.
     assert not 0.93 <= (error[:, 24:] <= 1.96 * 0.8 * deviations[:, 24:]).mean() <= 0.97
     assert not 0.93 <= (error[:, 24:] <= 1.96 * 1.3 * deviations[:, 24:]).mean() <= 0.97
+
+
+def test_it_knows_its_error_in_cells_where_hardly_anybody_is(monkeypatch):
+    rng = np.random.default_rng(5)
+    size = np.repeat([0.2, 2.0, 20.0], N_CELLS // 3)
+    counts = rng.poisson(size * np.exp(np.cos(np.arange(336)[:, None] * np.pi / 12)) / 1.3, (2, 336, N_CELLS))
+
+    def held():
+        """Share of the counts of each size in the stated intervals."""
+        values, deviations = filtered(counts, get("gaussian")(sigma=3.0))
+        low, high = ends(values, margin(values, deviations))
+        return ((low <= counts) & (counts <= high))[:, 24:].mean((0, 1)).reshape(3, -1).mean(1)
+
+    found = held()
+    assert 0.93 <= found[0] <= 0.98
+    assert found.min() >= 0.9
+    # With one least size for all cells, intervals of counts that are nearly always 0 are never wrong, and too wide.
+    monkeypatch.setattr("penstock.mechanisms.filter.LEAST_SIZE", 1.0)
+    assert held()[0] > 0.99
 
 
 def test_without_a_publication_the_prediction_stands_and_its_doubt_grows():

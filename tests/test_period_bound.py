@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -32,7 +33,7 @@ from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.output.worth import losses
 from penstock.pipeline.run import run
 from penstock.pipeline.runners.local import StreamLoop
-from penstock.pipeline.steps.bounding import PeriodQuota, most_for_share
+from penstock.pipeline.steps.bounding import PeriodQuota, most_for_noise, most_for_share
 from penstock.pipeline.steps.contributions import ContributionRows
 from penstock.pipeline.windows.calendar import DAY, Calendar
 from penstock.pipeline.windows.schedule import WindowSchedule
@@ -185,12 +186,32 @@ def test_the_bound_that_keeps_a_share_of_all_memberships():
     assert most_for_share(rows.take(slice(0, 0)), period[:0], 0.9) == 1
 
 
+def test_the_bound_that_suits_the_noise():
+    rows = some_rows(1, n_users=100)
+    period, n_counts = (rows.window - 1) // 3, 32
+
+    def cut_off(most):
+        """Root mean square of what the bound takes away from a count; within a window the first cells stay."""
+        taken, lost = Counter(), Counter()
+        for user, one, window, cell in sorted(zip(rows.user[:, 0], period, rows.window, rows.cell)):
+            taken[user, one] += 1
+            lost[window, cell] += taken[user, one] > most
+        return np.sqrt(sum(n**2 for n in lost.values()) / n_counts)
+
+    least, most = most_for_share(rows, period, 0.99), most_for_share(rows, period, 1.0)
+    found = [most_for_noise(rows, period, n_counts, lambda n: size * n**0.5) for size in (1e6, 3.0, 0.3, 1e-6)]
+    assert least == found[0] <= found[1] <= found[2] <= found[3] == most
+    for size, n in zip((1e6, 3.0, 0.3, 1e-6), found):
+        assert cut_off(n) <= size * n**0.5 / 8
+        assert n == least or cut_off(n - 1) > size * (n - 1) ** 0.5 / 8
+
+
 def test_learn_says_which_bounds_keep_most(tmp_path, capsys):
     (tmp_path / "run.json").write_text(json.dumps(bounded(tmp_path)))
     command = ["learn", str(tmp_path / "run.json"), "--out", str(tmp_path / "moves.npz"), "--json"]
     assert main(command) == 0
     found = json.loads(capsys.readouterr().out)
-    assert 3 < found["max_per_period_95"] <= found["max_per_period_99"] <= 8
+    assert 3 < found["max_per_period_95"] <= found["max_per_period_99"] <= found["max_per_period_for_noise"] <= 8
     assert "a look at the data" in found["max_per_period_from"]
 
 

@@ -224,10 +224,10 @@ def learn_to_file(
     learned = learn(training, plan.space.cells, smoothing, unseen)
     learned.write(path)
     facts = {"states": len(learned.states), "steps": int(learned.transitions.sum()), **learned.facts}
-    bounds = suggested_bounds(plan, n_windows or asked or plan.n_windows)
+    bounds = suggested_bounds(plan, n_windows or asked or plan.n_windows, config.mechanism[0])
     looked = {"max_per_period_from": LOOKED_AT} if bounds else {}
-    shares = {f"max_per_period_{100 * share:.0f}": most for share, most in bounds.items()}
-    return {"file": str(path), **facts, **shares, **looked}
+    named = {f"max_per_period_{name}": most for name, most in bounds.items()}
+    return {"file": str(path), **facts, **named, **looked}
 
 
 def _configure_convert(parser: argparse.ArgumentParser) -> None:

@@ -18,13 +18,14 @@ import polars as pl
 import yaml
 
 from penstock.mechanisms.core.chain import Chain
-from penstock.mechanisms.core.contract import MECHANISMS, Facts
+from penstock.mechanisms.core.contract import MECHANISMS, Facts, Mechanism
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError, parameters_of
 from penstock.mechanisms.core.run import run_mechanism
-from penstock.mechanisms.core.schedules import LandmarkSchedule
+from penstock.mechanisms.core.schedules import BudgetSchedule, LandmarkSchedule
 from penstock.mechanisms.fast import Fast
-from penstock.mechanisms.filter import Filter
+from penstock.mechanisms.filter import Filter, noise_variance
 from penstock.mechanisms.landmark_skip import LandmarkSkip
+from penstock.mechanisms.landmark_uniform import LandmarkUniform
 from penstock.mechanisms.w_event_uniform import WEventUniform
 from penstock.pipeline.config.build import format_duration, parse_duration
 from penstock.pipeline.config.plan import Plan, make_plan
@@ -35,7 +36,7 @@ from penstock.pipeline.experiments.load import Experiment, loads_experiment
 from penstock.pipeline.experiments.measures import measure
 from penstock.pipeline.experiments.runner import ExperimentResult, run_experiment
 from penstock.pipeline.spaces.grid import Grid
-from penstock.pipeline.steps.bounding import most_for_share, periods_of, released_memberships
+from penstock.pipeline.steps.bounding import most_for_noise, most_for_share, periods_of, released_memberships
 from penstock.pipeline.steps.individuals import read_memberships
 from penstock.pipeline.windows.sensors import Sensors
 
@@ -156,15 +157,19 @@ def candidates(w: int | None, asked: Asked, bounds: Iterable[int] = ()) -> dict[
             step = {"type": name} | stretch | budget
             # Where all windows are landmarks `landmark_skip` publishes nothing that a bound could help.
             for n in (None, *(bounds if kind.bounds_periods and kind is not LandmarkSkip else ())):
-                bound = {} if n is None else {"bounding.max_per_period": n}
+                # Of a bounded period no further bound on its windows makes the noise any smaller.
+                bound = {} if n is None else {"bounding.max_per_period": n, "bounding.max_cells": None}
                 for after in dict.fromkeys((PUBLISHED_WITH.get(name), *(["filter"] if kind.independent else []))):
                     title = ", ".join(filter(None, (name, noise, f"n = {n}" if n else None, after)))
                     found[title] = setting | bound | {"mechanism": [step, *([{"type": after}] if after else [])]}
     return found
 
 
-def suggested_bounds(plan: Plan, n_windows: int) -> dict[float, int]:
-    """``bounding.max_per_period`` that keeps 95 and 99 % of the memberships of the first windows of a simulation.
+def suggested_bounds(plan: Plan, n_windows: int, step: Mechanism) -> dict[str, int]:
+    """``bounding.max_per_period`` that suits the first windows of a simulation.
+
+    The keys are ``95`` and ``99``, percents of the memberships that it keeps, and, if ``step`` has a budget and knows of
+    such bounds, ``for_noise``: `most_for_noise` under noise that spends its whole budget on what the bound leaves.
 
     None where there can be no such bound: of traces, overlapping windows, an endless source, or switched sensors.
     """
@@ -175,7 +180,15 @@ def suggested_bounds(plan: Plan, n_windows: int) -> dict[float, int]:
         return {}
     memberships = released_memberships(read_memberships(free, n_windows), free)
     period = periods_of(memberships.window, plan) if len(memberships) else memberships.window
-    return {share: most_for_share(memberships, period, share) for share in KEPT_SHARES}
+    found = {f"{100 * share:.0f}": most_for_share(memberships, period, share) for share in KEPT_SHARES}
+    if isinstance(step, BudgetSchedule) and step.bounds_periods:
+        schedule: BudgetSchedule = step
+
+        def deviation(n: int) -> float:
+            return float(noise_variance(schedule.noise, schedule.scale_of(schedule.budget, n)) ** 0.5)
+
+        found["for_noise"] = most_for_noise(memberships, period, n_windows * plan.n_cells, deviation)
+    return found
 
 
 def grids(config: RunConfig, n: int) -> Iterator[dict[str, int]]:
@@ -235,9 +248,15 @@ def experiment_of(path: str | Path, overrides: Iterable[str], asked: Asked, chan
 
     experiment = of(candidates(w, asked))
     if w is None:
-        plan = make_plan(replace(experiment.trials[0].config, accountants=()))
-        bounds = sorted(set(suggested_bounds(plan, plan.n_windows).values())) if plan.calendar.n_windows else []
-        experiment = of(candidates(w, asked, bounds))
+        first = experiment.trials[0].config
+        plan = make_plan(replace(first, accountants=(), bounding=replace(first.bounding, max_cells=None)))
+        step = LandmarkUniform(
+            epsilon=asked.epsilon,
+            delta=asked.delta or None,
+            noise="discrete_gaussian" if asked.delta else "discrete_laplace",
+        )
+        bounds = suggested_bounds(plan, plan.n_windows, step) if plan.calendar.n_windows else {}
+        experiment = of(candidates(w, asked, sorted(set(bounds.values()))))
     return experiment
 
 

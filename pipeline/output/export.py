@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 import struct
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import polars.selectors as cs
 import pyarrow as pa
@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.pipeline.output import files
+from penstock.pipeline.output.intervals import ends, half_width
 from penstock.pipeline.spaces.base import Space
 
 #: Name of the file of cells, in ``public``; spaces of more cells than `MOST_CELLS` have none.
@@ -105,22 +106,6 @@ def write_cells(folder: Path, space: Space) -> None:
 # Releases, written on demand from the public files alone.
 
 
-def half_width(columns: Collection[str]) -> pl.Expr:
-    """Half-width of the interval that holds a true count with 95 %: of a stated deviation, else of the noise.
-
-    NaN where there is no noise of a known family. ``columns``: those of the table of releases; earlier versions wrote
-    no ``standard_deviation``.
-    """
-    of_noise = pl.col("scale") * (
-        pl.when(pl.col("noise").is_in(["laplace", "discrete_laplace"]))
-        .then(math.log(20))
-        .when(pl.col("noise").is_in(["gaussian", "discrete_gaussian"]))
-        .then(1.96)
-        .otherwise(math.nan)
-    )
-    return pl.coalesce(1.96 * pl.col("standard_deviation"), of_noise) if "standard_deviation" in columns else of_noise
-
-
 def export(folder: str | Path, form: str, out: str | Path | None = None) -> Path:
     """Write the releases of a run with the geometry of their cells, one feature or row for each window and cell.
 
@@ -200,8 +185,9 @@ def _rows(source: Path, time_zone: str, as_text: bool) -> Iterator[pl.DataFrame]
     with pq.ParquetFile(source) as file:
         for batch in file.iter_batches(_BATCH_ROWS):
             frame = pl.DataFrame(pa.Table.from_batches([batch])).with_columns(cs.categorical().cast(pl.String))
-            margin = half_width(frame.columns)
-            margin = pl.when(margin.is_finite()).then(margin)
+            margin = frame.select(half_width(frame.columns)).to_series().to_numpy()
+            margin = np.where(np.isfinite(margin), margin, np.nan)
+            low, high = (pl.Series(end, nan_to_null=True) for end in ends(frame["value"].to_numpy(), margin))
             local = cs.by_name("window_start", "window_end").dt.convert_time_zone(time_zone)
             yield frame.select(
                 "stream",
@@ -209,8 +195,8 @@ def _rows(source: Path, time_zone: str, as_text: bool) -> Iterator[pl.DataFrame]
                 local.dt.strftime("%Y-%m-%dT%H:%M:%S%:z") if as_text else local,
                 "cell",
                 "value",
-                (pl.col("value") - margin).alias("low"),
-                (pl.col("value") + margin).alias("high"),
+                low.alias("low"),
+                high.alias("high"),
                 "landmark",
                 "action",
             )

@@ -20,6 +20,7 @@ from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.pipeline.config.plan import outline
 from penstock.pipeline.config.run import RunConfig
+from penstock.pipeline.output.intervals import ends, margin
 
 
 def _short(value: float) -> str:
@@ -57,7 +58,7 @@ def worth(truth: NDArray[np.float64], released: NDArray[np.float64]) -> dict[str
 def interval_coverage(
     truth: NDArray[np.float64], released: NDArray[np.float64], deviation: NDArray[np.float64]
 ) -> dict[str, float]:
-    """Share of counts in the stated 95 % intervals, and the intervals' mean width and score in people.
+    """Share of counts in the stated 95 % intervals (`intervals.margin`), and their mean width and score in people.
 
     The score of an interval is its width, and 40 times the distance of a count that is not in it (Gneiting, Raftery
     2007, section 6.2, at 95 %): least for intervals that are narrow *and* hold, so that wide ones do not flatter.
@@ -73,15 +74,16 @@ def interval_coverage(
 
     Examples
     --------
-    >>> found = interval_coverage(np.array([1.0, 9.0]), np.array([2.0, 2.0]), np.array([1.0, 1.0]))
+    >>> found = interval_coverage(np.array([11.0, 19.0]), np.array([12.0, 12.0]), np.array([1.0, 1.0]))
     >>> {name: round(value, 2) for name, value in found.items()}
     {'coverage': 0.5, 'interval_width': 3.92, 'interval_score': 104.72}
     """
     stated = ~np.isnan(deviation)
     if not stated.any():
         return {}
-    width = 2 * 1.96 * deviation[stated]
-    beyond = np.abs(truth - released)[stated] - width / 2
+    truth, released = truth[stated], released[stated]
+    low, high = ends(released, margin(released, deviation[stated]))
+    width, beyond = high - low, np.maximum(low - truth, truth - high)
     return {
         "coverage": float((beyond <= 0).mean()),
         "interval_width": float(width.mean()),
@@ -164,7 +166,8 @@ def unbounded_in_words(config: RunConfig) -> str | None:
     if any(step.on_points for step in config.mechanism) or config.space.derived_from_data:
         return None
     n_cells = len(config.space.cells)
-    if config.bounding.max_cells is not None or n_cells == 1:
+    bounding = config.bounding
+    if bounding.max_cells is not None or bounding.max_per_period is not None or n_cells == 1:
         return None
     if not any(step.stated_guarantee.exists for step in config.mechanism):
         return None

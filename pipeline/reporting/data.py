@@ -15,7 +15,7 @@ import polars.selectors as cs
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.plugin import DataError
-from penstock.pipeline.output.export import half_width
+from penstock.pipeline.output.intervals import half_width
 from penstock.pipeline.output.worth import counted, losses
 from penstock.pipeline.reporting.accounts import Figure, figures
 
@@ -198,7 +198,7 @@ class Counts:
     n_all_cells: int
     #: Shape (n_windows, n_cells), NaN where a sensor was not active.
     released: NDArray[np.float64]
-    #: Half-width of the interval that holds 95 % of the noise, or of what a filtered count may be, same shape.
+    #: Half-width of the interval that holds 95 % of the noise, or of what a filtered count may be, same shape; `ends`.
     margin: NDArray[np.float64]
     #: Distinct users before bounding, same shape; None outside simulations.
     truth: NDArray[np.float64] | None = None

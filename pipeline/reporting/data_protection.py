@@ -188,7 +188,8 @@ def _bounds(run: Run) -> list[tuple[str, str]]:
     bounding, rows = configuration.get("bounding") or {}, []
     if sensitivity:
         most = f"In {plural(int(sensitivity['max_cells']), 'cell')} of a window."
-        if bounding.get("max_cells") is None and sensitivity["max_cells"] > 1:
+        is_bounded = bounding.get("max_cells") is not None or bounding.get("max_per_period") is not None
+        if not is_bounded and sensitivity["max_cells"] > 1:
             most += f" {UNBOUNDED.format(n_cells=int(sensitivity['max_cells']))}"
         rows.append(("A person counts at most (contribution bound)", most))
     period = configuration.get("budget_period")

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.pipeline.output.export import CELLS, read_cells, rings_of
+from penstock.pipeline.output.intervals import ends
 from penstock.pipeline.reporting.data import Counts, Run
 
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 720, 260, 56, 30, 28
@@ -61,7 +62,7 @@ def draw_counts(run: Run, cell: str | None = None) -> Drawing:
     at = _cell(counts, cell)
     released, margin = counts.released[:, at], counts.margin[:, at]
     series = [released] + ([] if counts.truth is None else [counts.truth[:, at]])
-    low, high = released - margin, released + margin
+    low, high = ends(released, margin)
     sides = np.concatenate([*series, low, high])
     least, most = min(0.0, float(np.nanmin(sides))), max(1.0, float(np.nanmax(sides)))
     x = _LEFT + (np.arange(len(released)) + 0.5) * (_WIDTH - _LEFT - 10) / len(released)

@@ -125,7 +125,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     },
     "What it is worth": {
         "mean absolute error": "By how many people a count is wrong, on average.",
-        "95 % interval": "Holds the true count 95 times out of 100.",
+        "95 % interval": "Holds the true count 95 times out of 100; it never goes below 0, as no count does.",
         "skill": (
             "How much of the error of a release that costs nothing (zeros, the last release) is avoided: 1 is "
             "all of it, below 0 is worse."

@@ -320,7 +320,8 @@ def _guarantee(run: Run) -> list[Notice]:
         text = "The source knows trips, not people: a person who travels twice counts twice and is protected per trip."
         found.append(Notice("caution", "trips, not people", text))
     n_cells = (public.get("sensitivity") or {}).get("max_cells", 1)
-    has_bound = (run.configuration.get("bounding") or {}).get("max_cells") is not None
+    bounding = run.configuration.get("bounding") or {}
+    has_bound = any(bounding.get(name) is not None for name in ("max_cells", "max_per_period"))
     if n_cells > 1 and not has_bound and any(map(promises, public["guarantee"])):
         found.append(Notice("caution", "contributions are not bounded", UNBOUNDED.format(n_cells=n_cells)))
     return found

@@ -5,7 +5,9 @@ Sensitivity comes from here.
 
 from __future__ import annotations
 
+import bisect
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -479,6 +481,51 @@ def most_for_share(memberships: ContributionRows, period: Integers, share: float
     # Of a bound of n everybody with at least i memberships keeps the i-th, for all i up to n.
     kept = np.cumsum(np.bincount(n_own)[::-1][:-1].cumsum()[::-1])
     return int(np.searchsorted(kept, share * len(memberships))) + 1
+
+
+#: A bound on a period that suits some noise keeps this share of all memberships, and leaves at most this part of the
+#: noise's standard deviation as the root mean square of what it cuts off a count: a fiftieth of its square.
+LEAST_SHARE, MOST_CUT = 0.99, 1 / 8
+
+
+def most_for_noise(
+    memberships: ContributionRows, period: Integers, n_counts: int, deviation: Callable[[int], float]
+) -> int:
+    """The smallest ``max_per_period`` that keeps 99 % of all memberships and cuts off little beside the noise.
+
+    Every membership more makes the noise larger; what is cut off makes counts too small, which the noise hides and no
+    interval knows of. Where there is little noise more has to be kept.
+
+    Parameters
+    ----------
+    memberships, period
+        As in `most_for_share`.
+    n_counts
+        Windows × cells, over which the mean square of what is cut off is taken.
+    deviation
+        Standard deviation of the noise for a bound; it grows with the bound.
+
+    Examples
+    --------
+    >>> user, window = np.array([[0]] * 3 + [[i] for i in range(1, 298)]), np.array([1, 2, 3] + [1] * 297)
+    >>> rows, day = ContributionRows(user, window, np.zeros(300, np.int64)), np.zeros(300, np.int64)
+    >>> [most_for_noise(rows, day, 3, lambda n: size * n**0.5) for size in (9.0, 0.1)]
+    [1, 3]
+    """
+    least = most_for_share(memberships, period, LEAST_SHARE)
+    if not len(memberships):
+        return least
+    code = factorize(memberships.user)[1]
+    order = sorted_order([code, period, memberships.window])
+    first = np.flatnonzero(starts_of([code[order], period[order]]))
+    rank = np.arange(len(order)) - np.repeat(first, np.diff(first, append=len(order)))
+    place = (memberships.window * (int(memberships.cell.max()) + 1) + memberships.cell)[order]
+
+    def is_little(n: int) -> bool:
+        cut = np.unique(place[rank >= n], return_counts=True)[1]
+        return bool((cut**2).sum() / n_counts <= (MOST_CUT * deviation(n)) ** 2)
+
+    return bisect.bisect_left(range(int(rank.max()) + 1), True, lo=least, key=is_little)
 
 
 def periods_of(window: Integers, plan: Plan) -> Integers:

@@ -8,7 +8,7 @@ function countChart(axis) {
     const { cell } = axis;
     const released = { label: "released", ink: 0, value: counts.along(counts.released, cell) };
     if (cell >= 0 && counts.margin.some((m) => m > 0)) {
-      const side = (sign) => released.value.map((v, i) => v + sign * counts.marginOf(i, cell));
+      const side = (sign) => released.value.map((v, i) => Math.max(v + sign * counts.marginOf(i, cell), 0));  // no count is negative
       Object.assign(released, { low: side(-1), high: side(1) });
     }
     return counts.truth ? [{ label: "true", value: counts.along(counts.truth, cell), ink: "t" }, released] : [released];

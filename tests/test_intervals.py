@@ -1,0 +1,77 @@
+"""Intervals of counts: against the truncated normal by brute force, and what is below 0."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy import stats
+
+from penstock.pipeline.output.intervals import LEVEL, ends, half_width, margin
+from penstock.pipeline.output.worth import interval_coverage
+
+VALUES = np.array([0.0, 0.2, 1.0, 1.7, 1.95, 2.0, 3.0, 50.0])
+
+
+def truncated(value, deviation=1.0):
+    """The normal, given that it is not negative."""
+    return stats.truncnorm(-value / deviation, np.inf, value, deviation)
+
+
+@pytest.mark.parametrize("deviation", [0.5, 1.0, 8.0])
+def test_no_interval_with_as_much_of_a_truncated_normal_is_shorter(deviation):
+    values = deviation * VALUES
+    for value, low, high in zip(values, *ends(values, margin(values, np.full(len(values), deviation)))):
+        count = truncated(value, deviation)
+        assert count.cdf(high) - count.cdf(low) == pytest.approx(LEVEL, abs=1e-9)
+        below = np.linspace(0.0, 1 - LEVEL, 20001)[:-1]
+        widths = count.ppf(below + LEVEL) - count.ppf(below)
+        assert high - low <= widths.min() * (1 + 1e-9)
+        assert low == pytest.approx(count.ppf(below)[widths.argmin()], abs=2e-2 * deviation)
+
+
+def test_values_without_doubt_and_without_a_value():
+    assert margin(np.array([0.0, 4.0]), np.zeros(2)).tolist() == [0.0, 0.0]
+    assert np.isnan(margin(np.array([np.nan, 1.0]), np.array([1.0, np.nan]))).all()
+    assert margin(np.array([1e9]), np.array([2.0])) == pytest.approx(2 * 1.959964)
+
+
+@pytest.mark.parametrize(("value", "deviation"), [(0.3, 1.0), (1.0, 1.0), (15.0, 10.0)])
+def test_they_hold_the_stated_share_of_small_counts(value, deviation):
+    counts = truncated(value, deviation).rvs(100_000, random_state=1)
+    values, deviations = np.full(len(counts), value), np.full(len(counts), deviation)
+    found = interval_coverage(counts, values, deviations)
+    assert found["coverage"] == pytest.approx(LEVEL, abs=0.003)
+    assert (values - margin(values, deviations) < 0).all()  # the lower end is 0
+    assert found["interval_width"] == pytest.approx(value + margin(values, deviations)[0])
+    # 1.96 standard deviations to either side hold more than they say, and reach below 0.
+    plain = np.abs(counts - value) <= 1.96 * deviation
+    assert plain.mean() > LEVEL + 0.005
+    beyond = np.maximum(np.abs(counts - value) - 1.96 * deviation, 0.0)
+    assert found["interval_score"] < (2 * 1.96 * deviation + 40 * beyond).mean()
+
+
+def test_noise_keeps_its_share_where_the_interval_is_cut_off_at_zero():
+    rng = np.random.default_rng(1)
+    counts = rng.poisson(1.0, 200_000)
+    noisy = counts + rng.normal(0, 3.0, len(counts))
+    low, high = ends(noisy, 1.96 * 3.0)
+    assert low.min() == 0 and high.min() >= 0
+    within = np.abs(counts - noisy) <= 1.96 * 3.0
+    assert ((low <= counts) & (counts <= high)).mean() >= within.mean() == pytest.approx(LEVEL, abs=0.002)
+
+
+def test_a_table_of_releases_has_the_margin_of_a_deviation_and_else_that_of_noise():
+    rows = pl.DataFrame(
+        {
+            "value": [1.0, 5.0, 5.0, 5.0],
+            "standard_deviation": [1.0, None, None, None],
+            "scale": [9.0, 2.0, 2.0, 0.0],
+            "noise": ["gaussian", "gaussian", "discrete_laplace", "none"],
+        }
+    )
+    expected = [margin(np.ones(1), np.ones(1))[0], 2 * 1.96, 2 * np.log(20), np.nan]
+    for lazy in (rows.lazy(), rows.drop("standard_deviation").lazy().slice(1)):
+        columns = lazy.collect_schema().names()
+        found = lazy.select(half_width(columns).alias("margin")).collect(engine="streaming")["margin"]
+        np.testing.assert_allclose(found.to_numpy(), expected[-len(found) :], rtol=1e-12)
