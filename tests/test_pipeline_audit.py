@@ -28,8 +28,7 @@ from penstock.pipeline.run import run
 from penstock.pipeline.steps import traces
 from penstock.pipeline.steps.count import contributions_of, count_group
 
-#: Enough to convict half of the noise; a mechanism that decides by a question takes twice as many.
-N_REPLICAS, DELTA = 6_000, 0.02
+N_REPLICAS, DELTA = 12_000, 0.02
 EPSILON = 2.0
 
 
@@ -48,7 +47,6 @@ class Case:
     person: tuple[int, ...] = (1,)
     changes: dict[str, Any] = field(default_factory=dict)
     sharp: bool = True
-    n_replicas: int = N_REPLICAS
 
     def sections(self, folder, present) -> dict[str, Any]:
         rows = [
@@ -134,8 +132,8 @@ CASES = {
     "w_event_uniform": Case(schedule("w_event_uniform", w=2), "w_event_epsilon", n_windows=2, person=(1, 2)),
     "w_event_sample": Case(schedule("w_event_sample", w=2), "w_event_epsilon", n_windows=2, person=(1, 2)),
     # The question is closest to its threshold where the others are as far from it as the person takes them.
-    "w_event_bd": Case(schedule("w_event_bd", w=1), EPSILON, n_cells=2, others=3, n_replicas=2 * N_REPLICAS),
-    "w_event_ba": Case(schedule("w_event_ba", w=1), EPSILON, n_cells=2, others=1, n_replicas=2 * N_REPLICAS),
+    "w_event_bd": Case(schedule("w_event_bd", w=1), EPSILON, n_cells=2, others=3),
+    "w_event_ba": Case(schedule("w_event_ba", w=1), EPSILON, n_cells=2, others=1),
     "w_event_bd over windows": Case(
         schedule("w_event_bd", w=3), EPSILON, n_cells=2, n_windows=4, others=9, person=(1, 2, 3), sharp=False
     ),
@@ -199,7 +197,7 @@ def measured(case, folder, mechanism=None, source=None):
     runs, inputs, figures = [], [], {}
     for present in (False, True):
         plan, counts, released, figures = observed(case, folder, present)
-        every = np.broadcast_to(counts, (case.n_replicas, *counts.shape))
+        every = np.broadcast_to(counts, (N_REPLICAS, *counts.shape))
         made = replicas(plan, every, mechanism, source and source(plan))
         if mechanism is None and source is None:
             first = np.concatenate([np.broadcast_to(one.values, every[:, 0].shape)[0] for one in made])
@@ -207,7 +205,7 @@ def measured(case, folder, mechanism=None, source=None):
         runs.append(made)
         inputs.append(every)
     claim = figures[case.claim] if isinstance(case.claim, str) else case.claim
-    scored = [(_scores(case, made, inputs), decisions(made, case.n_replicas)) for made in runs]
+    scored = [(_scores(case, made, inputs), decisions(made, N_REPLICAS)) for made in runs]
     return best_bound(*scored, delta=DELTA if "rdp" in str(case.claim) else 0.0), claim
 
 
@@ -280,7 +278,7 @@ def sampled_counts(plan, n_keys):
     return counts
 
 
-def sampled_bound(folder, masked, n_replicas=2 * N_REPLICAS):
+def sampled_bound(folder, masked):
     """Lower bound on ε of a run of samples, and its claim; ``masked`` makes the counts of the replicas."""
     runs, figures = [], {}
     for present in (False, True):
@@ -313,7 +311,7 @@ def one_sample_for_the_run(plan, n_keys):
 
 @pytest.mark.parametrize("broken", [without_sampling, one_sample_for_the_run])
 def test_a_sample_that_is_none_is_convicted(tmp_path, broken):
-    found, claim = sampled_bound(tmp_path, broken, 8 * N_REPLICAS)
+    found, claim = sampled_bound(tmp_path, broken, 4 * N_REPLICAS)
     assert found > claim
 
 
@@ -379,7 +377,7 @@ def traces_of(name, folder, metres, n_users, rho=None):
 
 def traces_bound(name, folder, rho=None):
     """Lower bound on ε of telling two places apart, and the largest claim of any user."""
-    n_users = 8_000 if name == "gaussian_trace" else 4_000  # as many as half of the noise is convicted with
+    n_users = 8_000
     nearer = NEARER.get(name, 1)
     places, scored, claims = (nearer * RADIUS, (nearer + 1) * RADIUS), [], []
     for metres in places:

@@ -19,7 +19,7 @@ from penstock.mechanisms.core.events import Block, Gaussian
 from penstock.mechanisms.core.plugin import parameters_of
 from penstock.mechanisms.core.run import run_mechanism
 
-N_REPLICAS, N_WINDOWS, N_CELLS = 6_000, 6, 2
+N_REPLICAS, N_WINDOWS, N_CELLS = 12_000, 6, 2
 LANDMARKS = (2, 5)
 FACTS = Facts(n_cells=N_CELLS, max_cells=N_CELLS, landmarks=LANDMARKS)
 
