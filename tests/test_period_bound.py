@@ -30,6 +30,7 @@ from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.output.ledger import Ledger
+from penstock.pipeline.output.ledger_budget import own_promise
 from penstock.pipeline.output.worth import losses
 from penstock.pipeline.run import run
 from penstock.pipeline.runners.local import StreamLoop
@@ -468,12 +469,44 @@ def test_a_ledger_promises_what_the_unit_can_cost(tmp_path, mechanism, others, p
     assert overview(tmp_path / "ledger")["runs"][0]["promise"] == pytest.approx(promised)
 
 
+def test_half_an_hour_before_and_after_the_day_on_which_clocks_go_forward(tmp_path):
+    """24 hours hold the end of a day, the 23 hours of the next and the beginning of a third: n, n and 2·n."""
+    value = deployed_sections(tmp_path, windows={"type": "fixed", "size": "30m"}, budget_period="1d")
+    value["source"] |= {"from": "2024-03-29T23:00:00Z", "until": "2024-04-01T22:00:00Z"}
+    value["windows"] |= {"time_zone": "Europe/Berlin"}
+    value |= COMPOSED | {
+        "bounding": {"max_cells": 2, "max_per_period": 2},
+        "mechanism": {"type": "fast", "epsilon": 1.0},
+    }
+    value.pop("landmarks")
+    plan = make_plan(loads(json.dumps(value)))
+    bound = plan.period_bound
+    assert bound is not None
+    assert (bound.shortest, bound.stretch(48)) == (46, 8)
+    assert own_promise(plan) == 4.0
+
+
+def test_a_guard_in_rho_says_what_a_mechanism_in_epsilon_promises(tmp_path):
+    value = deployed_sections(tmp_path) | {"landmarks": {"recurring": ["00:00-24:00"]}, "budget_period": "4h"}
+    value |= {
+        "bounding": {"max_cells": 2, "max_per_period": 3},
+        "mechanism": {"type": "landmark_uniform", "epsilon": 9.0},
+    }
+    for guard, promised in (({"rho": 40.0}, 40.0), ({"budget": 10.0}, 9.0), ({"budget": 8.0}, 8.0)):
+        plan = make_plan(loads(json.dumps(value | {"accountants": [{"type": "landmark_budget", **guard}]})))
+        assert own_promise(plan) == promised
+
+
 # Who may use it.
 
 
 WRONG = {
     "a mechanism over blocks": (
         {"mechanism": {"type": "fpa", "epsilon": 1.0, "coefficients": 1, "block": 4}},
+        "one on counts of single windows",
+    ),
+    "ranges of blocks": (
+        {"mechanism": {"type": "adaptive_ranges", "parts": 2, "block": 2}},
         "one on counts of single windows",
     ),
     "a declared number of landmarks": (

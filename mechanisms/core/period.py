@@ -114,7 +114,8 @@ class PeriodBound:
         """Memberships that a user's events in any ``n_windows`` successive windows change, at most.
 
         A stretch holds the end of a period, behind which nothing can move up, then whole periods, then the beginning of
-        another; the first and the last may be all that there is of it. Time O(``n_windows`` + ``longest``) where it is
+        another; the first and the last may be all that there is of it. Where only a part of a stretch goes, more may
+        change: up to 2·n in each period, some of it inside the stretch. Time O(``n_windows`` + ``longest``) where it is
         no longer than a period.
         """
         beginnings = [0]

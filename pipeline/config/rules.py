@@ -333,7 +333,7 @@ def period_bounds_are_priced(
     if bounding.max_per_period is None:
         return
     for i, step in enumerate(mechanism):
-        if not (step.bounds_periods if i == 0 else isinstance(step, Transformation)):
+        if not (step.follows if isinstance(step, Transformation) else i == 0 and step.bounds_periods):
             right = "one on counts of single windows, alone or with post-processing, with bounding.max_per_period"
             yield Finding(("mechanism", i, "type"), "", right)
     if windows.step < windows.size:

@@ -187,14 +187,18 @@ def promise(plan: Plan) -> float:
 
 def own_promise(plan: Plan) -> float:
     """What a run that bounds each user's budget periods costs the unit of its ledger, whatever it releases."""
-    reader = plan.chain.reader
-    if reader.landmark_budget is not None:
-        return float(reader.landmark_budget)
-    if np.isfinite(kept := ReleaseLoop(plan).model.amount):
-        return float(kept)
+    reader, kept = plan.chain.reader, ReleaseLoop(plan).model
+    if np.isfinite(kept.amount):
+        # A guard in ρ says nothing of a mechanism's ε.
+        own = reader.landmark_budget if kept.concentrated == getattr(reader, "concentrated", False) else None
+        return float(kept.amount if own is None else min(kept.amount, own))
     if reader.period_budget is not None:
-        # Of two periods a stretch may hold the end of one and a part of the other, and what moves up behind it.
-        return float(reader.period_budget * (3 if plan.budget_period else 1))
+        if plan.budget_period is None or plan.period_bound is None:
+            return float(reader.period_budget)
+        # A stretch may hold the end of one period and a part of another, and what moves up behind it; between them,
+        # where clocks change, a whole one.
+        n_inside = -(-plan.budget_period // plan.calendar.step) - 2
+        return float(reader.period_budget * (3 + max(0, n_inside) // plan.period_bound.shortest))
     if getattr(reader, "w", None) is not None:
         return float(getattr(reader, "promised", getattr(reader, "budget", np.inf)))
     return _of_one_event(plan, 1)[1]
