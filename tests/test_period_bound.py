@@ -200,7 +200,9 @@ def test_the_bound_that_suits_the_noise():
         return np.sqrt(sum(n**2 for n in lost.values()) / n_counts)
 
     least, most = most_for_share(rows, period, 0.99), most_for_share(rows, period, 1.0)
-    found = [most_for_noise(rows, period, n_counts, lambda n: size * n**0.5) for size in (1e6, 3.0, 0.3, 1e-6)]
+    found = [
+        most_for_noise(rows, period, n_counts, lambda n, size=size: size * n**0.5) for size in (1e6, 3.0, 0.3, 1e-6)
+    ]
     assert least == found[0] <= found[1] <= found[2] <= found[3] == most
     for size, n in zip((1e6, 3.0, 0.3, 1e-6), found):
         assert cut_off(n) <= size * n**0.5 / 8

@@ -278,7 +278,7 @@ def sampled_counts(plan, n_keys):
     return counts
 
 
-def sampled_bound(folder, masked):
+def sampled_bound(folder, masked, n_replicas=N_REPLICAS):
     """Lower bound on ε of a run of samples, and its claim; ``masked`` makes the counts of the replicas."""
     runs, figures = [], {}
     for present in (False, True):

@@ -168,8 +168,8 @@ def candidates(w: int | None, asked: Asked, bounds: Iterable[int] = ()) -> dict[
 def suggested_bounds(plan: Plan, n_windows: int, step: Mechanism) -> dict[str, int]:
     """``bounding.max_per_period`` that suits the first windows of a simulation.
 
-    The keys are ``95`` and ``99``, percents of the memberships that it keeps, and, if ``step`` has a budget and knows of
-    such bounds, ``for_noise``: `most_for_noise` under noise that spends its whole budget on what the bound leaves.
+    The keys are ``95`` and ``99``, percents of the memberships that it keeps, and, if ``step`` has a budget and knows
+    of such bounds, ``for_noise``: `most_for_noise` under noise that spends its whole budget on what the bound leaves.
 
     None where there can be no such bound: of traces, overlapping windows, an endless source, or switched sensors.
     """

@@ -56,7 +56,7 @@ def ends(value: Any, margin: Any) -> tuple[Any, Any]:
 
 
 def half_width(columns: Collection[str]) -> pl.Expr:
-    """Half-width of the interval that holds a true count with 95 %: of a stated deviation (`margin`), else of the noise.
+    """Half-width of the interval that holds a true count with 95 %: of a stated deviation, else of the noise.
 
     NaN where there is no noise of a known family. ``columns``: those of the table of releases; earlier versions wrote
     no ``standard_deviation``.
