@@ -301,7 +301,7 @@ def _memberships(facts: AccountingFacts, w: int | None) -> dict[str, int]:
     found["event reach"] = bound.longest
     if w:
         reach = bound.longest if bound.alone else w + bound.longest - 1
-        found |= {"w_event": bound.stretch(w), "w_event reach": reach}
+        found |= {"w_event": bound.part_of_stretch(w), "w_event reach": reach}
     return found | {"reach": max(found["event reach"], found.get("w_event reach", 0))}
 
 

@@ -59,10 +59,10 @@ class Correlated(Mechanism):
     accountants get Δ² = max_cells · (Σ entries)² for each window, a bound for every set of windows (Schur), which the
     ledger sums. That of the w windows themselves stands in the row ``w_event_rho``.
 
-    With ``bounding.max_per_period`` Δ² is that of the memberships which w windows lose and of those that move up behind
-    them. Entries are positive, so that gains and losses take from each other's length and their squares add; of as many
-    memberships those of one cell in successive windows are longest, since products of shifted columns fall with the
-    shift.
+    With ``bounding.max_per_period`` Δ² is that of the memberships which w windows lose and of those that move up, in
+    them or behind them. Entries are positive, so that gains and losses take from each other's length and their squares
+    add; of as many memberships those of one cell in successive windows are longest, since products of shifted columns
+    fall with the shift.
 
     Notes
     -----
@@ -198,10 +198,10 @@ class Correlated(Mechanism):
     def _squared(self, bound: PeriodBound) -> float:
         """Squared sensitivity of w windows where users are bounded over periods."""
         entries = strategy(self.band)
-        # What is lost is in w windows, what moves up in those of one period behind them.
+        # What is lost is in w windows, what moves up in them or in those of one period behind them.
         gone = _longest(entries, bound.gone_from(self.w), self.w)
-        behind = _longest(entries, bound.most_moved_up(self.w), max(bound.longest - 1, 1))
-        return gone + behind
+        found_room = _longest(entries, bound.found_room(self.w), self.w + bound.longest - 1)
+        return gone + found_room
 
 
 def _longest(entries: Array, n_memberships: int, n_windows: int) -> float:

@@ -62,8 +62,8 @@ class Pegasus(Mechanism):
     threshold, ρ does not add up, and is charged 2·longest times (`Linked`).
 
     With ``bounding.max_per_period`` every membership costs ε/S, the noise and the groups together, S being those that a
-    user's events in any w successive windows change (`PeriodBound.stretch`): group privacy over memberships, by the
-    same theorems, since a membership moves one count by 1 and so one question of one cell by less than 2 people.
+    user's events in any of w successive windows change (`PeriodBound.part_of_stretch`): group privacy over memberships,
+    by the same theorems, since a membership moves one count by 1 and so one question of one cell by less than 2 people.
 
     Notes
     -----
@@ -108,7 +108,7 @@ class Pegasus(Mechanism):
         """No group is open."""
         shape = (*facts.shape, facts.n_cells)
         bound = facts.period_bound
-        most = {} if bound is None else {"memberships": facts.constant(bound.stretch(self.w), np.int64)}
+        most = {} if bound is None else {"memberships": facts.constant(bound.part_of_stretch(self.w), np.int64)}
         return most | {
             "max_cells": facts.constant(facts.sensitivity, np.int64),
             # The counts of each cell's open group, how many there are (0: none is open), and its noisy threshold.

@@ -33,7 +33,7 @@ class WEventUniform(WEventSchedule):
     lemma 2.3).
 
     With ``bounding.max_per_period`` the noise is that of S memberships for ε, not of w · C: S is what a user's events
-    in any w successive windows change, with the later memberships that find room instead (`PeriodBound.stretch`).
+    in any of w successive windows change, with the memberships that find room instead (`PeriodBound.part_of_stretch`).
 
     Notes
     -----
@@ -52,7 +52,7 @@ class WEventUniform(WEventSchedule):
 
     def memberships(self, bound: PeriodBound) -> int:
         """Those of any w windows, and those that move up when they go."""
-        return bound.stretch(self.w)
+        return bound.part_of_stretch(self.w)
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
         """Publish with the share."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import replace
-from itertools import product
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -75,6 +75,11 @@ def test_no_rows_of_a_person_move_more(max_cells, length, most):
         assert found <= bound.stretch(n)
         if n <= length:
             assert found == bound.stretch(n)
+        parts = {part for gone in stretches for size in range(1, n + 1) for part in combinations(sorted(gone), size)}
+        found = max(moved(rows, set(part), most, length) for rows in everyone for part in parts)
+        assert found <= bound.part_of_stretch(n)
+        if n <= length:
+            assert found == bound.part_of_stretch(n)
     for n in range(1, length + 1):
         subsets = [gone for gone in map(set, product(range(length), repeat=n)) if len(gone) == n]
         found = max(moved(rows, gone, most, length) for rows in everyone for gone in subsets)
@@ -89,6 +94,7 @@ def test_a_part_of_a_period_may_move_more_than_the_whole():
 def test_a_day_is_dearer_than_its_bound_unless_it_is_the_period():
     day = PeriodBound(most=30, max_cells=15, shortest=24, longest=24)
     assert (day.whole, day.part(24), day.part(23), day.stretch(24), day.stretch(1)) == (30, 30, 45, 90, 30)
+    assert day.part_of_stretch(24) == 120
     assert PeriodBound(most=360, max_cells=15, shortest=24, longest=24).stretch(24) == 360  # it binds nobody
     alone = PeriodBound(most=30, max_cells=15, shortest=24, longest=24, alone=True)
     assert alone.stretch(2) == 60
@@ -228,9 +234,9 @@ def test_noise_of_any_24_hours():
     facts = Facts(n_cells=20, max_cells=15, period_bound=DAYS)
     zeros = np.zeros((1, 20), int)
     laplace = run_mechanism(WEventUniform(epsilon=2.0, w=24), zeros, facts, seed=1)[0]
-    assert laplace.scale == pytest.approx(90 / 2)
+    assert laplace.scale == pytest.approx(120 / 2)
     gaussian = WEventUniform(rho=0.5, w=24, noise="discrete_gaussian")
-    assert run_mechanism(gaussian, zeros, facts, seed=1)[0].scale == pytest.approx(np.sqrt(90))
+    assert run_mechanism(gaussian, zeros, facts, seed=1)[0].scale == pytest.approx(np.sqrt(120))
     plain = run_mechanism(WEventUniform(epsilon=2.0, w=24), zeros, Facts(n_cells=20, max_cells=15), seed=1)[0]
     assert plain.scale == 360 / 2
 
@@ -258,10 +264,10 @@ def test_composition_prices_all_memberships_that_move():
     for release, window in zip(run_mechanism(mechanism, np.zeros((48, 20), int), facts, seed=1), facts.windows()):
         made, state = accountant.charge(release, window, {}, model, state)
         rows += made
-    scale = 90 / 2.0
+    scale = 120 / 2.0
     for window, n_user in ((1, 15), (2, 30), (24, 30), (25, 45), (48, 60)):
         found = figures(rows, window)
-        assert found["w_event_epsilon"] == pytest.approx(min(15 * window, 90) / scale)
+        assert found["w_event_epsilon"] == pytest.approx(min(15 * window, 120) / scale)
         assert found["event_epsilon"] == pytest.approx(min(15 * window, 30) / scale)  # 15 go, and 15 others come
         assert found["user_epsilon"] == pytest.approx(n_user / scale)
         assert found["user_rho"] == pytest.approx(n_user / 15 * (15 / scale) ** 2 / 2)
@@ -281,9 +287,9 @@ def test_noise_of_several_widths_is_priced_where_it_is_narrowest():
         made, state = accountant.charge(release, window, {}, model, state)
     found = figures(made, 3)
     # Two hours hold all 30, and 30 others come: more than there were windows yet.
-    assert found["w_event_epsilon"] == pytest.approx(15 / 90 + 15 / 45 + 15 / 90)
-    assert found["user_epsilon"] == pytest.approx(15 / 45 + 15 / 90)
-    assert found["user_rho"] == pytest.approx(((15 / 45) ** 2 + (15 / 90) ** 2) / 2)
+    assert found["w_event_epsilon"] == pytest.approx(15 / 120 + 15 / 60 + 15 / 120)
+    assert found["user_epsilon"] == pytest.approx(15 / 60 + 15 / 120)
+    assert found["user_rho"] == pytest.approx(((15 / 60) ** 2 + (15 / 120) ** 2) / 2)
     assert not [row for row in accountant.finish(model, state) if row.name.endswith("_pld")]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -99,9 +100,12 @@ class PeriodBound:
     def moved_up(self, n_windows: int, length: int | None = None) -> int:
         """Memberships of `part` that find room in later windows of the period."""
         length = self.longest if length is None else length
-        elsewhere = self.max_cells * (length - min(n_windows, length))
+        return self._moved_up(n_windows, length - min(n_windows, length), length)
+
+    def _moved_up(self, n_windows: int, n_others: int, length: int) -> int:
+        """Memberships that find room in so many other windows, when some windows of a period lose theirs."""
         left_out = max(0, self.max_cells * length - self.most)
-        return min(self.gone(n_windows, length), elsewhere, left_out)
+        return min(self.gone(n_windows, length), self.max_cells * n_others, left_out)
 
     def with_landmarks(self, window: Window) -> int:
         """Memberships that a user's events in all landmarks of the window's period and any other window change."""
@@ -114,8 +118,8 @@ class PeriodBound:
         """Memberships that a user's events in any ``n_windows`` successive windows change, at most.
 
         A stretch holds the end of a period, behind which nothing can move up, then whole periods, then the beginning of
-        another; the first and the last may be all that there is of it. Where only a part of a stretch goes, more may
-        change: up to 2·n in each period, some of it inside the stretch. Time O(``n_windows`` + ``longest``) where it is
+        another; the first and the last may be all that there is of it. Where only a part of a stretch goes more may
+        change (`part_of_stretch`). Time O(``n_windows`` + ``longest``) where it is
         no longer than a period.
         """
         beginnings = [0]
@@ -129,6 +133,39 @@ class PeriodBound:
             for n_whole in range((n_windows - at_end) // self.shortest + 1):
                 rest = min(n_windows - at_end - n_whole * self.shortest, self.longest)
                 found = max(found, before + n_whole * self.whole + beginnings[rest])
+        return found
+
+    def part_of_stretch(self, n_windows: int) -> int:
+        """Memberships that change, at most, where a user's events in some of ``n_windows`` successive windows go.
+
+        These are the neighbours of w-event privacy, which may differ in any of w successive windows. Where others of a
+        period stay, memberships move up in the stretch, too.
+
+        Examples
+        --------
+        >>> day = PeriodBound(most=5, max_cells=2, shortest=24, longest=24)
+        >>> day.part_of_stretch(1), day.stretch(24), day.part_of_stretch(24)
+        (4, 15, 20)
+        """
+        return self._at_most(
+            n_windows, lambda here, others: self.gone(here) + self._moved_up(here, others, self.longest)
+        )
+
+    def _at_most(self, n_windows: int, of_part: Callable[[int, int], int]) -> int:
+        """The largest sum over the parts of a stretch, of which some windows lose all and others take what they can."""
+        reach = min(n_windows, self.longest)
+        beginnings, ends = [0], [0]
+        for n in range(1, reach + 1):
+            beginnings.append(max(beginnings[-1], of_part(n, self.longest - n)))
+            ends.append(max(of_part(gone, n - gone) for gone in range(1, n + 1)))
+        if self.alone:
+            return beginnings[-1]
+        inside = max(of_part(gone, self.longest - gone) for gone in range(1, self.longest + 1))
+        found = 0
+        for at_end in range(reach + 1):
+            for n_whole in range((n_windows - at_end) // self.shortest + 1):
+                rest = min(n_windows - at_end - n_whole * self.shortest, self.longest)
+                found = max(found, ends[at_end] + n_whole * inside + beginnings[rest])
         return found
 
     def at_once(self, n_windows: int) -> int:
@@ -149,6 +186,17 @@ class PeriodBound:
     def most_moved_up(self, n_windows: int) -> int:
         """Memberships that find room behind a stretch of at most so many windows."""
         return max(self.moved_up(n) for n in range(1, min(n_windows, self.longest) + 1))
+
+    def found_room(self, n_windows: int) -> int:
+        """Memberships that find room in or behind a stretch of so many windows, at most.
+
+        Examples
+        --------
+        >>> day = PeriodBound(most=30, max_cells=15, shortest=24, longest=24)
+        >>> day.found_room(24)  # in the evening, and on the next day
+        60
+        """
+        return self._at_most(n_windows, lambda here, others: self._moved_up(here, others, self.longest))
 
     def gone_from(self, n_windows: int) -> int:
         """Memberships that a stretch of so many windows loses itself, at most.
