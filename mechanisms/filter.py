@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.core.contract import Facts, Guarantee, Release, Transformation
 from penstock.mechanisms.core.plugin import ParameterError, parameter
-from penstock.mechanisms.core.portable import expm1, millionths
+from penstock.mechanisms.core.portable import exp, expm1, millionths
 from penstock.mechanisms.core.state import State
 
 Array = NDArray[np.float64]
@@ -193,14 +193,16 @@ def noise_variance(family: str, scale: Any) -> Any:
 
     Examples
     --------
-    >>> float(noise_variance("laplace", 3.0)), noise_variance("discrete_gaussian", np.array([2.0, 0.0])).tolist()
-    (18.0, [4.0, 0.0])
+    >>> float(noise_variance("laplace", 3.0)), noise_variance("discrete_gaussian", np.array([2.0, 0.5, 0.0])).round(3)
+    (18.0, array([4.   , 0.215, 0.   ]))
     """
     scale = np.asarray(scale, np.float64)
     if family == "none":
         return np.zeros(())
-    if family in ("gaussian", "discrete_gaussian"):
-        return scale * scale  # that of the discrete one is not larger (Canonne, Kamath, Steinke 2020, corollary 9)
+    if family == "gaussian":
+        return scale * scale
+    if family == "discrete_gaussian":
+        return _of_whole_numbers(scale)
     if family == "laplace":
         return 2 * scale * scale
     if family == "discrete_laplace":
@@ -208,6 +210,16 @@ def noise_variance(family: str, scale: Any) -> Any:
         with np.errstate(divide="ignore"):  # an infinite scale: nothing was published
             return np.where(scale > 0, 2 * (1 - lost) / (lost * lost), 0.0)
     raise ParameterError("noise", family, "gaussian, discrete_gaussian, laplace, discrete_laplace or none")
+
+
+def _of_whole_numbers(sigma: Array) -> Array:
+    """Variance of the discrete Gaussian: σ² to the last digits from σ = 2 on, less below (Canonne et al. 2020)."""
+    if np.all(sigma >= 2.0):
+        return sigma * sigma
+    magnitudes = np.arange(1.0, 24.0)
+    weight = exp(-(magnitudes**2) / (2.0 * np.clip(sigma, 0.02, 2.0)[..., None] ** 2))
+    narrow = 2.0 * (magnitudes**2 * weight).sum(-1) / (1.0 + 2.0 * weight.sum(-1))
+    return np.where(sigma < 2.0, narrow, sigma * sigma)
 
 
 # All sums over cells are NumPy's own, without BLAS, whose last bit may depend on the number of threads.

@@ -18,10 +18,15 @@ def truncated(value, deviation=1.0):
     return stats.truncnorm(-value / deviation, np.inf, value, deviation)
 
 
+def stated(deviation):
+    """What a release says of a whole number, whose normal is wider by a variance of 1/12."""
+    return np.sqrt(deviation**2 - 1 / 12)
+
+
 @pytest.mark.parametrize("deviation", [0.5, 1.0, 8.0])
 def test_no_interval_with_as_much_of_a_truncated_normal_is_shorter(deviation):
     values = deviation * VALUES
-    for value, low, high in zip(values, *ends(values, margin(values, np.full(len(values), deviation)))):
+    for value, low, high in zip(values, *ends(values, margin(values, np.full(len(values), stated(deviation))))):
         count = truncated(value, deviation)
         assert count.cdf(high) - count.cdf(low) == pytest.approx(LEVEL, abs=1e-9)
         below = np.linspace(0.0, 1 - LEVEL, 20001)[:-1]
@@ -33,13 +38,13 @@ def test_no_interval_with_as_much_of_a_truncated_normal_is_shorter(deviation):
 def test_values_without_doubt_and_without_a_value():
     assert margin(np.array([0.0, 4.0]), np.zeros(2)).tolist() == [0.0, 0.0]
     assert np.isnan(margin(np.array([np.nan, 1.0]), np.array([1.0, np.nan]))).all()
-    assert margin(np.array([1e9]), np.array([2.0])) == pytest.approx(2 * 1.959964)
+    assert margin(np.array([1e9]), np.array([stated(2.0)])) == pytest.approx(2 * 1.959964)
 
 
 @pytest.mark.parametrize(("value", "deviation"), [(0.3, 1.0), (1.0, 1.0), (15.0, 10.0)])
 def test_they_hold_the_stated_share_of_small_counts(value, deviation):
     counts = truncated(value, deviation).rvs(100_000, random_state=1)
-    values, deviations = np.full(len(counts), value), np.full(len(counts), deviation)
+    values, deviations = np.full(len(counts), value), np.full(len(counts), stated(deviation))
     found = interval_coverage(counts, values, deviations)
     assert found["coverage"] == pytest.approx(LEVEL, abs=0.003)
     assert (values - margin(values, deviations) < 0).all()  # the lower end is 0
@@ -49,6 +54,14 @@ def test_they_hold_the_stated_share_of_small_counts(value, deviation):
     assert plain.mean() > LEVEL + 0.005
     beyond = np.maximum(np.abs(counts - value) - 1.96 * deviation, 0.0)
     assert found["interval_score"] < (2 * 1.96 * deviation + 40 * beyond).mean()
+
+
+def test_noise_of_less_than_a_person_is_no_normal():
+    """Half of the noise of one person moves a filtered count by 0, or by half a person."""
+    moved = np.repeat([-0.5, 0.0, 0.5], [1, 10, 1])
+    deviation = np.full(len(moved), moved.std())
+    assert (1.96 * deviation < 0.5).all()  # ten of twelve
+    assert interval_coverage(np.full(len(moved), 9.0), 9.0 + moved, deviation)["coverage"] == 1.0
 
 
 def test_noise_keeps_its_share_where_the_interval_is_cut_off_at_zero():

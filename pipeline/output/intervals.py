@@ -20,8 +20,8 @@ def margin(value: Array, deviation: Array) -> Array:
     """Half-width of the shortest 95 % interval of a count of which value and standard deviation are stated.
 
     The count is normal with both, given that it is not negative (the highest-density interval of a truncated normal).
-    The interval is ``ends(value, margin)``: symmetric around a value that is far from 0, else from 0 to
-    ``value + margin``.
+    It is a whole number: the normal that stands for it has a variance larger by 1/12 (Sheppard 1898). The interval is
+    ``ends(value, margin)``: symmetric around a value that is far from 0, else from 0 to ``value + margin``.
 
     Parameters
     ----------
@@ -31,10 +31,11 @@ def margin(value: Array, deviation: Array) -> Array:
     Examples
     --------
     >>> margin(np.array([9.0, 1.0, 0.0]), np.ones(3)).round(3).tolist()
-    [1.96, 1.727, 1.96]
+    [2.04, 1.803, 2.04]
     """
     from scipy.special import ndtr, ndtri  # loaded where a deviation is stated
 
+    deviation = np.where(deviation > 0, np.sqrt(np.square(deviation) + 1 / 12), deviation)
     with np.errstate(divide="ignore", invalid="ignore"):
         distance = np.where(deviation > 0, value / deviation, np.inf)
     below = ndtr(-distance)

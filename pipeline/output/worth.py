@@ -76,7 +76,7 @@ def interval_coverage(
     --------
     >>> found = interval_coverage(np.array([11.0, 19.0]), np.array([12.0, 12.0]), np.array([1.0, 1.0]))
     >>> {name: round(value, 2) for name, value in found.items()}
-    {'coverage': 0.5, 'interval_width': 3.92, 'interval_score': 104.72}
+    {'coverage': 0.5, 'interval_width': 4.08, 'interval_score': 103.28}
     """
     stated = ~np.isnan(deviation)
     if not stated.any():
