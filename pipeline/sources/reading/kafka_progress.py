@@ -64,7 +64,7 @@ class Numbered(Protocol):
 
     @property
     def number(self) -> int:
-        """Of the slice."""
+        """Of the micro-batch."""
 
     def encode(self) -> str:
         """One line."""
