@@ -390,8 +390,8 @@ def test_a_store_that_does_not_answer_stops_the_clock_and_at_last_the_run(bucket
 def test_a_store_that_is_away_after_hours_of_reading_is_waited_for(bucket, tmp_path, monkeypatch):
     pieces = pieces_of(tmp_path)
     assert sum(piece.block.n_rows for _, piece in zip(range(6), pieces) if piece is not None) == 10
-    clock = time.monotonic
-    monkeypatch.setattr(folder_source.time, "monotonic", lambda: clock() + 10 * folder_source.PATIENCE)
+    clock, hours = time.monotonic, 10 * folder_source.PATIENCE
+    monkeypatch.setattr(folder_source.time, "monotonic", lambda: clock() + hours)
     monkeypatch.setattr(Bucket, "AWAY", True)
     assert next(pieces) is None
     monkeypatch.setattr(folder_source, "PATIENCE", 0.0)
