@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -208,20 +207,13 @@ def _micro_batches(
             yield None
             time.sleep(min(source.every, 100) / 1000)
             continue
-        journal.append(following, partial(_needed, checkpointed, number))
+        journal.append(following, checkpointed)
         yield reader.micro_batch(following)
         number += 1
 
 
 #: Seconds for which a store that has answered before may fail to.
 PATIENCE = 300.0
-#: Entries of the journal that are kept where nobody says which are needed.
-_KEPT = 100_000
-
-
-def _needed(checkpointed: Checkpointed, number: int) -> int:
-    return number - _KEPT if checkpointed.number is None else checkpointed.number
-
 
 #: A block without rows, for micro-batches in which only time passes.
 _NOTHING = EventBlock(
