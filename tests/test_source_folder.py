@@ -407,10 +407,12 @@ def test_objects_that_beam_would_date_wrongly_are_not_read(monkeypatch):
         RemoteFiles(source, {})
 
 
-def test_a_pattern_of_a_bucket_says_itself_which_names_are_wanted(bucket, tmp_path):
+@pytest.mark.parametrize("pattern", ["**.log", "**"])
+def test_a_pattern_of_a_bucket_says_itself_which_names_are_wanted(bucket, tmp_path, pattern):
     for name in list(bucket):
         bucket[name.replace(".csv", ".log")] = bucket.pop(name)
-    result = run(configured(in_bucket(tmp_path, "bucket://city/in/**.log")))
+    bucket["bucket://city/in/deep/"] = (b"", START)  # a folder, as some clients make one
+    result = run(configured(in_bucket(tmp_path, f"bucket://city/in/{pattern}")))
     assert truth(result.folder) == COUNTS
 
 

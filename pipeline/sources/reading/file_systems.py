@@ -178,8 +178,8 @@ class RemoteFiles:
 
     def __init__(self, source: Any, options: Mapping[str, str]) -> None:
         self._path = str(source.path)
-        # As on a disk: a pattern says itself what is wanted, and leaves out only what is hidden.
-        self._patterns = ("*",) if glob.has_magic(self._path) else source.patterns
+        # As on a disk: a pattern says itself what is wanted, and leaves out only hidden names and those of folders.
+        self._patterns = ("?*",) if glob.has_magic(self._path) else source.patterns
         if self._path.startswith("gs://") and time.daylight:
             # Beam takes the time of an object, which is UTC, for one that summer time may apply to (`gcsio` of 2.77).
             text = "objects of gs:// are dated an hour early on a machine with summer time; set its TZ=UTC"
