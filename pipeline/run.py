@@ -75,7 +75,7 @@ def run(
         Where to write; None: the configuration's ``output.path``.
     runner
         ``direct``: Beam's in-process runner, pinned; ``local``: a plain loop in this process, without Beam, which also
-        runs every stream under ``direct``; ``flink``: as a streaming job of Flink; others by Beam's name.
+        runs every stream under ``direct``; ``flink``: as a job of Flink; others by Beam's name.
     beam_options
         Passed on to Beam.
     n_shards

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -38,6 +39,7 @@ from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed
 from penstock.pipeline.sources.cabspotting import Cabspotting
 from penstock.pipeline.sources.csv import Csv
 from penstock.pipeline.sources.folder import Folder
+from penstock.pipeline.sources.reading.file_systems import RemoteFiles
 from penstock.pipeline.sources.synthetic import Synthetic
 
 START = datetime(2024, 1, 1, tzinfo=UTC).timestamp()
@@ -186,6 +188,24 @@ def test_an_interrupted_run_goes_on_in_the_middle_of_a_file(incoming, tmp_path, 
     assert result.manifest["rows"] == alone.manifest["rows"]
     for name in ("public/releases.parquet", "operator/truth.parquet", "operator/ledger"):
         assert (result.folder / name).read_bytes() == (alone.folder / name).read_bytes()
+
+
+def test_what_was_read_is_in_a_checkpoint_in_time_though_nothing_follows(incoming, tmp_path, monkeypatch):
+    value = sections(tmp_path, until="2200-01-01T00:00:00Z", checkpoint="300ms")
+    value["windows"]["size"] = "365d"
+    save, began = local.StreamLoop._save, time.monotonic()
+
+    def saved(self):
+        save(self)
+        if self.rows.rows == 10 and not self.stop.is_set():
+            self.stop.set()
+
+    def beat():
+        assert time.monotonic() - began < 20, "the last rows are in no checkpoint"
+
+    monkeypatch.setattr(local.StreamLoop, "_save", saved)
+    monkeypatch.setattr(local.HEALTH, "beat", beat)
+    assert run(configured(value)).exit_code == INTERRUPTED
 
 
 def test_what_was_read_after_the_checkpoint_is_read_again_as_it_was(incoming, tmp_path):
@@ -365,6 +385,35 @@ def test_a_store_that_does_not_answer_stops_the_clock_and_at_last_the_run(bucket
     with pytest.raises(DataError, match="cannot be listed"):
         for _ in pieces:
             pass
+
+
+def test_a_store_that_is_away_after_hours_of_reading_is_waited_for(bucket, tmp_path, monkeypatch):
+    pieces = pieces_of(tmp_path)
+    assert sum(piece.block.n_rows for _, piece in zip(range(6), pieces) if piece is not None) == 10
+    clock, hours = time.monotonic, 10 * folder_source.PATIENCE
+    monkeypatch.setattr(folder_source.time, "monotonic", lambda: clock() + hours)
+    monkeypatch.setattr(Bucket, "AWAY", True)
+    assert next(pieces) is None
+    monkeypatch.setattr(folder_source, "PATIENCE", 0.0)
+    with pytest.raises(DataError, match="cannot be listed"):
+        for _ in pieces:
+            pass
+
+
+def test_objects_that_beam_would_date_wrongly_are_not_read(monkeypatch):
+    source = Csv(path="gs://city/in", columns={"user": "user", "time": "time", "place": "place"})
+    monkeypatch.setattr(time, "daylight", 1)
+    with pytest.raises(ConfigError, match="set its TZ=UTC"):
+        RemoteFiles(source, {})
+
+
+@pytest.mark.parametrize("pattern", ["**.log", "**"])
+def test_a_pattern_of_a_bucket_says_itself_which_names_are_wanted(bucket, tmp_path, pattern):
+    for name in list(bucket):
+        bucket[name.replace(".csv", ".log")] = bucket.pop(name)
+    bucket["bucket://city/in/deep/"] = (b"", START)  # a folder, as some clients make one
+    result = run(configured(in_bucket(tmp_path, f"bucket://city/in/{pattern}")))
+    assert truth(result.folder) == COUNTS
 
 
 def test_the_graph_of_a_splittable_reader_releases_what_the_plain_loop_does(bucket, tmp_path):

@@ -17,7 +17,7 @@ from penstock.pipeline.config.canonical import resolved
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.config.sections import KafkaOutput
 from penstock.pipeline.output import kafka as kafka_output
-from penstock.pipeline.sources.base import MIN_EVENT_TIME
+from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed
 from penstock.pipeline.sources.kafka import Kafka
 from penstock.pipeline.sources.reading import kafka_client, payload
 from penstock.pipeline.sources.reading.kafka import block_of, joined
@@ -321,7 +321,7 @@ def test_a_journal_keeps_what_no_checkpoint_covers(tmp_path):
     journal = Journal(tmp_path, 0, Entry.decode)
     entries = [Entry(n, {0: (n, n + 1), 10: (5, 9)}, frozenset({2}), clock=n) for n in range(5)]
     for entry in entries:
-        journal.append(entry, needed=lambda: 0)
+        journal.append(entry, Checkpointed(number=0))
     with journal.path.open("a") as file:
         file.write('{"number": 5, "ran')
     assert Journal(tmp_path, 3, Entry.decode).entries == entries[3:]
@@ -331,15 +331,23 @@ def test_a_journal_keeps_what_no_checkpoint_covers(tmp_path):
 
 def test_a_journal_is_taken_over_and_stays_short(tmp_path):
     dead = Journal(tmp_path, 0, Entry.decode)
-    dead.append(Entry(0, {}, frozenset()), needed=lambda: 0)
+    dead.append(Entry(0, {}, frozenset()), Checkpointed(number=0))
     alive = Journal(tmp_path, 0, Entry.decode)
     with pytest.raises(FileNotFoundError):
-        dead.append(Entry(1, {0: (1, 2)}, frozenset()), needed=lambda: 0)
+        dead.append(Entry(1, {0: (1, 2)}, frozenset()), Checkpointed(number=0))
     ranges = dict.fromkeys(range(1000), (10**12, 10**12 + 1))
     for number in range(1, 200):
-        alive.append(Entry(number, ranges, frozenset()), needed=lambda n=number: n - 3)
+        alive.append(Entry(number, ranges, frozenset()), Checkpointed(number=number - 3))
     assert alive.path.stat().st_size < 3 << 20
     assert [entry.number for entry in Journal(tmp_path, 196, Entry.decode).entries] == [196, 197, 198, 199]
+
+
+def test_a_journal_keeps_everything_while_an_engine_may_go_back(tmp_path):
+    journal, ranges = Journal(tmp_path, 0, Entry.decode), dict.fromkeys(range(1000), (10**12, 10**12 + 1))
+    for number in range(60):
+        journal.append(Entry(number, ranges, frozenset()), Checkpointed())
+    assert journal.path.stat().st_size > 3 << 19
+    assert len(Journal(tmp_path, 0, Entry.decode).entries) == 60
 
 
 def test_secrets_are_named_and_never_written(tmp_path, monkeypatch):

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
 
 
-#: Slices that are read ahead of the loop of a stream.
+#: Micro-batches that are read ahead of the loop of a stream.
 _READ_AHEAD = 2
 #: Seconds between two looks at the clock and at signals while a stream has nothing to do.
 _PAUSE = 0.1
@@ -64,7 +64,8 @@ def run_finite(plan: Plan, spans: Iterable[Span]) -> None:
 
 
 def _run_counts(plan: Plan, spans: Iterable[Span]) -> None:
-    writer, output = RunWriter(plan), ReleaseAndAccount(plan)
+    output = ReleaseAndAccount(plan)
+    writer = output.writer
     contributions: dict[int, dict[int, list[Contributions]]] = defaultdict(lambda: defaultdict(list))
     for (group, shard), piece in _read(plan, spans, writer, contributions_of):
         contributions[group][shard].append(piece)
@@ -186,7 +187,8 @@ class StreamLoop:
             raise TypeError(f"{type(plan.config.source).__name__} is not a stream")
         self.plan, self.source, self.stop = plan, plan.config.source, stop
         saved = checkpoint.read(plan)
-        self.writer, self.output = RunWriter(plan), ReleaseAndAccount(plan, saved)
+        self.output = ReleaseAndAccount(plan, saved)
+        self.writer = self.output.writer
         #: Contributions to the groups of windows that are not final yet.
         self.open: dict[int, list[Contributions]] = {}
         self.rows, self.n_memberships, self.n_counted = RowCounts(), 0, 0
@@ -211,8 +213,6 @@ class StreamLoop:
             for piece in self._due(reader):
                 self._count(piece)
                 self._release_until(self._watermark)
-                if time.monotonic() - self._saved >= self.source.checkpoint / 1000:
-                    self._save()
         n_windows = self.plan.calendar.n_windows
         if reader.ended and n_windows is not None:
             self._release(n_windows)
@@ -226,9 +226,10 @@ class StreamLoop:
         return MIN_EVENT_TIME if self.latest == MIN_EVENT_TIME else self.latest - self.source.disorder
 
     def _due(self, reader: _Reader) -> Iterator[MicroBatch]:
-        """Slices when their time has come."""
+        """Micro-batches when their time has come; in between, checkpoints that are due."""
         while self.goes_on and not self.stop.is_set() and not reader.ended:
             HEALTH.beat()
+            self._save_what_is_due()
             piece = reader.take(_PAUSE)
             while piece is not None and self.goes_on and not self.stop.is_set():
                 if (wait := self._wait(piece)) <= 0:
@@ -292,6 +293,12 @@ class StreamLoop:
         self.writer.row_counts("stream", self.rows)
         self.writer.memberships("stream", self.n_memberships + still_open)
 
+    def _save_what_is_due(self) -> None:
+        """Take a checkpoint if there is something new, and the latest is old enough."""
+        is_new = self.number != (self.checkpointed.number or 0)
+        if is_new and time.monotonic() - self._saved >= self.source.checkpoint / 1000:
+            self._save()
+
     def _save(self) -> None:
         """Take a checkpoint."""
         self.open = {group: [merged(pieces, self.plan)] for group, pieces in self.open.items()}
@@ -334,7 +341,7 @@ class StreamLoop:
 
 
 class _Reader:
-    """Slices of a source, read in a thread of their own: a slow source does not hold up the releases.
+    """Micro-batches of a source, read in a thread of their own: a slow source does not hold up the releases.
 
     The queue is bounded, so that a slow loop holds the source back.
     """

@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -208,20 +207,13 @@ def _micro_batches(
             yield None
             time.sleep(min(source.every, 100) / 1000)
             continue
-        journal.append(following, partial(_needed, checkpointed, number))
+        journal.append(following, checkpointed)
         yield reader.micro_batch(following)
         number += 1
 
 
 #: Seconds for which a store that has answered before may fail to.
 PATIENCE = 300.0
-#: Entries of the journal that are kept where nobody says which are needed.
-_KEPT = 100_000
-
-
-def _needed(checkpointed: Checkpointed, number: int) -> int:
-    return number - _KEPT if checkpointed.number is None else checkpointed.number
-
 
 #: A block without rows, for micro-batches in which only time passes.
 _NOTHING = EventBlock(
@@ -288,7 +280,8 @@ class _Reader:
     opened: _Opened | None = None
     _waiting: deque[File] = field(default_factory=deque)
     _looked: float = float("-inf")
-    _answered: float = float("-inf")
+    _has_answered: bool = False
+    _silent_since: float | None = None
     _now: int = MIN_EVENT_TIME
 
     def __post_init__(self) -> None:
@@ -354,9 +347,12 @@ class _Reader:
         try:
             found = self._files.found()
         except DataError:
-            if self._looked - self._answered > PATIENCE:
+            # From the first look that failed: before it may lie hours of reading, in which nobody looked.
+            self._silent_since = self._silent_since or self._looked
+            if not self._has_answered or self._looked - self._silent_since > PATIENCE:
                 raise
             return  # the clock stands still
+        self._has_answered, self._silent_since = True, None
         for name, file in found.items():
             if name in self.done and file != self.done[name]:
                 raise DataError(
@@ -365,7 +361,7 @@ class _Reader:
                 )
         self._waiting = deque(sorted(file for name, file in found.items() if name not in self.done))
         self.done = {name: file for name, file in self.done.items() if name in found}
-        self._now, self._answered = now, self._looked
+        self._now = now
 
     def _by_clock(self) -> int:
         """Clock once what is open has been read: what is not known yet is later, and so is all that waits."""

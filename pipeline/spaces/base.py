@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +51,18 @@ class Space(Checked, ABC):
         ``polygon``, a closed ring; ``polygons``, for each a list of rings, its holes after the first; or ``point``.
         """
         return [{"cell": cell} for cell in self.cells]
+
+
+def in_chunks(
+    place: Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.int64]], frame: pl.DataFrame, n_rows: int
+) -> NDArray[np.int64]:
+    """Cell index of every row, shape (n_rows,), from latitudes and longitudes of so many rows at a time."""
+    latitude, longitude = frame["latitude"].to_numpy(), frame["longitude"].to_numpy()
+    placed = np.empty(len(latitude), np.int64)
+    for start in range(0, len(placed), n_rows):
+        chunk = slice(start, start + n_rows)
+        placed[chunk] = place(latitude[chunk], longitude[chunk])
+    return placed
 
 
 SPACES: Registry[Space] = Registry("penstock.pipeline.spaces", "space")

@@ -12,7 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.plugin import ParameterError, parameter
-from penstock.pipeline.spaces.base import Space
+from penstock.pipeline.spaces.base import Space, in_chunks
 
 _CHUNK = 1 << 16  # rows at a time: all intermediate arrays stay in the processor's cache
 
@@ -80,12 +80,7 @@ class Grid(Space):
 
     def place(self, frame: pl.DataFrame) -> NDArray[np.int64]:
         """Cell index of every row, shape (n_rows,); −1 outside the box."""
-        latitude, longitude = frame["latitude"].to_numpy(), frame["longitude"].to_numpy()
-        placed = np.empty(len(latitude), np.int64)
-        for start in range(0, len(placed), _CHUNK):
-            chunk = slice(start, start + _CHUNK)
-            placed[chunk] = self._place(latitude[chunk], longitude[chunk])
-        return placed
+        return in_chunks(self._place, frame, _CHUNK)
 
     def _place(self, latitude: NDArray[np.float64], longitude: NDArray[np.float64]) -> NDArray[np.int64]:
         if self.east > 180:

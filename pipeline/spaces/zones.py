@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.plugin import parameter
-from penstock.pipeline.spaces.base import Space
+from penstock.pipeline.spaces.base import Space, in_chunks
 from penstock.pipeline.spaces.polygons import Zone, holds, read_zones, sides_of
 
 _CHUNK = 1 << 17  # rows at a time
@@ -97,12 +97,7 @@ class Zones(Space):
 
     def place(self, frame: pl.DataFrame) -> NDArray[np.int64]:
         """Cell index of every row, shape (n_rows,); −1 outside of all zones."""
-        latitude, longitude = frame["latitude"].to_numpy(), frame["longitude"].to_numpy()
-        placed = np.empty(len(latitude), np.int64)
-        for start in range(0, len(placed), _CHUNK):
-            chunk = slice(start, start + _CHUNK)
-            placed[chunk] = self._place(latitude[chunk], longitude[chunk])
-        return placed
+        return in_chunks(self._place, frame, _CHUNK)
 
     def _place(self, latitude: NDArray[np.float64], longitude: NDArray[np.float64]) -> NDArray[np.int64]:
         order = np.argsort(latitude)

@@ -8,6 +8,7 @@ import io
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
@@ -168,10 +169,21 @@ class RemoteFiles:
         A source of files, whose path is a URL: of a folder, or a pattern.
     options
         As `file_system` takes them.
+
+    Raises
+    ------
+    ConfigError
+        Beam would date the objects wrongly on this machine.
     """
 
     def __init__(self, source: Any, options: Mapping[str, str]) -> None:
-        self._path, self._patterns = str(source.path), source.patterns
+        self._path = str(source.path)
+        # As on a disk: a pattern says itself what is wanted, and leaves out only hidden names and those of folders.
+        self._patterns = ("?*",) if glob.has_magic(self._path) else source.patterns
+        if self._path.startswith("gs://") and time.daylight:
+            # Beam takes the time of an object, which is UTC, for one that summer time may apply to (`gcsio` of 2.77).
+            text = "objects of gs:// are dated an hour early on a machine with summer time; set its TZ=UTC"
+            raise ConfigError((f"source.of.path: {text}",))
         self._system = file_system(self._path, options, "source.of.path")
 
     def found(self) -> dict[str, File]:

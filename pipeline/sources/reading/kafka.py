@@ -11,7 +11,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from time import time as clock_time
 from typing import Any
@@ -462,8 +461,6 @@ def joined(blocks: Iterable[EventBlock], source: KafkaSettings) -> EventBlock:
 
 #: Windows that one partition may be read ahead of another: what is open has to be kept.
 _WINDOWS_AHEAD = 64
-#: Entries of the journal that are kept where nobody says which are needed.
-_KEPT = 100_000
 
 
 def micro_batches(
@@ -491,7 +488,7 @@ def micro_batches(
                 ranges = {partition: (first, first) for partition, first in new.items()}
                 ranges |= {partition: (own[0].offset(), own[-1].offset() + 1) for partition, own in messages.items()}
                 entry = Entry(number, ranges, idle, clock, reader.listed)
-                journal.append(entry, partial(_needed, checkpointed, number))
+                journal.append(entry, checkpointed)
                 yield replace(reader.batch(entry, messages), more=consumer.more)
                 number += 1
             else:
@@ -692,8 +689,3 @@ def starts(source: KafkaSettings, run: LiveRun) -> list[State]:
 
 def _journal_folder(run: LiveRun, share: Share) -> Path:
     return run.spool / f"reader-{share.reader:03d}" if share.n_readers > 1 else run.spool
-
-
-def _needed(checkpointed: Checkpointed, number: int) -> int:
-    """First micro-batch that may be read again: a local run's after its checkpoint; an engine keeps its own."""
-    return number - _KEPT if checkpointed.number is None else checkpointed.number

@@ -15,7 +15,7 @@ from penstock.mechanisms.core.plugin import DataError, ParameterError, PenstockE
 #: Seconds that a broker may take to answer.
 PATIENCE = 20.0
 #: Options whose values are secrets.
-_SECRET = re.compile(r"password|secret|token|key\.pem|assertion|oauthbearer\.config")
+_SECRET = re.compile(r"password|secret|token|connection_string|key\.pem|assertion|oauthbearer\.config")
 #: Options that would undo what is promised here, or load code.
 _OURS = re.compile(
     r"bootstrap\.servers|metadata\.broker\.list|group\.|enable\.auto|auto\.offset|isolation\.level|enable\.partition"
@@ -25,7 +25,7 @@ _OURS = re.compile(
 
 
 class MissingLibrary(PenstockError):
-    """Kafka is configured, and its client is not installed."""
+    """The configuration needs a library that is not installed."""
 
 
 def library() -> Any:
@@ -52,6 +52,9 @@ def check_options(options: Mapping[str, str], field: str = "options") -> None:
     --------
     >>> check_options({"security.protocol": "SASL_SSL", "sasl.password": "env:KAFKA_PASSWORD"})
     >>> check_options({"sasl.password": "hunter2"})
+    Traceback (most recent call last):
+    penstock.mechanisms.core.plugin.ParameterError: options: ...
+    >>> check_options({"azure_connection_string": "AccountName=city;AccountKey=hunter2"})
     Traceback (most recent call last):
     penstock.mechanisms.core.plugin.ParameterError: options: ...
     """

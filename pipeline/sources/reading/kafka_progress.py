@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.core.state import State
 from penstock.pipeline.atomic import write_json
-from penstock.pipeline.sources.base import MIN_EVENT_TIME
+from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed
 
 #: Bytes that a file grows by before entries that are no longer needed are dropped.
 _LONG = 1 << 20
+#: Entries that are kept where an engine may still go back to an earlier checkpoint.
+_KEPT = 100_000
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class Numbered(Protocol):
 
     @property
     def number(self) -> int:
-        """Of the slice."""
+        """Of the micro-batch."""
 
     def encode(self) -> str:
         """One line."""
@@ -103,10 +105,10 @@ class Journal(Generic[Kind]):
         for file in files:
             file.unlink(missing_ok=True)
 
-    def append(self, entry: Kind, needed: Callable[[], int]) -> None:
-        """Make an entry durable; ``needed`` says which is the first that may not be dropped."""
+    def append(self, entry: Kind, checkpointed: Checkpointed) -> None:
+        """Make an entry durable, and drop earlier ones that are never read again if the file has become long."""
         if self.path.stat().st_size > self._long:
-            first = needed()
+            first = entry.number - _KEPT if checkpointed.number is None else checkpointed.number
             self._write(kept for kept in self._entries(self.path) if kept.number >= first)
         with self.path.open("a", encoding="utf-8") as file:
             file.write(entry.encode())
