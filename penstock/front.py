@@ -117,6 +117,9 @@ def run(
     """
     from penstock.pipeline.run import run as run_configuration
 
+    if hasattr(config, "__arrow_c_stream__"):
+        right = "a configuration; a data frame is its source: run(config, out, source=frame)"
+        raise ParameterError("config", type(config).__name__, right)
     if isinstance(config, Mapping) and out is not None:
         config = {"output": {"path": str(out)}} | dict(config)
     overrides = [] if source is None else _stored(source, out, config)
@@ -214,7 +217,7 @@ def release(
     """
     from penstock import mechanisms
     from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
-    from penstock.mechanisms.core.contract import Facts
+    from penstock.mechanisms.core.contract import Facts, Mechanism
 
     if axes not in ("windows_cells", "cells_windows"):
         raise ParameterError("axes", axes, "windows_cells or cells_windows")
@@ -230,6 +233,9 @@ def release(
     if turned.dtype.kind in "if" and (turned < 0).any():
         raise ParameterError("counts", turned.min().item(), "counts of at least 0")
     one = _built(mechanisms.get(mechanism), mechanism, parameters) if isinstance(mechanism, str) else mechanism
+    if not isinstance(one, Mechanism):
+        right = "a mechanism's name, with its parameters as keywords, or one that is built already"
+        raise ParameterError("mechanism", one, right)
     if "counts" not in one.stages:
         raise ParameterError("mechanism", type(one).__name__, "one that works on counts")
     facts = Facts(n_cells=turned.shape[1], max_cells=max_cells, landmarks=tuple(landmarks), budget_period=budget_period)

@@ -719,7 +719,7 @@ def test_a_bottomless_document_is_stopped() -> None:
     ("content", "expected"),
     [
         (None, "cannot be read (No such file or directory); it must be a YAML file"),
-        (b"name: caf\xe9", "is not UTF-8 text (byte 9)"),
+        (b"name: caf\xe9", "is not UTF-8 text (byte 9); it must be a YAML file"),
     ],
 )
 def test_a_file_that_cannot_be_read(folder: Path, content: bytes | None, expected: str) -> None:
@@ -728,3 +728,9 @@ def test_a_file_that_cannot_be_read(folder: Path, content: bytes | None, expecte
     with pytest.raises(ConfigError) as caught:
         load("bad.yaml")
     assert caught.value.problems == (f"bad.yaml: {expected}",)
+
+
+def test_events_in_place_of_a_configuration_are_told_what_drafts_one(folder: Path) -> None:
+    (folder / "taps.csv").write_text("card,at\nc1,2024-01-01T00:00:00Z\n")
+    with pytest.raises(ConfigError, match=r"'penstock init taps\.csv' drafts one"):
+        load("taps.csv")

@@ -140,6 +140,8 @@ def test_what_is_no_data_frame_is_refused(tmp_path):
         penstock.run(value, tmp_path / "run", source=[1, 2])
     with pytest.raises(ParameterError, match="out: None is not allowed; it must be a folder"):
         penstock.run(value, source=pl.DataFrame(COLUMNS))
+    with pytest.raises(ParameterError, match=r"config: 'DataFrame' .* run.config, out, source=frame"):
+        penstock.run(pl.DataFrame(COLUMNS))
     with pytest.raises(ParameterError, match="not a loaded configuration"):
         penstock.run(penstock.load(value), tmp_path / "run", source=pl.DataFrame(COLUMNS))
 
@@ -232,6 +234,7 @@ def test_a_mapping_may_hold_what_yaml_holds_and_json_does_not(tmp_path):
         ([[1, 2]], "discrete_laplace", {"epsilom": 1}, "epsilom: .*did you mean 'epsilon'"),
         ([[1, 2]], "discrete_laplace", {}, "epsilon: None .* given, discrete_laplace has no default"),
         ([[1, 2]], "sampling", {"rate": 0.5}, "mechanism: 'Sampling' .* one that works on counts"),
+        ([[1, 2]], {"type": "laplace"}, {}, "mechanism: .* a mechanism's name, with its parameters as keywords"),
     ],
 )
 def test_a_wrong_release_of_an_array_is_told_by_name(counts, mechanism, parameters, said):

@@ -86,6 +86,14 @@ def test_a_bad_row_is_kept_with_file_line_and_reason(tmp_path: Path, row: str, r
     assert reject.reason.startswith(reason)
 
 
+@pytest.mark.parametrize("content", [b"\x7fELF\x02\x00\x00user,time", b"user,ti\rme,latitude\n"])
+def test_a_file_that_is_not_text_is_named(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "events.csv"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"events\.csv, line 1: is not text; is it a CSV file"):
+        rejects(Csv(path=str(path)))
+
+
 def test_a_reject_that_is_not_utf8_does_not_merge_two_users(tmp_path: Path) -> None:
     rows = b"\xff,2008-05-17T10:00:00Z,1,1\n\xfe,2008-05-17T10:00:00Z,1,1\nJos\xc3\xa9,2008-05-17T10:00:00Z,1,1\n"
     source = Csv(path=write(tmp_path / "a.csv", HEADER.encode() + rows))

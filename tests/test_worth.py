@@ -16,7 +16,7 @@ from report_runs import run_folder
 from test_report import Text, page, warnings_of
 
 from penstock.pipeline.cli.main import main
-from penstock.pipeline.output.worth import DELTA, expected_noise, losses, losses_in_words
+from penstock.pipeline.output.worth import DELTA, expected_noise, losses, losses_in_words, quiet_by_day
 from penstock.pipeline.reporting.page import write_report
 from penstock.pipeline.run import run
 
@@ -173,6 +173,50 @@ def test_keys_that_do_nothing_are_named(tmp_path, capsys, mechanism, accountants
     path.write_text(json.dumps(sections(tmp_path, accountants=described, **changes)))
     assert main(["validate", str(path)]) == 0
     cautions = [line for line in capsys.readouterr().out.splitlines() if line.startswith("CAUTION")]
-    assert cautions == [
-        f"CAUTION   {key} does nothing: neither discrete_laplace nor an accountant uses it." for key in idle
-    ]
+    assert cautions == [f"CAUTION   {key} does nothing: no mechanism and no accountant here uses it." for key in idle]
+
+
+@pytest.mark.parametrize(
+    ("step", "read_as", "suspected"), [(1, 0, None), (1, 8, 11), (3, 9, 12), (1, -6, 21), (8, 8, None)]
+)
+def test_a_night_at_noon_makes_the_time_zone_suspect(step, read_as, suspected):
+    """A week in which nobody is counted between midnight and six, with times that were read some hours late."""
+    wall = np.arange(0, 7 * 24, step)
+    counts = np.where((wall - read_as) % 24 < 6, 0.0, 50.0)[:, None]
+    assert quiet_by_day(counts, wall * 3_600_000, "UTC") == suspected
+
+
+def test_no_zone_is_suspected_of_days_without_a_night_or_of_few_counts():
+    wall = np.arange(7 * 24)
+    even, little = np.full((len(wall), 1), 50.0), np.where((wall % 24 > 9) & (wall % 24 < 16), 0.0, 1.0)[:, None]
+    assert quiet_by_day(even, wall * 3_600_000, "UTC") is None
+    assert quiet_by_day(little, wall * 3_600_000, "UTC") is None
+    assert quiet_by_day(little * 50, wall * 3_600_000, "UTC") == 13
+
+
+def test_a_wrong_time_zone_is_suspected_aloud_and_on_the_page(tmp_path, capsys):
+    city = {
+        "type": "synthetic",
+        "seed": 1,
+        "n_users": 200,
+        "from": "2024-01-01T00:00:00Z",
+        "until": "2024-01-03T00:00:00Z",
+    }
+    value = simulated(tmp_path, {"type": "raw"}, source=city, windows={"type": "fixed", "size": "1h"}, seed=1)
+    value["space"] = {
+        "type": "grid",
+        "south": 37.74,
+        "north": 37.82,
+        "west": -122.47,
+        "east": -122.37,
+        "rows": 2,
+        "columns": 2,
+    }
+    for zone, said in (("UTC", False), ("Asia/Tokyo", True)):
+        value["windows"]["time_zone"] = zone
+        path = tmp_path / "run.json"
+        path.write_text(json.dumps(value))
+        assert main(["run", str(path), "--runner", "local"]) == 0
+        assert ("Fewest people are counted around 12:00 (Asia/Tokyo)" in capsys.readouterr().out) == said
+        folder = Path(value["output"]["path"])
+        assert ("Caution: another time zone" in warnings_of(page(folder))) == said

@@ -293,7 +293,7 @@ class MembershipGame:
             return distinguish(samples, features, attack=attack, n_components=self.n_components)
         if len(self.space.blocks) > 1:
             raise ParameterError(
-                "observation", len(self.space.blocks), f"the challenged windows themselves for {attack}"
+                "observation", "windows of its own", f"left out: {attack} observes the challenged windows themselves"
             )
         trace = self.space.presence(np.array([target]), 0)[0] > 0
         if attack == "lira":

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 #: Candidates that the summary shows.
 MOST_SHOWN = 12
+#: Seconds below which starting the processes takes longer than the trials.
+A_FEW = 10
 LOOKED = (
     "choosing looks at the exact counts: no guarantee covers the choice, and a deployment refuses best.yaml as it is"
 )
@@ -76,8 +78,9 @@ def _execute(arguments: argparse.Namespace) -> int:
             nonlocal total
             total = len(experiment.trials)
             if not quiet:
-                expected = f"{seconds(experiment, n_jobs):.0f} s at most, after counting"
-                print(f"penstock: grid {grid}: {total} trials, about {expected}", file=sys.stderr)
+                expected = seconds(experiment, n_jobs)
+                long = "a few seconds" if expected < A_FEW else f"about {expected:.0f} s"
+                print(f"penstock: grid {grid}: {total} trials, {long} after counting", file=sys.stderr)
 
         def listener(done: int, failed: int, counts: int) -> None:
             show(done + failed, total, f"{failed} failed" if failed else "")
@@ -119,7 +122,7 @@ def summary(found: Choice, asked: Asked) -> list[str]:
         shown = "".join(f"{row[name]:>20.4g}" for name in means)
         lines.append(f"{row['variant']:44}{shown}  {'kept' if row['allowed'] else 'missed'}")
     if len(table) > MOST_SHOWN:
-        lines.append(f"… and {len(table) - MOST_SHOWN} more, in report.html")
+        lines.append(f"… and {len(table) - MOST_SHOWN} more, in {found.report}")
     if binding := choice["binding"]:
         lines.append(in_words(binding, choice))
     if choice["best"]:

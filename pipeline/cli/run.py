@@ -124,7 +124,7 @@ def expectations(config: RunConfig) -> list[str]:
 def summary(result: Result) -> str:
     """The result of a run in a few lines: rows read, windows released, users, utility, files to open."""
     from penstock.evaluation.utility import METRICS
-    from penstock.pipeline.output.worth import counted, in_words, losses_in_words
+    from penstock.pipeline.output.worth import counted, in_words, losses_in_words, zone_in_words
 
     manifest = result.manifest
     rows = manifest["rows"]
@@ -163,6 +163,8 @@ def summary(result: Result) -> str:
     ):
         if (result.folder / name).exists():
             lines.append(f"  {result.folder / name}")
+    if quiet := manifest.get("quiet_by_day"):
+        lines.append(f"CAUTION   {zone_in_words(**quiet)}")
     if unused := manifest.get("unused"):
         lines.append(f"WARNING   most rows were not used: {unused}")
     return "\n".join(lines)

@@ -91,10 +91,12 @@ def load(path: str | Path, overrides: Iterable[str] = ()) -> RunConfig:
 
 def read_text(path: str | Path) -> str:
     """Text of a configuration file; raises `ConfigError` where there is none."""
+    if Path(path).suffix in (".csv", ".gz"):
+        raise ConfigError((f"{path}: is no configuration, which is a YAML file; 'penstock init {path}' drafts one",))
     try:
         text = Path(path).read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ConfigError((f"{path}: is not UTF-8 text (byte {error.start})",)) from None
+        raise ConfigError((f"{path}: is not UTF-8 text (byte {error.start}); it must be a YAML file",)) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ConfigError((f"{path}: cannot be read ({reason}); it must be a YAML file",)) from None

@@ -279,7 +279,7 @@ def n_windows(config: RunConfig, protect: str) -> int:
 
 
 def seconds(experiment: Experiment, n_jobs: int) -> float:
-    """Time that trials take at most, from the costliest candidate on some windows of nobody; without counting."""
+    """Time that trials take, were each the costliest candidate; from some windows of nobody, without counting."""
     config = experiment.trials[0].config
     n_cells = len(config.space.resolve(config.source).cells)
     chain = Chain.of([WEventUniform(epsilon=1.0, w=1), Filter()])
@@ -316,6 +316,11 @@ class Choice:
     choice: dict[str, Any]
     tried: tuple[str, ...]
     failed: int
+
+    @property
+    def report(self) -> Path:
+        """The page of the last grid."""
+        return _grid_folder(self.folder, len(self.tried)) / "report.html"
 
 
 def choose(
@@ -359,12 +364,16 @@ def choose(
         grid = "x".join(map(str, changes.values())) or "as configured"
         tried.append(grid)
         begun(grid, experiment)
-        own = target / f"grid-{len(tried)}"
+        own = _grid_folder(target, len(tried))
         outcome = run_experiment(experiment, own, n_jobs, listener)
         if outcome.manifest.get("choice", {}).get("best"):
             (target / "best.yaml").write_bytes((own / "best.yaml").read_bytes())
             break
     return _chosen(outcome, target, tuple(tried), asked)
+
+
+def _grid_folder(folder: Path, number: int) -> Path:
+    return folder / f"grid-{number}"
 
 
 def _chosen(outcome: ExperimentResult, target: Path, tried: tuple[str, ...], asked: Asked) -> Choice:

@@ -18,7 +18,7 @@ from penstock.pipeline.config.plan import STREAM
 from penstock.pipeline.config.rules import METRIC
 from penstock.pipeline.output import files
 from penstock.pipeline.output.tables import UTILITY
-from penstock.pipeline.output.worth import interval_coverage, worth
+from penstock.pipeline.output.worth import interval_coverage, quiet_by_day, worth
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
@@ -42,7 +42,8 @@ def write_utility(plan: Plan) -> dict[str, dict[str, float]]:
 
     Returns
     -------
-    For the operator's manifest: ``utility``, the whole-run value of every metric, and of counts `worth`.
+    For the operator's manifest: ``utility``, the whole-run value of every metric; of counts `worth`, and
+    `quiet_by_day` where the time zone is in doubt.
     """
     found: dict[str, dict[str, float]] = {}
     if plan.on_points:
@@ -52,6 +53,9 @@ def write_utility(plan: Plan) -> dict[str, dict[str, float]]:
         scores = _count_scores(plan, truth, released, windows)
         if len(windows):
             found["worth"] = worth(truth, released) | interval_coverage(truth, released, deviation)
+            starts = plan.calendar.starts(1, int(windows[-1]))[windows - 1]
+            if (hour := quiet_by_day(truth, starts, plan.time_zone)) is not None:
+                found["quiet_by_day"] = {"hour": hour, "time_zone": plan.time_zone}
     if not plan.config.utility:
         return found
     rows = [{"stream": STREAM, **score._asdict()} for score in scores]

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from penstock.accountants.core.accountant import ACCOUNTANTS
 from penstock.evaluation.metrics import absolute_errors
 from penstock.mechanisms.core.concentrated import epsilon_of
-from penstock.mechanisms.core.contract import MECHANISMS
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.pipeline.config.plan import outline
@@ -123,6 +122,55 @@ def in_words(found: Mapping[str, float], what: str = "people") -> str:
     return f"{said}{share}; zeros by {_short(zeros)}, the last release shown again by {_short(last)}.{intervals}"
 
 
+# Whether days look as days do.
+
+#: Hours of the quiet stretch that people's days have, and the local hours between which its middle is by day.
+QUIET, DAYTIME = 6, (8, 22)
+#: The stretch is quiet if it has less than this share of the counts, and told where at least so many are counted.
+QUIET_SHARE, FEWEST = 0.125, 1000
+
+
+def quiet_by_day(truth: NDArray[np.float64], starts: NDArray[np.int64], time_zone: str) -> int | None:
+    """Local hour around which the quietest hours of the mean day lie, if that is by day: a sign of a wrong time zone.
+
+    None by night, where no hours are quiet, and for less than a day, windows above three hours, and few counts.
+
+    Parameters
+    ----------
+    truth
+        Shape (n_windows, n_cells).
+    starts
+        Of the windows, in milliseconds since 1970 in UTC.
+    time_zone
+        Of the windows.
+
+    Examples
+    --------
+    >>> counts = np.tile(np.where(np.arange(24) < 6, 0.0, 100.0), 2)[:, None]  # nobody from midnight to six
+    >>> hours = np.arange(48) * 3_600_000
+    >>> [quiet_by_day(counts, hours, zone) for zone in ("UTC", "Asia/Tokyo", "America/Los_Angeles")]
+    [None, 12, 19]
+    """
+    hours = pl.Series(starts).cast(pl.Datetime("ms", "UTC")).dt.convert_time_zone(time_zone).dt.hour().to_numpy()
+    started = np.unique(hours)
+    if truth.sum() < FEWEST or np.diff(started, append=started[:1] + 24).max() > QUIET // 2:
+        return None
+    means = {hour: truth[hours == hour].sum(1).mean() for hour in started}
+    of_hour = [means[started[np.searchsorted(started, hour, "right") - 1]] for hour in range(24)]
+    stretch = np.array([np.roll(of_hour, -hour)[:QUIET].sum() for hour in range(24)])
+    middle = (int(stretch.argmin()) + QUIET // 2) % 24
+    by_day = DAYTIME[0] <= middle <= DAYTIME[1]
+    return middle if by_day and stretch.min() < QUIET_SHARE * np.sum(of_hour) else None
+
+
+def zone_in_words(hour: int, time_zone: str) -> str:
+    """The result of `quiet_by_day` as a sentence."""
+    return (
+        f"Fewest people are counted around {hour:02}:00 ({time_zone}). If they sleep at night, the times are of "
+        "another time zone: see source.time_zone and windows.time_zone."
+    )
+
+
 # Error to expect, from public facts alone.
 
 #: Counts of nobody that a mechanism is tried on: so many windows, and so many counts.
@@ -192,9 +240,8 @@ def idle_in_words(config: RunConfig) -> list[str]:
     if any(step.on_points or step.landmark_budget is not None for step in config.mechanism):
         return []
     accountants = [ACCOUNTANTS.name_of(type(one)) for one in config.accountants]
-    name = MECHANISMS.name_of(type(config.mechanism[-1]))
     return [
-        f"{key} does nothing: neither {name} nor an accountant uses it."
+        f"{key} does nothing: no mechanism and no accountant here uses it."
         for key, others in IDLE.items()
         if getattr(config, key) is not None
         and all(one in others for one in accountants)

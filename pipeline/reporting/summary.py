@@ -12,7 +12,7 @@ import polars as pl
 import yaml
 
 from penstock.evaluation.utility import DEFAULT
-from penstock.pipeline.output.worth import UNBOUNDED, beats, counted, in_words, losses_in_words
+from penstock.pipeline.output.worth import UNBOUNDED, beats, counted, in_words, losses_in_words, zone_in_words
 from penstock.pipeline.reporting.accounts import Figure, metric_words, treatment
 from penstock.pipeline.reporting.data import ACTIONS, Run
 from penstock.pipeline.reporting.markup import (
@@ -438,6 +438,8 @@ def _rows(run: Run) -> list[Notice]:
     if unused := run.operator.get("unused"):
         found.append(Notice("danger", "most rows were not used", str(unused)))
         told = max(OUTCOMES[1:], key=lambda outcome: int(rows[outcome]))  # it is about these
+    if quiet := run.operator.get("quiet_by_day"):
+        found.append(Notice("caution", "another time zone", zone_in_words(**quiet)))
     for outcome, title, text in (
         ("rejected", "rejected rows", "that could not be read"),
         ("late", "late rows", "that came after the window was final"),

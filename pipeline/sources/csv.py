@@ -13,6 +13,7 @@ from penstock.mechanisms.core.plugin import DataError, ParameterError, parameter
 from penstock.pipeline.sources.reading.text import Batch, MappedColumns, Prologue, Rows, TextSource
 from penstock.pipeline.sources.reading.times import TimeFormat
 
+NOT_CSV = "is not text; is it a CSV file?"
 _USER_TYPES: dict[str, type[pl.DataType]] = {"string": pl.String, "integer": pl.Int64}
 
 
@@ -62,6 +63,8 @@ class Csv(MappedColumns, TextSource):
     def prologue(self, file: str, head: bytes) -> Prologue:
         """Column names from the first line, or made up for as many fields as it has."""
         line = head.split(b"\n", 1)[0]
+        if self.header and b"\0" in line:
+            raise DataError(f"{file}, line 1: {NOT_CSV}")
         text = io.StringIO(line.decode("utf-8", "replace").rstrip("\r"))
         if self.quote:
             reader = csv.reader(text, delimiter=self.separator, quotechar=self.quote)
@@ -70,7 +73,7 @@ class Csv(MappedColumns, TextSource):
         try:
             fields = next(reader, [])
         except csv.Error as error:
-            raise DataError(f"{file}, line 1: {error}") from error
+            raise DataError(f"{file}, line 1: {NOT_CSV}") from error
         if not self.header:
             columns = tuple(f"column_{i + 1}" for i in range(len(fields)))
             return Prologue(columns, 0, self.separator, self.quote)
