@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 from deployments import configured, sections
-from report_runs import run_folder
+from report_runs import account, run_folder
 from test_report import Text, page, warnings_of
 
 from penstock.pipeline.cli.main import main
@@ -220,3 +220,17 @@ def test_a_wrong_time_zone_is_suspected_aloud_and_on_the_page(tmp_path, capsys):
         assert ("Fewest people are counted around 12:00 (Asia/Tokyo)" in capsys.readouterr().out) == said
         folder = Path(value["output"]["path"])
         assert ("Caution: another time zone" in warnings_of(page(folder))) == said
+
+
+@pytest.mark.parametrize("max_cells", [1, 2])
+def test_the_page_says_why_a_window_costs_twice_what_a_release_does(tmp_path, max_cells):
+    """Where a person counts in one cell, another may take its place when a single event goes."""
+    row = account(
+        "composition",
+        "event_epsilon",
+        None,
+        1.0,
+        adjacency="add/remove one user's events in one window, or one of them",
+    )
+    folder = run_folder(tmp_path, accounts=(row,), configuration={"bounding": {"max_cells": max_cells}})
+    assert ("the bound may then keep another cell, and two counts change" in page(folder)) == (max_cells == 1)

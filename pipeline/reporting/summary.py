@@ -235,6 +235,10 @@ def _costs(run: Run) -> list[Headline]:
     return found
 
 
+#: Why the loss of a window is twice a release's where a person counts in one cell.
+ONE_OF_THEM = " Also if one event alone goes: the bound may then keep another cell, and two counts change."
+
+
 def _headline(figure: Figure, run: Run) -> Headline:
     worst = "" if figure.window is None else ", worst"
     # Adversaries of `KNOWN` are those of counts; the rows of traces name their neighbours.
@@ -247,7 +251,9 @@ def _headline(figure: Figure, run: Run) -> Headline:
     label = treatment(figure.accountant).label(figure.name) + worst
     provisional = "" if figure.final else " Provisional: releases after a window can still raise its figure."
     many = f" The worst of {figure.n_subjects:,}." if figure.n_subjects > 1 else ""
-    return Headline(label[0].upper() + label[1:], value, figure.unit, against + many + provisional)
+    bound = (run.configuration.get("bounding") or {}).get("max_cells")
+    swapped = ONE_OF_THEM if bound == 1 and figure.adjacency.endswith("or one of them") else ""
+    return Headline(label[0].upper() + label[1:], value, figure.unit, against + swapped + many + provisional)
 
 
 def _utility(run: Run) -> list[Headline]:
