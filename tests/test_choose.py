@@ -15,12 +15,14 @@ from experiment_cases import BASE, experiment_in
 
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError
 from penstock.mechanisms.core.run import run_mechanism
+from penstock.pipeline.cli.choose import summary
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import load
 from penstock.pipeline.exit_codes import DONE, WRONG_USE
 from penstock.pipeline.experiments.choose import (
     Asked,
+    Choice,
     candidates,
     choose,
     experiment_of,
@@ -165,3 +167,15 @@ def test_the_files_words_about_its_data_are_not_told_of_other_data(tmp_path):
     changed = load_text(text, "base.source.n_users=30")
     assert "made-up" not in changed.written["setting"]
     assert changed.config.setting is None
+
+
+def test_zeros_are_never_chosen_without_a_word(tmp_path):
+    """A schedule that publishes nothing but zeros is as near as zeros are, and does not beat them."""
+    assert Asked().limits["at_least"]["skill"] > 0
+    table = pl.DataFrame({"variant": ["a", "b"], "mean relative_mae": [1.0, 2.0], "allowed": [True, True]})
+    choice = {"binding": None, "best": {"values": {"variant": "a"}}}
+    asked = Asked(at_most={"mae": 9.0})
+    said = summary(Choice(tmp_path, table, choice, ("as configured",), 0), asked)
+    assert any(line.startswith("CAUTION   the best is no nearer to the counts than zeros are") for line in said)
+    nearer = table.with_columns(pl.Series("mean relative_mae", [0.5, 2.0]))
+    assert "CAUTION" not in "".join(summary(Choice(tmp_path, nearer, choice, ("as configured",), 0), asked))

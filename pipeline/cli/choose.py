@@ -12,6 +12,8 @@ from penstock.pipeline.cli.command import Command, add_configuration, print_json
 from penstock.pipeline.exit_codes import DONE, FAILED
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from penstock.pipeline.experiments.choose import Asked, Choice
     from penstock.pipeline.experiments.load import Experiment
 
@@ -41,7 +43,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="MEASURE=X",
-        help="a limit (unset: skill=0, nearer than zeros)",
+        help="a limit (unset: skill=0.01, nearer than zeros)",
     )
     add("--prefer", default="relative_mae", metavar="MEASURE", help="ranks what keeps the limits (relative_mae)")
     add("--seeds", type=int, default=3, metavar="N", help="runs of every candidate (3)")
@@ -127,10 +129,18 @@ def summary(found: Choice, asked: Asked) -> list[str]:
         lines.append(in_words(binding, choice))
     if choice["best"]:
         lines.append(f"best      {choice['best']['values']['variant']}: {found.folder / 'best.yaml'}")
+        if choice["best"]["values"]["variant"] in _useless(table):
+            lines.append("CAUTION   the best is no nearer to the counts than zeros are: publish nothing, or spend more")
     else:
         lines.append("best      none keeps all limits: ask for less, or spend more")
     lines.append(f"looked    {LOOKED}")
     return lines
+
+
+def _useless(table: pl.DataFrame) -> list[str]:
+    """Candidates whose error, as a share of the mean count, is not below that of zeros."""
+    name = "mean relative_mae"
+    return table.filter(table[name] >= 1)["variant"].to_list() if name in table.columns else []
 
 
 def in_words(binding: dict[str, Any], choice: dict[str, Any]) -> str:

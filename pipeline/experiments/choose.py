@@ -53,6 +53,8 @@ WHOLE_DAY = {"landmarks.recurring": ["00:00-24:00"]}
 KEPT_SHARES = (0.95, 0.99)
 #: Windows that the costliest candidate is timed on.
 REHEARSED = 24
+#: Skill from which a release beats zeros: a schedule that publishes nothing but zeros has 0.
+NEARER = 0.01
 QUESTION = (
     "Which mechanism that keeps one person's contributions in {stretch} to {budget} has the smallest error on these "
     "data?"
@@ -113,7 +115,7 @@ class Asked:
     def limits(self) -> dict[str, dict[str, float]]:
         """``at_least`` and ``at_most``; without any, a release must beat zeros."""
         nothing = not self.at_least and not self.at_most
-        return {"at_least": {"skill": 0.0} if nothing else self.at_least, "at_most": self.at_most}
+        return {"at_least": {"skill": NEARER} if nothing else self.at_least, "at_most": self.at_most}
 
 
 def candidates(w: int | None, asked: Asked, bounds: Iterable[int] = ()) -> dict[str, dict[str, Any]]:

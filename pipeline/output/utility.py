@@ -37,7 +37,7 @@ class _Score(NamedTuple):
     value: float
 
 
-def write_utility(plan: Plan) -> dict[str, dict[str, float]]:
+def write_utility(plan: Plan) -> dict[str, dict[str, Any]]:
     """Write ``operator/utility.parquet``: every metric over the whole run and by its own scopes.
 
     Returns
@@ -45,7 +45,7 @@ def write_utility(plan: Plan) -> dict[str, dict[str, float]]:
     For the operator's manifest: ``utility``, the whole-run value of every metric; of counts `worth`, and
     `quiet_by_day` where the time zone is in doubt.
     """
-    found: dict[str, dict[str, float]] = {}
+    found: dict[str, dict[str, Any]] = {}
     if plan.on_points:
         scores = _trace_scores(plan.folder)
     else:
