@@ -1,7 +1,7 @@
 """The front door: configure, run and read a release simulation from a notebook or a script.
 
-Everything is imported when it is first used. `penstock.beam`, a module of its own, holds the transforms for somebody's
-own Beam pipeline.
+Importing it imports no library. `penstock.beam`, a module of its own, holds the transforms for somebody's own Beam
+pipeline.
 
 Examples
 --------
@@ -12,17 +12,14 @@ Examples
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from penstock import accountants as accountants
-    from penstock import evaluation as evaluation
-    from penstock import mechanisms as mechanisms
-    from penstock.front import Released, Result, load, release, run
-    from penstock.mechanisms.core.plugin import BudgetExceeded, ConfigError, DataError, PenstockError
-    from penstock.pipeline.config.run import RunConfig
+from penstock import accountants, evaluation, mechanisms
+from penstock.front import Released, Result, load, release, run
+from penstock.mechanisms.core.plugin import BudgetExceeded, ConfigError, DataError, PenstockError
 
+if TYPE_CHECKING:
+    from penstock.pipeline.config.run import RunConfig
 
 __all__ = [
     "BudgetExceeded",
@@ -40,19 +37,10 @@ __all__ = [
     "run",
 ]
 
-_PACKAGES = ("accountants", "evaluation", "mechanisms")
-_HOMES = dict.fromkeys(("Released", "Result", "load", "release", "run"), "penstock.front") | {
-    "RunConfig": "penstock.pipeline.config.run"
-}
-
 
 def __getattr__(name: str) -> Any:
-    if name in _PACKAGES:
-        return import_module(f"penstock.{name}")
-    if name not in __all__:
+    if name != "RunConfig":
         raise AttributeError(f"module 'penstock' has no attribute {name!r}")
-    return getattr(import_module(_HOMES.get(name, "penstock.mechanisms.core.plugin")), name)
+    from penstock.pipeline.config.run import RunConfig
 
-
-def __dir__() -> list[str]:
-    return __all__
+    return RunConfig

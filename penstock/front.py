@@ -11,16 +11,16 @@ from html import escape
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-import polars as pl
-from numpy.typing import ArrayLike, NDArray
-
 from penstock.mechanisms.core.plugin import DataError, ParameterError, nearest
-from penstock.pipeline.config import run as configuration
-from penstock.pipeline.config.run import RunConfig
 
+# NumPy, polars and the pipeline are imported where they are used: every command imports this module.
 if TYPE_CHECKING:
+    import numpy as np
+    import polars as pl
+    from numpy.typing import ArrayLike, NDArray
+
     from penstock.mechanisms.core.contract import Mechanism
+    from penstock.pipeline.config.run import RunConfig
     from penstock.pipeline.reporting.drawing import Drawing
 
 
@@ -48,6 +48,8 @@ def load(config: str | Path | Mapping[str, Any], overrides: Iterable[str] = ()) 
     Traceback (most recent call last):
     mechanisms.core.plugin.ConfigError: <mapping>:1: seed: -1 is not allowed; it must be a number at least 0 ...
     """
+    from penstock.pipeline.config import run as configuration
+
     if isinstance(config, Mapping):
         return configuration.loads(json.dumps(config, default=_as_text), name="<mapping>", overrides=overrides)
     if isinstance(config, str) and "\n" in config:
@@ -115,6 +117,7 @@ def run(
     ...     print(result.exit_code, result.releases.shape, sorted(result.utility["metric"].unique()))
     0 (600, 15) ['mae', 'relative_mae', 'skill', 'skill_last', 'variance_explained']
     """
+    from penstock.pipeline.config.run import RunConfig
     from penstock.pipeline.run import run as run_configuration
 
     if hasattr(config, "__arrow_c_stream__"):
@@ -130,6 +133,9 @@ def run(
 
 def _stored(source: Any, out: str | Path | None, config: object) -> list[str]:
     """Write a data frame beside the folder of its run; the overrides that make it the run's source."""
+    import polars as pl
+
+    from penstock.pipeline.config.run import RunConfig
     from penstock.pipeline.output.files import whole
 
     if isinstance(config, RunConfig):
@@ -215,6 +221,8 @@ def release(
     >>> released.values.shape, released.epsilon.tolist()
     ((2, 3), [1.0, 1.0])
     """
+    import numpy as np
+
     from penstock import mechanisms
     from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
     from penstock.mechanisms.core.contract import Facts, Mechanism
@@ -315,6 +323,8 @@ class Result:
     @cached_property
     def accounts(self) -> pl.DataFrame:
         """What the releases cost: the accountants' rows, with ``side`` for who may see them, public or operator."""
+        import polars as pl
+
         sides = [side for side in ("public", "operator") if (self.folder / side / "accounts.parquet").exists()]
         frames = [self._frame(f"{side}/accounts.parquet") for side in sides or ["public"]]
         return pl.concat([frame.insert_column(0, pl.lit(side).alias("side")) for side, frame in zip(sides, frames)])
@@ -354,6 +364,8 @@ class Result:
         return text if "points" in self.manifest else text + self.plot().svg
 
     def _frame(self, name: str) -> pl.DataFrame:
+        import polars as pl
+
         return pl.read_parquet(self._file(name))
 
     def _file(self, name: str) -> Path:

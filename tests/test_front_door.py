@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import subprocess
 import sys
 from datetime import datetime
@@ -32,7 +33,8 @@ from penstock.beam import (
     make_plan,
 )
 from penstock.mechanisms import Facts
-from penstock.mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.plugin import ParameterError, UnknownPlugin
+from penstock.pipeline.output.ledger_budget import LedgerExhausted
 from penstock.pipeline.output.verify import verify
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -69,9 +71,24 @@ def test_importing_it_imports_nothing_heavy():
 
 def test_every_name_it_offers_is_there():
     assert all(getattr(penstock, name) is not None for name in penstock.__all__)
-    assert dir(penstock) == penstock.__all__
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = penstock.nothing
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ParameterError("epsilon", -1, "a number above 0"),
+        UnknownPlugin("mechanism", "rwa", ("raw",), ("raw",)),
+        penstock.ConfigError(("run.yaml:1: first", "run.yaml:2: second")),
+        penstock.BudgetExceeded(3, 1.0, 0.5, 1.2),
+        LedgerExhausted(3, 1.0, 0.5, 1.2),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_of_a_worker_arrives_whole(error):
+    arrived = pickle.loads(pickle.dumps(error))
+    assert (type(arrived), str(arrived), vars(arrived)) == (type(error), str(error), vars(error))
 
 
 def test_a_configuration_is_a_path_or_a_text_or_a_mapping(tmp_path):

@@ -43,10 +43,10 @@ class ParameterError(PenstockError, ValueError):
 
     def __init__(self, field: str, value: Any, expected: str) -> None:
         self.field, self.value, self.expected = field, value, expected
-        super().__init__(f"{field}: {value!r} is not allowed; it must be {expected}")
+        super().__init__(field, value, expected)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (type(self), (self.field, self.value, self.expected))
+    def __str__(self) -> str:
+        return f"{self.field}: {self.value!r} is not allowed; it must be {self.expected}"
 
 
 class UnknownPlugin(PenstockError, KeyError):
@@ -54,15 +54,11 @@ class UnknownPlugin(PenstockError, KeyError):
 
     def __init__(self, kind: str, name: str, names: tuple[str, ...], near: tuple[str, ...] = ()) -> None:
         self.kind, self.name, self.names, self.near = kind, name, names, near
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        self.message = f"{name!r} is not a known {kind}{hint} (known: {', '.join(names)})"
-        super().__init__(self.message)
+        super().__init__(kind, name, names, near)
 
     def __str__(self) -> str:
-        return self.message
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (type(self), (self.kind, self.name, self.names, self.near))
+        hint = f"; did you mean {self.near[0]!r}?" if self.near else ""
+        return f"{self.name!r} is not a known {self.kind}{hint} (known: {', '.join(self.names)})"
 
 
 class ConfigError(PenstockError):
@@ -70,10 +66,10 @@ class ConfigError(PenstockError):
 
     def __init__(self, problems: tuple[str, ...]) -> None:
         self.problems = tuple(problems)
-        super().__init__("\n".join(self.problems))
+        super().__init__(self.problems)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (type(self), (self.problems,))
+    def __str__(self) -> str:
+        return "\n".join(self.problems)
 
 
 class DataError(PenstockError):
@@ -89,12 +85,11 @@ class BudgetExceeded(PenstockError):
 
     def __init__(self, window: int, spent: float, charge: float, budget: float) -> None:
         self.window, self.spent, self.charge, self.budget = window, spent, charge, budget
-        super().__init__(
-            f"window {window}: a charge of {charge:g} on top of {spent:g} already spent exceeds the budget {budget:g}"
-        )
+        super().__init__(window, spent, charge, budget)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (type(self), (self.window, self.spent, self.charge, self.budget))
+    def __str__(self) -> str:
+        spent = f"a charge of {self.charge:g} on top of {self.spent:g} already spent"
+        return f"window {self.window}: {spent} exceeds the budget {self.budget:g}"
 
 
 class UnsupportedEvent(PenstockError):

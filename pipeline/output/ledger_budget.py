@@ -40,9 +40,8 @@ Mask = NDArray[np.bool_]
 class LedgerExhausted(BudgetExceeded):
     """A release would spend more than the ledger of its event source has left; nothing was charged or released."""
 
-    def __init__(self, window: int, spent: float, charge: float, budget: float) -> None:
-        super().__init__(window, spent, charge, budget)
-        self.args = (f"{self.args[0]} of the ledger, which all runs over its event source share",)
+    def __str__(self) -> str:
+        return f"{super().__str__()} of the ledger, which all runs over its event source share"
 
 
 @dataclass(frozen=True, kw_only=True)
