@@ -12,8 +12,8 @@ from penstock.pipeline.output import checkpoint
 from penstock.pipeline.run import run
 from penstock.pipeline.runners.beam import BLOCK_ROWS, distributed, prepare
 from penstock.pipeline.runners.flink import jars
+from penstock.pipeline.runners.flink.jars import HANDLER, NEW_NAME, ONE_NAME, keep_one_name
 from penstock.pipeline.runners.flink.jobs import checkpoints_folder, latest_checkpoint, mark_graph
-from penstock.pipeline.runners.flink.one_residual_name import HANDLER, NEW_NAME, ONE_NAME, keep_one_name
 from penstock.pipeline.runners.flink.runner import options_of
 from penstock.pipeline.sources.stream import Stream
 
