@@ -13,7 +13,7 @@ from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
-from penstock.pipeline.experiments.membership_attack import (
+from penstock.pipeline.experiments.attacks.membership import (
     SCHEMA,
     Game,
     as_text,
@@ -207,7 +207,7 @@ def test_periods_are_checked(periods, tmp_path):
 
 def test_released_aggregates_must_fit_before_anything_is_read(tmp_path, noisy, monkeypatch):
     monkeypatch.setattr(
-        "penstock.pipeline.experiments.membership_attack.read_presence", lambda *a: pytest.fail("the source was read")
+        "penstock.pipeline.experiments.attacks.membership.read_presence", lambda *a: pytest.fail("the source was read")
     )
     game = Game(targets=3, samples=3_000_000)  # of 24 windows and 9 cells
     with pytest.raises(ParameterError, match=r"samples: 3000000 .* at most 2314814 .* 24 windows of 9 cells"):

@@ -13,16 +13,16 @@ from penstock.accountants.online_attack import area_under_curve
 from penstock.evaluation.attacks.recovery import trajectory_recovery
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError
 from penstock.pipeline.config.plan import make_plan
-from penstock.pipeline.experiments import attack_measures
-from penstock.pipeline.experiments.attack_measures import (
+from penstock.pipeline.experiments.attacks import measures as attack_measures
+from penstock.pipeline.experiments.attacks.measures import (
     RECOVERY_FIGURES,
     Attacked,
     positions_of,
     recovered,
     recovery_figure,
 )
+from penstock.pipeline.experiments.attacks.membership import Game, membership_game, targets_of
 from penstock.pipeline.experiments.measures import measure
-from penstock.pipeline.experiments.membership_attack import Game, membership_game, targets_of
 from penstock.pipeline.experiments.runner import run_experiment
 from penstock.pipeline.steps.individuals import read_presence
 

@@ -26,7 +26,7 @@ from penstock.mechanisms.core.run import run_mechanism
 from penstock.pipeline.cli.data import learn_to_file
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.run import loads
-from penstock.pipeline.experiments.reconstruction_attack import (
+from penstock.pipeline.experiments.attacks.reconstruction import (
     SCHEMA,
     ReconstructionGame,
     binomial_limits,
@@ -36,7 +36,7 @@ from penstock.pipeline.experiments.reconstruction_attack import (
     settle,
     tuned,
 )
-from penstock.pipeline.experiments.segment_bounds import SuccessBounds, from_each_place, told_before
+from penstock.pipeline.experiments.attacks.segment_bounds import SuccessBounds, from_each_place, told_before
 from penstock.pipeline.output.tables import ACCOUNTS
 from penstock.pipeline.run import run
 
@@ -238,7 +238,7 @@ def test_places_of_several_cells_are_not_looked_at():
 
 
 def test_the_first_release_is_that_of_the_run(tmp_path, monkeypatch):
-    import penstock.pipeline.experiments.reconstruction_attack as module
+    import penstock.pipeline.experiments.attacks.reconstruction as module
 
     seen = []
     monkeypatch.setattr(module, "observe", lambda *a: seen.append(a) or observe(*a))
@@ -320,7 +320,7 @@ def test_an_interrupted_attack_goes_on(whole, tmp_path, monkeypatch, stop, n_job
         reconstruct(config, SMALL, folder=tmp_path, n_jobs=n_jobs, listener=interrupt)
     made, attacked = [], []
     monkeypatch.setattr(
-        "penstock.pipeline.experiments.reconstruction_attack.retrace", lambda *a: attacked.append(a) or retrace(*a)
+        "penstock.pipeline.experiments.attacks.reconstruction.retrace", lambda *a: attacked.append(a) or retrace(*a)
     )
     outcome = reconstruct(config, SMALL, folder=tmp_path, listener=lambda *progress: made.append(progress))
     assert (outcome.n_resumed, len(attacked)) == (stop, 6 - stop)

@@ -19,7 +19,7 @@ from penstock.mechanisms.discrete_laplace import DiscreteLaplace
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.exit_codes import DONE, WRONG_USE
-from penstock.pipeline.experiments.audit import audit
+from penstock.pipeline.experiments.attacks.audit import audit
 
 NO_LANDMARKS = {"landmarks": None, "accountants": []}
 

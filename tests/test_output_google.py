@@ -16,7 +16,7 @@ from small_configuration import run_locally as run
 
 from penstock.mechanisms.core.plugin import ConfigError, DataError, ParameterError
 from penstock.pipeline.config.sections import BigQueryOutput, PubSubOutput
-from penstock.pipeline.output.pubsub import PubSub
+from penstock.pipeline.output.sinks.messages import PubSub
 from penstock.pipeline.output.writer import sinks_of
 from penstock.pipeline.sources.reading.kafka_client import MissingLibrary
 

@@ -19,7 +19,7 @@ from penstock.mechanisms.core.noise_keys import new_key_file
 from penstock.mechanisms.core.plugin import ConfigError, DataError, ParameterError
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.config.sections import StoreOutput
-from penstock.pipeline.output.store import Objects, Store, by_window
+from penstock.pipeline.output.sinks.store import Objects, Store, by_window
 from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.sources.reading.kafka_client import MissingLibrary
 

@@ -14,7 +14,7 @@ from penstock.pipeline.exit_codes import DONE
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.run import RunConfig
-    from penstock.pipeline.experiments.membership_attack import AttackOutcome
+    from penstock.pipeline.experiments.attacks.membership import AttackOutcome
 
 ATTACKS = ("both", "membership", "reconstruction")
 
@@ -58,8 +58,8 @@ def _execute(arguments: argparse.Namespace) -> int:
     from penstock.evaluation.attacks.game import ATTACKS as CLASSIFIERS
     from penstock.mechanisms.core.plugin import ParameterError
     from penstock.pipeline.config.run import load
-    from penstock.pipeline.experiments.membership_attack import as_text
-    from penstock.pipeline.experiments.reconstruction_attack import reconstruction_text
+    from penstock.pipeline.experiments.attacks.membership import as_text
+    from penstock.pipeline.experiments.attacks.reconstruction import reconstruction_text
 
     if arguments.jobs is not None and arguments.jobs < 1:
         raise ParameterError("--jobs", arguments.jobs, "a number at least 1")
@@ -117,8 +117,8 @@ def _attack(
 ) -> tuple[dict[str, AttackOutcome], dict[str, str]]:
     """Outcomes by attack, and the reason for each attack that does not apply and was not asked for."""
     from penstock.mechanisms.core.plugin import PenstockError
-    from penstock.pipeline.experiments.membership_attack import Game, attack
-    from penstock.pipeline.experiments.reconstruction_attack import (
+    from penstock.pipeline.experiments.attacks.membership import Game, attack
+    from penstock.pipeline.experiments.attacks.reconstruction import (
         ReconstructionGame,
         prepare_reconstruction,
         reconstruct,
@@ -148,8 +148,8 @@ def _attack(
 def _refuse_useless(arguments: argparse.Namespace) -> None:
     """Refuse arguments of an attack that `--attack` excludes."""
     from penstock.mechanisms.core.plugin import ParameterError
-    from penstock.pipeline.experiments.membership_attack import Game
-    from penstock.pipeline.experiments.reconstruction_attack import ReconstructionGame
+    from penstock.pipeline.experiments.attacks.membership import Game
+    from penstock.pipeline.experiments.attacks.reconstruction import ReconstructionGame
 
     others = {"membership": ReconstructionGame, "reconstruction": Game}
     useless = _given(others[arguments.attack], arguments) if arguments.attack in others else {}

@@ -21,7 +21,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 def _execute(arguments: argparse.Namespace) -> int:
     from penstock.pipeline.config.run import load
-    from penstock.pipeline.experiments.audit import audit
+    from penstock.pipeline.experiments.attacks.audit import audit
 
     found = audit(
         load(arguments.config, arguments.set),

@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 from penstock.mechanisms.core.plugin import Checked, ParameterError, parameter
 from penstock.pipeline.config.yaml import Mapping, Problem, locate
-from penstock.pipeline.experiments.attack_measures import RECOVERY, attack_and_figure, plays_membership
+from penstock.pipeline.experiments.attacks.measures import RECOVERY, attack_and_figure, plays_membership
+from penstock.pipeline.experiments.attacks.membership import Game
 from penstock.pipeline.experiments.measures import measure
-from penstock.pipeline.experiments.membership_attack import Game
 
 
 @dataclass(frozen=True, kw_only=True)

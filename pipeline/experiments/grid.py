@@ -27,7 +27,7 @@ from penstock.pipeline.config.yaml import (
     shown,
     write,
 )
-from penstock.pipeline.experiments.attack_measures import RECOVERY, check_recoverable
+from penstock.pipeline.experiments.attacks.measures import RECOVERY, check_recoverable
 from penstock.pipeline.experiments.config import ExperimentConfig, Range
 from penstock.pipeline.experiments.measures import Measure, measure
 

@@ -26,7 +26,7 @@ from penstock.mechanisms.core.events import Block
 from penstock.mechanisms.core.geometry import distance
 from penstock.mechanisms.core.plugin import DataError, ParameterError, nearest
 from penstock.mechanisms.core.schedules import DELTA, BudgetSchedule
-from penstock.pipeline.experiments.attack_measures import (
+from penstock.pipeline.experiments.attacks.measures import (
     RECOVERY,
     RECOVERY_FIGURES,
     Attacked,
@@ -34,7 +34,7 @@ from penstock.pipeline.experiments.attack_measures import (
     recovered,
     recovery_figure,
 )
-from penstock.pipeline.experiments.membership_attack import Game
+from penstock.pipeline.experiments.attacks.membership import Game
 from penstock.pipeline.output.worth import interval_coverage
 
 if TYPE_CHECKING:

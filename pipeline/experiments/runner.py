@@ -19,10 +19,10 @@ from penstock.pipeline.config.build import input_paths
 from penstock.pipeline.config.canonical import content_digest, resolved
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.experiments import figures, results
+from penstock.pipeline.experiments.attacks.membership import Game
 from penstock.pipeline.experiments.config import ExperimentHeader
 from penstock.pipeline.experiments.grid import Trial
 from penstock.pipeline.experiments.load import Experiment
-from penstock.pipeline.experiments.membership_attack import Game
 from penstock.pipeline.experiments.trial import (
     counting_config,
     counts_name,

@@ -22,8 +22,8 @@ from penstock.pipeline.config.canonical import digest, resolved
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.config.sections import Output
+from penstock.pipeline.experiments.attacks.membership import Game
 from penstock.pipeline.experiments.measures import TraceRun, TrialRun, measure, unit_of
-from penstock.pipeline.experiments.membership_attack import Game
 from penstock.pipeline.output import files
 from penstock.pipeline.output.files import PART_ROWS
 from penstock.pipeline.output.manifest import made_by, versions

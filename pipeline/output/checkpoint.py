@@ -19,9 +19,8 @@ from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.config.sections import check_local
 from penstock.pipeline.output import files
 from penstock.pipeline.output.files import ledger_path, parts_folder
-from penstock.pipeline.output.ledger import Ledger
+from penstock.pipeline.output.ledger import Entering, Ledger
 from penstock.pipeline.output.ledger_budget import Limit, Terms
-from penstock.pipeline.output.ledger_run import Entering
 from penstock.pipeline.output.manifest import key_mismatch
 from penstock.pipeline.steps import account, traces
 from penstock.pipeline.steps.account import books_of

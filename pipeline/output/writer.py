@@ -15,12 +15,11 @@ from penstock.accountants.core.accountant import ACCOUNTANTS, Rows
 from penstock.mechanisms.core.contract import Release
 from penstock.pipeline.config.plan import STREAM
 from penstock.pipeline.output import files
-from penstock.pipeline.output.bigquery import BigQuery
 from penstock.pipeline.output.files import PART_ROWS, parts_folder
-from penstock.pipeline.output.kafka import Publisher
-from penstock.pipeline.output.pubsub import PubSub
-from penstock.pipeline.output.sinks import Sink
-from penstock.pipeline.output.store import Store
+from penstock.pipeline.output.sinks.base import Sink
+from penstock.pipeline.output.sinks.bigquery import BigQuery
+from penstock.pipeline.output.sinks.messages import Publisher, PubSub
+from penstock.pipeline.output.sinks.store import Store
 from penstock.pipeline.output.tables import accounts_table, releases_table, traces_table, true_traces_table, truth_table
 from penstock.pipeline.sources.base import Reject
 from penstock.pipeline.steps.ingest import RowCounts, kept_reject

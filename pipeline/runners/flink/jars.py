@@ -118,13 +118,13 @@ def _copy(folder: Path, version: str) -> None:
         raise DataError("Maven could not fetch Flink:\n" + (done.stdout + done.stderr)[-2000:])
 
 
-# The one change to another project's code: `HANDLER`, in ``beam-runners-java-fn-execution`` 2.62.0, which no endless stream
-# can do without. It keeps what a reader leaves for its next turn under a new name each time, and Flink keeps every name
-# for ever: 22 kB of checkpoint a second until, at 32,767 names, the job fails
+# The one change to another project's code: `HANDLER`, in ``beam-runners-java-fn-execution`` 2.62.0, which no endless
+# stream can do without. It keeps what a reader leaves for its next turn under a new name each time, and Flink keeps
+# every name for ever: 22 kB of checkpoint a second until, at 32,767 names, the job fails
 # (https://github.com/apache/beam/issues/27648). Every splittable step that defers is concerned; no option avoids it. A
 # reader leaves one rest at a time, so one name is enough: ``this.idGenerator.getId()`` becomes a constant and no-ops.
-# Beam has merged a remedy (https://github.com/apache/beam/pull/39191); a jar that does not hold these bytes is left as it
-# is.
+# Beam has merged a remedy (https://github.com/apache/beam/pull/39191); a jar that does not hold these bytes is left as
+# it is.
 
 
 HANDLER = (

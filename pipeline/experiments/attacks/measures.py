@@ -18,7 +18,7 @@ from penstock.evaluation.attacks.recovery import Recovery, trajectory_recovery
 from penstock.mechanisms.core.contract import MECHANISMS, Generalization
 from penstock.mechanisms.core.geometry import corners_of, offsets_between
 from penstock.mechanisms.core.plugin import ParameterError
-from penstock.pipeline.experiments.membership_attack import Game, membership_game, targets_of
+from penstock.pipeline.experiments.attacks.membership import Game, membership_game, targets_of
 from penstock.pipeline.spaces.base import Space
 from penstock.pipeline.steps.individuals import Presence, read_memberships, read_presence
 from penstock.pipeline.windows.calendar import DAY, wall_time

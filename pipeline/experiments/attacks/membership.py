@@ -25,7 +25,7 @@ from penstock.mechanisms.core.plugin import Checked, DataError, ParameterError, 
 from penstock.pipeline.config.canonical import resolved
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import RunConfig
-from penstock.pipeline.experiments.attack_store import Store, game_name, in_threads
+from penstock.pipeline.experiments.attacks.store import Store, game_name, in_threads
 from penstock.pipeline.output import files as parts
 from penstock.pipeline.output.manifest import versions
 from penstock.pipeline.steps.individuals import Presence, read_presence

@@ -33,8 +33,7 @@ from penstock.mechanisms.suppress_small import SuppressSmall
 from penstock.pipeline.config.canonical import content_digest, resolved
 from penstock.pipeline.config.plan import STREAM
 from penstock.pipeline.config.run import RunConfig
-from penstock.pipeline.experiments.attack_store import Store, game_name, in_threads
-from penstock.pipeline.experiments.membership_attack import (
+from penstock.pipeline.experiments.attacks.membership import (
     CONFIDENCE,
     EVERYBODY,
     AttackOutcome,
@@ -45,7 +44,8 @@ from penstock.pipeline.experiments.membership_attack import (
     shown,
     widened,
 )
-from penstock.pipeline.experiments.segment_bounds import SuccessBounds
+from penstock.pipeline.experiments.attacks.segment_bounds import SuccessBounds
+from penstock.pipeline.experiments.attacks.store import Store, game_name, in_threads
 from penstock.pipeline.output import files as parts
 from penstock.pipeline.output.manifest import versions
 from penstock.pipeline.steps.individuals import Presence, read_presence

@@ -1,0 +1,156 @@
+"""Sinks that send every row as a message, at least once, after it is durable on disk: Kafka and Pub/Sub."""
+
+from __future__ import annotations
+
+import importlib
+import io
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pyarrow as pa
+
+from penstock.mechanisms.core.plugin import DataError
+from penstock.pipeline.output.sinks.base import Sink
+from penstock.pipeline.sources.reading.kafka_client import MissingLibrary, Producer
+
+if TYPE_CHECKING:
+    from penstock.pipeline.config.sections import KafkaOutput, PubSubOutput
+
+
+#: What makes two rows the same one, wherever they are sent.
+RELEASE_KEY = ("stream", "window", "cell")
+ACCOUNT_KEY = ("stream", "accountant", "subject", "window", "name")
+#: Rows that are made into messages together.
+ROWS = 20_000
+#: Seconds that Pub/Sub may take to take what was sent.
+PATIENCE = 60.0
+#: Messages and bytes of one request to it at most: the service's own limits are 1,000 and 10 MB.
+_MESSAGES, _BYTES = 1000, 4 << 20
+
+
+class MessageSink(Sink):
+    """Base of sinks that send each row to the topic of its table, at least once and in order.
+
+    What is released again after a kill is the same, and is sent again under the same key. The service is not contacted
+    before there is something to send.
+
+    Parameters
+    ----------
+    releases, accounts
+        Topics; None: these rows are not sent.
+    """
+
+    def __init__(self, releases: str | None, accounts: str | None) -> None:
+        self._releases, self._accounts = releases, accounts
+        self._client: Any = None
+
+    def releases(self, table: pa.Table) -> None:
+        """Send releases; returns when every row has been delivered, and raises `DataError` where one could not be."""
+        self._publish(self._releases, table, RELEASE_KEY)
+
+    def accounts(self, table: pa.Table) -> None:
+        """Send rows of public accounts, as `releases` does."""
+        self._publish(self._accounts, table, ACCOUNT_KEY)
+
+    def _publish(self, topic: str | None, table: pa.Table, key: tuple[str, ...]) -> None:
+        if topic is None:
+            return
+        if self._client is None:
+            self._client = self._connect()
+        try:
+            for first in range(0, len(table), ROWS):
+                self._send(topic, messages(table.slice(first, ROWS), key))
+        except Exception:
+            self._client = None  # it would refuse all that follows; an engine tries again with the same sink
+            raise
+
+    def _connect(self) -> Any:
+        """The client that sends."""
+        raise NotImplementedError
+
+    def _send(self, topic: str, rows: list[tuple[str, bytes]]) -> None:
+        """Send the messages, key and text, and wait until all have been delivered."""
+        raise NotImplementedError
+
+
+def messages(table: pa.Table, key: tuple[str, ...]) -> list[tuple[str, bytes]]:
+    """Key and JSON text of every row.
+
+    Examples
+    --------
+    >>> messages(pa.table({"stream": ["main"], "window": [1], "value": [2.0]}), ("stream", "window"))
+    [('main/1', b'{"stream":"main","window":1,"value":2.0}')]
+    """
+    frame = pl.DataFrame(table).with_columns(
+        pl.col(pl.Categorical).cast(pl.String),
+        pl.col(pl.Datetime).dt.strftime("%Y-%m-%dT%H:%M:%S%.3fZ"),
+    )
+    keys = frame.select(pl.concat_str([pl.col(name).cast(pl.String).fill_null("") for name in key], separator="/"))
+    lines = io.BytesIO()
+    frame.write_ndjson(lines)
+    return list(zip(keys.to_series(), lines.getvalue().splitlines()))
+
+
+class Publisher(MessageSink):
+    """Sends the tables of a run to the topics of Kafka that its configuration names.
+
+    Parameters
+    ----------
+    output
+        Brokers and topics.
+    """
+
+    def __init__(self, output: KafkaOutput) -> None:
+        super().__init__(output.releases, output.accounts)
+        self.output = output
+
+    def _connect(self) -> Producer:
+        return Producer(self.output.brokers, self.output.options)
+
+    def _send(self, topic: str, rows: list[tuple[str, bytes]]) -> None:
+        for name, text in rows:
+            self._client.send(topic, name, text)
+        self._client.flush()
+
+
+class PubSub(MessageSink):
+    """Sends the tables of a run to the topics of Pub/Sub that its configuration names.
+
+    A row is a JSON object with the columns of its file. The attribute ``id`` says which row it is, as a key of Kafka
+    does, so that who reads can drop a repeat: it has the same bytes. The ordering key is the stream: a subscription
+    with message ordering gets windows in order.
+
+    Parameters
+    ----------
+    output
+        Topics and endpoint.
+    """
+
+    def __init__(self, output: PubSubOutput) -> None:
+        super().__init__(output.releases, output.accounts)
+        self.output = output
+
+    def _connect(self) -> Any:
+        """The official client; raises `MissingLibrary` that names the extra where it is not installed."""
+        try:
+            pubsub: Any = importlib.import_module("google.cloud.pubsub_v1")
+        except ImportError:
+            raise MissingLibrary(
+                "Pub/Sub needs a client that is not installed: pip install 'penstock[pubsub]'"
+            ) from None
+        return pubsub.PublisherClient(
+            batch_settings=pubsub.types.BatchSettings(max_messages=_MESSAGES, max_bytes=_BYTES),
+            publisher_options=pubsub.types.PublisherOptions(enable_message_ordering=True),
+            client_options={"api_endpoint": self.output.endpoint} if self.output.endpoint else {},
+        )
+
+    def _send(self, topic: str, rows: list[tuple[str, bytes]]) -> None:
+        try:
+            sent = [
+                self._client.publish(topic, text, ordering_key=name.partition("/")[0], id=name) for name, text in rows
+            ]
+            for answer in sent:
+                answer.result(timeout=PATIENCE)
+        except Exception as error:
+            reason = str(error) or type(error).__name__
+            raise DataError(f"a message could not be delivered to Pub/Sub, topic {topic}: {reason}") from error
