@@ -74,7 +74,7 @@ def main() -> None:
         data = None if options.data is None else Path(options.data).resolve()
         settings = Settings(Path(folder), data, options.repeats, options.quick)
         for area in options.areas or AREAS:
-            measure: Callable[[Settings], Iterable[Row]] = import_module(f"benchmarks.{area}").rows
+            measure: Callable[[Settings], Iterable[Row]] = import_module(f"benchmarks.areas.{area}").rows
             for row in measure(settings):
                 found.append(row)
                 print(_line(row), flush=True)

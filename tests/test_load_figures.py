@@ -1,33 +1,25 @@
 """What the benchmark of load on Flink works out from its samples."""
 
-import importlib
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
-import pytest
+
+from benchmarks.load import flink as load
 
 
-@pytest.fixture
-def load(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(Path(__file__).parent.parent / "benchmarks")
-    return importlib.import_module("flink_load")
-
-
-def sample(load: ModuleType, at: float, rows: int, released: int, **memory: float) -> Any:
+def sample(at: float, rows: int, released: int, **memory: float) -> Any:
     processor = {("worker", 1 + (at > 2)): 10.0 + at}
     return load.Sample(at, {"worker": at, **memory}, processor, rows, released, (1000 * released, 5))
 
 
-def test_throughput_leaves_out_the_start_and_what_is_gone_at_the_end(load: ModuleType) -> None:
+def test_throughput_leaves_out_the_start_and_what_is_gone_at_the_end() -> None:
     rows = [0, 0, 100, 300, 500, 700, 900, 1000, 1000, 0]
-    samples = [sample(load, at, n, 5 * (at > 7)) for at, n in enumerate(rows)]
+    samples = [sample(at, n, 5 * (at > 7)) for at, n in enumerate(rows)]
     # 800 were counted from the third sample to the seventh, 900 after the third one and released within six seconds.
     assert load.events_per_second(samples) == {"events per second, counted": 200, "and released": 150}
 
 
-def test_delays_before_the_pause_and_after_it(load: ModuleType) -> None:
+def test_delays_before_the_pause_and_after_it() -> None:
     assert load.steady(np.array([1.0, 1.0, 2.0, 2.0, 3.0, 3.0])) == {
         "windows": 6,
         "p50 (ms)": 2000,

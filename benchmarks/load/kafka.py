@@ -1,6 +1,6 @@
 """Load on a run that reads from Kafka: how many events a second, how soon a release follows, how much memory.
 
-``PYTHONPATH=.:tests/integration python benchmarks/kafka_load.py`` starts a broker of its own (see
+``PYTHONPATH=tests/integration python -m benchmarks.load.kafka`` starts a broker of its own (see
 ``tests/integration/kafka_broker.py``) or uses ``--brokers``; prints a table and, with ``--out``, writes JSON.
 
 * *backlog*: events that wait in the topic are read and released as fast as it goes;
@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from load import (
+from benchmarks.load.common import (
     START,
     Figures,
     arrivals,

@@ -12,7 +12,8 @@ from time import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from load import resident
+
+from benchmarks.load.common import resident
 
 if TYPE_CHECKING:
     from flink_cluster import FlinkCluster

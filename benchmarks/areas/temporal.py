@@ -92,7 +92,7 @@ def evaluations() -> list[Row]:
 
 SET_UP = """
 import resource
-from benchmarks.temporal import LeakageFunction, matrices, seconds
+from benchmarks.areas.temporal import LeakageFunction, matrices, seconds
 matrix = matrices({n})[{name!r}]
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 print(min(seconds(lambda: LeakageFunction(matrix)) for _ in range({n_runs})))

@@ -12,9 +12,10 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from benchmarks import peers
-from benchmarks.measure import Row, Settings, net_of_start, penstock, process
+from benchmarks.measure import Row, Sample, Settings, net_of_start, penstock, process
 
 CONFIGURATION = """
 name: benchmark
@@ -87,6 +88,18 @@ class Target:
         return ours <= self.times * theirs and memory < self.megabytes
 
 
+def figures(what: str, net: Sample, whole: Sample) -> dict[str, Any]:
+    """What every row says of a run: its net time, and the time, processor time and memory of its process."""
+    return {
+        "area": "counting",
+        "what": what,
+        "ours": net.wall,
+        "whole": whole.wall,
+        "cpu": net.cpu,
+        "memory": whole.memory,
+    }
+
+
 def compared(
     what: str,
     config: Path,
@@ -104,15 +117,10 @@ def compared(
         theirs, _ = found[engine.name]
         target = targets.get(engine.name)
         row = Row(
-            area="counting",
-            what=what,
-            ours=ours.wall,
-            whole=whole.wall,
+            **figures(what, ours, whole),
             peer=f"{engine.name}, counting only",
             theirs=theirs.wall,
-            cpu=ours.cpu,
             their_cpu=theirs.cpu,
-            memory=whole.memory,
             target=target.words(engine.name) if target else "",
             met=target.is_met(ours.wall, theirs.wall, whole.memory) if target else None,
         )
@@ -175,14 +183,9 @@ def stream_row(settings: Settings, n_users: int, events: str) -> Row:
     n_events = pl.scan_parquet(path).select(pl.len()).collect().item()
     net, whole = net_of_start(config, {}, settings.repeats)["penstock"]
     rate = n_events / net.wall / 1e6
+    what = f"unbounded run over {events} in the order of time, 1,008 windows released one by one"
     return Row(
-        area="counting",
-        what=f"unbounded run over {events} in the order of time, 1,008 windows released one by one",
-        ours=rate,
-        unit="million events/s",
-        whole=whole.wall,
-        cpu=net.cpu,
-        memory=whole.memory,
+        **figures(what, net, whole) | {"ours": rate, "unit": "million events/s"},
         target="at least 1 million events/s",
         met=rate >= 1,
     )
@@ -197,14 +200,9 @@ def windows_row(settings: Settings) -> Row:
     config.write_text(CONFIGURATION.format(source=source, rows=25, columns=40, size="1m", output=output, without=""))
     net, whole = net_of_start(config, {}, settings.repeats)["penstock"]
     each = 1000 * net.wall / n_windows
+    what = f"{n_windows:,} windows, 1,000 cells: landmark_uniform, landmark_budget, all files but the report"
     return Row(
-        area="counting",
-        what=f"{n_windows:,} windows, 1,000 cells: landmark_uniform, landmark_budget, all files but the report",
-        ours=each,
-        unit="ms a window",
-        whole=whole.wall,
-        cpu=net.cpu,
-        memory=whole.memory,
+        **figures(what, net, whole) | {"ours": each, "unit": "ms a window"},
         target="at most 1 ms a window",
         met=each <= 1,
     )
@@ -226,15 +224,10 @@ def pipeline_dp_rows(settings: Settings) -> Iterator[Row]:
             config = city_config(settings, path, only_releases=only_releases)
             ours, whole = net_of_start(config, {}, settings.repeats, "--runner", runner)["penstock"]
             yield Row(
-                area="counting",
-                what=f"{events}, --runner {runner}: {what}",
-                ours=ours.wall,
-                whole=whole.wall,
+                **figures(f"{events}, --runner {runner}: {what}", ours, whole),
                 peer="PipelineDP 0.3.1, distinct users with the same bounds, Beam's local runner (one run)",
                 theirs=theirs.wall,
-                cpu=ours.cpu,
                 their_cpu=theirs.cpu,
-                memory=whole.memory,
                 target=f"at least {times} times faster than PipelineDP",
                 met=theirs.wall >= times * ours.wall,
             )

@@ -3,7 +3,7 @@
     python -m benchmarks reconstruction
 
 The peer is the recursion of Koga et al. (appendix D, O(T³M²)) as a plain vectorised transcription, timed in the same
-run. ``python -m benchmarks.reconstruction`` prints how tight the bounds are.
+run. ``python -m benchmarks.areas.reconstruction`` prints how tight the bounds are.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def _shard(name: str) -> Row:
 
 
 def _taxis(settings: Settings, data: Path) -> Row:
-    config = Path(__file__).parent.parent / "configs" / "datasets" / "tdrive.yaml"
+    config = Path(__file__).parents[2] / "configs" / "datasets" / "tdrive.yaml"
     changed = ("--set", f"source.path={data}", "--out", str(settings.folder / "tdrive"))
     run = median([process(penstock("run", str(config), *changed, "--quiet")) for _ in range(settings.repeats)])
     return Row(

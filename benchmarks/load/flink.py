@@ -1,6 +1,6 @@
 """Load on a job of Flink that reads from Kafka: events a second, delay of releases, memory, checkpoints, recovery.
 
-``PYTHONPATH=.:tests/integration python benchmarks/flink_load.py`` starts a broker and a cluster of its own (a job
+``PYTHONPATH=tests/integration python -m benchmarks.load.flink`` starts a broker and a cluster of its own (a job
 manager, task managers, a pool of Python workers; see ``tests/integration``) on this machine, submits ``penstock run
 --runner flink`` with checkpoints, and prints a line of figures for each of
 
@@ -31,8 +31,8 @@ from typing import Any, Self
 
 import numpy as np
 from flink_cluster import ROOT, FlinkCluster, children, end
-from flink_samples import Sample, by_fifths, cores, events_per_second, most, processor_seconds, take
-from load import (
+
+from benchmarks.load.common import (
     START,
     Figures,
     arrivals,
@@ -46,6 +46,7 @@ from load import (
     save,
     topic_of,
 )
+from benchmarks.load.flink_samples import Sample, by_fifths, cores, events_per_second, most, processor_seconds, take
 
 #: Milliseconds: how far the watermark stays behind, and what a prompt release is not later than.
 DISORDER, PROMPT = 500, 5000
