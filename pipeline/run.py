@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.mechanisms.core.plugin import ConfigError, DataError
+from penstock.pipeline import DONE, INTERRUPTED, STOPPED
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.config.sections import check_local
-from penstock.pipeline.exit_codes import DONE, INTERRUPTED, STOPPED
 from penstock.pipeline.monitoring import logs, metrics
 from penstock.pipeline.monitoring.server import HEALTH
 from penstock.pipeline.output import checkpoint, files

@@ -15,11 +15,11 @@ from experiment_cases import BASE, experiment_in
 
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError
 from penstock.mechanisms.core.run import run_mechanism
+from penstock.pipeline import DONE, WRONG_USE
 from penstock.pipeline.cli.choose import summary
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import load
-from penstock.pipeline.exit_codes import DONE, WRONG_USE
 from penstock.pipeline.experiments.choose import (
     Asked,
     Choice,

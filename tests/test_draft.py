@@ -9,11 +9,11 @@ import pytest
 
 import penstock
 from penstock.mechanisms.core.plugin import ConfigError, DataError
+from penstock.pipeline import DONE, FAILED, WRONG_USE
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.canonical import digest
 from penstock.pipeline.config.draft import draft
 from penstock.pipeline.config.run import loads
-from penstock.pipeline.exit_codes import DONE, FAILED, WRONG_USE
 
 NAMED = ["rider,lat,lon,tapped_at"] + [
     f"r{i % 7},{47.30 + i % 10 / 100},{8.50 + i % 6 / 100},2024-05-{1 + i % 2:02d} {i % 24:02d}:30:00"

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock
+from penstock.pipeline import DONE, FAILED, WRONG_USE
 from penstock.pipeline.cli.main import main
-from penstock.pipeline.exit_codes import DONE, FAILED, WRONG_USE
 from penstock.pipeline.output.export import CELLS, FORMATS, cells_geojson, export
 from penstock.pipeline.spaces.places import Places
 

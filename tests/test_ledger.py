@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from small_configuration import run_locally as run
 
 from penstock.mechanisms.core.plugin import ConfigError, DataError
+from penstock.pipeline import DONE, STOPPED
 from penstock.pipeline.cli.ledger import overview
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.plan import make_plan
-from penstock.pipeline.exit_codes import DONE, STOPPED
 from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.output.ledger_budget import Books, Limit, Terms, terms_of
 from penstock.pipeline.output.verify import verify

@@ -17,8 +17,8 @@ from small_configuration import run_locally as run
 from penstock.beam import make_plan as make_own_plan
 from penstock.mechanisms.core.noise_keys import NoiseKey, new_key_file
 from penstock.mechanisms.core.plugin import ConfigError
+from penstock.pipeline import DONE
 from penstock.pipeline.config.plan import make_plan
-from penstock.pipeline.exit_codes import DONE
 from penstock.pipeline.output import checkpoint
 from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.output.writer import RunWriter

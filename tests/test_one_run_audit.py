@@ -16,9 +16,9 @@ from penstock.evaluation.attacks.one_run import least_epsilon, one_run_bound, p_
 from penstock.mechanisms.core.concentrated import epsilon_of
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.discrete_laplace import DiscreteLaplace
+from penstock.pipeline import DONE, WRONG_USE
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.run import loads
-from penstock.pipeline.exit_codes import DONE, WRONG_USE
 from penstock.pipeline.experiments.attacks.audit import audit
 
 NO_LANDMARKS = {"landmarks": None, "accountants": []}

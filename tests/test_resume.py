@@ -23,8 +23,8 @@ from small_configuration import run_locally as run
 from penstock.mechanisms.core.noise_keys import new_key_file
 from penstock.mechanisms.core.plugin import ConfigError, DataError, StateVersionError
 from penstock.mechanisms.core.state import StateFormat
+from penstock.pipeline import INTERRUPTED
 from penstock.pipeline.config.run import loads
-from penstock.pipeline.exit_codes import INTERRUPTED
 from penstock.pipeline.output import checkpoint
 from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.runners import local

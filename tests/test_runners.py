@@ -19,9 +19,9 @@ from flink_runs import needs_flink
 from small_configuration import made_up_events, small_sections
 
 from penstock.mechanisms.core.plugin import ConfigError, PenstockError
+from penstock.pipeline import DONE
 from penstock.pipeline.config.plan import Plan
 from penstock.pipeline.config.run import RunConfig, loads
-from penstock.pipeline.exit_codes import DONE
 from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.run import Result, run

@@ -22,9 +22,9 @@ from small_configuration import run_locally as run
 
 from penstock.mechanisms.core.noise_keys import new_key_file
 from penstock.mechanisms.core.plugin import ConfigError, DataError, ParameterError
+from penstock.pipeline import INTERRUPTED
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
-from penstock.pipeline.exit_codes import INTERRUPTED
 from penstock.pipeline.output import manifest
 from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.run import check_runner

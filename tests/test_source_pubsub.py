@@ -26,9 +26,9 @@ from test_cluster_graph import STEPS as GRAPH_STEPS
 
 from penstock.mechanisms.core.noise_keys import new_key_file
 from penstock.mechanisms.core.plugin import ConfigError, DataError
+from penstock.pipeline import INTERRUPTED
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import RunConfig, loads
-from penstock.pipeline.exit_codes import INTERRUPTED
 from penstock.pipeline.output import manifest
 from penstock.pipeline.output.checkpoint import plan_in_folder
 from penstock.pipeline.run import run

@@ -8,8 +8,8 @@ import os
 import numpy as np
 import pytest
 
+from penstock.pipeline import INTERRUPTED
 from penstock.pipeline.config.run import loads
-from penstock.pipeline.exit_codes import INTERRUPTED
 from penstock.pipeline.output import checkpoint
 from penstock.pipeline.run import run
 from penstock.pipeline.runners import local

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from apache_beam.io.filesystems import FileSystems
 
 from penstock.mechanisms.core.plugin import ConfigError, PenstockError
+from penstock.pipeline import DONE, INTERRUPTED
 from penstock.pipeline.config.run import RunConfig, loads
-from penstock.pipeline.exit_codes import DONE, INTERRUPTED
 from penstock.pipeline.run import run
 
 #: Parameters of the template, and the keys of the configuration that they replace.

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
+from penstock.pipeline import DONE
 from penstock.pipeline.cli.command import Command, add_configuration, print_json, progress_bar
-from penstock.pipeline.exit_codes import DONE
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.run import RunConfig

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from penstock.pipeline import DONE, FAILED
 from penstock.pipeline.cli.command import Command, add_configuration, print_json
-from penstock.pipeline.exit_codes import DONE, FAILED
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from penstock.pipeline import DONE, FAILED
 from penstock.pipeline.cli.command import Command, add_configuration, print_json, progress_bar
-from penstock.pipeline.exit_codes import DONE, FAILED
 
 if TYPE_CHECKING:
     import polars as pl

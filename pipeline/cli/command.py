@@ -24,7 +24,7 @@ class Command:
     configure
         Adds the command's arguments to its parser.
     execute
-        Runs the command with its parsed arguments and returns the exit code (`pipeline.exit_codes`). Heavy modules are
+        Runs the command with its parsed arguments and returns the exit code (`penstock.pipeline`). Heavy modules are
         imported here, so that ``penstock --help`` starts fast.
     """
 

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from penstock.pipeline import DONE
 from penstock.pipeline.cli.command import Command, add_configuration, add_parameters, print_figures, print_json
-from penstock.pipeline.exit_codes import DONE
 
 if TYPE_CHECKING:
     import polars as pl

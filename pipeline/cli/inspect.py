@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.pipeline import DONE, FAILED
 from penstock.pipeline.cli.command import Command, add_configuration, add_folder, no_arguments, print_json
-from penstock.pipeline.exit_codes import DONE, FAILED
 
 if TYPE_CHECKING:
     from penstock.mechanisms.core.plugin import Registry

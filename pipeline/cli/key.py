@@ -7,8 +7,8 @@ import json
 import sys
 from pathlib import Path
 
+from penstock.pipeline import DONE
 from penstock.pipeline.cli.command import Command, print_json
-from penstock.pipeline.exit_codes import DONE
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:

@@ -8,8 +8,8 @@ import math
 from pathlib import Path
 from typing import Any
 
+from penstock.pipeline import DONE, FAILED
 from penstock.pipeline.cli.command import Command, print_json
-from penstock.pipeline.exit_codes import DONE, FAILED
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from penstock.pipeline import DONE, FAILED, INTERRUPTED, STOPPED, WRONG_USE
 from penstock.pipeline.cli.attack import ATTACK
 from penstock.pipeline.cli.audit import AUDIT
 from penstock.pipeline.cli.choose import CHOOSE
@@ -19,7 +20,6 @@ from penstock.pipeline.cli.key import KEY
 from penstock.pipeline.cli.ledger import LEDGER
 from penstock.pipeline.cli.run import RUN
 from penstock.pipeline.cli.status import STATUS
-from penstock.pipeline.exit_codes import DONE, FAILED, INTERRUPTED, STOPPED, WRONG_USE
 
 #: Subcommands by name, in the order of ``--help``.
 COMMANDS: dict[str, Command] = {

@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.pipeline import INTERRUPTED, STOPPED
 from penstock.pipeline.cli.command import Command, add_configuration, print_json
-from penstock.pipeline.exit_codes import INTERRUPTED, STOPPED
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.run import RunConfig

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.pipeline import DONE, FAILED
 from penstock.pipeline.cli.command import Command, print_json
-from penstock.pipeline.exit_codes import DONE, FAILED
 
 if TYPE_CHECKING:
     from penstock.pipeline.monitoring.status import Status

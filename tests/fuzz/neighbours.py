@@ -25,9 +25,9 @@ import polars as pl
 from worlds import KINDS, START, Change, Rows, World, change, one_in_every_cell, smaller
 
 from penstock.mechanisms.core.plugin import BudgetExceeded, ConfigError, DataError
+from penstock.pipeline import STOPPED
 from penstock.pipeline.config.plan import Plan, make_plan
 from penstock.pipeline.config.run import loads
-from penstock.pipeline.exit_codes import STOPPED
 from penstock.pipeline.output import checkpoint
 from penstock.pipeline.output.ledger_budget import Books, terms_of
 from penstock.pipeline.run import run

@@ -25,8 +25,8 @@ from kafka_broker import Broker, wait_for
 
 from penstock.mechanisms.core.noise_keys import new_key_file
 from penstock.mechanisms.core.plugin import DataError
+from penstock.pipeline import INTERRUPTED
 from penstock.pipeline.config.run import loads
-from penstock.pipeline.exit_codes import INTERRUPTED
 from penstock.pipeline.monitoring.status import of_folder
 from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.run import run

@@ -36,7 +36,7 @@ from test_kafka import (
 from test_kafka import undisturbed as undisturbed
 
 from penstock.mechanisms.core.plugin import ConfigError
-from penstock.pipeline.exit_codes import INTERRUPTED
+from penstock.pipeline import INTERRUPTED
 from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.output.verify import verify
 from penstock.pipeline.run import run
