@@ -1,12 +1,11 @@
 """Cost of a window of noise, beside peers in the same run: NumPy's generator and OpenDP's exact samplers.
 
-Run ``python benchmarks/noise.py``; every figure is the least of several repeats, so that a busy machine matters little.
+Run ``python -m benchmarks.noise``; every figure is the least of several repeats, so that a busy machine matters little.
 """
 
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.measure import seconds
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.samplers import exact
@@ -26,13 +26,7 @@ KEY = NoiseKey.from_seed(7)
 
 def microseconds(call: Callable[[], Any], n_repeats: int = 200) -> float:
     """Shortest time of a call, in µs."""
-    call()
-    best = np.inf
-    for _ in range(n_repeats):
-        start = time.perf_counter()
-        call()
-        best = min(best, time.perf_counter() - start)
-    return float(best * 1e6)
+    return 1e6 * seconds(call, n_repeats)
 
 
 def window(is_exact: bool, family: str, scale: float) -> Callable[[], Any]:

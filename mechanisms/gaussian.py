@@ -19,7 +19,7 @@ from penstock.mechanisms.core.contract import (
     Window,
     active_l1,
 )
-from penstock.mechanisms.core.plugin import ParameterError, parameter
+from penstock.mechanisms.core.plugin import check_one_of, parameter
 from penstock.mechanisms.core.state import State
 
 if TYPE_CHECKING:
@@ -70,8 +70,7 @@ class Gaussian(Mechanism):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if (self.rho is None) == (self.sigma is None):
-            raise ParameterError("rho", self.rho, "given, or else sigma, but not both")
+        check_one_of({"rho": self.rho, "sigma": self.sigma})
 
     @classmethod
     def examples(cls) -> tuple[Gaussian, ...]:

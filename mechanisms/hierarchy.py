@@ -18,7 +18,7 @@ from penstock.mechanisms.core.contract import (
     Release,
     Window,
 )
-from penstock.mechanisms.core.plugin import ParameterError, parameter
+from penstock.mechanisms.core.plugin import check_one_of, parameter
 from penstock.mechanisms.core.state import State
 
 if TYPE_CHECKING:
@@ -83,8 +83,7 @@ class Hierarchy(Mechanism):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if (self.rho is None) == (self.sigma is None):
-            raise ParameterError("rho", self.rho, "given, or else sigma, but not both")
+        check_one_of({"rho": self.rho, "sigma": self.sigma})
 
     @classmethod
     def examples(cls) -> tuple[Hierarchy, ...]:

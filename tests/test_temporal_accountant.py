@@ -301,7 +301,7 @@ def test_without_smoothing_places_that_nobody_returns_to_are_read_backwards():
         ({"estimate": "first"}, "windows"),
         ({"chain": Walk(), "windows": 3}, "windows"),
         ({"chain": Walk(), "laplacian": SmoothedIdentity(s=1.0)}, "chain"),
-        ({"forward": "m.npy", "estimate": "first", "windows": 3}, "estimate"),
+        ({"forward": "m.npy", "estimate": "first", "windows": 3}, "forward"),
         ({"estimate": "last", "windows": 3}, "estimate"),
         ({"estimate": "first", "windows": 3, "smoothing": -1.0}, "smoothing"),
     ],

@@ -24,7 +24,7 @@ from penstock.accountants.correlation.matrices import (
     read_matrix,
     transition_matrix,
 )
-from penstock.mechanisms.core.plugin import Checked, DataError, ParameterError, parameter
+from penstock.mechanisms.core.plugin import Checked, DataError, ParameterError, check_one_of, parameter
 
 #: A dense matrix of this many states is 32 MB, and its hull takes about a minute.
 MAX_STATES = 2000
@@ -93,19 +93,9 @@ class KnownCorrelation(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        ways = {
-            "backward" if self.forward is None else "forward": self.forward or self.backward,
-            "laplacian": self.laplacian,
-            "chain": self.chain,
-            "learned": self.learned,
-            "estimate": self.estimate,
-        }
-        given = [name for name, value in ways.items() if value is not None]
-        if not given:
-            expected = "given, or one of backward, forward, laplacian, chain, learned"
-            raise ParameterError("estimate", None, expected)
-        if len(given) > 1:
-            raise ParameterError(given[1], ways[given[1]], f"left out where {given[0]} is given")
+        files = "backward" if self.forward is None else "forward"  # both together are one way
+        names = ("estimate", files, "laplacian", "chain", "learned")
+        check_one_of({name: getattr(self, name) for name in names})
         if self.estimate is not None and self.windows is None:
             raise ParameterError("windows", None, "given with estimate: how many windows to learn from")
         if self.estimate is None and self.windows is not None:

@@ -24,7 +24,7 @@ from penstock.accountants.inference.prior import (
     chain_prior,
     estimate_prior,
 )
-from penstock.mechanisms.core.plugin import Checked, ParameterError, parameter
+from penstock.mechanisms.core.plugin import Checked, ParameterError, check_one_of, parameter
 
 #: Entries of all transition matrices together: 2 GB.
 MAX_ENTRIES = 250_000_000
@@ -81,12 +81,7 @@ class KnownPrior(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        ways = {"estimate": self.estimate, "chain": self.chain, "learned": self.learned}
-        given = [name for name, value in ways.items() if value is not None]
-        if not given:
-            raise ParameterError("estimate", None, "given, or one of chain, learned")
-        if len(given) > 1:
-            raise ParameterError(given[1], ways[given[1]], f"left out where {given[0]} is given")
+        check_one_of({"estimate": self.estimate, "chain": self.chain, "learned": self.learned})
         if self.estimate is not None and self.windows is None:
             raise ParameterError("windows", None, "given with estimate: how many windows to learn from")
 

@@ -7,28 +7,17 @@ Every figure is the least of several repeats, so that a busy machine matters lit
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from benchmarks.measure import Row, Settings
+from benchmarks.measure import Row, Settings, seconds
 from penstock.accountants.gaussian_process.design import designed_covariance
 from penstock.accountants.gaussian_process.goal import smallest_sigma
 from penstock.accountants.gaussian_process.kernels import axis_models, singletons
 from penstock.accountants.gaussian_process.loss import conditional_inferential_loss
 from penstock.accountants.gaussian_process.running import add_release, running_losses, start_trace
-
-
-def milliseconds(call: Callable[[], Any], n_repeats: int) -> float:
-    """Shortest time of a call, in ms."""
-    best = np.inf
-    for _ in range(n_repeats):
-        start = time.perf_counter()
-        call()
-        best = min(best, time.perf_counter() - start)
-    return float(best * 1e3)
 
 
 def transcription(times: Any, secret: Any, sigma: float, length_scale: float, n_axes: int) -> float:
@@ -54,7 +43,7 @@ def loss(n_points: int) -> Row:
     """Loss of a trace with every other point secret."""
     times, secret = np.arange(float(n_points)), np.arange(0, n_points, 2)
     n_repeats = 200 if n_points < 100 else 5
-    ours = milliseconds(
+    ours = 1000 * seconds(
         lambda: conditional_inferential_loss(times, secret, 1.0, [2.0, 2.0], 1.0, 2.0, nugget=1e-3), n_repeats
     )
     return Row(
@@ -63,7 +52,7 @@ def loss(n_points: int) -> Row:
         ours=ours,
         unit="ms",
         peer="the formula with dense inverses",
-        theirs=milliseconds(lambda: transcription(times, secret, 1.0, 2.0, n_axes=2), n_repeats),
+        theirs=1000 * seconds(lambda: transcription(times, secret, 1.0, 2.0, n_axes=2), n_repeats),
     )
 
 
@@ -73,18 +62,11 @@ def planning() -> list[Row]:
     state = start_trace(2)
     for step in range(100):
         state = add_release(state, float(step), 1.0, axes, block)
-    taken = {
-        "smallest sigma, 10 single secrets": milliseconds(
-            lambda: smallest_sigma(1.0, times, singletons(10), 2.0, 1.0, 2.0), 20
-        ),
-        "designed covariance, 10 single secrets": milliseconds(
-            lambda: designed_covariance(times, singletons(10), 10.0, 2.0), 3
-        ),
-        f"running: one release, block of {block}": milliseconds(
-            lambda: add_release(state, 100.0, 1.0, axes, block), 200
-        ),
-        f"running: {block} losses and intervals": milliseconds(
-            lambda: running_losses(state, axes, singletons(block), 1.0, 2.0), 20
-        ),
-    }
-    return [Row(area="conditional", what=what, ours=took, unit="ms") for what, took in taken.items()]
+    single, together = singletons(10), singletons(block)
+    calls: list[tuple[str, Callable[[], Any], int]] = [
+        ("smallest sigma, 10 single secrets", lambda: smallest_sigma(1.0, times, single, 2.0, 1.0, 2.0), 20),
+        ("designed covariance, 10 single secrets", lambda: designed_covariance(times, single, 10.0, 2.0), 3),
+        (f"running: one release, block of {block}", lambda: add_release(state, 100.0, 1.0, axes, block), 200),
+        (f"running: {block} losses and intervals", lambda: running_losses(state, axes, together, 1.0, 2.0), 20),
+    ]
+    return [Row(area="conditional", what=what, ours=1000 * seconds(call, n), unit="ms") for what, call, n in calls]

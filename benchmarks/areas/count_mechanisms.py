@@ -8,14 +8,13 @@ matters little. The peer draws from NumPy's own generator: no key, no state, no 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.measure import Row, Settings
+from benchmarks.measure import Row, Settings, seconds
 from penstock.mechanisms import get, names
 from penstock.mechanisms.adaptive_ranges import AdaptiveRanges
 from penstock.mechanisms.core.chain import Chain
@@ -36,12 +35,7 @@ FILTERED = "discrete_gaussian, filter"
 
 def least(function: Callable[[], Any]) -> float:
     """Milliseconds a window, least of several runs."""
-    times = []
-    for _ in range(REPEATS):
-        begun = time.perf_counter()
-        function()
-        times.append(time.perf_counter() - begun)
-    return 1000 * min(times) / N_WINDOWS
+    return 1000 * seconds(function, REPEATS) / N_WINDOWS
 
 
 def plain_laplace() -> NDArray[np.float64]:

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import math
 import subprocess
-import time
-from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linprog
 
-from benchmarks.measure import Row, Settings, python
+from benchmarks.measure import Row, Settings, python, seconds
 from penstock.accountants.correlation.leakage import LeakageFunction, temporal_privacy_loss
 from penstock.accountants.correlation.matrices import chain_matrix, laplacian_smoothing_matrix
 from penstock.accountants.correlation.running import RunningTemporalLoss
@@ -41,13 +39,6 @@ def linear_program(matrix: NDArray[np.float64], alpha: float, q: int, d: int) ->
     equal = np.append(matrix[d], 0.0)[None]
     solution = linprog(-np.append(matrix[q], 0.0), A_ub=box, b_ub=np.zeros(2 * n), A_eq=equal, b_eq=[1.0])
     return math.log(-solution.fun)
-
-
-def seconds(call: Callable[[], object]) -> float:
-    """Time of one call."""
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
 
 
 def matrices(n: int) -> dict[str, NDArray[np.float64]]:
@@ -92,10 +83,11 @@ def evaluations() -> list[Row]:
 
 SET_UP = """
 import resource
-from benchmarks.areas.temporal import LeakageFunction, matrices, seconds
+from benchmarks.areas.temporal import LeakageFunction, matrices
+from benchmarks.measure import seconds
 matrix = matrices({n})[{name!r}]
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(min(seconds(lambda: LeakageFunction(matrix)) for _ in range({n_runs})))
+print(seconds(lambda: LeakageFunction(matrix), {n_runs}))
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 """
 

@@ -7,29 +7,17 @@ Every figure of a mechanism is the least of several repeats. Both ways release t
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.measure import Row, Settings, median, penstock, process
+from benchmarks.measure import Row, Settings, median, penstock, process, seconds
 from penstock.mechanisms import get
 from penstock.mechanisms.core.contract import Mechanism
 from penstock.mechanisms.core.run import run_traces
 
 N_USERS, N_POINTS, N_ALONE = 8000, 150_000, 200
-
-
-def seconds(call: Callable[[], Any], n_repeats: int = 3) -> float:
-    """Shortest time of a call, in s."""
-    best = np.inf
-    for _ in range(n_repeats):
-        start = time.perf_counter()
-        call()
-        best = min(best, time.perf_counter() - start)
-    return float(best)
 
 
 def rows(settings: Settings) -> list[Row]:
@@ -58,9 +46,9 @@ def _shard(name: str) -> Row:
     return Row(
         area="traces",
         what=f"{name} on {N_POINTS:,} points of {N_USERS:,} users",
-        ours=seconds(lambda: run_traces(mechanism, traces, landmarks, users=users)),
+        ours=seconds(lambda: run_traces(mechanism, traces, landmarks, users=users), 3),
         peer=f"the same user by user, from {N_ALONE} users",
-        theirs=seconds(alone) * N_USERS / N_ALONE,
+        theirs=seconds(alone, 3) * N_USERS / N_ALONE,
     )
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +33,8 @@ from penstock.evaluation.attacks.zero_knowledge import zero_knowledge_scores
 from penstock.mechanisms.core.plugin import ParameterError
 
 Array = NDArray[np.float64]
+Item = TypeVar("Item")
+Done = TypeVar("Done")
 
 
 @dataclass(frozen=True)
@@ -341,16 +344,27 @@ class MembershipGame:
         check_whole(n_jobs=n_jobs)
         if n_jobs < 1:
             raise ParameterError("n_jobs", n_jobs, "at least 1")
-        if n_jobs == 1:
-            yield from (self.attack(target, **options) for target in targets)
-            return
         waiting = list(targets)
-        if waiting and not self.standardize:
+        if waiting and n_jobs > 1 and not self.standardize:
             self.space.gram(self.samples(waiting[0]).users)  # shared: not to be computed by every thread
+        yield from in_threads(partial(self.attack, **options), waiting, n_jobs)
+
+
+def in_threads(function: Callable[[Item], Done], items: Iterable[Item], n_jobs: int) -> Iterator[Done]:
+    """Apply a function to items in threads; yields results in order with one job, else as they are ready.
+
+    BLAS is limited to one thread, so that results do not depend on the number of jobs.
+
+    >>> sorted(in_threads(abs, [-1, -2], 2))
+    [1, 2]
+    """
+    with BLAS.limit(limits=1):
+        if n_jobs == 1:
+            yield from map(function, items)
+            return
         pool = ThreadPoolExecutor(n_jobs)
         try:
-            with BLAS.limit(limits=1):
-                for done in as_completed([pool.submit(self.attack, target, **options) for target in waiting]):
-                    yield done.result()
+            for done in as_completed([pool.submit(function, item) for item in items]):
+                yield done.result()
         finally:
             pool.shutdown(cancel_futures=True)

@@ -17,7 +17,7 @@ from scipy import stats
 from penstock.accountants.online_attack import auc_interval
 from penstock.evaluation.attacks.challenge import AttackResult, privacy_gain
 from penstock.evaluation.attacks.defenses import MAX_VALUES, Defense, mechanism_defense
-from penstock.evaluation.attacks.game import ATTACKS, BLAS, CLASSIFIERS, MembershipGame
+from penstock.evaluation.attacks.game import ATTACKS, BLAS, CLASSIFIERS, MembershipGame, in_threads
 from penstock.evaluation.attacks.priors import CHALLENGES, PRIORS
 from penstock.evaluation.attacks.rates import exact_interval
 from penstock.evaluation.attacks.targets import MOBILITY_GROUPS, draw_targets, mobility_groups
@@ -25,7 +25,7 @@ from penstock.mechanisms.core.plugin import Checked, DataError, ParameterError, 
 from penstock.pipeline.config.canonical import resolved
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import RunConfig
-from penstock.pipeline.experiments.attacks.store import Store, game_name, in_threads
+from penstock.pipeline.experiments.attacks.store import Store, game_name
 from penstock.pipeline.output import files as parts
 from penstock.pipeline.output.manifest import versions
 from penstock.pipeline.steps.individuals import Presence, read_presence

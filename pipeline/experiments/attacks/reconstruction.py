@@ -21,6 +21,7 @@ from penstock.accountants.inference.estimators import ESTIMATORS, Estimator
 from penstock.accountants.inference.places import Releasing
 from penstock.accountants.inference.targets import KnownPrior, KnownTargets, known_targets
 from penstock.accountants.reconstruction import Reconstruction
+from penstock.evaluation.attacks.game import in_threads
 from penstock.evaluation.attacks.retracing import Observed, Shown, observe, retrace, right
 from penstock.evaluation.attacks.targets import MOBILITY_GROUPS, draw_targets, mobility_groups
 from penstock.mechanisms.core.contract import MECHANISMS
@@ -45,7 +46,7 @@ from penstock.pipeline.experiments.attacks.membership import (
     widened,
 )
 from penstock.pipeline.experiments.attacks.segment_bounds import SuccessBounds
-from penstock.pipeline.experiments.attacks.store import Store, game_name, in_threads
+from penstock.pipeline.experiments.attacks.store import Store, game_name
 from penstock.pipeline.output import files as parts
 from penstock.pipeline.output.manifest import versions
 from penstock.pipeline.steps.individuals import Presence, read_presence

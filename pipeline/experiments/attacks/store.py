@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import polars as pl
 
-from penstock.evaluation.attacks.game import BLAS
 from penstock.pipeline.config.canonical import content_digest, digest
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.output import files
 from penstock.pipeline.output.manifest import made_by
 from penstock.pipeline.steps.individuals import Presence
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -62,23 +57,3 @@ def game_name(config: RunConfig, played: Any, presence: Presence) -> str:
         for person in binary:
             own.update(np.packbits(person).tobytes())
     return own.hexdigest()[:32]
-
-
-def in_threads(function: Callable[[Item], Result], items: Iterable[Item], n_jobs: int) -> Iterator[Result]:
-    """Apply a function to items in threads; yields results in order with one job, else as they are ready.
-
-    BLAS is limited to one thread, so that results do not depend on the number of jobs.
-
-    >>> sorted(in_threads(abs, [-1, -2], 2))
-    [1, 2]
-    """
-    with BLAS.limit(limits=1):
-        if n_jobs == 1:
-            yield from map(function, items)
-            return
-        pool = ThreadPoolExecutor(n_jobs)
-        try:
-            for done in as_completed([pool.submit(function, item) for item in items]):
-                yield done.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
