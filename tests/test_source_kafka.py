@@ -16,7 +16,7 @@ from penstock.mechanisms.core.plugin import ConfigError, DataError, ParameterErr
 from penstock.pipeline.config.canonical import resolved
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.config.sections import KafkaOutput
-from penstock.pipeline.output import kafka as kafka_output
+from penstock.pipeline.output.sinks import messages as kafka_output
 from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed
 from penstock.pipeline.sources.kafka import Kafka
 from penstock.pipeline.sources.reading import kafka_client, payload

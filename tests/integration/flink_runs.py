@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 from flink_cluster import ROOT, FlinkCluster, end
 
+from penstock.pipeline.output.ledger import Ledger
+from penstock.pipeline.output.verify import verify
 from penstock.pipeline.runners.flink.jars import folder_of, versions
 
 needs_flink = pytest.mark.skipif(
@@ -22,6 +24,7 @@ needs_flink = pytest.mark.skipif(
     reason="no Flink: python -m penstock.pipeline.runners.flink.jars fetches it",
 )
 PENSTOCK = ("-m", "penstock.pipeline.cli.main")
+SAME = ("public/releases.parquet", "public/accounts.parquet", "operator/truth.parquet", "operator/ledger")
 NEXT = Path(__file__).with_name("next_version.py")
 #: State that a job has at any time: that of its steps, and that of what they call.
 MIGRATED = {"account_loop", "accountant", "books", "cursor", "lane", "mechanism", "release_loop"}
@@ -83,6 +86,19 @@ def wait_until(happened: Callable[[], bool], seconds: float) -> bool:
         if is_last:
             return False
         time.sleep(0.1)
+
+
+def check(folder: Path, local: Path) -> dict[str, int]:
+    """The same bytes as the local run, every window charged once, every row with the same outcome; row counts."""
+    for name in SAME:
+        assert (folder / name).read_bytes() == (local / name).read_bytes(), name
+    windows = [charge.window for charge in Ledger(folder / "operator" / "ledger")]
+    assert windows == list(range(1, len(windows) + 1))
+    rows = [json.loads((one / "operator" / "manifest.json").read_text())["rows"] for one in (folder, local)]
+    assert rows[0] == rows[1]
+    assert [str(one) for one in verify(folder) if not one.passed] == []
+    counts: dict[str, int] = rows[0]
+    return counts
 
 
 def goes_on(folder: Path, driver: subprocess.Popen[bytes], n_more: int = 1) -> bool:

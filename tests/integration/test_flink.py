@@ -1,6 +1,5 @@
 """Real Flink, embedded and as a cluster whose processes are killed: what is released is what a local run releases."""
 
-import json
 import os
 import random
 import signal
@@ -12,11 +11,9 @@ from pathlib import Path
 import flink_runs
 import pytest
 from flink_cluster import FlinkCluster, end
-from flink_runs import goes_on, n_releases, needs_flink, wait_until, words_of
+from flink_runs import check, goes_on, n_releases, needs_flink, wait_until, words_of
 
 from penstock.pipeline.config.run import load
-from penstock.pipeline.output.ledger import Ledger
-from penstock.pipeline.output.verify import verify
 from penstock.pipeline.run import run
 
 pytestmark = [pytest.mark.integration, needs_flink]
@@ -51,7 +48,6 @@ FINITE = (
     "source={type: synthetic, seed: 1, n_users: 400, events_per_hour: 20.0, "
     "from: 2024-01-01T06:00:00Z, until: 2024-01-01T16:00:00Z}"
 )
-SAME = ("public/releases.parquet", "public/accounts.parquet", "operator/truth.parquet", "operator/ledger")
 
 
 @pytest.fixture(scope="module")
@@ -86,17 +82,6 @@ def start(config: Path, folder: Path, *words: str) -> subprocess.Popen[bytes]:
     driver = flink_runs.start(config, folder, *words)
     _started.append(driver)
     return driver
-
-
-def check(folder: Path, local: Path) -> None:
-    """The same bytes as the local run, every window once, every charge once, every row with the same outcome."""
-    for name in SAME:
-        assert (folder / name).read_bytes() == (local / name).read_bytes(), name
-    rows = [json.loads((one / "operator" / "manifest.json").read_text())["rows"] for one in (folder, local)]
-    assert rows[0] == rows[1]
-    windows = [charge.window for charge in Ledger(folder / "operator" / "ledger")]
-    assert windows == list(range(1, 61))
-    assert [str(one) for one in verify(folder) if not one.passed] == []
 
 
 def test_an_embedded_flink_with_workers_in_the_driver(config: Path, local: Path, tmp_path: Path) -> None:
