@@ -15,12 +15,11 @@ import numpy as np
 import polars as pl
 
 from penstock.mechanisms.core.plugin import DataError
-from penstock.pipeline.config.build import format_time
 from penstock.pipeline.sources.csv import Csv
 from penstock.pipeline.sources.reading.inputs import list_files, open_inputs
 from penstock.pipeline.sources.reading.times import TimeFormat
 from penstock.pipeline.spaces.grid import Grid
-from penstock.pipeline.windows.calendar import DAY, instants, wall_time
+from penstock.pipeline.windows.calendar import DAY, format_time, instants, wall_time
 
 #: Bytes of the first file that columns are guessed from, and events that times, area and bounds are.
 _HEAD_BYTES = 1 << 18
