@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from penstock.evaluation.metrics import absolute_errors
 from penstock.mechanisms.core.concentrated import epsilon_of
+from penstock.mechanisms.core.contract import Transformation
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.pipeline.config.plan import outline
@@ -209,9 +210,11 @@ def expected_in_words(config: RunConfig) -> str | None:
     if (typical := config.typical_count) is None:
         return f"{said}: counts that are not well above that are lost in it (typical_count sets yours beside it)."
     given = f"{said}; {_short(typical)} are typical (typical_count)"
+    later = any(isinstance(step, Transformation) and step.follows for step in config.mechanism)
     if mean < typical:
-        return f"{given}: by {mean / typical:.0%} of a count.".replace("% of", " % of")
-    return f"{given}: zeros would be nearer. Take larger cells, longer windows or more budget."
+        return f"{given}: by {100 * mean / typical:.0f} % of a count{', before it is smoothed' if later else ''}."
+    unless = ", unless smoothing mends it" if later else ""
+    return f"{given}: zeros would be nearer{unless}. Take larger cells, longer windows or more budget."
 
 
 def unbounded_in_words(config: RunConfig) -> str | None:
