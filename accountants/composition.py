@@ -70,6 +70,7 @@ class Composition(Accountant):
     overlapping: ClassVar[bool] = True
     bounds_periods: ClassVar[bool] = True
     version: ClassVar[int] = 3
+    reads: ClassVar[tuple[str, ...]] = ()
 
     delta: float = parameter(1e-6, doc="δ of the (ε, δ) figures", above=0, below=1)
     w: int | None = parameter(None, doc="length of the protected stretch", at_least=1, unit="windows")

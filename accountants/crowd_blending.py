@@ -135,6 +135,7 @@ class CrowdBlending(Accountant):
     """
 
     overlapping: ClassVar[bool] = True
+    reads: ClassVar[tuple[str, ...]] = ()
 
     epsilon: float | None = parameter(
         None, doc="ε of one count at which δ is stated after sampling; unset: the paper's", above=0, unit="nats"

@@ -91,6 +91,7 @@ class Membership(Accountant):
 
     simulation_only: ClassVar[bool] = True
     follows_groups: ClassVar[bool] = True
+    reads: ClassVar[tuple[str, ...]] = ()
 
     windows: int = parameter(168, doc="first windows of the run that are attacked", at_least=1)
     targets: int = parameter(10, doc="people attacked", at_least=1)

@@ -132,6 +132,7 @@ class Reconstruction(Accountant):
     """
 
     needs: ClassVar[tuple[str, ...]] = ("target_cells", "counts")
+    reads: ClassVar[tuple[str, ...]] = ()
     horizon: int = parameter(10, doc="windows T that an attack is on", at_least=1, unit="windows")
     tolerance: int = parameter(2, doc="wrong guesses s that still count as a success", at_least=0, unit="windows")
     targets: int | tuple[int | str, ...] = parameter(20, doc="how many people are watched, or (simulation) their ids")

@@ -112,6 +112,7 @@ class Temporal(Accountant):
     """
 
     prices_links: ClassVar[bool] = False
+    reads: ClassVar[tuple[str, ...]] = ("landmarks",)
 
     correlation: KnownCorrelation | None = parameter(None, doc="how people move, as the adversary knows it")
     classes: tuple[UserClass, ...] = parameter((), doc="classes of people with correlations of their own")

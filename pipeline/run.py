@@ -199,8 +199,9 @@ def _recorded(plan: Plan) -> Iterator[EventBlock]:
 def _check_input(plan: Plan) -> None:
     """Raise `DataError` where no row of the input can be used, before anything is replaced, charged or released.
 
-    A deployment only says so to its operator. That it releases at all would otherwise tell an input without any usable
-    row from one with the row of a single person.
+    **Privacy**: in a deployment, too. The message is the operator's, and nothing is written; but who waits for releases
+    and sees none learns that not one row was usable, which no budget covers. With ``allow_empty: true`` a deployment
+    only says so, and releases as it would with the row of one person.
     """
     if not _is_recorded(plan):
         return
@@ -208,7 +209,7 @@ def _check_input(plan: Plan) -> None:
     if found.used:
         return
     why = usable.why_unused(outcome.as_equation(found), sample, plan)
-    if plan.config.mode == "deployment":
+    if plan.config.allow_empty:
         logs.caution(f"nothing of the input can be used, and empty counts are released. {why}")
         return
     raise DataError(f"nothing of the input can be used, and nothing was released. {why}")
@@ -250,7 +251,7 @@ def _finish(plan: Plan, unfinished: str | None, clock: Stopwatch) -> Result:
     )
     if loss := losses_of(plan.folder, plan.time_zone, {} if plan.on_points else plan.memberships_of()):
         manifest["loss"] = loss
-    if equation["used"] < equation["rows"] * usable.MOST:
+    if equation["rows"] and equation["used"] <= equation["rows"] * usable.MOST:
         manifest["unused"] = usable.why_unused(equation, usable.sample_of(_recorded(plan)), plan)
     if plan.keeps_truth:
         from penstock.pipeline.output.utility import write_utility

@@ -43,7 +43,8 @@ METRICS = (
 )
 ROOT_KEYS = (
     "name, mode, seed, noise_key, source, space, sensors, windows, bounding, landmarks, budget_period, mechanism, "
-    "accountants, utility, output, on_exhausted, allow_no_guarantee, looked_at_data, plugins"
+    "accountants, utility, output, on_exhausted, allow_no_guarantee, looked_at_data, "
+    "allow_empty, typical_count, plugins"
 )
 LOOKED = "(looked for from the working directory and beside the configuration)"
 SLIDING_KEYS = "type, size, offset, origin, time_zone, allowed_lateness, period"
@@ -328,7 +329,7 @@ WRONG = {
     "end before start": (
         "until: 2008-05-20T00:00:00Z",
         "until: 2008-05-18T00:00:00Z",
-        ["8: source.until: '2008-05-18T00:00:00Z' is not allowed; it must be later than from (1211155200000)"],
+        ["8: source.until: '2008-05-18T00:00:00Z' is not allowed; it must be later than from (2008-05-19T00:00:00Z)"],
     ),
     "no start": (
         "  from: 2008-05-19T00:00:00Z\n",
@@ -376,10 +377,7 @@ WRONG = {
     "input without a needed column": (
         "{user: cab}",
         "{user: cab, latitude: lat}",
-        [
-            "4: source: a section is not allowed; it must be a source that can be read (events.csv: there is no "
-            "column 'lat' for latitude (columns: cab, time, latitude, longitude))"
-        ],
+        ["6: source.path: events.csv: there is no column 'lat' for latitude (columns: cab, time, latitude, longitude)"],
     ),
     "space that reads what the input has not": (
         "{type: grid, south: 37.7, north: 37.8, west: -122.5, east: -122.3, rows: 4, columns: 4}",

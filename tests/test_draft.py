@@ -144,3 +144,25 @@ def test_the_command_writes_a_new_file_only(tmp_path, monkeypatch, capsys):
     assert main(["init", path, "--out", "other.yaml", "--json"]) == DONE
     assert json.loads(capsys.readouterr().out)["file"] == "other.yaml"
     assert main(["init", path, "--time-zone", "Nowhere", "--out", "new.yaml"]) == WRONG_USE
+
+
+def test_events_far_apart_are_drafted_over_the_densest_region(tmp_path):
+    paris = [
+        f"p{i % 40},{48.85 + i % 9 / 100},{2.35 + i % 7 / 100},2024-05-{1 + i % 9:02d} 10:30:00" for i in range(800)
+    ]
+    world = [f"w{i},{-60 + i / 2},{-170 + i},2024-05-{1 + i % 9:02d} 11:30:00" for i in range(200)]
+    found = draft(written(tmp_path, [NAMED[0], *paris, *world]))
+    space = loads(found.text).space
+    assert (space.south, space.north, space.west, space.east) == (48.85, 48.94, 2.35, 2.42)
+    assert "the cells are the densest region, with 80 % of the events: change space for others" in found.notes
+
+
+def test_cells_and_windows_are_as_fine_as_the_noise_allows(tmp_path):
+    rows = [
+        f"r{i},{47.30 + i % 10 / 100},{8.50 + i % 6 / 100},2024-05-{1 + i % 20:02d} {i % 24:02d}:30:00"
+        for i in range(3000)
+    ]
+    few, many = (loads(draft(written(tmp_path, [NAMED[0], *rows[:n]], f"{n}.csv")).text) for n in (600, 3000))
+    assert few.windows.size == many.windows.size == 86_400_000
+    assert len(few.space.cells) < len(many.space.cells)
+    assert min(few.typical_count, many.typical_count) >= 1.5

@@ -1,4 +1,4 @@
-"""An input without a usable row ends a simulation before it releases anything; a deployment tells its operator."""
+"""An input without a usable row ends a run before it releases anything, unless a deployment may be empty."""
 
 from __future__ import annotations
 
@@ -47,14 +47,13 @@ def value_of(folder: Path, text: str, mode: str, **source: object) -> dict:
 
 
 @pytest.mark.parametrize("name", USELESS)
-def test_a_deployment_says_so_and_releases_as_with_one_persons_row(tmp_path, capsys, name):
+def test_a_deployment_that_may_be_empty_releases_as_with_one_persons_row(tmp_path, capsys, name):
     text, source, cure = USELESS[name]
     for folder, rows in (("without", text), ("with", f"{HEAD}a,{IN_TIME},{IN_AREA}\n")):
         path = tmp_path / folder / "run.json"
         path.parent.mkdir()
-        path.write_text(
-            json.dumps(value_of(path.parent, rows, "deployment", **(source if folder == "without" else {})))
-        )
+        value = value_of(path.parent, rows, "deployment", **(source if folder == "without" else {}))
+        path.write_text(json.dumps(value | {"allow_empty": True}))
         assert main(["run", str(path), "--runner", "local"]) == 0
         said = capsys.readouterr().err
         assert (cure in said) == ("nothing of the input can be used" in said) == (folder == "without")
@@ -62,11 +61,12 @@ def test_a_deployment_says_so_and_releases_as_with_one_persons_row(tmp_path, cap
     assert one.drop("value").equals(other.drop("value"))
 
 
+@pytest.mark.parametrize("mode", ["simulation", "deployment"])
 @pytest.mark.parametrize("name", USELESS)
-def test_nothing_is_released_where_no_row_can_be_used(tmp_path, capsys, name):
+def test_nothing_is_released_where_no_row_can_be_used(tmp_path, capsys, name, mode):
     text, source, cure = USELESS[name]
     path = tmp_path / "run.json"
-    path.write_text(json.dumps(value_of(tmp_path, text, "simulation", **source)))
+    path.write_text(json.dumps(value_of(tmp_path, text, mode, **source)))
     assert main(["run", str(path), "--runner", "local"]) == 1
     said = capsys.readouterr().err
     assert "nothing of the input can be used, and nothing was released" in said
@@ -109,14 +109,25 @@ def test_one_usable_row_at_the_end_is_enough(tmp_path, runner):
     assert result.manifest["rows"]["used"] == 1
 
 
-def test_most_rows_lost_is_the_last_line_and_on_the_operators_page(tmp_path, capsys):
-    rows = f"a,{IN_TIME},37.75,122.45\n" * 9 + f"b,{IN_TIME},{IN_AREA}\n"
+@pytest.mark.parametrize("n_used", [1, 5])
+def test_half_of_the_rows_lost_is_the_last_line_and_on_the_operators_page(tmp_path, capsys, n_used):
+    rows = f"a,{IN_TIME},37.75,122.45\n" * (10 - n_used) + f"b,{IN_TIME},{IN_AREA}\n" * n_used
     path = tmp_path / "run.json"
     path.write_text(json.dumps(value_of(tmp_path, HEAD + rows, "deployment")))
     assert main(["run", str(path), "--runner", "local"]) == 0
     last = capsys.readouterr().out.splitlines()[-1]
-    said = "9 of 10 rows were in no cell. Longitudes have probably lost their sign: west is negative."
-    assert last == f"WARNING   most rows were not used: {said}"
+    said = f"{10 - n_used} of 10 rows were in no cell. Longitudes have probably lost their sign: west is negative."
+    assert last == f"WARNING   half of the rows or more were not used: {said}"
     private, public = (page.read_text() for page in write_report(tmp_path / "out"))
-    assert f"Danger: most rows were not used.</strong> {said}" in private
+    assert f"Danger: half of the rows or more were not used.</strong> {said}" in private
     assert "not used" not in public
+
+
+def test_a_stream_without_a_usable_row_is_warned_of_once(tmp_path, capsys):
+    value = value_of(tmp_path, HEAD + f"a,{IN_TIME},37.75,122.45\n" * 3000 + f"a,{IN_TIME},{IN_AREA}\n", "simulation")
+    value["source"] = {"type": "stream", "of": value["source"], "batch_rows": 500}
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(value))
+    assert main(["run", str(path), "--runner", "local"]) == 0
+    said = capsys.readouterr().err
+    assert said.count("no row was usable so far. 1,000 of 1,000 rows were in no cell. Longitudes have probably") == 1

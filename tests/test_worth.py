@@ -16,6 +16,7 @@ from report_runs import account, run_folder
 from test_report import Text, page, warnings_of
 
 from penstock.pipeline.cli.main import main
+from penstock.pipeline.config.run import load
 from penstock.pipeline.output.worth import DELTA, expected_noise, losses, losses_in_words, quiet_by_day
 from penstock.pipeline.reporting.page import write_report
 from penstock.pipeline.run import run
@@ -70,6 +71,16 @@ def test_what_to_expect_comes_before_the_run(tmp_path, capsys, command):
         assert lines[:2] == [expect, caution]
 
 
+@pytest.mark.parametrize(
+    ("typical", "said"), [(8, "; 8 are typical (typical_count): by "), (1, "zeros would be nearer")]
+)
+def test_the_expected_error_stands_beside_a_typical_count(tmp_path, capsys, typical, said):
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(sections(tmp_path, typical_count=typical, bounding={"max_cells": 1})))
+    assert main(["validate", str(path)]) == 0
+    assert said in capsys.readouterr().out
+
+
 def released(epsilons: list[float], rho: float = math.inf, hours: int = 12, size: int | None = None) -> pl.LazyFrame:
     start = pl.datetime_range(
         pl.datetime(2024, 1, 1, time_zone="UTC"), pl.datetime(2024, 12, 31, time_zone="UTC"), f"{hours}h", eager=True
@@ -100,6 +111,12 @@ def test_losses_are_sums_over_releases():
 def test_a_day_pays_for_every_release_that_shares_time_with_it(size, expected):
     found = losses(released([0.25, 0.5, 2.0, 1.0], size=size), "UTC")
     assert found == {"release": 2.0, "day": expected, "run": 3.75}
+
+
+def test_a_sum_of_charges_has_the_same_bits_in_any_order():
+    rows = released([0.1, 0.7, 1 / 3, 1e-3, 0.9, 0.123, 5.0, 2 / 7] * 40).collect()
+    found = {tuple(losses(part.lazy(), "UTC").values()) for part in (rows, rows.reverse())}  # type: ignore[union-attr]
+    assert len(found) == 1
 
 
 def test_a_release_of_several_days_counts_in_each_of_them():
@@ -161,9 +178,10 @@ def test_a_run_without_a_bound_on_cells_warns_on_its_page(tmp_path):
         ("discrete_laplace", [], ["budget_period", "landmarks"]),
         ("discrete_laplace", ["composition"], ["budget_period", "landmarks"]),
         ("discrete_laplace", ["temporal"], ["budget_period"]),
+        ("fast", [], ["landmarks"]),
     ],
 )
-def test_keys_that_do_nothing_are_named(tmp_path, capsys, mechanism, accountants, idle):
+def test_keys_that_do_nothing_are_refused(tmp_path, capsys, mechanism, accountants, idle):
     changes = {"budget_period": "2h", "mechanism": {"type": mechanism, "epsilon": 1.0}}
     described = [
         {"type": name} | ({"correlation": {"laplacian": {"n": 2, "s": 1.0}}} if name == "temporal" else {})
@@ -171,9 +189,12 @@ def test_keys_that_do_nothing_are_named(tmp_path, capsys, mechanism, accountants
     ]
     path = tmp_path / "run.json"
     path.write_text(json.dumps(sections(tmp_path, accountants=described, **changes)))
-    assert main(["validate", str(path)]) == 0
-    cautions = [line for line in capsys.readouterr().out.splitlines() if line.startswith("CAUTION")]
-    assert cautions == [f"CAUTION   {key} does nothing: no mechanism and no accountant here uses it." for key in idle]
+    assert main(["validate", str(path)]) == (2 if idle else 0)
+    said = capsys.readouterr().err
+    assert [key for key in ("budget_period", "landmarks") if f"{path}:1: {key}: " in said] == idle
+    assert said.count("here reads it (landmark_uniform does, for one)") == len(idle)
+    # An earlier version accepted them, and the noise of its runs is bound to them.
+    assert load(path, accept_unread=True).budget_period == 7_200_000
 
 
 @pytest.mark.parametrize(

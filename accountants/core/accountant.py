@@ -133,6 +133,8 @@ class Accountant(Checked, ABC):
     simulation_only: ClassVar[bool] = False
     #: Whether it sends made-up users through the mechanism window by window, which blocks and steps on events break.
     follows_groups: ClassVar[bool] = False
+    #: Keys of a run, of ``landmarks`` and ``budget_period``, that its figures depend on whatever the mechanism is.
+    reads: ClassVar[tuple[str, ...]] = ("landmarks", "budget_period")
 
     @property
     def public(self) -> bool:

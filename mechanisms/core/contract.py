@@ -535,6 +535,13 @@ class Mechanism(Checked, ABC):
         return None
 
     @property
+    def reads(self) -> tuple[str, ...]:
+        """Keys of a run, of ``landmarks`` and ``budget_period``, that releases depend on; the base: as budgets need."""
+        if self.on_points or self.landmark_budget is not None:
+            return ("landmarks", "budget_period")
+        return () if self.period_budget is None else ("budget_period",)
+
+    @property
     def crowd(self) -> tuple[int, float] | None:
         """k and ε of the crowd that a user in one count blends with (Gehrke et al. 2012); None: no such promise."""
         return None

@@ -52,7 +52,7 @@ def _rotate(arguments: argparse.Namespace) -> None:
 
 def _show(arguments: argparse.Namespace) -> None:
     from penstock.mechanisms.core.noise_keys import BEGINNING, NoiseKey
-    from penstock.pipeline.config.build import format_time
+    from penstock.pipeline.windows.calendar import format_time
 
     key = NoiseKey.from_file(arguments.path)
     starts = [None if start == BEGINNING else format_time(start) for start in key.epochs]

@@ -49,9 +49,9 @@ def overview(path: Path, manifest: Path | None = None) -> dict[str, Any]:
         If there is no ledger, its chain is broken, or the manifest says nothing of a ledger.
     """
     from penstock.mechanisms.core.plugin import DataError
-    from penstock.pipeline.config.build import format_time
     from penstock.pipeline.output.ledger import Ledger
     from penstock.pipeline.output.ledger_budget import Books, Terms
+    from penstock.pipeline.windows.calendar import format_time
 
     if not path.is_file():
         raise DataError(f"{path}: no ledger here")

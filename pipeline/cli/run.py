@@ -45,7 +45,7 @@ def _execute(arguments: argparse.Namespace) -> int:
     from penstock.pipeline.config.run import load
     from penstock.pipeline.monitoring.logs import logging_to
 
-    config = load(arguments.config, arguments.set)
+    config = load(arguments.config, arguments.set, accept_unread=arguments.resume)
     quiet = arguments.quiet or arguments.json or arguments.log
     with ExitStack() as services:
         services.enter_context(logging_to(style=arguments.log, deployment=config.mode == "deployment"))
@@ -114,10 +114,9 @@ def progress_line(registry: Registry, seconds: float) -> str:
 
 def expectations(config: RunConfig) -> list[str]:
     """What to expect of a run, from public facts, before it begins."""
-    from penstock.pipeline.output.worth import expected_in_words, idle_in_words, unbounded_in_words
+    from penstock.pipeline.output.worth import expected_in_words, unbounded_in_words
 
     said = [("expect", expected_in_words(config)), ("CAUTION", unbounded_in_words(config))]
-    said += [("CAUTION", words) for words in idle_in_words(config)]
     return [f"{name:<9} {words}" for name, words in said if words]
 
 
@@ -166,7 +165,7 @@ def summary(result: Result) -> str:
     if quiet := manifest.get("quiet_by_day"):
         lines.append(f"CAUTION   {zone_in_words(**quiet)}")
     if unused := manifest.get("unused"):
-        lines.append(f"WARNING   most rows were not used: {unused}")
+        lines.append(f"WARNING   half of the rows or more were not used: {unused}")
     return "\n".join(lines)
 
 

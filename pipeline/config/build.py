@@ -44,6 +44,7 @@ from penstock.pipeline.config.yaml import (
     plain,
     shown,
 )
+from penstock.pipeline.windows.calendar import format_time
 
 # Input paths.
 
@@ -140,17 +141,6 @@ def parse_time(text: str) -> int:
     if not _FIRST_TIME <= milliseconds < _LAST_TIME:
         raise ValueError("a time between the years 1900 and 2400")
     return milliseconds
-
-
-def format_time(milliseconds: int) -> str:
-    """A time as it is written, in UTC.
-
-    >>> format_time(1211155200000), format_time(1211155200250)
-    ('2008-05-19T00:00:00Z', '2008-05-19T00:00:00.250Z')
-    """
-    moment = _EPOCH + timedelta(milliseconds=milliseconds)
-    precision = "milliseconds" if milliseconds % 1000 else "seconds"
-    return moment.isoformat(timespec=precision).replace("+00:00", "Z")
 
 
 # Keys, types and bounds, read from the dataclasses, and the phrases that messages describe them with.

@@ -11,16 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from penstock.mechanisms.core.plugin import Parameter
-from penstock.pipeline.config.build import fields_of, format_duration, format_time, is_section
+from penstock.pipeline.config.build import fields_of, format_duration, is_section
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.config.sections import UNIONS
+from penstock.pipeline.windows.calendar import format_time
 
 SECRETS = ("seed", "noise_key")
 
 #: Top-level keys outside the digest. The seed and the key decide the noise, but through the key alone: the digest is
 #: public. ``on_exhausted`` says what happens *instead* of a release.
 _WITHOUT_EFFECT = {"name", "mode", "source", "accountants", "utility", "output", "plugins", "on_exhausted"}
-_WITHOUT_EFFECT |= {"allow_no_guarantee", "looked_at_data", *SECRETS}
+_WITHOUT_EFFECT |= {"allow_no_guarantee", "looked_at_data", "allow_empty", "typical_count", *SECRETS}
 
 
 def resolved(config: RunConfig, secrets: bool = False, files: Callable[[str], str] = str) -> dict[str, Any]:

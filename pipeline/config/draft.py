@@ -15,12 +15,12 @@ import numpy as np
 import polars as pl
 
 from penstock.mechanisms.core.plugin import DataError
-from penstock.pipeline.config.build import format_time
+from penstock.pipeline.config.build import format_duration
 from penstock.pipeline.sources.csv import Csv
 from penstock.pipeline.sources.reading.inputs import list_files, open_inputs
 from penstock.pipeline.sources.reading.times import TimeFormat
 from penstock.pipeline.spaces.grid import Grid
-from penstock.pipeline.windows.calendar import DAY, instants, wall_time
+from penstock.pipeline.windows.calendar import DAY, format_time, instants, wall_time
 
 #: Bytes of the first file that columns are guessed from, and events that times, area and bounds are.
 _HEAD_BYTES = 1 << 18
@@ -31,10 +31,19 @@ _MOST = 0.9
 _STRAY = 0.005
 #: So few people in a whole file are kinds of people, such as subscribers and customers.
 _KINDS = 10
-HOUR = 3_600_000
+HOUR, WEEK = 3_600_000, 7 * DAY
 #: Metres of a degree of latitude, and of the smallest cell that is drafted.
 _DEGREE, _CELL = 111_195.0, 500.0
 _MOST_CELLS = 10
+#: Metres across which events are of one region; of those that are further apart a square of the second length is kept.
+_WIDEST, _REGION = 200_000.0, 50_000.0
+#: ε of one window in the draft, and how many times its noise a typical count shall be.
+_EPSILON, _CLEAR = 1.0, 1.5
+#: Longest time that hours are drafted for, least number of windows that are longer, and how many of the finest grids
+#: are tried before longer windows.
+_HOURLY, _WINDOWS, _FINE = 92 * DAY, 10, 3
+#: Events that windows and cells are tried on; of more, those of some of the people.
+_TRIED = 500_000
 
 _FORMATS = (
     "iso",
@@ -72,6 +81,13 @@ _WORDS = {
     ),
     "place": ("place", "station", "stop", "venue", "zone", "location", "poi", "cell", "site"),
 }
+
+
+#: What to do about a file that is no CSV file.
+OTHERS = (
+    "is it a CSV file? Cabspotting, GeoLife, T-Drive, Parquet and others have sources of their own: see "
+    "'penstock list sources' and configs/datasets"
+)
 
 
 @dataclass
@@ -135,6 +151,7 @@ def draft(path: str, time_zone: str = "UTC") -> Draft:
         "columns: " + ", ".join(f"{part} from {name}" for part, name in columns.items()),
         f"times: {source.time_format}, {format_time(found.begin)} to {format_time(found.end)}",
         *_doubts(table, columns, source, events, n_rows),
+        *_caveats(found),
     ]
     return Draft(_text(path, source, columns, found, notes[2:]), notes)
 
@@ -166,7 +183,7 @@ class _Table:
             raise DataError(f"{path}: looks like JSON; draft reads CSV files")
         separator = max(",;\t|", key=lambda one: (min(line.count(one) for line in lines[:20]), lines[0].count(one)))
         if separator not in lines[0]:
-            raise DataError(f"{path}: the first line has no comma, semicolon, tab or bar; is it a CSV file?")
+            raise DataError(f"{path}: the first line has no comma, semicolon, tab or bar; {OTHERS}")
         first = [one.strip().strip('"') for one in lines[0].split(separator)]
         has_header = not any(_is_number(one) or _time_format(pl.Series([one]), "UTC") for one in first)
         if has_header and len(lines) == 1:
@@ -243,7 +260,9 @@ def _columns(table: _Table, zone: str) -> dict[str, str]:
     if "latitude" not in found:
         places = _named("place", rest)
         if not places:
-            raise DataError(f"no column holds latitude and longitude, or names a place (columns: {', '.join(names)})")
+            raise DataError(
+                f"no column holds latitude and longitude, or names a place (columns: {', '.join(names)}); {OTHERS}"
+            )
         found["place"] = places[0]
     others = [name for name in rest if name not in (found.get("place"), *_named("place", rest))]
     named = _named("user", others)
@@ -316,25 +335,54 @@ class _Facts:
     grid: Grid | None
     places: list[str]
     max_cells: int
+    typical: float
+    #: Share of the events that are in the grid.
+    inside: float
 
     @classmethod
     def of(cls, events: pl.DataFrame, zone: str) -> _Facts:
-        times = events["time"]
-        begin, end = _midnights(_inner(times), zone)
-        window = HOUR if end - begin <= 92 * DAY else DAY
+        begin, end = _midnights(_inner(events["time"]), zone)
         if "latitude" in events.columns:
-            grid, places = _grid(events), list[str]()
-            cell = pl.Series("cell", grid.place(events))
+            area = _area(events)
+            layouts: list[tuple[Grid | None, list[str]]] = [(grid, []) for grid in _grids(area)]
         else:
             common = Counter(events["place"].to_list()).most_common(_MOST_CELLS**2)
-            grid, places = None, sorted(name for name, _ in common)
-            numbers = {name: i for i, name in enumerate(places)}
-            cell = events["place"].replace_strict(numbers, default=-1, return_dtype=pl.Int64).alias("cell")
-        inside = pl.DataFrame({"user": events["user"], "window": times // window, "cell": cell}).filter(
-            pl.col("cell") >= 0
-        )
-        each = inside.group_by("user", "window").agg(pl.col("cell").n_unique())["cell"]
-        return cls(begin, end, window, grid, places, int(each.quantile(0.95, "higher") or 1))
+            layouts = [(None, sorted(name for name, _ in common))]
+        shortest = DAY if end - begin > _HOURLY else HOUR
+        windows = [size for size in (HOUR, DAY, WEEK) if shortest <= size <= (end - begin) / _WINDOWS] or [HOUR]
+        n_parts = -(-len(events) // _TRIED)
+        tried = events.filter(pl.col("user").hash(0) % n_parts == 0) if n_parts > 1 else events
+        tried = tried.filter(pl.col("time").is_between(begin, end, closed="left"))
+        best: _Facts | None = None
+        for window in windows:
+            n_windows = (end - begin) / window
+            for grid, places in layouts if window == windows[-1] else layouts[:_FINE]:
+                cell = _cells(tried, grid, places)
+                seen = tried.select("user", window=(pl.col("time") - begin) // window, cell=cell).filter(cell >= 0)
+                each = seen.unique().group_by("user", "window").len()["len"]
+                n_cells = len(grid.cells) if grid is not None else len(places) + 1
+                max_cells = int(each.quantile(0.95, "higher") or 1)
+                typical = n_parts * int(each.clip(0, max_cells).sum()) / (n_windows * n_cells)
+                found = cls(begin, end, window, grid, places, max_cells, typical, len(seen) / max(1, len(tried)))
+                if found.clearness >= _CLEAR:
+                    return found
+                if best is None or found.clearness > best.clearness:
+                    best = found
+        assert best is not None
+        return best
+
+    @property
+    def clearness(self) -> float:
+        """A typical count in multiples of the noise that it gets."""
+        return self.typical * _EPSILON / self.max_cells
+
+
+def _cells(events: pl.DataFrame, grid: Grid | None, places: list[str]) -> pl.Series:
+    """Cell of every event, −1 outside."""
+    if grid is not None:
+        return pl.Series("cell", grid.place(events), dtype=pl.Int64)
+    numbers = {name: i for i, name in enumerate(places)}
+    return events["place"].replace_strict(numbers, default=-1, return_dtype=pl.Int64).alias("cell")
 
 
 def _inner(values: pl.Series) -> tuple[float, float]:
@@ -355,14 +403,46 @@ def _midnights(times: tuple[float, float], zone: str) -> tuple[int, int]:
     return begin, end
 
 
-def _grid(events: pl.DataFrame) -> Grid:
-    """A grid over where the events are, of at most ten by ten cells."""
-    south, north = _outward(*_inner(events["latitude"]), 90.0)
-    west, east = _outward(*_inner(events["longitude"]), 180.0)
+def _area(events: pl.DataFrame) -> dict[str, float]:
+    """Sides of a box: around the events where they are of one region, else around the densest one."""
+    south, north = _inner(events["latitude"])
+    west, east = _inner(events["longitude"])
     wide = _DEGREE * math.cos(math.radians((south + north) / 2))
-    rows = min(_MOST_CELLS, max(1, round((north - south) * _DEGREE / _CELL)))
-    columns = min(_MOST_CELLS, max(1, round((east - west) * wide / _CELL)))
-    return Grid(south=south, north=north, west=west, east=east, rows=rows, columns=columns)
+    if max((north - south) * _DEGREE, (east - west) * wide) > _WIDEST:
+        south, north, west, east = _densest(events)
+    south, north = _outward(south, north, 90.0)
+    west, east = _outward(west, east, 180.0)
+    return {"south": south, "north": north, "west": west, "east": east}
+
+
+def _densest(events: pl.DataFrame) -> tuple[float, float, float, float]:
+    """South, north, west and east of the square of `_REGION` that most people are in, up to half of its length."""
+    step = _REGION / 2 / _DEGREE
+    north = (pl.col("latitude") / step).floor()
+    # Degrees of longitude get shorter by latitude, here from row to row of tiles.
+    wide = step / (north * step).radians().cos().clip(0.01)
+    tile = events.select("user", "latitude", "longitude", row=north, column=(pl.col("longitude") / wide).floor())
+    by_tile = tile.unique(("user", "row", "column")).group_by("row", "column").len().sort("len", "row", "column")
+    row, column = by_tile.row(-1)[:2]
+    middle = tile.filter((pl.col("row") == row) & (pl.col("column") == column))
+    latitude, longitude = (float(middle[name].median()) for name in ("latitude", "longitude"))  # type: ignore[arg-type]
+    high = _REGION / 2 / _DEGREE
+    broad = high / max(0.01, math.cos(math.radians(latitude)))
+    near = events.filter(
+        pl.col("latitude").is_between(latitude - high, latitude + high)
+        & pl.col("longitude").is_between(longitude - broad, longitude + broad)
+    )
+    return (*_inner(near["latitude"]), *_inner(near["longitude"]))
+
+
+def _grids(area: dict[str, float]) -> Iterator[Grid]:
+    """Grids over an area, from the finest of at most ten by ten cells to two by two."""
+    wide = _DEGREE * math.cos(math.radians((area["south"] + area["north"]) / 2))
+    rows = max(1, round((area["north"] - area["south"]) * _DEGREE / _CELL))
+    columns = max(1, round((area["east"] - area["west"]) * wide / _CELL))
+    made = [(min(n, rows), min(n, columns)) for n in (_MOST_CELLS, 7, 5, 3, 2)]
+    for n_rows, n_columns in dict.fromkeys(made):
+        yield Grid(**area, rows=n_rows, columns=n_columns)
 
 
 def _outward(low: float, high: float, limit: float) -> tuple[float, float]:
@@ -396,6 +476,20 @@ def _doubts(table: _Table, columns: dict[str, str], source: Csv, events: pl.Data
         yield f"only the first {n_rows:,} rows were looked at"
     elif (lost := n_rows - len(events)) > 0:
         yield f"{lost:,} of {n_rows:,} rows cannot be read, and will be rejected"
+
+
+def _caveats(found: _Facts) -> Iterator[str]:
+    """What a release as drafted leaves out or drowns, a sentence each."""
+    if found.inside < 1 - 4 * _STRAY:
+        where = "the densest region" if found.grid is not None else f"the {len(found.places)} most frequent places"
+        yield f"the cells are {where}, with {found.inside:.0%} of the events: change space for others".replace(
+            "% ", " % "
+        )
+    if found.clearness < 1:
+        yield (
+            f"a cell has {found.typical:.2g} people in a window on average and noise of about "
+            f"{found.max_cells / _EPSILON:.2g}: it takes larger cells, longer windows, more events or a larger epsilon"
+        )
 
 
 # The text.
@@ -439,7 +533,7 @@ def _text(path: str, source: Csv, columns: dict[str, str], found: _Facts, doubts
         "windows:",
         "  type: fixed",
         _commented(
-            "  size: 1h" if found.window == HOUR else "  size: 1d",
+            f"  size: {format_duration(found.window)}",
             "DECIDE: shorter ones hold fewer people, and cost more",
         ),
         f"  time_zone: {zone}",
@@ -447,9 +541,13 @@ def _text(path: str, source: Csv, columns: dict[str, str], found: _Facts, doubts
         "bounding:",
         _commented(f"  max_cells: {found.max_cells}", "LOOKED: cells of one window that 95 % of people stay within"),
         "",
+        _commented(f"typical_count: {found.typical:.2g}", "LOOKED: people in a cell and window on average"),
+        "",
         "mechanism:",
         "  - type: discrete_laplace",
-        _commented("    epsilon: 1.0", "DECIDE: what one window may cost one person, in nats; the run adds it up"),
+        _commented(
+            f"    epsilon: {_EPSILON}", "DECIDE: what one window may cost one person, in nats; the run adds it up"
+        ),
         _commented("  - type: filter", "the best guess from all releases so far; costs nothing"),
         "",
         "accountants:",
@@ -464,7 +562,10 @@ def _text(path: str, source: Csv, columns: dict[str, str], found: _Facts, doubts
 def _space_lines(found: _Facts) -> list[str]:
     if (grid := found.grid) is not None:
         return [
-            _commented("space:", "LOOKED: a box around the events; DECIDE: how fine"),
+            _commented(
+                "space:",
+                f"LOOKED: a box with {100 * found.inside:.0f} % of the events; DECIDE: how fine",
+            ),
             "  type: grid",
             *(f"  {side}: {getattr(grid, side)!r}" for side in ("south", "north", "west", "east")),
             f"  rows: {grid.rows}",

@@ -16,7 +16,7 @@ from penstock.mechanisms.core.contract import MECHANISMS, Generalization, Mechan
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.mechanisms.spatial_generalization import SpatialGeneralization
 from penstock.mechanisms.temporal_generalization import TemporalGeneralization
-from penstock.pipeline.config.build import A_DURATION, A_TIME, fields_of, format_duration, format_time, input_paths
+from penstock.pipeline.config.build import A_DURATION, A_TIME, fields_of, format_duration, input_paths
 from penstock.pipeline.config.sections import Output
 from penstock.pipeline.config.yaml import Mapping, Path, Problem, locate, shown
 from penstock.pipeline.sources.base import LiveSource, Source
@@ -25,7 +25,7 @@ from penstock.pipeline.spaces.polygons import WrongName
 from penstock.pipeline.steps import sealing
 from penstock.pipeline.steps.bounding import Bounding
 from penstock.pipeline.windows.base import Windows
-from penstock.pipeline.windows.calendar import Calendar
+from penstock.pipeline.windows.calendar import Calendar, format_time
 from penstock.pipeline.windows.landmarks import Landmarks
 from penstock.pipeline.windows.sensors import Sensors
 
@@ -35,11 +35,15 @@ from penstock.pipeline.windows.sensors import Sensors
 
 @dataclass(frozen=True)
 class Finding:
-    """A violated rule: where, which value (None: it is missing), and what would be right."""
+    """A violated rule: where, which value (None: it is missing), and what would be right.
+
+    ``is_whole``: ``right`` says by itself what is wrong, and what would be right.
+    """
 
     path: Path
     value: Any
     right: str
+    is_whole: bool = False
 
 
 Rule = Callable[..., Iterator[Finding]]
@@ -54,7 +58,9 @@ def broken_rules(rules: Iterable[Rule], root: Mapping, known: dict[str, Any]) ->
             continue
         for finding in check(**{name: known[name] for name in names}):
             place, node = locate(root, finding.path)
-            if finding.value is None:
+            if finding.is_whole:
+                text = finding.right
+            elif finding.value is None:
                 text = f"missing; it must be {finding.right}"
             else:
                 value = shown(node) if node is not None else repr(finding.value)
@@ -116,7 +122,9 @@ def places_come_from_the_source(source: Source, space: Space) -> Iterator[Findin
         span = next(iter(little.spans()), None)
         block = None if span is None else next(iter(little.read(span)), None)
     except DataError as error:
-        yield Finding(("source",), source, f"a source that can be read ({error})")
+        inside = ("source", "of") if hasattr(source, "of") else ("source",)
+        key = next((field.key for field in fields_of(type(source.recorded)) if field.declared.kind == "path"), "path")
+        yield Finding((*inside, key), source, str(error), is_whole=True)
         return
     offers = () if block is None else block.frame.columns
     missing = [column for column in space.reads if column not in offers]
@@ -170,6 +178,33 @@ def endless_landmarks_have_a_period(
     """On an endless stream a landmark budget must be renewed."""
     if getattr(source, "endless", False) and budget_period is None and any(_landmark_mechanisms(mechanism)):
         yield Finding(("budget_period",), None, f"{A_DURATION} (the source is endless, the landmark budget is not)")
+
+
+#: Keys of a run that only some mechanisms and accountants read: theirs in ``reads``.
+READ_BY_SOME = ("landmarks", "budget_period")
+
+
+def keys_are_read(
+    mechanism: tuple[Mechanism, ...],
+    accountants: tuple[Accountant, ...],
+    bounding: Bounding,
+    landmarks: Landmarks | None,
+    budget_period: int | None,
+) -> Iterator[Finding]:
+    """A key that changes nothing promises what nobody keeps."""
+    read = {key for one in (*mechanism, *accountants) for key in one.reads}
+    if landmarks is not None and "landmarks" not in read:
+        right = "left out: no mechanism and no accountant here reads it (landmark_uniform does, for one)"
+        yield Finding(("landmarks",), landmarks, right)
+    if budget_period is not None and "budget_period" not in read and bounding.max_per_period is None:
+        right = "left out: no mechanism, accountant or bound here reads it (landmark_uniform does, for one)"
+        yield Finding(("budget_period",), format_duration(budget_period), right)
+
+
+def unread_keys(config: Any) -> tuple[str, ...]:
+    """Keys of a run's configuration that nothing in it reads."""
+    names = inspect.signature(keys_are_read).parameters
+    return tuple(str(found.path[0]) for found in keys_are_read(**{name: getattr(config, name) for name in names}))
 
 
 def _landmark_mechanisms(mechanism: tuple[Mechanism, ...]) -> Iterator[tuple[int, Mechanism]]:
@@ -301,7 +336,7 @@ def cells_can_be_grouped(mechanism: tuple[Mechanism, ...], space: Space) -> Iter
             except ParameterError as error:
                 yield Finding(("mechanism", i, error.field), error.value, error.expected)
             except DataError as error:
-                yield Finding(("space",), space, f"a space that can be read ({error})")
+                yield Finding(("space",), space, str(error), is_whole=True)
 
 
 def blocks_hold_an_event_once(mechanism: tuple[Mechanism, ...], windows: Windows) -> Iterator[Finding]:
@@ -415,13 +450,17 @@ def traces_need_positions(mechanism: tuple[Mechanism, ...], space: Space) -> Ite
         yield Finding(("space", "type"), "", "a space that reads latitude and longitude, such as grid, for traces")
 
 
-def traces_are_not_counted(mechanism: tuple[Mechanism, ...], bounding: Bounding) -> Iterator[Finding]:
+def traces_are_not_counted(
+    mechanism: tuple[Mechanism, ...], bounding: Bounding, typical_count: float | None
+) -> Iterator[Finding]:
     """Steps on events and contribution bounds are about counts."""
     if on_points(mechanism):
         if len(mechanism) > 1:
             yield Finding(("mechanism", 0, "type"), "", "left out: on traces the mechanism stands alone")
         if bounding != Bounding():
             yield Finding(("bounding",), bounding, "left out: it bounds contributions to counts, not traces")
+        if typical_count is not None:
+            yield Finding(("typical_count",), typical_count, "left out: traces have no counts")
 
 
 def traces_are_measured_in_metres(mechanism: tuple[Mechanism, ...], utility: tuple[str, ...]) -> Iterator[Finding]:
@@ -610,6 +649,7 @@ RULES: tuple[Rule, ...] = (
     periods_hold_whole_windows,
     endless_landmarks_have_a_period,
     landmarks_are_in_the_run,
+    keys_are_read,
     sensors_are_cells,
     accountants_are_different,
     accountants_can_learn,

@@ -13,7 +13,7 @@ from penstock.mechanisms.core.contract import Mechanism
 from penstock.mechanisms.core.plugin import Checked, ConfigError, parameter
 from penstock.pipeline.config.build import FAILED, Builder, fields_of
 from penstock.pipeline.config.planned_budget import plan_budgets
-from penstock.pipeline.config.rules import METRIC, RULES, broken_rules, on_points
+from penstock.pipeline.config.rules import METRIC, RULES, broken_rules, keys_are_read, on_points
 from penstock.pipeline.config.sections import UNIONS, Output, add_folder
 from penstock.pipeline.config.yaml import Mapping, Problem, apply_override, parse_section
 from penstock.pipeline.sources.base import Source
@@ -66,12 +66,22 @@ class RunConfig(Checked):
         None,
         doc="whether values here were taken from a look at the data, as penstock init does; a deployment refuses true",
     )
+    allow_empty: bool | None = parameter(
+        None,
+        doc="release empty counts where no row of the input can be used, so that nobody learns from a missing release "
+        "that nobody was there; unset: exit 1, since the configuration is probably wrong",
+    )
+    typical_count: float | None = parameter(
+        None,
+        above=0,
+        doc="people in a cell and window on average, from what is publicly known: the error to expect is set beside it",
+    )
     plugins: tuple[str, ...] = parameter(
         (), kind="path", doc="folders with further plug-ins, in sub-folders mechanisms, accountants, sources, …"
     )
 
 
-def load(path: str | Path, overrides: Iterable[str] = ()) -> RunConfig:
+def load(path: str | Path, overrides: Iterable[str] = (), accept_unread: bool = False) -> RunConfig:
     """Load a configuration file.
 
     Parameters
@@ -80,13 +90,18 @@ def load(path: str | Path, overrides: Iterable[str] = ()) -> RunConfig:
         The YAML file.
     overrides
         ``key.path=value`` texts that replace or add values, in order.
+    accept_unread
+        Accept keys that nothing in the configuration reads (`rules.keys_are_read`): of a run that an earlier version
+        began, whose noise is bound to them, and of one trial of many.
 
     Raises
     ------
     ConfigError
         With every problem found, one line each.
     """
-    return loads(read_text(path), name=str(path), folder=Path(path).parent, overrides=overrides)
+    return loads(
+        read_text(path), name=str(path), folder=Path(path).parent, overrides=overrides, accept_unread=accept_unread
+    )
 
 
 def read_text(path: str | Path) -> str:
@@ -103,7 +118,13 @@ def read_text(path: str | Path) -> str:
     return text
 
 
-def loads(text: str, name: str = "<string>", folder: Path | None = None, overrides: Iterable[str] = ()) -> RunConfig:
+def loads(
+    text: str,
+    name: str = "<string>",
+    folder: Path | None = None,
+    overrides: Iterable[str] = (),
+    accept_unread: bool = False,
+) -> RunConfig:
     """Load a configuration from YAML text.
 
     Parameters
@@ -114,7 +135,7 @@ def loads(text: str, name: str = "<string>", folder: Path | None = None, overrid
         What to call it in messages.
     folder
         Where relative input paths are looked for after the working directory.
-    overrides
+    overrides, accept_unread
         As in `load`.
 
     Raises
@@ -131,10 +152,12 @@ def loads(text: str, name: str = "<string>", folder: Path | None = None, overrid
     root, problems = parse_section(text, name, "a run")
     for override in overrides:
         problems += apply_override(root, override)
-    return from_document(root, folder, problems)
+    return from_document(root, folder, problems, accept_unread)
 
 
-def from_document(root: Mapping, folder: Path | None = None, problems: Iterable[Problem] = ()) -> RunConfig:
+def from_document(
+    root: Mapping, folder: Path | None = None, problems: Iterable[Problem] = (), accept_unread: bool = False
+) -> RunConfig:
     """Check a configuration that has been read into nodes.
 
     Parameters
@@ -145,6 +168,8 @@ def from_document(root: Mapping, folder: Path | None = None, problems: Iterable[
         As in `loads`.
     problems
         What is known to be wrong already.
+    accept_unread
+        As in `load`.
 
     Raises
     ------
@@ -157,7 +182,8 @@ def from_document(root: Mapping, folder: Path | None = None, problems: Iterable[
     problems += plan_budgets(root, builder, RunConfig)
     values = builder.values(root, RunConfig, ())
     problems += builder.problems
-    problems += broken_rules(RULES, root, _known(values))
+    rules = [rule for rule in RULES if not (accept_unread and rule is keys_are_read)]
+    problems += broken_rules(rules, root, _known(values))
     if problems:
         raise ConfigError(tuple(str(problem) for problem in sorted(problems, key=_position)))
     if values.get("mode", "simulation") == "simulation":

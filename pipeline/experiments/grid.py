@@ -14,6 +14,7 @@ from penstock.accountants.core.accountant import ACCOUNTANTS
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError
 from penstock.pipeline.config import yaml
 from penstock.pipeline.config.build import FAILED, Builder
+from penstock.pipeline.config.rules import READ_BY_SOME, unread_keys
 from penstock.pipeline.config.run import RunConfig, from_document
 from penstock.pipeline.config.yaml import (
     Mapping,
@@ -236,13 +237,16 @@ def spell_out(root: Mapping, config: ExperimentConfig, grid: Grid, folder: Path 
     texts: list[str] = []
     measures = [measure(name) for name in config.measures]
     trials: list[Trial] = []
+    settings: list[tuple[Setting, tuple[str, ...]]] = []
     for setting in grid.settings():
         found = _checked(base, setting, folder, problems, texts)
         if found is None:
             continue
         problems += _cannot_run(root, found, measures)
+        settings.append((setting, unread_keys(found)))
         for seed in config.seed_list:
             trials.append(Trial(len(trials), setting.values, seed, replace(found, seed=seed)))
+    problems += _never_read(settings)
     raise_all(problems)
     if texts:
         raise ConfigError(tuple(dict.fromkeys(texts)))
@@ -266,10 +270,23 @@ def _checked(
     if "output" not in document.items:
         write(document, ("output", "path"), Scalar(place, "unused", "unused"))  # an experiment has its own folder
     try:
-        return from_document(document, folder)
+        return from_document(document, folder, accept_unread=True)  # its neighbours may read them
     except ConfigError as error:
         texts += error.problems
         return None
+
+
+def _never_read(settings: list[tuple[Setting, tuple[str, ...]]]) -> list[Problem]:
+    """Keys that the experiment itself sets and no trial reads, from those that each leaves unread."""
+    changes = [
+        (change, change.key in unread)
+        for setting, unread in settings
+        for change in setting.changes
+        if change.key in READ_BY_SOME and plain(change.node) is not None
+    ]
+    read = {change.key for change, is_unread in changes if not is_unread}
+    text = "must be left out: no mechanism and no accountant of any trial reads it"
+    return [Problem(change.node.place, change.path, text) for change, _ in changes if change.key not in read]
 
 
 def _cannot_run(root: Mapping, config: RunConfig, measures: list[Measure]) -> list[Problem]:

@@ -17,6 +17,7 @@ from scipy.special import expit, logit
 from penstock.evaluation.utility import METRICS
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.config.canonical import resolved
+from penstock.pipeline.config.rules import unread_keys
 from penstock.pipeline.experiments.config import Choose, Expectation, ExperimentConfig
 from penstock.pipeline.experiments.measures import LIMITS, measure
 from penstock.pipeline.output import files
@@ -451,6 +452,8 @@ def _write_best(experiment: Experiment, varied: dict[str, Any], means: dict[str,
     )
     values = resolved(trial.config) | {"name": f"{experiment.config.name}-best", "output": {"path": "runs/best"}}
     values["looked_at_data"] = True
+    for key in unread_keys(trial.config):  # other trials read them
+        del values[key]
     metrics = [name for name in experiment.config.measures if name in METRICS]
     found = ", ".join(f"{name} {value:.4g}" for name, value in means.items())
     header = BEST_HEADER.format(name=experiment.config.name, found=found, file=path.name)

@@ -112,8 +112,9 @@ def _identity(plan: Plan) -> dict[str, Any]:
     return config
 
 
-#: Keys that a continued run may change: how fast a stream is replayed, and how often its state is written down.
-MAY_DIFFER = ("source.speed", "source.checkpoint")
+#: Keys that a continued run may change: how fast a stream is replayed, how often its state is written down, and what
+#: is said of it.
+MAY_DIFFER = ("source.speed", "source.checkpoint", "allow_empty", "typical_count")
 
 
 def differing_keys(begun: Any, now: Any, path: str = "") -> list[str]:

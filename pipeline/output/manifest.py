@@ -19,7 +19,6 @@ from penstock.accountants.core.accountant import Accountant
 from penstock.mechanisms.core.contract import Mechanism
 from penstock.mechanisms.core.noise_keys import BEGINNING
 from penstock.mechanisms.core.plugin import RowEquationError
-from penstock.pipeline.config.build import format_time
 from penstock.pipeline.config.canonical import digest, resolved
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.config.sections import SINKS
@@ -29,6 +28,7 @@ from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.sources.base import LiveSource, Source
 from penstock.pipeline.steps.ingest import RowCounts
 from penstock.pipeline.steps.traces import area_of
+from penstock.pipeline.windows.calendar import format_time
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan

@@ -222,7 +222,7 @@ def _configuration(folder: Path, manifest: dict[str, Any]) -> Check:
 
 def _config(manifest: dict[str, Any]) -> RunConfig:
     # JSON is YAML, so the manifest's configuration loads as it stands.
-    return loads(json.dumps(manifest["configuration"]), name="operator/manifest.json")
+    return loads(json.dumps(manifest["configuration"]), name="operator/manifest.json", accept_unread=True)
 
 
 def _inputs(manifest: dict[str, Any]) -> Check:

@@ -12,9 +12,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from penstock.accountants.core.accountant import ACCOUNTANTS
 from penstock.evaluation.metrics import absolute_errors
 from penstock.mechanisms.core.concentrated import epsilon_of
+from penstock.mechanisms.core.contract import Transformation
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.pipeline.config.plan import outline
@@ -203,10 +203,18 @@ def expected_in_words(config: RunConfig) -> str | None:
     if found is None:
         return None
     mean, most = found
-    return (
+    said = (
         f"Noise will make a count wrong by about {_short(mean)} people on average, and by up to {_short(most)} in 95 % "
-        "of cases: counts that are not well above that are lost in it."
+        "of cases"
     )
+    if (typical := config.typical_count) is None:
+        return f"{said}: counts that are not well above that are lost in it (typical_count sets yours beside it)."
+    given = f"{said}; {_short(typical)} are typical (typical_count)"
+    later = any(isinstance(step, Transformation) and step.follows for step in config.mechanism)
+    if mean < typical:
+        return f"{given}: by {100 * mean / typical:.0f} % of a count{', before it is smoothed' if later else ''}."
+    unless = ", unless smoothing mends it" if later else ""
+    return f"{given}: zeros would be nearer{unless}. Take larger cells, longer windows or more budget."
 
 
 def unbounded_in_words(config: RunConfig) -> str | None:
@@ -226,27 +234,6 @@ UNBOUNDED = (
     "bounding.max_cells is not set: one person may count in all {n_cells:,} cells of a window, so that Laplace noise "
     "is {n_cells:,} times what it would be with max_cells: 1."
 )
-
-
-#: Keys, and the accountants that they make no difference to; mechanisms with a landmark budget use both.
-IDLE = {
-    "budget_period": ("composition", "crowd_blending", "membership", "reconstruction", "temporal"),
-    "landmarks": ("composition", "crowd_blending", "membership"),
-}
-
-
-def idle_in_words(config: RunConfig) -> list[str]:
-    """A sentence for each key that is set and that nothing in the configuration uses."""
-    if any(step.on_points or step.landmark_budget is not None for step in config.mechanism):
-        return []
-    accountants = [ACCOUNTANTS.name_of(type(one)) for one in config.accountants]
-    return [
-        f"{key} does nothing: no mechanism and no accountant here uses it."
-        for key, others in IDLE.items()
-        if getattr(config, key) is not None
-        and all(one in others for one in accountants)
-        and not (key == "budget_period" and config.bounding.max_per_period is not None)
-    ]
 
 
 # Cost for one person, from the published charges alone.
@@ -277,14 +264,15 @@ def losses(
     """
     columns = releases.collect_schema().names()
     charge = pl.col("epsilon", "rho")
+    total = charge.sort().sum()  # groups come in any order, and the last bit of a sum of numbers hangs on theirs
     if "pseudonym" in columns:
         person = ["pseudonym"]
         # Tables written before traces had budgets in ρ are without that column.
         rho = pl.col("rho") if "rho" in columns else pl.col("epsilon") ** 2 / 2
         points = releases.with_columns(rho=rho, day=_date(pl.col("time"), time_zone))
-        daily = points.group_by(*person, "day").agg(charge.max().name.prefix("one_"), charge.sum())
+        daily = points.group_by(*person, "day").agg(charge.max().name.prefix("one_"), total)
         days = daily.collect(engine="streaming")
-        whole = days.group_by(*person).agg(charge.sum())
+        whole = days.group_by(*person).agg(total)
     else:
         # A release is one window of one stream; the windows of a block leave together, and are paid for once.
         release = pl.col("stream", "window")
@@ -299,9 +287,9 @@ def losses(
             .with_columns(charge * pl.when(goes_beyond).then(2.0).otherwise(1.0))
             .explode("day")
             .group_by("day")
-            .agg(pl.col("one_epsilon", "one_rho").max(), charge.sum())
+            .agg(pl.col("one_epsilon", "one_rho").max(), total)
         )
-        whole = charges.select(charge.sum())
+        whole = charges.select(total)
     if days.is_empty():
         return None
     figures = {

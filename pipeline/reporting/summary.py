@@ -442,7 +442,7 @@ def _rows(run: Run) -> list[Notice]:
         return []
     rows, found, told = run.operator["rows"], [], ""
     if unused := run.operator.get("unused"):
-        found.append(Notice("danger", "most rows were not used", str(unused)))
+        found.append(Notice("danger", "half of the rows or more were not used", str(unused)))
         told = max(OUTCOMES[1:], key=lambda outcome: int(rows[outcome]))  # it is about these
     if quiet := run.operator.get("quiet_by_day"):
         found.append(Notice("caution", "another time zone", zone_in_words(**quiet)))

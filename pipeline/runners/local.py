@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from penstock.mechanisms.core.state import State
-from penstock.pipeline.monitoring import metrics
+from penstock.pipeline.monitoring import logs, metrics
 from penstock.pipeline.monitoring.server import HEALTH
 from penstock.pipeline.output import checkpoint
 from penstock.pipeline.output.checkpoint import open_ledger
 from penstock.pipeline.output.files import PART_ROWS, parts_folder
+from penstock.pipeline.output.manifest import as_equation
 from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.runners.shared import INTERRUPTED, PIECE_ROWS, map_in_order, released_batches, stopping
 from penstock.pipeline.sources.base import (
@@ -30,6 +31,7 @@ from penstock.pipeline.sources.base import (
     Reject,
     Span,
 )
+from penstock.pipeline.steps import usable
 from penstock.pipeline.steps.account import AccountLoop
 from penstock.pipeline.steps.bounding import PeriodQuota
 from penstock.pipeline.steps.contributions import Contributions, decoded, merged
@@ -200,6 +202,7 @@ class StreamLoop:
             self._restore(saved)
             self.checkpointed.move(self.position, self.number)
         self.goes_on = True
+        self.warned = False
         self._start = max(self.latest, plan.calendar.from_ms)
         self._begun = self._saved = time.monotonic()
 
@@ -262,8 +265,17 @@ class StreamLoop:
         self.writer.rejects(f"{piece.number:012d}", piece.block.rejects)
         self.rows.add(rows)
         metrics.read_rows(rows)
+        self._say_if_unusable(piece.block)
         self.position, self.number, self.latest = piece.end, piece.number + 1, piece.after
         metrics.reached(piece.after, self._watermark)
+
+    def _say_if_unusable(self, block: EventBlock) -> None:
+        """Warn the operator, once, where none of the first rows can be used: a stream cannot wait for one that can."""
+        if self.warned or self.rows.used or self.rows.rows < usable.FIRST:
+            return
+        sample = [] if self.plan.config.mode == "deployment" else [block]  # its positions are gone
+        logs.caution(f"no row was usable so far. {usable.why_unused(as_equation(self.rows), sample, self.plan)}")
+        self.warned = True
 
     def _release_until(self, watermark: int) -> None:
         self._release(last_final(self.plan.calendar, self.plan.config.windows.allowed_lateness, watermark))

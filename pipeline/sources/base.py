@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.core.plugin import Checked, ParameterError, Registry, parameter
 from penstock.mechanisms.core.state import State
-from penstock.pipeline.windows.calendar import Calendar
+from penstock.pipeline.windows.calendar import Calendar, format_time
 
 # Blocks of events, in which data moves until it is counted.
 
@@ -183,7 +183,7 @@ class Source(Checked, ABC):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.from_ is not None and self.until is not None and self.until <= self.from_:
-            raise ParameterError("until", self.until, f"later than from ({self.from_})")
+            raise ParameterError("until", self.until, f"later than from ({format_time(self.from_)})")
 
     #: Whether files are named after users, so that a deployment must not write down their names.
     names_users = False

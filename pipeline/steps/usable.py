@@ -13,6 +13,8 @@ from penstock.pipeline.steps.ingest import Plan, RowCounts, cells_of, located
 
 #: Rows that a likely cure is looked for in.
 SAMPLE = 100_000
+#: Rows of a stream after which it is said that none could be used.
+FIRST = 1_000
 #: A cure is likely where it would make this share of the rows usable.
 MOST = 0.5
 #: Clocks of the Earth differ by at most this many milliseconds.
@@ -71,7 +73,10 @@ def why_unused(equation: Mapping[str, Any], sample: list[EventBlock], plan: Plan
         The run.
     """
     if not equation["rows"]:
-        return "The input has no rows: a file with nothing but a header, or an empty folder."
+        return (
+            "The input has no rows: a file with nothing but a header (or all on one line, as JSON may be), or an empty "
+            "folder."
+        )
     outcome = max(OUTCOMES, key=lambda name: int(equation[name]))
     n, text = equation[outcome], OUTCOMES[outcome]
     if outcome == "rejected":
@@ -98,6 +103,7 @@ def _for_rejects(reason: str) -> str:
 def _for_places(frame: pl.DataFrame, plan: Plan) -> str:
     if "latitude" not in plan.space.reads or not {"latitude", "longitude"} <= set(frame.columns):
         return "Are the places of the space named as in the input?"
+    frame = frame.filter(cells_of(frame, plan) < 0)
     latitude, longitude = pl.col("latitude"), pl.col("longitude")
     file = getattr(plan.space, "path", None)
     where = f"source.columns, or in {file}" if file else "source.columns"

@@ -43,6 +43,17 @@ def check_time_zone(field: str, name: str) -> ZoneInfo:
         raise ParameterError(field, name, f"an IANA time zone such as 'Europe/Berlin'{hint}") from None
 
 
+def format_time(milliseconds: int) -> str:
+    """A time as it is written, in UTC.
+
+    >>> format_time(1211155200000), format_time(1211155200250)
+    ('2008-05-19T00:00:00Z', '2008-05-19T00:00:00.250Z')
+    """
+    moment = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=milliseconds)
+    precision = "milliseconds" if milliseconds % 1000 else "seconds"
+    return moment.isoformat(timespec=precision).replace("+00:00", "Z")
+
+
 def utc_offset(time_zone: str, instant: int) -> int:
     """Milliseconds by which the zone's clocks are ahead of UTC at an instant.
 
