@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from penstock import accountants as accountants
     from penstock import evaluation as evaluation
     from penstock import mechanisms as mechanisms
-    from penstock.front import Released, Result, load, release, run
+    from penstock.arrays import Released, release
+    from penstock.front import Result, load, run
     from penstock.mechanisms.core.plugin import BudgetExceeded, ConfigError, DataError, PenstockError
     from penstock.pipeline.config.run import RunConfig
 
@@ -41,8 +42,10 @@ __all__ = [
 ]
 
 _PACKAGES = ("accountants", "evaluation", "mechanisms")
-_HOMES = dict.fromkeys(("Released", "Result", "load", "release", "run"), "penstock.front") | {
-    "RunConfig": "penstock.pipeline.config.run"
+_HOMES = {
+    **dict.fromkeys(("Released", "release"), "penstock.arrays"),
+    **dict.fromkeys(("Result", "load", "run"), "penstock.front"),
+    "RunConfig": "penstock.pipeline.config.run",
 }
 
 
