@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.pipeline.output.export import CELLS, read_cells, rings_of
 from penstock.pipeline.output.intervals import ends
+from penstock.pipeline.output.outlines import read_outlines
 from penstock.pipeline.reporting.data import Counts, Run
 
 Array = NDArray[np.float64]
@@ -174,6 +175,11 @@ def draw_map(run: Run, window: int | None = None) -> Drawing:
         else:
             outline = "".join(f"M{_pairs(map(at, ring))}Z" for ring in rings)
             parts.append(f'<path d="{outline}" fill-rule="evenodd" {look}>{said}</path>')
+    lines = "".join(f"M{_pairs(map(at, line.tolist()))}" for line in read_outlines(run.folder))
+    if lines:
+        frame = f'y="{_TOP}" height="{height - _TOP - 22}" viewBox="0 {_TOP} {_WIDTH} {height - _TOP - 22}"'
+        path = f'<path d="{lines}" fill="none" stroke="#2b3036" stroke-opacity="0.6"/>'
+        parts.append(f'<svg {frame} width="{_WIDTH}">{path}</svg>')
     legend = f"white 0, blue up to {most:.3g}, violet below 0, grey not shown"
     parts.append(_text(10, height - 8, legend))
     return Drawing(_svg(parts, height, f"Map of released counts of window {numbers[row]}"))
