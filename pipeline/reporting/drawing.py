@@ -104,12 +104,13 @@ def draw_series(
     if known.any():
         edge = [*zip(x[known], y(low[known])), *reversed([*zip(x[known], y(high[known]))])]
         parts.append(f'<polygon points="{_pairs(edge)}" fill="{_RELEASED}" opacity="0.18"/>')
-    for values, colour in zip(series, (_RELEASED, _TRUE)):
+    name = "released, with 95 % interval" if known.any() else "released"
+    drawn = [(name, _RELEASED, released)] + ([] if truth is None else [("true", _TRUE, truth)])
+    wide = 1.5 if len(released) <= 200 else 1
+    for i, (name, colour, values) in enumerate(reversed(drawn)):  # the released ones on top
         shown = ~np.isnan(values)
         points = _pairs(zip(x[shown], y(values[shown])))
-        parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
-    names = [("released, with 95 % interval", _RELEASED), ("true", _TRUE)][: len(series)]
-    for i, (name, colour) in enumerate(reversed(names)):
+        parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="{wide}"/>')
         parts.append(_text(_WIDTH - 10 - 60 * i, 18, name, anchor="end", colour=colour))
     for i, anchor in ((0, "start"), (len(times) // 2, "middle"), (len(times) - 1, "end")):
         parts.append(_text(float(x[i]), _HEIGHT - 8, times[i], anchor=anchor))
@@ -180,9 +181,22 @@ def draw_map(run: Run, window: int | None = None) -> Drawing:
         frame = f'y="{_TOP}" height="{height - _TOP - 22}" viewBox="0 {_TOP} {_WIDTH} {height - _TOP - 22}"'
         path = f'<path d="{lines}" fill="none" stroke="#2b3036" stroke-opacity="0.6"/>'
         parts.append(f'<svg {frame} width="{_WIDTH}">{path}</svg>')
-    legend = f"white 0, blue up to {most:.3g}, violet below 0, grey not shown"
-    parts.append(_text(10, height - 8, legend))
+    parts += _legend([values.get(cell, math.nan) for cell in places], most, height - 8)
     return Drawing(_svg(parts, height, f"Map of released counts of window {numbers[row]}"))
+
+
+def _legend(values: Sequence[float], most: float, y: float) -> list[str]:
+    """Colours of a map with what they stand for, as far as it has them."""
+    steps = [most * share**2 for share in np.linspace(0, 1, 6)]
+    keys = [(_colour(value, most), f"{value:.2g}") for value in steps]
+    keys += [(_colour(-most, most), "below 0")] if any(value < 0 for value in values) else []
+    keys += [(_colour(math.nan, most), "not shown")] if any(map(math.isnan, values)) else []
+    parts = []
+    for i, (colour, said) in enumerate(keys):
+        x = 10 + 66 * i
+        parts.append(f'<rect x="{x}" y="{y - 9:.1f}" width="14" height="10" fill="{colour}" stroke="#9aa3ad"/>')
+        parts.append(_text(x + 18, y, said))
+    return parts
 
 
 def _counts(run: Run) -> Counts:
