@@ -15,7 +15,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock import accountants, evaluation, mechanisms
-from penstock.front import Released, Result, load, release, run
+from penstock.arrays import Released, release
+from penstock.front import Result, load, run
 from penstock.mechanisms.core.plugin import BudgetExceeded, ConfigError, DataError, PenstockError
 
 if TYPE_CHECKING:

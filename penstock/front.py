@@ -1,25 +1,20 @@
-"""Load a configuration, run it, and hand out what the run wrote as data frames and drawings; release an array."""
+"""Load a configuration, run it, and hand out what the run wrote as data frames and drawings."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
-from html import escape
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from penstock.mechanisms.core.plugin import DataError, ParameterError, nearest
+from penstock.mechanisms.core.plugin import DataError, ParameterError
 
 # NumPy, polars and the pipeline are imported where they are used: every command imports this module.
 if TYPE_CHECKING:
-    import numpy as np
     import polars as pl
-    from numpy.typing import ArrayLike, NDArray
 
-    from penstock.mechanisms.core.contract import Mechanism
     from penstock.pipeline.config.run import RunConfig
     from penstock.pipeline.reporting.drawing import Drawing
 
@@ -154,122 +149,6 @@ def _stored(source: Any, out: str | Path | None, config: object) -> list[str]:
     return ["source.type=parquet", f"source.path={json.dumps(str(path))}"]
 
 
-@dataclass(frozen=True)
-class Released:
-    """What a mechanism made of an array of counts.
-
-    Parameters
-    ----------
-    values
-        What is published, in the orientation of the counts.
-    epsilon, rho
-        Charge of each window in nats, shape (n_windows,); infinite where a window has none in that measure.
-    action
-        What was done in each window: published, repeated, suppressed, …
-    """
-
-    values: NDArray[np.float64]
-    epsilon: NDArray[np.float64]
-    rho: NDArray[np.float64]
-    action: tuple[str, ...]
-
-
-def release(
-    counts: ArrayLike,
-    mechanism: str | Mechanism,
-    *,
-    max_cells: int,
-    seed: int = 0,
-    axes: Literal["windows_cells", "cells_windows"] = "windows_cells",
-    landmarks: Sequence[int] = (),
-    budget_period: int | None = None,
-    **parameters: Any,
-) -> Released:
-    """Release an array of counts through one mechanism, as a simulation.
-
-    **Privacy**: the guarantee is the mechanism's, for people who are in at most ``max_cells`` of the counts of a
-    window. An array cannot show whether that is so: bound contributions before counting, as `run` does. The seed
-    undoes the noise.
-
-    Parameters
-    ----------
-    counts
-        Distinct people, whole numbers of shape (n_windows, n_cells).
-    mechanism
-        Name of a mechanism on counts, or one that is built already.
-    max_cells
-        Cells of one window that one person is in at most.
-    seed
-        Of the noise.
-    axes
-        ``cells_windows`` for arrays of the other orientation; the values have the same.
-    landmarks
-        1-based indices of the landmark windows.
-    budget_period
-        Windows of a budget period; None: all.
-    parameters
-        Of a mechanism that is named.
-
-    Raises
-    ------
-    ParameterError
-        Naming the parameter, or the array, and what would be right.
-
-    Examples
-    --------
-    >>> released = release([[3, 0, 5], [4, 1, 7]], "discrete_laplace", max_cells=1, epsilon=1.0, seed=1)
-    >>> released.values.shape, released.epsilon.tolist()
-    ((2, 3), [1.0, 1.0])
-    """
-    import numpy as np
-
-    from penstock import mechanisms
-    from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
-    from penstock.mechanisms.core.contract import Facts, Mechanism
-
-    if axes not in ("windows_cells", "cells_windows"):
-        raise ParameterError("axes", axes, "windows_cells or cells_windows")
-    if not isinstance(mechanism, str) and parameters:
-        raise ParameterError(next(iter(parameters)), "", "left out: the mechanism is built already")
-    try:
-        given = np.asarray(counts)
-    except ValueError:
-        raise ParameterError("counts", "rows of different lengths", "of shape (n_windows, n_cells)") from None
-    turned = given if axes == "windows_cells" else given.T
-    if turned.ndim != 2 or turned.size == 0:
-        raise ParameterError("counts", turned.shape, "of shape (n_windows, n_cells), at least (1, 1)")
-    if turned.dtype.kind in "if" and (turned < 0).any():
-        raise ParameterError("counts", turned.min().item(), "counts of at least 0")
-    one = _built(mechanisms.get(mechanism), mechanism, parameters) if isinstance(mechanism, str) else mechanism
-    if not isinstance(one, Mechanism):
-        right = "a mechanism's name, with its parameters as keywords, or one that is built already"
-        raise ParameterError("mechanism", one, right)
-    if "counts" not in one.stages:
-        raise ParameterError("mechanism", type(one).__name__, "one that works on counts")
-    facts = Facts(n_cells=turned.shape[1], max_cells=max_cells, landmarks=tuple(landmarks), budget_period=budget_period)
-    made = mechanisms.run_mechanism(one, turned, facts, seed)
-    values = np.array([np.broadcast_to(release.values, turned.shape[1]) for release in made], np.float64)
-    return Released(
-        values=values if axes == "windows_cells" else values.T,
-        epsilon=np.array([pure_epsilon(release.charge) for release in made]),
-        rho=np.array([concentrated_rho(release.charge) for release in made]),
-        action=tuple(str(release.action) for release in made),
-    )
-
-
-def _built(kind: type[Mechanism], name: str, parameters: dict[str, Any]) -> Mechanism:
-    """A mechanism of these parameters; one too many or too few is named."""
-    known = {own.name: own for own in fields(kind) if own.init}
-    for unknown in parameters.keys() - known.keys():
-        near = nearest(unknown, known)
-        hint = f" (did you mean {near!r}?)" if near else ""
-        raise ParameterError(unknown, parameters[unknown], f"left out, {name} takes {', '.join(known)}{hint}")
-    for own in known.values():
-        if own.name not in parameters and own.default is MISSING and own.default_factory is MISSING:
-            raise ParameterError(own.name, None, f"given, {name} has no default for it")
-    return kind(**parameters)
-
-
 class Result:
     """The files of a run, as data frames and drawings; also of one that the command line ran.
 
@@ -356,12 +235,12 @@ class Result:
     def _repr_html_(self) -> str:
         """What the run is worth and what it costs, and its busiest cell."""
         from penstock.pipeline.output.worth import counted, in_words, losses_in_words
+        from penstock.pipeline.reporting.drawing import shown_in_notebook
 
-        said = [f"<strong>{escape(str(self.folder))}</strong>: {escape(self.manifest['exit']['reason'])}"]
-        said += [escape(in_words(self.manifest["worth"], counted(self.manifest)))] if "worth" in self.manifest else []
-        said += [escape(losses_in_words(self.manifest["loss"]))] if "loss" in self.manifest else []
-        text = "".join(f"<p>{one}</p>" for one in said)
-        return text if "points" in self.manifest else text + self.plot().svg
+        said = [self.manifest["exit"]["reason"]]
+        said += [in_words(self.manifest["worth"], counted(self.manifest))] if "worth" in self.manifest else []
+        said += [losses_in_words(self.manifest["loss"])] if "loss" in self.manifest else []
+        return shown_in_notebook(str(self.folder), said, None if "points" in self.manifest else self.plot())
 
     def _frame(self, name: str) -> pl.DataFrame:
         import polars as pl

@@ -21,6 +21,7 @@ from penstock.pipeline.output import manifest as outcome
 from penstock.pipeline.output.export import write_cells
 from penstock.pipeline.output.files import LOCK, alone_in
 from penstock.pipeline.output.manifest import input_digests, operator_manifest, public_manifest
+from penstock.pipeline.output.outlines import write_outlines
 from penstock.pipeline.output.redaction import explained, redact_errors
 from penstock.pipeline.output.worth import losses_of
 from penstock.pipeline.output.writer import sinks_of
@@ -126,6 +127,8 @@ def _run_alone(plan: Plan, runner: str, beam_options: Sequence[str], clock: Stop
     files.write_json(plan.folder / "public" / "manifest.json", public_manifest(plan))
     if not plan.on_points:
         write_cells(plan.folder, plan.space)
+        if config.output.outlines is not None:
+            write_outlines(plan.folder, config.output.outlines)
     for sink in sinks_of(plan):
         sink.begin()
     clock.lap("prepare")

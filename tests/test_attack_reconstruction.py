@@ -470,7 +470,7 @@ def test_the_command_plays_both_or_says_why_not(tmp_path, capsys):
     assert main([*membership, "--json", "--set", "bounding.max_cells=2"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert "max_cells" in found["left_out"]["reconstruction"]
-    assert main([*wide, "--attack", "both"]) == 2
+    assert main([*wide, "--attack", "all"]) == 2
     ways = ["attack", str(path), "--targets", "3", "--out", str(tmp_path / "out"), "--horizon", "3", "--json"]
     capsys.readouterr()
     assert main([*ways, "--attack", "reconstruction"]) == 0

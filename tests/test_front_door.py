@@ -33,6 +33,7 @@ from penstock.beam import (
     make_plan,
 )
 from penstock.mechanisms import Facts
+from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.plugin import ParameterError, UnknownPlugin
 from penstock.pipeline.output.ledger_budget import LedgerExhausted
 from penstock.pipeline.output.verify import verify
@@ -208,6 +209,44 @@ def test_an_array_is_released_in_its_own_orientation():
         penstock.release(counts, penstock.mechanisms.get("raw")(), max_cells=1, epsilon=1.0)
 
 
+def test_an_array_goes_through_the_steps_of_a_configuration(tmp_path):
+    """Steps by name, mapping or built; what it costs is summed as in a run, and its repr is one line."""
+    noisy = {"type": "discrete_laplace", "epsilon": 0.5}
+    steps = [{"type": "filter", "slots": 6}, {"type": "suppress_small", "threshold": 3}]
+    counts = np.random.default_rng(0).poisson(20, (48, 5))
+    given = penstock.release(counts, [noisy, *steps], max_cells=1, seed=3)
+    get = penstock.mechanisms.get
+    built = [get("discrete_laplace")(epsilon=0.5), get("filter")(slots=6), get("suppress_small")(threshold=3)]
+    expected = penstock.mechanisms.run_mechanism(Chain.of(built), counts, Facts(n_cells=5), seed=3)
+    assert np.array_equal(given.values, [one.values for one in expected])
+    assert np.array_equal(penstock.release(counts, built, max_cells=1, seed=3).values, given.values)
+    assert np.isfinite(given.margin).all()
+    assert given.margin.shape == given.values.shape
+    assert given.loss == {"release": 0.5, "day": 12.0, "run": 24.0}
+    assert penstock.release(counts, [noisy], max_cells=1, windows_per_day=12).loss["day"] == 6.0
+    said = "Released(48 windows × 5 cells, discrete_laplace → filter → suppress_small, ε = 0.5 a window, 24 in all)"
+    assert repr(given) == said
+    gaussian = penstock.release(counts, "discrete_gaussian", max_cells=1, rho=0.125)
+    assert "at δ = 1e-06)" in repr(gaussian)
+    assert "no bound on ε" in repr(penstock.release(counts, "raw", max_cells=1))
+    run = penstock.run(sections(tmp_path, mechanism=[noisy, {"type": "filter"}]), runner="local")
+    own = run.truth.pivot("cell", index="window", values="bounded").drop("window").to_numpy()
+    assert penstock.release(own, [noisy, "filter"], max_cells=1).loss == run.manifest["loss"]
+
+
+def test_a_released_array_draws_itself():
+    counts = np.random.default_rng(0).poisson([[3, 40]], (48, 2))
+    released = penstock.release(counts, "discrete_laplace", max_cells=1, epsilon=0.5)
+    page = released._repr_html_()
+    assert "<strong>discrete_laplace</strong>: Wrong by" in page
+    assert "One person loses at most ε = 0.5 by one release, 12 by a day, 24 by the whole run" in page
+    assert released.plot().svg == released.plot(1).svg != released.plot(0).svg
+    assert released.plot(1).svg in page
+    ElementTree.fromstring(released.plot().svg)
+    with pytest.raises(ParameterError, match=r"cell: 2 .* a cell from 0 to 1"):
+        released.plot(2)
+
+
 def test_a_beam_pipeline_of_ones_own_releases_its_own_events(tmp_path):
     """The same events as a run's, in another order, give the rows that the run wrote."""
     value = sections(tmp_path)
@@ -251,7 +290,14 @@ def test_a_mapping_may_hold_what_yaml_holds_and_json_does_not(tmp_path):
         ([[1, 2]], "discrete_laplace", {"epsilom": 1}, "epsilom: .*did you mean 'epsilon'"),
         ([[1, 2]], "discrete_laplace", {}, "epsilon: None .* given, discrete_laplace has no default"),
         ([[1, 2]], "sampling", {"rate": 0.5}, "mechanism: 'Sampling' .* one that works on counts"),
-        ([[1, 2]], {"type": "laplace"}, {}, "mechanism: .* a mechanism's name, with its parameters as keywords"),
+        ([[1, 2]], 7, {}, "mechanism: 7 .* a mechanism's name, a mapping with its type and parameters"),
+        ([[1, 2]], {"type": "laplace"}, {}, "epsilon: None .* given, laplace has no default"),
+        ([[1, 2]], [], {}, "mechanism: .* a list that begins with one"),
+        ([[1, 2]], ["raw"], {"epsilon": 1}, "epsilon: .* parameters of a step stand in its mapping"),
+        ([[1, 2]], [{"type": "laplace", "epsilon": -1}], {}, r"mechanism\[0\]\.epsilon: -1"),
+        ([[1, 2]], ["raw", {"type": "filter", "slot": 2}], {}, r"mechanism\[1\]\.slot: 2 .*did you mean 'slots'"),
+        ([[1, 2]], ["raw", "raw"], {}, r"mechanism\[1\]: 'raw' .* both read true counts"),
+        ([[1, 2]], [{"type": "sampling", "rate": 0.5}, "raw"], {}, "mechanism: 'Sampling' .* people are counted here"),
     ],
 )
 def test_a_wrong_release_of_an_array_is_told_by_name(counts, mechanism, parameters, said):

@@ -18,10 +18,14 @@ import pyarrow.parquet as pq
 import pytest
 from report_runs import account, experiment_folder, run_folder, trace_folder
 
+from penstock.pipeline.config.build import read_plugin
+from penstock.pipeline.output.export import write_cells
+from penstock.pipeline.output.outlines import write_outlines
 from penstock.pipeline.output.tables import RELEASES
 from penstock.pipeline.reporting.data_protection import write_statement
 from penstock.pipeline.reporting.live import watch
 from penstock.pipeline.reporting.page import write_report
+from penstock.pipeline.spaces.base import Space
 
 pytestmark = pytest.mark.integration
 
@@ -469,6 +473,34 @@ def test_noise_above_every_count_neither_fills_a_map_nor_hides_its_sign(driver, 
     assert len(set(drawn)) == 4
     true = page.run("return [...document.querySelectorAll('[data-map=True] .cell')].map(n => n.classList[1])")
     assert set(true) == {"s0"}
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("size", [DESKTOP, PHONE])
+def test_outlines_lie_on_the_maps_and_let_clicks_through(driver, tmp_path, size, theme):
+    folder = run_folder(tmp_path, cells=CELLS, space=GRID)
+    write_cells(folder, read_plugin(Space, {"space": GRID}, "space"))
+    south, west, north, east = (GRID[side] for side in ("south", "west", "north", "east"))
+    line = {"type": "LineString", "coordinates": [[west, south], [east, north]]}
+    file = tmp_path / "lines.geojson"
+    features = [{"type": "Feature", "properties": {}, "geometry": line}]
+    file.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+    write_outlines(folder, str(file))
+    page = Page(driver, write_report(folder)[0].as_uri(), size=size, theme=theme)
+    paths = [node.get_attribute("d") for node in page.find("#maps .outlines")]
+    assert len(paths) == 4
+    assert len(set(paths)) == 1
+    # From corner to corner of the cells.
+    (x, y), (right, top) = (map(float, end.split()) for end in paths[0].removeprefix("M").split("L"))
+    box = page.run("return (b => [b.x, b.y, b.width, b.height])(document.querySelector('.map').viewBox.baseVal)")
+    assert (x, top) == pytest.approx((0, 0), abs=0.2)
+    assert (right, y) == pytest.approx((box[2] + 2 * box[0], box[3] + 2 * box[1]), abs=0.2)
+    assert page.run("return getComputedStyle(document.querySelector('.outlines')).pointerEvents") == "none"
+    page.find("[data-map=True] .cell")[0].click()
+    drawn = page.run("return [...document.querySelector('[data-map=True] .map').children].map(n => n.classList[0])")
+    assert drawn[-1] == "outlines"
+    assert [entry for entry in driver.get_log("browser") if entry["level"] == "SEVERE"] == []
+    assert page.run("return document.documentElement.scrollWidth") <= size[0]
 
 
 def test_a_map_says_what_it_does_not_show(driver, tmp_path):

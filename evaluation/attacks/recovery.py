@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csr_array
+from scipy.spatial.distance import cdist
 
 from penstock.mechanisms.core.plugin import ParameterError
 
@@ -194,7 +195,7 @@ def _within_a_day(
     here, step = np.tile(centre, (n_people, 1)), np.zeros((n_people, positions.shape[1]))
     for window, cells in enumerate(places):
         expected = here if stays[window] else here + step
-        cost = np.linalg.norm(expected[:, None] - positions[cells][None], axis=2)
+        cost = cdist(expected, positions[cells])
         own, number = linear_sum_assignment(cost)
         found[own, window] = cells[number]
         step = np.zeros_like(step)

@@ -1,4 +1,4 @@
-"""``penstock attack``: membership inference and reconstruction against a configured release."""
+"""``penstock attack``: membership inference, reconstruction and recovery against a configured release."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from penstock.pipeline.config.run import RunConfig
     from penstock.pipeline.experiments.attacks.membership import AttackOutcome
 
-ATTACKS = ("both", "membership", "reconstruction")
+ATTACKS = ("all", "membership", "reconstruction", "recovery")
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -53,6 +53,10 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     add("--simulated", type=int, metavar="N", help="trajectories simulated from each prior, to test the bound (200)")
     add("--bound-samples", type=int, metavar="N", help="draws for the first-moment bound; 0: without it (500)")
 
+    add = parser.add_argument_group("recovery: where was everybody?").add_argument
+    add("--people", type=int, metavar="N", help="people counted at most; of more, so many drawn by the seed (1000)")
+    add("--windows", type=int, metavar="N", help="first windows of the run (168, or all that there are)")
+
 
 def _execute(arguments: argparse.Namespace) -> int:
     from penstock.evaluation.attacks.game import ATTACKS as CLASSIFIERS
@@ -60,6 +64,7 @@ def _execute(arguments: argparse.Namespace) -> int:
     from penstock.pipeline.config.run import load
     from penstock.pipeline.experiments.attacks.membership import as_text
     from penstock.pipeline.experiments.attacks.reconstruction import reconstruction_text
+    from penstock.pipeline.experiments.attacks.recovery import recovery_text
 
     if arguments.jobs is not None and arguments.jobs < 1:
         raise ParameterError("--jobs", arguments.jobs, "a number at least 1")
@@ -76,7 +81,7 @@ def _execute(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(_figures(outcomes, left_out))
     elif not arguments.quiet:
-        texts = {"membership": as_text, "reconstruction": reconstruction_text}
+        texts = {"membership": as_text, "reconstruction": reconstruction_text, "recovery": recovery_text}
         for name, outcome in outcomes.items():
             print(texts[name](outcome.summary))
             print("\n".join(f"  {path}" for path in outcome.files), end="\n\n" if len(outcomes) > 1 else "\n")
@@ -107,9 +112,14 @@ def in_words(duration: float) -> str:
     return f"{duration:.0f} s" if duration < 100 else f"{duration / 60:.0f} min"
 
 
-def _begun(n_targets: int, n_people: int, seconds: float) -> None:
-    sample = f"{n_targets:,} of {n_people:,} people" if n_targets < n_people else f"all {n_people:,} people"
-    print(f"penstock: membership: {sample} attacked, about {in_words(seconds)}", file=sys.stderr)
+def _begun(attack: str, done: str) -> Callable[[int, int, float], None]:
+    """Says before an attack how many people it is about, and how long it takes."""
+
+    def begun(n_chosen: int, n_people: int, seconds: float) -> None:
+        people = f"{n_chosen:,} of {n_people:,} people" if n_chosen < n_people else f"all {n_people:,} people"
+        print(f"penstock: {attack}: {people} {done}, about {in_words(seconds)}", file=sys.stderr)
+
+    return begun
 
 
 def _attack(
@@ -117,42 +127,62 @@ def _attack(
 ) -> tuple[dict[str, AttackOutcome], dict[str, str]]:
     """Outcomes by attack, and the reason for each attack that does not apply and was not asked for."""
     from penstock.mechanisms.core.plugin import PenstockError
-    from penstock.pipeline.experiments.attacks.membership import Game, attack
-    from penstock.pipeline.experiments.attacks.reconstruction import (
-        ReconstructionGame,
-        prepare_reconstruction,
-        reconstruct,
-    )
+    from penstock.pipeline.experiments.attacks.measures import check_recoverable
+    from penstock.pipeline.experiments.attacks.membership import attack
+    from penstock.pipeline.experiments.attacks.reconstruction import prepare_reconstruction, reconstruct
+    from penstock.pipeline.experiments.attacks.recovery import recovery
 
-    game = _game(Game, arguments)
-    own = _game(ReconstructionGame, arguments)
-    outcomes: dict[str, AttackOutcome] = {}
+    games = {name: _game(kind, arguments) for name, kind in _games().items()}
+    wanted = [name for name in games if arguments.attack in (None, "all", name)]
+    checks: dict[str, Callable[[], Any]] = {
+        "reconstruction": lambda: prepare_reconstruction(config, games["reconstruction"]),
+        "recovery": lambda: check_recoverable(config),
+    }
     left_out: dict[str, str] = {}
-    playable = arguments.attack != "membership"
-    if playable:  # checked before the membership attack, which takes long
+    for name in [name for name in wanted if name in checks]:  # before the membership attack, which takes long
         try:
-            prepare_reconstruction(config, own)
+            checks[name]()
         except PenstockError as error:
-            if arguments.attack is not None or _given(ReconstructionGame, arguments):
+            if arguments.attack is not None or _given(_games()[name], arguments):
                 raise
-            playable, left_out["reconstruction"] = False, str(error)
-    how: dict[str, Any] = {"folder": arguments.out, "n_jobs": arguments.jobs}
-    if arguments.attack != "reconstruction":
-        told: dict[str, Any] = {} if quiet else {"begun": _begun}
-        outcomes["membership"] = attack(config, game, listener=listener(), **told, **how)
-    if playable:
-        outcomes["reconstruction"] = reconstruct(config, own, listener=listener(), **how)
+            wanted.remove(name)
+            left_out[name] = str(error)
+    jobs: dict[str, Any] = {"n_jobs": arguments.jobs}
+    begun = {"membership": _begun("membership", "attacked"), "recovery": _begun("recovery", "counted")}
+    play: dict[str, Callable[..., AttackOutcome]] = {
+        "membership": attack,
+        "reconstruction": reconstruct,
+        "recovery": recovery,
+    }
+    outcomes: dict[str, AttackOutcome] = {}
+    for name in wanted:
+        how = {"folder": arguments.out, "listener": listener()} | (jobs if name != "recovery" else {})
+        told = {} if quiet or name not in begun else {"begun": begun[name]}
+        outcomes[name] = play[name](config, games[name], **how, **told)
     return outcomes, left_out
 
 
-def _refuse_useless(arguments: argparse.Namespace) -> None:
-    """Refuse arguments of an attack that `--attack` excludes."""
-    from penstock.mechanisms.core.plugin import ParameterError
+def _games() -> dict[str, Any]:
+    """Parameters of each attack."""
     from penstock.pipeline.experiments.attacks.membership import Game
     from penstock.pipeline.experiments.attacks.reconstruction import ReconstructionGame
+    from penstock.pipeline.experiments.attacks.recovery import RecoveryGame
 
-    others = {"membership": ReconstructionGame, "reconstruction": Game}
-    useless = _given(others[arguments.attack], arguments) if arguments.attack in others else {}
+    return {"membership": Game, "reconstruction": ReconstructionGame, "recovery": RecoveryGame}
+
+
+def _refuse_useless(arguments: argparse.Namespace) -> None:
+    """Refuse arguments of attacks that `--attack` excludes."""
+    from penstock.mechanisms.core.plugin import ParameterError
+
+    games = _games()
+    if arguments.attack not in games:
+        return
+    useless = {
+        f: v for name, kind in games.items() if name != arguments.attack for f, v in _given(kind, arguments).items()
+    }
+    if arguments.attack == "recovery" and arguments.targets is not None:
+        useless["--targets"] = arguments.targets
     for flag, value in useless.items():
         raise ParameterError(flag, value, f"left out: --attack {arguments.attack} has no use for it")
 
@@ -176,7 +206,7 @@ def _game(kind: Any, arguments: argparse.Namespace) -> Any:
 
 
 def _figures(outcomes: dict[str, AttackOutcome], left_out: dict[str, str]) -> dict[str, Any]:
-    """The JSON output: membership at the top level, reconstruction under its name, and attacks left out."""
+    """The JSON output: membership at the top level, the others under their names, and attacks left out."""
     found = {
         name: {"folder": str(outcome.folder), "resumed": outcome.n_resumed, **outcome.summary}
         for name, outcome in outcomes.items()
@@ -186,7 +216,7 @@ def _figures(outcomes: dict[str, AttackOutcome], left_out: dict[str, str]) -> di
 
 ATTACK = Command(
     "attack",
-    "simulate membership inference and reconstruction against what a configuration releases",
+    "simulate membership inference, reconstruction and recovery against what a configuration releases",
     _configure,
     _execute,
 )

@@ -120,13 +120,22 @@ def _configure_report(parser: argparse.ArgumentParser) -> None:
         help="write DIR/public/data_protection.html instead: what is promised, what not, what is assumed; to print, "
         "from the published files alone",
     )
+    parser.add_argument(
+        "--outlines",
+        metavar="FILE",
+        help="draw the polygons or lines of a GeoJSON or GeoParquet file on the maps, from now on; a simplified copy "
+        "is published, as DIR/public/outlines.geojson",
+    )
 
 
 def _report(arguments: argparse.Namespace) -> int:
+    from penstock.pipeline.output.outlines import write_outlines
     from penstock.pipeline.reporting.data_protection import write_statement
     from penstock.pipeline.reporting.page import write_report
 
     folder = Path(arguments.folder)
+    if arguments.outlines is not None:
+        write_outlines(folder, arguments.outlines)
     pages = [write_statement(folder)] if arguments.reader else write_report(folder)
     if arguments.json:
         print_json({"report": str(pages[0]), "pages": list(map(str, pages))})

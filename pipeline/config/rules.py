@@ -21,7 +21,7 @@ from penstock.pipeline.config.sections import Output
 from penstock.pipeline.config.yaml import Mapping, Path, Problem, locate, shown
 from penstock.pipeline.sources.base import LiveSource, Source
 from penstock.pipeline.spaces.base import Space
-from penstock.pipeline.spaces.polygons import WrongName
+from penstock.pipeline.spaces.polygons import WrongName, read_lines
 from penstock.pipeline.steps import sealing
 from penstock.pipeline.steps.bounding import Bounding
 from penstock.pipeline.windows.base import Windows
@@ -283,6 +283,22 @@ def output_is_not_an_input(output: Output, source: Source, space: Space, sensors
         yield Finding(("output", "path"), output.path, "another folder than the inputs")
     elif os.path.exists(output.path) and not os.path.isdir(output.path):
         yield Finding(("output", "path"), output.path, "a folder, not an existing file")
+
+
+def outlines_can_be_drawn(output: Output, space: Space, mechanism: tuple[Mechanism, ...]) -> Iterator[Finding]:
+    """Outlines can be read, and there is a map of the cells to draw them on."""
+    if output.outlines is None:
+        return
+    placed = space.derived_from_data or any(
+        {"point", "polygon", "polygons"} & place.keys() for place in space.geometry()
+    )
+    if on_points(mechanism) or not placed:
+        yield Finding(("output", "outlines"), output.outlines, "left out where cells have no place on a map")
+        return
+    try:
+        read_lines(output.outlines)
+    except DataError as error:
+        yield Finding(("output", "outlines"), output.outlines, f"a file that lines can be read from ({error})")
 
 
 def delayed_releases_leave_before_the_next(output: Output, source: Source, windows: Windows) -> Iterator[Finding]:
@@ -656,6 +672,7 @@ RULES: tuple[Rule, ...] = (
     metrics_are_different,
     overlapping_windows_are_accounted,
     output_is_not_an_input,
+    outlines_can_be_drawn,
     delayed_releases_leave_before_the_next,
     loads_keep_to_their_quota,
     traces_have_timestamps,

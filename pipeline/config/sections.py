@@ -168,6 +168,11 @@ class Output(Checked):
     truth: bool = parameter(True, doc="write the true counts for the operator (simulation only, whatever is set)")
     user_summaries: bool = parameter(True, doc="summarise users (how many, cells and windows each) for the operator")
     report: bool = parameter(True, doc="write report.html; a deployment has one to publish and one for the operator")
+    outlines: str | None = parameter(
+        None,
+        kind="path",
+        doc="GeoJSON or GeoParquet file of polygons or lines, drawn on the maps; a simplified copy is published",
+    )
     rejects: Literal["raw", "places", "sealed"] | None = parameter(
         None,
         doc="rejected rows: kept as they are (a simulation's default), only where they were and why (a deployment's), "

@@ -310,7 +310,7 @@ def measure(text: str) -> Measure:
         A name out of `MEASURES`; ``epsilon_in_24``: the most spent in any 24 successive windows; ``accountant/name``:
         the figure of the whole run, else that of its last window, of several subjects the largest;
         ``accountant/name/max`` (or min, mean): over all windows and subjects; ``attack/lira/auc``: an attack on
-        membership, or ``attack/recovery/accuracy`` on trajectories (`attack_measures`);
+        membership, or ``attack/recovery/accuracy`` on trajectories (`attacks.measures`);
         ``module:function``: a function of a `TrialRun`, or on traces of a `TraceRun`.
 
     Raises

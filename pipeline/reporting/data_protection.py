@@ -11,6 +11,7 @@ from typing import Any
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.output import files
 from penstock.pipeline.output.export import CELLS
+from penstock.pipeline.output.outlines import OUTLINES
 from penstock.pipeline.output.worth import UNBOUNDED
 from penstock.pipeline.reporting.accounts import treatment
 from penstock.pipeline.reporting.data import Run
@@ -30,7 +31,7 @@ from penstock.pipeline.reporting.summary import HOPELESS, odds, promises, releas
 STATEMENT = "data_protection.html"
 STYLES = ("page.css", "statement.css")
 #: Published files that a signature is about; exports and pages are made from them.
-SIGNED = ("manifest.json", "releases.parquet", "traces.parquet", "accounts.parquet", CELLS)
+SIGNED = ("manifest.json", "releases.parquet", "traces.parquet", "accounts.parquet", CELLS, OUTLINES)
 
 
 def write_statement(folder: str | Path) -> Path:

@@ -16,7 +16,10 @@ from numpy.typing import NDArray
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.pipeline.output.export import CELLS, read_cells, rings_of
 from penstock.pipeline.output.intervals import ends
+from penstock.pipeline.output.outlines import read_outlines
 from penstock.pipeline.reporting.data import Counts, Run
+
+Array = NDArray[np.float64]
 
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 720, 260, 56, 30, 28
 _RELEASED, _TRUE = "#1f5fa8", "#b3541e"
@@ -60,17 +63,39 @@ def draw_counts(run: Run, cell: str | None = None) -> Drawing:
     """
     counts = _counts(run)
     at = _cell(counts, cell)
-    released, margin = counts.released[:, at], counts.margin[:, at]
-    series = [released] + ([] if counts.truth is None else [counts.truth[:, at]])
+    return draw_series(
+        f"{run.counted.capitalize()} in {counts.cells[at]}, window by window",
+        [_local(start, run.time_zone) for start in counts.windows["start"]],
+        counts.released[:, at],
+        counts.margin[:, at],
+        None if counts.truth is None else counts.truth[:, at],
+    )
+
+
+def draw_series(
+    title: str, times: Sequence[str], released: Array, margin: Array, truth: Array | None = None
+) -> Drawing:
+    """Released counts of one cell over time with the band that holds 95 %, and the true ones.
+
+    Parameters
+    ----------
+    title
+        What is drawn.
+    times
+        Name of each window.
+    released, margin, truth
+        Shape (n_windows,): values, half-widths of their intervals (NaN: none), and true counts, if they are known.
+    """
+    series = [released] + ([] if truth is None else [truth])
     low, high = ends(released, margin)
     sides = np.concatenate([*series, low, high])
     least, most = min(0.0, float(np.nanmin(sides))), max(1.0, float(np.nanmax(sides)))
     x = _LEFT + (np.arange(len(released)) + 0.5) * (_WIDTH - _LEFT - 10) / len(released)
 
-    def y(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def y(values: Array) -> Array:
         return _TOP + (most - values) / (most - least) * (_HEIGHT - _TOP - _BOTTOM)
 
-    parts = [_text(_LEFT, 18, f"People in {counts.cells[at]}, window by window", bold=True)]
+    parts = [_text(_LEFT, 18, title, bold=True)]
     for value in _ticks(least, most):
         height = float(y(np.array([value]))[0])
         parts.append(f'<path d="M{_LEFT} {height:.1f}H{_WIDTH - 10}" stroke="#d5d9de"/>')
@@ -79,17 +104,26 @@ def draw_counts(run: Run, cell: str | None = None) -> Drawing:
     if known.any():
         edge = [*zip(x[known], y(low[known])), *reversed([*zip(x[known], y(high[known]))])]
         parts.append(f'<polygon points="{_pairs(edge)}" fill="{_RELEASED}" opacity="0.18"/>')
-    for values, colour in zip(series, (_RELEASED, _TRUE)):
+    name = "released, with 95 % interval" if known.any() else "released"
+    drawn = [(name, _RELEASED, released)] + ([] if truth is None else [("true", _TRUE, truth)])
+    wide = 1.5 if len(released) <= 200 else 1
+    for i, (name, colour, values) in enumerate(reversed(drawn)):  # the released ones on top
         shown = ~np.isnan(values)
         points = _pairs(zip(x[shown], y(values[shown])))
-        parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
-    names = [("released, with 95 % interval", _RELEASED), ("true", _TRUE)][: len(series)]
-    for i, (name, colour) in enumerate(reversed(names)):
+        parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="{wide}"/>')
         parts.append(_text(_WIDTH - 10 - 60 * i, 18, name, anchor="end", colour=colour))
-    starts, zone = counts.windows["start"].to_list(), run.time_zone
-    for i, anchor in ((0, "start"), (len(starts) // 2, "middle"), (len(starts) - 1, "end")):
-        parts.append(_text(float(x[i]), _HEIGHT - 8, _local(starts[i], zone), anchor=anchor))
-    return Drawing(_svg(parts, _HEIGHT, f"Released counts of {counts.cells[at]} over time"))
+    for i, anchor in ((0, "start"), (len(times) // 2, "middle"), (len(times) - 1, "end")):
+        parts.append(_text(float(x[i]), _HEIGHT - 8, times[i], anchor=anchor))
+    return Drawing(_svg(parts, _HEIGHT, title))
+
+
+def shown_in_notebook(title: str, said: Iterable[str], drawing: Drawing | None) -> str:
+    """What a notebook shows of a result: its title, some sentences, and a drawing."""
+    first, *others = said
+    text = "".join(
+        f"<p>{one}</p>" for one in [f"<strong>{escape(title)}</strong>: {escape(first)}", *map(escape, others)]
+    )
+    return text if drawing is None else text + drawing.svg
 
 
 def draw_map(run: Run, window: int | None = None) -> Drawing:
@@ -142,9 +176,27 @@ def draw_map(run: Run, window: int | None = None) -> Drawing:
         else:
             outline = "".join(f"M{_pairs(map(at, ring))}Z" for ring in rings)
             parts.append(f'<path d="{outline}" fill-rule="evenodd" {look}>{said}</path>')
-    legend = f"white 0, blue up to {most:.3g}, violet below 0, grey not shown"
-    parts.append(_text(10, height - 8, legend))
+    lines = "".join(f"M{_pairs(map(at, line.tolist()))}" for line in read_outlines(run.folder))
+    if lines:
+        frame = f'y="{_TOP}" height="{height - _TOP - 22}" viewBox="0 {_TOP} {_WIDTH} {height - _TOP - 22}"'
+        path = f'<path d="{lines}" fill="none" stroke="#2b3036" stroke-opacity="0.6"/>'
+        parts.append(f'<svg {frame} width="{_WIDTH}">{path}</svg>')
+    parts += _legend([values.get(cell, math.nan) for cell in places], most, height - 8)
     return Drawing(_svg(parts, height, f"Map of released counts of window {numbers[row]}"))
+
+
+def _legend(values: Sequence[float], most: float, y: float) -> list[str]:
+    """Colours of a map with what they stand for, as far as it has them."""
+    steps = [most * share**2 for share in np.linspace(0, 1, 6)]
+    keys = [(_colour(value, most), f"{value:.2g}") for value in steps]
+    keys += [(_colour(-most, most), "below 0")] if any(value < 0 for value in values) else []
+    keys += [(_colour(math.nan, most), "not shown")] if any(map(math.isnan, values)) else []
+    parts = []
+    for i, (colour, said) in enumerate(keys):
+        x = 10 + 66 * i
+        parts.append(f'<rect x="{x}" y="{y - 9:.1f}" width="14" height="10" fill="{colour}" stroke="#9aa3ad"/>')
+        parts.append(_text(x + 18, y, said))
+    return parts
 
 
 def _counts(run: Run) -> Counts:

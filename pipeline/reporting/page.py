@@ -13,6 +13,7 @@ from penstock.mechanisms.core.plugin import PenstockError
 from penstock.pipeline.config.build import input_paths, read_plugin
 from penstock.pipeline.output import files
 from penstock.pipeline.output.export import geometries, read_cells, rings_of
+from penstock.pipeline.output.outlines import read_outlines
 from penstock.pipeline.reporting.accounts import charts, metric_words
 from penstock.pipeline.reporting.data import ACTIONS, Counts, Run
 from penstock.pipeline.reporting.experiment import choice_section, experiment_in, frontier, is_experiment
@@ -116,6 +117,7 @@ def _run_json(run: Run) -> dict[str, Any]:
     return shared | {
         "counts": _counts_json(counts) | {"counted": run.counted},
         "geometry": geometry(run, counts.cells),
+        "outlines": _outlines(run),
         "accounts": charts(run.accounts, counts.windows["window"]),
         "utility": [] if run.utility is None else _utility_charts(run, run.utility, counts),
         "cell_metrics": [] if run.utility is None else _cell_metrics(run.utility, counts),
@@ -170,6 +172,18 @@ def geometry(run: Run, cells: tuple[str, ...]) -> list[dict[str, Any]] | None:
     if not any(shown):
         return None
     return [_drawn(place) if place else {} for place in shown]
+
+
+def _outlines(run: Run) -> dict[str, Any] | None:
+    """Lines behind the maps: steps from position to position, in small units, so that they take few bytes."""
+    lines = read_outlines(run.folder)
+    if not lines:
+        return None
+    every = np.concatenate(lines)
+    origin, unit = every.min(axis=0), max(float(np.ptp(every, axis=0).max()), 1e-6) / 16_000
+    whole = [np.rint((line - origin) / unit) for line in lines]
+    steps = np.concatenate([np.diff(line, axis=0, prepend=0) for line in whole])
+    return {"origin": origin.tolist(), "unit": unit, "sizes": pack([len(line) for line in lines]), "steps": pack(steps)}
 
 
 def _configured_places(run: Run) -> dict[str, dict[str, Any] | None]:

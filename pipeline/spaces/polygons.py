@@ -1,4 +1,4 @@
-"""Polygons from GeoJSON and GeoParquet files, and the points that they hold."""
+"""Polygons and lines from GeoJSON and GeoParquet files, and the points that polygons hold."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ Rings = list[NDArray[np.float64]]
 CONVERT = "ogr2ogr -f GeoJSON -t_srs EPSG:4326 zones.geojson FILE makes such a file of most others"
 _WGS84 = ("CRS84", "EPSG:4326", "EPSG::4326")
 _MOST_PAIRS = 1 << 21
+#: Geometries of well-known binary, by their numbers.
+_KINDS = {2: "LineString", 3: "Polygon", 5: "MultiLineString", 6: "MultiPolygon"}
 
 
 class Zone(NamedTuple):
@@ -52,14 +54,9 @@ def read_zones(path: str, name: str) -> list[Zone]:
         If the file is neither, or a feature is no area, is not closed, crosses itself, or has no name of its own;
         with the file, the number of the feature from 1, and what would be right.
     """
-    try:
-        content = Path(path).read_bytes()
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror or error}") from error
-    features = _of_geoparquet(path, name) if content[:4] == b"PAR1" else _of_geojson(path, content, name)
     zones: list[Zone] = []
     numbers: dict[str, int] = {}
-    for number, (label, geometry) in enumerate(features, 1):
+    for number, (label, geometry) in enumerate(_features(path, name), 1):
         try:
             zone = Zone(_label(label, name), [_checked(rings) for rings in _polygons(geometry)])
         except _Wrong as error:
@@ -75,6 +72,38 @@ def read_zones(path: str, name: str) -> list[Zone]:
     return zones
 
 
+def read_lines(path: str) -> list[NDArray[np.float64]]:
+    """Read the lines and the rings of the polygons of a file that `read_zones` reads too; names are not needed.
+
+    Raises
+    ------
+    DataError
+        If the file is neither GeoJSON nor GeoParquet, or a feature is a point, or not in longitude and latitude.
+    """
+    lines: list[NDArray[np.float64]] = []
+    for number, (_, geometry) in enumerate(_features(path, None), 1):
+        if geometry is None:
+            continue
+        try:
+            for line in _lines(geometry):
+                _check_degrees(line)
+                lines.append(line)
+        except _Wrong as error:
+            raise DataError(f"{path}: feature {number}: {error}") from error
+    if not lines:
+        raise DataError(f"{path}: there is no feature in it; polygons or lines are needed")
+    return lines
+
+
+def _features(path: str, name: str | None) -> Iterator[tuple[Any, Any]]:
+    """Name and geometry of every feature of a file."""
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror or error}") from error
+    yield from _of_geoparquet(path, name) if content[:4] == b"PAR1" else _of_geojson(path, content, name)
+
+
 def _label(value: Any, name: str) -> str:
     if not isinstance(value, str | int) or isinstance(value, bool) or not str(value).strip():
         raise _Wrong(f"{name} is {value!r}; it must be a text or a whole number")
@@ -84,7 +113,7 @@ def _label(value: Any, name: str) -> str:
 # GeoJSON.
 
 
-def _of_geojson(path: str, content: bytes, name: str) -> Iterator[tuple[Any, Any]]:
+def _of_geojson(path: str, content: bytes, name: str | None) -> Iterator[tuple[Any, Any]]:
     """Name and geometry of every feature."""
     try:
         root = json.loads(content.decode("utf-8-sig"))
@@ -100,10 +129,10 @@ def _of_geojson(path: str, content: bytes, name: str) -> Iterator[tuple[Any, Any
         raise DataError(f"{path}: features must be a list of GeoJSON features")
     for number, feature in enumerate(features, 1):
         properties = given if isinstance(given := feature.get("properties"), dict) else {}
-        if name not in properties:
+        if name is not None and name not in properties:
             known = ", ".join(sorted(map(str, properties))) or "none"
             raise WrongName(f"{path}: feature {number}: there is no property {name!r}; it has: {known}")
-        yield properties[name], feature.get("geometry")
+        yield properties.get(name), feature.get("geometry")
 
 
 def _polygons(geometry: Any) -> list[Rings]:
@@ -123,6 +152,24 @@ def _polygons(geometry: Any) -> list[Rings]:
     return made
 
 
+def _lines(geometry: Any) -> list[NDArray[np.float64]]:
+    """Lines, or rings of polygons, of a geometry."""
+    if isinstance(geometry, bytes):
+        geometry = _of_binary(geometry)
+    kind = geometry.get("type") if isinstance(geometry, dict) else None
+    if kind == "GeometryCollection":
+        return [line for one in geometry.get("geometries") or () for line in _lines(one)]
+    if kind in ("Polygon", "MultiPolygon"):
+        return [ring for polygon in _polygons(geometry) for ring in polygon]
+    if kind not in ("LineString", "MultiLineString"):
+        raise _Wrong(f"its geometry is {kind or 'missing'}; it must be polygons or lines")
+    parts = [geometry.get("coordinates")] if kind == "LineString" else geometry.get("coordinates")
+    try:
+        return [_positions(part) for part in parts]
+    except (TypeError, ValueError, IndexError, OverflowError) as error:
+        raise _Wrong(f"its coordinates are not those of a {kind}: lists of [longitude, latitude]") from error
+
+
 def _positions(ring: Sequence[Sequence[float]]) -> NDArray[np.float64]:
     return np.array([(float(position[0]), float(position[1])) for position in ring], np.float64).reshape(-1, 2)
 
@@ -130,7 +177,7 @@ def _positions(ring: Sequence[Sequence[float]]) -> NDArray[np.float64]:
 # GeoParquet.
 
 
-def _of_geoparquet(path: str, name: str) -> Iterator[tuple[Any, Any]]:
+def _of_geoparquet(path: str, name: str | None) -> Iterator[tuple[Any, Any]]:
     """Name and geometry of every row."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -143,13 +190,13 @@ def _of_geoparquet(path: str, name: str) -> Iterator[tuple[Any, Any]]:
                 raise DataError(f"{path}: Parquet, but not GeoParquet with geometry as WKB; {CONVERT}")
             if "crs" in described and not _is_wgs84(described["crs"]):
                 raise DataError(f"{path}: its crs must be longitude and latitude (WGS 84); {CONVERT}")
-            if name not in columns:
+            if name is not None and name not in columns:
                 known = ", ".join(one for one in columns if one != column) or "none"
                 raise WrongName(f"{path}: there is no column {name!r}; it has: {known}")
-            table = file.read([name, column])
+            table = file.read([name or column, column])
     except (pa.ArrowException, ValueError) as error:
         raise DataError(f"{path}: cannot be read as GeoParquet ({error})") from error
-    yield from zip(table[name].to_pylist(), table[column].to_pylist())
+    yield from zip(table[name or column].to_pylist(), table[column].to_pylist())
 
 
 def _geometry_column(metadata: bytes) -> tuple[str, dict[str, Any]]:
@@ -167,7 +214,7 @@ def _is_wgs84(crs: Any) -> bool:
 
 
 def _of_binary(data: bytes) -> dict[str, Any]:
-    """Well-known binary (OGC Simple Features) of a polygon or multipolygon as GeoJSON.
+    """Well-known binary (OGC Simple Features) of a polygon, a line, or several, as GeoJSON.
 
     >>> triangle = struct.pack("<BIII8d", 1, 3, 1, 4, 0, 0, 1, 0, 0, 1, 0, 0)
     >>> _of_binary(triangle)["coordinates"]
@@ -183,23 +230,33 @@ def _of_binary(data: bytes) -> dict[str, Any]:
 def _geometry_at(data: bytes, at: int) -> tuple[str, list[Any], int]:
     """Type and coordinates of the geometry at a place, and where it ends."""
     order = "<" if data[at : at + 1] == b"\x01" else ">"
-    code, n = struct.unpack_from(f"{order}II", data, at + 1)
-    kind = {3: "Polygon", 6: "MultiPolygon"}.get(code % 1000)
+    code, (n,) = _code_at(data, at), struct.unpack_from(f"{order}I", data, at + 5)
+    kind = _KINDS.get(code % 1000)
     if kind is None or code >= 4000:
         raise _Wrong("its geometry must be a Polygon or a MultiPolygon")
     width, at, coordinates = (2, 3, 3, 4)[code // 1000], at + 9, []
+
+    def positions(n_points: int, at: int) -> tuple[list[Any], int]:
+        flat = struct.unpack_from(f"{order}{width * n_points}d", data, at)
+        return [list(flat[i : i + 2]) for i in range(0, len(flat), width)], at + 8 * len(flat)
+
+    if kind == "LineString":
+        return kind, *positions(n, at)
     for _ in range(n):
-        if kind == "MultiPolygon":
-            if struct.unpack_from("<I" if data[at : at + 1] == b"\x01" else ">I", data, at + 1)[0] % 1000 != 3:
-                raise _Wrong("a part of its geometry is no Polygon")
-            _, part, at = _geometry_at(data, at)
+        if kind == "Polygon":
+            part, at = positions(struct.unpack_from(f"{order}I", data, at)[0], at + 4)
         else:
-            (n_points,) = struct.unpack_from(f"{order}I", data, at)
-            flat = struct.unpack_from(f"{order}{width * n_points}d", data, at + 4)
-            part = [list(flat[i : i + 2]) for i in range(0, len(flat), width)]
-            at += 4 + 8 * len(flat)
+            if f"Multi{_KINDS.get(_code_at(data, at) % 1000)}" != kind:
+                raise _Wrong(f"a part of its geometry is no {kind.removeprefix('Multi')}")
+            _, part, at = _geometry_at(data, at)
         coordinates.append(part)
     return kind, coordinates, at
+
+
+def _code_at(data: bytes, at: int) -> int:
+    """Type of the geometry at a place, as well-known binary numbers it."""
+    code: int = struct.unpack_from("<I" if data[at : at + 1] == b"\x01" else ">I", data, at + 1)[0]
+    return code
 
 
 # Checks.
@@ -210,12 +267,7 @@ def _checked(rings: Rings) -> Rings:
     for ring in rings:
         if len(ring) < 4:
             raise _Wrong(f"a ring has {len(ring)} positions; at least 4 are needed, the last one equal to the first")
-        if not np.isfinite(ring).all() or (np.abs(ring) > (180, 90)).any():
-            longitude, latitude = ring[~(np.isfinite(ring) & (np.abs(ring) <= (180, 90))).all(axis=1)][0]
-            raise _Wrong(
-                f"[{longitude:g}, {latitude:g}] is no longitude and latitude in degrees (WGS 84): {CONVERT}; zones "
-                "across the 180th meridian are cut there"
-            )
+        _check_degrees(ring)
         if (ring[0] != ring[-1]).any():
             raise _Wrong(
                 f"a ring is open: it begins at {_at(ring[0])} and ends at {_at(ring[-1])}; repeat its first position"
@@ -232,6 +284,16 @@ def _checked(rings: Rings) -> Rings:
                 f"the hole that begins at {_at(hole[0])} is not inside its outline; a polygon's first ring is that"
             )
     return rings
+
+
+def _check_degrees(line: NDArray[np.float64]) -> None:
+    right = (np.isfinite(line) & (np.abs(line) <= (180, 90))).all(axis=1)
+    if not right.all():
+        longitude, latitude = line[~right][0]
+        raise _Wrong(
+            f"[{longitude:g}, {latitude:g}] is no longitude and latitude in degrees (WGS 84): {CONVERT}; zones "
+            "across the 180th meridian are cut there"
+        )
 
 
 def _at(position: NDArray[np.float64]) -> str:

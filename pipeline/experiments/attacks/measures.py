@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,7 +102,6 @@ def recovered(plan: Plan, released: NDArray[np.float64], windows: Sequence[int],
     windows divide a day, days of that many windows are counted from the first one.
     """
     check_recoverable(plan.config)
-    calendar = plan.calendar
     memberships = read_memberships(plan, plan.n_windows)
     people, who = np.unique(memberships.user, axis=0, return_inverse=True)
     if len(people) > MAX_PEOPLE:
@@ -110,19 +109,19 @@ def recovered(plan: Plan, released: NDArray[np.float64], windows: Sequence[int],
         raise ParameterError("source", f"{len(people):,} people", right)
     presence = np.zeros((len(people), plan.n_windows, plan.n_cells), bool)
     presence[who.ravel(), memberships.window - 1, memberships.cell] = True
-    chosen = np.asarray(windows) - 1
+    positions, known = knowledge(plan, windows)
+    return trajectory_recovery(presence[:, np.asarray(windows) - 1], released, positions, **known, seed=seed)
+
+
+def knowledge(plan: Plan, windows: Sequence[int]) -> tuple[NDArray[np.float64], dict[str, Any]]:
+    """Positions of the cells, and of some windows which are by night and how many make a day."""
+    calendar = plan.calendar
     starts = [wall_time(calendar.time_zone, calendar.start(index)) for index in windows]
     night = (np.array(starts) % DAY < NIGHT) | (calendar.step >= DAY)
     divides = DAY % calendar.step == 0 and calendar.step < DAY
     positions = positions_of(plan.space)
-    return trajectory_recovery(
-        presence[:, chosen],
-        released,
-        np.eye(plan.n_cells) if positions is None else positions,
-        night=night,
-        day=calendar.per_day if divides else None,
-        seed=seed,
-    )
+    known = {"night": night, "day": calendar.per_day if divides else None}
+    return np.eye(plan.n_cells) if positions is None else positions, known
 
 
 def positions_of(space: Space) -> NDArray[np.float64] | None:

@@ -17,6 +17,7 @@ from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.pipeline.output.checkpoint import public_name
 from penstock.pipeline.output.export import CELLS
 from penstock.pipeline.output.files import canonical
+from penstock.pipeline.output.outlines import OUTLINES
 from penstock.pipeline.output.sinks.base import Sink
 from penstock.pipeline.sources.reading.file_systems import file_system, opened
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 #: The object that says which run a folder of a store belongs to.
 MARK = "run.json"
 #: What of ``public/`` is published, as far as a run writes it; the manifest comes last: with it all others are there.
-FILES = ("releases.parquet", "traces.parquet", "accounts.parquet", CELLS, "report.html", "manifest.json")
+FILES = ("releases.parquet", "traces.parquet", "accounts.parquet", CELLS, OUTLINES, "report.html", "manifest.json")
 
 
 class Store(Sink):
@@ -66,8 +67,9 @@ class Store(Sink):
         public = self.plan.folder / "public"
         manifest = (public / "manifest.json").read_bytes()
         self._put(f"manifests/{hashlib.sha256(manifest).hexdigest()[:16]}.json", manifest)
-        if (public / CELLS).exists():
-            self._put(CELLS, (public / CELLS).read_bytes())
+        for name in (CELLS, OUTLINES):
+            if (public / name).exists():
+                self._put(name, (public / name).read_bytes())
 
     def releases(self, table: pa.Table) -> None:
         """Write the windows of a stream, an object each."""

@@ -23,10 +23,10 @@ function countChart(axis) {
   return chart;
 }
 
-function maps(axis, geometry) {
+function maps(axis, geometry, outlines) {
   const { counts } = axis;
   const { released, truth, nCells } = counts;
-  const shapes = shapesOf(geometry, nCells);
+  const shapes = shapesOf(geometry, nCells, outlines);
   const mean = (value) => (first, last, cell) => {
     let total = 0, n = 0;
     for (let row = first; row <= last; row++) { const v = value(row, cell); if (!Number.isNaN(v)) { total += v; n++; } }
@@ -76,7 +76,7 @@ function explore(place, data) {
   place.replaceChildren(
     html("h2", {}, "Over time"), toolbar(axis, totals), ...charts.map((c) => c.node),
     ...(books.length ? [html("h2", {}, "What it cost"), ...books.map((c) => c.node)] : []),
-    maps(axis, data.geometry), windowsTable(axis), cellsTable(axis, data.cell_metrics));
+    maps(axis, data.geometry, data.outlines), windowsTable(axis), cellsTable(axis, data.cell_metrics));
   return axis;
 }
 

@@ -40,6 +40,9 @@ class CellMap {
     this.cells = axis.counts.cells.map((name, cell) => this.shape(shapes[cell], name, cell));
     const box = shapes.box;
     this.drawing = svg("svg", { class: "map", role: "img", viewBox: `${box.x} ${box.y} ${box.width} ${box.height}` }, ...this.cells.filter(Boolean));
+    // On top of the cells, whose colours would hide them.
+    this.outlines = shapes.outlines ? svg("path", { class: "outlines", d: shapes.outlines }) : null;
+    if (this.outlines) this.drawing.append(this.outlines);
     const tools = html("div", { class: "tools" }, csvButton(`${about.title}, all cells`, () => this.save()));
     this.now = html("span", { class: "unit" });
     this.node = html("figure", { "data-map": about.title }, html("figcaption", {}, html("h3", {}, about.title), this.now, tools), this.drawing, this.scale());
@@ -96,7 +99,7 @@ class CellMap {
     const { cell, counts } = this.axis;
     this.cells.forEach((node, i) => node && node.classList.toggle("chosen", i === cell));
     // What is drawn last lies on top, with its whole outline.
-    if (cell >= 0 && this.cells[cell]) this.drawing.append(this.cells[cell]);
+    if (cell >= 0 && this.cells[cell]) this.drawing.insertBefore(this.cells[cell], this.outlines);
     // The value first: a long name may be cut off.
     this.now.textContent = this.flat ?? (cell >= 0 ? `${short(this.valueOf(cell))} in ${counts.cells[cell]}` : this.about.unit);
   }
@@ -122,7 +125,7 @@ class CellMap {
 }
 
 // Outlines in a flat drawing 1000 wide; cells without coordinates become tiles in the order of the list.
-function shapesOf(places, nCells) {
+function shapesOf(places, nCells, outlines) {
   if (!places) {
     const columns = Math.ceil(Math.sqrt(nCells * 1.4)), size = 1000 / columns;
     const tiles = Array.from({ length: nCells }, (_, i) => {
@@ -144,7 +147,21 @@ function shapesOf(places, nCells) {
     const [x, y] = flat(place.point);
     return { x, y, r: radius };
   });
+  shapes.outlines = outlines ? pathOf(outlines, flat) : null;
   const edge = radius + 4;
   const [width, height] = flat([east, south]);
   return Object.assign(shapes, { box: { x: -edge, y: -edge, width: width + 2 * edge, height: height + 2 * edge } });
+}
+
+// Lines that came as steps of whole units, as one path.
+function pathOf({ origin, unit, sizes, steps }, flat) {
+  let at = 0;
+  const line = (size) => {
+    let x = 0, y = 0;
+    return Array.from({ length: size }, () => {
+      x += steps[at++]; y += steps[at++];
+      return flat([origin[0] + x * unit, origin[1] + y * unit]).map((v) => v.toFixed(1)).join(" ");
+    });
+  };
+  return Array.from(sizes, (size) => `M${line(size).join("L")}`).join("");
 }

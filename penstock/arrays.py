@@ -1,0 +1,267 @@
+"""Release an array of counts, without a run: through one mechanism, or through a chain of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from math import isfinite
+from typing import TYPE_CHECKING, Any, Literal
+
+from penstock.mechanisms.core.plugin import ParameterError, nearest
+
+# NumPy, polars and the pipeline are imported where they are used: every command imports this module.
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
+
+    from penstock.mechanisms.core.contract import Mechanism
+    from penstock.pipeline.reporting.drawing import Drawing
+
+
+_DAY = 86_400_000
+
+
+@dataclass(frozen=True, repr=False)
+class Released:
+    """What a mechanism made of an array of counts; a notebook shows its worth, its cost and the busiest cell.
+
+    Parameters
+    ----------
+    values
+        What is published, in the orientation of the counts.
+    margin
+        Half-width of the interval that holds a count with 95 %, of the same shape; NaN where none can be stated.
+    epsilon, rho
+        Charge of each window in nats, shape (n_windows,); infinite where a window has none in that measure.
+    action
+        What was done in each window: published, repeated, suppressed, …
+    steps
+        Names of the mechanism and of what came after it.
+    worth
+        Mean count, and mean absolute errors in people of the values, of zeros, and of the last values shown again.
+        Of the true counts: the operator's.
+    loss
+        Most that one person can lose by one ``release``, by a ``day``, and by all windows, the ``run``, in nats; where
+        a charge is infinite, ε at ``delta``.
+    """
+
+    values: NDArray[np.float64]
+    margin: NDArray[np.float64]
+    epsilon: NDArray[np.float64]
+    rho: NDArray[np.float64]
+    action: tuple[str, ...]
+    steps: tuple[str, ...]
+    worth: dict[str, float]
+    loss: dict[str, float]
+    #: Released values, margins and true counts, always windows × cells.
+    _matrices: tuple[NDArray[np.float64], ...] = field(compare=False)
+
+    def __repr__(self) -> str:
+        n_windows, n_cells = self._matrices[0].shape
+        cost = "no bound on ε"
+        if isfinite(self.loss["release"]):
+            at = f" at δ = {self.loss['delta']:g}" if "delta" in self.loss else ""
+            cost = f"ε = {self.loss['release']:.3g} a window, {self.loss['run']:.3g} in all{at}"
+        return f"{type(self).__name__}({n_windows} windows × {n_cells} cells, {' → '.join(self.steps)}, {cost})"
+
+    def plot(self, cell: int | None = None) -> Drawing:
+        """Released and true counts of a cell (0-based) over time; None: the busiest."""
+        from penstock.pipeline.reporting.drawing import draw_series
+
+        released, margin, truth = self._matrices
+        n_windows, n_cells = released.shape
+        if cell is not None and not 0 <= cell < n_cells:
+            raise ParameterError("cell", cell, f"a cell from 0 to {n_cells - 1}")
+        at = int(released.sum(axis=0).argmax()) if cell is None else cell
+        return draw_series(
+            f"People in cell {at}, window by window",
+            [f"window {i + 1}" for i in range(n_windows)],
+            released[:, at],
+            margin[:, at],
+            truth[:, at],
+        )
+
+    def _repr_html_(self) -> str:
+        from penstock.pipeline.output.worth import in_words, losses_in_words
+        from penstock.pipeline.reporting.drawing import shown_in_notebook
+
+        said = [in_words(self.worth), losses_in_words(self.loss)]
+        return shown_in_notebook(" → ".join(self.steps), said, self.plot())
+
+
+def release(
+    counts: ArrayLike,
+    mechanism: str | Mapping[str, Any] | Mechanism | Sequence[str | Mapping[str, Any] | Mechanism],
+    *,
+    max_cells: int,
+    seed: int = 0,
+    axes: Literal["windows_cells", "cells_windows"] = "windows_cells",
+    landmarks: Sequence[int] = (),
+    budget_period: int | None = None,
+    windows_per_day: int = 24,
+    **parameters: Any,
+) -> Released:
+    """Release an array of counts through one mechanism or a chain of steps, as a simulation.
+
+    **Privacy**: the guarantee is the mechanism's, for people who are in at most ``max_cells`` of the counts of a
+    window. An array cannot show whether that is so: bound contributions before counting, as `run` does. The seed
+    undoes the noise.
+
+    Parameters
+    ----------
+    counts
+        Distinct people, whole numbers of shape (n_windows, n_cells).
+    mechanism
+        Name of a mechanism on counts, with its parameters as keywords; a mapping as in a configuration, ``{"type":
+        "discrete_laplace", "epsilon": 1.0}``; one that is built already; or a list of these: a mechanism, then what is
+        made of its releases, such as ``filter``. Steps on events act before counting, and are refused.
+    max_cells
+        Cells of one window that one person is in at most.
+    seed
+        Of the noise.
+    axes
+        ``cells_windows`` for arrays of the other orientation; the values have the same.
+    landmarks
+        1-based indices of the landmark windows.
+    budget_period
+        Windows of a budget period; None: all.
+    windows_per_day
+        Windows that begin in a day, by which ``filter`` tells times of day, and by which the loss of a day is summed.
+    parameters
+        Of a mechanism that is named.
+
+    Raises
+    ------
+    ParameterError
+        Naming the parameter, the step or the array, and what would be right.
+
+    Examples
+    --------
+    >>> released = release([[3, 0, 5], [4, 1, 7]], "discrete_laplace", max_cells=1, epsilon=1.0, seed=1)
+    >>> released, released.values.shape, released.epsilon.tolist()
+    (Released(2 windows × 3 cells, discrete_laplace, ε = 1 a window, 2 in all), (2, 3), [1.0, 1.0])
+    >>> release([[3, 0], [4, 1]], [{"type": "w_event_uniform", "epsilon": 1.0, "w": 2}, "filter"], max_cells=1)
+    Released(2 windows × 2 cells, w_event_uniform → filter, ε = 0.5 a window, 1 in all)
+    """
+    import numpy as np
+    import polars as pl
+
+    from penstock import mechanisms
+    from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
+    from penstock.mechanisms.core.contract import MECHANISMS, Facts
+    from penstock.pipeline.output.intervals import half_width
+    from penstock.pipeline.output.tables import releases_table
+    from penstock.pipeline.output.worth import losses, worth
+
+    true_counts = _checked(counts, axes)
+    n_windows, n_cells = true_counts.shape
+    steps = _steps(mechanism, parameters)
+    facts = Facts(
+        n_cells=n_cells,
+        max_cells=max_cells,
+        n_windows=n_windows,
+        landmarks=tuple(landmarks),
+        budget_period=budget_period,
+        windows_per_day=windows_per_day,
+    )
+    windows = facts.windows(hour=_DAY // windows_per_day)
+    made = mechanisms.run_mechanism(_arranged(steps), true_counts, facts, seed, windows=windows)
+    # The table and the sums are those of a run.
+    table = pl.DataFrame(releases_table(made, windows, [str(cell) for cell in range(n_cells)], "", 0))
+    margin = table.select(half_width(table.columns)).to_series().to_numpy()
+    values, margin = (column.reshape(n_windows, n_cells) for column in (table["value"].to_numpy(), margin))
+    loss = losses(table.lazy(), "UTC")
+    assert loss is not None  # there is a release
+    return Released(
+        values=values if axes == "windows_cells" else values.T,
+        margin=margin if axes == "windows_cells" else margin.T,
+        epsilon=np.array([pure_epsilon(release.charge) for release in made]),
+        rho=np.array([concentrated_rho(release.charge) for release in made]),
+        action=tuple(str(release.action) for release in made),
+        steps=tuple(MECHANISMS.name_of(type(step)) for step in steps),
+        worth=worth(true_counts.astype(np.float64), values),
+        loss=loss,
+        _matrices=(values, margin, true_counts.astype(np.float64)),
+    )
+
+
+def _checked(counts: ArrayLike, axes: str) -> NDArray[Any]:
+    """Counts as an array (n_windows, n_cells)."""
+    import numpy as np
+
+    if axes not in ("windows_cells", "cells_windows"):
+        raise ParameterError("axes", axes, "windows_cells or cells_windows")
+    try:
+        given = np.asarray(counts)
+    except ValueError:
+        raise ParameterError("counts", "rows of different lengths", "of shape (n_windows, n_cells)") from None
+    turned = given if axes == "windows_cells" else given.T
+    if turned.ndim != 2 or turned.size == 0:
+        raise ParameterError("counts", turned.shape, "of shape (n_windows, n_cells), at least (1, 1)")
+    if turned.dtype.kind in "if" and (turned < 0).any():
+        raise ParameterError("counts", turned.min().item(), "counts of at least 0")
+    return turned
+
+
+def _steps(mechanism: Any, parameters: dict[str, Any]) -> list[Mechanism]:
+    """The steps, built and on counts; parameters belong to a mechanism that is named alone."""
+    if isinstance(mechanism, str):
+        steps = [_built(mechanism, parameters, "mechanism")]
+    elif parameters:
+        right = "left out: parameters of a step stand in its mapping, or the mechanism is built already"
+        raise ParameterError(next(iter(parameters)), "", right)
+    elif isinstance(mechanism, list | tuple):
+        steps = [_step(one, f"mechanism[{position}]") for position, one in enumerate(mechanism)]
+    else:
+        steps = [_step(mechanism, "mechanism")]
+    if not steps:
+        raise ParameterError("mechanism", mechanism, "a mechanism on counts, or a list that begins with one")
+    for step in steps:
+        if "counts" not in step.stages:
+            right = "one that works on counts: people are counted here already"
+            raise ParameterError("mechanism", type(step).__name__, right)
+    return steps
+
+
+def _arranged(steps: Sequence[Mechanism]) -> Mechanism:
+    """The one step, or all as a chain."""
+    from penstock.mechanisms.core.chain import Chain
+
+    chain = Chain.of(steps)
+    return chain.reader if chain.simple else chain
+
+
+def _step(given: Any, place: str) -> Mechanism:
+    """One step, by its name, as a configuration has it, or built already."""
+    from penstock.mechanisms.core.contract import Mechanism
+
+    if isinstance(given, str):
+        return _built(given, {}, place)
+    if isinstance(given, Mapping) and isinstance(given.get("type"), str):
+        return _built(given["type"], {key: value for key, value in given.items() if key != "type"}, place)
+    if not isinstance(given, Mechanism):
+        right = "a mechanism's name, a mapping with its type and parameters, one that is built already, or a list"
+        raise ParameterError(place, given, right)
+    return given
+
+
+def _built(name: str, parameters: dict[str, Any], place: str) -> Mechanism:
+    """A mechanism of these parameters; one too many or too few is named."""
+    from penstock import mechanisms
+
+    kind = mechanisms.get(name)
+    inside = "" if place == "mechanism" else f"{place}."
+    known = {own.name: own for own in fields(kind) if own.init}
+    for unknown in parameters.keys() - known.keys():
+        near = nearest(unknown, known)
+        hint = f" (did you mean {near!r}?)" if near else ""
+        takes = f"left out, {name} takes {', '.join(known) or 'nothing'}{hint}"
+        raise ParameterError(f"{inside}{unknown}", parameters[unknown], takes)
+    for own in known.values():
+        if own.name not in parameters and own.default is MISSING and own.default_factory is MISSING:
+            raise ParameterError(f"{inside}{own.name}", None, f"given, {name} has no default for it")
+    try:
+        built: Mechanism = kind(**parameters)
+    except ParameterError as error:
+        raise ParameterError(f"{inside}{error.field}", error.value, error.expected) from None
+    return built

@@ -1,0 +1,105 @@
+"""Trajectory recovery on the command line: from what a run counts and releases, beside what is known without it."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+from test_attack import CITY
+
+from penstock.evaluation.attacks.recovery import trajectory_recovery
+from penstock.mechanisms.core.plugin import ParameterError
+from penstock.pipeline.cli.main import main
+from penstock.pipeline.config.plan import make_plan
+from penstock.pipeline.config.run import loads
+from penstock.pipeline.experiments.attacks.measures import knowledge
+from penstock.pipeline.experiments.attacks.recovery import RecoveryGame, recovery, recovery_text
+from penstock.pipeline.run import run
+from penstock.pipeline.steps.individuals import read_presence
+
+ONE = "mechanism: {type: discrete_laplace, epsilon: 2.0}\nbounding: {max_cells: 1}\n"
+
+
+def by_name(outcome):
+    return {row["from"]: row for row in outcome.summary["found"]}
+
+
+def test_it_attacks_what_the_run_releases(tmp_path):
+    config = loads(CITY + ONE)
+    outcome = recovery(config, folder=tmp_path / "attack")
+    run(config, tmp_path / "run", runner="local")
+    releases = pl.read_parquet(tmp_path / "run" / "public" / "releases.parquet").sort("window", "cell")
+    plan = make_plan(config)
+    shown = releases["value"].to_numpy().reshape(plan.n_windows, plan.n_cells)
+    raw = read_presence(plan, plan.n_windows).raw
+    positions, known = knowledge(plan, range(1, plan.n_windows + 1))
+    expected = trajectory_recovery(raw, shown, positions, **known, seed=3)
+    found = by_name(outcome)
+    assert found["the release"]["accuracy"] == expected.found.accuracy
+    assert found["without the release"]["distance"] == expected.nothing.distance
+    assert found["the release, shuffled"]["accuracy"] == expected.shuffled.accuracy
+    assert outcome.summary["gain"] == expected.gain
+    assert found["raw counts"]["accuracy"] > found["the release"]["accuracy"]
+    assert outcome.summary["game"] == {"people": len(raw), "n_people": len(raw), "windows": 24, "n_windows": 24}
+    assert json.loads(outcome.files[0].read_text())["found"] == outcome.summary["found"]
+
+
+def test_of_exact_counts_the_release_is_the_raw_counts(tmp_path):
+    found = by_name(recovery(loads(CITY + "mechanism: {type: raw}"), folder=tmp_path))
+    assert {**found["the release"], "from": ""} == {**found["raw counts"], "from": ""}
+
+
+def test_of_many_people_and_windows_a_part_is_attacked_and_said_so(tmp_path):
+    told = []
+    outcome = recovery(
+        loads(CITY + ONE), RecoveryGame(people=20, windows=6), folder=tmp_path, begun=lambda *of: told.append(of)
+    )
+    text = recovery_text(outcome.summary)
+    game = outcome.summary["game"]
+    assert (game["people"], game["windows"]) == (20, 6)
+    assert text.startswith(f"trajectory recovery: 20 of {game['n_people']} people in the first 6 of 24 windows\n")
+    assert "a sample, drawn by the seed, counted and released alone: no figure here is one of the whole release" in text
+    [(n_chosen, n_people, seconds)] = told
+    assert (n_chosen, n_people) == (20, game["n_people"])
+    assert 0 < seconds < 60
+    with pytest.raises(ParameterError, match=r"people: 2001 .* at most 2000"):
+        RecoveryGame(people=2001)
+
+
+def test_cells_without_a_place_are_no_metres_apart(tmp_path):
+    places = "space: {type: places, list: [a, b], elsewhere: true}\n"
+    rows = ["user,time,place"]
+    rng = np.random.default_rng(0)
+    for user in range(8):
+        rows += [f"u{user},2024-01-01T{hour:02}:10:00Z,{'ab'[rng.integers(2)]}" for hour in range(4)]
+    (tmp_path / "events.csv").write_text("\n".join(rows) + "\n")
+    source = (
+        f"source: {{type: csv, path: {tmp_path / 'events.csv'}, from: 2024-01-01T00:00:00Z, "
+        "until: 2024-01-01T04:00:00Z}\n"
+    )
+    rest = "name: places\nwindows: {type: fixed, size: 1h}\noutput: {path: unused}\n"
+    outcome = recovery(loads(rest + source + places + ONE), folder=tmp_path)
+    assert {row["distance"] for row in outcome.summary["found"]} == {None}
+    assert "nan" not in recovery_text(outcome.summary)
+
+
+def test_the_command_plays_it_with_the_others_and_alone(tmp_path, capsys):
+    path = tmp_path / "run.yaml"
+    path.write_text(CITY + ONE)
+    words = ["attack", str(path), "--out", str(tmp_path / "out")]
+    assert main([*words, "--attack", "recovery", "--people", "20"]) == 0
+    printed = capsys.readouterr()
+    assert "trajectory recovery: 20 of" in printed.out
+    assert "penstock: recovery: 20 of" in printed.err
+    assert "people counted, about" in printed.err
+    assert main([*words, "--attack", "recovery", "--targets", "3"]) == 2
+    assert "--targets: 3 is not allowed; it must be left out" in capsys.readouterr().err
+    assert main([*words, "--attack", "membership", "--people", "20"]) == 2
+    assert "--people: 20 is not allowed; it must be left out" in capsys.readouterr().err
+    coarse = "mechanism=[{type: temporal_generalization, windows: 2}, {type: raw}]"
+    assert main([*words, "--attack", "recovery", "--set", coarse]) == 2
+    assert "to recover trajectories" in capsys.readouterr().err
+    assert main([*words, "--set", coarse, "--targets", "3", "--samples", "40", "--json"]) == 0
+    assert "to recover trajectories" in json.loads(capsys.readouterr().out)["left_out"]["recovery"]
