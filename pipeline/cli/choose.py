@@ -37,15 +37,22 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     )
     add("--epsilon", type=float, default=1.0, metavar="E", help="budget of the stretch, in nats (1)")
     add("--delta", type=float, default=1e-6, metavar="D", help="δ of Gaussian noise; 0: only Laplace noise (1e-6)")
+    add(
+        "--for",
+        dest="purpose",
+        default="windows",
+        metavar="USE",
+        help="what the release is for: windows (counts of each), places (the busiest), days (daily totals) (windows)",
+    )
     add("--at-most", action="append", default=[], metavar="MEASURE=X", help="a limit; may be repeated")
     add(
         "--at-least",
         action="append",
         default=[],
         metavar="MEASURE=X",
-        help="a limit (unset: skill=0.01, nearer than zeros)",
+        help="a limit (unset: better than nothing, such as skill=0.01)",
     )
-    add("--prefer", default="relative_mae", metavar="MEASURE", help="ranks what keeps the limits (relative_mae)")
+    add("--prefer", metavar="MEASURE", help="ranks what keeps the limits (that of --for, such as relative_mae)")
     add("--seeds", type=int, default=3, metavar="N", help="runs of every candidate (3)")
     add("--grids", type=int, default=3, metavar="N", help="grids at most, each half as fine; 1: as configured (3)")
     add("--out", metavar="DIR", help="write here instead of runs/choose/<name>")
@@ -64,6 +71,7 @@ def _execute(arguments: argparse.Namespace) -> int:
         protect=arguments.protect,
         epsilon=arguments.epsilon,
         delta=arguments.delta,
+        purpose=arguments.purpose,
         at_least=_limits("--at-least", arguments.at_least),
         at_most=_limits("--at-most", arguments.at_most),
         prefer=arguments.prefer,
@@ -111,6 +119,8 @@ def _limits(option: str, texts: Sequence[str]) -> dict[str, float]:
 
 def summary(found: Choice, asked: Asked) -> list[str]:
     """The ranking, the limit that binds, and what was written."""
+    from penstock.pipeline.experiments.results import best_in_words
+
     choice, table = found.choice, found.ranking
     if not choice:
         return ["nothing could be tried: every trial failed"]
@@ -129,6 +139,7 @@ def summary(found: Choice, asked: Asked) -> list[str]:
         lines.append(in_words(binding, choice))
     if choice["best"]:
         lines.append(f"best      {choice['best']['values']['variant']}: {found.folder / 'best.yaml'}")
+        lines.append(f"          {best_in_words(choice['best'])}")
         if choice["best"]["values"]["variant"] in _useless(table):
             lines.append("CAUTION   the best is no nearer to the counts than zeros are: publish nothing, or spend more")
     else:
