@@ -177,6 +177,8 @@ def test_zeros_are_never_chosen_without_a_word(tmp_path):
     asked = Asked(at_most={"mae": 9.0})
     said = summary(Choice(tmp_path, table, choice, ("as configured",), 0), asked)
     assert any(line.startswith("CAUTION   the best is no nearer to the counts than zeros are") for line in said)
+    daily = table.rename({"mean relative_mae": "mean daily_relative_mae"})
+    assert "CAUTION" in "".join(summary(Choice(tmp_path, daily, choice, ("as configured",), 0), asked))
     nearer = table.with_columns(pl.Series("mean relative_mae", [0.5, 2.0]))
     assert "CAUTION" not in "".join(summary(Choice(tmp_path, nearer, choice, ("as configured",), 0), asked))
 

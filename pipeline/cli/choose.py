@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 MOST_SHOWN = 12
 #: Seconds below which starting the processes takes longer than the trials.
 A_FEW = 10
+#: Errors of which a release of zeros has 1; the first that is known of decides.
+SHARES = ("mean daily_relative_mae", "mean relative_mae")
 LOOKED = (
     "choosing looks at the exact counts: no guarantee covers the choice, and a deployment refuses best.yaml as it is"
 )
@@ -149,9 +151,9 @@ def summary(found: Choice, asked: Asked) -> list[str]:
 
 
 def _useless(table: pl.DataFrame) -> list[str]:
-    """Candidates whose error, as a share of the mean count, is not below that of zeros."""
-    name = "mean relative_mae"
-    return table.filter(table[name] >= 1)["variant"].to_list() if name in table.columns else []
+    """Candidates whose error, as a share of what is counted, is not below that of zeros."""
+    name = next((name for name in SHARES if name in table.columns), None)
+    return [] if name is None else table.filter(table[name] >= 1)["variant"].to_list()
 
 
 def in_words(binding: dict[str, Any], choice: dict[str, Any]) -> str:
