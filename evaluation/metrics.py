@@ -51,6 +51,39 @@ def checked_pair(truth: ArrayLike, released: ArrayLike) -> tuple[Array, Array]:
     return pair
 
 
+def by_day(counts: Array, days: ArrayLike | None) -> Array:
+    """Sums of the windows of each day, in order of date, shape (n_days, n_cells).
+
+    Parameters
+    ----------
+    counts
+        Shape (n_windows, n_cells).
+    days
+        Local date of each window, shape (n_windows,); NaT: of a day that is left out. None: every `PERIOD` windows
+        are a day, and what is left at the end is left out unless there is nothing else.
+
+    Examples
+    --------
+    >>> by_day(np.array([[1.0], [2.0], [4.0], [8.0]]), ["2020-03-07", "2020-03-07", "2020-03-08", "NaT"])
+    array([[3.],
+           [4.]])
+    """
+    if days is None:
+        number = np.arange(len(counts)) // PERIOD
+        dates = np.where(number < max(1, len(counts) // PERIOD), number, np.iinfo(np.int64).min).astype("M8[D]")
+    else:
+        dates = np.asarray(days, "M8[D]")
+        if dates.shape != (len(counts),):
+            raise ParameterError("days", dates.shape, f"one date for each of the {len(counts)} windows")
+    kept = ~np.isnat(dates)
+    if not kept.any():
+        raise ParameterError("days", "NaT", "the date of at least one window")
+    known, place = np.unique(dates[kept], return_inverse=True)
+    totals = np.zeros((len(known), counts.shape[1]))
+    np.add.at(totals, place, counts[kept])
+    return totals
+
+
 #: Orientations of arrays of counts.
 AXES = ("windows_cells", "cells_windows")
 
@@ -105,8 +138,9 @@ class Metric:
         (truth, released, axes=…) → the mean, a float.
     values
         Checked (truth, released) of windows × cells → one value for each cell or window; use `scores`, which checks.
+        Of a ``daily`` metric: of days × cells, for each cell or day.
     scope
-        ``cell`` or ``window``: what one value is about.
+        ``cell``, ``window`` or ``day``: what one value is about.
     unit
         Unit of the values; "" for a pure number.
     higher_is_better
@@ -117,29 +151,37 @@ class Metric:
         Whose figure it is, where that must stand beside it.
     bounds
         The least and the largest value there can be, where both are finite.
+    daily
+        Whether it is about the totals of days: ``function`` and `scores` take ``days``, as in `by_day`.
     """
 
     name: str
     function: Callable[..., float]
     values: Callable[[Array, Array], Array]
-    scope: Literal["cell", "window"]
+    scope: Literal["cell", "window", "day"]
     unit: str
     higher_is_better: bool
     covered: Callable[[Array], Indices] | None = None
     source: str = ""
     bounds: tuple[float, float] | None = None
+    daily: bool = False
 
     @property
     def help(self) -> str:
         """First line of the function's documentation."""
         return (self.function.__doc__ or "").strip().splitlines()[0]
 
-    def scores(self, truth: ArrayLike, released: ArrayLike, axes: str | None = None) -> tuple[Indices, Array]:
-        """Values behind the mean: 0-based indices of the cells or windows covered, and the value of each.
+    def scores(
+        self, truth: ArrayLike, released: ArrayLike, axes: str | None = None, days: ArrayLike | None = None
+    ) -> tuple[Indices, Array]:
+        """Values behind the mean: 0-based indices of the cells, windows or days covered, and the value of each.
 
-        ``function(truth, released, axes=axes)`` is the mean of these values.
+        ``function(truth, released, axes=axes)`` is the mean of these values. ``days``: see `by_day`; other than
+        ``daily`` metrics need none.
         """
         pair = checked_pair(*turned(self.name, axes, truth, released))
+        if self.daily:
+            pair = by_day(pair[0], days), by_day(pair[1], days)
         values = self.values(*pair)
         where = np.arange(len(values)) if self.covered is None else self.covered(pair[0])
         return where, values[where]
@@ -181,6 +223,18 @@ def relative_shares(truth: Array, released: Array) -> Array:
     array([0.5, 0. ])
     """
     shares: Array = np.abs(released - truth).sum(axis=0) * truth.shape[1] / max(float(truth.sum()), 1.0)
+    return shares
+
+
+def sum_shares(truth: Array, released: Array) -> Array:
+    """Error of each row's sum over the cells as a share of the mean true sum, shape (n_rows,).
+
+    Where nobody was counted at all, as if one person had been there once.
+
+    >>> sum_shares(np.array([[10.0, 2.0], [4.0, 0.0]]), np.array([[8.0, 4.0], [1.0, 2.0]]))
+    array([0.   , 0.125])
+    """
+    shares: Array = np.abs((released - truth).sum(axis=1)) * len(truth) / max(float(truth.sum()), 1.0)
     return shares
 
 

@@ -36,6 +36,7 @@ from penstock.evaluation.metrics import (
     absolute_errors,
     anomaly_agreements,
     busiest,
+    by_day,
     checked_pair,
     explained_shares,
     forecast_errors,
@@ -47,6 +48,7 @@ from penstock.evaluation.metrics import (
     relative_errors,
     relative_shares,
     skills,
+    sum_shares,
     turned,
 )
 
@@ -55,6 +57,9 @@ __all__ = [
     "METRICS",
     "Metric",
     "anomaly_agreement",
+    "daily_city_error",
+    "daily_mean_absolute_error",
+    "daily_relative_mean_absolute_error",
     "forecast_error",
     "hotspot_f1",
     "hotspot_rank_tau",
@@ -270,6 +275,66 @@ def anomaly_agreement(truth: ArrayLike, released: ArrayLike, fraction: float = U
     return float(anomaly_agreements(*checked_pair(truth, released), fraction, period).mean())
 
 
+@_oriented
+def daily_mean_absolute_error(truth: ArrayLike, released: ArrayLike, days: ArrayLike | None = None) -> float:
+    """Absolute error of a cell's total of a day, in visits, mean over cells and days (0 is best).
+
+    A visit is one person counted in one window: a total is the sum of the counts of a day's windows, *not* the number
+    of distinct people of the day, who are in several.
+
+    Parameters
+    ----------
+    truth, released
+        As for every metric.
+    days
+        Local date of each window, shape (n_windows,), dates or ISO texts; NaT: left out, as days should be that the
+        series holds in part. Unset: every 24 windows are a day, and what is left at the end is left out unless there
+        is nothing else. Runs and experiments state it (``docs/utility.md``).
+
+    Raises
+    ------
+    ParameterError
+        As every metric, and if there is not one date for each window, or no date at all.
+
+    Examples
+    --------
+    >>> days = ["2020-03-07", "2020-03-07", "2020-03-08", "NaT"]
+    >>> daily_mean_absolute_error([[4, 4, 6, 9]], [[5, 2, 9, 0]], days, axes="cells_windows")
+    2.0
+    """
+    return float(absolute_errors(*_daily(truth, released, days)).mean())
+
+
+@_oriented
+def daily_relative_mean_absolute_error(truth: ArrayLike, released: ArrayLike, days: ArrayLike | None = None) -> float:
+    """Error of a cell's total of a day as a share of the mean such total (0 is best; a release of zeros has 1).
+
+    Totals and ``days`` are those of `daily_mean_absolute_error`.
+
+    >>> daily_relative_mean_absolute_error([[4, 4, 6]], [[5, 2, 9]], ["2020-03-07"] * 3, axes="cells_windows")
+    0.14285714285714285
+    """
+    return float(relative_shares(*_daily(truth, released, days)).mean())
+
+
+@_oriented
+def daily_city_error(truth: ArrayLike, released: ArrayLike, days: ArrayLike | None = None) -> float:
+    """Error of all cells' common total of a day as a share of the mean such total (0 is best).
+
+    Totals and ``days`` are those of `daily_mean_absolute_error`. Errors of cells cancel in it: it says whether the
+    release is too large or too small as a whole.
+
+    >>> daily_city_error([[4, 4], [6, 6]], [[5, 5], [5, 4]], ["2020-03-07"] * 2, axes="cells_windows")
+    0.05
+    """
+    return float(sum_shares(*_daily(truth, released, days)).mean())
+
+
+def _daily(truth: ArrayLike, released: ArrayLike, days: ArrayLike | None) -> tuple[Array, Array]:
+    pair = checked_pair(truth, released)
+    return by_day(pair[0], days), by_day(pair[1], days)
+
+
 def _skills(truth: Array, released: Array) -> Array:
     return skills(truth, released, np.zeros_like(truth))
 
@@ -355,6 +420,25 @@ _TABLE = (
         higher_is_better=True,
         bounds=(0.0, 1.0),
     ),
+    Metric(
+        "daily_mae",
+        daily_mean_absolute_error,
+        absolute_errors,
+        "cell",
+        "visits",
+        higher_is_better=False,
+        daily=True,
+    ),
+    Metric(
+        "daily_relative_mae",
+        daily_relative_mean_absolute_error,
+        relative_shares,
+        "cell",
+        "",
+        higher_is_better=False,
+        daily=True,
+    ),
+    Metric("daily_city_error", daily_city_error, sum_shares, "day", "", higher_is_better=False, daily=True),
 )
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _TABLE}
 """Every utility metric by the name that a configuration gives it."""

@@ -173,9 +173,46 @@ def test_zeros_are_never_chosen_without_a_word(tmp_path):
     """A schedule that publishes nothing but zeros is as near as zeros are, and does not beat them."""
     assert Asked().limits["at_least"]["skill"] > 0
     table = pl.DataFrame({"variant": ["a", "b"], "mean relative_mae": [1.0, 2.0], "allowed": [True, True]})
-    choice = {"binding": None, "best": {"values": {"variant": "a"}}}
+    choice = {"binding": None, "best": {"values": {"variant": "a"}, "means": {}, "intervals": {}}}
     asked = Asked(at_most={"mae": 9.0})
     said = summary(Choice(tmp_path, table, choice, ("as configured",), 0), asked)
     assert any(line.startswith("CAUTION   the best is no nearer to the counts than zeros are") for line in said)
+    daily = table.rename({"mean relative_mae": "mean daily_relative_mae"})
+    assert "CAUTION" in "".join(summary(Choice(tmp_path, daily, choice, ("as configured",), 0), asked))
     nearer = table.with_columns(pl.Series("mean relative_mae", [0.5, 2.0]))
     assert "CAUTION" not in "".join(summary(Choice(tmp_path, nearer, choice, ("as configured",), 0), asked))
+
+
+def test_what_a_release_is_for_decides_what_ranks_and_which_limit_holds(configuration, chosen, tmp_path, capsys):
+    assert Asked(purpose="days").limits == {"at_least": {}, "at_most": {"daily_relative_mae": 0.99}}
+    assert Asked(purpose="places").preferred == "hotspot_f1"
+    assert Asked(purpose="days", prefer="mae").preferred == "mae"
+    assert Asked(purpose="days", at_most={"mae": 3.0}).limits == {"at_least": {}, "at_most": {"mae": 3.0}}
+    arguments = ["choose", str(configuration), "--epsilon", "20", "--seeds", "2", "--jobs", "1", "--out", str(tmp_path)]
+    # All purposes are measured in every trial: none is run again.
+    (tmp_path / "grid-1").symlink_to(chosen.folder / "grid-1")
+    records = {path: path.stat().st_mtime_ns for path in (chosen.folder / "grid-1" / "cells").iterdir()}
+    for purpose, measure in (("days", "daily_relative_mae"), ("places", "hotspot_f1"), ("windows", "relative_mae")):
+        assert main([*arguments, "--for", purpose]) == DONE
+        table = pl.read_parquet(tmp_path / "grid-1" / "frontier.parquet")
+        ordered = table.filter(pl.col("allowed")).sort(f"mean {measure}", descending=purpose == "places")
+        best = ordered.row(0, named=True)
+        told = capsys.readouterr().out
+        assert f"best      {best['variant']}: " in told
+        interval = f"{best[f'low {measure}']:.4g} to {best[f'high {measure}']:.4g}"
+        for text in (told, (tmp_path / "best.yaml").read_text()):
+            assert f"{measure} {best[f'mean {measure}']:.4g} ({interval})" in text
+        assert load(tmp_path / "best.yaml").looked_at_data
+    assert records == {path: path.stat().st_mtime_ns for path in (chosen.folder / "grid-1" / "cells").iterdir()}
+
+
+def test_daily_totals_are_chosen_for_where_windows_add_up_to_days(configuration, capsys):
+    short = "source.until=2024-01-01T20:00:00Z"
+    assert main(["choose", str(configuration), "--for", "day"]) == WRONG_USE
+    assert "--for: 'day' is not allowed; it must be one of windows, places, days" in capsys.readouterr().err
+    assert main(["choose", str(configuration), "--for", "days", "--set", short]) == WRONG_USE
+    assert main(["choose", str(configuration), "--at-most", "daily_mae=3", "--set", short]) == WRONG_USE
+    assert capsys.readouterr().err.count("no calendar day (UTC) is in the run as a whole") == 2
+    # For the other purposes totals are not measured there.
+    measured = [experiment_of(configuration, (change,), Asked(), {}).config.measures for change in (short, "seed=1")]
+    assert [name for name in measured[1] if name not in measured[0]] == ["daily_relative_mae"]

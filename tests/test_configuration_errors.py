@@ -39,7 +39,7 @@ output:
 METRICS = (
     "mae, relative_mae, variance_explained, skill, skill_last, mre, mre_top, hotspot_f1, kendall_tau, "
     "hotspot_rank_tau, js_distance, js_divergence, pearson, "
-    "forecast_error, anomaly_agreement"
+    "forecast_error, anomaly_agreement, daily_mae, daily_relative_mae, daily_city_error"
 )
 ROOT_KEYS = (
     "name, mode, seed, noise_key, source, space, sensors, windows, bounding, landmarks, budget_period, mechanism, "

@@ -163,6 +163,7 @@ def test_pearson_of_huge_and_tiny_series():
 
 PERFECT = {"mre": 0, "mre_top": 0, "mae": 0, "hotspot_f1": 1, "kendall_tau": 1, "hotspot_rank_tau": 1}
 PERFECT |= {"relative_mae": 0, "variance_explained": 1, "skill": 1, "skill_last": 1}
+PERFECT |= {"daily_mae": 0, "daily_relative_mae": 0, "daily_city_error": 0}
 PERFECT |= {"js_distance": 0, "js_divergence": 0, "pearson": 1, "anomaly_agreement": 1}
 
 
@@ -281,10 +282,11 @@ def test_the_table_names_every_metric():
         *("mre", "mre_top", "mae", "hotspot_f1", "kendall_tau", "hotspot_rank_tau"),
         *("js_distance", "js_divergence", "pearson", "forecast_error", "anomaly_agreement"),
         *("relative_mae", "variance_explained", "skill", "skill_last"),
+        *("daily_mae", "daily_relative_mae", "daily_city_error"),
     }
     for name, metric in METRICS.items():
         assert metric.name == name
-        assert metric.scope in {"cell", "window"}
+        assert metric.scope in {"cell", "window", "day"}
         assert metric.help.endswith(".")
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 MOST_SHOWN = 12
 #: Seconds below which starting the processes takes longer than the trials.
 A_FEW = 10
+#: Errors of which a release of zeros has 1; the first that is known of decides.
+SHARES = ("mean daily_relative_mae", "mean relative_mae")
 LOOKED = (
     "choosing looks at the exact counts: no guarantee covers the choice, and a deployment refuses best.yaml as it is"
 )
@@ -37,15 +39,22 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     )
     add("--epsilon", type=float, default=1.0, metavar="E", help="budget of the stretch, in nats (1)")
     add("--delta", type=float, default=1e-6, metavar="D", help="δ of Gaussian noise; 0: only Laplace noise (1e-6)")
+    add(
+        "--for",
+        dest="purpose",
+        default="windows",
+        metavar="USE",
+        help="what the release is for: windows (counts of each), places (the busiest), days (daily totals) (windows)",
+    )
     add("--at-most", action="append", default=[], metavar="MEASURE=X", help="a limit; may be repeated")
     add(
         "--at-least",
         action="append",
         default=[],
         metavar="MEASURE=X",
-        help="a limit (unset: skill=0.01, nearer than zeros)",
+        help="a limit (unset: better than nothing, such as skill=0.01)",
     )
-    add("--prefer", default="relative_mae", metavar="MEASURE", help="ranks what keeps the limits (relative_mae)")
+    add("--prefer", metavar="MEASURE", help="ranks what keeps the limits (that of --for, such as relative_mae)")
     add("--seeds", type=int, default=3, metavar="N", help="runs of every candidate (3)")
     add("--grids", type=int, default=3, metavar="N", help="grids at most, each half as fine; 1: as configured (3)")
     add("--out", metavar="DIR", help="write here instead of runs/choose/<name>")
@@ -64,6 +73,7 @@ def _execute(arguments: argparse.Namespace) -> int:
         protect=arguments.protect,
         epsilon=arguments.epsilon,
         delta=arguments.delta,
+        purpose=arguments.purpose,
         at_least=_limits("--at-least", arguments.at_least),
         at_most=_limits("--at-most", arguments.at_most),
         prefer=arguments.prefer,
@@ -111,6 +121,8 @@ def _limits(option: str, texts: Sequence[str]) -> dict[str, float]:
 
 def summary(found: Choice, asked: Asked) -> list[str]:
     """The ranking, the limit that binds, and what was written."""
+    from penstock.pipeline.experiments.results import best_in_words
+
     choice, table = found.choice, found.ranking
     if not choice:
         return ["nothing could be tried: every trial failed"]
@@ -129,6 +141,7 @@ def summary(found: Choice, asked: Asked) -> list[str]:
         lines.append(in_words(binding, choice))
     if choice["best"]:
         lines.append(f"best      {choice['best']['values']['variant']}: {found.folder / 'best.yaml'}")
+        lines.append(f"          {best_in_words(choice['best'])}")
         if choice["best"]["values"]["variant"] in _useless(table):
             lines.append("CAUTION   the best is no nearer to the counts than zeros are: publish nothing, or spend more")
     else:
@@ -138,9 +151,9 @@ def summary(found: Choice, asked: Asked) -> list[str]:
 
 
 def _useless(table: pl.DataFrame) -> list[str]:
-    """Candidates whose error, as a share of the mean count, is not below that of zeros."""
-    name = "mean relative_mae"
-    return table.filter(table[name] >= 1)["variant"].to_list() if name in table.columns else []
+    """Candidates whose error, as a share of what is counted, is not below that of zeros."""
+    name = next((name for name in SHARES if name in table.columns), None)
+    return [] if name is None else table.filter(table[name] >= 1)["variant"].to_list()
 
 
 def in_words(binding: dict[str, Any], choice: dict[str, Any]) -> str:

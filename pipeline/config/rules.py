@@ -10,7 +10,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from penstock.accountants.core.accountant import Accountant
+from penstock.evaluation.utility import METRICS
 from penstock.mechanisms.core.chain import Chain, misplaced
 from penstock.mechanisms.core.contract import MECHANISMS, Generalization, Mechanism, Transformation
 from penstock.mechanisms.core.plugin import DataError, ParameterError
@@ -267,6 +270,27 @@ def metrics_are_different(utility: tuple[str, ...]) -> Iterator[Finding]:
     for i, name in enumerate(utility):
         if name in utility[:i]:
             yield Finding(("utility", i), name, "listed once only")
+
+
+def without_days(source: Source, windows: Windows) -> str | None:
+    """What to measure where the windows of a finite run add up to no whole day; None where they do."""
+    calendar = _calendar(source, windows)
+    if calendar is None or calendar.n_windows is None:
+        return None
+    try:
+        if np.isnat(calendar.whole_days(np.arange(1, calendar.n_windows + 1))).all():
+            return f"a metric of windows: no calendar day ({windows.time_zone}) is in the run as a whole"
+    except ParameterError as error:
+        return f"a metric of windows: they must be {error.expected}"
+    return None
+
+
+def days_have_totals(utility: tuple[str, ...], source: Source, windows: Windows) -> Iterator[Finding]:
+    """Metrics of the totals of days need windows that add up to days, and a whole day."""
+    daily = [i for i, name in enumerate(utility) if METRICS[name].daily]
+    if right := without_days(source, windows) if daily else None:
+        for i in daily:
+            yield Finding(("utility", i), utility[i], right)
 
 
 def overlapping_windows_are_accounted(accountants: tuple[Accountant, ...], windows: Windows) -> Iterator[Finding]:
@@ -670,6 +694,7 @@ RULES: tuple[Rule, ...] = (
     accountants_are_different,
     accountants_can_learn,
     metrics_are_different,
+    days_have_totals,
     overlapping_windows_are_accounted,
     output_is_not_an_input,
     outlines_can_be_drawn,

@@ -29,6 +29,7 @@ from penstock.mechanisms.landmark_uniform import LandmarkUniform
 from penstock.mechanisms.w_event_uniform import WEventUniform
 from penstock.pipeline.config.build import format_duration, parse_duration
 from penstock.pipeline.config.plan import Plan, make_plan
+from penstock.pipeline.config.rules import without_days
 from penstock.pipeline.config.run import RunConfig, load, read_text
 from penstock.pipeline.config.yaml import apply_override, parse_section, plain
 from penstock.pipeline.experiments.config import Choose
@@ -40,9 +41,6 @@ from penstock.pipeline.steps.bounding import most_for_noise, most_for_share, per
 from penstock.pipeline.steps.individuals import read_memberships
 from penstock.pipeline.windows.sensors import Sensors
 
-#: What ranks settings: the error as a share of the mean count, which says the same on every grid.
-PREFERRED = "relative_mae"
-MEASURES = (PREFERRED, "mae", "skill", "pearson", "coverage")
 #: The step after it that a mechanism was published with.
 PUBLISHED_WITH = {"fast": "kalman", "pegasus": "smooth", "rescue_dp": "kalman"}
 #: Asked for: all that a person contributes in a calendar day, as against any stretch of that length.
@@ -55,6 +53,25 @@ KEPT_SHARES = (0.95, 0.99)
 REHEARSED = 24
 #: Skill from which a release beats zeros: a schedule that publishes nothing but zeros has 0.
 NEARER = 0.01
+
+
+@dataclass(frozen=True)
+class Purpose:
+    """What a release is for: the measure that ranks settings, and the limits that hold unless others are given."""
+
+    prefer: str
+    at_least: dict[str, float] = field(default_factory=dict)
+    at_most: dict[str, float] = field(default_factory=dict)
+
+
+#: By what ``--for`` calls them. Errors are shares of the mean, which say the same on every grid.
+PURPOSES = {
+    "windows": Purpose("relative_mae", at_least={"skill": NEARER}),
+    # Who names a tenth of the cells blindly finds a tenth of the busiest.
+    "places": Purpose("hotspot_f1", at_least={"hotspot_f1": 0.2}),
+    "days": Purpose("daily_relative_mae", at_most={"daily_relative_mae": 1 - NEARER}),
+}
+MEASURES = ("relative_mae", "mae", "skill", "pearson", "coverage", "hotspot_f1", "daily_relative_mae")
 QUESTION = (
     "Which mechanism that keeps one person's contributions in {stretch} to {budget} has the smallest error on these "
     "data?"
@@ -77,10 +94,12 @@ class Asked:
         calendar day in the time zone of the windows.
     epsilon, delta
         Budget of the stretch; with δ Gaussian noise is tried too, with 0 only Laplace noise.
+    purpose
+        What the release is for, out of `PURPOSES`.
     at_least, at_most
-        Limits by measure; without any a release must beat zeros.
+        Limits by measure; without any those of the purpose, which a release of nothing does not keep.
     prefer
-        The measure that ranks what keeps the limits.
+        The measure that ranks what keeps the limits; None: that of the purpose.
     n_seeds
         Runs of every candidate.
     n_grids
@@ -90,9 +109,10 @@ class Asked:
     protect: str = "24h"
     epsilon: float = 1.0
     delta: float = 1e-6
+    purpose: str = "windows"
     at_least: dict[str, float] = field(default_factory=dict)
     at_most: dict[str, float] = field(default_factory=dict)
-    prefer: str = PREFERRED
+    prefer: str | None = None
     n_seeds: int = 3
     n_grids: int = 3
 
@@ -104,7 +124,10 @@ class Asked:
         for name, value in (("--seeds", self.n_seeds), ("--grids", self.n_grids)):
             if value < 1:
                 raise ParameterError(name, value, "at least 1")
-        for option, names in (("--at-least", self.at_least), ("--at-most", self.at_most), ("--prefer", (self.prefer,))):
+        if self.purpose not in PURPOSES:
+            raise ParameterError("--for", self.purpose, f"one of {', '.join(PURPOSES)}")
+        limits = (("--at-least", self.at_least), ("--at-most", self.at_most))
+        for option, names in (*limits, ("--prefer", (self.preferred,))):
             for name in names:
                 try:
                     measure(name)
@@ -112,10 +135,20 @@ class Asked:
                     raise ParameterError(option, name, error.expected) from None
 
     @property
+    def preferred(self) -> str:
+        """The measure that ranks what keeps the limits."""
+        return self.prefer or PURPOSES[self.purpose].prefer
+
+    @property
     def limits(self) -> dict[str, dict[str, float]]:
-        """``at_least`` and ``at_most``; without any, a release must beat zeros."""
-        nothing = not self.at_least and not self.at_most
-        return {"at_least": {"skill": NEARER} if nothing else self.at_least, "at_most": self.at_most}
+        """``at_least`` and ``at_most``; without any, those of the purpose."""
+        own = self if self.at_least or self.at_most else PURPOSES[self.purpose]
+        return {"at_least": own.at_least, "at_most": own.at_most}
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """Measures that limit and rank."""
+        return tuple(dict.fromkeys((*self.limits["at_least"], *self.limits["at_most"], self.preferred)))
 
 
 def candidates(w: int | None, asked: Asked, bounds: Iterable[int] = ()) -> dict[str, dict[str, Any]]:
@@ -226,7 +259,12 @@ def experiment_of(path: str | Path, overrides: Iterable[str], asked: Asked, chan
     root, _ = parse_section(read_text(path), str(path), "a run")
     for override in overrides:
         apply_override(root, override)
-    measures = (*MEASURES, *asked.limits["at_least"], *asked.limits["at_most"], asked.prefer)
+    no_days = without_days(config.source, config.windows)
+    daily = [name for name in asked.measures if measure(name).daily]
+    if no_days and daily:
+        raise ParameterError("measures", daily[0], no_days)
+    usual = (name for name in MEASURES if not (no_days and measure(name).daily))
+    measures = list(dict.fromkeys((*usual, *asked.measures)))
     set_first = {"landmarks": None, "budget_period": "1d" if w is None else None} | changes
     if config.bounding.max_per_period is not None:
         set_first["bounding.max_per_period"] = None
@@ -242,8 +280,8 @@ def experiment_of(path: str | Path, overrides: Iterable[str], asked: Asked, chan
             "set": set_first,
             "variants": variants,
             "seeds": asked.n_seeds,
-            "measures": list(dict.fromkeys(measures)),
-            "choose": asked.limits | {"prefer": asked.prefer},
+            "measures": measures,
+            "choose": asked.limits | {"prefer": asked.preferred},
         }
         text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
         return loads_experiment(text, str(path), Path(path).parent)
@@ -384,9 +422,9 @@ def _chosen(outcome: ExperimentResult, target: Path, tried: tuple[str, ...], ask
     table = pl.read_parquet(path) if path.is_file() else pl.DataFrame()
     if len(table):
         higher = Choose(
-            at_least=asked.limits["at_least"], at_most=asked.limits["at_most"], prefer=asked.prefer
-        ).is_higher_better(asked.prefer)
-        by = [pl.col("best"), pl.col("allowed"), pl.col(f"mean {asked.prefer}")]
+            at_least=asked.limits["at_least"], at_most=asked.limits["at_most"], prefer=asked.preferred
+        ).is_higher_better(asked.preferred)
+        by = [pl.col("best"), pl.col("allowed"), pl.col(f"mean {asked.preferred}")]
         table = table.sort(by, descending=[True, True, higher], nulls_last=True, maintain_order=True)
     failed = len(outcome.manifest["failed"])
     written = {"grids": list(tried), "choice": choice, "failed": failed, "asked": asdict(asked)}

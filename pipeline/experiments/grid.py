@@ -14,7 +14,7 @@ from penstock.accountants.core.accountant import ACCOUNTANTS
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError
 from penstock.pipeline.config import yaml
 from penstock.pipeline.config.build import FAILED, Builder
-from penstock.pipeline.config.rules import READ_BY_SOME, unread_keys
+from penstock.pipeline.config.rules import READ_BY_SOME, unread_keys, without_days
 from penstock.pipeline.config.run import RunConfig, from_document
 from penstock.pipeline.config.yaml import (
     Mapping,
@@ -303,6 +303,9 @@ def _cannot_run(root: Mapping, config: RunConfig, measures: list[Measure]) -> li
             kept = ", ".join(names) or "there is none"
             text = f"no accountant {one.accountant} in every trial; it must be one of the run's: {kept}"
             problems.append(Problem(place, ("measures", i), text))
+        if one.daily and (right := without_days(config.source, config.windows)):
+            place, _ = locate(root, ("measures", i))
+            problems.append(Problem(place, ("measures", i), f"{one.name!r} is not allowed; it must be {right}"))
         if one.name.startswith(f"attack/{RECOVERY}/"):
             try:
                 check_recoverable(config)

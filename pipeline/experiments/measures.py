@@ -85,6 +85,11 @@ class TrialRun:
     game: Game = field(default_factory=Game)
 
     @cached_property
+    def days(self) -> NDArray[np.datetime64]:
+        """Local date of each released window; NaT unless all of the date's windows were released."""
+        return self.plan.calendar.whole_days(np.array([release.window for release in self.releases], np.int64))
+
+    @cached_property
     def attacked(self) -> Attacked:
         """Attacks on membership in what it releases."""
         return Attacked(self.plan, self.game)
@@ -164,6 +169,8 @@ class Measure:
         The accountant that the trial's configuration must have.
     limits
         The least and the largest value there can be, where both are finite and known beforehand.
+    daily
+        Whether it is of the totals of days, which windows must add up to.
     """
 
     name: str
@@ -172,6 +179,7 @@ class Measure:
     higher_is_better: bool | None = None
     accountant: str | None = None
     limits: tuple[float, float] | None = None
+    daily: bool = False
 
     @property
     def is_function(self) -> bool:
@@ -194,14 +202,21 @@ def _worth(metric: Metric, run: Finished) -> float:
     if isinstance(run, TraceRun) and metric.name == "mae":
         return float(run.errors.mean())
     counted = _of_counts(run)
-    return float(metric.function(counted.true_counts, counted.values, axes="windows_cells"))
+    return _score(metric, counted, counted.values)
 
 
 def _worth_of_guess(metric: Metric, run: Finished) -> float:
     """A metric of a random guess: the baseline that any mechanism must beat."""
     counted = _of_counts(run)
-    guess = random_guess(counted.true_counts, counted.seed, counted.n_people)
-    return float(metric.function(counted.true_counts, guess, axes="windows_cells"))
+    return _score(metric, counted, random_guess(counted.true_counts, counted.seed, counted.n_people))
+
+
+def _score(metric: Metric, run: TrialRun, values: NDArray[np.float64]) -> float:
+    if not metric.daily:
+        return float(metric.function(run.true_counts, values, axes="windows_cells"))
+    if np.isnat(run.days).all():
+        raise DataError(f"measure {metric.name}: no calendar day ({run.plan.time_zone}) is released as a whole")
+    return float(metric.function(run.true_counts, values, days=run.days, axes="windows_cells"))
 
 
 def _of_intervals(name: str, run: Finished) -> float:
@@ -275,7 +290,8 @@ def _called(function: Callable[[Finished], Any], run: Finished) -> float:
 
 
 def _of_metric(name: str, compute: Callable[[Metric, Finished], float], metric: Metric) -> Measure:
-    return Measure(name, partial(compute, metric), metric.unit, metric.higher_is_better, limits=metric.bounds)
+    better = metric.higher_is_better
+    return Measure(name, partial(compute, metric), metric.unit, better, limits=metric.bounds, daily=metric.daily)
 
 
 #: Measures by short name; others are ``epsilon_in_N``, ``accountant/name`` or ``module:function``.

@@ -346,8 +346,10 @@ def write_choice(experiment: Experiment, summary: pl.DataFrame, folder: Path) ->
     if len(best):
         row = best.row(0, named=True)
         varied = {name: row[name] for name in experiment.columns}
-        choice["best"] = {"values": varied, "means": {name: row[f"mean {name}"] for name in choose.measures}}
-        _write_best(experiment, varied, choice["best"]["means"], path)
+        means = {name: row[f"mean {name}"] for name in choose.measures}
+        intervals = {name: [row.get(f"low {name}"), row.get(f"high {name}")] for name in choose.measures}
+        choice["best"] = {"values": varied, "means": means, "intervals": intervals}
+        _write_best(experiment, choice["best"], path)
     return choice, table
 
 
@@ -444,19 +446,30 @@ def _dominated(row: NDArray[np.float64], gains: NDArray[np.float64]) -> bool:
     return bool(((gains >= row).all(axis=1) & (gains > row).any(axis=1)).any())
 
 
-def _write_best(experiment: Experiment, varied: dict[str, Any], means: dict[str, float], path: Path) -> None:
+def best_in_words(best: dict[str, Any]) -> str:
+    """What the best setting measured, with the intervals over seeds.
+
+    >>> best_in_words({"means": {"mae": 2.5, "f1": 0.75}, "intervals": {"mae": [2.25, 2.75], "f1": [None, None]}})
+    'mae 2.5 (2.25 to 2.75), f1 0.75'
+    """
+    return ", ".join(
+        f"{name} {mean:.4g}" + ("" if None in ends else f" ({ends[0]:.4g} to {ends[1]:.4g})")
+        for (name, mean), ends in zip(best["means"].items(), best["intervals"].values())
+    )
+
+
+def _write_best(experiment: Experiment, best: dict[str, Any], path: Path) -> None:
     trial = next(
         trial
         for trial in experiment.trials
-        if {k: _as_shown(v) for k, v in trial.values.items()} == {k: _as_shown(v) for k, v in varied.items()}
+        if {k: _as_shown(v) for k, v in trial.values.items()} == {k: _as_shown(v) for k, v in best["values"].items()}
     )
     values = resolved(trial.config) | {"name": f"{experiment.config.name}-best", "output": {"path": "runs/best"}}
     values["looked_at_data"] = True
     for key in unread_keys(trial.config):  # other trials read them
         del values[key]
     metrics = [name for name in experiment.config.measures if name in METRICS]
-    found = ", ".join(f"{name} {value:.4g}" for name, value in means.items())
-    header = BEST_HEADER.format(name=experiment.config.name, found=found, file=path.name)
+    header = BEST_HEADER.format(name=experiment.config.name, found=best_in_words(best), file=path.name)
     with files.whole(path) as temporary:
         temporary.write_text(header + as_yaml(values | {"utility": metrics}), encoding="utf-8")
 

@@ -448,5 +448,5 @@ def _choice(choice: Mapping[str, Any]) -> str:
     if choice["best"] is None:
         return f"chosen    nothing: none of {choice['settings']:,} settings keeps all limits"
     values = ", ".join(f"{name}={value}" for name, value in choice["best"]["values"].items())
-    means = ", ".join(f"{name} {value:.4g}" for name, value in choice["best"]["means"].items())
-    return f"chosen    {values}: {means} ({choice['allowed']:,} of {choice['settings']:,} settings keep all limits)"
+    found = results.best_in_words(choice["best"])
+    return f"chosen    {values}: {found} ({choice['allowed']:,} of {choice['settings']:,} settings keep all limits)"

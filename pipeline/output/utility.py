@@ -70,16 +70,29 @@ def _count_scores(
     """Every metric of the configuration, over the run and by window or cell."""
     cells = plan.space.cells
     scores: list[_Score] = []
+    days = _days(plan, windows)
     # A run that was stopped before its first window has nothing to compare.
     for name in plan.config.utility if len(windows) else ():
         metric = METRICS[name]
-        places, values = metric.scores(truth, released, axes="windows_cells")
+        if metric.daily and np.isnat(days).all():
+            continue  # of a run that was stopped within its first day
+        places, values = metric.scores(truth, released, axes="windows_cells", days=days)
         scores.append(_Score(name, "run", None, float(values.mean())))
         if metric.scope == "window":
             scores += [_Score(name, "window", int(windows[i]), float(v)) for i, v in zip(places, values)]
+        elif metric.scope == "day":
+            dates = np.unique(days[~np.isnat(days)])
+            scores += [_Score(name, f"day:{dates[i]}", None, float(v)) for i, v in zip(places, values)]
         else:
             scores += [_Score(name, f"cell:{cells[i]}", None, float(v)) for i, v in zip(places, values)]
     return scores
+
+
+def _days(plan: Plan, windows: NDArray[Any]) -> NDArray[np.datetime64]:
+    """Local dates of released windows, NaT in days that are not whole; of no use where no metric is about days."""
+    if any(METRICS[name].daily for name in plan.config.utility):
+        return plan.calendar.whole_days(windows)
+    return np.full(len(windows), "NaT", "M8[D]")
 
 
 def _matrices(

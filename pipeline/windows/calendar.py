@@ -320,6 +320,56 @@ class Calendar:
         indices: NDArray[np.int64] = np.maximum(latest - np.arange(self.n_hops)[::-1], 0)
         return indices
 
+    def whole_days(self, windows: NDArray[np.int64]) -> NDArray[np.datetime64]:
+        """Local date of each window, NaT unless all windows of that date are in the run and among those given.
+
+        A window belongs to the date on which it starts, also where it ends on the next. The run holds a window if it
+        begins no later and ends no earlier.
+
+        Parameters
+        ----------
+        windows
+            Different window numbers, ascending, shape (n,).
+
+        Raises
+        ------
+        ParameterError
+            If windows do not add up to days: they overlap, or are longer than one.
+
+        Examples
+        --------
+        >>> hour = 3_600_000
+        >>> calendar = Calendar(step=12 * hour, anchor=0, time_zone="UTC", from_ms=12 * hour, until_ms=60 * hour)
+        >>> calendar.whole_days(np.arange(1, 5))
+        array([       'NaT', '1970-01-02', '1970-01-02',        'NaT'],
+              dtype='datetime64[D]')
+        """
+        if self.overlapping or self.step > DAY:
+            wrong = "overlapping" if self.overlapping else f"{self.step} ms"
+            raise ParameterError("windows", wrong, "without overlap and at most a day long, to add up to days")
+        if not len(windows):
+            return np.array([], "M8[D]")
+        # The windows of those days, whether they are in the run or not.
+        begin, end = self.start(int(windows[0])), self.end(int(windows[-1]))
+        around = replace(self, from_ms=begin - 2 * DAY, until_ms=end + 2 * DAY)
+        starts = around.starts(1, around.n_windows or 0)
+        dates = self._dates(starts)
+        own = self.starts(1, int(windows[-1]))[windows - 1]
+        inside = own >= self.from_ms
+        if self.until_ms is not None:
+            inside &= self.starts(2, int(windows[-1]) + 1)[windows - 1] <= self.until_ms
+        held = np.isin(starts, own[inside])
+        found: NDArray[np.datetime64] = self._dates(own)
+        found[np.isin(found, dates[~held])] = np.datetime64("NaT")
+        return found
+
+    def _dates(self, instants_: NDArray[np.int64]) -> NDArray[np.datetime64]:
+        """Local dates of ascending instants."""
+        stretches = segments(self.time_zone, int(instants_[0]), int(instants_[-1]) + 1)
+        begins, _, offsets = (np.array(column, np.int64) for column in zip(*stretches))
+        wall = instants_ + offsets[np.searchsorted(begins, instants_, "right") - 1]
+        return (wall // DAY).astype("M8[D]")
+
     def first_from(self, instant: int) -> int:
         """Number of the first window that starts at or after an instant."""
         if instant <= self.start(1):
