@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import time
 from collections import deque
 from collections.abc import Collection, Iterator
@@ -34,7 +35,7 @@ from penstock.pipeline.sources.base import (
     Source,
     Span,
 )
-from penstock.pipeline.sources.reading.file_systems import File, Files, LocalFiles, RemoteFiles, is_url
+from penstock.pipeline.sources.reading.file_systems import File, Files, LocalFiles, RemoteFiles, Unanswered, is_url
 from penstock.pipeline.sources.reading.kafka_client import check_options
 from penstock.pipeline.sources.reading.kafka_progress import Journal
 
@@ -212,8 +213,8 @@ def _micro_batches(
         number += 1
 
 
-#: Seconds for which a store that has answered before may fail to.
-PATIENCE = 300.0
+#: Seconds for which a disk or store that has answered before may fail to, and at most between two attempts.
+PATIENCE, LONGEST_PAUSE = 300.0, 30.0
 
 #: A block without rows, for micro-batches in which only time passes.
 _NOTHING = EventBlock(
@@ -268,6 +269,34 @@ def _named(source: Source, path: str, name: str) -> Iterator[EventBlock]:
 
 
 @dataclass
+class _Silence:
+    """Waits for a disk or store that does not answer, and asks again after 1, 2, 4 … seconds."""
+
+    since: float | None = None
+    _pause: float = 0.0
+    _again: float = float("-inf")
+
+    @property
+    def asks(self) -> bool:
+        """Whether it is time for another attempt."""
+        return time.monotonic() >= self._again
+
+    def goes_on(self, error: Unanswered) -> None:
+        """Note that an attempt has failed; raises `DataError` where that has been so for too long."""
+        now = time.monotonic()
+        if self.since is None:  # from the first attempt that failed: before it may lie hours in which nobody asked
+            self.since = now
+            logging.getLogger("penstock").warning(f"{error}; the run waits {PATIENCE:g} s for it")
+        elif now - self.since > PATIENCE:
+            raise DataError(
+                f"{error}, for {now - self.since:.0f} s. Nothing is lost: what was counted is in the run's checkpoint, "
+                "and --resume goes on from it"
+            ) from error
+        self._pause = min(2 * self._pause, LONGEST_PAUSE) or 1.0
+        self._again = now + self._pause
+
+
+@dataclass
 class _Reader:
     """Finds files and turns them into micro-batches."""
 
@@ -281,7 +310,7 @@ class _Reader:
     _waiting: deque[File] = field(default_factory=deque)
     _looked: float = float("-inf")
     _has_answered: bool = False
-    _silent_since: float | None = None
+    _silence: _Silence = field(default_factory=_Silence)
     _now: int = MIN_EVENT_TIME
 
     def __post_init__(self) -> None:
@@ -310,8 +339,8 @@ class _Reader:
         """What is to be counted next; None where nothing has come, and no window is over."""
         if self.opened is None and not self._waiting:
             self._look()
-        if self.opened is None and self._waiting:
-            self._open(self._waiting.popleft(), 0)
+        if self.opened is None and self._waiting and not self._opens_next():
+            return None
         if self.opened is not None:
             file, is_last = self.opened.file, self.opened.at_last
             clock = self._by_clock() if is_last else min(self._by_clock(), file.arrival)
@@ -341,18 +370,21 @@ class _Reader:
 
     def _look(self) -> None:
         """Find what is new, in the order in which it was written; raises `DataError` for what has changed."""
-        if time.monotonic() - self._looked < self.source.every / 1000:
+        if time.monotonic() - self._looked < self.source.every / 1000 or not self._silence.asks:
             return
         now, self._looked = int(time.time() * 1000), time.monotonic()  # what appears after that is from later
         try:
             found = self._files.found()
-        except DataError:
-            # From the first look that failed: before it may lie hours of reading, in which nobody looked.
-            self._silent_since = self._silent_since or self._looked
-            if not self._has_answered or self._looked - self._silent_since > PATIENCE:
+        except Unanswered as error:
+            if not self._has_answered:
                 raise
+            self._silence.goes_on(error)
             return  # the clock stands still
-        self._has_answered, self._silent_since = True, None
+        if self.done and not found and not self._has_answered:
+            path = self.source.of.path  # type: ignore[attr-defined]
+            text = f"{path}: is empty, and none of the {len(self.done)} files is there that were read; is it mounted?"
+            logging.getLogger("penstock").warning(text)
+        self._has_answered, self._silence = True, _Silence()
         for name, file in found.items():
             if name in self.done and file != self.done[name]:
                 raise DataError(
@@ -378,6 +410,19 @@ class _Reader:
     def _window(self, clock: int) -> int:
         instant = max(clock - self.run.lateness - self.source.disorder, self._windows.from_ms)
         return int(self._windows.index(np.array([instant]))[0])
+
+    def _opens_next(self) -> bool:
+        """Open the file whose turn it is; False where it cannot be read just now."""
+        if not self._silence.asks:
+            return False
+        try:
+            self._open(self._waiting[0], 0)
+        except Unanswered as error:
+            self._silence.goes_on(error)
+            return False
+        self._waiting.popleft()
+        self._silence = _Silence()
+        return True
 
     def _open(self, file: File, block: int) -> None:
         """Begin to read a file at one of its blocks."""
