@@ -311,7 +311,7 @@ def test_a_folder_that_is_unmounted_is_no_empty_folder(incoming, tmp_path, monke
         unmounted.setattr("penstock.pipeline.sources.reading.file_systems.os.stat", on_another_device)
         assert next(pieces) is None
         unmounted.setattr(folder_source, "PATIENCE", 0.0)
-        with pytest.raises(DataError, match=r"in: is on another file system than before; is it mounted\?"):
+        with pytest.raises(DataError, match=r"in: is on another file system than before \(is it mounted\?\)"):
             for _ in pieces:
                 pass
 

@@ -181,7 +181,7 @@ class LocalFiles:
         if self._device is None:
             self._device = device
         if device != self._device:
-            raise Unanswered(f"{self._folder}: is on another file system than before; is it mounted?")
+            raise Unanswered(f"{self._folder}: is on another file system than before (is it mounted?)")
 
     @staticmethod
     def _status(name: str) -> File:
