@@ -14,7 +14,7 @@ import json
 import logging
 import time
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -321,6 +321,8 @@ class _Reader:
         if "names" in self.start:
             for name, written, size in zip(*(self.start[column].tolist() for column in columns)):
                 self.done[name] = File(written, name, size)
+        # The same for checkpoints. Micro-batches share it: not built anew for each of them.
+        self._columns = _columns_of(self.done.values())
         if "open" in self.start and str(self.start["open"]):
             file = File(int(self.start["open_written"]), str(self.start["open"]), int(self.start["open_size"]))
             self._open(file, int(self.start["block"]))
@@ -392,7 +394,9 @@ class _Reader:
                     "elsewhere and rename them"
                 )
         self._waiting = deque(sorted(file for name, file in found.items() if name not in self.done))
-        self.done = {name: file for name, file in self.done.items() if name in found}
+        if gone := self.done.keys() - found:
+            self.done = {name: file for name, file in self.done.items() if name not in gone}
+            self._columns = _columns_of(self.done.values())
         self._now = now
 
     def _by_clock(self) -> int:
@@ -435,6 +439,8 @@ class _Reader:
         assert self.opened is not None
         self.opened.close()
         self.done[file.name], self.opened = file, None
+        last = _columns_of([file])
+        self._columns = {name: np.concatenate([column, last[name]]) for name, column in self._columns.items()}
 
     def _take(self) -> tuple[EventBlock, Integers]:
         """The next block of the open file, and when its rows arrived."""
@@ -446,14 +452,18 @@ class _Reader:
         return block, np.full(block.frame.height, self.opened.file.arrival, np.int64)
 
     def _as_state(self) -> State:
-        files = sorted(self.done.values())
-        state: State = {
-            "names": np.asarray([file.name for file in files], np.str_ if files else "U1"),
-            "written": np.asarray([file.written for file in files], np.int64),
-            "sizes": np.asarray([file.size for file in files], np.int64),
-        }
+        state = dict(self._columns)
         if self.opened is not None:
             file = self.opened.file
             state |= {"open": np.asarray(file.name), "block": np.asarray(self.opened.number)}
             state |= {"open_written": np.asarray(file.written), "open_size": np.asarray(file.size)}
         return state
+
+
+def _columns_of(files: Iterable[File]) -> State:
+    files = sorted(files)
+    return {
+        "names": np.asarray([file.name for file in files], np.str_ if files else "U1"),
+        "written": np.asarray([file.written for file in files], np.int64),
+        "sizes": np.asarray([file.size for file in files], np.int64),
+    }
