@@ -129,7 +129,7 @@ def check_killed_often(folder: Path, value: dict, n_kills: int, seed: int) -> No
         else:
             kill = {"seconds": rng.uniform(0, share * float(seconds))}
         if start(value, folder, resume=resume, **kill) != 0:
-            found.append(n_released(out))
+            found.append(n_charged(out))
             continue
         ends += 1
         if alone is None or value.get("mode") == "deployment":  # which draws another nonce for each run
@@ -139,14 +139,16 @@ def check_killed_often(folder: Path, value: dict, n_kills: int, seed: int) -> No
         if not kill:
             break
         shutil.rmtree(out)
-    thirds = np.histogram(found, [0, N_WINDOWS / 3, 2 * N_WINDOWS / 3, N_WINDOWS, N_WINDOWS + 1])[0]
-    print(f"killed in each third of the windows, and after the last: {thirds.tolist()}")
+    parts = np.histogram(found, [0, 1, N_WINDOWS / 2, N_WINDOWS, N_WINDOWS + 1, N_WINDOWS + 2])[0]
+    print(f"killed before a charge, in both halves of the charges, with all of them, merged: {parts.tolist()}")
 
 
-def n_released(out: Path) -> int:
-    """Windows on disk; all of them once they are merged."""
-    parts = len(list((out / "public" / "parts" / "releases").glob("*.parquet")))
-    return N_WINDOWS if (out / "public" / "releases.parquet").exists() else parts
+def n_charged(out: Path) -> int:
+    """Windows in the ledger; all of them, and one more, once their releases are merged."""
+    if (out / "public" / "releases.parquet").exists():
+        return N_WINDOWS + 1
+    ledger = out / "operator" / "ledger"
+    return ledger.read_text().count('"window": ') if ledger.exists() else 0
 
 
 def left_alone(value: dict, out: Path):
