@@ -1,4 +1,4 @@
-"""Runs in processes of their own that are killed at a durable write, forked from one that has imported everything."""
+"""Runs in processes of their own that are killed, forked from one that has imported everything."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [
+        "penstock.pipeline.cli.main",
         "penstock.pipeline.run",
         "penstock.pipeline.runners.beam.graph",
         "penstock.accountants.composition",
@@ -23,24 +25,36 @@ CONTEXT.set_forkserver_preload(
 )
 
 
-def run_in_a_process(config: Path, folder: Path, resume: bool, fatal: int | str, after: bool, said: Path) -> int:
-    """Exit code of a run that is killed at its ``fatal``-th durable write, or at the first one into a folder.
+def run_in_a_process(
+    config: Path,
+    folder: Path,
+    resume: bool,
+    said: Path,
+    *,
+    fatal: int | str = 0,
+    after: bool = False,
+    seconds: float | None = None,
+) -> int:
+    """Exit code of ``penstock run``, killed at its ``fatal``-th durable write, or at the first one into a folder.
 
-    Before the write, or ``after`` it. What the process says on standard error is in a file, at last how many durable
-    writes it made.
+    Before the write, or ``after`` it; or ``seconds`` after its beginning. What the process says on standard error is in
+    a file, at last how many durable writes it made in how many seconds.
     """
-    process = CONTEXT.Process(target=_run, args=(config, folder, resume, fatal, after, said))
+    words = ["run", str(config), "--out", str(folder), "--quiet"] + ["--resume"] * resume
+    process = CONTEXT.Process(target=_run, args=(words, said, fatal, after))
     process.start()
+    process.join(seconds)
+    process.kill()
     process.join()
     assert process.exitcode is not None
     return process.exitcode
 
 
-def _run(config: Path, folder: Path, resume: bool, fatal: int | str, after: bool, said: Path) -> None:
+def _run(words: list[str], said: Path, fatal: int | str, after: bool) -> None:
     with said.open("w") as file:
         os.dup2(file.fileno(), sys.stderr.fileno())
     faulthandler.dump_traceback_later(600, exit=True)  # a run that hangs says where
-    n_writes = 0
+    n_writes, began = 0, time.monotonic()
 
     def deadly(write: Callable[..., Any]) -> Callable[..., Any]:
         def patched(*arguments: Any, **options: Any) -> Any:
@@ -57,9 +71,8 @@ def _run(config: Path, folder: Path, resume: bool, fatal: int | str, after: bool
         return patched
 
     os.replace, os.link, os.fsync = deadly(os.replace), deadly(os.link), deadly(os.fsync)
-    from penstock.pipeline.config.run import load
-    from penstock.pipeline.run import run
+    from penstock.pipeline.cli.main import main
 
-    code = run(load(config), folder, resume=resume).exit_code
-    print(n_writes, file=sys.stderr)
+    code = main(words)
+    print(n_writes, time.monotonic() - began, file=sys.stderr)
     sys.exit(code)

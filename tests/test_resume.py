@@ -12,6 +12,7 @@ import sys
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -94,44 +95,60 @@ def outputs(folder: Path) -> dict[str, bytes]:
 FIRST_RELEASE = {"fatal": "/parts/releases/", "after": True}
 
 
-def start(
-    value: dict, folder: Path, *, resume: bool, fatal: int | str = 0, after: bool = False, out: str = "out"
-) -> int:
-    """Exit code of a run in a process of its own, which is killed at a write if ``fatal`` says which."""
-    return process_of(value, folder, resume, fatal, after, out)[0]
+def start(value: dict, folder: Path, *, resume: bool, out: str = "out", **kill: Any) -> int:
+    """Exit code of a run in a process of its own, which is killed if ``kill`` says when."""
+    return process_of(value, folder, resume, out, **kill)[0]
 
 
-def process_of(value: dict, folder: Path, resume: bool, fatal: int | str, after: bool, out: str) -> tuple[int, str]:
-    """Exit code of a run in a process of its own, and what it says: at last how many durable writes it made."""
+def process_of(value: dict, folder: Path, resume: bool, out: str, **kill: Any) -> tuple[int, str]:
+    """Exit code of a run in a process of its own, and what it says: at last its durable writes and its seconds."""
     config = folder / "run.yaml"
     config.write_text(json.dumps(value))
     said = folder / "said.txt"
-    code = run_in_a_process(config, folder / out, resume, fatal, after, said)
+    code = run_in_a_process(config, folder / out, resume, said, **kill)
     assert code in (0, -signal.SIGKILL), said.read_text()
     return code, said.read_text()
 
 
 def check_killed_often(folder: Path, value: dict, n_kills: int, seed: int) -> None:
-    """Kill a run and those that continue it at random writes; then let one finish, again and again.
+    """Kill a run and those that continue it, at random writes and moments; then let one finish, again and again.
 
     ``PENSTOCK_MINUTES`` says when enough has been killed, if not as often as wished.
     """
     until = time.monotonic() + 60 * float(os.environ.get("PENSTOCK_MINUTES", "inf"))
     rng, out = random.Random(seed), folder / "out"
-    kills, ends = 0, 1
-    most = int(process_of(value, folder, False, 0, False, "counted")[1].split()[-1])
-    while kills < n_kills and time.monotonic() < until:
+    n_writes, seconds = process_of(value, folder, False, "counted")[1].split()[-2:]
+    alone, found, ends = None, [], 0
+    while True:
         resume = (out / "operator" / "run.json").exists()
-        code = start(value, folder, resume=resume, fatal=rng.randint(1, most), after=rng.random() < 0.5)
-        kills += code != 0
-        if code == 0:
-            ends += 1
-            compare(left_alone(value, out), out)
-            print(f"seed {seed}: {kills} kills until now", flush=True)  # what is given up has been of use
-            shutil.rmtree(out)
-    assert start(value, folder, resume=(out / "operator" / "run.json").exists()) == 0
-    compare(left_alone(value, out), out)
-    print(f"seed {seed}: {kills} kills, {ends} runs that ended like those left alone")
+        share = rng.choice((1, 1 / 3))  # of the time of a whole run: one that lives for long, or one of many
+        if len(found) >= n_kills or time.monotonic() >= until:
+            kill: dict[str, Any] = {}
+        elif rng.random() < 0.5:
+            kill = {"fatal": rng.randint(1, int(share * int(n_writes))), "after": rng.random() < 0.5}
+        else:
+            kill = {"seconds": rng.uniform(0, share * float(seconds))}
+        if start(value, folder, resume=resume, **kill) != 0:
+            found.append(n_charged(out))
+            continue
+        ends += 1
+        if alone is None or value.get("mode") == "deployment":  # which draws another nonce for each run
+            alone = left_alone(value, out)
+        compare(alone, out)
+        print(f"seed {seed}: {len(found)} kills, {ends} runs that ended like those left alone", flush=True)
+        if not kill:
+            break
+        shutil.rmtree(out)
+    parts = np.histogram(found, [0, 1, N_WINDOWS / 2, N_WINDOWS, N_WINDOWS + 1, N_WINDOWS + 2])[0]
+    print(f"killed before a charge, in both halves of the charges, with all of them, merged: {parts.tolist()}")
+
+
+def n_charged(out: Path) -> int:
+    """Windows in the ledger; all of them, and one more, once their releases are merged."""
+    if (out / "public" / "releases.parquet").exists():
+        return N_WINDOWS + 1
+    ledger = out / "operator" / "ledger"
+    return ledger.read_text().count('"window": ') if ledger.exists() else 0
 
 
 def left_alone(value: dict, out: Path):
@@ -214,7 +231,8 @@ def check_killed_by_the_clock(folder: Path, n_kills: int, seed: int) -> None:
         resume = ["--resume"] if (out / "operator" / "run.json").exists() else []
         process = subprocess.Popen(command + resume, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         if kills < n_kills:
-            wait_for_a_checkpoint(process, out / "operator" / "checkpoint" / "latest")
+            if rng.random() < 0.8:
+                wait_for_a_checkpoint(process, out / "operator" / "checkpoint" / "latest")
             time.sleep(rng.uniform(0, 2))
             process.kill()
         _, errors = process.communicate()
@@ -231,21 +249,24 @@ def check_killed_by_the_clock(folder: Path, n_kills: int, seed: int) -> None:
     assert 0 < max(kept) < 40 * 3 * 10 * 40  # at most 40 people in 3 places and 10 windows, at 40 bytes
 
 
+#: How often something is killed, and what draws the moments.
+N_KILLS, SEED = int(os.environ.get("PENSTOCK_KILLS", "100")), int(os.environ.get("PENSTOCK_SEED", "7"))
+
+
 @pytest.mark.slow
-def test_a_stream_that_is_killed_thirty_times_by_the_clock(folder):
-    check_killed_by_the_clock(folder, n_kills=30, seed=6)
+def test_a_command_that_is_killed_a_hundred_times_by_the_clock(folder):
+    """One of twenty kills, at least thirty: each waits for a process to start."""
+    check_killed_by_the_clock(folder, max(30, N_KILLS // 20), SEED)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("stream", "deployment", "share"),
-    [(True, False, 0.5), (True, True, 0.2), (False, False, 0.15), (False, True, 0.15)],
+    [(True, False, 0.3), (True, True, 0.25), (False, False, 0.2), (False, True, 0.2)],
 )
 def test_runs_that_are_killed_a_hundred_times(folder, stream, deployment, share):
-    """Or as often as ``PENSTOCK_KILLS`` says, at the moments that ``PENSTOCK_SEED`` draws."""
-    n_kills = round(share * int(os.environ.get("PENSTOCK_KILLS", "100")))
-    seed = int(os.environ.get("PENSTOCK_SEED", "7"))
-    check_killed_often(folder, sections(folder, stream, deployment), n_kills, seed)
+    """Or as often as ``PENSTOCK_KILLS`` says."""
+    check_killed_often(folder, sections(folder, stream, deployment), round(share * N_KILLS), SEED)
 
 
 def test_a_finished_run_is_not_run_again(folder):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import time
+import zipfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -263,6 +265,86 @@ def test_a_deployment_may_read_a_folder(incoming, tmp_path):
     assert b"a.csv" not in kept
 
 
+def endless_pieces(folder: Path) -> Iterator:
+    """Micro-batches of a run without an end in sight."""
+    value = sections(folder, until="2200-01-01T00:00:00Z")
+    value["windows"]["size"] = "365d"
+    plan = make_plan(configured(value), folder / "plan")
+    return plan.config.source.micro_batches(plan, plan.folder, {}, 0, MIN_EVENT_TIME, Checkpointed())
+
+
+def n_rows(pieces: Iterator, n_micro_batches: int = 6) -> int:
+    return sum(piece.block.n_rows for _, piece in zip(range(n_micro_batches), pieces) if piece is not None)
+
+
+def test_a_folder_that_is_not_there_is_no_empty_folder(incoming, tmp_path, monkeypatch, caplog):
+    pieces = endless_pieces(tmp_path)
+    assert n_rows(pieces) == 10
+    incoming.rename(tmp_path / "away")
+    with caplog.at_level(logging.WARNING, "penstock"):
+        assert [next(pieces), next(pieces)] == [None, None]
+    (record,) = caplog.records
+    assert record.getMessage().endswith("; the run waits 300 s for it")
+    (tmp_path / "away").rename(incoming)
+    put(incoming, "d", 38, [(37, "annegret", "y")])
+    assert next(piece for piece in pieces if piece is not None and piece.block.n_rows).block.n_rows == 1
+    incoming.rename(tmp_path / "away")
+    monkeypatch.setattr(folder_source, "PATIENCE", 0.0)
+    with pytest.raises(DataError, match=r"for 1 s\. Nothing is lost: .* --resume goes on from it"):
+        for _ in pieces:
+            pass
+
+
+def test_a_folder_that_is_unmounted_is_no_empty_folder(incoming, tmp_path, monkeypatch):
+    """The mount point that it leaves behind is there, and empty, and on another device."""
+    pieces = endless_pieces(tmp_path)
+    assert n_rows(pieces) == 10
+    for path in incoming.glob("*.csv"):
+        path.unlink()
+    stat = os.stat
+
+    def on_another_device(path, *arguments, **options):
+        found = stat(path, *arguments, **options)
+        return os.stat_result((*found[:2], found.st_dev + 1, *found[3:])) if Path(path) == incoming else found
+
+    with monkeypatch.context() as unmounted:
+        unmounted.setattr("penstock.pipeline.sources.reading.file_systems.os.stat", on_another_device)
+        assert next(pieces) is None
+        unmounted.setattr(folder_source, "PATIENCE", 0.0)
+        with pytest.raises(DataError, match=r"in: is on another file system than before \(is it mounted\?\)"):
+            for _ in pieces:
+                pass
+
+
+def test_a_run_that_goes_on_with_an_empty_folder_says_so(incoming, tmp_path, caplog):
+    value = sections(tmp_path)
+    value["source"]["until"] = "2200-01-01T00:00:00Z"
+    value["windows"]["size"] = "365d"
+    plan = make_plan(configured(value), tmp_path / "plan")
+    batches = plan.config.source.micro_batches
+    pieces = batches(plan, plan.folder, {}, 0, MIN_EVENT_TIME, Checkpointed())
+    last = [piece for _, piece in zip(range(6), pieces) if piece is not None][-1]
+    for path in incoming.glob("*.csv"):
+        path.unlink()
+    with caplog.at_level(logging.WARNING, "penstock"):
+        next(batches(plan, tmp_path / "spool", last.end, last.number + 1, last.after, Checkpointed()))
+    assert "is empty, and none of the 3 files is there that were read; is it mounted?" in caplog.text
+
+
+def zipped(rows: str) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("d.csv", f"user,time,place\n{rows}\n")
+    return packed.getvalue()
+
+
+def test_archives_are_read_beside_other_files(incoming, tmp_path):
+    path = incoming / "d.zip"
+    path.write_bytes(zipped("gus,2024-01-01T00:36:00Z,y"))
+    os.utime(path, (START + 38 * 60,) * 2)
+    assert truth(run(configured(sections(tmp_path))).folder) == [*COUNTS[:3], [1, 2]]
+
+
 def test_only_sources_of_files_keep_arriving():
     with pytest.raises(ParameterError, match="a source of files, such as csv or parquet"):
         Folder(of=Synthetic(n_users=5, days=1, seed=1))
@@ -277,8 +359,8 @@ class Bucket(FileSystem):  # type: ignore[misc]
     """An object store in memory: names without folders, and when each object was written."""
 
     OBJECTS: dict[str, tuple[bytes, float]] = {}  # noqa: RUF012
-    #: Whether nobody answers.
-    AWAY = False
+    #: Whether nobody answers, and how often reading fails.
+    AWAY, N_FAILURES = False, 0
 
     @classmethod
     def scheme(cls) -> str:
@@ -297,6 +379,9 @@ class Bucket(FileSystem):  # type: ignore[misc]
         return FileMetadata(path, len(data), written)
 
     def open(self, path: str, mime_type: str = "", compression_type: str = "") -> io.BytesIO:
+        if self.N_FAILURES:
+            type(self).N_FAILURES -= 1
+            raise OSError("try again")
         return io.BytesIO(self.OBJECTS[path][0])
 
     def exists(self, path: str) -> bool:
@@ -319,6 +404,26 @@ def in_bucket(folder: Path, path: str = "bucket://city/in", **source) -> dict:
     value = sections(folder, **source)
     value["source"]["of"]["path"] = path
     return value
+
+
+def test_archives_of_a_bucket_are_read_beside_other_objects(bucket, tmp_path):
+    bucket["bucket://city/in/d.zip"] = (zipped("gus,2024-01-01T00:36:00Z,y"), START + 38 * 60)
+    assert truth(run(configured(in_bucket(tmp_path))).folder) == [*COUNTS[:3], [1, 2]]
+
+
+def test_a_store_that_fails_while_it_is_read_is_asked_again(bucket, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(Bucket, "N_FAILURES", 2)
+    with caplog.at_level(logging.WARNING, "penstock"):
+        result = run(configured(in_bucket(tmp_path)))
+    assert truth(result.folder) == COUNTS
+    (waited,) = [record.getMessage() for record in caplog.records if "waits" in record.getMessage()]
+    assert waited.startswith("bucket://city/in/deep/a.csv: cannot be read (OSError: try again)")
+    monkeypatch.setattr(Bucket, "N_FAILURES", 10)
+    monkeypatch.setattr(folder_source, "PATIENCE", 0.0)
+    with pytest.raises(DataError, match=r"cannot be read \(OSError: try again\), for 1 s\. Nothing is lost"):
+        run(configured(in_bucket(tmp_path)), tmp_path / "again")
+    monkeypatch.setattr(Bucket, "N_FAILURES", 0)
+    assert truth(run(configured(in_bucket(tmp_path)), tmp_path / "again", resume=True).folder) == COUNTS
 
 
 @pytest.mark.parametrize("path", ["bucket://city/in", "bucket://city/in/", "bucket://city/in/**.csv"])

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import time
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -34,7 +35,7 @@ from penstock.pipeline.sources.base import (
     Source,
     Span,
 )
-from penstock.pipeline.sources.reading.file_systems import File, Files, LocalFiles, RemoteFiles, is_url
+from penstock.pipeline.sources.reading.file_systems import File, Files, LocalFiles, RemoteFiles, Unanswered, is_url
 from penstock.pipeline.sources.reading.kafka_client import check_options
 from penstock.pipeline.sources.reading.kafka_progress import Journal
 
@@ -70,8 +71,9 @@ class Folder(LiveSource):
     that ``idle_after`` or ``disorder`` is too short, and is counted as late.
 
     **Cost**: a look at the whole folder every second (``every``), so remove or move files that were read; a checkpoint
-    holds the names of those that are still there. A look at a bucket is a request for every thousand objects, and a
-    file there is copied to a temporary folder while it is read. A file that changes after it was read ends the run.
+    holds the names of those that are still there, and each further file copies them (6 ms for 100,000). A look at a
+    bucket is a request for every thousand objects, and a file there is copied to a temporary folder while it is read.
+    A file that changes after it was read ends the run.
 
     What the clock decided is written down, so that a run that is continued decides the same; it needs the files that
     were read since its latest checkpoint.
@@ -212,8 +214,8 @@ def _micro_batches(
         number += 1
 
 
-#: Seconds for which a store that has answered before may fail to.
-PATIENCE = 300.0
+#: Seconds for which a disk or store that has answered before may fail to, and at most between two attempts.
+PATIENCE, LONGEST_PAUSE = 300.0, 30.0
 
 #: A block without rows, for micro-batches in which only time passes.
 _NOTHING = EventBlock(
@@ -268,6 +270,34 @@ def _named(source: Source, path: str, name: str) -> Iterator[EventBlock]:
 
 
 @dataclass
+class _Silence:
+    """Waits for a disk or store that does not answer, and asks again after 1, 2, 4 … seconds."""
+
+    since: float | None = None
+    _pause: float = 0.0
+    _again: float = float("-inf")
+
+    @property
+    def asks(self) -> bool:
+        """Whether it is time for another attempt."""
+        return time.monotonic() >= self._again
+
+    def goes_on(self, error: Unanswered) -> None:
+        """Note that an attempt has failed; raises `DataError` where that has been so for too long."""
+        now = time.monotonic()
+        if self.since is None:  # from the first attempt that failed: before it may lie hours in which nobody asked
+            self.since = now
+            logging.getLogger("penstock").warning(f"{error}; the run waits {PATIENCE:g} s for it")
+        elif now - self.since > PATIENCE:
+            raise DataError(
+                f"{error}, for {now - self.since:.0f} s. Nothing is lost: what was counted is in the run's checkpoint, "
+                "and --resume goes on from it"
+            ) from error
+        self._pause = min(2 * self._pause, LONGEST_PAUSE) or 1.0
+        self._again = now + self._pause
+
+
+@dataclass
 class _Reader:
     """Finds files and turns them into micro-batches."""
 
@@ -281,7 +311,7 @@ class _Reader:
     _waiting: deque[File] = field(default_factory=deque)
     _looked: float = float("-inf")
     _has_answered: bool = False
-    _silent_since: float | None = None
+    _silence: _Silence = field(default_factory=_Silence)
     _now: int = MIN_EVENT_TIME
 
     def __post_init__(self) -> None:
@@ -292,6 +322,8 @@ class _Reader:
         if "names" in self.start:
             for name, written, size in zip(*(self.start[column].tolist() for column in columns)):
                 self.done[name] = File(written, name, size)
+        # The same for checkpoints. Micro-batches share it: not built anew for each of them.
+        self._columns = _columns_of(self.done.values())
         if "open" in self.start and str(self.start["open"]):
             file = File(int(self.start["open_written"]), str(self.start["open"]), int(self.start["open_size"]))
             self._open(file, int(self.start["block"]))
@@ -310,8 +342,8 @@ class _Reader:
         """What is to be counted next; None where nothing has come, and no window is over."""
         if self.opened is None and not self._waiting:
             self._look()
-        if self.opened is None and self._waiting:
-            self._open(self._waiting.popleft(), 0)
+        if self.opened is None and self._waiting and not self._opens_next():
+            return None
         if self.opened is not None:
             file, is_last = self.opened.file, self.opened.at_last
             clock = self._by_clock() if is_last else min(self._by_clock(), file.arrival)
@@ -341,18 +373,21 @@ class _Reader:
 
     def _look(self) -> None:
         """Find what is new, in the order in which it was written; raises `DataError` for what has changed."""
-        if time.monotonic() - self._looked < self.source.every / 1000:
+        if time.monotonic() - self._looked < self.source.every / 1000 or not self._silence.asks:
             return
         now, self._looked = int(time.time() * 1000), time.monotonic()  # what appears after that is from later
         try:
             found = self._files.found()
-        except DataError:
-            # From the first look that failed: before it may lie hours of reading, in which nobody looked.
-            self._silent_since = self._silent_since or self._looked
-            if not self._has_answered or self._looked - self._silent_since > PATIENCE:
+        except Unanswered as error:
+            if not self._has_answered:
                 raise
+            self._silence.goes_on(error)
             return  # the clock stands still
-        self._has_answered, self._silent_since = True, None
+        if self.done and not found and not self._has_answered:
+            path = self.source.of.path  # type: ignore[attr-defined]
+            text = f"{path}: is empty, and none of the {len(self.done)} files is there that were read; is it mounted?"
+            logging.getLogger("penstock").warning(text)
+        self._has_answered, self._silence = True, _Silence()
         for name, file in found.items():
             if name in self.done and file != self.done[name]:
                 raise DataError(
@@ -360,7 +395,9 @@ class _Reader:
                     "elsewhere and rename them"
                 )
         self._waiting = deque(sorted(file for name, file in found.items() if name not in self.done))
-        self.done = {name: file for name, file in self.done.items() if name in found}
+        if gone := self.done.keys() - found:
+            self.done = {name: file for name, file in self.done.items() if name not in gone}
+            self._columns = _columns_of(self.done.values())
         self._now = now
 
     def _by_clock(self) -> int:
@@ -379,6 +416,19 @@ class _Reader:
         instant = max(clock - self.run.lateness - self.source.disorder, self._windows.from_ms)
         return int(self._windows.index(np.array([instant]))[0])
 
+    def _opens_next(self) -> bool:
+        """Open the file whose turn it is; False where it cannot be read just now."""
+        if not self._silence.asks:
+            return False
+        try:
+            self._open(self._waiting[0], 0)
+        except Unanswered as error:
+            self._silence.goes_on(error)
+            return False
+        self._waiting.popleft()
+        self._silence = _Silence()
+        return True
+
     def _open(self, file: File, block: int) -> None:
         """Begin to read a file at one of its blocks."""
         self.opened = _Opened(file, self._files, self.source.of)
@@ -390,6 +440,8 @@ class _Reader:
         assert self.opened is not None
         self.opened.close()
         self.done[file.name], self.opened = file, None
+        last = _columns_of([file])
+        self._columns = {name: np.concatenate([column, last[name]]) for name, column in self._columns.items()}
 
     def _take(self) -> tuple[EventBlock, Integers]:
         """The next block of the open file, and when its rows arrived."""
@@ -401,14 +453,18 @@ class _Reader:
         return block, np.full(block.frame.height, self.opened.file.arrival, np.int64)
 
     def _as_state(self) -> State:
-        files = sorted(self.done.values())
-        state: State = {
-            "names": np.asarray([file.name for file in files], np.str_ if files else "U1"),
-            "written": np.asarray([file.written for file in files], np.int64),
-            "sizes": np.asarray([file.size for file in files], np.int64),
-        }
+        state = dict(self._columns)
         if self.opened is not None:
             file = self.opened.file
             state |= {"open": np.asarray(file.name), "block": np.asarray(self.opened.number)}
             state |= {"open_written": np.asarray(file.written), "open_size": np.asarray(file.size)}
         return state
+
+
+def _columns_of(files: Iterable[File]) -> State:
+    files = sorted(files)
+    return {
+        "names": np.asarray([file.name for file in files], np.str_ if files else "U1"),
+        "written": np.asarray([file.written for file in files], np.int64),
+        "sizes": np.asarray([file.size for file in files], np.int64),
+    }

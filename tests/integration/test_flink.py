@@ -157,6 +157,34 @@ def test_a_kill_under_a_bound_on_a_persons_period(config: Path, tmp_path: Path, 
     assert cluster.jobs() == []
 
 
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_a_lost_job_manager_ends_the_driver_and_the_run_is_resumed(
+    config: Path, tmp_path: Path, cluster: FlinkCluster, comes_back: bool
+) -> None:
+    """Without high availability Flink forgets the job; under a bound on a person's period too, nothing else is lost."""
+    local, folder = tmp_path / "local", tmp_path / "run"
+    run(load(config, ["source.speed=max", *BOUNDED]), local)
+    words = [word for text in ("source.speed=1800x", *BOUNDED) for word in ("--set", text)]
+    options = ["--shards", "2", *words, "--", *cluster.options, "--checkpointing_interval=1000"]
+    driver = start(config, folder, *options)
+    assert goes_on(folder, driver, 3), words_of(folder)
+    cluster.kill("job-manager")
+    lost = time.monotonic()
+    if comes_back:
+        cluster.start_job_manager()
+    code = driver.wait(300)
+    print(f"exit code {code} after {time.monotonic() - lost:.0f} s and {n_releases(folder)} windows")
+    if not comes_back:
+        cluster.start_job_manager()
+    cluster.wait_for_slots()
+    assert code == 1, words_of(folder)
+    assert "--resume goes on" in words_of(folder)
+    assert n_releases(folder) < 60
+    assert start(config, folder, "--resume", *options).wait(300) == 0, words_of(folder)
+    check(folder, local)
+    assert cluster.jobs() == []
+
+
 def kill(number: int, cluster: FlinkCluster, driver: subprocess.Popen[bytes], again: tuple) -> subprocess.Popen[bytes]:
     """Kill the next of the three; without its job manager a run is submitted again, from its latest checkpoint."""
     config, folder, *options = again

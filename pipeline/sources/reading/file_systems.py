@@ -11,11 +11,14 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import takewhile
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from penstock.mechanisms.core.plugin import ConfigError, DataError, PenstockError
-from penstock.pipeline.sources.reading.inputs import matches
+from penstock.pipeline.sources.reading.inputs import ARCHIVES, matches
 from penstock.pipeline.sources.reading.kafka_client import MissingLibrary, resolved_value
+from penstock.pipeline.sources.reading.text import TextSource
 
 #: Module that a scheme needs, and what it comes with.
 _NEEDED = {
@@ -103,11 +106,15 @@ class File(NamedTuple):
         return self.written // 1_000_000
 
 
+class Unanswered(DataError):
+    """Files cannot be listed or read just now; another attempt may succeed."""
+
+
 class Files(Protocol):
     """Where files keep arriving."""
 
     def found(self) -> dict[str, File]:
-        """Files that are there, by name; raises `DataError` where nobody answers."""
+        """Files that are there, by name; raises `Unanswered` where they cannot be listed."""
 
     @contextmanager
     def local(self, file: File) -> Iterator[str]:
@@ -115,6 +122,8 @@ class Files(Protocol):
 
         Raises
         ------
+        Unanswered
+            It cannot be read.
         DataError
             The file is gone, or is not what it was when it was found.
         """
@@ -123,39 +132,59 @@ class Files(Protocol):
 class LocalFiles:
     """Files on a disk.
 
+    A folder that is unmounted leaves an empty one behind. So the file system that it is on has to stay the same.
+
     Parameters
     ----------
     source
-        A source of files.
+        A source of files, whose path is a folder, a pattern or a file.
     """
 
     def __init__(self, source: Any) -> None:
-        self._source = source
+        self._path, self._patterns = str(source.path), _patterns(source)
+        fixed = Path(*takewhile(lambda part: not glob.has_magic(part), Path(self._path).parts))
+        self._folder = fixed.parent if fixed.is_file() else fixed
+        self._device: int | None = None
 
     def found(self) -> dict[str, File]:
         """As in `Files`."""
-        try:
-            names = self._source.files()
-        except DataError:
-            return {}  # nothing has come yet
         found = {}
-        for name in names:
-            try:
-                found[name] = self._status(name)
-            except FileNotFoundError:
-                continue  # it was moved away after it was listed
+        with _answered(str(self._folder), "listed"):
+            os.scandir(self._folder).close()  # what may not be read would look empty
+            for name in self._names():
+                try:
+                    found[name] = self._status(name)
+                except FileNotFoundError:
+                    continue  # it was moved away after it was listed
+            self._check_mounted()
         return found
 
     @contextmanager
     def local(self, file: File) -> Iterator[str]:
         """As in `Files`."""
-        try:
-            _check_same(self._status(file.name), file)
-        except FileNotFoundError:
-            raise _gone(file) from None
+        with _answered(file.name, "read"):
+            try:
+                _check_same(self._status(file.name), file)
+            except FileNotFoundError:
+                self._check_mounted()
+                raise _gone(file) from None
         yield file.name
 
-    def _status(self, name: str) -> File:
+    def _names(self) -> list[str]:
+        if glob.has_magic(self._path) or os.path.isfile(self._path):
+            return [name for name in glob.glob(self._path, recursive=True) if os.path.isfile(name)]
+        below = (str(file) for file in self._folder.rglob("*") if file.is_file())
+        return [name for name in below if matches(name, self._patterns)]
+
+    def _check_mounted(self) -> None:
+        device = os.stat(self._folder).st_dev
+        if self._device is None:
+            self._device = device
+        if device != self._device:
+            raise Unanswered(f"{self._folder}: is on another file system than before (is it mounted?)")
+
+    @staticmethod
+    def _status(name: str) -> File:
         status = os.stat(name)
         return File(status.st_mtime_ns, name, status.st_size)
 
@@ -179,7 +208,7 @@ class RemoteFiles:
     def __init__(self, source: Any, options: Mapping[str, str]) -> None:
         self._path = str(source.path)
         # As on a disk: a pattern says itself what is wanted, and leaves out only hidden names and those of folders.
-        self._patterns = ("?*",) if glob.has_magic(self._path) else source.patterns
+        self._patterns = ("?*",) if glob.has_magic(self._path) else _patterns(source)
         if self._path.startswith("gs://") and time.daylight:
             # Beam takes the time of an object, which is UTC, for one that summer time may apply to (`gcsio` of 2.77).
             text = "objects of gs:// are dated an hour early on a machine with summer time; set its TZ=UTC"
@@ -216,13 +245,19 @@ class RemoteFiles:
 
 @contextmanager
 def _answered(path: str, what: str) -> Iterator[None]:
-    """Turn whatever a file system's client raises into `DataError`."""
+    """Turn whatever a file system or its client raises into `Unanswered`."""
     try:
         yield
     except PenstockError:
         raise
     except Exception as error:
-        raise DataError(f"{path}: cannot be {what} ({type(error).__name__}: {error})") from error
+        raise Unanswered(f"{path}: cannot be {what} ({type(error).__name__}: {error})") from error
+
+
+def _patterns(source: Any) -> tuple[str, ...]:
+    """Names that are read in a folder: archives too, by a source that unpacks them."""
+    patterns: tuple[str, ...] = source.patterns
+    return patterns + ARCHIVES if isinstance(source, TextSource) else patterns
 
 
 def _gone(file: File) -> DataError:
