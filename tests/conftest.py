@@ -68,7 +68,7 @@ def small_run(tmp_path: Path):
         events: list[tuple[Any, ...]] | str, out: str = "out", n_shards: int = 1, resume: bool = False, **changes: Any
     ):
         sections = small_sections(tmp_path, events, accountants=[{"type": "landmark_budget"}])
-        sections["output"] = {"path": str(tmp_path / out)}
+        sections["output"] = {"path": str(tmp_path / out), "report": False}
         for key, value in changes.items():
             if isinstance(value, dict) and isinstance(sections.get(key), dict) and "type" not in value:
                 sections[key] = sections[key] | value

@@ -61,7 +61,7 @@ def small_sections(
         "bounding": {"max_cells": 2},
         "landmarks": {"windows": [2, 4]},
         "mechanism": {"type": "landmark_uniform", "epsilon": 3.0},
-        "output": {"path": str(folder / "out")},
+        "output": {"path": str(folder / "out"), "report": False},
     } | changes
 
 

@@ -45,7 +45,7 @@ def sections(folder, mechanism, n_windows=N_WINDOWS, **changes):
         "windows": {"type": "fixed", "size": "1h"},
         "bounding": {"max_cells": 2},
         "mechanism": mechanism,
-        "output": {"path": str(folder / "out")},
+        "output": {"path": str(folder / "out"), "report": False},
     } | changes
 
 

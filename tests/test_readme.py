@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from types import FrameType
 
 import generate
 import pytest
+from small_configuration import small_sections
 
 from penstock import accountants, mechanisms
 from penstock.pipeline.cli import inspect
+from penstock.pipeline.config.run import load
+from penstock.pipeline.run import run
 from penstock.pipeline.runners.beam import graph
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -74,16 +80,45 @@ def test_commands_of_the_readme_exist():
         assert stopped.value.code == 0, command
 
 
-def test_the_way_of_one_event_names_functions_that_exist():
+def called_by_a_run(folder: Path) -> set[tuple[str, str]]:
+    """File and name of every function of the project that loading and running a small configuration calls."""
+    events = [("ann", "2024-01-01T08:12:00Z", place) for place in "ab"]
+    parts = {"bounding": {"max_cells": 1}, "mechanism": {"type": "discrete_laplace", "epsilon": 1.0}}
+    sections = small_sections(folder, events, n_windows=10, accountants=[{"type": "composition"}], **parts)
+    path, found = folder / "run.yaml", set()
+    path.write_text(json.dumps(sections))
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            found.add((frame.f_code.co_filename, frame.f_code.co_name))
+
+    before = sys.getprofile()
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        run(load(path), folder / "out", runner="local")
+    finally:
+        sys.setprofile(before)
+        threading.setprofile(None)
+    inside = ((Path(file).resolve(), name) for file, name in found)
+    return {(path.relative_to(ROOT).as_posix(), name) for path, name in inside if path.is_relative_to(ROOT)}
+
+
+def test_the_way_of_one_event_is_the_one_it_takes(tmp_path):
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     steps = re.findall(r"^\| (\d+) \| `([\w.]+)` \| `([\w/]+\.py)` \|", page, re.MULTILINE)
     assert [int(number) for number, _, _ in steps] == list(range(1, len(steps) + 1))
     assert 10 <= len(steps) <= 20
+    places = set()
     for _, name, path in steps:
         scope = ast.parse((ROOT / path).read_text(encoding="utf-8")).body
         for part in name.split("."):
             [found] = [node for node in scope if getattr(node, "name", None) == part]
             scope = found.body
+        places.add((path, found.name))
+    # A mechanism's own step takes the place of the one that the contract declares.
+    places = places - {("mechanisms/core/contract.py", "step")} | {("mechanisms/laplace.py", "step")}
+    assert places <= called_by_a_run(tmp_path)
     transforms = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
     assert "CountDistinctUsers" in transforms
     for transform in transforms:

@@ -66,7 +66,9 @@ class Text(HTMLParser):
 
 
 def test_a_run_writes_its_report(small_run):
-    result = small_run([("u", "2024-01-01T00:10:00Z", "a"), ("v", "2024-01-01T02:10:00Z", "b")])
+    result = small_run(
+        [("u", "2024-01-01T00:10:00Z", "a"), ("v", "2024-01-01T02:10:00Z", "b")], output={"report": True}
+    )
     text = (result.folder / "report.html").read_text(encoding="utf-8")
     shown = data(text)["counts"]
     assert shown["cells"] == ["a", "b", "c"]
@@ -85,7 +87,7 @@ def test_a_run_can_do_without_a_report(small_run):
 
 
 def test_the_command_writes_it_again(small_run, capsys):
-    folder = small_run([("u", "2024-01-01T00:10:00Z", "a")]).folder
+    folder = small_run([("u", "2024-01-01T00:10:00Z", "a")], output={"report": True}).folder
     before = (folder / "report.html").read_bytes()
     (folder / "report.html").unlink()
     assert main(["report", str(folder)]) == 0
@@ -199,7 +201,7 @@ def test_a_damaged_file_is_named(tmp_path, at):
 
 
 def test_the_configuration_at_the_foot_makes_the_same_run(small_run, tmp_path):
-    folder = small_run([("u", "2024-01-01T00:10:00Z", "a")]).folder
+    folder = small_run([("u", "2024-01-01T00:10:00Z", "a")], output={"report": True}).folder
     text = page(folder)
     (listing,) = re.findall(r"<pre[^>]*>(.*?)</pre>", text, re.DOTALL)
     from html import unescape

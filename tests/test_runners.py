@@ -230,14 +230,14 @@ class Killed(RuntimeError):
     """Stands for the end of the process; Beam raises an error of the same kind."""
 
 
-#: Who is killed has released in one go before, so that one way of each runner of Beam does for most cases.
+#: Who is killed has done everything but resume in one go before or does so after it, so that one way of each runner
+#: does for most cases.
 WAYS = [
     pytest.param(case, runner, killed, id=f"{case}-{runner.__name__}-{'killed and resumed' if killed else 'in one go'}")
     for case in CASES
     for runner in RUNNERS
     for killed in (False, True)
-    if case in ("landmarks", "traces with landmarks")
-    or (runner, killed) not in ((direct, True), (direct_shards, False))
+    if case in ("landmarks", "traces with landmarks") or killed == (runner is not direct)
 ]
 
 

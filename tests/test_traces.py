@@ -62,7 +62,7 @@ def sections(path, out, **changes):
         "mechanism": ADAPTIVE,
         "accountants": [{"type": "landmark_budget"}],
         "utility": ["mae"],
-        "output": {"path": str(out)},
+        "output": {"path": str(out), "report": False},
     } | changes
 
 
