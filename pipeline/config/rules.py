@@ -192,7 +192,7 @@ def keys_are_read(
     budget_period: int | None,
 ) -> Iterator[Finding]:
     """A key that changes nothing promises what nobody keeps."""
-    read = {key for one in (*mechanism, *accountants) for key in one.reads}
+    read = {key for step in mechanism for key in step.reads} | {key for one in accountants for key in one.reads}
     if landmarks is not None and "landmarks" not in read:
         text = "no mechanism and no accountant here reads it (landmark_uniform does, for one); it must be left out"
         yield Finding(("landmarks",), landmarks, text, is_whole=True)
