@@ -27,7 +27,7 @@ from penstock.pipeline.output.worth import losses_of
 from penstock.pipeline.output.writer import sinks_of
 from penstock.pipeline.runners import beam
 from penstock.pipeline.runners.local import run_finite, run_stream
-from penstock.pipeline.sources.base import SOURCES, EventBlock, LiveSource
+from penstock.pipeline.sources.base import SOURCES, EventBlock, LiveSource, is_recorded
 from penstock.pipeline.steps import usable
 
 if TYPE_CHECKING:
@@ -183,15 +183,9 @@ def _on_engine(plan: Plan, runner: str) -> bool:
     return plan.streaming and runner not in (DIRECT, LOCAL)
 
 
-def _is_recorded(plan: Plan) -> bool:
-    """Whether the input can be read more than once."""
-    source = plan.config.source.recorded
-    return not (isinstance(source, LiveSource) or getattr(source, "endless", False))
-
-
 def _recorded(plan: Plan) -> Iterator[EventBlock]:
     """Blocks of an input that can be read more than once; otherwise none."""
-    if not _is_recorded(plan):
+    if not is_recorded(plan.config.source):
         return
     source = plan.config.source.recorded
     source = replace(source.reading(plan.space.reads), block_rows=min(source.block_rows, usable.SAMPLE))
@@ -206,7 +200,7 @@ def _check_input(plan: Plan) -> None:
     and sees none learns that not one row was usable, which no budget covers. With ``allow_empty: true`` a deployment
     only says so, and releases as it would with the row of one person.
     """
-    if not _is_recorded(plan):
+    if not is_recorded(plan.config.source):
         return
     found, sample = usable.first_use(_recorded(plan), plan)
     if found.used:

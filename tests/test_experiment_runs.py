@@ -274,3 +274,12 @@ def test_intervals_are_measured_where_they_are_stated_and_accounts_where_they_ar
     assert found["filtered"]["interval_score"] >= found["filtered"]["interval_width"] > 0
     assert not run_trial(trials["uniform"], counts, ()).accounts
     assert run_trial(trials["uniform"], counts, ("landmark_budget",)).accounts.keys() == {"landmark_budget"}
+
+
+def test_a_key_that_only_some_trials_read_is_shared_and_one_that_none_reads_is_refused(experiment):
+    head = "name: e\nquestion: q\nbase: base.yaml\nmeasures: [mae]\nset: {budget_period: 2h}\nvariants:\n"
+    uniform = "  a: {mechanism: {type: landmark_uniform, epsilon: 1}}\n"
+    laplace = "  b: {mechanism: {type: laplace, epsilon: 1}, landmarks: null, accountants: []}\n"
+    assert {trial.config.budget_period for trial in experiment(head + uniform + laplace).trials} == {7_200_000}
+    with pytest.raises(ConfigError, match=r":5: set\.budget_period: must be left out: no mechanism and no accountant"):
+        experiment(head + laplace)

@@ -302,6 +302,20 @@ def test_a_final_figure_replaces_the_provisional_one(tmp_path):
     assert "Temporal loss if it went on for ever" in Text(text).text
 
 
+def test_risks_stand_beside_what_an_adversary_has_without_the_release(tmp_path):
+    rows = (
+        account("reconstruction", "ball", 1, 0.25),
+        account("reconstruction", "best_bound", 1, 0.75),
+        account("membership", "membership_auc", 1, 0.625),
+        account("temporal", "largest_total_loss", None, 0.875),
+        account("temporal", "largest_landmark_loss", None, 4.5),
+    )
+    text = Text(page(run_folder(tmp_path, accounts=rows))).text
+    assert "Without any release: 0.25." in text
+    assert "Without any release: 0.5." in text
+    assert "Largest temporal loss of all landmarks and one window" in text
+
+
 def test_the_highest_end_of_all_windows_is_the_worst(tmp_path):
     rows = (
         account("temporal", "total_loss", 1, 0.9, status="provisional", low=0.9, high=1.0),
@@ -681,5 +695,5 @@ def test_visits_that_the_bound_leaves_out_are_told(tmp_path):
 def test_rows_outside_are_told_once(tmp_path):
     text = "10 of 100 rows were in no cell."
     found = warnings_of(page(run_folder(tmp_path, operator={"unused": text})))
-    assert f"Danger: most rows were not used. {text}" in found
+    assert f"Danger: half of the rows or more were not used. {text}" in found
     assert "rows outside the area" not in found

@@ -17,7 +17,7 @@ from penstock.pipeline.output import files, writer
 from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.runners.local import StreamLoop
 
-#: But for one person, without whom a deployment says that the input cannot be used, and releases nothing.
+#: But for one person, without whom nothing would be released at all (`allow_empty`).
 NOBODY = "user,time,latitude,longitude\nx,2024-01-01T00:10:00Z,37.75,-122.45\n"
 CROWD = "user,time,latitude,longitude\n" + "".join(
     f"u{i},2024-01-01T0{i % 6}:{i % 60:02d}:00Z,37.7{i % 9},-122.4{i % 9}\n" for i in range(300)

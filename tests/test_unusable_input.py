@@ -93,6 +93,12 @@ def test_swapped_coordinates_of_zones_are_recognised(tmp_path):
         run(configured(value), runner="local")
 
 
+def test_of_a_part_of_the_input_the_part_counts(tmp_path):
+    rows = f"a,2023-01-01T00:10:00Z,{IN_AREA}\n" * 9 + f"a,{IN_TIME},37.75,122.45\n"
+    with pytest.raises(DataError, match="1 of 10 rows were in no cell"):
+        run(configured(value_of(tmp_path, HEAD + rows, "deployment")), runner="local")
+
+
 def test_an_earlier_run_stays_where_the_next_can_use_nothing(tmp_path):
     folder = run(configured(value_of(tmp_path, f"{HEAD}a,{IN_TIME},{IN_AREA}\n", "simulation")), runner="local").folder
     before = (folder / "public" / "releases.parquet").read_bytes()
@@ -123,9 +129,10 @@ def test_half_of_the_rows_lost_is_the_last_line_and_on_the_operators_page(tmp_pa
     assert "not used" not in public
 
 
-def test_a_stream_without_a_usable_row_is_warned_of_once(tmp_path, capsys):
+def test_a_stream_that_cannot_be_looked_at_before_is_warned_of_once(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("penstock.pipeline.runners.local.is_recorded", lambda source: False)
     value = value_of(tmp_path, HEAD + f"a,{IN_TIME},37.75,122.45\n" * 3000 + f"a,{IN_TIME},{IN_AREA}\n", "simulation")
-    value["source"] = {"type": "stream", "of": value["source"], "batch_rows": 500}
+    value["source"] = {"type": "stream", "of": value["source"] | {"block_rows": 500}}
     path = tmp_path / "run.json"
     path.write_text(json.dumps(value))
     assert main(["run", str(path), "--runner", "local"]) == 0

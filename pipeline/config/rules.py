@@ -195,13 +195,13 @@ def keys_are_read(
     budget_period: int | None,
 ) -> Iterator[Finding]:
     """A key that changes nothing promises what nobody keeps."""
-    read = {key for one in (*mechanism, *accountants) for key in one.reads}
+    read = {key for step in mechanism for key in step.reads} | {key for one in accountants for key in one.reads}
     if landmarks is not None and "landmarks" not in read:
-        right = "left out: no mechanism and no accountant here reads it (landmark_uniform does, for one)"
-        yield Finding(("landmarks",), landmarks, right)
+        text = "no mechanism and no accountant here reads it (landmark_uniform does, for one); it must be left out"
+        yield Finding(("landmarks",), landmarks, text, is_whole=True)
     if budget_period is not None and "budget_period" not in read and bounding.max_per_period is None:
-        right = "left out: no mechanism, accountant or bound here reads it (landmark_uniform does, for one)"
-        yield Finding(("budget_period",), format_duration(budget_period), right)
+        text = "no mechanism, accountant or bound here reads it (landmark_uniform does, for one); it must be left out"
+        yield Finding(("budget_period",), budget_period, text, is_whole=True)
 
 
 def unread_keys(config: Any) -> tuple[str, ...]:

@@ -19,13 +19,13 @@ from penstock.pipeline.config.build import (
     expected,
     fields_of,
     format_duration,
-    format_time,
     is_section,
     is_tuple,
 )
 from penstock.pipeline.config.planned_budget import Planned, is_plannable
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.config.sections import UNIONS, plugins_of
+from penstock.pipeline.windows.calendar import format_time
 
 # Reference of all keys, as Markdown.
 

@@ -43,6 +43,8 @@ class Treatment:
     domain: tuple[float, float] | None = None
     #: Figures of the whole run on top of the page: of each entry the first name that is found.
     headline: tuple[tuple[str, ...], ...] = ()
+    #: What the adversary has without the release: the name of a figure, or the figure.
+    baseline: str | float | None = None
     #: Names whose first rows are about fewer windows than the later ones: only rows about as many as the last compare.
     growing: tuple[str, ...] = ()
     #: Adversary against whom the figures hold, in words.
@@ -126,12 +128,13 @@ KNOWN = {
         "people move. Provisional figures end in the bound that later releases cannot pass.",
         order=30,
         hidden=("landmark_loss", "largest_landmark_loss"),
-        headline=(("largest_total_loss", "total_loss"), ("supremum",)),
+        headline=(("largest_total_loss", "total_loss"), ("largest_landmark_loss",), ("supremum",)),
         labels={
             "backward_loss": "backward",
             "forward_loss": "forward",
             "total_loss": "total",
             "largest_total_loss": "largest temporal loss of a window",
+            "largest_landmark_loss": "largest temporal loss of all landmarks and one window",
             "supremum": "temporal loss if it went on for ever",
         },
         adversary="whoever also knows how people move from window to window",
@@ -150,6 +153,7 @@ KNOWN = {
         hidden=("loose_bound", "tight_bound", "leakage_bound", "ball"),
         domain=(0, 1),
         headline=(("best_bound",), ("realised_risk",)),
+        baseline="ball",
         growing=("realised_risk",),
         labels={
             "best_bound": "bound on the success of any attack",
@@ -169,6 +173,7 @@ KNOWN = {
         rules=(("guessing", 0.5),),
         domain=(0.4, 1),
         headline=(("membership_auc",),),
+        baseline=0.5,
         labels={"membership_auc": "membership attack so far", "window_auc": "from one window alone"},
         adversary="whoever was trained on counts with and without the target; another attack may do better",
     ),

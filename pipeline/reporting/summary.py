@@ -229,9 +229,12 @@ def _costs(run: Run) -> list[Headline]:
     for accountant, own in by_accountant.items():
         named = {figure.name: figure for figure in own}
         wanted = treatment(accountant).headline or tuple((name,) for name in list(named)[:2])
+        baseline = treatment(accountant).baseline
+        if isinstance(baseline, str):
+            baseline = named[baseline].value if baseline in named else None
         for candidates in wanted:
             present = [named[name] for name in candidates if name in named]
-            found += [_headline(figure, run) for figure in present[:1]]
+            found += [_headline(figure, run, baseline) for figure in present[:1]]
     return found
 
 
@@ -239,7 +242,7 @@ def _costs(run: Run) -> list[Headline]:
 ONE_OF_THEM = " Also if one event alone goes: the bound may then keep another cell, and two counts change."
 
 
-def _headline(figure: Figure, run: Run) -> Headline:
+def _headline(figure: Figure, run: Run, baseline: float | None) -> Headline:
     worst = "" if figure.window is None else ", worst"
     # Adversaries of `KNOWN` are those of counts; the rows of traces name their neighbours.
     adversary = "" if run.traces is not None else treatment(figure.accountant).adversary
@@ -253,7 +256,8 @@ def _headline(figure: Figure, run: Run) -> Headline:
     many = f" The worst of {figure.n_subjects:,}." if figure.n_subjects > 1 else ""
     bound = (run.configuration.get("bounding") or {}).get("max_cells")
     swapped = ONE_OF_THEM if bound == 1 and figure.adjacency.endswith("or one of them") else ""
-    return Headline(label[0].upper() + label[1:], value, figure.unit, against + swapped + many + provisional)
+    without = "" if baseline is None else f" Without any release: {number(baseline)}."
+    return Headline(label[0].upper() + label[1:], value, figure.unit, against + without + swapped + many + provisional)
 
 
 def _utility(run: Run) -> list[Headline]:

@@ -30,6 +30,7 @@ from penstock.pipeline.sources.base import (
     MicroBatch,
     Reject,
     Span,
+    is_recorded,
 )
 from penstock.pipeline.steps import usable
 from penstock.pipeline.steps.account import AccountLoop
@@ -202,7 +203,8 @@ class StreamLoop:
             self._restore(saved)
             self.checkpointed.move(self.position, self.number)
         self.goes_on = True
-        self.warned = False
+        #: Whether there is no more to warn of; a recorded input was looked at before.
+        self.warned = is_recorded(self.source)
         self._start = max(self.latest, plan.calendar.from_ms)
         self._begun = self._saved = time.monotonic()
 

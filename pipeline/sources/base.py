@@ -318,3 +318,8 @@ class LiveSource(Source):
 
 
 SOURCES: Registry[Source] = Registry("penstock.pipeline.sources", "source")
+
+
+def is_recorded(source: Source) -> bool:
+    """Whether what a source reads can be read more than once, and to its end."""
+    return not (isinstance(source.recorded, LiveSource) or getattr(source.recorded, "endless", False))

@@ -15,6 +15,8 @@ from penstock.pipeline.steps.ingest import Plan, RowCounts, cells_of, located
 SAMPLE = 100_000
 #: Rows of a stream after which it is said that none could be used.
 FIRST = 1_000
+#: Where no row is used, rows in the time of the run are what is wrong from this share on.
+FEW = 0.01
 #: A cure is likely where it would make this share of the rows usable.
 MOST = 0.5
 #: Clocks of the Earth differ by at most this many milliseconds.
@@ -78,6 +80,8 @@ def why_unused(equation: Mapping[str, Any], sample: list[EventBlock], plan: Plan
             "folder."
         )
     outcome = max(OUTCOMES, key=lambda name: int(equation[name]))
+    if not equation["used"] and outcome == "out_of_time" and equation["out_of_area"] > FEW * equation["rows"]:
+        outcome = "out_of_area"  # a part of the input is released, and it is the part that is nowhere
     n, text = equation[outcome], OUTCOMES[outcome]
     if outcome == "rejected":
         reason, n = max(equation["rejected_by_reason"].items(), key=lambda entry: int(entry[1]))

@@ -40,7 +40,8 @@ budget_period: 1d
 mechanism:
   - {type: sampling, rate: 0.8}
   - &m {type: fpa, epsilon: 1.0, coefficients: 3, block: 24}
-accountants: [{type: composition, w: 3}, {type: temporal, correlation: {matrix: [[0.9, 0.1], [0.2, 0.8]]}}]
+accountants: [{type: composition, w: 3}, {type: landmark_budget},
+  {type: temporal, correlation: {matrix: [[0.9, 0.1], [0.2, 0.8]]}}]
 utility: [mae]
 output: {path: out}
 """

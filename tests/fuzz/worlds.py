@@ -209,7 +209,7 @@ def sections(random_: random.Random, steps: list[dict[str, Any]], deployed: bool
         "accountants": [{"type": "composition", "w": 2}],
     }
     if deployed:
-        value["allow_no_guarantee"] = True
+        value |= {"allow_no_guarantee": True, "allow_empty": True}
     return value | changes
 
 
@@ -257,7 +257,9 @@ def parts(random_: random.Random) -> World:
     if random_.random() < 0.5:
         steps, units = [longer, *steps], ("event", "step", "stretch")
     value = world.sections | {"mechanism": steps, "bounding": bounding, "mode": "simulation"}
-    value = {name: part for name, part in value.items() if name not in ("landmarks", "allow_no_guarantee")}
+    value = {
+        name: part for name, part in value.items() if name not in ("landmarks", "allow_no_guarantee", "allow_empty")
+    }
     return replace(world, kind="parts", sections=value, landmarks=(), units=units)
 
 
