@@ -36,8 +36,8 @@ class Released:
     steps
         Names of the mechanism and of what came after it.
     worth
-        Mean count, and mean absolute errors in people of the values, of zeros, and of the last values shown again; after
-        a filter also how many of the counts its intervals hold. Of the true counts: the operator's.
+        Mean count, and mean absolute errors in people of the values, of zeros, and of the last values shown again; with
+        a filter also the share of counts that its intervals hold. Of the true counts: the operator's.
     loss
         Most that one person can lose by one ``release``, by a ``day``, and by all windows, the ``run``, in nats; where
         a charge is infinite, ε at ``delta``.
