@@ -38,8 +38,8 @@ class Released:
     steps
         Names of the mechanism and of what came after it.
     worth
-        Mean count, and mean absolute errors in people of the values, of zeros, and of the last values shown again.
-        Of the true counts: the operator's.
+        Mean count, and mean absolute errors in people of the values, of zeros, and of the last values shown again; with
+        a filter also the share of counts that its intervals hold. Of the true counts: the operator's.
     loss
         Most that one person can lose by one ``release``, by a ``day``, and by all windows, the ``run``, in nats; where
         a charge is infinite, ε at ``delta``.
@@ -151,7 +151,7 @@ def release(
     from penstock.mechanisms.core.contract import MECHANISMS, Facts
     from penstock.pipeline.output.intervals import half_width
     from penstock.pipeline.output.tables import releases_table
-    from penstock.pipeline.output.worth import losses, worth
+    from penstock.pipeline.output.worth import interval_coverage, losses, worth
 
     true_counts = _checked(counts, axes)
     n_windows, n_cells = true_counts.shape
@@ -170,6 +170,8 @@ def release(
     table = pl.DataFrame(releases_table(made, windows, [str(cell) for cell in range(n_cells)], "", 0))
     margin = table.select(half_width(table.columns)).to_series().to_numpy()
     values, margin = (column.reshape(n_windows, n_cells) for column in (table["value"].to_numpy(), margin))
+    deviation = table["standard_deviation"].to_numpy().reshape(n_windows, n_cells)
+    truth = true_counts.astype(np.float64)
     loss = losses(table.lazy(), "UTC")
     assert loss is not None  # there is a release
     return Released(
@@ -179,9 +181,9 @@ def release(
         rho=np.array([concentrated_rho(release.charge) for release in made]),
         action=tuple(str(release.action) for release in made),
         steps=tuple(MECHANISMS.name_of(type(step)) for step in steps),
-        worth=worth(true_counts.astype(np.float64), values),
+        worth=worth(truth, values) | interval_coverage(truth, values, deviation),
         loss=loss,
-        _matrices=(values, margin, true_counts.astype(np.float64)),
+        _matrices=(values, margin, truth),
     )
 
 

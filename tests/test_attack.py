@@ -288,7 +288,7 @@ def test_the_command_prints_a_table_or_json(tmp_path, capsys):
     shown = capsys.readouterr()
     assert "everybody" in shown.out
     assert str(tmp_path / "out" / "operator" / "attack.parquet") in shown.out
-    assert shown.err.splitlines()[-1] == "6 of 6 attacks"
+    assert "6 of 6 attacks" in shown.err.splitlines()
     assert main([*words, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["resumed"] == 6
@@ -337,3 +337,32 @@ def test_what_a_sample_leaves_out_is_said():
     assert "the first 168 of 273 windows are attacked" in said
     assert "an aggregate counts 1 of 3,206 people: that is no crowd" in said
     assert attacked_part(game | {"group_size": 100, "n_attacked": 3206, "n_windows": 168}) == []
+
+
+def test_what_there_was_no_time_for_is_said_and_made_by_a_further_call(noisy, whole, tmp_path):
+    """The first three targets are one of each mobility group; in the end all is as if nothing had stopped it."""
+    first = attack(noisy, SMALL, folder=tmp_path, n_jobs=1, minutes=1e-9)
+    assert (first.summary["game"]["n_attacked"], first.summary["game"]["n_left"]) == (3, 3)
+    assert sorted(first.results["mobility"].unique()) == ["barely", "highly", "somewhat"]
+    assert "stopped for the time: 3 of 6 targets are left, which the same command goes on with" in as_text(
+        first.summary
+    )
+    second = attack(noisy, SMALL, folder=tmp_path)
+    assert second.n_resumed == 6
+    assert second.results.equals(whole.results)
+    assert second.summary["groups"] == whole.summary["groups"]
+    assert "stopped" not in as_text(second.summary)
+
+
+def test_the_command_ends_after_some_minutes_unless_targets_are_asked_for(tmp_path, capsys):
+    path = tmp_path / "run.yaml"
+    path.write_text(CITY + "mechanism: {type: raw}")
+    words = ["attack", str(path), "--out", str(tmp_path / "out"), "--attack", "membership", "--samples", "40"]
+    assert main([*words, "--minutes", "1e-9", "--jobs", "1"]) == 0
+    printed = capsys.readouterr()
+    assert "stopped for the time: 27 of 30 targets are left" in printed.out
+    assert "of it now (--minutes)" in printed.err
+    assert main([*words, "--targets", "6"]) == 0
+    assert "stopped" not in capsys.readouterr().out
+    assert main([*words, "--minutes", "0"]) == 2
+    assert "--minutes: 0.0 is not allowed" in capsys.readouterr().err

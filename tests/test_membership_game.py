@@ -310,3 +310,16 @@ def test_periods_may_be_given_in_many_ways():
         np.testing.assert_array_equal(period_windows(period, 5, "observation"), [0, 1, 2])
     np.testing.assert_array_equal(game_blocks(4, 2, 6, "same_groups"), [[0, 1], [2, 3], [4, 5]])
     np.testing.assert_array_equal(game_blocks(2, 2, 6, "subset"), [[0, 1]])
+
+
+def test_of_more_people_than_samples_the_attack_is_the_same_by_samples():
+    """Undefended aggregates are then formed, which is cheaper; scores agree with those in the space of people."""
+    binary = np.random.default_rng(0).random((80, 12, 4)) < 0.2
+    sizes = {"group_size": 20, "observation": 12, "inference": 12, "n_samples": 60, "seed": 1, "axes": "windows_cells"}
+    game = MembershipGame(binary, **sizes)
+    samples = game.samples(3)
+    assert samples.training.users.size > samples.n_train
+    labels, scores = game.scores(3)
+    np.testing.assert_allclose(scores, game.adversary(3).scores(samples), rtol=1e-6, atol=1e-8)
+    assert game.attack(3).auc == game.challenge(3, game.adversary(3)).auc
+    assert labels.sum() == labels.size / 2

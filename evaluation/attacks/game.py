@@ -14,7 +14,7 @@ from threadpoolctl import ThreadpoolController
 
 from penstock.evaluation.attacks.challenge import AttackResult, distinguish, judge, standardize_in_place
 from penstock.evaluation.attacks.classifiers import PcaAttack, cell_statistics
-from penstock.evaluation.attacks.defenses import Defense, flat, released_features
+from penstock.evaluation.attacks.defenses import MAX_VALUES, Defense, flat, released_features
 from penstock.evaluation.attacks.lira import likelihood_ratio_scores
 from penstock.evaluation.attacks.priors import (
     CHALLENGES,
@@ -250,9 +250,9 @@ class MembershipGame:
         confidence
             Of the interval of the area under the curve.
         """
-        if defense is None and attack == "pca":
-            return self.challenge(target, self.adversary(target), confidence)
         samples = self.samples(target)
+        if defense is None and attack == "pca" and self._fewer_people(samples):
+            return self.challenge(target, self.adversary(target), confidence)
         return judge(target, samples, *self._scores(target, samples, defense, attack, strategic), confidence)
 
     def scores(
@@ -273,12 +273,17 @@ class MembershipGame:
         True
         """
         samples = self.samples(target)
-        if defense is None and attack == "pca":
+        if defense is None and attack == "pca" and self._fewer_people(samples):
             with BLAS.limit(limits=1):
                 found = self.adversary(target).scores(samples)
         else:
             found, _ = self._scores(target, samples, defense, attack, strategic)
         return samples.labels[samples.n_train :], found
+
+    def _fewer_people(self, samples: Samples) -> bool:
+        """Whether undefended aggregates are smaller as coordinates of people than as counts, if these fit at all."""
+        n_values = samples.labels.size * int(np.prod(self.space.shape))
+        return self.space.n_past * samples.training.users.size <= samples.n_train or n_values > MAX_VALUES
 
     def _scores(
         self, target: int, samples: Samples, defense: Defense | None, attack: str, strategic: bool

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from penstock.pipeline.experiments.attacks.membership import AttackOutcome
 
 ATTACKS = ("all", "membership", "reconstruction", "recovery")
+#: Time that attacks on membership take at most where no number of targets is asked for.
+MINUTES = 10
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -32,6 +35,12 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     )
     add("--out", metavar="DIR", help="write here instead of output.path")
     add("--jobs", type=int, metavar="N", help="targets attacked at a time; memory grows with it (one a processor)")
+    add(
+        "--minutes",
+        type=float,
+        metavar="M",
+        help=f"membership: attack no more targets after so long; run again to go on ({MINUTES}; no end with --targets)",
+    )
     add("--quiet", action="store_true", help="no progress and no table")
     add = parser.add_argument_group("membership: is a person in the counts?").add_argument
     add("--samples", type=int, metavar="N", help="labelled aggregates of each target (1000)")
@@ -68,6 +77,8 @@ def _execute(arguments: argparse.Namespace) -> int:
 
     if arguments.jobs is not None and arguments.jobs < 1:
         raise ParameterError("--jobs", arguments.jobs, "a number at least 1")
+    if arguments.minutes is not None and not arguments.minutes > 0:
+        raise ParameterError("--minutes", arguments.minutes, "a number above 0")
     if arguments.attack not in (None, *ATTACKS):
         right = f"one of {', '.join(ATTACKS)} (how membership is decided is --classifier)"
         raise ParameterError("--attack", arguments.attack, right)
@@ -112,12 +123,14 @@ def in_words(duration: float) -> str:
     return f"{duration:.0f} s" if duration < 100 else f"{duration / 60:.0f} min"
 
 
-def _begun(attack: str, done: str) -> Callable[[int, int, float], None]:
+def _begun(attack: str, done: str, minutes: float | None = None) -> Callable[[int, int, float], None]:
     """Says before an attack how many people it is about, and how long it takes."""
 
     def begun(n_chosen: int, n_people: int, seconds: float) -> None:
         people = f"{n_chosen:,} of {n_people:,} people" if n_chosen < n_people else f"all {n_people:,} people"
-        print(f"penstock: {attack}: {people} {done}, about {in_words(seconds)}", file=sys.stderr)
+        most = math.inf if minutes is None else 60 * minutes
+        now = f", the first {in_words(most)} of it now (--minutes)" if seconds > most else ""
+        print(f"penstock: {attack}: {people} {done}, about {in_words(seconds)}{now}", file=sys.stderr)
 
     return begun
 
@@ -148,7 +161,13 @@ def _attack(
             wanted.remove(name)
             left_out[name] = str(error)
     jobs: dict[str, Any] = {"n_jobs": arguments.jobs}
-    begun = {"membership": _begun("membership", "attacked"), "recovery": _begun("recovery", "counted")}
+    minutes = MINUTES if arguments.minutes is None and arguments.targets is None else arguments.minutes
+    own: dict[str, dict[str, Any]] = {
+        "membership": jobs | {"minutes": minutes},
+        "reconstruction": jobs,
+        "recovery": {},
+    }
+    begun = {"membership": _begun("membership", "attacked", minutes), "recovery": _begun("recovery", "counted")}
     play: dict[str, Callable[..., AttackOutcome]] = {
         "membership": attack,
         "reconstruction": reconstruct,
@@ -156,7 +175,7 @@ def _attack(
     }
     outcomes: dict[str, AttackOutcome] = {}
     for name in wanted:
-        how = {"folder": arguments.out, "listener": listener()} | (jobs if name != "recovery" else {})
+        how = {"folder": arguments.out, "listener": listener()} | own[name]
         told = {} if quiet or name not in begun else {"begun": begun[name]}
         outcomes[name] = play[name](config, games[name], **how, **told)
     return outcomes, left_out
@@ -183,6 +202,8 @@ def _refuse_useless(arguments: argparse.Namespace) -> None:
     }
     if arguments.attack == "recovery" and arguments.targets is not None:
         useless["--targets"] = arguments.targets
+    if arguments.attack != "membership" and arguments.minutes is not None:
+        useless["--minutes"] = arguments.minutes
     for flag, value in useless.items():
         raise ParameterError(flag, value, f"left out: --attack {arguments.attack} has no use for it")
 

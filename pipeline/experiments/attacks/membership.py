@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -191,6 +194,7 @@ def attack(
     *,
     folder: str | Path | None = None,
     n_jobs: int | None = None,
+    minutes: float | None = None,
     begun: Begun = lambda n_targets, n_people, seconds: None,
     listener: Listener = lambda done, total: None,
 ) -> AttackOutcome:
@@ -206,6 +210,9 @@ def attack(
         Where to write; None: ``output.path``.
     n_jobs
         Targets attacked at a time, in threads; memory grows with it. None: one a processor, as far as 4 GB last.
+    minutes
+        End after the first target that is done later than this, one of each mobility group at least; a further call
+        goes on with those that are left. None: attack all.
     begun
         Called once before the first attack with the number of people attacked, of all who are seen, and seconds.
     listener
@@ -214,7 +221,8 @@ def attack(
     Returns
     -------
     outcome
-        The same whatever `n_jobs`, and whether it was interrupted: attacks on disk from the same game are kept.
+        The same whatever `n_jobs`, and whether it was interrupted: attacks on disk from the same game are kept. With
+        `minutes` it is about the targets that are done, ``n_left`` are not.
 
     Notes
     -----
@@ -235,7 +243,11 @@ def attack(
         folder / "operator" / TABLE, SCHEMA, game_name(config, asdict(game), presence), ("released", "target")
     )
     mobility = mobility_groups(presence.raw)
+    # One of each mobility group in turn, so that those that are done first are a sample too.
     targets = targets_of(presence, game, config.seed or 0)
+    nth = {group: count() for group in range(len(MOBILITY_GROUPS))}
+    turn = {target: next(nth[mobility[target]]) for target in targets}
+    targets.sort(key=lambda target: (turn[target], mobility[target]))
     rows = store.kept()
     done = {(row["target"], row["released"]) for row in rows}
     waiting = [(target, released) for target in targets for released in (False, True) if (target, released) not in done]
@@ -250,16 +262,22 @@ def attack(
         own, defense = games[released]
         return released, own.attack(target, defense=defense, attack=game.attack)
 
+    end = math.inf if minutes is None else time.monotonic() + 60 * minutes
     for released, result in in_threads(play, waiting, n_jobs):
         user = " ".join(str(word) for word in presence.users[result.target])
         own = {"user": user, "mobility": MOBILITY_GROUPS[mobility[result.target]]}
         rows.append({**own, "released": released, **asdict(result)})
         store.write(rows)
         listener(len(rows), total)
+        if time.monotonic() > end and len(_complete(rows)) >= len(MOBILITY_GROUPS):
+            break
     table = store.write(rows)
+    table = table.filter(pl.col("target").is_in(_complete(rows)))
+    n_attacked = table["target"].n_unique()
     n_people = len(presence.users)
     played = {**asdict(game), "observation": observation, "inference": inference, "n_people": n_people}
-    played |= {"n_windows": n_windows, "group_size": game.people_in_a_group(n_people), "n_attacked": len(targets)}
+    played |= {"n_windows": n_windows, "group_size": game.people_in_a_group(n_people), "n_attacked": n_attacked}
+    played["n_left"] = len(targets) - n_attacked
     summary = {
         "game": played,
         "mechanism": resolved(config)["mechanism"],
@@ -269,6 +287,12 @@ def attack(
     parts.write_json(folder / "operator" / SUMMARY, summary)
     files = tuple(folder / "operator" / name for name in (SUMMARY, TABLE))
     return AttackOutcome(folder, table, summary, n_resumed, files)
+
+
+def _complete(rows: list[dict[str, Any]]) -> list[int]:
+    """Targets with both attacks, on raw and on released aggregates."""
+    made = Counter(row["target"] for row in rows)
+    return sorted(target for target, n in made.items() if n == 2)
 
 
 def jobs_with_room(game: Game, shape: tuple[int, int]) -> int:
@@ -288,8 +312,9 @@ def seconds(game: MembershipGame, defense: Defense | None) -> float:
         _ = (made + 1) @ made.T
     times.append(time.perf_counter())
     released, product = np.diff(times) / REHEARSED
-    # A matrix of inner products is made of the aggregates and one of the people, and decomposed in as long a time.
-    n_known = game.samples(0).users.size
+    # A matrix of inner products is made of the released aggregates and one of the people, or of the raw aggregates
+    # where these are fewer; each is decomposed in as long a time.
+    n_known = min(game.samples(0).users.size, game.n_samples)
     return float(released * game.n_samples + 2 * product / REHEARSED * (game.n_samples**2 + n_known**2))
 
 
@@ -484,8 +509,10 @@ def attacked_part(game: Mapping[str, Any]) -> list[str]:
 
 
 def fewer_targets(game: Mapping[str, Any]) -> list[str]:
-    """A line if fewer targets were attacked than requested."""
-    asked, attacked = game["targets"], game["n_attacked"]
+    """A line if fewer targets were attacked than requested, or than there was time for."""
+    asked, attacked, n_left = game["targets"], game["n_attacked"], game.get("n_left", 0)
+    if n_left:
+        return [f"stopped for the time: {n_left} of {asked} targets are left, which the same command goes on with"]
     return [f"{attacked} people are all that there are: fewer targets than the {asked} asked for"] * (attacked < asked)
 
 
