@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 from experiment_cases import BASE, experiment_in
 
+from penstock.evaluation.utility import METRICS
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.pipeline import DONE, WRONG_USE
@@ -21,6 +22,7 @@ from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import load
 from penstock.pipeline.experiments.choose import (
+    PURPOSES,
     Asked,
     Choice,
     candidates,
@@ -186,6 +188,14 @@ def test_zeros_are_never_chosen_without_a_word(tmp_path):
 def test_what_a_release_is_for_decides_what_ranks_and_which_limit_holds(configuration, chosen, tmp_path, capsys):
     assert Asked(purpose="days").limits == {"at_least": {}, "at_most": {"daily_relative_mae": 0.99}}
     assert Asked(purpose="places").preferred == "hotspot_f1"
+    # Zeros find the busiest cells where these are listed first, but keep no purpose's limits.
+    truth = np.tile(np.arange(24.0, 0.0, -1.0), (24, 1))
+    zeros = {name: METRICS[name].function(truth, 0 * truth, axes="windows_cells") for name in METRICS}
+    assert zeros["hotspot_f1"] == 1.0
+    for limits in (Asked(purpose=purpose).limits for purpose in PURPOSES):
+        kept = [zeros[name] >= least for name, least in limits["at_least"].items()]
+        kept += [zeros[name] <= most for name, most in limits["at_most"].items()]
+        assert not all(kept)
     assert Asked(purpose="days", prefer="mae").preferred == "mae"
     assert Asked(purpose="days", at_most={"mae": 3.0}).limits == {"at_least": {}, "at_most": {"mae": 3.0}}
     arguments = ["choose", str(configuration), "--epsilon", "20", "--seeds", "2", "--jobs", "1", "--out", str(tmp_path)]
