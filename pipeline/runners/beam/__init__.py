@@ -135,13 +135,15 @@ def _run(plan: Plan, runner: str, beam_options: Sequence[str]) -> None:
     from apache_beam.options.pipeline_options import PipelineOptions
 
     from penstock.pipeline.runners.beam.graph import build, row_counts_exist
+    from penstock.pipeline.runners.beam.read import ReadEvents
 
     options = PipelineOptions(list(beam_options), save_main_session=False)
     try:
         pipeline = beam.Pipeline(runner=runner, options=options)
     except ValueError as error:
         raise ConfigError((f"--runner {runner}: {error}",)) from None
-    build(pipeline, plan)
+    # The in-process runner has one worker unless the options say otherwise.
+    build(pipeline, plan, ReadEvents(plan, shared=runner != IN_PROCESS or bool(beam_options)))
     pipeline.run().wait_until_finish()
     if not row_counts_exist(plan):
         raise DataError(

@@ -331,10 +331,11 @@ def _encode_arrays(name: str, values: Sequence[Any]) -> State:
         array = np.asarray(value)
         looks.append({"like": array.dtype.str, "shape": list(array.shape), "scalar": isinstance(value, np.generic)})
         items.setdefault(array.dtype.str, []).append(np.ravel(array))
-    distinct = {text: number for number, text in enumerate(dict.fromkeys(map(json.dumps, looks)))}
+    texts = list(map(json.dumps, looks))
+    distinct = {text: number for number, text in enumerate(dict.fromkeys(texts))}
     state: State = {f"{name}.{kind}": np.concatenate(own) for kind, own in items.items()}
     state[f"{name}.looks"] = np.frombuffer(json.dumps(list(map(json.loads, distinct))).encode(), np.uint8)
-    state[f"{name}.look"] = np.asarray([distinct[json.dumps(look)] for look in looks], np.int64)
+    state[f"{name}.look"] = np.asarray([distinct[text] for text in texts], np.int64)
     return state
 
 

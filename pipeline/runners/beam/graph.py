@@ -674,9 +674,9 @@ class WriteUsers(Step):
 class Tally(Step):
     """Add up row counts under one key.
 
-    Row counts balance at any time. The file is written again with each element: after a failure it goes back with the
-    state, and is right again when the rows have been read again. All releases come before the timer, so what is written
-    at the timer is complete, whatever came before it: `settle` puts that in place.
+    Row counts balance at any time. On endless input the file is written again with each element: after a failure it
+    goes back with the state, and is right again when the rows have been read again. All releases come before the timer,
+    so what is written at the timer is complete, whatever came before it: `settle` puts that in place.
     """
 
     BOOKS = ReadModifyWriteStateSpec("books", BytesCoder())
@@ -700,8 +700,8 @@ class Tally(Step):
         total.add(counts)
         memberships += more
         books.write(encode_rows(total, memberships))
-        self.writer.row_counts(_TALLY, total)
-        self.writer.memberships(_TALLY, memberships)
+        if self.plan.streaming:
+            self._write(total, memberships)
         if (instant := end_of_input(self.plan)) is not None:
             end.set(timestamp(instant - _BEFORE))
 
@@ -711,9 +711,15 @@ class Tally(Step):
         """Note that there is no more input, and the row counts of all of it."""
         data = books.read()
         total, memberships = decode_rows(data)
+        if not self.plan.streaming:
+            self._write(total, memberships)
         found = {"row_counts": asdict(total), "memberships": memberships}
         files.write_json(parts_folder(self.plan, "ended") / _INPUT, found)
         yield data
+
+    def _write(self, total: RowCounts, memberships: int) -> None:
+        self.writer.row_counts(_TALLY, total)
+        self.writer.memberships(_TALLY, memberships)
 
 
 def account_parts(plan: Plan) -> list[tuple[int, int]]:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,6 +39,7 @@ from penstock.mechanisms.core.plugin import StateVersionError
 from penstock.mechanisms.core.state import State, StateFormat
 from penstock.pipeline.runners.beam.coders import NamedBlock
 from penstock.pipeline.runners.beam.step import Step, end_of_input, redacted, timestamp, whole_second
+from penstock.pipeline.runners.shared import map_in_order
 from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed, EventBlock, LiveSource, MicroBatch, Span
 from penstock.pipeline.steps.ingest import closed_before
 from penstock.pipeline.windows.calendar import Calendar
@@ -65,22 +66,24 @@ class ReadEvents(beam.PTransform[Any, Any]):  # type: ignore[misc]
     ----------
     plan
         The run.
+    shared
+        Whether several workers may share the spans of finite input; one alone reads them where they are made.
 
     Returns
     -------
     ``PCollection[NamedBlock]``; unbounded for a live source.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, shared: bool = True) -> None:
         super().__init__()
-        self.plan = plan
+        self.plan, self.shared = plan, shared
 
     def expand(self, root: Any) -> Any:
         """Attach the readers."""
         if not self.plan.streaming:
             return (
                 root
-                | "Spans" >> beam.Create(self.plan.config.source.spans())
+                | "Spans" >> beam.Create(self.plan.config.source.spans(), reshuffle=self.shared)
                 # Span
                 | "ReadSpans" >> beam.ParDo(ReadSpans(self.plan)).with_output_types(NamedBlock)
                 # NamedBlock
@@ -103,10 +106,15 @@ class ReadSpans(Step):
     def process(self, span: Span) -> Iterator[NamedBlock]:
         """Emit the blocks of a span; their names sort as their rows do in the input."""
         number = 0
-        for work in self.plan.source.work(span):
-            for block in work():
+        # What is read next is decoded in threads while a block is handed on.
+        for blocks in map_in_order(_called, self.plan.source.work(span)):
+            for block in blocks:
                 yield NamedBlock(f"{span.index:09d}/{number:09d}", block)
                 number += 1
+
+
+def _called(work: Callable[[], Iterable[EventBlock]]) -> list[EventBlock]:
+    return list(work())
 
 
 class Readers(Step):
