@@ -125,7 +125,8 @@ WRONG = {
         "output:\n  path: runs/example\n",
         "",
         [
-            "1: output: missing; it must be a section with keys out of: path, truth, user_summaries, report, rejects, "
+            "1: output: missing; it must be a section with keys out of: path, truth, user_summaries, report, outlines, "
+            "rejects, "
             "rejects_key, ledger, ledger_budget, ledger_span, ledger_source, delay, kafka, store, pubsub, bigquery"
         ],
     ),
