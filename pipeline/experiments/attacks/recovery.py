@@ -12,7 +12,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from penstock.evaluation.attacks.recovery import Found, n_present_of, recover, trajectory_recovery
+from penstock.evaluation.attacks.recovery import (
+    N_SHUFFLES,
+    Found,
+    compare,
+    n_present_of,
+    recover,
+    trajectory_recovery,
+)
 from penstock.mechanisms.core.plugin import Checked, DataError, parameter
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.pipeline.config.canonical import resolved
@@ -27,9 +34,8 @@ if TYPE_CHECKING:
     from penstock.pipeline.config.run import RunConfig
 
 SUMMARY = "attack_recovery.json"
-#: Windows that the time of an attack is estimated from, and how many times as long a recovery is: it is made of the
-#: release and of nothing, and both are matched with the people, some times shuffled.
-REHEARSED, AS_LONG = 24, 5
+#: Windows that the time of an attack is estimated from.
+REHEARSED = 24
 #: What is recovered from, in the order of the table.
 RAW, RELEASED, NOTHING, SHUFFLED = "raw counts", "the release", "without the release", "the release, shuffled"
 
@@ -90,7 +96,7 @@ def recovery(
     raw = presence.raw[chosen]
     counts = {RAW: raw.sum(axis=0), RELEASED: _released(plan, presence.released[chosen].sum(axis=0))}
     positions, known = knowledge(plan, range(1, n_windows + 1))
-    begun(chosen.size, n_people, _seconds(counts[RAW], positions, chosen.size, known))
+    begun(chosen.size, n_people, _seconds(raw, positions, known))
     listener(0, len(counts))
     found: dict[str, Found] = {}
     for done, (name, shown) in enumerate(counts.items(), 1):
@@ -124,15 +130,18 @@ def _released(plan: Plan, counts: NDArray[np.int64]) -> NDArray[np.float64]:
     return np.array([np.broadcast_to(release.values, counts.shape[1]) for release in made], np.float64)
 
 
-def _seconds(
-    counts: NDArray[np.int64], positions: NDArray[np.float64], n_people: int, known: Mapping[str, Any]
-) -> float:
-    """Time of both recoveries, from the first windows."""
-    first = counts[:REHEARSED]
-    night = known["night"][:REHEARSED]
-    begin = time.perf_counter()
-    recover(first, positions, n_people, n_present=n_present_of(first, n_people), night=night, day=known["day"])
-    return 2 * AS_LONG * (time.perf_counter() - begin) * len(counts) / len(first)
+def _seconds(raw: NDArray[np.bool_], positions: NDArray[np.float64], known: Mapping[str, Any]) -> float:
+    """Time of both recoveries, each of the release and of nothing, and matched with people; rehearsed in part."""
+    first = raw[:, :REHEARSED]
+    n_people, counts, night = len(raw), first.sum(axis=0), known["night"][:REHEARSED]
+    times = [time.perf_counter()]
+    recover(counts, positions, n_people, n_present=n_present_of(counts, n_people), night=night, day=known["day"])
+    times.append(time.perf_counter())
+    anywhere = np.random.default_rng(0).integers(raw.shape[2], size=raw.shape[:2])
+    compare(anywhere, raw, positions)
+    times.append(time.perf_counter())
+    recovering, comparing = np.diff(times)
+    return float(2 * (2 * recovering * raw.shape[1] / first.shape[1] + (2 + N_SHUFFLES) * comparing))
 
 
 def recovery_text(summary: Mapping[str, Any]) -> str:
