@@ -25,7 +25,7 @@ LEVEL_WINDOWS, LARGEST_LEVEL = 3, 5.0
 FORGETTING, VARIANCE_FORGETTING = 0.995, 0.99
 #: A window before which nothing is known counts as this much of one in the variance of the errors.
 FIRST_WEIGHT = 0.2
-#: Standard errors added to the learned variance, and those by which a window must stand out to widen it at once.
+#: Standard errors added to the learned variance, and those by which a window must stand out to widen one at once.
 CAUTION, JUMP = 1.5, 2.0
 #: Standard deviation of the common error before any is seen, as a share of the counts.
 COMMON_ERROR = 0.2
@@ -79,7 +79,7 @@ class Filter(Transformation):
     [102.0, 56.0, 10.0, 21.0]
     >>> filtered = run_mechanism(Chain.of([noisy, Filter()]), counts, seed=1)[-1]
     >>> filtered.values.round().tolist(), filtered.standard_deviation.round(1).tolist()
-    ([105.0, 52.0, 9.0, 23.0], [6.8, 5.5, 2.5, 3.9])
+    ([105.0, 52.0, 10.0, 23.0], [7.1, 5.9, 2.8, 4.2])
     """
 
     slots: int = parameter(24, doc="times of day that have a mean of their own", at_least=1, at_most=96)
@@ -342,7 +342,8 @@ def _common_error(
     total = (weight * predicted * (noisy.values - predicted)).sum(-1)
     learned = np.maximum(state["common_errors"] / state["common_weights"], LEAST)
     own = (total / precision) ** 2 - 1 / precision
-    prior = np.maximum(learned, own)  # an error that stands out of the noise is believed at once
+    # An error that stands out of the noise is believed at once. Without one `own` has a standard error of √2/precision.
+    prior = np.maximum(learned, own - JUMP * np.sqrt(2) / precision)
     shift = np.where(begun, np.maximum(total / (precision + 1 / prior), -1.0), 0.0)
     doubt = np.where(begun, 1 / (precision + 1 / prior), 0.0)
     trust = np.where(begun & noisy.seen.any(-1), (learned / (learned + 1 / precision)) ** 2, 0.0)

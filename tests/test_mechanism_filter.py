@@ -87,6 +87,24 @@ def test_it_knows_its_error_in_cells_where_hardly_anybody_is(monkeypatch):
     assert held()[0] > 0.99
 
 
+def test_noise_in_the_total_is_not_taken_for_an_error_that_all_cells_share(monkeypatch):
+    rng = np.random.default_rng(4)
+    few = rng.poisson(0.1, (4, 168, N_CELLS))
+    gone = np.where(np.arange(96)[:, None] == 80, 0, rng.poisson(40.0, (4, 96, N_CELLS)))
+
+    def error(counts):
+        """Mean absolute error of each window under strong noise."""
+        return np.abs(filtered(counts, READERS["gaussian"])[0] - counts).mean((0, 2))
+
+    found = error(few).mean()
+    assert found < 0.45
+    # What stands out is believed at once: everybody is gone for one hour.
+    assert error(gone)[80] < 4.0
+    # Where every total above its standard error counts as standing out, few are seen as many.
+    monkeypatch.setattr("penstock.mechanisms.filter.JUMP", 0.0)
+    assert error(few).mean() > 1.25 * found
+
+
 def test_without_a_publication_the_prediction_stands_and_its_doubt_grows():
     counts = days(7)
     state = Filter().start(Facts(n_cells=N_CELLS))
