@@ -249,6 +249,7 @@ def test_runs_on_traces_share_the_budget_of_what_one_unit_may_hold(tmp_path, val
 def test_budget_periods_of_traces_begin_where_those_of_the_ledger_do(tmp_path, value):
     mechanism = {"type": "landmark_uniform", "noise": "planar_laplace", "epsilon": 1.0}
     own = TRACE_RUN | {"landmarks": {"recurring": ["01:00-02:00"]}, "mechanism": mechanism, "budget_period": "6h"}
+    own["allow_empty"] = True
     with (tmp_path / "events.csv").open("a") as file:
         file.write(f"somebody,2024-01-01T10:10:00Z,{LATITUDE},{LONGITUDE}\n")
     assert run(configured(changed(value, **own)), tmp_path / "first").exit_code == DONE
