@@ -178,7 +178,7 @@ TEXT = BASE.replace("[mae, pearson]", f"[mae, {', '.join(DAILY)}]").replace(
     ("old", "new", "right"),
     [
         ("until: 2024-01-03T00:00:00Z", "until: 2024-01-01T20:00:00Z", r"no calendar day \(UTC\) is in the run"),
-        ("size: 1h", "size: 48h", "they must be without overlap and at most a day long"),
+        ("size: 1h", "size: 48h", "overlap or are longer than a day add up to no days"),
     ],
 )
 def test_a_run_without_a_whole_day_has_no_daily_metric(tmp_path, old, new, right):
