@@ -182,7 +182,11 @@ def test_a_run_without_a_bound_on_cells_warns_on_its_page(tmp_path):
     ],
 )
 def test_keys_that_do_nothing_are_refused(tmp_path, capsys, mechanism, accountants, idle):
-    changes = {"budget_period": "2h", "mechanism": {"type": mechanism, "epsilon": 1.0}}
+    changes = {
+        "budget_period": "2h",
+        "landmarks": {"windows": [2, 4]},
+        "mechanism": {"type": mechanism, "epsilon": 1.0},
+    }
     described = [
         {"type": name} | ({"correlation": {"laplacian": {"n": 2, "s": 1.0}}} if name == "temporal" else {})
         for name in accountants
