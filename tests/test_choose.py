@@ -222,7 +222,10 @@ def test_daily_totals_are_chosen_for_where_windows_add_up_to_days(configuration,
     assert "--for: 'day' is not allowed; it must be one of windows, places, days" in capsys.readouterr().err
     assert main(["choose", str(configuration), "--for", "days", "--set", short]) == WRONG_USE
     assert main(["choose", str(configuration), "--at-most", "daily_mae=3", "--set", short]) == WRONG_USE
-    assert capsys.readouterr().err.count("no calendar day (UTC) is in the run as a whole") == 2
+    said = capsys.readouterr().err
+    assert said.count("no calendar day (UTC) is in the run as a whole") == 2
+    assert "--for: 'days' is not allowed" in said
+    assert "measures: 'daily_mae' is not allowed" in said
     # For the other purposes totals are not measured there.
     measured = [experiment_of(configuration, (change,), Asked(), {}).config.measures for change in (short, "seed=1")]
     assert [name for name in measured[1] if name not in measured[0]] == ["daily_relative_mae"]
