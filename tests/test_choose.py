@@ -178,6 +178,7 @@ def test_zeros_are_never_chosen_without_a_word(tmp_path):
     choice = {"binding": None, "best": {"values": {"variant": "a"}, "means": {}, "intervals": {}}}
     asked = Asked(at_most={"mae": 9.0})
     said = summary(Choice(tmp_path, table, choice, ("as configured",), 0), asked)
+    assert "limits    mae ≤ 9, of the whole interval over seeds" in said
     assert any(line.startswith("CAUTION   the best is no nearer to the counts than zeros are") for line in said)
     daily = table.rename({"mean relative_mae": "mean daily_relative_mae"})
     assert "CAUTION" in "".join(summary(Choice(tmp_path, daily, choice, ("as configured",), 0), asked))
