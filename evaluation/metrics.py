@@ -72,7 +72,10 @@ def by_day(counts: Array, days: ArrayLike | None) -> Array:
         number = np.arange(len(counts)) // PERIOD
         dates = np.where(number < max(1, len(counts) // PERIOD), number, np.iinfo(np.int64).min).astype("M8[D]")
     else:
-        dates = np.asarray(days, "M8[D]")
+        try:
+            dates = np.asarray(days, "M8[D]")
+        except (TypeError, ValueError):
+            raise ParameterError("days", days, "dates, or texts such as 2020-03-07") from None
         if dates.shape != (len(counts),):
             raise ParameterError("days", dates.shape, f"one date for each of the {len(counts)} windows")
     kept = ~np.isnat(dates)

@@ -153,6 +153,10 @@ def release(
     from penstock.pipeline.output.tables import releases_table
     from penstock.pipeline.output.worth import interval_coverage, losses, worth
 
+    if isinstance(windows_per_day, int) and windows_per_day > _DAY:
+        raise ParameterError(
+            "windows_per_day", windows_per_day, f"at most {_DAY:,}: a window lasts a millisecond or more"
+        )
     true_counts = _checked(counts, axes)
     n_windows, n_cells = true_counts.shape
     steps = _steps(mechanism, parameters)

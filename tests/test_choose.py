@@ -178,6 +178,7 @@ def test_zeros_are_never_chosen_without_a_word(tmp_path):
     choice = {"binding": None, "best": {"values": {"variant": "a"}, "means": {}, "intervals": {}}}
     asked = Asked(at_most={"mae": 9.0})
     said = summary(Choice(tmp_path, table, choice, ("as configured",), 0), asked)
+    assert "limits    mae ≤ 9, of the whole interval over seeds" in said
     assert any(line.startswith("CAUTION   the best is no nearer to the counts than zeros are") for line in said)
     daily = table.rename({"mean relative_mae": "mean daily_relative_mae"})
     assert "CAUTION" in "".join(summary(Choice(tmp_path, daily, choice, ("as configured",), 0), asked))
@@ -222,7 +223,10 @@ def test_daily_totals_are_chosen_for_where_windows_add_up_to_days(configuration,
     assert "--for: 'day' is not allowed; it must be one of windows, places, days" in capsys.readouterr().err
     assert main(["choose", str(configuration), "--for", "days", "--set", short]) == WRONG_USE
     assert main(["choose", str(configuration), "--at-most", "daily_mae=3", "--set", short]) == WRONG_USE
-    assert capsys.readouterr().err.count("no calendar day (UTC) is in the run as a whole") == 2
+    said = capsys.readouterr().err
+    assert said.count("no calendar day (UTC) is in the run as a whole") == 2
+    assert "--for: 'days' is not allowed" in said
+    assert "measures: 'daily_mae' is not allowed" in said
     # For the other purposes totals are not measured there.
     measured = [experiment_of(configuration, (change,), Asked(), {}).config.measures for change in (short, "seed=1")]
     assert [name for name in measured[1] if name not in measured[0]] == ["daily_relative_mae"]

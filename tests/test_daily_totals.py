@@ -107,7 +107,7 @@ def test_without_dates_24_windows_are_a_day_and_a_rest_is_left_out_unless_alone(
     assert utility.daily_mean_absolute_error(*rest, axes="windows_cells") == 200.0
 
 
-@pytest.mark.parametrize("days", [["2020-01-01"], ["NaT", "NaT"], np.zeros((2, 1), "M8[D]")])
+@pytest.mark.parametrize("days", [["2020-01-01"], ["NaT", "NaT"], ["monday", "tuesday"], np.zeros((2, 1), "M8[D]")])
 def test_dates_that_do_not_fit_are_named(days):
     for name in DAILY:
         with pytest.raises(ParameterError, match=r"^days: "):

@@ -288,6 +288,10 @@ def test_a_mapping_may_hold_what_yaml_holds_and_json_does_not(tmp_path):
     [
         ([[1, 2], [3]], "discrete_laplace", {"epsilon": 1}, "counts: 'rows of different lengths'"),
         ([[-1, 2]], "discrete_laplace", {"epsilon": 1}, "counts: -1 is not allowed; it must be counts of at least 0"),
+        ([[1.0, np.inf]], "raw", {}, "counts: inf is not allowed; it must be finite"),
+        ([[1.0, np.nan]], "raw", {}, "counts: 'float64' .* whole numbers"),
+        ([[1.0, 2.0**53]], "raw", {}, "counts: .* less than 2⁵³"),
+        ([[1, 2]], "raw", {"windows_per_day": 10**9}, "windows_per_day: 1000000000 .* at most 86,400,000"),
         ([[1, 2]], "discrete_laplace", {"epsilom": 1}, "epsilom: .*did you mean 'epsilon'"),
         ([[1, 2]], "discrete_laplace", {}, "epsilon: None .* given, discrete_laplace has no default"),
         ([[1, 2]], "sampling", {"rate": 0.5}, "mechanism: 'Sampling' .* one that works on counts"),

@@ -98,6 +98,8 @@ def test_the_command_plays_it_with_the_others_and_alone(tmp_path, capsys):
     assert "--targets: 3 is not allowed; it must be left out" in capsys.readouterr().err
     assert main([*words, "--attack", "membership", "--people", "20"]) == 2
     assert "--people: 20 is not allowed; it must be left out" in capsys.readouterr().err
+    assert main([*words, "--attack", "recovery", "--people", "1"]) == 2
+    assert "--people: 1 is not allowed" in capsys.readouterr().err
     coarse = "mechanism=[{type: temporal_generalization, windows: 2}, {type: raw}]"
     assert main([*words, "--attack", "recovery", "--set", coarse]) == 2
     assert "to recover trajectories" in capsys.readouterr().err

@@ -71,6 +71,7 @@ def test_nothing_is_released_where_no_row_can_be_used(tmp_path, capsys, name, mo
     said = capsys.readouterr().err
     assert "nothing of the input can be used, and nothing was released" in said
     assert cure in said
+    assert ("allow_empty: true releases empty counts" in said) == (mode == "deployment")
     assert not any(value in said for value in ("122.45", "0.1", "2023", "08:10"))
     assert not [file for file in (tmp_path / "out").rglob("*") if file.is_file()]
 

@@ -17,6 +17,9 @@ from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.core.traces import PointMechanism, PointSchedule, traces_of
 
+#: Whole numbers below it are exact as floating-point numbers.
+LARGEST = 2**53
+
 
 def run_mechanism(
     mechanism: Mechanism,
@@ -100,6 +103,8 @@ def _whole_numbers(counts: NDArray[Any]) -> NDArray[Any]:
         return counts
     if counts.dtype.kind not in "bf" or not (counts == np.rint(counts.astype(np.float64))).all():
         raise ParameterError("counts", str(counts.dtype), "whole numbers")
+    if not (np.abs(counts.astype(np.float64)) < LARGEST).all():
+        raise ParameterError("counts", float(counts.max()), "finite, and less than 2⁵³, up to which they are exact")
     return counts.astype(np.int64)
 
 

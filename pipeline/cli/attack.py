@@ -222,8 +222,14 @@ def _given(kind: Any, arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _game(kind: Any, arguments: argparse.Namespace) -> Any:
     """A game with the parameters given on the command line."""
+    from penstock.mechanisms.core.plugin import ParameterError
+
     given = {field.name: getattr(arguments, _argument(field.name)) for field in fields(kind)}
-    return kind(**{name: value for name, value in given.items() if value is not None})
+    try:
+        return kind(**{name: value for name, value in given.items() if value is not None})
+    except ParameterError as error:
+        flag = f"--{_argument(error.field).replace('_', '-')}"
+        raise ParameterError(flag, error.value, error.expected) from None
 
 
 def _figures(outcomes: dict[str, AttackOutcome], left_out: dict[str, str]) -> dict[str, Any]:

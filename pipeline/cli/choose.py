@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.pipeline import DONE, FAILED
@@ -137,6 +137,8 @@ def summary(found: Choice, asked: Asked) -> list[str]:
         lines.append(f"{row['variant']:44}{shown}  {'kept' if row['allowed'] else 'missed'}")
     if len(table) > MOST_SHOWN:
         lines.append(f"… and {len(table) - MOST_SHOWN} more, in {found.report}")
+    limits = ", ".join(_limit(name, asked.limits) for names in asked.limits.values() for name in names)
+    lines.append(f"limits    {limits}" + (", of the whole interval over seeds" if asked.n_seeds > 1 else ""))
     if binding := choice["binding"]:
         lines.append(in_words(binding, choice))
     if choice["best"]:
@@ -156,14 +158,14 @@ def _useless(table: pl.DataFrame) -> list[str]:
     return [] if name is None else table.filter(table[name] >= 1)["variant"].to_list()
 
 
+def _limit(name: str, limits: Mapping[str, Any]) -> str:
+    at_least = limits["at_least"]
+    return f"{name} ≥ {at_least[name]:g}" if name in at_least else f"{name} ≤ {limits['at_most'][name]:g}"
+
+
 def in_words(binding: dict[str, Any], choice: dict[str, Any]) -> str:
     """The limit that binds, with the setting that it keeps out and the nearest one that keeps it."""
-    name = binding["limit"]
-    limit = (
-        f"{name} ≥ {choice['at_least'][name]:g}"
-        if name in choice["at_least"]
-        else f"{name} ≤ {choice['at_most'][name]:g}"
-    )
+    name, limit = binding["limit"], _limit(binding["limit"], choice)
 
     def told(row: dict[str, Any]) -> str:
         return f"{row['variant']} ({name} {row[f'mean {name}']:.4g})"

@@ -264,7 +264,10 @@ def experiment_of(path: str | Path, overrides: Iterable[str], asked: Asked, chan
     no_days = without_days(config.source, config.windows)
     daily = [name for name in asked.measures if measure(name).daily]
     if no_days and daily:
-        raise ParameterError("measures", daily[0], no_days)
+        own = PURPOSES[asked.purpose]
+        asked_for_days = daily[0] in (own.prefer, *own.at_least, *own.at_most)
+        option, value = ("--for", asked.purpose) if asked_for_days else ("measures", daily[0])
+        raise ParameterError(option, value, no_days)
     usual = (name for name in MEASURES if not (no_days and measure(name).daily))
     measures = list(dict.fromkeys((*usual, *asked.measures)))
     set_first = {"landmarks": None, "budget_period": "1d" if w is None else None} | changes

@@ -295,6 +295,11 @@ def _not_promised(run: Run) -> Html:
         "A mechanism protects its unit of privacy (table above) and nothing larger: with an event-level guarantee a "
         "person seen in a hundred windows is protected a hundred times less.",
     ]
+    if not run.configuration.get("allow_empty"):
+        found.append(
+            "A run over recorded files publishes nothing where not one row can be used: that there is a release then "
+            "tells that somebody was there, which no budget covers (allow_empty: true publishes empty counts)."
+        )
     if not run.is_deployment:
         found.append("A simulation's seed undoes its noise: its outputs are unfit for publication, and say so.")
     found += [
