@@ -41,7 +41,7 @@ from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed
 from penstock.pipeline.sources.cabspotting import Cabspotting
 from penstock.pipeline.sources.csv import Csv
 from penstock.pipeline.sources.folder import Folder
-from penstock.pipeline.sources.reading.file_systems import RemoteFiles
+from penstock.pipeline.sources.reading.file_systems import LocalFiles, RemoteFiles
 from penstock.pipeline.sources.synthetic import Synthetic
 
 START = datetime(2024, 1, 1, tzinfo=UTC).timestamp()
@@ -336,6 +336,13 @@ def zipped(rows: str) -> bytes:
     with zipfile.ZipFile(packed, "w") as archive:
         archive.writestr("d.csv", f"user,time,place\n{rows}\n")
     return packed.getvalue()
+
+
+def test_a_single_file_that_is_moved_away_leaves_its_neighbours_alone(incoming, tmp_path):
+    files = LocalFiles(Csv(path=str(incoming / "a.csv")))
+    assert list(files.found()) == [str(incoming / "a.csv")]
+    (incoming / "a.csv").rename(tmp_path / "a.csv")
+    assert files.found() == {}
 
 
 def test_archives_are_read_beside_other_files(incoming, tmp_path):
