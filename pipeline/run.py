@@ -107,6 +107,8 @@ def _run(
     plan = make_plan(config, folder, nonce, n_shards=n_shards, resumed=resume)
     if _on_engine(plan, runner) or runner == FLINK:
         plan = beam.distributed(plan, n_shards)
+    if beam_options and runner != LOCAL:
+        beam.check_options(beam_options)
     if resume and not plan.folder.exists():
         checkpoint.check_same(plan)  # says that there is no run, and makes no folder
     with alone_in(plan.folder):
@@ -296,7 +298,7 @@ def _clear(plan: Plan) -> None:
     earlier = [path for name in OUTPUTS if (path := plan.folder / name).exists()]
     bare = all(map(_is_bare, earlier))
     if plan.config.mode == "deployment" and not bare:
-        raise ConfigError((f"output.path: {plan.folder} holds an earlier run; choose another folder",))
+        raise checkpoint.holds_a_run(plan)
     if bare and any(path.name not in (LOCK, *OUTPUTS) for path in plan.folder.iterdir()):
         raise ConfigError((f"output.path: {plan.folder} holds files that no run wrote; choose another folder",))
     for path in earlier:

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import pickle
+import socket
 import subprocess
 import sys
 import time
@@ -34,7 +35,7 @@ from penstock.pipeline.runners.beam.graph import Release, WriteBatches
 from penstock.pipeline.runners.beam.read import Cursor, CursorCoder, FromTheStart, Replay
 from penstock.pipeline.runners.beam.step import Step, redacted
 from penstock.pipeline.runners.failure import note_failure, raise_failure
-from penstock.pipeline.runners.flink import runner
+from penstock.pipeline.runners.flink import jobs, runner
 from penstock.pipeline.runners.flink.jobs import latest_checkpoint
 from penstock.pipeline.steps.release import Batch, Charge, ReleaseLoop
 
@@ -273,3 +274,35 @@ with open({str(tmp_path / "log")!r}, "wb") as log:
     while Path(f"/proc/{server}/cmdline").exists() and Path(f"/proc/{server}/cmdline").read_bytes():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+#: Stands for Java: ends where its port is taken, otherwise answers as a job server does.
+JAVA = """#!{python}
+import socket, sys, time
+from concurrent import futures
+import grpc
+port = int(sys.argv[sys.argv.index("--job-port") + 1])
+with socket.socket() as probe:
+    probe.bind(("localhost", port))
+server = grpc.server(futures.ThreadPoolExecutor(1))
+server.add_insecure_port(f"localhost:{{port}}")
+server.start()
+time.sleep(600)
+"""
+
+
+def test_a_job_server_takes_another_port_where_its_own_has_been_taken(tmp_path, monkeypatch):
+    java, free_port = tmp_path / "java", jobs._free_port
+    java.write_text(JAVA.format(python=sys.executable))
+    java.chmod(0o755)
+    monkeypatch.setattr(jobs.jars, "java", lambda: str(java))
+    with socket.create_server(("localhost", 0)) as somebody:
+        taken = somebody.getsockname()[1]
+        ports = iter([taken, free_port()])
+        monkeypatch.setattr(jobs, "_free_port", lambda: next(ports))
+        with jobs.job_server("[local]", tmp_path / "log", jar="own.jar") as endpoint:
+            assert endpoint != f"localhost:{taken}"
+        monkeypatch.setattr(jobs, "_free_port", lambda: taken)
+        message = "job server did not start:\n(.|\n)*Address already in use"
+        with pytest.raises(DataError, match=message), jobs.job_server("[local]", tmp_path / "log", jar="own.jar"):
+            pass

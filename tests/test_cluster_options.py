@@ -43,6 +43,16 @@ def test_defaults_stand_for_what_is_not_given(plan: Plan) -> None:
     assert found[-3:] == ["--parallelism", "7", "--state_backend=rocksdb"]
 
 
+@pytest.mark.parametrize(("runner", "option"), [("direct", "direct_num_workers"), ("flink", "parallelism")])
+def test_what_beam_cannot_parse_is_refused_before_the_folder_is_touched(
+    tmp_path: Path, runner: str, option: str
+) -> None:
+    config, folder = loads(CONFIG.replace("PATH", str(tmp_path / "run"))), tmp_path / "run"
+    with pytest.raises(ConfigError, match=f"options of Beam: argument --{option}: invalid int value: 'many'"):
+        run(config, runner=runner, beam_options=[f"--{option}=many"])
+    assert not folder.exists()
+
+
 def test_external_workers_have_an_address(plan: Plan) -> None:
     given = ["--environment_type=EXTERNAL"]
     assert "--environment_config=localhost:50000" in options_of(plan, "e", given)

@@ -60,7 +60,7 @@ def test_a_deployment_verifies_and_is_never_overwritten(deployment):
     folder = run(config).folder
     assert all(check.passed for check in verify(folder))
     before = (folder / "operator" / "ledger").read_bytes()
-    with pytest.raises(ConfigError, match="holds an earlier run"):
+    with pytest.raises(ConfigError, match="holds an earlier run; choose another folder"):
         run(config)
     assert (folder / "operator" / "ledger").read_bytes() == before
 

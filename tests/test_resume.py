@@ -191,10 +191,10 @@ def test_a_run_that_is_killed_before_it_has_its_mark_is_begun_anew(folder, deplo
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("public/releases.parquet", "holds an earlier run"),
+        ("public/releases.parquet", "holds an earlier run; choose another folder"),
         ("public/parts/releases/000000000001.parquet", "holds an earlier run"),
         ("operator/ledger", "holds an earlier run"),
-        ("operator/run.json", "holds an earlier run"),
+        ("operator/run.json", "holds an earlier run; continue it with --resume, or choose another folder"),
         ("operator/.ledger.json.0a1b2c3d.tmp", "holds an earlier run"),
         ("report.html", "holds an earlier run"),
         ("notes.txt", "holds files that no run wrote"),

@@ -41,7 +41,7 @@ from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed
 from penstock.pipeline.sources.cabspotting import Cabspotting
 from penstock.pipeline.sources.csv import Csv
 from penstock.pipeline.sources.folder import Folder
-from penstock.pipeline.sources.reading.file_systems import RemoteFiles
+from penstock.pipeline.sources.reading.file_systems import LocalFiles, RemoteFiles
 from penstock.pipeline.sources.synthetic import Synthetic
 
 START = datetime(2024, 1, 1, tzinfo=UTC).timestamp()
@@ -324,11 +324,19 @@ def test_a_run_that_goes_on_with_an_empty_folder_says_so(incoming, tmp_path, cap
     batches = plan.config.source.micro_batches
     pieces = batches(plan, plan.folder, {}, 0, MIN_EVENT_TIME, Checkpointed())
     last = [piece for _, piece in zip(range(6), pieces) if piece is not None][-1]
-    for path in incoming.glob("*.csv"):
-        path.unlink()
+    incoming.rename(tmp_path / "away")
+    incoming.mkdir()
     with caplog.at_level(logging.WARNING, "penstock"):
-        next(batches(plan, tmp_path / "spool", last.end, last.number + 1, last.after, Checkpointed()))
-    assert "is empty, and none of the 3 files is there that were read; is it mounted?" in caplog.text
+        pieces = batches(plan, tmp_path / "spool", last.end, last.number + 1, last.after, Checkpointed())
+        assert [next(pieces), next(pieces)] == [None, None]
+    (record,) = caplog.records
+    assert "is empty, and none of the 3 files is there that were read; is it mounted?" in record.getMessage()
+    # What has been read is not read again when it is back; what has taken the place of a file that was removed, is.
+    for name in "ab":
+        (tmp_path / "away" / f"{name}.csv").rename(incoming / f"{name}.csv")
+    put(incoming, "c", 38, [(37, "annegret", "y")])
+    piece = next(piece for piece in pieces if piece is not None and piece.block.n_rows)
+    assert (piece.block.n_rows, [Path(name).stem for name in piece.end["names"]]) == (1, ["a", "b", "c"])
 
 
 def zipped(rows: str) -> bytes:
@@ -336,6 +344,13 @@ def zipped(rows: str) -> bytes:
     with zipfile.ZipFile(packed, "w") as archive:
         archive.writestr("d.csv", f"user,time,place\n{rows}\n")
     return packed.getvalue()
+
+
+def test_a_single_file_that_is_moved_away_leaves_its_neighbours_alone(incoming, tmp_path):
+    files = LocalFiles(Csv(path=str(incoming / "a.csv")))
+    assert list(files.found()) == [str(incoming / "a.csv")]
+    (incoming / "a.csv").rename(tmp_path / "a.csv")
+    assert files.found() == {}
 
 
 def test_archives_are_read_beside_other_files(incoming, tmp_path):

@@ -207,8 +207,14 @@ def begin(plan: Plan) -> str | None:
     if plan.on_points:
         mark["traces"] = traces.VERSION
     if not files.write_first(_mark(plan), _encoded(mark)):
-        raise ConfigError((f"output.path: {plan.folder} holds an earlier run; choose another folder",))
+        raise holds_a_run(plan)
     return _enter(plan) if plan.run_id else None
+
+
+def holds_a_run(plan: Plan) -> ConfigError:
+    """What to say of a folder that another run has begun in, which may have to be continued."""
+    goes_on = "continue it with --resume, or " if _mark(plan).exists() and finished(plan) is None else ""
+    return ConfigError((f"output.path: {plan.folder} holds an earlier run; {goes_on}choose another folder",))
 
 
 def _enter(plan: Plan) -> str | None:

@@ -311,6 +311,8 @@ class _Reader:
     _waiting: deque[File] = field(default_factory=deque)
     _looked: float = float("-inf")
     _has_answered: bool = False
+    #: Whether a run that goes on has found an empty folder until now, where it had read files.
+    _in_doubt: bool = False
     _silence: _Silence = field(default_factory=_Silence)
     _now: int = MIN_EVENT_TIME
 
@@ -383,21 +385,25 @@ class _Reader:
                 raise
             self._silence.goes_on(error)
             return  # the clock stands still
-        if self.done and not found and not self._has_answered:
+        in_doubt, self._in_doubt = self._in_doubt, self._in_doubt or not self._has_answered
+        self._in_doubt &= bool(self.done) and not found
+        if self._in_doubt and not in_doubt:
             path = self.source.of.path  # type: ignore[attr-defined]
             text = f"{path}: is empty, and none of the {len(self.done)} files is there that were read; is it mounted?"
             logging.getLogger("penstock").warning(text)
         self._has_answered, self._silence = True, _Silence()
-        for name, file in found.items():
-            if name in self.done and file != self.done[name]:
-                raise DataError(
-                    f"{name}: has changed after it was read; files have to be complete when they appear, so write them "
-                    "elsewhere and rename them"
-                )
-        self._waiting = deque(sorted(file for name, file in found.items() if name not in self.done))
-        if gone := self.done.keys() - found:
+        changed = {name for name, file in found.items() if name in self.done and file != self.done[name]}
+        if changed and not in_doubt:  # after doubt, others that have the names of files which had been removed
+            raise DataError(
+                f"{min(changed)}: has changed after it was read; files have to be complete when they appear, so write "
+                "them elsewhere and rename them"
+            )
+        # Names stay while a run that goes on finds nothing: its files may come back, and are not to be read twice.
+        gone = set() if self._in_doubt else (self.done.keys() - found) | changed
+        if gone:
             self.done = {name: file for name, file in self.done.items() if name not in gone}
             self._columns = _columns_of(self.done.values())
+        self._waiting = deque(sorted(file for name, file in found.items() if name not in self.done))
         self._now = now
 
     def _by_clock(self) -> int:

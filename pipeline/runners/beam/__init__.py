@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import io
 import logging
 from collections.abc import Sequence
+from contextlib import redirect_stderr
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +72,19 @@ def prepare(plan: Plan) -> dict[str, Any] | None:
 
         check_graph(plan)
     return found
+
+
+def check_options(beam_options: Sequence[str]) -> None:
+    """Raise `ConfigError` for options that Beam cannot parse, while the run's folder is still as it was."""
+    _import_quietly()
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    try:
+        with redirect_stderr(io.StringIO()) as said:
+            PipelineOptions(list(beam_options), save_main_session=False).get_all_options()
+    except SystemExit:
+        *_, last = said.getvalue().splitlines() or ["Beam refuses them"]
+        raise ConfigError((f"options of Beam: {last.partition('error: ')[2] or last}",)) from None
 
 
 def run(plan: Plan, runner: str = "direct", beam_options: Sequence[str] = ()) -> str | None:

@@ -12,7 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -56,6 +56,8 @@ restart-strategy.exponential-delay.reset-backoff-threshold: 3 min
 """
 _MAIN = "org.apache.beam.runners.flink.FlinkJobServerDriver"
 _SECONDS = 120.0
+#: A free port may be another's by the time that Java has started: so many are tried, where it says so.
+_PORTS, _TAKEN = 3, "Address already in use"
 #: A command that ends with the driver, even a killed one, since an embedded Flink would go on for ever: ``cat`` reads a
 #: pipe that only the driver holds open, and what follows it ends the process that ``exec`` makes of this shell.
 _ENDING_WITH_STDIN = 'exec 3<&0; { cat <&3 >/dev/null; kill $$; } & exec "$@" 3<&- </dev/null'
@@ -82,9 +84,8 @@ def job_server(master: str, folder: Path, jar: str | None = None) -> Iterator[st
         If it does not start; the message ends with its last words.
     """
     what = ["-jar", jar] if jar else ["-cp", jars.class_path(), _MAIN]
-    endpoint = f"localhost:{(port := _free_port())}"
     command = [jars.java(), *JAVA_OPTIONS, "-Xmx1g", *what, "--flink-master", master, "--job-host", "localhost"]
-    command += ["--job-port", str(port), "--artifact-port", "0", "--expansion-port", "0"]  # 0: a free one
+    command += ["--artifact-port", "0", "--expansion-port", "0"]  # 0: a free one
     command += ["--artifacts-dir", str(folder / "artifacts"), "--clean-artifacts-per-job"]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.yaml").write_text(RESTARTS)
@@ -92,9 +93,17 @@ def job_server(master: str, folder: Path, jar: str | None = None) -> Iterator[st
     log = folder / "job_server.log"
     version = {"jar": Path(jar).name} if jar else {"version": jars.version()}
     logs.event("job server of Flink started", **version, beam=apache_beam.__version__)
-    with log.open("ab") as output, _ending_with_this_process(command, environment, output) as process:
-        _wait(process, endpoint, log)
-        yield endpoint
+    with log.open("ab") as output, ExitStack() as begun:
+        for others in reversed(range(_PORTS)):
+            before, port = log.stat().st_size, _free_port()
+            own = [*command, "--job-port", str(port)]
+            process = begun.enter_context(_ending_with_this_process(own, environment, output))
+            if _answers(process, f"localhost:{port}"):
+                break
+            words = log.read_bytes()[before:].decode(errors="replace")
+            if not (others and _TAKEN in words):
+                raise DataError(f"Flink's job server did not start:\n{words[-1000:]}")
+        yield f"localhost:{port}"
 
 
 @contextmanager
@@ -122,19 +131,18 @@ def _free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def _wait(process: subprocess.Popen[bytes], endpoint: str, log: Path) -> None:
-    """Wait until the job server answers."""
+def _answers(process: subprocess.Popen[bytes], endpoint: str) -> bool:
+    """Wait until the job server answers; False where it does not."""
     deadline = time.monotonic() + _SECONDS
     with grpc.insecure_channel(endpoint) as channel:
         ready = grpc.channel_ready_future(channel)
         while time.monotonic() < deadline and process.poll() is None:
             try:
                 ready.result(timeout=0.5)
-                return
+                return True
             except grpc.FutureTimeoutError:
                 continue
-    words = log.read_text(errors="replace")[-1000:]
-    raise DataError(f"Flink's job server did not start:\n{words}")
+    return False
 
 
 # Jobs that a run has on a cluster of Flink, ended through its REST service: a job server only lets go of them.

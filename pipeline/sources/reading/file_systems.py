@@ -143,6 +143,7 @@ class LocalFiles:
     def __init__(self, source: Any) -> None:
         self._path, self._patterns = str(source.path), _patterns(source)
         fixed = Path(*takewhile(lambda part: not glob.has_magic(part), Path(self._path).parts))
+        self._is_folder = not glob.has_magic(self._path) and not fixed.is_file()
         self._folder = fixed.parent if fixed.is_file() else fixed
         self._device: int | None = None
 
@@ -171,7 +172,7 @@ class LocalFiles:
         yield file.name
 
     def _names(self) -> list[str]:
-        if glob.has_magic(self._path) or os.path.isfile(self._path):
+        if not self._is_folder:
             return [name for name in glob.glob(self._path, recursive=True) if os.path.isfile(name)]
         below = (str(file) for file in self._folder.rglob("*") if file.is_file())
         return [name for name in below if matches(name, self._patterns)]
