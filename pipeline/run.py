@@ -255,8 +255,8 @@ def _finish(plan: Plan, unfinished: str | None, clock: Stopwatch) -> Result:
     )
     if loss := losses_of(plan.folder, plan.time_zone, {} if plan.on_points else plan.memberships_of()):
         manifest["loss"] = loss
-    if equation["rows"] and equation["used"] <= equation["rows"] * usable.MOST:
-        manifest["unused"] = usable.why_unused(equation, usable.sample_of(_recorded(plan)), plan)
+    if lost := usable.lost(equation):
+        manifest["unused"] = usable.why_unused(lost, usable.sample_of(_recorded(plan)), plan)
     if plan.keeps_truth:
         from penstock.pipeline.output.utility import write_utility
 

@@ -130,6 +130,13 @@ def test_half_of_the_rows_lost_is_the_last_line_and_on_the_operators_page(tmp_pa
     assert "not used" not in public
 
 
+@pytest.mark.parametrize(("n_area", "said"), [(1, None), (2, "2 of 4 rows were in no cell.")])
+def test_of_a_run_on_a_part_of_its_input_only_the_rows_of_the_part_can_be_lost(tmp_path, n_area, said):
+    rows = f"a,2023-01-01T00:10:00Z,{IN_AREA}\n" * 16 + f"a,{IN_TIME},51.5,0.1\n" * n_area
+    result = run(configured(value_of(tmp_path, HEAD + rows + f"a,{IN_TIME},{IN_AREA}\n" * (4 - n_area), "simulation")))
+    assert said in result.manifest["unused"] if said else "unused" not in result.manifest
+
+
 def test_a_stream_that_cannot_be_looked_at_before_is_warned_of_once(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("penstock.pipeline.runners.local.is_recorded", lambda source: False)
     value = value_of(tmp_path, HEAD + f"a,{IN_TIME},37.75,122.45\n" * 3000 + f"a,{IN_TIME},{IN_AREA}\n", "simulation")

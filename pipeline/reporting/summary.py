@@ -28,6 +28,7 @@ from penstock.pipeline.reporting.markup import (
     plural,
     table,
 )
+from penstock.pipeline.steps.usable import lost
 
 #: Up to so many verdict numbers stand side by side, without headings.
 ONE_ROW = 4
@@ -447,7 +448,8 @@ def _rows(run: Run) -> list[Notice]:
     rows, found, told = run.operator["rows"], [], ""
     if unused := run.operator.get("unused"):
         found.append(Notice("danger", "half of the rows or more were not used", str(unused)))
-        told = max(OUTCOMES[1:], key=lambda outcome: int(rows[outcome]))  # it is about these
+        explained = lost(rows) or rows
+        told = max(OUTCOMES[1:], key=lambda outcome: int(explained[outcome]))  # it is about these
     if quiet := run.operator.get("quiet_by_day"):
         found.append(Notice("caution", "another time zone", zone_in_words(**quiet)))
     for outcome, title, text in (

@@ -19,6 +19,8 @@ FIRST = 1_000
 FEW = 0.01
 #: A cure is likely where it would make this share of the rows usable.
 MOST = 0.5
+#: Where this share is used, ``from`` and ``until`` were given to leave out the rows that are out of time.
+SLICE = 0.05
 #: Clocks of the Earth differ by at most this many milliseconds.
 CLOCKS = 14 * 3_600_000
 #: Ten years in milliseconds: what is earlier was read in the wrong unit.
@@ -60,6 +62,21 @@ OUTCOMES = {
     "out_of_area": "were in no cell",
     "out_of_time": "were before or after the run",
 }
+
+
+def lost(equation: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The row equation to be explained where half of the rows or more were lost; None: fewer were.
+
+    Of a run on a part of its input only the rows in its time count.
+
+    >>> rows = {"rows": 100, "used": 20, "out_of_time": 70, "out_of_area": 10, "late": 0, "rejected": 0}
+    >>> lost(rows), lost(rows | {"used": 4, "out_of_area": 26})["out_of_time"]
+    (None, 70)
+    """
+    if int(equation["used"]) >= SLICE * int(equation["rows"]):
+        inside = int(equation["rows"]) - int(equation["out_of_time"])
+        equation = {**equation, "rows": inside, "out_of_time": 0}
+    return equation if equation["rows"] > 0 and equation["used"] <= MOST * equation["rows"] else None
 
 
 def why_unused(equation: Mapping[str, Any], sample: list[EventBlock], plan: Plan) -> str:
