@@ -35,21 +35,17 @@ PAGE = Path("docs/performance.md")
 COLUMNS = ("what", "penstock", "peer", "ratio", "CPU s: penstock, peer", "memory MB", "target", "met")
 INTRODUCTION = """# Performance
 
-Written by `make bench` (`python -m benchmarks`). Times are wall times; peers run in turn with penstock, so that
-whatever else the machine does meets both. For whole runs the figure is *net*: `penstock run`
-less `penstock validate` of the same file, and for a peer its program less the import of its library; the whole process
-and the processor time (user and system, net) stand beside it. Peers have an environment of their own, so that penstock
-runs as it is installed. Memory is the peak of the whole process. A ratio is penstock's figure over the peer's: below 1,
-penstock is faster.
+Speed and memory, as `make bench` measures them and writes them here. Times are wall times; peers run in turn with
+penstock, in an environment of their own. For whole runs the figure is *net*: `penstock run` less `penstock validate` of
+the same file, and for a peer its program less the import of its library; processor time (user and system) is net too.
+Memory is the peak of the whole process. A ratio is penstock's figure over the peer's: below 1, penstock is faster. What
+is the same as in the row above is not repeated.
 
 Other engines count distinct users and nothing else. `penstock run` also bounds contributions, runs the mechanism,
 accounts for the budget, writes true counts and releases, and makes the report. Much of that costs the same however many
-events there are: with 1,008 windows of 1,000 cells it is most of what a run over a million events takes, and about half
-of one over ten million.
-
-Whole runs of finite input use the default runner, `direct`, Beam's in-process runner, unless a row says
-`--runner local`; unbounded runs use the plain loop. A row without a target is there to be compared with the next
-version.
+events there are: with 1,008 windows of 1,000 cells it is most of a run over a million events, and about half of one
+over ten million. Finite input runs on the default runner, `direct`, unless a row says `--runner local`; unbounded runs
+use the plain loop.
 """
 
 
@@ -111,19 +107,24 @@ def page(areas: dict[str, dict[str, Any]]) -> str:
 
 def _table(rows: list[Row]) -> str:
     """Rows in Markdown, without the columns that none of them uses."""
-    lines = [COLUMNS, *map(_cells, rows)]
+    several = len({row.peer for row in rows if row.peer}) > 1
+    lines = [COLUMNS, *(_cells(row, above, several) for row, above in zip(rows, [None, *rows], strict=False))]
     used = [i for i in range(len(COLUMNS)) if any(line[i] for line in lines[1:])]
     head, *body = ("| " + " | ".join(line[i] for i in used) + " |" for line in lines)
     return "\n".join([head, "|---" * len(used) + "|", *body])
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: Row, above: Row | None, several_peers: bool) -> tuple[str, ...]:
+    same = above is not None and (row.what, row.ours) == (above.what, above.ours)
+    named = f": {row.peer}"
+    if above is not None and row.peer == above.peer:
+        named = f": {row.peer.partition(',')[0]}" if several_peers else ""
     ours = _figure(row.ours, row.unit) + ("" if row.whole is None else f" (whole {row.whole:.2f} s)")
-    peer = "" if row.theirs is None else f"{_figure(row.theirs, row.unit)}: {row.peer}"
+    peer = "" if row.theirs is None else f"{_figure(row.theirs, row.unit)}{named}"
     cpu = "" if row.cpu is None else f"{row.cpu:.2f}" + ("" if row.their_cpu is None else f", {row.their_cpu:.2f}")
-    memory = "" if row.memory is None else f"{row.memory:.0f}"
+    memory = "" if row.memory is None or same else f"{row.memory:.0f}"
     met = {True: "yes", False: "**no**", None: ""}[row.met]
-    return row.what, ours, peer, _ratio(row), cpu, memory, row.target, met
+    return "" if same else row.what, "" if same else ours, peer, _ratio(row), cpu, memory, row.target, met
 
 
 def _line(row: Row) -> str:
