@@ -184,11 +184,11 @@ HEADER = """\
 # What the experiments show
 
 For each experiment its question, what came out, its main table, and each claim held against what was measured.
-Figures are means over seeds, with their 95 % interval where it reaches more than 5 % of the mean to either side. The linked
-files hold all measures, every interval, what exactly each claim compares, and the inputs and versions of the run.
-"Allowed" was set beforehand: a claim *agrees* if its whole interval is within, *differs* if none of it is. How to run an
-experiment: [experiment_files.md](experiment_files.md). Written by `make docs` from `configs/experiments/` and the saved results of
-full runs in `docs/results/`.
+Figures are means over seeds, with their 95 % interval where it reaches more than 5 % of the mean to either side. The
+linked files hold all measures, every interval, what exactly each claim compares, and the inputs and versions of the run.
+"Allowed" was set beforehand: a claim *agrees* if its whole interval is within, *differs* if none of it is. How to run
+an experiment: [experiment_files.md](experiment_files.md). Written by `make docs` from `configs/experiments/` and the
+results of full runs in `docs/results/`.
 """
 OWN = ("measure", "unit", "n", "mean", "low", "high", "standard_deviation", "minimum", "maximum")
 PROVENANCE = ("configuration", "inputs", "versions")
