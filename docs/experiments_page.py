@@ -18,6 +18,8 @@ from penstock.pipeline.experiments.results import shown_measures
 
 #: A figure is that of a published table if it is as near: so much, or this share of it.
 NEAR, NEAR_SHARE = 0.02, 0.1
+#: How a source says that a claim is on one figure of the published table.
+WITHIN_TABLE = f"within {100 * NEAR_SHARE:.0f} % or {NEAR:g}"
 #: Measures of the main table where no published table says which.
 MAIN_MEASURES = 6
 #: A half-width of an interval that is a smaller share of its mean is left to the file.
@@ -234,7 +236,7 @@ def _section(experiment: dict[str, Any], path: Path, results: Path) -> str:
     lines += main_table(summary, experiment)
     claims = results / f"{name}-expected.csv"
     if claims.exists():
-        lines += claims_table(pl.read_csv(claims))
+        lines += claims_section(pl.read_csv(claims), experiment)
     lines += differences_list(summary, experiment)
     kept = json.loads((results / f"{name}.json").read_text(encoding="utf-8"))
     saved = [file, *(f"[{found.name}](results/{found.name})" for found in (table, claims) if found.exists())]
@@ -328,17 +330,43 @@ def _narrow(mean: float, low: float | None, high: float | None) -> bool:
     return max(mean - low, high - mean) <= NARROW * abs(mean)
 
 
+def claims_section(claims: pl.DataFrame, experiment: Mapping[str, Any]) -> list[str]:
+    """Every claim with its verdict: those on a figure of the published table, which stands above, in a sentence."""
+    rows, stated = claims.to_dicts(), experiment["expected"]
+    above = [_figure_above(claim, experiment) for claim in stated]
+    lines = []
+    for verdict in dict.fromkeys(row["verdict"] for row in rows):
+        names = [name for name, row in zip(above, rows, strict=True) if name and row["verdict"] == verdict]
+        if names:
+            shown = verdict if verdict == "agrees" else f"**{verdict}**"
+            lines.append(f"Claimed {WITHIN_TABLE} of the table, {shown}: {'; '.join(names)}.")
+    told = claims_table(claims.filter(pl.Series([not name for name in above], dtype=pl.Boolean)))
+    return [*(text for line in lines for text in (_text(line), "")), *told]
+
+
+def _figure_above(claim: Mapping[str, Any], experiment: Mapping[str, Any]) -> str:
+    """The figure of the published table that a claim is about, named; empty if it is about something else."""
+    published, labels = experiment.get("published"), experiment.get("labels") or {}
+    if not published or claim.get("over") or not str(claim["source"]).endswith(WITHIN_TABLE):
+        return ""
+    (setting,) = map(str, claim["where"].values())
+    known = {(row, measure) for row, measure, _ in published_figures(published)}
+    measure = claim["measure"]
+    return f"{labels.get(measure, measure)} at {setting}" if (setting, measure) in known else ""
+
+
 def claims_table(claims: pl.DataFrame) -> list[str]:
-    """Every claim with what was allowed, what was found, and the verdict; the commonest source is told once."""
+    """Claims with what was allowed, what was found, and the verdict; the commonest source is told once."""
+    if claims.is_empty():
+        return []
     ((common, _),) = Counter(claims["source"].to_list()).most_common(1)
     lines = [f"Claims, by {common} unless another is named:", ""]
     lines += ["| Expected | Allowed | Found | |", "|---|---|---|---|"]
     for row in claims.iter_rows(named=True):
         says = row["says"] if row["source"] == common else f"{row['says']} ({row['source']})"
         found = "" if row["value"] is None else f"{row['value']:.3g}"
-        if row["low"] is not None and (
-            row["verdict"] != "agrees" or not _narrow(row["value"], row["low"], row["high"])
-        ):
+        narrow = row["verdict"] == "agrees" and _narrow(row["value"], row["low"], row["high"])
+        if row["low"] is not None and not narrow:
             found += f" ({row['low']:.3g} to {row['high']:.3g})"
         verdict = row["verdict"] if row["verdict"] == "agrees" else f"**{row['verdict']}**"
         lines.append(f"| {says} | {_allowed(row['at_least'], row['at_most'])} | {found} | {verdict} |")

@@ -7,6 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from experiments_page import (
+    claims_section,
     claims_table,
     differences_list,
     explained,
@@ -14,6 +15,7 @@ from experiments_page import (
     main_table,
     measured,
     papers_section,
+    published_figures,
 )
 
 from penstock.pipeline.config.yaml import parse, plain
@@ -92,6 +94,30 @@ def test_the_main_table_of_a_sweep_has_the_first_measure():
     assert lines == ["Error, by epsilon:", "", "| variant | 1 | 2 |", "|---|---|---|", "| a | 4 | 2 |", ""]
 
 
+def test_claims_on_figures_of_the_published_table_are_named_with_their_verdict():
+    source, figures = "A 2022, table 1, within 10 % or 0.02", {"a": [1.0], "b": [2.0]}
+    claim = {"says": "it is so", "source": source, "measure": "mae"}
+    experiment = {
+        "labels": {"mae": "error"},
+        "published": {"measures": ["mae"], "rows": figures},
+        "expected": [
+            {**claim, "where": {"variant": "a"}},
+            {**claim, "where": {"variant": "b"}},
+            {**claim, "where": {"variant": "b"}, "over": {"variant": "a"}},
+        ],
+    }
+    verdicts = ["agrees", "differs", "agrees"]
+    rows = [
+        {"says": "it is so", "source": source, "at_least": 0.9, "at_most": 1.1, "value": 1.0, "low": 1.0, "high": 1.0}
+        | {"verdict": verdict}
+        for verdict in verdicts
+    ]
+    lines = claims_section(pl.DataFrame(rows), experiment)
+    assert lines[0] == "Claimed within 10 % or 0.02 of the table, agrees: error at a."
+    assert lines[2] == "Claimed within 10 % or 0.02 of the table, **differs**: error at b."
+    assert [line for line in lines if line.startswith("| it is so")] == ["| it is so | 0.9 to 1.1 | 1 | agrees |"]
+
+
 def test_claims_show_their_limits_and_the_interval_of_what_does_not_agree():
     claims = pl.DataFrame(
         {
@@ -122,13 +148,20 @@ def test_saved_claims_are_those_of_the_experiment_files_with_the_verdict_that_fo
     experiment = plain(parse((ROOT / "configs" / "experiments" / f"{name}.yaml").read_text(encoding="utf-8"), name)[0])
     saved = pl.read_csv(ROOT / "docs" / "results" / f"{name}-expected.csv").to_dicts()
     page = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
+    section = " ".join(page.partition(f"\n## {name}\n")[2].partition("\n## ")[0].split())
+    labels, published = experiment.get("labels") or {}, experiment.get("published")
+    figures = {pair[:2] for pair in published_figures(published)} if published else set()
     assert len(saved) == len(experiment["expected"])
     for row, claim in zip(saved, experiment["expected"], strict=True):
         stated = Expectation(**claim)
         assert (row["says"], row["source"]) == (stated.says, stated.source)
         assert (row["at_least"], row["at_most"]) == (stated.at_least, stated.at_most)
         assert row["verdict"] == verdict(stated, row["value"], row["low"], row["high"])
-        assert f"| {row['says']}" in page
+        assert row["verdict"] == "agrees" or f"**{row['verdict']}**" in section
+        if f"| {row['says']} " not in section:  # then it is on a figure that stands in the table
+            setting = str(claim["where"]["variant"])
+            assert (setting, claim["measure"]) in figures and "over" not in claim
+            assert f"{labels[claim['measure']]} at {setting}" in section
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
