@@ -21,7 +21,7 @@ NEAR, NEAR_SHARE = 0.02, 0.1
 #: How a source says that a claim is on one figure of the published table.
 WITHIN_TABLE = f"within {100 * NEAR_SHARE:.0f} % or {NEAR:g}"
 #: Measures of the main table where no published table says which.
-MAIN_MEASURES = 6
+MAIN_MEASURES = 5
 #: A half-width of an interval that is a smaller share of its mean is left to the file.
 NARROW = 0.05
 
@@ -106,7 +106,7 @@ def _listed(names: list[tuple[str, list[tuple[str, str]]]], figures: Measured) -
     return "; ".join(", ".join(f"{round(figures[pair], 6):.3g}" for pair in pairs) for _, pairs in names if pairs)
 
 
-PAPERS_HEAD = "| Figure | What it shows | Here | As in the paper? |"
+PAPERS_HEAD = "| Figure | What it shows | As in the paper? |"
 NOT_RUN = "not run in full yet"
 #: Shares of a table's figures that are near, from which on it agrees, or agrees in part.
 MOST, MANY = 0.9, 0.4
@@ -129,26 +129,27 @@ def papers_section(index: Path, experiments: dict[str, dict[str, Any]], results:
     root, _ = parse(read_text(index), index.name)
     lines = ["## Figure by figure", ""]
     for paper in plain(root) if root is not None else ():
-        lines += [f"**{paper['paper']}**", "", PAPERS_HEAD, "|---|---|---|---|"]
+        lines += [f"**{paper['paper']}**", "", PAPERS_HEAD, "|---|---|---|"]
         for entry in paper["figures"]:
-            here, found, verdict = _entry(entry, experiments, results)
-            marked = verdict if verdict in PLAIN else f"**{verdict}**"
+            link, found, verdict = _entry(entry, experiments, results)
+            linked = f"[{verdict}]({link})" if link else verdict
+            marked = linked if verdict in PLAIN else f"**{linked}**"
             told = f"{marked}: {found}" if found else marked
-            lines.append(f"| {entry['figure']} | {entry['shows']} | {here} | {told} |")
+            lines.append(f"| {entry['figure']} | {entry['shows']} | {told} |")
         lines.append("")
     return "\n".join(lines)
 
 
-def _entry(entry: dict[str, Any], experiments: dict[str, dict[str, Any]], results: Path) -> tuple[str, str | None, str]:
+def _entry(
+    entry: dict[str, Any], experiments: dict[str, dict[str, Any]], results: Path
+) -> tuple[str | None, str | None, str]:
     """Where the result is, what was found, and the verdict."""
     name = entry.get("experiment")
     if name is None:
-        page = entry.get("page")
-        return (f"[{page.partition('#')[0]}]({page})" if page else "–"), entry["found"], entry["verdict"]
+        return entry.get("page"), entry["found"], entry["verdict"]
     if name not in experiments:
-        return "–", None, NOT_RUN
-    found, verdict = _measured(experiments[name], name, results)
-    return f"[{name}](#{name})", found, verdict
+        return None, None, NOT_RUN
+    return f"#{name}", *_measured(experiments[name], name, results)
 
 
 def _measured(experiment: dict[str, Any], name: str, results: Path) -> tuple[str | None, str]:
@@ -164,8 +165,11 @@ def _measured(experiment: dict[str, Any], name: str, results: Path) -> tuple[str
     if not claims.exists():
         return "the published table is not at hand", "no numbers"
     verdicts = Counter(pl.read_csv(claims)["verdict"].to_list())
-    told = ", ".join(f"{n} {'claim' if n == 1 else 'claims'}: {verdict}" for verdict, n in verdicts.items())
     agreed = verdicts["agrees"]
+    others = (
+        f"{n} {verdict if n == 1 else verdict.rstrip('s')}" for verdict, n in verdicts.items() if verdict != "agrees"
+    )
+    told = ", ".join([f"{agreed} of {verdicts.total()} claims {'agrees' if agreed == 1 else 'agree'}", *others])
     return told, "agrees" if agreed == verdicts.total() else "in part" if agreed else "differs"
 
 
@@ -187,10 +191,10 @@ HEADER = """\
 
 For each experiment its question, what came out, its main table, and each claim held against what was measured.
 Figures are means over seeds, with their 95 % interval where it reaches more than 5 % of the mean to either side. The
-linked files hold all measures, every interval, what exactly each claim compares, and the inputs and versions of the run.
-"Allowed" was set beforehand: a claim *agrees* if its whole interval is within, *differs* if none of it is. How to run
-an experiment: [experiment_files.md](experiment_files.md). Written by `make docs` from `configs/experiments/` and the
-results of full runs in `docs/results/`.
+linked files hold all measures and every interval (`.csv`), what exactly each claim compares (`-expected.csv`), and the
+inputs and versions of the run (`.json`). "Allowed" was set beforehand: a claim *agrees* if its whole interval is
+within, *differs* if none of it is. How to run an experiment: [experiment_files.md](experiment_files.md). Written by
+`make docs` from `configs/experiments/` and the results of full runs in `docs/results/`.
 """
 OWN = ("measure", "unit", "n", "mean", "low", "high", "standard_deviation", "minimum", "maximum")
 PROVENANCE = ("configuration", "inputs", "versions")
@@ -341,6 +345,8 @@ def claims_section(claims: pl.DataFrame, experiment: Mapping[str, Any]) -> list[
             shown = verdict if verdict == "agrees" else f"**{verdict}**"
             lines.append(f"Claimed {WITHIN_TABLE} of the table, {shown}: {'; '.join(names)}.")
     told = claims_table(claims.filter(pl.Series([not name for name in above], dtype=pl.Boolean)))
+    if experiment.get("published"):
+        told = [line.replace(str(experiment["published"]["source"]), "that table") for line in told]
     return [*(text for line in lines for text in (_text(line), "")), *told]
 
 
@@ -360,13 +366,14 @@ def claims_table(claims: pl.DataFrame) -> list[str]:
     if claims.is_empty():
         return []
     ((common, _),) = Counter(claims["source"].to_list()).most_common(1)
-    lines = [f"Claims, by {common} unless another is named:", ""]
+    others = " unless another is named" if claims["source"].n_unique() > 1 else ""
+    lines = [f"Claims, by {common}{others}:", ""]
     lines += ["| Expected | Allowed | Found | |", "|---|---|---|---|"]
     for row in claims.iter_rows(named=True):
         says = row["says"] if row["source"] == common else f"{row['says']} ({row['source']})"
         found = "" if row["value"] is None else f"{row['value']:.3g}"
-        narrow = row["verdict"] == "agrees" and _narrow(row["value"], row["low"], row["high"])
-        if row["low"] is not None and not narrow:
+        close = row["verdict"] not in ("agrees", "differs")
+        if row["low"] is not None and (close or not _narrow(row["value"], row["low"], row["high"])):
             found += f" ({row['low']:.3g} to {row['high']:.3g})"
         verdict = row["verdict"] if row["verdict"] == "agrees" else f"**{row['verdict']}**"
         lines.append(f"| {says} | {_allowed(row['at_least'], row['at_most'])} | {found} | {verdict} |")
@@ -391,4 +398,4 @@ def _runs(summary: pl.DataFrame, kept: dict[str, Any]) -> str:
 
 
 def _origin(name: str) -> str:
-    return f"[inputs and versions](results/{name}.json)"
+    return f"[{name}.json](results/{name}.json)"

@@ -47,11 +47,11 @@ def test_the_papers_figures_get_the_verdict_of_saved_results(tmp_path):
     published = {"measures": ["mae"], "rows": {"a": [1.09], "b": [9.0]}}
     experiments = {"table": {"published": published}, "claims": {}, "later": {}}
     lines = papers_section(tmp_path / "papers.yaml", experiments, tmp_path).splitlines()
-    assert "| 1 | this | [a.md](a.md#b) | **differs**: so here |" in lines
-    assert "| 2 | that | [table](#table) | **in part**: 1 of 2 figures within 10% or 0.02 |" in lines
-    assert "| 3 | claims | [claims](#claims) | agrees: 2 claims: agrees |" in lines
-    assert "| 4 | more | [later](#later) | not run in full yet |" in lines
-    assert "| 5 | nothing | – | no data: no data here |" in lines
+    assert "| 1 | this | **[differs](a.md#b)**: so here |" in lines
+    assert "| 2 | that | **[in part](#table)**: 1 of 2 figures within 10% or 0.02 |" in lines
+    assert "| 3 | claims | [agrees](#claims): 2 of 2 claims agree |" in lines
+    assert "| 4 | more | [not run in full yet](#later) |" in lines
+    assert "| 5 | nothing | no data: no data here |" in lines
 
 
 def test_a_list_of_differences():
@@ -99,7 +99,7 @@ def test_claims_on_figures_of_the_published_table_are_named_with_their_verdict()
     claim = {"says": "it is so", "source": source, "measure": "mae"}
     experiment = {
         "labels": {"mae": "error"},
-        "published": {"measures": ["mae"], "rows": figures},
+        "published": {"source": "A 2022, table 1", "measures": ["mae"], "rows": figures},
         "expected": [
             {**claim, "where": {"variant": "a"}},
             {**claim, "where": {"variant": "b"}},
