@@ -92,8 +92,9 @@ def test_claims_are_held_against_results_and_shown_in_the_documentation(experime
     page = experiments_page(configs, tmp_path)
     assert "## e\n\nwhich" in page
     assert "| variant | 1 | 9 |" in page
-    assert "impossible; mae: uniform | nobody | ≤ -1 |" in page
+    assert "| impossible (nobody) | ≤ -1 |" in page
     assert "| **differs** |" in page
+    assert "[e.csv](results/e.csv), [e-expected.csv](results/e-expected.csv)" in " ".join(page.split())
     assert page.endswith("No full run is saved.\n")
 
 

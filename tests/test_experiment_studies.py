@@ -195,7 +195,7 @@ def test_the_page_shows_tables_and_figures_and_says_where_they_are_from(whole, t
     (tmp_path / "configs" / "e.yaml").write_text(STUDY)
     shown = experiments_page(tmp_path / "configs", tmp_path / "results")
     assert "[membership_exposed.csv](results/membership_exposed.csv)" in shown
-    assert "3 pieces; " in shown
+    assert "3 pieces: " in shown
     assert "pieces" not in experiments_page(tmp_path / "configs", tmp_path / "nowhere")
 
 

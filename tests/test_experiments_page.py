@@ -6,9 +6,21 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from experiments_page import differences_table, explained, far_figures, measured, papers_section
+from experiments_page import (
+    claims_section,
+    claims_table,
+    differences_list,
+    explained,
+    far_figures,
+    main_table,
+    measured,
+    papers_section,
+    published_figures,
+)
 
 from penstock.pipeline.config.yaml import parse, plain
+from penstock.pipeline.experiments.config import Expectation
+from penstock.pipeline.experiments.results import verdict
 
 ROOT = Path(__file__).parent.parent
 FILES = (ROOT / "configs" / "experiments").glob("sfc_*.yaml")
@@ -35,14 +47,14 @@ def test_the_papers_figures_get_the_verdict_of_saved_results(tmp_path):
     published = {"measures": ["mae"], "rows": {"a": [1.09], "b": [9.0]}}
     experiments = {"table": {"published": published}, "claims": {}, "later": {}}
     lines = papers_section(tmp_path / "papers.yaml", experiments, tmp_path).splitlines()
-    assert "| 1 | this | [a.md](a.md#b) | **differs**: so here |" in lines
-    assert "| 2 | that | [table](#table) | **in part**: 1 of 2 figures within 10% or 0.02 |" in lines
-    assert "| 3 | claims | [claims](#claims) | agrees: 2 claims: agrees |" in lines
-    assert "| 4 | more | [later](#later) | not run in full yet |" in lines
-    assert "| 5 | nothing | – | no data: no data here |" in lines
+    assert "| 1 | this | **[differs](a.md#b)**: so here |" in lines
+    assert "| 2 | that | **[in part](#table)**: 1 of 2 figures within 10% or 0.02 |" in lines
+    assert "| 3 | claims | [agrees](#claims): 2 of 2 claims agree |" in lines
+    assert "| 4 | more | [not run in full yet](#later) |" in lines
+    assert "| 5 | nothing | no data: no data here |" in lines
 
 
-def test_a_table_of_differences():
+def test_a_list_of_differences():
     summary = pl.DataFrame({"variant": ["a", "b"], "measure": ["mae"] * 2, "mean": [1.0, 3.14159]})
     experiment = {
         "labels": {"mae": "error"},
@@ -52,11 +64,104 @@ def test_a_table_of_differences():
             {"measures": ["mae"], "settings": ["a"], "paper": "about 9", "why": "|Y| of it"},
         ],
     }
-    assert differences_table(summary, experiment)[4:6] == [
-        "| error: b | 2 | 3.14 | nobody knows |",
-        "| error: a | about 9 | 1 | \\|Y\\| of it |",
+    assert differences_list(summary, experiment)[2:4] == [
+        "* **error: b**. nobody knows",
+        "* **error: a** (the paper about 9, here 1). |Y| of it",
     ]
-    assert differences_table(summary, {}) == []
+    assert differences_list(summary, {}) == []
+
+
+def test_the_main_table_has_the_published_measures_and_hides_only_narrow_intervals():
+    rows = [("mae", 2.0, 1.95, 2.05), ("mre", 2.0, 1.8, 2.2), ("f1", 0.98, 0.9, 1.0)]
+    summary = pl.DataFrame(
+        [{"variant": "a", "measure": m, "n": 3, "mean": x, "low": low, "high": high} for m, x, low, high in rows]
+    )
+    experiment = {"measures": ["mae"], "tables": ["mae", "mre", "f1"]}
+    assert main_table(summary, experiment)[2] == "| a | 2 | 2 ± 0.2 | 0.98 (0.9 to 1) |"
+    published = {"source": "A 2022", "measures": ["mre"], "rows": {"a": [2.5]}}
+    assert main_table(summary, {**experiment, "published": published})[2] == "| a | 2 ± 0.2 (2.5) |"
+
+
+def test_the_main_table_of_a_sweep_has_the_first_measure():
+    summary = pl.DataFrame(
+        [
+            {"variant": "a", "epsilon": e, "measure": m, "n": 3, "mean": x, "low": None, "high": None}
+            for m, e, x in (("mae", 1, 4.0), ("mae", 2, 2.0), ("f1", 1, 0.5), ("f1", 2, 0.6))
+        ]
+    )
+    experiment = {"measures": ["mae", "f1"], "tables": ["mae", "f1"], "labels": {"mae": "error"}}
+    lines = main_table(summary, experiment)
+    assert lines == ["Error, by epsilon:", "", "| variant | 1 | 2 |", "|---|---|---|", "| a | 4 | 2 |", ""]
+
+
+def test_claims_on_figures_of_the_published_table_are_named_with_their_verdict():
+    source, figures = "A 2022, table 1, within 10 % or 0.02", {"a": [1.0], "b": [2.0]}
+    claim = {"says": "it is so", "source": source, "measure": "mae"}
+    experiment = {
+        "labels": {"mae": "error"},
+        "published": {"source": "A 2022, table 1", "measures": ["mae"], "rows": figures},
+        "expected": [
+            {**claim, "where": {"variant": "a"}},
+            {**claim, "where": {"variant": "b"}},
+            {**claim, "where": {"variant": "b"}, "over": {"variant": "a"}},
+        ],
+    }
+    verdicts = ["agrees", "differs", "agrees"]
+    rows = [
+        {"says": "it is so", "source": source, "at_least": 0.9, "at_most": 1.1, "value": 1.0, "low": 1.0, "high": 1.0}
+        | {"verdict": verdict}
+        for verdict in verdicts
+    ]
+    lines = claims_section(pl.DataFrame(rows), experiment)
+    assert lines[0] == "Claimed within 10 % or 0.02 of the table, agrees: error at a."
+    assert lines[2] == "Claimed within 10 % or 0.02 of the table, **differs**: error at b."
+    assert [line for line in lines if line.startswith("| it is so")] == ["| it is so | 0.9 to 1.1 | 1 | agrees |"]
+
+
+def test_claims_show_their_limits_and_the_interval_of_what_does_not_agree():
+    claims = pl.DataFrame(
+        {
+            "says": ["one", "two", "three"],
+            "source": ["A 2022", "A 2022", "the aim"],
+            "at_least": [0.9, None, 1.0],
+            "at_most": [1.1, 1.0, None],
+            "value": [1.0, 1.01, 1.5],
+            "low": [0.99, 0.99, 1.1],
+            "high": [1.01, 1.03, 1.9],
+            "verdict": ["agrees", "too close to tell", "agrees"],
+        }
+    )
+    lines = claims_table(claims)
+    assert lines[0] == "Claims, by A 2022 unless another is named:"
+    assert lines[4:7] == [
+        "| one | 0.9 to 1.1 | 1 | agrees |",
+        "| two | ≤ 1 | 1.01 (0.99 to 1.03) | **too close to tell** |",
+        "| three (the aim) | ≥ 1 | 1.5 (1.1 to 1.9) | agrees |",
+    ]
+
+
+CLAIMED = sorted(path.name.removesuffix("-expected.csv") for path in (ROOT / "docs" / "results").glob("*-expected.csv"))
+
+
+@pytest.mark.parametrize("name", CLAIMED)
+def test_saved_claims_are_those_of_the_experiment_files_with_the_verdict_that_follows(name):
+    experiment = plain(parse((ROOT / "configs" / "experiments" / f"{name}.yaml").read_text(encoding="utf-8"), name)[0])
+    saved = pl.read_csv(ROOT / "docs" / "results" / f"{name}-expected.csv").to_dicts()
+    page = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
+    section = " ".join(page.partition(f"\n## {name}\n")[2].partition("\n## ")[0].split())
+    labels, published = experiment.get("labels") or {}, experiment.get("published")
+    figures = {pair[:2] for pair in published_figures(published)} if published else set()
+    assert len(saved) == len(experiment["expected"])
+    for row, claim in zip(saved, experiment["expected"], strict=True):
+        stated = Expectation(**claim)
+        assert (row["says"], row["source"]) == (stated.says, stated.source)
+        assert (row["at_least"], row["at_most"]) == (stated.at_least, stated.at_most)
+        assert row["verdict"] == verdict(stated, row["value"], row["low"], row["high"])
+        assert row["verdict"] == "agrees" or f"**{row['verdict']}**" in section
+        if f"| {row['says']} " not in section:  # then it is on a figure that stands in the table
+            setting = str(claim["where"]["variant"])
+            assert (setting, claim["measure"]) in figures and "over" not in claim
+            assert f"{labels[claim['measure']]} at {setting}" in section
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
