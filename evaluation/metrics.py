@@ -20,6 +20,7 @@ from penstock.mechanisms.core.plugin import ParameterError
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
+Scope = Literal["cell", "window", "day"]
 
 
 def checked_pair(truth: ArrayLike, released: ArrayLike) -> tuple[Array, Array]:
@@ -161,7 +162,7 @@ class Metric:
     name: str
     function: Callable[..., float]
     values: Callable[[Array, Array], Array]
-    scope: Literal["cell", "window", "day"]
+    scope: Scope
     unit: str
     higher_is_better: bool
     covered: Callable[[Array], Indices] | None = None

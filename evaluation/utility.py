@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,7 @@ from penstock.evaluation.metrics import (
     Array,
     Indices,
     Metric,
+    Scope,
     absolute_errors,
     anomaly_agreements,
     busiest,
@@ -81,17 +82,45 @@ UNUSUAL = 0.05
 PAPER = "Pyrgelis et al. 2020"
 
 
-def _oriented(metric: Callable[..., float]) -> Callable[..., float]:
-    """Give a metric of arrays (n_windows, n_cells) the keyword ``axes``."""
-
-    @wraps(metric)
-    def oriented(truth: ArrayLike, released: ArrayLike, *others: Any, axes: str | None = None, **named: Any) -> float:
-        return metric(*turned(metric.__name__, axes, truth, released), *others, **named)
-
-    return oriented
+METRICS: dict[str, Metric] = {}
+"""Every utility metric by the name that a configuration gives it."""
 
 
-@_oriented
+def _metric(
+    name: str, values: Callable[[Array, Array], Array], scope: Scope, unit: str = "", **facts: Any
+) -> Callable[[Callable[..., float]], Callable[..., float]]:
+    """Enter a mean of ``values`` over arrays (n_windows, n_cells) as a metric, and give it the keyword ``axes``."""
+
+    def enter(mean: Callable[..., float]) -> Callable[..., float]:
+        @wraps(mean)
+        def oriented(
+            truth: ArrayLike, released: ArrayLike, *others: Any, axes: str | None = None, **named: Any
+        ) -> float:
+            return mean(*turned(mean.__name__, axes, truth, released), *others, **named)
+
+        METRICS[name] = Metric(name, oriented, values, scope, unit, **facts)
+        return oriented
+
+    return enter
+
+
+def _skills(truth: Array, released: Array) -> Array:
+    return skills(truth, released, np.zeros_like(truth))
+
+
+def _skills_last(truth: Array, released: Array) -> Array:
+    return skills(truth, released, np.concatenate([np.zeros((1, truth.shape[1])), released[:-1]]))
+
+
+def _js_distances(truth: Array, released: Array) -> Array:
+    return np.sqrt(js_divergences(truth, released))
+
+
+def _top_cells(truth: Array) -> Indices:
+    return busiest(truth.sum(axis=0), FRACTION)
+
+
+@_metric("mae", absolute_errors, "cell", "people", higher_is_better=False)
 def mean_absolute_error(truth: ArrayLike, released: ArrayLike) -> float:
     """Absolute error in people, mean over cells and windows (0 is best).
 
@@ -114,7 +143,7 @@ def mean_absolute_error(truth: ArrayLike, released: ArrayLike) -> float:
     return float(absolute_errors(*checked_pair(truth, released)).mean())
 
 
-@_oriented
+@_metric("relative_mae", relative_shares, "cell", higher_is_better=False)
 def relative_mean_absolute_error(truth: ArrayLike, released: ArrayLike) -> float:
     """Mean absolute error as a share of the mean count (0 is best; a release of zeros has 1).
 
@@ -124,7 +153,7 @@ def relative_mean_absolute_error(truth: ArrayLike, released: ArrayLike) -> float
     return float(relative_shares(*checked_pair(truth, released)).mean())
 
 
-@_oriented
+@_metric("variance_explained", explained_shares, "cell", higher_is_better=True)
 def variance_explained(truth: ArrayLike, released: ArrayLike) -> float:
     """Share of the variance in time explained: 1 − squared error over variance within the cells (1 is best).
 
@@ -136,7 +165,7 @@ def variance_explained(truth: ArrayLike, released: ArrayLike) -> float:
     return float(explained_shares(*checked_pair(truth, released)).mean())
 
 
-@_oriented
+@_metric("skill", _skills, "cell", higher_is_better=True)
 def skill(truth: ArrayLike, released: ArrayLike) -> float:
     """Share of the absolute error of a release of zeros that is avoided (1 is best; below 0 zeros are nearer).
 
@@ -146,7 +175,7 @@ def skill(truth: ArrayLike, released: ArrayLike) -> float:
     return float(_skills(*checked_pair(truth, released)).mean())
 
 
-@_oriented
+@_metric("skill_last", _skills_last, "cell", higher_is_better=True)
 def skill_last(truth: ArrayLike, released: ArrayLike) -> float:
     """Share of the absolute error of showing the last release again that is avoided (1 is best; below 0: worse).
 
@@ -158,7 +187,7 @@ def skill_last(truth: ArrayLike, released: ArrayLike) -> float:
     return float(_skills_last(*checked_pair(truth, released)).mean())
 
 
-@_oriented
+@_metric("mre", relative_errors, "cell", higher_is_better=False, source=PAPER)
 def mean_relative_error(truth: ArrayLike, released: ArrayLike) -> float:
     """Relative error of Pyrgelis et al. 2020, over at least a tenth of a cell's *total*, mean over cells (0 is best).
 
@@ -171,7 +200,7 @@ def mean_relative_error(truth: ArrayLike, released: ArrayLike) -> float:
     return float(relative_errors(*checked_pair(truth, released)).mean())
 
 
-@_oriented
+@_metric("mre_top", relative_errors, "cell", higher_is_better=False, covered=_top_cells, source=PAPER)
 def top_mean_relative_error(truth: ArrayLike, released: ArrayLike, fraction: float = FRACTION) -> float:
     """`mean_relative_error` over the ``fraction`` of cells with the largest true totals.
 
@@ -182,7 +211,7 @@ def top_mean_relative_error(truth: ArrayLike, released: ArrayLike, fraction: flo
     return float(relative_errors(*pair)[busiest(pair[0].sum(axis=0), fraction)].mean())
 
 
-@_oriented
+@_metric("hotspot_f1", partial(hotspot_scores, fraction=FRACTION), "window", higher_is_better=True, bounds=(0.0, 1.0))
 def hotspot_f1(truth: ArrayLike, released: ArrayLike, fraction: float = FRACTION) -> float:
     """F1 score of the busiest ``fraction`` of cells of each window, mean over windows (1 is best).
 
@@ -192,7 +221,7 @@ def hotspot_f1(truth: ArrayLike, released: ArrayLike, fraction: float = FRACTION
     return float(hotspot_scores(*checked_pair(truth, released), fraction).mean())
 
 
-@_oriented
+@_metric("kendall_tau", kendall_taus, "window", higher_is_better=True, bounds=(-1.0, 1.0))
 def kendall_tau(truth: ArrayLike, released: ArrayLike) -> float:
     """Kendall's τ-b over all cells of each window, mean over windows (1 is best).
 
@@ -202,7 +231,13 @@ def kendall_tau(truth: ArrayLike, released: ArrayLike) -> float:
     return float(kendall_taus(*checked_pair(truth, released)).mean())
 
 
-@_oriented
+@_metric(
+    "hotspot_rank_tau",
+    partial(hotspot_rank_taus, fraction=FRACTION),
+    "window",
+    higher_is_better=True,
+    bounds=(-1.0, 1.0),
+)
 def hotspot_rank_tau(truth: ArrayLike, released: ArrayLike, fraction: float = FRACTION) -> float:
     """Kendall's τ between the ordered lists of indices of each window's hotspots, mean over windows (1 is best).
 
@@ -214,17 +249,7 @@ def hotspot_rank_tau(truth: ArrayLike, released: ArrayLike, fraction: float = FR
     return float(hotspot_rank_taus(*checked_pair(truth, released), fraction).mean())
 
 
-@_oriented
-def js_divergence(truth: ArrayLike, released: ArrayLike) -> float:
-    """Jensen–Shannon divergence of the distribution over cells, nats, mean over windows (0 is best, ln 2 worst).
-
-    >>> round(js_divergence([[1], [0]], [[0], [1]], axes="cells_windows"), 6)
-    0.693147
-    """
-    return float(js_divergences(*checked_pair(truth, released)).mean())
-
-
-@_oriented
+@_metric("js_distance", _js_distances, "window", "sqrt(nats)", higher_is_better=False, bounds=(0.0, math.log(2) ** 0.5))
 def js_distance(truth: ArrayLike, released: ArrayLike) -> float:
     """Square root of each window's Jensen–Shannon divergence, mean over windows: the JS of the paper's tables.
 
@@ -234,7 +259,17 @@ def js_distance(truth: ArrayLike, released: ArrayLike) -> float:
     return float(_js_distances(*checked_pair(truth, released)).mean())
 
 
-@_oriented
+@_metric("js_divergence", js_divergences, "window", "nats", higher_is_better=False, bounds=(0.0, math.log(2)))
+def js_divergence(truth: ArrayLike, released: ArrayLike) -> float:
+    """Jensen–Shannon divergence of the distribution over cells, nats, mean over windows (0 is best, ln 2 worst).
+
+    >>> round(js_divergence([[1], [0]], [[0], [1]], axes="cells_windows"), 6)
+    0.693147
+    """
+    return float(js_divergences(*checked_pair(truth, released)).mean())
+
+
+@_metric("pearson", pearson_correlations, "cell", higher_is_better=True, bounds=(-1.0, 1.0))
 def pearson(truth: ArrayLike, released: ArrayLike) -> float:
     """Pearson's r of each cell's two series, 0 where a side is constant, mean over cells (1 is best).
 
@@ -244,7 +279,7 @@ def pearson(truth: ArrayLike, released: ArrayLike) -> float:
     return float(pearson_correlations(*checked_pair(truth, released)).mean())
 
 
-@_oriented
+@_metric("forecast_error", forecast_errors, "cell", "people", higher_is_better=False)
 def forecast_error(truth: ArrayLike, released: ArrayLike, period: int = PERIOD) -> float:
     """Error in people of a seasonal forecaster that learns from the release, mean over cells and windows (0 is best).
 
@@ -263,7 +298,9 @@ def forecast_error(truth: ArrayLike, released: ArrayLike, period: int = PERIOD) 
     return float(forecast_errors(*checked_pair(truth, released), period).mean())
 
 
-@_oriented
+@_metric(
+    "anomaly_agreement", partial(anomaly_agreements, fraction=UNUSUAL), "cell", higher_is_better=True, bounds=(0.0, 1.0)
+)
 def anomaly_agreement(truth: ArrayLike, released: ArrayLike, fraction: float = UNUSUAL, period: int = PERIOD) -> float:
     """F1 score of each cell's ``fraction`` of most unusual windows, mean over cells (1 is best).
 
@@ -275,7 +312,7 @@ def anomaly_agreement(truth: ArrayLike, released: ArrayLike, fraction: float = U
     return float(anomaly_agreements(*checked_pair(truth, released), fraction, period).mean())
 
 
-@_oriented
+@_metric("daily_mae", absolute_errors, "cell", "visits", higher_is_better=False, daily=True)
 def daily_mean_absolute_error(truth: ArrayLike, released: ArrayLike, days: ArrayLike | None = None) -> float:
     """Absolute error of a cell's total of a day, in visits, mean over cells and days (0 is best).
 
@@ -305,7 +342,7 @@ def daily_mean_absolute_error(truth: ArrayLike, released: ArrayLike, days: Array
     return float(absolute_errors(*_daily(truth, released, days)).mean())
 
 
-@_oriented
+@_metric("daily_relative_mae", relative_shares, "cell", higher_is_better=False, daily=True)
 def daily_relative_mean_absolute_error(truth: ArrayLike, released: ArrayLike, days: ArrayLike | None = None) -> float:
     """Error of a cell's total of a day as a share of the mean such total (0 is best; a release of zeros has 1).
 
@@ -317,7 +354,7 @@ def daily_relative_mean_absolute_error(truth: ArrayLike, released: ArrayLike, da
     return float(relative_shares(*_daily(truth, released, days)).mean())
 
 
-@_oriented
+@_metric("daily_city_error", sum_shares, "day", higher_is_better=False, daily=True)
 def daily_city_error(truth: ArrayLike, released: ArrayLike, days: ArrayLike | None = None) -> float:
     """Error of all cells' common total of a day as a share of the mean such total (0 is best).
 
@@ -334,114 +371,6 @@ def _daily(truth: ArrayLike, released: ArrayLike, days: ArrayLike | None) -> tup
     pair = checked_pair(truth, released)
     return by_day(pair[0], days), by_day(pair[1], days)
 
-
-def _skills(truth: Array, released: Array) -> Array:
-    return skills(truth, released, np.zeros_like(truth))
-
-
-def _skills_last(truth: Array, released: Array) -> Array:
-    return skills(truth, released, np.concatenate([np.zeros((1, truth.shape[1])), released[:-1]]))
-
-
-def _js_distances(truth: Array, released: Array) -> Array:
-    return np.sqrt(js_divergences(truth, released))
-
-
-def _top_cells(truth: Array) -> Indices:
-    return busiest(truth.sum(axis=0), FRACTION)
-
-
-def _hotspot_scores(truth: Array, released: Array) -> Array:
-    return hotspot_scores(truth, released, FRACTION)
-
-
-def _hotspot_rank_taus(truth: Array, released: Array) -> Array:
-    return hotspot_rank_taus(truth, released, FRACTION)
-
-
-def _anomaly_agreements(truth: Array, released: Array) -> Array:
-    return anomaly_agreements(truth, released, UNUSUAL)
-
-
-_TABLE = (
-    Metric("mae", mean_absolute_error, absolute_errors, "cell", "people", higher_is_better=False),
-    Metric("relative_mae", relative_mean_absolute_error, relative_shares, "cell", "", higher_is_better=False),
-    Metric("variance_explained", variance_explained, explained_shares, "cell", "", higher_is_better=True),
-    Metric("skill", skill, _skills, "cell", "", higher_is_better=True),
-    Metric("skill_last", skill_last, _skills_last, "cell", "", higher_is_better=True),
-    Metric("mre", mean_relative_error, relative_errors, "cell", "", higher_is_better=False, source=PAPER),
-    Metric(
-        "mre_top",
-        top_mean_relative_error,
-        relative_errors,
-        "cell",
-        "",
-        higher_is_better=False,
-        covered=_top_cells,
-        source=PAPER,
-    ),
-    Metric("hotspot_f1", hotspot_f1, _hotspot_scores, "window", "", higher_is_better=True, bounds=(0.0, 1.0)),
-    Metric("kendall_tau", kendall_tau, kendall_taus, "window", "", higher_is_better=True, bounds=(-1.0, 1.0)),
-    Metric(
-        "hotspot_rank_tau",
-        hotspot_rank_tau,
-        _hotspot_rank_taus,
-        "window",
-        "",
-        higher_is_better=True,
-        bounds=(-1.0, 1.0),
-    ),
-    Metric(
-        "js_distance",
-        js_distance,
-        _js_distances,
-        "window",
-        "sqrt(nats)",
-        higher_is_better=False,
-        bounds=(0.0, math.log(2) ** 0.5),
-    ),
-    Metric(
-        "js_divergence",
-        js_divergence,
-        js_divergences,
-        "window",
-        "nats",
-        higher_is_better=False,
-        bounds=(0.0, math.log(2)),
-    ),
-    Metric("pearson", pearson, pearson_correlations, "cell", "", higher_is_better=True, bounds=(-1.0, 1.0)),
-    Metric("forecast_error", forecast_error, forecast_errors, "cell", "people", higher_is_better=False),
-    Metric(
-        "anomaly_agreement",
-        anomaly_agreement,
-        _anomaly_agreements,
-        "cell",
-        "",
-        higher_is_better=True,
-        bounds=(0.0, 1.0),
-    ),
-    Metric(
-        "daily_mae",
-        daily_mean_absolute_error,
-        absolute_errors,
-        "cell",
-        "visits",
-        higher_is_better=False,
-        daily=True,
-    ),
-    Metric(
-        "daily_relative_mae",
-        daily_relative_mean_absolute_error,
-        relative_shares,
-        "cell",
-        "",
-        higher_is_better=False,
-        daily=True,
-    ),
-    Metric("daily_city_error", daily_city_error, sum_shares, "day", "", higher_is_better=False, daily=True),
-)
-METRICS: dict[str, Metric] = {metric.name: metric for metric in _TABLE}
-"""Every utility metric by the name that a configuration gives it."""
 
 DEFAULT = ("mae", "relative_mae", "variance_explained", "skill", "skill_last")
 """Metrics of a simulation that names none: what a reader understands without a paper."""

@@ -128,8 +128,6 @@ def replaced(event: events.Event) -> events.Event:
     The L1 sensitivity doubles. The L2 sensitivity grows by √2 only, since contributions are never negative: the squared
     distance of two of them is at most the sum of their squared lengths.
 
-    Examples
-    --------
     >>> replaced(events.DiscreteLaplace(l1=2.0, scale=4.0))
     DiscreteLaplace(l1=4.0, scale=4.0)
     """
@@ -179,8 +177,6 @@ def of_memberships(charge: Iterable[events.Event], n_memberships: int, of_window
     They may be in several releases: of noise that is as wide in all of them each membership costs an ``of_window``-th
     of what so many in one window do. Raises `UnsupportedEvent` for events of which that is not known.
 
-    Examples
-    --------
     >>> of_memberships([events.DiscreteLaplace(l1=2.0, scale=4.0)], 30, 2)
     (DiscreteLaplace(l1=30.0, scale=4.0),)
     """

@@ -229,31 +229,17 @@ def _estimated(correlation: KnownCorrelation, training: Training | None) -> tupl
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Learned:
-    """Transitions learned from a training part.
+    """Transitions learned from a training part."""
 
-    Parameters
-    ----------
-    transitions
-        Steps from state i to state j between neighbouring windows, shape (n, n), counts.
-    visits
-        Windows spent in each state, shape (n,), counts.
-    forward, backward
-        Pr(next = j | now = i) with the stated smoothing, and Pr(previous = j | now = i), shape (n, n).
-    initial
-        Distribution of the state in any one window: the share of visits, smoothed like a row, shape (n,).
-    states
-        Names of the states: the cells, and "unseen" last where that is a state.
-    facts
-        ``windows``, ``users``, ``share`` of the people seen that these are, ``smoothing``.
-    """
-
-    transitions: Array
-    visits: Array
+    transitions: Array  # steps from state i to state j between neighbouring windows, shape (n, n), counts
+    visits: Array  # windows spent in each state, shape (n,), counts
+    # `forward`, `backward`: Pr(next = j | now = i) with the stated smoothing, and Pr(previous = j | now = i),
+    # shape (n, n)
     forward: Array
     backward: Array
-    initial: Array
-    states: NDArray[np.str_]
-    facts: dict[str, Any]
+    initial: Array  # distribution of the state in any one window: the share of visits, smoothed like a row, shape (n,)
+    states: NDArray[np.str_]  # names of the states: the cells, and "unseen" last where that is a state
+    facts: dict[str, Any]  # ``windows``, ``users``, ``share`` of the people seen that these are, ``smoothing``
 
     def write(self, path: str | Path) -> None:
         """Write all arrays and facts to a ``.npz`` or ``.json`` file."""
@@ -287,15 +273,7 @@ class Learned:
 
 
 def learn(training: Training, cells: tuple[str, ...], smoothing: float, unseen: bool = False) -> Learned:
-    """Learn transitions from a whole training part; without ``unseen`` only steps between two sightings count.
-
-    Examples
-    --------
-    >>> training = Training(trajectories=np.array([[0, 1, 1, 0]]), users=np.array([[7]]), n_cells=2)
-    >>> learn(training, ("a", "b"), smoothing=0.5).forward
-    array([[0.25, 0.75],
-           [0.5 , 0.5 ]])
-    """
+    """Learn transitions from a whole training part; without ``unseen`` only steps between two sightings count."""
     trajectories = training.with_unseen() if unseen else training.trajectories
     n = training.n_cells + unseen
     check_size(n)

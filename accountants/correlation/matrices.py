@@ -20,26 +20,7 @@ ROW_SUM_TOLERANCE = 1e-6  # matrices come from files with few digits; rows are r
 def transition_matrix(matrix: ArrayLike | sparse.sparray | sparse.spmatrix, name: str = "matrix") -> Array:
     """Checked dense copy of a row-stochastic matrix, rows rescaled so that they sum to 1 to rounding.
 
-    Parameters
-    ----------
-    matrix
-        Shape (n, n), dense or scipy sparse; rows sum to 1 within 1e-6.
-    name
-        What messages call it.
-
-    Raises
-    ------
-    ParameterError
-        Not square, empty, not finite, negative, or a row sums to something else; says which row and what sum.
-
-    Examples
-    --------
-    >>> transition_matrix([[0.5, 0.5], [0.0, 1.0]])
-    array([[0.5, 0.5],
-           [0. , 1. ]])
-    >>> transition_matrix([[0.5, 0.6], [0.0, 1.0]], "forward")
-    Traceback (most recent call last):
-    penstock.mechanisms.core.plugin.ParameterError: forward: 'row 0 with sum 1.1' is not allowed; it must be ...
+    `matrix`: shape (n, n), dense or scipy sparse; rows sum to 1 within 1e-6.
     """
     checked = checked_matrix(matrix, name)
     return np.asarray(checked.toarray() if sparse.issparse(checked) else checked)
@@ -68,15 +49,7 @@ def checked_matrix(matrix: Any, name: str = "matrix") -> Any:
 
 
 def read_matrix(path: str | os.PathLike[str]) -> Array:
-    """Transition matrix from a ``.npy`` file or a comma-separated ``.csv`` file without header.
-
-    Raises
-    ------
-    DataError
-        The file cannot be read as numbers, or has another ending.
-    ParameterError
-        The numbers are not a row-stochastic matrix.
-    """
+    """Transition matrix from a ``.npy`` file or a comma-separated ``.csv`` file without header."""
     path = Path(path)
     try:
         if path.suffix == ".npy":
@@ -125,14 +98,9 @@ def chain_matrix(n: int, tau: float) -> Array:
 def count_transitions(states: ArrayLike, n_states: int) -> Array:
     """Number of steps from state i to state j in a training part, shape (n_states, n_states).
 
-    Parameters
-    ----------
-    states
-        Integer state of each series (a user's cell, or a cell's level) in each window, shape (n_series, n_windows)
-        or (n_windows,); -1 where unknown. Only steps between two known neighbouring windows count.
+    `states`: integer state of each series (a user's cell, or a cell's level) in each window, shape (n_series,
+    n_windows) or (n_windows,); -1 where unknown. Only steps between two known neighbouring windows count.
 
-    Examples
-    --------
     >>> count_transitions([[0, 1, 1, -1, 0, 0]], 2)
     array([[1., 1.],
            [0., 1.]])
@@ -219,21 +187,12 @@ def _irreducible_distribution(transitions: Array) -> Array:
 def backward_matrix(forward: ArrayLike, distribution: ArrayLike | None = None) -> Array:
     """Pr(previous = j given now = i) from Pr(next = j given now = i) and the distribution of the previous state.
 
-    Parameters
-    ----------
-    forward
-        Forward transition matrix, shape (n, n).
-    distribution
-        Probability of each state one step earlier, shape (n,); the stationary one if None.
+    `forward`: forward transition matrix, shape (n, n). `distribution`: probability of each state one step earlier,
+    shape (n,); the stationary one if None.
 
-    Returns
-    -------
-    Array
-        Shape (n, n). A state that is never reached gets a copy of a reached state's row: no adversary ever conditions
-        on it, and a repeated row adds no leakage.
+    Returns (n, n). A state that is never reached gets a copy of a reached state's row: no adversary ever
+    conditions on it, and a repeated row adds no leakage.
 
-    Examples
-    --------
     >>> backward_matrix([[0.8, 0.2], [0.1, 0.9]])
     array([[0.8, 0.2],
            [0.1, 0.9]])

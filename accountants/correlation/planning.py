@@ -58,26 +58,14 @@ def epsilon_schedule(goal: float, horizon: int, backward: Correlation = None, fo
     The middle releases get the epsilon of an endless stream; the first, which has nothing before it, gets what the
     backward loss converges to, so that it is there at once, and the last what the forward loss converges to.
 
-    Parameters
-    ----------
-    goal
-        Bound on the total temporal loss of every release, in nats, above 0.
-    horizon
-        Number of releases, at least 1.
-    backward, forward
-        Matrices or leakage functions; None where the adversary knows none.
+    `goal`: bound on the total temporal loss of every release, in nats, above 0. `backward`, `forward`: matrices or
+    leakage functions; None where the adversary knows none.
 
-    Returns
-    -------
-    Array
-        Shape (horizon,). Where no positive epsilon lasts for ever, the constant `largest_epsilon` of the horizon.
+    Returns (horizon,). Where no positive epsilon lasts for ever, the constant `largest_epsilon` of the
+    horizon.
 
-    Notes
-    -----
     Source: Cao et al., TKDE 2019, the allocation by quantification for finite series.
 
-    Examples
-    --------
     >>> matrix = [[0.8, 0.2], [0.2, 0.8]]
     >>> epsilon_schedule(1.0, 4, matrix, matrix).round(4)
     array([0.6299, 0.2598, 0.2598, 0.6299])

@@ -28,32 +28,21 @@ from penstock.mechanisms.core.state import State, nested, part
 
 @dataclass(frozen=True, kw_only=True)
 class LossRows:
-    """Losses of a run of consecutive releases after one more release; arrays of equal length, in nats.
+    """Losses of a run of consecutive releases after one more release; arrays of equal length, in nats."""
 
-    Parameters
-    ----------
-    first
-        1-based index of the first of these releases.
-    backward
-        Backward loss; never revised.
-    forward, total
-        Forward and total loss: given the releases so far where provisional, the value that stands where final.
-    forward_bound, total_bound
-        What the forward and total loss can still become; infinite where nothing bounds it.
-    final
-        Whether the row will never change again.
-    n_closed
-        How many rows, the oldest, are reported for the last time: the final ones, and those that grew too old to
-        follow without a finite bound.
-    """
-
-    first: int
-    backward: Array
+    first: int  # 1-based index of the first of these releases
+    backward: Array  # backward loss; never revised
+    # `forward`, `total`: forward and total loss: given the releases so far where provisional, the value that
+    # stands where final
     forward: Array
     total: Array
+    # `forward_bound`, `total_bound`: what the forward and total loss can still become; infinite where nothing
+    # bounds it
     forward_bound: Array
     total_bound: Array
-    final: NDArray[np.bool_]
+    final: NDArray[np.bool_]  # whether the row will never change again
+    # how many rows, the oldest, are reported for the last time: the final ones, and those that grew too old to
+    # follow without a finite bound
     n_closed: int
 
 
@@ -62,38 +51,10 @@ class RunningTemporalLoss:
 
     The object holds only public, unchanging facts; the state is a flat dict of arrays that `step` never modifies.
 
-    Parameters
-    ----------
-    backward, forward
-        Matrices or leakage functions; None where the adversary knows none.
-    lag
-        Releases that stay open at most; bounds state and the time of a step.
-    largest_epsilon
-        Declared bound on the epsilon of every release, now and later; a release above it is refused. Infinite: none
-        is known, and only a matrix without zeros bounds what is to come.
-    tolerance
-        A row is final once no later release can change it by more than this, in nats.
+    `backward`, `forward`: matrices or leakage functions; None where the adversary knows none. `tolerance`: a row is
+    final once no later release can change it by more than this, in nats.
 
-    Raises
-    ------
-    ParameterError
-        `lag` below 1, `largest_epsilon` or `tolerance` negative.
-
-    Notes
-    -----
     A step costs O(open rows · log n_vertices). Rows stay open for about ln(1/tolerance) / ln(1/contraction) releases.
-
-    Examples
-    --------
-    >>> matrix = [[0.8, 0.2], [0.2, 0.8]]
-    >>> running = RunningTemporalLoss(backward=matrix, forward=matrix, lag=100, largest_epsilon=0.1)
-    >>> state = running.start()
-    >>> for _ in range(3):
-    ...     state, rows = running.step(state, 0.1)
-    >>> rows.total.round(4), rows.total_bound.round(4), rows.final
-    (array([0.1958, 0.2199, 0.1958]), array([0.2488, 0.3087, 0.3446]), array([False, False, False]))
-    >>> running.finish(state).total.round(4), running.largest(state)[1]
-    (array([0.1958, 0.2199, 0.1958]), 2)
     """
 
     def __init__(
@@ -133,23 +94,8 @@ class RunningTemporalLoss:
     def step(self, state: State, epsilon: float) -> tuple[State, LossRows]:
         """Add one release and revise the open rows before it.
 
-        Parameters
-        ----------
-        state
-            State after the release before; left as it is.
-        epsilon
-            Pure epsilon of this release for replacing a value: 0 for a repeated or skipped one, infinite without
-            guarantee.
-
-        Returns
-        -------
-        State, LossRows
-            The new state, and every row that was open: those now final are reported for the last time.
-
-        Raises
-        ------
-        ParameterError
-            `epsilon` negative, NaN or above `largest_epsilon`.
+        Returns the new state, and every row that was open: those now final are reported for the last
+        time.
         """
         if not 0 <= epsilon <= self.largest_epsilon:
             raise ParameterError("epsilon", epsilon, f"between 0 and the declared largest {self.largest_epsilon:g}")
@@ -228,24 +174,14 @@ def _largest_row(state: State, rows: LossRows, n_rows: int) -> tuple[float, int]
 
 @dataclass(frozen=True, kw_only=True)
 class LandmarkFigures:
-    """Landmark losses given the releases so far, in nats.
+    """Landmark losses given the releases so far, in nats."""
 
-    Parameters
-    ----------
-    landmarks
-        Loss about all landmarks together; 0 before the first.
-    now
-        Loss about all landmarks and the release just made.
-    largest
-        The overall loss: the largest over every release so far.
-    closed_from, closed
-        Releases, the first with this 1-based index, whose part became final with this step: from now on the loss at
-        each is `landmarks` plus its entry of `closed`. Empty unless a landmark ended a gap.
-    """
-
-    landmarks: float
-    now: float
-    largest: float
+    landmarks: float  # loss about all landmarks together; 0 before the first
+    now: float  # loss about all landmarks and the release just made
+    largest: float  # the overall loss: the largest over every release so far
+    # `closed_from`, `closed`: releases, the first with this 1-based index, whose part became final with this
+    # step: from now on the loss at each is `landmarks` plus its entry of `closed`. Empty unless a landmark ended
+    # a gap.
     closed_from: int
     closed: Array
 
@@ -253,31 +189,8 @@ class LandmarkFigures:
 class RunningLandmarkLoss:
     """Landmark loss of a series, one release at a time; equals `landmark_temporal_privacy_loss` at every prefix.
 
-    Parameters
-    ----------
-    backward, forward, method
-        As in `landmark_temporal_privacy_loss`.
-    longest_gap
-        Releases without a landmark after which the next is treated as one; bounds state and time. Knowing one more
-        value can only raise the true loss, so that the sound bound stays sound.
-
-    model
-        An adversary made before, in place of `backward`, `forward` and `method`.
-
-    Notes
-    -----
     Call m the open gap's length and n the number of states. A step takes O(m·n) evaluations (O(m) for ``paper``); the
     landmark that ends a gap O(m²·n), vectorised. State: O(m + n) numbers.
-
-    Examples
-    --------
-    >>> matrix = [[0.8, 0.2], [0.2, 0.8]]
-    >>> running = RunningLandmarkLoss(backward=matrix, forward=matrix)
-    >>> state = running.start()
-    >>> for landmark in (True, False, True):
-    ...     state, figures = running.step(state, 0.5, landmark)
-    >>> round(figures.landmarks, 4), round(figures.largest, 4)
-    (1.487, 1.5)
     """
 
     def __init__(
@@ -310,24 +223,7 @@ class RunningLandmarkLoss:
     def step(self, state: State, epsilon: float, landmark: bool) -> tuple[State, LandmarkFigures]:
         """Add one release.
 
-        Parameters
-        ----------
-        state
-            State after the release before; left as it is.
-        epsilon
-            Pure epsilon of this release for replacing a value; 0 for a repeated or skipped one.
-        landmark
-            Whether it is a landmark.
-
-        Returns
-        -------
-        State, LandmarkFigures
-            The new state and the losses given the releases so far.
-
-        Raises
-        ------
-        ParameterError
-            `epsilon` is negative or NaN.
+        Returns the new state and the losses given the releases so far.
         """
         if not epsilon >= 0:
             raise ParameterError("epsilon", epsilon, "a number of at least 0")

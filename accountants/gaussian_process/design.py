@@ -113,25 +113,9 @@ def dominating_covariance(
     that matrix. The published way dominates these positive parts, where dominating the matrices themselves is enough:
     it reaches the goal for every secret, with more noise than `designed_covariance` needs.
 
-    Parameters
-    ----------
-    goal
-        Largest loss allowed for each secret, nats.
-    times, secrets, length_scale, radius, order, kernel, variance, period, nugget, tolerance
-        As in `designed_covariance`.
+    `goal`: largest loss allowed for each secret, nats.
 
-    Returns
-    -------
-    array (n, n)
-        Its trace is the total variance needed.
-
-    Examples
-    --------
-    Points that nothing relates need the same noise each, r²·(λ/2)/goal.
-
-    >>> dominating_covariance([0.0, 100.0], [[0], [1]], goal=0.5, length_scale=1.0, tolerance=1e-3).round(2)
-    array([[2., 0.],
-           [0., 2.]])
+    Returns (n, n): its trace is the total variance needed.
     """
     if not (math.isfinite(goal) and goal > 0):
         raise ParameterError("goal", goal, "a finite number above 0")

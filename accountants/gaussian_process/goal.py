@@ -35,30 +35,12 @@ from penstock.mechanisms.core.traces import Traces
 def planned_deviations(goal: ConditionalGoal, radius: float, traces: Traces) -> Array:
     """Least standard deviation, in metres on each axis, that keeps each of some traces to a goal.
 
-    Parameters
-    ----------
-    goal
-        The goal; of a trace its first ``n_points`` are planned for.
-    radius
-        How far apart the two hypotheses about a secret point may be, in metres.
-    traces
-        The traces; only their times count.
+    `radius`: how far apart the two hypotheses about a secret point may be, in metres.
 
-    Returns
-    -------
-    Shape (n_users,); infinite where no noise is enough, because the prior determines a secret point from the others of
-    its set to machine precision (a nugget ends that).
+    Returns (n_users,); infinite where no noise is enough, because the prior determines a secret point from the
+    others of its set to machine precision (a nugget ends that).
 
-    Notes
-    -----
     Traces with the same gaps are worked out once. O(n_points³) for each secret, and ten times as much for the worst.
-
-    Examples
-    --------
-    >>> from penstock.mechanisms.core.traces import traces_of
-    >>> goal = ConditionalGoal(goal=0.5, length_scale=600.0, variance=1e6)
-    >>> planned_deviations(goal, 200.0, traces_of([np.zeros((1, 2)), np.zeros((2, 2))])).round(2)
-    array([282.84, 392.95])
     """
     found: dict[bytes, float] = {}
     deviations = np.empty(len(traces.starts))
@@ -198,15 +180,6 @@ MOST_EVALUATIONS = 10_000
 def shortest_length_scale(times: ArrayLike, maximum: float, kernel: str = "rbf", period: float | None = None) -> float:
     """Length scale below which no two points of a trace are related any more (correlation under e⁻³⁰).
 
-    Parameters
-    ----------
-    times, kernel, period
-        As in `conditional_inferential_loss`.
-    maximum
-        Returned when no two points differ, and never exceeded.
-
-    Examples
-    --------
     >>> shortest_length_scale([0.0, 3.0, 33.0], maximum=10.0)
     0.1
     """
@@ -234,37 +207,8 @@ def worst_length_scale(
     hide a value more than ``tolerance`` above the best one, if the quantity is nowhere more than twice as steep as
     seen around the interval. The figure returned has the tolerance added.
 
-    Parameters
-    ----------
-    quantity
-        Function of the length scale: a loss, or the σ for a goal.
-    times, kernel, period
-        As in `conditional_inferential_loss`; they say where the scale may start (`shortest_length_scale`).
-    maximum
-        Longest length scale of the class, above 0.
-    tolerance
-        Relative allowance, above 0.
-
-    Returns
-    -------
-    value, length_scale
-        (1 + tolerance) times the largest value seen, and where it was seen. About a hundred evaluations.
-
-    Raises
-    ------
-    ParameterError
-        If maximum or tolerance is not above 0.
-
-    Examples
-    --------
-    Two secret points side by side: the longest length scale is not the worst.
-
-    >>> from penstock.accountants.gaussian_process.loss import conditional_inferential_loss
-    >>> def loss(length_scale):
-    ...     return conditional_inferential_loss([0, 1, 2, 3], [1, 2], 1.5, length_scale, 1.0, 2.0, nugget=0.01)[0]
-    >>> value, length_scale = worst_length_scale(loss, [0, 1, 2, 3], maximum=15.0)
-    >>> length_scale < 4.0 and value > 3.0 * loss(15.0)
-    True
+    Returns value, length_scale: (1 + tolerance) times the largest value seen, and where it was seen. About a hundred
+    evaluations.
     """
     if not (math.isfinite(maximum) and maximum > 0):
         raise ParameterError("maximum", maximum, "a finite number above 0")

@@ -98,18 +98,6 @@ def axis_models(
 ) -> tuple[GaussianProcess, ...]:
     """One `GaussianProcess` for each axis; a single value of a parameter holds on every axis.
 
-    Parameters
-    ----------
-    length_scale, kernel, variance, period, nugget
-        As in `GaussianProcess`, either one value or a sequence with one value for each axis.
-
-    Raises
-    ------
-    ParameterError
-        If two sequences have different lengths, or a value is outside its bounds.
-
-    Examples
-    --------
     >>> [model.length_scale for model in axis_models([1.0, 2.0], kernel="matern12")]
     [1.0, 2.0]
     """

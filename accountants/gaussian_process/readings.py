@@ -44,25 +44,9 @@ class LogOddsChange(NamedTuple):
 def expected_log_odds_change(loss: float, order: float) -> LogOddsChange:
     """Read a loss as the expected change of log-odds between the two worst hypotheses, whatever the odds were before.
 
-    Parameters
-    ----------
-    loss
-        From `conditional_inferential_loss`, nats.
-    order
-        Its order λ ≥ 1.
-
-    Raises
-    ------
-    ParameterError
-        If the loss is negative or the order below 1.
-
-    Notes
-    -----
     Meehan and Chaudhuri, *Location Trace Privacy Under Conditional Priors*, 2021, Corollary 1. The divergence grows
     with its order, so order 1 is below any other; between N(a, V) and N(b, V) it is proportional to the order.
 
-    Examples
-    --------
     >>> expected_log_odds_change(1.0, order=2.0)
     LogOddsChange(bound=1.0, exact=0.5)
     """
@@ -82,28 +66,11 @@ def posterior(
 ) -> tuple[Array, Array]:
     """Posterior of each point of one axis for an adversary who knows the prior, given all releases.
 
-    Parameters
-    ----------
-    times, releases
-        Times and released positions of the points on one axis, shape (n,).
-    sigma, noise_covariance
-        The noise, as in `conditional_inferential_loss`.
-    model
-        Prior of the axis.
+    `times`, `releases`: times and released positions of the points on one axis, shape (n,).
 
-    Returns
-    -------
-    mean, interval
-        Posterior means, and 2·sqrt(posterior variance): a point is within ``interval`` of its mean with probability
-        0.954. Shape (n,) each; the intervals do not depend on the releases. O(n³).
+    Returns mean, interval: posterior means, and 2·sqrt(posterior variance): a point is within ``interval`` of its mean
+    with probability 0.954. Shape (n,) each; the intervals do not depend on the releases. O(n³).
 
-    Raises
-    ------
-    ParameterError
-        If a shape is wrong or the noise not positive definite.
-
-    Examples
-    --------
     >>> mean, interval = posterior([0.0], [3.0], 1.0, GaussianProcess(length_scale=1.0, variance=2.0))
     >>> mean, interval.round(3)
     (array([2.]), array([1.633]))
@@ -182,30 +149,11 @@ def worst_hypothesis(
 
     Where the two differ is what the public points give away (the paper's figure 2b).
 
-    Parameters
-    ----------
-    times, trace
-        Times and positions on one axis, shape (n,).
-    secret
-        The secret points, as in `worst_pair`.
-    direction
-        From `worst_pair`, shape (n_secret,).
-    radius
-        Largest distance at one point; the hypothesis is radius·sqrt(n_secret) away in all.
-    model
-        Prior of the axis.
+    `times`, `trace`: times and positions on one axis, shape (n,). `direction`: from `worst_pair`, shape (n_secret,).
+    `radius`: largest distance at one point; the hypothesis is radius·sqrt(n_secret) away in all.
 
-    Returns
-    -------
-    truth, hypothesis
-        Expected traces, shape (n,): at secret points the two values, elsewhere the conditional means.
-
-    Examples
-    --------
-    >>> model = GaussianProcess(length_scale=1.0)
-    >>> truth, hypothesis = worst_hypothesis([0.0, 1.0], [0.0, 0.0], [0], [1.0], 2.0, model)
-    >>> (hypothesis - truth).round(4)
-    array([2.    , 1.2131])
+    Returns truth, hypothesis: expected traces, shape (n,): at secret points the two values, elsewhere the conditional
+    means.
     """
     points, positions = checked_times(times), np.asarray(trace, dtype=np.float64)
     indices = secret_indices(secret, len(points))
@@ -232,32 +180,8 @@ def loss_table(
 ) -> dict[str, NDArray[np.float64]]:
     """Table of the loss by noise variance and length scale; by default the paper's ten points, every other secret.
 
-    Parameters
-    ----------
-    noise_variances
-        Variances σ² of white noise, each above 0.
-    length_scales
-        Length scales of the prior.
-    times, secret, radius, order, kernel, variance, nugget
-        As in `conditional_inferential_loss`; radius² and noise variances in the unit of ``variance``.
-
-    Returns
-    -------
-    dict of arrays
-        Columns of equal length, one row for each pair: ``noise_variance``, ``length_scale``, ``loss``,
-        ``independent_loss`` and ``ratio``.
-
-    Raises
-    ------
-    ParameterError
-        If a noise variance is not above 0, or as `conditional_inferential_loss`.
-
-    Examples
-    --------
-    At correlation 0.6 between neighbours the loss is more than half above what independence suggests:
-
-    >>> loss_table([0.25], [1.0])["ratio"].round(2)
-    array([1.65])
+    Returns columns of equal length, one row for each pair: ``noise_variance``, ``length_scale``,
+    ``loss``, ``independent_loss`` and ``ratio``.
     """
     variances: Array = np.atleast_1d(np.asarray(noise_variances, dtype=np.float64))
     if not (variances > 0).all():

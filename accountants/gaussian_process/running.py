@@ -75,32 +75,7 @@ def start_trace(n_axes: int) -> State:
 def add_release(state: State, time: float, sigma: ArrayLike, axes: Sequence[GaussianProcess], block: int) -> State:
     """State after one more point has been released.
 
-    Parameters
-    ----------
-    state
-        From `start_trace` or the last call; not changed.
-    time
-        Time of the point, not before the last one.
-    sigma
-        Standard deviation of its noise: one number, or (n_axes,).
-    axes
-        Prior of each axis.
-    block
-        Largest number of points kept, at least 1.
-
-    Raises
-    ------
-    ParameterError
-        If time goes back, or another argument is out of bounds.
-
-    Examples
-    --------
-    >>> axes = (GaussianProcess(length_scale=1.0),)
-    >>> state = start_trace(1)
-    >>> for time in range(5):
-    ...     state = add_release(state, time, 1.0, axes, block=3)
-    >>> state["times"], state["past"].round(4)
-    (array([2., 3., 4.]), array([0.5032]))
+    `sigma`: standard deviation of its noise: one number, or (n_axes,).
     """
     times, variances, past = state["times"], state["noise_variance"], state["past"]
     scales = np.broadcast_to(np.asarray(sigma, dtype=np.float64), (len(axes),))
@@ -130,33 +105,11 @@ def running_losses(
 ) -> RunningLoss:
     """Loss of each secret after all releases so far, or for ever.
 
-    Parameters
-    ----------
-    state
-        From `add_release`.
-    axes
-        Prior of each axis.
-    secrets
-        Subsets of the points now in the block, as index arrays (`named_family` makes the usual ones).
-    radius, order
-        As in `conditional_inferential_loss`.
-    future
-        None: the loss after the releases made so far (it can only grow). Given: no later release that keeps to the
-        declaration will take it above the figure.
+    `future`: None: the loss after the releases made so far (it can only grow). Given: no later release that keeps to
+    the declaration will take it above the figure.
 
-    Returns
-    -------
-    RunningLoss
-        Never below the loss given the whole trace, and equal to it while nothing has left the block. O(block³) for
-        each secret and axis, whatever the length of the trace.
-
-    Examples
-    --------
-    >>> axes = (GaussianProcess(length_scale=1.0),)
-    >>> state = add_release(add_release(start_trace(1), 0.0, 1.0, axes, 8), 1.0, 1.0, axes, 8)
-    >>> figures = running_losses(state, axes, [np.array([0])], radius=1.0, order=2.0)
-    >>> figures.loss.round(6), figures.independent_loss
-    (array([1.2254]), array([1.]))
+    Never below the loss given the whole trace, and equal to it while nothing has left the block.
+    O(block³) for each secret and axis, whatever the length of the trace.
     """
     family = list(secrets)
     times, variances = state["times"], state["noise_variance"]
@@ -268,26 +221,9 @@ def regular_trace_loss(
 ) -> float:
     """Bound on the largest loss of some secrets within a trace that has no beginning and no end.
 
-    Parameters
-    ----------
-    sigma
-        Standard deviation of the noise at every point.
-    interval
-        Time between two points.
-    n_points
-        Points that are treated exactly; those before and after are bounded (see ``running``).
-    secrets
-        Subsets of these points, as index arrays; best in the middle of them.
-    axes, radius, order
-        As in `running_losses`.
+    In nats; infinite if ``n_points`` are too few for the length scale. O(n_points³) for each secret and
+    axis.
 
-    Returns
-    -------
-    float
-        Nats; infinite if ``n_points`` are too few for the length scale. O(n_points³) for each secret and axis.
-
-    Examples
-    --------
     >>> axes = (GaussianProcess(length_scale=1.0),)
     >>> [round(regular_trace_loss(1.0, 1.0, n, [np.array([n // 2])], axes, 1.0, 2.0), 4) for n in (9, 21, 41)]
     [1.5308, 1.5305, 1.5305]
@@ -311,20 +247,6 @@ def smallest_regular_sigma(
 ) -> float:
     """Least σ for which `regular_trace_loss` is at most ``goal``, found by bisection.
 
-    Parameters
-    ----------
-    goal
-        Nats, above 0.
-    interval, n_points, secrets, axes, radius, order
-        As in `regular_trace_loss`.
-
-    Raises
-    ------
-    ParameterError
-        If goal is not above 0, or no σ is enough because the prior never fades (``periodic``).
-
-    Examples
-    --------
     >>> axes = (GaussianProcess(length_scale=1.0),)
     >>> round(smallest_regular_sigma(1.0, 1.0, 41, [np.array([20])], axes, 1.0, 2.0), 4)
     1.2605

@@ -310,30 +310,11 @@ def visit_trajectories(
 ) -> tuple[IntArray, IntArray, IntArray]:
     """One place per user and window, from visits: the most visited places, and elsewhere for everything else.
 
-    Parameters
-    ----------
-    users, windows, places
-        (n_visits,) integers; windows count from 0, visits outside 0 … n_windows − 1 are left out.
-    n_windows
-        Length of the trajectories.
-    n_top
-        K; the places with the most visits become 0 … K − 1 in descending order (ties: smaller place first), and K
-        stands for elsewhere, which includes windows without a visit.
-    min_windows
-        Users with visits to the top places in fewer windows are left out.
+    `users`, `windows`, `places`: (n_visits,) integers; windows count from 0, visits outside 0 … n_windows − 1 are left
+    out.
 
-    Returns
-    -------
-    trajectories (n_users, n_windows) of 0 … K, their users (ascending), and the top places (at most K). In a window
-    with several places the most visited of them counts (ties: the more popular one). O(n log n) in the visits.
-
-    Examples
-    --------
-    >>> visit_trajectories([5, 5, 5, 9], [0, 0, 2, 1], [70, 70, 80, 70], 3, n_top=1, min_windows=1)
-    (array([[0, 1, 1],
-           [1, 0, 1]]), array([5, 9]), array([70]))
-
-    Source: Koga, Meehan, Chaudhuri, section 4.1 (20-day windows, 100 places, at least 10 windows).
+    Returns trajectories (n_users, n_windows) of 0 … K, their users (ascending), and the top places (at most K). In a
+    window with several places the most visited of them counts (ties: the more popular one). O(n log n) in the visits.
     """
     user, window, place = (np.asarray(column).astype(np.int64) for column in (users, windows, places))
     if n_top < 1 or n_windows < 1:

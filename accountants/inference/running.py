@@ -56,17 +56,8 @@ _CONFIDENCE = 0.9999
 def start_beliefs(targets: Targets, horizon: int) -> State:
     """State before the first window.
 
-    Parameters
-    ----------
-    targets
-        The priors, shipped once and not part of the state.
-    horizon
-        Windows T that are kept: an attack is on the last T locations, and later windows are smoothed into them.
-
-    Returns
-    -------
-    ``belief`` and ``likelihood`` (horizon, n_targets, n_places), newest window last, and ``n_windows``. Its size
-    never changes.
+    Returns ``belief`` and ``likelihood`` (horizon, n_targets, n_places), newest window last, and ``n_windows``. Its
+    size never changes.
     """
     if horizon < 1:
         raise ParameterError("horizon", horizon, "at least 1")
@@ -77,27 +68,10 @@ def start_beliefs(targets: Targets, horizon: int) -> State:
 def observe(targets: Targets, state: State, log_likelihood: FloatArray) -> State:
     """Forward filter: take in one window's release.
 
-    Parameters
-    ----------
-    targets, state
-        As from `start_beliefs`; the state is not changed.
-    log_likelihood
-        (n_targets, n_places) from `Targets.log_likelihood`; all equal when nothing was observed.
+    `log_likelihood`: (n_targets, n_places) from `Targets.log_likelihood`; all equal when nothing was observed.
 
-    Returns
-    -------
-    The next state. O(n_targets n_places²) time. A release that a prior excludes restarts that target's belief from
-    the release alone.
-
-    Examples
-    --------
-    >>> targets = Targets.of([MarkovPrior([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])])
-    >>> state = start_beliefs(targets, horizon=2)
-    >>> state = observe(targets, state, targets.log_likelihood({1}, np.array([1])))
-    >>> state = observe(targets, state, targets.log_likelihood(set(), np.array([1])))
-    >>> state["belief"][:, 0]
-    array([[0. , 1. ],
-           [0.1, 0.9]])
+    Returns the next state. O(n_targets n_places²) time. A release that a prior excludes restarts that target's belief
+    from the release alone.
     """
     belief, likelihood = np.asarray(state["belief"]), np.asarray(state["likelihood"])
     top = log_likelihood.max(axis=1, keepdims=True)
@@ -139,30 +113,11 @@ def coming_prior(targets: Targets, state: State, target: int) -> MarkovPrior:
 def realised_risk(targets: Targets, state: State, tolerance: int) -> dict[str, FloatArray]:
     """What every adversary can now get right about the last T locations, given the releases made.
 
-    Parameters
-    ----------
-    targets, state
-        After at least one `observe`; T is the horizon, or the windows so far if fewer.
-    tolerance
-        Wrong guesses that still count as a success.
-
-    Returns
-    -------
-    ``high`` (n_targets,): bound on the posterior success of any guess, the smallest of Markov's inequality and the
-    posterior's genie ball. ``low``: the exact posterior success of guessing each window's most probable location.
+    Returns ``high`` (n_targets,): bound on the posterior success of any guess, the smallest of Markov's inequality and
+    the posterior's genie ball. ``low``: the exact posterior success of guessing each window's most probable location.
     ``guess`` (n_targets, T): that guess, as locations. ``expected_hits``: how many of them are right on average.
     ``marginals`` (n_targets, T, n_places): smoothed beliefs. Later windows still revise all but the oldest rows.
     O(n_targets T tolerance n_places²) time.
-
-    Examples
-    --------
-    >>> targets = Targets.of([MarkovPrior([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])])
-    >>> state = start_beliefs(targets, horizon=2)
-    >>> for place in (0, 1):                       # not seen by sensor 1, then seen by it
-    ...     state = observe(targets, state, targets.log_likelihood({1} if place else set(), np.array([place])))
-    >>> risk = realised_risk(targets, state, tolerance=0)
-    >>> risk["marginals"][0].round(3).tolist(), risk["low"].round(3).tolist(), risk["high"].round(3).tolist()
-    ([[0.1, 0.9], [0.0, 1.0]], [0.9], [0.9])
     """
     n_steps = min(int(state["n_windows"]), len(state["belief"]))
     if n_steps < 1:

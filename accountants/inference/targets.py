@@ -219,24 +219,13 @@ def _named(part: Training, targets: tuple[int | str, ...]) -> IntArray:
 
 @dataclass(frozen=True, eq=False)
 class Targets:
-    """Priors of many targets, padded to the most places any of them can reach.
+    """Priors of many targets, padded to the most places any of them can reach."""
 
-    Parameters
-    ----------
-    locations
-        (n_targets, n_places) location behind each place of each target, −1 for padding.
-    initial
-        (n_targets, n_places), 0 for padding.
-    transition
-        (n_targets, n_places, n_places), or (1, n_places, n_places) when all move alike; padding stays where it is.
-    n_locations
-        Locations of the run.
-    """
-
-    locations: IntArray
-    initial: FloatArray
+    locations: IntArray  # (n_targets, n_places) location behind each place of each target, −1 for padding
+    initial: FloatArray  # (n_targets, n_places), 0 for padding
+    # (n_targets, n_places, n_places), or (1, n_places, n_places) when all move alike; padding stays where it is
     transition: FloatArray
-    n_locations: int
+    n_locations: int  # locations of the run
 
     @classmethod
     def of(cls, priors: Sequence[MarkovPrior], n_places: int | None = None) -> Targets:
@@ -306,22 +295,13 @@ class Targets:
     ) -> FloatArray:
         """ln Pr(this window's release given each place), up to a constant, for the adversary of every target.
 
-        Parameters
-        ----------
-        sensors
-            Active locations; empty when nothing new is observed.
-        places
-            (n_targets,) true locations, −1 for a location outside the run's.
-        noise, scale
-            None or a noise family, with a scalar or (n_locations,) scale. None also for a mechanism without a known
-            likelihood: the beliefs are then those of an adversary who saw the raw counts.
-        residual
-            (n_locations,) release minus true counts; only active entries are read.
+        `places`: (n_targets,) true locations, −1 for a location outside the run's. `noise`, `scale`: None or a noise
+        family, with a scalar or (n_locations,) scale. None also for a mechanism without a known likelihood: the beliefs
+        are then those of an adversary who saw the raw counts. `residual`: (n_locations,) release minus true counts;
+        only active entries are read.
 
-        Returns
-        -------
-        (n_targets, n_places). The adversary of a target subtracts everybody else, so it is left with the residual
-        plus 1 where the target is.
+        Returns (n_targets, n_places). The adversary of a target subtracts everybody else, so it is left with the
+        residual plus 1 where the target is.
         """
         check_likelihood(noise)
         active = np.zeros(self.n_locations + 1, dtype=bool)  # the last entry stands for padding and for outside

@@ -64,30 +64,17 @@ def privacy_gain(auc: ArrayLike, auc_defended: ArrayLike) -> NDArray[np.float64]
 
 @dataclass(frozen=True)
 class AttackResult:
-    """Result of the membership attack on one target.
+    """Result of the membership attack on one target."""
 
-    Attributes
-    ----------
-    target
-        Index of the user.
-    auc, low, high
-        Area under the curve over the challenges, and its confidence interval.
-    n_train, n_challenges
-        Samples trained on and challenged with.
-    n_features
-        Components, statistics or values that the adversary's score is made from.
-    found
-        Challenges with the target that score above all but 1 % of those without (`rates.true_positive_rate`); None
-        where there are fewer than 100 of the latter.
-    """
-
-    target: int
-    auc: float
+    target: int  # index of the user
+    auc: float  # `auc`, `low`, `high`: area under the curve over the challenges, and its confidence interval
     low: float
     high: float
-    n_train: int
+    n_train: int  # `n_train`, `n_challenges`: samples trained on and challenged with
     n_challenges: int
-    n_features: int
+    n_features: int  # components, statistics or values that the adversary's score is made from
+    # challenges with the target that score above all but 1 % of those without (`rates.true_positive_rate`); None
+    # where there are fewer than 100 of the latter
     found: int | None = None
 
     @property
@@ -101,8 +88,6 @@ def standardize_in_place(features: NDArray[np.float64], n_train: int) -> None:
 
     Features that do not vary among them become 0 everywhere.
 
-    Examples
-    --------
     >>> features = np.array([[1.0, 5.0], [3.0, 5.0], [5.0, 6.0]])
     >>> standardize_in_place(features, 2)
     >>> features
@@ -123,9 +108,7 @@ def distinguish(
 ) -> tuple[NDArray[np.float64], int]:
     """Train ``pca`` or ``statistics`` on the features (n_samples, n_features) of a game.
 
-    Returns
-    -------
-    Log-odds of every challenge, and how many components (or statistics) they are made from.
+    Returns the log-odds of every challenge, and how many components (or statistics) they are made from.
     """
     n_train, known = samples.n_train, samples.labels[: samples.n_train]
     if attack == "pca":

@@ -14,24 +14,14 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class PrincipalComponents:
-    """Directions of largest variance of a set of samples.
+    """Directions of largest variance of a set of samples."""
 
-    Attributes
-    ----------
-    mean (n_features,)
-        Mean of the samples they were fitted to.
-    rows (n_rows, n_features)
-        Each direction is a sum of these: the centred samples where there are more features than samples.
-    parts (n_rows, n_components)
-        How much of each row is in each direction.
-    variances (n_components,)
-        Variance of the samples along each.
-    """
-
-    mean: Array
+    mean: Array  # (n_features,): mean of the samples they were fitted to
+    # (n_rows, n_features): each direction is a sum of these: the centred samples where there are more features
+    # than samples
     rows: Array
-    parts: Array
-    variances: Array
+    parts: Array  # (n_rows, n_components): how much of each row is in each direction
+    variances: Array  # (n_components,): variance of the samples along each
 
     @classmethod
     def fit(cls, samples: Array, n_components: int) -> tuple[PrincipalComponents, Array]:
@@ -40,8 +30,6 @@ class PrincipalComponents:
         Decomposes the smaller of the covariance and the Gram matrix of the samples:
         O(n_samples·n_features·min(n_samples, n_features)) time, one copy of the samples.
 
-        Examples
-        --------
         >>> components, scores = PrincipalComponents.fit(np.array([[0.0, 0.0], [2.0, 2.0], [4.0, 4.0]]), 2)
         >>> components.variances, components.directions.round(3).tolist()
         (array([5.33333333]), [[0.707, 0.707]])
@@ -77,36 +65,17 @@ class PrincipalComponents:
 class PcaAttack:
     """A trained distinguisher: logistic regression on principal components.
 
-    Attributes
-    ----------
-    components
-        The components of the training samples.
-    weights (n_components,)
-        Weight of each component's score in the log-odds of membership.
-    intercept
-        Log-odds at the mean of the training samples.
-
-    Notes
-    -----
     Pyrgelis, Troncoso, De Cristofaro, POMACS 2020, section 3.1. The regression has an L2 penalty of ½‖w‖², so its
     predictions depend on the samples only through their inner products: any isometric coordinates give the same.
     """
 
-    components: PrincipalComponents
-    weights: Array
-    intercept: float
+    components: PrincipalComponents  # the components of the training samples
+    weights: Array  # (n_components,): weight of each component's score in the log-odds of membership
+    intercept: float  # Log-odds at the mean of the training samples
 
     @classmethod
     def fit(cls, samples: Array, labels: NDArray[np.bool_], n_components: int) -> PcaAttack:
-        """Train on labelled samples (n_samples, n_features).
-
-        Examples
-        --------
-        >>> samples = np.array([[0.0, 1.0], [1.0, 0.0], [3.0, 1.0], [4.0, 0.0]])
-        >>> attack = PcaAttack.fit(samples, np.array([False, False, True, True]), 2)
-        >>> attack.scores(samples) > 0
-        array([False, False,  True,  True])
-        """
+        """Train on labelled samples (n_samples, n_features)."""
         components, scores = PrincipalComponents.fit(samples, n_components)
         weights, intercept = fit_logistic(scores, labels)
         return cls(components, weights, intercept)
@@ -141,23 +110,14 @@ def fit_logistic(features: Array, labels: NDArray[np.bool_]) -> tuple[Array, flo
 def cell_statistics(released: NDArray[Any]) -> NDArray[np.float64]:
     """Seven statistics over the windows of every cell.
 
-    Parameters
-    ----------
-    released (n_samples, n_windows, n_cells)
-        Aggregates.
+    `released` (n_samples, n_windows, n_cells): aggregates.
 
-    Returns
-    -------
-    statistics (n_samples, 7·n_cells)
-        Mean, median, maximum, minimum, variance, standard deviation and sum, each for all cells.
+    Returns statistics (n_samples, 7·n_cells): mean, median, maximum, minimum, variance, standard deviation and sum,
+    each for all cells.
 
-    Notes
-    -----
     Pyrgelis, Troncoso, De Cristofaro, "Knock Knock, Who's There?", NDSS 2018; figure 1 of their 2020 paper compares
     the attack with principal components.
 
-    Examples
-    --------
     >>> cell_statistics(np.array([[[1], [2], [6]]])).round(2)
     array([[3.  , 2.  , 6.  , 1.  , 4.67, 2.16, 9.  ]])
     """

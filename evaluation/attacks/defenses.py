@@ -40,28 +40,11 @@ def released_features(
 ) -> NDArray[np.float64]:
     """Summary of the released aggregate of every sample.
 
-    Parameters
-    ----------
-    space, samples
-        Presence of the users and the groups of the game.
-    summary
-        Function of released values (n, n_windows, n_cells) giving features (n, n_features).
-    defense
-        Callable of (counts, seed) as in `MembershipGame.attack`, or None.
-    strategic
-        Whether training samples pass through the defense too; challenges always do.
-    seed
-        Of the defense; every batch of samples gets a seed of its own.
+    `summary`: function of released values (n, n_windows, n_cells) giving features (n, n_features). `defense`: callable
+    of (counts, seed) as in `MembershipGame.attack`, or None.
 
-    Returns
-    -------
-    features (n_samples, n_features)
-        8·n_samples·n_features bytes, plus a few times 8·256·n_windows·n_cells for one batch.
-
-    Raises
-    ------
-    ParameterError
-        If the features are more than `MAX_VALUES`, or the defense does not release numbers in the shape of the counts.
+    Returns features (n_samples, n_features): 8·n_samples·n_features bytes, plus a few times 8·256·n_windows·n_cells for
+    one batch.
     """
     every = np.arange(samples.labels.size)
     # A batch holds training samples or challenges, never both.
@@ -313,22 +296,11 @@ def random_guess(counts: NDArray[Any], seed: int, largest: int | None = None) ->
 
     Every value is drawn uniformly from the whole numbers between 0 and `largest`.
 
-    Parameters
-    ----------
-    counts (..., n_windows, n_cells)
-        True counts.
-    seed
-        Of the draws.
-    largest
-        Largest value guessed; None: the largest count of each replica.
+    `largest`: largest value guessed; None: the largest count of each replica.
 
-    Notes
-    -----
     With the size of the group as `largest` this is the random guess of Pyrgelis, Troncoso, De Cristofaro, POMACS 2020,
     table 4, as its figures for the taxi data show.
 
-    Examples
-    --------
     >>> random_guess(np.zeros((1, 3)), 0)
     array([[0., 0., 0.]])
     """

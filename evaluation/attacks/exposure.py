@@ -78,15 +78,8 @@ def unicity(binary: NDArray[Any], *, axes: str | None = None) -> Array:
     The order of the cells within a window is not in the binary matrix, so sets are compared where the source
     compares sequences: this never exceeds its figure.
 
-    Parameters
-    ----------
-    binary (n_users, n_windows, n_cells)
-        Whether a user was in a cell during a window.
-    axes
-        As in `mobility_features`.
+    `binary` (n_users, n_windows, n_cells): whether a user was in a cell during a window.
 
-    Examples
-    --------
     >>> unicity(np.array([[[1], [0]], [[1], [1]]], dtype=bool), axes="windows_cells")
     array([0. , 0.5])
     """
@@ -126,28 +119,9 @@ def feature_importance(
 ) -> dict[str, float]:
     """Importance of each feature for separating two sets of users.
 
-    Parameters
-    ----------
-    features
-        Arrays (n_users,) by name, as `mobility_features` gives.
-    most, least
-        Indices of the users whose membership is easiest and hardest to infer.
-    method
-        ``random_forest``: decrease of impurity, at least 0, summing to 1 (100 trees). ``logistic_regression``:
-        coefficient of the standardised feature, negative where more of it means more exposed, as in the source.
-    seed
-        Of the forest.
+    `features`: arrays (n_users,) by name, as `mobility_features` gives.
 
-    Notes
-    -----
     Pyrgelis, Troncoso, De Cristofaro, POMACS 2020, tables 2 and 3.
-
-    Examples
-    --------
-    >>> features = {"events": np.array([9, 8, 1, 2]), "noise": np.array([1, 0, 1, 0])}
-    >>> weights = feature_importance(features, [0, 1], [2, 3], method="logistic_regression")
-    >>> weights["events"] < -0.5, abs(round(weights["noise"], 2))
-    (True, 0.0)
     """
     if method not in METHODS:
         raise ParameterError("method", method, "one of " + ", ".join(METHODS))
@@ -175,37 +149,14 @@ def component_loadings(
 ) -> Array:
     """Correlation of each (cell, window) count with the components that matter most for one target.
 
-    Parameters
-    ----------
-    game
-        The game, attacked undefended by principal components.
-    target
-        Index of the user.
-    n_top
-        Components to add up: those with the largest absolute weights in the logistic regression.
-    adversary
-        What the game trained on this target before; None: train now.
-    axes
-        Orientation of the loadings, as in `mobility_features`.
+    `adversary`: what the game trained on this target before; None: train now.
 
-    Returns
-    -------
-    loadings (n_windows, n_cells)
-        Sum over the top components of the absolute correlation between a component's score and a count over the
-        training samples, 0 where the count never varies. Windows are those of one block of the game. Add these up
-        over targets and divide by the maximum for the published heat maps.
+    Returns loadings (n_windows, n_cells): sum over the top components of the absolute correlation between a component's
+    score and a count over the training samples, 0 where the count never varies. Windows are those of one block of the
+    game. Add these up over targets and divide by the maximum for the published heat maps.
 
-    Notes
-    -----
     The components are found in user space and carried to cells and windows only for the `n_top` that matter.
     Pyrgelis, Troncoso, De Cristofaro, POMACS 2020, figures 2, 3 and 5.
-
-    Examples
-    --------
-    >>> binary = np.random.default_rng(0).random((30, 24, 5)) < 0.2
-    >>> sizes = {"group_size": 10, "observation": 24, "inference": 24, "n_samples": 200}
-    >>> component_loadings(MembershipGame(binary, **sizes, axes="windows_cells"), 3, axes="windows_cells").shape
-    (24, 5)
     """
     if n_top < 1:
         raise ParameterError("n_top", n_top, "at least 1")
@@ -224,26 +175,11 @@ def sort_by_popularity(
 ) -> tuple[Array, NDArray[np.intp], NDArray[np.intp]]:
     """Reorder loadings from the least to the most popular cells and windows.
 
-    Parameters
-    ----------
-    loadings (n_windows, n_cells)
-        As `component_loadings` gives.
-    binary (n_users, n_windows, n_cells)
-        Whether a user was in a cell during a window, over the same windows; popularity is the number of events.
-    axes
-        As in `mobility_features`, of both.
+    `loadings` (n_windows, n_cells): as `component_loadings` gives. `binary` (n_users, n_windows, n_cells): whether a
+    user was in a cell during a window, over the same windows; popularity is the number of events.
 
-    Returns
-    -------
-    sorted, cells, windows
-        The reordered loadings in the orientation given, and the original indices of cells and windows.
-
-    Examples
-    --------
-    >>> binary = np.array([[[1, 1], [0, 1]]], dtype=bool)
-    >>> sort_by_popularity(np.array([[1.0, 2.0], [3.0, 4.0]]), binary, axes="windows_cells")[0]
-    array([[3., 4.],
-           [1., 2.]])
+    Returns sorted, cells, windows: the reordered loadings in the orientation given, and the original indices of cells
+    and windows.
     """
     presence = checked_binary(binary, "sort_by_popularity", axes)
     if loadings.shape != np.shape(binary)[1:]:

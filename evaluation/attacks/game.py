@@ -43,26 +43,13 @@ class Adversary:
 
     Training needs those users and past windows only, so that one adversary may be challenged with groups of others,
     in other windows, as often as one likes.
-
-    Attributes
-    ----------
-    space
-        Presence of all users.
-    samples
-        The training samples, without users in none of their groups.
-    scale (n_windows·n_cells,)
-        What counts are multiplied with before components are extracted.
-    embedding
-        Coordinates of scaled aggregates.
-    distinguisher
-        The components and the regression, in these coordinates.
     """
 
-    space: UserSpace
-    samples: Samples
-    scale: Array
-    embedding: Embedding
-    distinguisher: PcaAttack
+    space: UserSpace  # presence of all users
+    samples: Samples  # the training samples, without users in none of their groups
+    scale: Array  # (n_windows·n_cells,): what counts are multiplied with before components are extracted
+    embedding: Embedding  # coordinates of scaled aggregates
+    distinguisher: PcaAttack  # the components and the regression, in these coordinates
 
     @classmethod
     def train(cls, space: UserSpace, samples: Samples, n_components: int, *, standardize: bool) -> Adversary:
@@ -71,8 +58,6 @@ class Adversary:
         O(n_rows²·n_windows·n_cells + n_rows³ + n_train·n_rows²), where n_rows is the number of (past block, user in a
         group).
 
-        Examples
-        --------
         >>> from penstock.evaluation.attacks.game import MembershipGame
         >>> binary = np.random.default_rng(0).random((30, 24, 5)) < 0.2
         >>> sizes = {"group_size": 10, "observation": 24, "inference": 24, "n_samples": 400}
@@ -262,15 +247,6 @@ class MembershipGame:
 
         The arguments are those of `attack`. For rates over the challenges of several targets, which
         `penstock.evaluation.attacks.rates` gives.
-
-        Examples
-        --------
-        >>> binary = np.random.default_rng(0).random((30, 24, 5)) < 0.2
-        >>> sizes = {"group_size": 10, "observation": 24, "inference": 24, "n_samples": 400}
-        >>> game = MembershipGame(binary, **sizes, seed=1, axes="windows_cells")
-        >>> labels, scores = game.scores(3, attack="lira")
-        >>> bool(scores[labels].min() > scores[~labels].max())
-        True
         """
         samples = self.samples(target)
         if defense is None and attack == "pca" and self._fewer_people(samples):
@@ -335,17 +311,7 @@ class MembershipGame:
         return judge(target, samples, scores, adversary.n_components, confidence)
 
     def attack_targets(self, targets: Iterable[int], *, n_jobs: int = 1, **options: Any) -> Iterator[AttackResult]:
-        """Attack several targets, each result as soon as it is there (hence in no fixed order if `n_jobs` > 1).
-
-        Parameters
-        ----------
-        targets
-            Indices of users; leave out those that are done to resume.
-        n_jobs
-            Threads; memory grows with it.
-        options
-            Of `attack`.
-        """
+        """Attack several targets, each result as soon as it is there (hence in no fixed order if `n_jobs` > 1)."""
         check_whole(n_jobs=n_jobs)
         if n_jobs < 1:
             raise ParameterError("n_jobs", n_jobs, "at least 1")

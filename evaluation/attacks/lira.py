@@ -29,20 +29,14 @@ ROUNDING = 1 / 12
 class Statistic:
     """What a release says about one person: its inner product with the trace, as the background allows it to be seen.
 
-    Attributes
-    ----------
-    weights (n_features,)
-        Trace times the inverse covariance of released values: of all linear statistics the one that separates releases
-        with and without the trace best where they are Gaussian.
-
-    Notes
-    -----
     The choice of this statistic is this project's, and so is the covariance: within the two kinds of groups, of values
     divided by their deviation (at least that of rounding), shrunk towards a multiple of the identity as Ledoit and Wolf
     do (2004, lemma 3.3), since there are more values than groups. A mechanism that smears a person over windows and
     cells, say a filter, is attacked as if it did not.
     """
 
+    # (n_features,): trace times the inverse covariance of released values: of all linear statistics the one that
+    # separates releases with and without the trace best where they are Gaussian
     weights: Array
 
     @classmethod
@@ -50,15 +44,6 @@ class Statistic:
         """Learn the background from releases (n_shadows, n_features) of which `labels` have the target.
 
         O(n_shadows²·n_features + n_shadows³) time, two copies of the shadows.
-
-        Examples
-        --------
-        Where two values vary independently and alike, both count alike, and what the trace does not touch, little:
-
-        >>> shadows, labels = np.random.default_rng(0).normal(size=(400, 3)), np.arange(400) % 2 == 0
-        >>> weights = Statistic.fit(shadows, labels, np.array([True, True, False])).weights
-        >>> weights.round(1).tolist()
-        [1.0, 1.1, 0.0]
         """
         apart = shadows - np.where(labels[:, None], shadows[labels].mean(axis=0), shadows[~labels].mean(axis=0))
         deviation = np.sqrt(np.maximum((apart**2).mean(axis=0), ROUNDING))
@@ -95,25 +80,11 @@ def _shrinkage(apart: Array) -> tuple[float, float]:
 def log_likelihood_ratios(found: Array, present: Array, absent: Array) -> Array:
     """Log-likelihood ratios of statistics, from Gaussians fitted to shadows with and without the target.
 
-    Parameters
-    ----------
-    found (…, n_found)
-        Statistics to judge; leading axes are targets.
-    present, absent (…, n_present), (…, n_absent)
-        Statistics of shadows with and without the target.
+    Returns ratios (…, n_found): nats of evidence for the target's presence.
 
-    Returns
-    -------
-    ratios (…, n_found)
-        Nats of evidence for the target's presence.
-
-    Notes
-    -----
     Both Gaussians have one deviation, fitted to both kinds together: a person adds the same to any group. (Carlini et
     al. do so where shadows are few.) Where statistics do not vary but differ, evidence is huge and finite.
 
-    Examples
-    --------
     >>> log_likelihood_ratios(np.array([0.0, 1.0, 2.0]), np.array([1.0, 3.0]), np.array([-1.0, 1.0]))
     array([-1.,  0.,  1.])
     """
@@ -139,25 +110,9 @@ def likelihood_ratio_scores(
     Half of the shadows give the statistic, the other half its Gaussians: what fits the first ones by chance would
     otherwise seem to separate the two kinds better than it does.
 
-    Parameters
-    ----------
-    released (n_samples, n_features)
-        Releases, first ``n_train`` shadows whose ``labels`` she knows, then challenges.
-    labels (n_samples,)
-        Whether the target is in a group; those of challenges are not read.
-    trace (n_features,)
-        Where and when the target is.
-    n_train
-        How many shadows there are, at least 8 with labels in turn.
-
-    Examples
-    --------
-    Two in a cell where otherwise there is one:
-
-    >>> labels = np.arange(12) % 2 == 0
-    >>> scores = likelihood_ratio_scores(1.0 + labels[:, None], labels, np.array([True]), 8)
-    >>> (scores > 0) == labels[8:]
-    array([ True,  True,  True,  True])
+    `released` (n_samples, n_features): releases, first ``n_train`` shadows whose ``labels`` she knows, then challenges.
+    `labels` (n_samples,): whether the target is in a group; those of challenges are not read. `trace` (n_features,):
+    where and when the target is.
     """
     if n_train < 8:
         raise ParameterError("n_samples", len(released), "enough for 8 shadows")

@@ -27,26 +27,16 @@ LARGEST = 64.0
 
 @dataclass(frozen=True)
 class OneRunBound:
-    """Lower bound on ε from the guesses about one run.
+    """Lower bound on ε from the guesses about one run."""
 
-    Attributes
-    ----------
-    epsilon
-        ε that the release exceeds, at ``confidence``; 0 where the guesses show nothing.
-    n_canaries, n_guesses, n_right
-        People planted, guesses of the share that gives the bound, and how many of them were right.
-    delta
-        δ at which the bound holds.
-    confidence
-        Probability with which the bound is right.
-    """
-
-    epsilon: float
+    epsilon: float  # ε that the release exceeds, at ``confidence``; 0 where the guesses show nothing
+    # `n_canaries`, `n_guesses`, `n_right`: people planted, guesses of the share that gives the bound, and how
+    # many of them were right
     n_canaries: int
     n_guesses: int
     n_right: int
-    delta: float
-    confidence: float
+    delta: float  # δ at which the bound holds
+    confidence: float  # probability with which the bound is right
 
 
 def evidence(release: Release, absent: NDArray[np.int64], present: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -54,15 +44,8 @@ def evidence(release: Release, absent: NDArray[np.int64], present: NDArray[np.in
 
     Exact for real Laplace and Gaussian noise, and for discrete noise up to what is lost by taking it for real.
 
-    Parameters
-    ----------
-    release
-        A release, of one run or of replicas.
-    absent, present
-        Counts, of a shape that broadcasts against the released values.
+    `absent`, `present`: counts, of a shape that broadcasts against the released values.
 
-    Examples
-    --------
     >>> noisy = Release(window=1, values=np.array([3.0, 1.0]), noise="laplace", scale=2.0)
     >>> evidence(noisy, np.array([2, 2]), np.array([3, 3])).tolist()
     [0.5, -0.5]
@@ -82,13 +65,6 @@ def p_value(n_canaries: int, n_guesses: int, n_right: int, epsilon: float, delta
     """Largest probability with which an (ε, δ)-private release lets so many guesses be right.
 
     Steinke, Nasr and Jagielski, "Privacy auditing with one (1) training run", NeurIPS 2023, theorem 5.2.
-
-    Examples
-    --------
-    >>> p_value(10, 10, 10, 0.0) == 0.5**10  # fair coins
-    True
-    >>> p_value(100, 100, 80, 1.0) < 0.1 < p_value(100, 100, 80, 1.3)
-    True
     """
     right = float(expit(epsilon))
     tail = float(binom.sf(n_right - 1, n_guesses, right))
@@ -102,15 +78,7 @@ def p_value(n_canaries: int, n_guesses: int, n_right: int, epsilon: float, delta
 
 
 def least_epsilon(n_canaries: int, n_guesses: int, n_right: int, delta: float, level: float) -> float:
-    """Largest ε whose `p_value` is at most ``level``: anything up to it is refuted. 0 where nothing is.
-
-    Examples
-    --------
-    >>> round(least_epsilon(1000, 1000, 731, 0.0, 0.05), 2)  # ln(.731/.269) is 1
-    0.88
-    >>> least_epsilon(1000, 1000, 500, 0.0, 0.05)
-    0.0
-    """
+    """Largest ε whose `p_value` is at most ``level``: anything up to it is refuted. 0 where nothing is."""
     low, high = 0.0, LARGEST
     if p_value(n_canaries, n_guesses, n_right, low, delta) > level:
         return 0.0
@@ -131,23 +99,7 @@ def one_run_bound(
     The most and the least suspicious are guessed. Which share of them is guessed is chosen afterwards among `SHARES`,
     each tested at its part of the level (Bonferroni), so that the bound holds at ``confidence``.
 
-    Parameters
-    ----------
-    scores, present
-        Score of each canary and whether it was there, shape (n_canaries,).
-    delta
-        δ of the claim.
-    confidence
-        Probability with which the bound is to hold.
-
-    Examples
-    --------
-    >>> random = np.random.default_rng(1)
-    >>> coins = random.random(2000) < 0.5
-    >>> one, other = random.geometric(1 - np.exp(-1), (2, 2000))  # their difference is discrete Laplace noise, of ε = 1
-    >>> bound = one_run_bound(np.sign(one - other + coins - 0.5), coins)
-    >>> 0.7 < bound.epsilon < 1
-    True
+    `scores`, `present`: score of each canary and whether it was there, shape (n_canaries,).
     """
     n_canaries = len(scores)
     order = np.argsort(scores, kind="stable")

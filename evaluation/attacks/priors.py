@@ -15,30 +15,7 @@ Period = int | slice | range | tuple[int, int] | Sequence[int] | NDArray[Any]
 
 
 def period_windows(period: Period, n_windows: int, field: str) -> NDArray[np.intp]:
-    """Window indices of a period, 0-based and in the given order.
-
-    Parameters
-    ----------
-    period
-        A slice or range; a pair (start, stop); an integer n, the first n windows; a boolean mask over all windows;
-        or the indices themselves.
-    n_windows
-        Number of windows there are.
-    field
-        Name of the argument, for the error message.
-
-    Raises
-    ------
-    ParameterError
-        If the period is empty, has a window twice or reaches outside the data.
-
-    Examples
-    --------
-    >>> period_windows((2, 5), 8, "observation")
-    array([2, 3, 4])
-    >>> period_windows(2, 8, "observation")
-    array([0, 1])
-    """
+    """Window indices of a period, 0-based and in the given order."""
     every = np.arange(n_windows)
     if isinstance(period, slice):
         windows = every[period]
@@ -64,26 +41,8 @@ def game_blocks(observation: Period, inference: Period, n_windows: int, prior: s
     Aggregates of both periods must have the same number of windows, or no classifier trained on one applies to the
     other. Windows left over at the beginning of the observation period are not used.
 
-    Parameters
-    ----------
-    observation, inference
-        Periods; an integer `inference` n under a past-participation prior is the n windows after the observation.
-    n_windows
-        Number of windows there are.
-    prior
-        ``subset``, ``same_groups`` or ``different_groups``; the last two need periods that do not overlap.
-
-    Returns
-    -------
-    windows (n_blocks, n_windows_of_inference)
-        The blocks of the observation and, as the last one, the inference period. With equal periods there is one.
-
-    Examples
-    --------
-    >>> game_blocks((0, 5), (5, 7), 8, "same_groups")
-    array([[1, 2],
-           [3, 4],
-           [5, 6]])
+    Returns windows (n_blocks, n_windows_of_inference): the blocks of the observation and, as the last one, the
+    inference period. With equal periods there is one.
     """
     observed = period_windows(observation, n_windows, "observation")
     past = prior != "subset"
@@ -111,27 +70,13 @@ Known = float | int | NDArray[Any] | list[int] | None
 
 @dataclass(frozen=True)
 class Samples:
-    """Labelled groups: members, block of windows, and the split into training and challenges.
+    """Labelled groups: members, block of windows, and the split into training and challenges."""
 
-    Attributes
-    ----------
-    users (n_known,)
-        Sorted indices of the users that groups are drawn from.
-    members (n_samples, n_known)
-        Whether a user belongs to the group of a sample.
-    blocks (n_samples,)
-        Index of the block of windows over which the group is counted.
-    labels (n_samples,)
-        Whether the target is in the group.
-    n_train
-        Number of first samples for training; the others are challenges.
-    """
-
-    users: NDArray[np.intp]
-    members: NDArray[np.bool_]
-    blocks: NDArray[np.intp]
-    labels: NDArray[np.bool_]
-    n_train: int
+    users: NDArray[np.intp]  # (n_known,): sorted indices of the users that groups are drawn from
+    members: NDArray[np.bool_]  # (n_samples, n_known): whether a user belongs to the group of a sample
+    blocks: NDArray[np.intp]  # (n_samples,): index of the block of windows over which the group is counted
+    labels: NDArray[np.bool_]  # (n_samples,): whether the target is in the group
+    n_train: int  # number of first samples for training; the others are challenges
 
     @property
     def training(self) -> Samples:
@@ -163,19 +108,8 @@ def check_whole(**numbers: object) -> None:
 def known_users(known: Known, target: int, n_users: int, rng: np.random.Generator) -> NDArray[np.intp]:
     """Users whose locations the adversary knows, the target included.
 
-    Parameters
-    ----------
-    known
-        Fraction of all users (float), number of users (int), their indices or mask, or None for everybody.
-    target
-        Index of the target.
-    n_users
-        Number of users there are.
-    rng
-        Chooses the others.
+    `known`: fraction of all users (float), number of users (int), their indices or mask, or None for everybody.
 
-    Examples
-    --------
     >>> known_users(0.5, 3, 6, np.random.default_rng(1)).size
     3
     """
@@ -204,21 +138,9 @@ def draw_groups(
 ) -> NDArray[np.bool_]:
     """Uniform random groups with and without the target, independent of each other.
 
-    Parameters
-    ----------
-    n_users
-        Number of users to draw from, the target being one of them.
-    target
-        Position of the target among them.
-    group_size
-        Users in a group, the target counted.
-    included (n_groups,)
-        Whether a group has the target.
-    rng
-        Source of randomness; time and memory O(n_groups·n_users).
+    `included` (n_groups,): whether a group has the target. `rng`: source of randomness; time and memory
+    O(n_groups·n_users).
 
-    Examples
-    --------
     >>> groups = draw_groups(5, 2, 3, np.array([True, False]), np.random.default_rng(0))
     >>> groups.sum(axis=1), groups[:, 2]
     (array([3, 3]), array([ True, False]))
@@ -249,8 +171,6 @@ def subset_samples(
     over the earlier blocks and challenges are counted over the last one. Challenges are groups of the known users too,
     or of the target and ``others``, whom the adversary does not know.
 
-    Examples
-    --------
     >>> rng = np.random.default_rng(0)
     >>> samples = subset_samples(np.arange(9), 4, group_size=3, n_samples=10, n_blocks=1, rng=rng)
     >>> samples.n_train, samples.labels[samples.n_train :]
@@ -283,8 +203,6 @@ def past_samples(
     Every one of the `n_groups` known groups gives a training sample for each past block, and `n_groups` challenges
     are counted over the last block: the same groups (2a) or as many new ones (2b).
 
-    Examples
-    --------
     >>> rng = np.random.default_rng(0)
     >>> samples = past_samples(9, 4, group_size=3, n_groups=4, n_blocks=3, same=True, rng=rng)
     >>> samples.blocks

@@ -14,24 +14,16 @@ from penstock.mechanisms.core.plugin import ParameterError
 
 @dataclass(frozen=True)
 class Rate:
-    """How often an adversary finds whom she looks for, if she accuses hardly anybody wrongly.
+    """How often an adversary finds whom she looks for, if she accuses hardly anybody wrongly."""
 
-    Attributes
-    ----------
-    rate, low, high
-        Share of the challenges with the target that score above all but the allowed ones without, and its interval.
-    n_found, n_present
-        The numbers of the share.
-    n_false, n_absent
-        Challenges without the target above the threshold, and all of them.
-    """
-
+    # `rate`, `low`, `high`: share of the challenges with the target that score above all but the allowed ones
+    # without, and its interval
     rate: float
     low: float
     high: float
-    n_found: int
+    n_found: int  # `n_found`, `n_present`: the numbers of the share
     n_present: int
-    n_false: int
+    n_false: int  # `n_false`, `n_absent`: challenges without the target above the threshold, and all of them
     n_absent: int
 
 

@@ -38,40 +38,24 @@ class Found:
 
     The question is where people are in the windows with them, not whether they are there: a trajectory that is absent
     is taken to be where it was last, before its first window where it will be first.
-
-    Attributes
-    ----------
-    accuracy
-        Share of the (person, window) in which a person is present whose trajectory is in a cell of that person's.
-    distance
-        Mean over the same (person, window) of the distance from the trajectory to the nearest cell of the person's, in
-        the unit of the positions.
     """
 
+    # share of the (person, window) in which a person is present whose trajectory is in a cell of that person's
     accuracy: float
+    # mean over the same (person, window) of the distance from the trajectory to the nearest cell of the person's,
+    # in the unit of the positions
     distance: float
 
 
 @dataclass(frozen=True)
 class Recovery:
-    """How much of people's trajectories was recovered.
+    """How much of people's trajectories was recovered."""
 
-    Attributes
-    ----------
-    found
-        The recovered trajectories.
-    shuffled
-        The same where every window's places are shuffled among the trajectories: what the counts alone give away.
-    nothing
-        The same attack on a release of zeros: everybody stays, spread evenly over the cells.
-    n_people, n_windows
-        Size of the trajectories.
-    """
-
-    found: Found
+    found: Found  # the recovered trajectories
+    # the same where every window's places are shuffled among the trajectories: what the counts alone give away
     shuffled: Found
-    nothing: Found
-    n_people: int
+    nothing: Found  # the same attack on a release of zeros: everybody stays, spread evenly over the cells
+    n_people: int  # `n_people`, `n_windows`: size of the trajectories
     n_windows: int
 
     @property
@@ -126,39 +110,17 @@ def recover(
 ) -> Trajectories:
     """Trajectories that fit the counts.
 
-    Parameters
-    ----------
-    released (n_windows, n_cells)
-        Counts of people, or what was released of them.
-    positions (n_cells, n_dimensions)
-        Where cells are; any unit of length. Of cells without a place: the identity matrix, which keeps all alike apart.
-    n_people
-        How many trajectories there are.
-    n_present (n_windows,)
-        How many of them are in a cell of each window; None: all.
-    night (n_windows,)
-        Windows in which people stay where they are; None: all.
-    day
-        Windows of a day, after each of which trajectories are joined anew by their visits; None: one day.
+    `released` (n_windows, n_cells): counts of people, or what was released of them. `positions` (n_cells,
+    n_dimensions): where cells are; any unit of length. Of cells without a place: the identity matrix, which keeps all
+    alike apart. `n_present` (n_windows,): how many of them are in a cell of each window; None: all. `night`
+    (n_windows,): windows in which people stay where they are; None: all. `day`: windows of a day, after each of which
+    trajectories are joined anew by their visits; None: one day.
 
-    Returns
-    -------
-    cells (n_people, n_windows)
-        `ABSENT` where a trajectory is in none. O(n_windows·n_people³) time, less in practice.
+    Returns cells (n_people, n_windows): `ABSENT` where a trajectory is in none. O(n_windows·n_people³) time, less in
+    practice.
 
-    Notes
-    -----
     Of more trajectories than people in a window those are continued that cost least together. One that is absent is
     expected where it was last, and one not seen yet in the mean of all places.
-
-    Examples
-    --------
-    Two who cross each other, one window a step, keep their direction by day:
-
-    >>> crossing = np.array([[1, 0, 0, 0, 1], [0, 1, 0, 1, 0], [0, 0, 2, 0, 0], [0, 1, 0, 1, 0], [1, 0, 0, 0, 1]])
-    >>> line = np.column_stack([np.arange(5), np.zeros(5)])
-    >>> recover(crossing, line, 2, night=np.zeros(5, bool)).tolist()
-    [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0]]
     """
     n_windows, n_cells = released.shape
     if positions.ndim != 2 or len(positions) != n_cells:
@@ -227,17 +189,9 @@ def _entropy(counts: NDArray[np.integer]) -> Array:
 def compare(found: Trajectories, presence: NDArray[np.bool_], positions: Array) -> Found:
     """How well trajectories agree with where people are.
 
-    Parameters
-    ----------
-    found (n_people, n_windows)
-        Cells, as `recover` gives them.
-    presence (n_people, n_windows, n_cells)
-        Whether a person is in a cell during a window; somebody is.
-    positions
-        As in `recover`.
+    `found` (n_people, n_windows): cells, as `recover` gives them. `presence` (n_people, n_windows, n_cells): whether a
+    person is in a cell during a window; somebody is.
 
-    Examples
-    --------
     >>> presence = np.array([[[0, 0, 1], [0, 0, 1]], [[1, 0, 0], [0, 0, 0]]], dtype=bool)
     >>> compare(np.array([[0, -1], [2, 1]]), presence, np.arange(3.0)[:, None])
     Found(accuracy=0.6666666666666666, distance=0.3333333333333333)
@@ -282,23 +236,9 @@ def trajectory_recovery(
 ) -> Recovery:
     """Recover trajectories from what was released of people's counts, and compare them with the true ones.
 
-    Parameters
-    ----------
-    presence (n_people, n_windows, n_cells)
-        Whether a person is in a cell during a window, before anything was bounded. The adversary knows n_people, and
-        takes the totals of the release for how many are present (`n_present_of`).
-    released, positions, night, day
-        As in `recover`.
-    seed
-        Of the shuffles.
-
-    Examples
-    --------
-    >>> presence = np.zeros((2, 3, 3), bool)
-    >>> presence[0, :, 0] = presence[1, :, 2] = True
-    >>> result = trajectory_recovery(presence, presence.sum(axis=0), np.arange(3.0)[:, None])
-    >>> result.found.accuracy, result.baseline < 1
-    (1.0, True)
+    `presence` (n_people, n_windows, n_cells): whether a person is in a cell during a window, before anything was
+    bounded. The adversary knows n_people, and takes the totals of the release for how many are present
+    (`n_present_of`).
     """
     if presence.ndim != 3 or released.shape != presence.shape[1:]:
         raise ParameterError("released", released.shape, f"of the windows and cells of presence {presence.shape}")

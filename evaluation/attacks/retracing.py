@@ -32,40 +32,21 @@ _LEAK = 1e-150
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """Several independent releases of the same windows, less the true counts.
+    """Several independent releases of the same windows, less the true counts."""
 
-    Parameters
-    ----------
-    counts
-        (n_windows, n_cells) true counts that were released.
-    residual
-        (n_releases, n_windows, n_cells) release minus true counts; NaN where a cell reveals nothing.
-    scale
-        Same shape: scale of the noise, 0 where there is none.
-    noise
-        Noise family; None: without.
-    shown
-        Function of a mechanism without noise, applied cell by cell; None: the identity.
-    """
-
-    counts: NDArray[Any]
-    residual: FloatArray
-    scale: FloatArray
-    noise: str | None = None
-    shown: Shown | None = None
+    counts: NDArray[Any]  # (n_windows, n_cells) true counts that were released
+    residual: FloatArray  # (n_releases, n_windows, n_cells) release minus true counts; NaN where a cell reveals nothing
+    scale: FloatArray  # same shape: scale of the noise, 0 where there is none
+    noise: str | None = None  # noise family; None: without
+    shown: Shown | None = None  # function of a mechanism without noise, applied cell by cell; None: the identity
 
     def without_others(self, trajectory: NDArray[Any]) -> FloatArray:
         """The releases with everybody but one person subtracted.
 
-        Parameters
-        ----------
-        trajectory
-            (n_windows,) the person's cells, n_cells where not counted.
+        `trajectory`: (n_windows,) the person's cells, n_cells where not counted.
 
-        Returns
-        -------
-        (n_releases, n_windows, n_cells): 0 or 1 plus the noise; NaN where nothing is revealed, which without noise is
-        wherever one person more would not change the output.
+        Returns (n_releases, n_windows, n_cells): 0 or 1 plus the noise; NaN where nothing is revealed, which without
+        noise is wherever one person more would not change the output.
         """
         own = np.arange(self.counts.shape[1]) == np.asarray(trajectory)[:, None]
         left: FloatArray = self.residual + own
@@ -78,27 +59,12 @@ class Observed:
 def observe(releases: Sequence[Release], counts: NDArray[Any], shown: Shown | None = None) -> Observed:
     """Releases as seen by an adversary who knows the counts but for one person.
 
-    Parameters
-    ----------
-    releases
-        One a window, with values of shape (n_releases, n_cells): replicas with noise of their own.
-    counts
-        (n_windows, n_cells) what was released.
-    shown
-        As for `Observed`.
+    `releases`: one a window, with values of shape (n_releases, n_cells): replicas with noise of their own. `counts`:
+    (n_windows, n_cells) what was released.
 
-    Raises
-    ------
-    UnsupportedEvent
-        A release without a known likelihood.
-
-    Notes
-    -----
     Repeated, suppressed and refused windows count as no information: an adversary who also interprets the decision
     might do better.
 
-    Examples
-    --------
     >>> release = Release(window=1, values=np.array([[2.0, np.nan]]), charge=(Exact(),))
     >>> observe([release], np.array([[2, 5]])).without_others(np.array([0])).tolist()
     [[[1.0, nan]]]
@@ -151,45 +117,14 @@ def retrace(
 ) -> dict[Estimator, IntArray]:
     """Guess trajectories, a segment of windows at a time, each from all releases up to its end.
 
-    Parameters
-    ----------
-    kinds
-        Estimators of `penstock.accountants.reconstruction.estimate`.
-    prior
-        The adversary's prior of each of these people's movements, from the first window on.
-    observed
-        The releases.
-    trajectories
-        (n_people, n_windows) their cells, n_cells where not counted.
-    places
-        Cells as places of the prior. A place of several cells is not observed: people are there if nothing else
-        fits.
-    n_steps
-        Windows guessed together; they divide the windows after the first ``n_before`` into segments.
-    n_before
-        First windows, observed and not guessed.
+    `trajectories`: (n_people, n_windows) their cells, n_cells where not counted.
 
-    Returns
-    -------
-    Places guessed by each estimator, (n_people, n_releases, n_segments, n_steps). O(n_windows n_places²) time for a
-    release of a person, vectorised over both; 8·n_people·n_releases·n_windows·(n_cells + 4·n_places) bytes.
+    Returns places guessed by each estimator, (n_people, n_releases, n_segments, n_steps). O(n_windows n_places²) time
+    for a release of a person, vectorised over both; 8·n_people·n_releases·n_windows·(n_cells + 4·n_places) bytes.
 
-    Notes
-    -----
     A forward filter runs through all windows (`accountants.inference.observation.forward`); a segment begins from its
     prediction. Releases after a segment are not used for it. A reading that the prior excludes is explained by an
     impossible move.
-
-    Examples
-    --------
-    Somebody who never moves was seen in the window before:
-
-    >>> stay = MarkovPrior([0.2, 0.3, 0.5], np.eye(3))
-    >>> told = Release(window=1, values=np.array([[2.0, 3.0]]), charge=(Exact(),))
-    >>> silent = Release(window=2, values=np.full((1, 2), np.nan), charge=(Exact(),))
-    >>> seen = observe([told, silent], np.array([[2, 3], [0, 0]]))
-    >>> retrace(["map", "prior"], stay, seen, np.array([[1, 1]]), Places.of_cells(2), 1, n_before=1)
-    {'map': array([[[[1]]]]), 'prior': array([[[[2]]]])}
     """
     likelihood = np.concatenate([_log_likelihoods(observed, trajectory, places) for trajectory in trajectories])
     kernel = Kernel(prior.transition)

@@ -18,8 +18,6 @@ def mobility_groups(binary: NDArray[Any]) -> NDArray[np.intp]:
 
     Users without an event are in no group, −1. Ties go by index.
 
-    Examples
-    --------
     >>> mobility_groups(np.array([[[1, 1, 1]], [[1, 0, 0]], [[0, 0, 0]], [[1, 1, 0]]], dtype=bool))
     array([ 2,  0, -1,  1])
     """
@@ -33,22 +31,10 @@ def mobility_groups(binary: NDArray[Any]) -> NDArray[np.intp]:
 def sample_targets(binary: NDArray[Any], n_per_group: int, seed: int) -> NDArray[np.intp]:
     """Equally many random targets of each mobility group.
 
-    Parameters
-    ----------
-    binary (n_users, n_windows, n_cells)
-        Whether a user was in a cell during a window.
-    n_per_group
-        Targets of each of the three groups.
-    seed
-        Of the choice.
+    `binary` (n_users, n_windows, n_cells): whether a user was in a cell during a window.
 
-    Returns
-    -------
-    targets (3·n_per_group,)
-        User indices: barely, somewhat, then highly mobile ones.
+    Returns targets (3·n_per_group,): user indices: barely, somewhat, then highly mobile ones.
 
-    Examples
-    --------
     >>> binary = np.tril(np.ones((6, 6), dtype=bool))[:, None, :]
     >>> sample_targets(binary, 2, seed=0)
     array([0, 1, 2, 3, 4, 5])
@@ -62,22 +48,10 @@ def sample_targets(binary: NDArray[Any], n_per_group: int, seed: int) -> NDArray
 def draw_targets(binary: NDArray[Any], n_targets: int, seed: int) -> NDArray[np.intp]:
     """Random targets, a third of each mobility group; what three do not divide goes to the less mobile ones.
 
-    Parameters
-    ----------
-    binary (n_users, n_windows, n_cells)
-        Whether a user was in a cell during a window.
-    n_targets
-        How many, at most the users with an event.
-    seed
-        Of the choice.
+    `binary` (n_users, n_windows, n_cells): whether a user was in a cell during a window.
 
-    Returns
-    -------
-    targets (n_targets,)
-        User indices: barely, somewhat, then highly mobile ones.
+    Returns targets (n_targets,): user indices: barely, somewhat, then highly mobile ones.
 
-    Examples
-    --------
     >>> binary = np.tril(np.ones((6, 6), dtype=bool))[:, None, :]
     >>> draw_targets(binary, 5, seed=0)
     array([0, 1, 2, 3, 4])
@@ -95,15 +69,8 @@ def draw_targets(binary: NDArray[Any], n_targets: int, seed: int) -> NDArray[np.
 def extreme_targets(auc: NDArray[Any], share: float = 0.1) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Positions of the most and of the least exposed targets, each the given share (at least one).
 
-    Parameters
-    ----------
-    auc (n_targets,)
-        How well each was attacked; ties go by position.
-    share
-        Of the targets, above 0 and at most ½.
+    `auc` (n_targets,): how well each was attacked; ties go by position.
 
-    Examples
-    --------
     >>> extreme_targets(np.array([0.5, 0.9, 0.7, 0.6]), 0.25)
     (array([1]), array([0]))
     """
@@ -117,18 +84,9 @@ def extreme_targets(auc: NDArray[Any], share: float = 0.1) -> tuple[NDArray[np.i
 def activity_profile(binary: NDArray[Any], users: NDArray[Any], *, axes: str | None = None) -> NDArray[np.float64]:
     """Events of some users over the windows, as a share of the busiest window (all 0 without events).
 
-    Parameters
-    ----------
-    binary (n_users, n_windows, n_cells)
-        Whether a user was in a cell during a window.
-    users (n,)
-        Indices of the users.
-    axes
-        ``windows_cells``, the orientation of the last two axes; ``cells_windows`` for arrays the other way round, as
-        they are also taken, with a `FutureWarning`, where this is left out.
+    `binary` (n_users, n_windows, n_cells): whether a user was in a cell during a window. `users` (n,): indices of the
+    users.
 
-    Examples
-    --------
     >>> activity_profile(np.array([[[1, 1], [0, 1]]], dtype=bool), np.array([0]), axes="windows_cells")
     array([1. , 0.5])
     """

@@ -45,17 +45,12 @@ def inverse_scale(deviations: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class Embedding:
-    """Isometric coordinates of (standardised) aggregates of some users.
+    """Isometric coordinates of (standardised) aggregates of some users."""
 
-    Attributes
-    ----------
-    factor (n_past_blocks, n_users, rank)
-        What one user adds to the coordinates of an aggregate over a block.
-    inverse (rank, n_past_blocks·n_users)
-        Weights of (block, user) that make up each unit coordinate: its pseudo-inverse.
-    """
-
+    # (n_past_blocks, n_users, rank): what one user adds to the coordinates of an aggregate over a block
     factor: NDArray[np.float64]
+    # (rank, n_past_blocks·n_users): weights of (block, user) that make up each unit coordinate: its
+    # pseudo-inverse
     inverse: NDArray[np.float64]
 
     @classmethod
@@ -79,21 +74,13 @@ class Embedding:
 class UserSpace:
     """Presence of users over blocks of windows, and the inner products between their rows.
 
-    Parameters
-    ----------
-    binary (n_users, n_windows, n_cells)
-        Whether a user was in a cell during a window; kept by reference, and once more in the order of aggregates: two
-        bytes an entry.
-    blocks (n_blocks, n_block_windows)
-        Window indices of each block. Adversaries train on the past ones, all but the last if there are several.
+    `binary` (n_users, n_windows, n_cells): whether a user was in a cell during a window; kept by reference, and once
+    more in the order of aggregates: two bytes an entry. `blocks` (n_blocks, n_block_windows): window indices of each
+    block. Adversaries train on the past ones, all but the last if there are several.
 
-    Notes
-    -----
     The first use of unscaled inner products computes U·Uᵀ of all users, once for all targets:
     O((n_past_blocks·n_users)²·n_cells·n_block_windows) time and 8·(n_past_blocks·n_users)² bytes.
 
-    Examples
-    --------
     >>> binary = np.array([[[1], [0]], [[1], [1]]], dtype=bool)
     >>> UserSpace(binary, np.array([[0, 1]])).gram(np.array([0, 1]))
     array([[1., 1.],

@@ -46,19 +46,11 @@ N_ROUNDS = 5
 
 @dataclass(frozen=True)
 class Population:
-    """How the visits of people are spread, as far as a release tells.
+    """How the visits of people are spread, as far as a release tells."""
 
-    Attributes
-    ----------
-    cells, windows (n_cells,), (n_windows,)
-        Shares of the visits.
-    visits
-        Mean number of visits of a person.
-    """
-
-    cells: Array
+    cells: Array  # (n_cells,), (n_windows,): shares of the visits
     windows: Array
-    visits: float
+    visits: float  # mean number of visits of a person
 
     @classmethod
     def of(cls, released: Array, group_size: int) -> Population:
@@ -78,8 +70,6 @@ class Population:
         their shares and on windows independently. Several in one cell of a window are one.
         O(n_traces·(n_cells + N_PLACES·visits)).
 
-        Examples
-        --------
         >>> population = Population(np.array([0.5, 0.5, 0.0]), np.array([1.0]), visits=4.0)
         >>> population.traces(1000, np.random.default_rng(0)).sum(axis=0) > 0
         array([ True,  True, False])
@@ -111,19 +101,9 @@ def fitted_population(
 ) -> Population:
     """The population whose synthetic groups, passed through the mechanism, have the total of the release.
 
-    Parameters
-    ----------
-    released (n_windows, n_cells)
-        The release.
-    group_size
-        People in it.
-    defense
-        The mechanism, as in `penstock.evaluation.attacks.game.MembershipGame.attack`; None: exact counts.
-    rng
-        Source of randomness.
+    `released` (n_windows, n_cells): the release. `defense`: the mechanism, as in
+    `penstock.evaluation.attacks.game.MembershipGame.attack`; None: exact counts.
 
-    Notes
-    -----
     Visits that coincide and counts that the mechanism suppresses make the mean of a release too small. Five rounds,
     each with ten groups; a round changes the mean by a factor of two at most.
     """
@@ -150,28 +130,7 @@ def shadows(
 ) -> Array:
     """Releases (2·n_pairs, n_windows·n_cells) of groups of synthetic people, first those with the target.
 
-    Parameters
-    ----------
-    population
-        What people are like.
-    trace (n_windows, n_cells)
-        Where and when the target is.
-    group_size, defense
-        As in `fitted_population`.
-    rng
-        Source of randomness.
-    n_pairs
-        Pairs of groups that share all but one person, and the noise.
-    n_traces
-        Synthetic people that groups are drawn from, more than are in one.
-
-    Examples
-    --------
-    >>> population = Population(np.array([0.5, 0.5]), np.array([1.0]), visits=1.0)
-    >>> made = shadows(population, np.array([[True, False]]), 3, None, np.random.default_rng(0), n_pairs=50)
-    >>> apart = made[:50] - made[50:]
-    >>> apart.min(axis=0), apart.max(axis=0)  # the target in place of somebody
-    (array([ 0., -1.]), array([1., 0.]))
+    `trace` (n_windows, n_cells): where and when the target is.
     """
     people = population.traces(max(n_traces, 2 * group_size), rng)
     chosen = np.argpartition(rng.random((n_pairs, people.shape[0])), group_size - 1, axis=1)[:, :group_size]
@@ -201,37 +160,11 @@ def zero_knowledge_scores(
 ) -> Array:
     """Log-odds of the target's presence in releases, by an adversary who has nothing but these.
 
-    Parameters
-    ----------
-    released (n_releases, n_windows, n_cells)
-        The releases; those that are trained on are the first ones.
-    trace (n_windows, n_cells)
-        Where and when the target is.
-    group_size, defense
-        As in `fitted_population`.
-    exact
-        Whether she knows that the releases are the counts themselves.
-    n_trainings
-        Releases that are trained on; each also serves an equal share of the others. As many as there are releases: each
-        is judged by what it taught.
-    seed
-        Of the synthetic people and the noise of their releases.
+    `released` (n_releases, n_windows, n_cells): the releases; those that are trained on are the first ones. `trace`
+    (n_windows, n_cells): where and when the target is.
 
-    Returns
-    -------
-    scores (n_releases,)
-        −∞ where an exact release excludes the target. O(n_trainings·(n_pairs²·n_values + n_pairs³)) time.
-
-    Examples
-    --------
-    The target is alone at night:
-
-    >>> trace = np.array([[False, True], [True, False]])
-    >>> released = np.array([[[9.0, 1.0], [8.0, 2.0]], [[9.0, 0.0], [8.0, 2.0]]])
-    >>> options = {"defense": None, "exact": True, "n_trainings": 2, "seed": [0]}
-    >>> with_target, without = zero_knowledge_scores(released, trace, 10, **options)
-    >>> with_target > without
-    np.True_
+    Returns scores (n_releases,): −∞ where an exact release excludes the target. O(n_trainings·(n_pairs²·n_values +
+    n_pairs³)) time.
     """
     if n_trainings < 1:
         raise ParameterError("n_trainings", n_trainings, "at least 1")

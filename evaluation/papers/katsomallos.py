@@ -43,19 +43,13 @@ def landmark_distribution(
     in the middle of each half (``bimodal``) or anywhere (``uniform``); the normals' standard deviation is ``n_windows /
     scale_divisor``. A `ParameterError` where a parameter is out of range.
 
-    Returns
-    -------
-    Mask of the landmarks, shape (n_windows,).
+    Returns mask of the landmarks, shape (n_windows,).
 
-    Notes
-    -----
     O(n log n). A window's weight is the density at its middle of the normals truncated to the series. Adding Gumbel
     noise to the log-weights and keeping the largest is drawing one landmark after the other, without replacement,
     with probability proportional to weight (Efraimidis, Spirakis 2006), and never underflows. Katsomallos et al. 2022,
     evaluation section; the paper does not state its constant.
 
-    Examples
-    --------
     >>> landmarks = landmark_distribution("right_skewed", 100, 20, seed=1)
     >>> int(landmarks.sum()), bool(landmarks[:50].sum() > landmarks[50:].sum())
     (20, True)
@@ -99,14 +93,10 @@ def temporal_loss_table(
     value, is divided uniformly over L ∪ {t}: without correlation the overall loss is ``epsilon`` whatever the
     landmarks.
 
-    Returns
-    -------
-    One row for each combination: ``correlation``, ``shape``, ``percentage``, ``method``, and over the repetitions
-    ``mean`` and ``standard_deviation`` of the loss. With ``sound`` and ``paper`` that is the largest over t of the
-    loss about L ∪ {t}; with ``single`` the average over t of the loss about t alone (`single_losses`).
+    Returns one row for each combination: ``correlation``, ``shape``, ``percentage``, ``method``, and over the
+    repetitions ``mean`` and ``standard_deviation`` of the loss. With ``sound`` and ``paper`` that is the largest over t
+    of the loss about L ∪ {t}; with ``single`` the average over t of the loss about t alone (`single_losses`).
 
-    Notes
-    -----
     About 10 ms a landmark set and method. Source: Katsomallos, Tzompanaki, Kotzinos 2022, evaluation, the figure of
     privacy loss against percentage and distribution (n = 2 states, s = 1, 0.1, 0.01, 100 timestamps, ε = 1).
     """
@@ -127,13 +117,9 @@ def distance_table(
 ) -> pl.DataFrame:
     """Average distance of a window from the nearest landmark or end of the series, for every shape and percentage.
 
-    Returns
-    -------
-    ``shape``, ``percentage``, and over the repetitions ``mean`` and ``standard_deviation`` of the distance, averaged
-    over all windows, in windows.
+    Returns ``shape``, ``percentage``, and over the repetitions ``mean`` and ``standard_deviation`` of the distance,
+    averaged over all windows, in windows.
 
-    Examples
-    --------
     >>> distance_table(2, percentages=[0]).select("shape", "mean").row(0)
     ('left_skewed', 25.5)
     """

@@ -53,21 +53,11 @@ def mechanisms_compared(epsilon: float = 1.0) -> dict[str, Mechanism]:
 
 @dataclass(frozen=True)
 class Sample:
-    """The first points of a data set.
+    """The first points of a data set."""
 
-    Parameters
-    ----------
-    times
-        Milliseconds since 1970 UTC, shape (n_points,).
-    points
-        Degrees, shape (n_points, 2).
-    starts
-        First point of each user, shape (n_users,).
-    """
-
-    times: NDArray[np.int64]
-    points: NDArray[np.float64]
-    starts: NDArray[np.int64]
+    times: NDArray[np.int64]  # milliseconds since 1970 UTC, shape (n_points,)
+    points: NDArray[np.float64]  # degrees, shape (n_points, 2)
+    starts: NDArray[np.int64]  # first point of each user, shape (n_users,)
 
     def landmarks(self, max_distance: float, minutes: float) -> NDArray[np.bool_]:
         """Stay points of each user's own trace."""
@@ -139,11 +129,9 @@ def error_table(
 ) -> pl.DataFrame:
     """Error of every mechanism at every share of landmarks.
 
-    Returns
-    -------
-    One row for each series (``each user``: a budget for every user; ``one``: all points as one series with one budget),
-    choice of thresholds (``paper``, ``matched``), wanted percentage and mechanism: the thresholds, the percentage
-    reached, ``mean`` error in metres with a 95 % interval over the repetitions, and the share published.
+    Returns one row for each series (``each user``: a budget for every user; ``one``: all points as one series with one
+    budget), choice of thresholds (``paper``, ``matched``), wanted percentage and mechanism: the thresholds, the
+    percentage reached, ``mean`` error in metres with a 95 % interval over the repetitions, and the share published.
     """
     rows: list[dict[str, Any]] = []
     whole = replace(sample, starts=sample.starts[:1])

@@ -86,12 +86,8 @@ def paper_bounds(
     ``sigma`` None: raw counts; the rest as for `success_upper_bound`. Unlike that, the paper does not use that a noisy
     release is never more informative than raw counts.
 
-    Returns
-    -------
-    ``paper_loose`` and ``paper_tight``.
+    Returns ``paper_loose`` and ``paper_tight``.
 
-    Examples
-    --------
     >>> from penstock.accountants.inference.prior import chain_prior
     >>> found = paper_bounds(chain_prior(20, 0.1), [{t} for t in range(5)], 1)
     >>> {name: round(value, 3) for name, value in found.items()}
@@ -124,21 +120,7 @@ def _largest_success(log_ball: float, information: float) -> float:
 
 
 def chain_figures(place: Swept, tau: float, n_draws: int, n_trajectories: int, n_samples: int, seed: int) -> Figures:
-    """Bounds and attacks on simulated trajectories of a lazy walk, one random sensor a window: figures 5 and 7.
-
-    Parameters
-    ----------
-    place
-        The chain's size, its windows, how many may be guessed wrong, and the noise.
-    tau
-        Of the chain, as in `chain_prior`.
-    n_draws
-        Schedules of sensors averaged over.
-    n_trajectories
-        Attacked for each schedule.
-    n_samples
-        Readings that a first moment is sampled from.
-    """
+    """Bounds and attacks on simulated trajectories of a lazy walk, one random sensor a window: figures 5 and 7."""
     prior, noise, scale = chain_prior(place.n_locations, tau), *_noise(place.sigma)
     found: Found = {}
     for draw in range(n_draws):
@@ -272,10 +254,8 @@ def binned_bounds(known: People, against: str, n_draws: int, seed: int) -> Figur
     ``visit frequency``: how often the one fixed sensor, at the most visited place, sees a person. ``spectral gap`` of a
     person's transitions: random sensors.
 
-    Returns
-    -------
-    For the paper's tight bound and the best one, a row for each range: its ends, people in it, quartiles (NaN where
-    they are few) and over all ranges the rank correlation (NaN where nothing varies).
+    Returns for the paper's tight bound and the best one, a row for each range: its ends, people in it, quartiles (NaN
+    where they are few) and over all ranges the rank correlation (NaN where nothing varies).
     """
     if against == "visit frequency":
         values = (known.trajectories[:, :-N_GUESSED] == 0).mean(axis=1)

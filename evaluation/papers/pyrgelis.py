@@ -57,8 +57,6 @@ def cab_presence(folder: Path, box: Box = CITY) -> NDArray[np.bool_]:
 
     ``folder``: the unpacked CRAWDAD data set epfl/mobility, one file ``new_*.txt`` a cab.
 
-    Notes
-    -----
     Cells are numbered from the south-west corner, row by row; a cab in several cells of an hour is in all of them. The
     box and the dates are this project's reading of Pyrgelis, Troncoso, De Cristofaro, POMACS 2020, section 2.1: they
     give its 534 cabs, 78 ± 6 cells and 340 ± 94 active hours. About 27 MB and a few seconds.
@@ -154,24 +152,12 @@ DROPPED = (0.2, 0.4, 0.6, 0.8)
 
 @dataclass(frozen=True)
 class PaperDefense:
-    """One defense with one setting.
+    """One defense with one setting."""
 
-    Parameters
-    ----------
-    family
-        The paper's abbreviation: SPG, TG, SPG+TG, DGFR, DGAR, SSC, SLP, SMP, PSC, FPA, SPSC or SFPA.
-    setting
-        What is varied, in the paper's terms; w is the share that sampling drops.
-    steps
-        Mechanisms in the order of a configuration.
-    in_figure
-        Whether it is among the defenses that the privacy gain is measured for by default.
-    """
-
-    family: str
-    setting: str
-    steps: tuple[Mechanism, ...]
-    in_figure: bool = True
+    family: str  # the paper's abbreviation: SPG, TG, SPG+TG, DGFR, DGAR, SSC, SLP, SMP, PSC, FPA, SPSC or SFPA
+    setting: str  # what is varied, in the paper's terms; w is the share that sampling drops
+    steps: tuple[Mechanism, ...]  # mechanisms in the order of a configuration
+    in_figure: bool = True  # whether it is among the defenses that the privacy gain is measured for by default
 
     @property
     def name(self) -> str:
@@ -183,12 +169,7 @@ class PaperDefense:
 
         Sampling is redrawn for every aggregate: the adversary does not know which memberships were kept.
 
-        Parameters
-        ----------
-        binary (n_users, rows·columns, n_windows)
-            Presence on a grid, row by row.
-        rows, columns
-            Of the grid.
+        `binary` (n_users, rows·columns, n_windows): presence on a grid, row by row.
         """
         coarse = [step for step in self.steps if isinstance(step, Generalization)]
         if not coarse:
@@ -277,14 +258,10 @@ def gain_table(areas: Mapping[str, Mapping[int, float]]) -> pl.DataFrame:
 
     ``areas`` under the curve, by defense and target; the gain is over those of ``raw`` counts.
 
-    Returns
-    -------
-    One row for each defense: ``n_targets``, mean of the ``auc``, and of the gain the ``mean``, its ``low`` and ``high``
-    (95 %, over targets) and the quartiles ``q25``, ``median`` and ``q75``; ``mirrored`` is the mean where an area below
-    ½ counts like the one above ½ that an adversary reaches by turning her answers round.
+    Returns one row for each defense: ``n_targets``, mean of the ``auc``, and of the gain the ``mean``, its ``low`` and
+    ``high`` (95 %, over targets) and the quartiles ``q25``, ``median`` and ``q75``; ``mirrored`` is the mean where an
+    area below ½ counts like the one above ½ that an adversary reaches by turning her answers round.
 
-    Examples
-    --------
     >>> found = gain_table({"raw": {1: 1.0, 2: 1.0}, "noise": {1: 0.75, 2: 0.4}})
     >>> found.select("defense", "n_targets", "mean", "mirrored").row(0)
     ('noise', 2, 0.25, 0.65)
@@ -328,10 +305,8 @@ def trade_off_table(gains: pl.DataFrame, results: Path) -> pl.DataFrame:
 
     ``results``: folder with the tables of the experiments sfc_*.
 
-    Returns
-    -------
-    ``defense``, ``family``, ``metric``, ``privacy_gain`` (the ``mirrored`` one, as the paper's figures have it) and
-    ``utility_loss``: the metric itself where 0 is best, and 1 less the metric where 1 is.
+    Returns ``defense``, ``family``, ``metric``, ``privacy_gain`` (the ``mirrored`` one, as the paper's figures have it)
+    and ``utility_loss``: the metric itself where 0 is best, and 1 less the metric where 1 is.
     """
     metrics = {"mre": 0, "mre_top": 0, "hotspot_f1": 1, "hotspot_rank_tau": 1, "js_distance": 0, "pearson": 1}
     rows = []
@@ -383,25 +358,14 @@ def past_game(presence: Binary, prior: str, *, groups: int, **sizes: Any) -> Mem
 
 @dataclass(frozen=True)
 class Exposure:
-    """How exposed targets are, and by what.
+    """How exposed targets are, and by what."""
 
-    Attributes
-    ----------
-    targets
-        Indices of users.
-    areas
-        Under the curve, by game, in the order of the targets.
-    margins
-        By game: how far the scores of challenges with and without the target lie apart, in deviations. It tells apart
-        whom the area cannot, as it is 1 for all who are always found.
-    loadings
-        By target, (n_cells, n_windows): of the five most important components.
-    """
-
-    targets: Targets
-    areas: dict[str, NDArray[np.float64]]
+    targets: Targets  # indices of users
+    areas: dict[str, NDArray[np.float64]]  # under the curve, by game, in the order of the targets
+    # by game: how far the scores of challenges with and without the target lie apart, in deviations. It tells
+    # apart whom the area cannot, as it is 1 for all who are always found.
     margins: dict[str, NDArray[np.float64]]
-    loadings: dict[int, NDArray[np.float64]]
+    loadings: dict[int, NDArray[np.float64]]  # by target, (n_cells, n_windows): of the five most important components
 
 
 def study(games: Mapping[str, MembershipGame], target: int) -> dict[str, NDArray[np.float64]]:
@@ -409,9 +373,7 @@ def study(games: Mapping[str, MembershipGame], target: int) -> dict[str, NDArray
 
     The adversary is trained in the first one.
 
-    Returns
-    -------
-    ``areas`` and ``margins`` in the order of the games, and ``loadings``, as `Exposure` has them.
+    Returns ``areas`` and ``margins`` in the order of the games, and ``loadings``, as `Exposure` has them.
     """
     first = next(iter(games.values()))
     adversary = first.adversary(target)
@@ -458,10 +420,8 @@ def loadings_table(
 
     ``binary`` (n_users, n_cells, n_windows): presence over the windows of one block, for the popularity.
 
-    Returns
-    -------
-    ``targets``, ``cells`` and ``windows`` (tenths by popularity, 1 the least popular) and ``loading``: the mean within,
-    relative to the largest of the group.
+    Returns ``targets``, ``cells`` and ``windows`` (tenths by popularity, 1 the least popular) and ``loading``: the mean
+    within, relative to the largest of the group.
     """
     rows = []
     for name, targets in groups.items():
@@ -504,10 +464,8 @@ def activity_table(binary: Binary, most: Targets, least: Targets) -> pl.DataFram
 def importance_table(binary: Binary, most: Targets, least: Targets, method: str) -> pl.DataFrame:
     """Table 2 (``random_forest``) or 3 (``logistic_regression``): features separating most and least exposed.
 
-    Returns
-    -------
-    ``feature``, ``weight``, the ``paper``'s, the feature's mean among the ``most`` and the ``least`` exposed, and the
-    area under the curve of the feature ``alone``: features that say the same share their weight by chance.
+    Returns ``feature``, ``weight``, the ``paper``'s, the feature's mean among the ``most`` and the ``least`` exposed,
+    and the area under the curve of the feature ``alone``: features that say the same share their weight by chance.
     """
     weekend = np.arange(binary.shape[2]) // 24 % 7 >= 5
     features = mobility_features(binary, weekend, axes="cells_windows")

@@ -59,30 +59,14 @@ UNRELEASED, FEW = 12, 100
 
 @dataclass(frozen=True)
 class Reading:
-    """One interpretation of the published figures of one defense.
+    """One interpretation of the published figures of one defense."""
 
-    Parameters
-    ----------
-    defense
-        The defense with its setting, as `PaperDefense.name` gives it.
-    name
-        How this reading differs from the project's.
-    compared
-        True and released counts of a group, given a seed.
-    box
-        Area that the cells divide.
-    most_active
-        Draw groups among that many cabs, those seen in most hours; None: among all.
-    group_size
-        People of a group; None: as many as in all other readings.
-    """
-
-    defense: str
-    name: str
-    compared: Callable[[Presence, int], Pair]
-    box: Box = CITY
-    most_active: int | None = None
-    group_size: int | None = None
+    defense: str  # the defense with its setting, as `PaperDefense.name` gives it
+    name: str  # how this reading differs from the project's
+    compared: Callable[[Presence, int], Pair]  # true and released counts of a group, given a seed
+    box: Box = CITY  # area that the cells divide
+    most_active: int | None = None  # draw groups among that many cabs, those seen in most hours; None: among all
+    group_size: int | None = None  # people of a group; None: as many as in all other readings
 
 
 def readings() -> Iterator[Reading]:
@@ -275,14 +259,8 @@ def differences(
 ) -> pl.DataFrame:
     """Mean of every metric over random groups, a row for each reading.
 
-    Parameters
-    ----------
-    presence_in
-        Presence of all cabs (n_cabs, 100, n_hours) for an area; its first week is measured.
-    tried
-        Readings; None: all of them.
-    group_size, n_groups
-        People of a group, and groups; seeds 1, 2, … draw them, the same for all readings of one area.
+    `presence_in`: presence of all cabs (n_cabs, 100, n_hours) for an area; its first week is measured. `tried`:
+    readings; None: all of them.
     """
     rows = []
     for box, same in groupby(readings() if tried is None else tried, key=lambda reading: reading.box):

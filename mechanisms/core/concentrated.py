@@ -14,20 +14,9 @@ __all__ = ["epsilon_of", "rho_of"]
 def epsilon_of(rho: float, delta: float) -> float:
     """ε at δ of everything that is ρ-zero-concentrated differentially private.
 
-    Parameters
-    ----------
-    rho
-        ρ of the whole: amounts may have been chosen as the releases went along, if their sum was bounded beforehand.
-    delta
-        δ of the result, above 0 and below 1.
-
-    Examples
-    --------
     >>> [round(epsilon_of(rho, 1e-6), 2) for rho in (0.0, 0.024, 0.46)]
     [0.0, 0.99, 4.98]
 
-    Notes
-    -----
     ρ-zCDP is (α, α·ρ)-Rényi DP at every order α, which the library converts at the best one (Canonne, Kamath and
     Steinke 2020, proposition 12): less than ρ + 2·√(ρ·ln(1/δ)).
     """
@@ -48,8 +37,6 @@ def rho_of(epsilon: float, delta: float) -> float:
 
     Further bits would not be the same on every processor, and budgets are part of a state, by which noise is keyed.
 
-    Examples
-    --------
     >>> [round(rho_of(epsilon, 1e-6), 3) for epsilon in (1.0, 2.0, 5.0)]
     [0.024, 0.088, 0.463]
     """

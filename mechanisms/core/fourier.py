@@ -33,31 +33,16 @@ RESOLUTION = 2.0**-20
 
 @dataclass(frozen=True)
 class Calibration:
-    """Scale and charge of the noise on the coefficients of one block.
+    """Scale and charge of the noise on the coefficients of one block."""
 
-    Parameters
-    ----------
-    budget
-        ε in nats, or ρ with Gaussian noise.
-    n_coefficients
-        k, as configured; a shorter block has fewer.
-    noise
-        ``laplace``, ``gaussian``, ``discrete_laplace`` or ``discrete_gaussian``; discrete noise is on a lattice of
-        2⁻²⁰, and its scale counts steps of it.
-    paper
-        Scale √k·Δ₂/ε on complex coefficients in place of the sound one.
-    unnormalised
-        With ``paper``: √n less noise, as if the transform were not orthonormal.
-    measured
-        With ``paper``: Δ₂ as measured from the data; None: √(C·W).
-    """
-
-    budget: float
-    n_coefficients: int
+    budget: float  # ε in nats, or ρ with Gaussian noise
+    n_coefficients: int  # k, as configured; a shorter block has fewer
+    # ``laplace``, ``gaussian``, ``discrete_laplace`` or ``discrete_gaussian``; discrete noise is on a lattice of
+    # 2⁻²⁰, and its scale counts steps of it
     noise: str
-    paper: bool = False
-    unnormalised: bool = False
-    measured: float | None = None
+    paper: bool = False  # scale √k·Δ₂/ε on complex coefficients in place of the sound one
+    unnormalised: bool = False  # with ``paper``: √n less noise, as if the transform were not orthonormal
+    measured: float | None = None  # with ``paper``: Δ₂ as measured from the data; None: √(C·W)
 
     @property
     def gaussian(self) -> bool:

@@ -31,13 +31,6 @@ _STEP, _N_NODES, _LARGEST_RATIO = 0.25, 49, 1e3
 def corners_of(cell: Mapping[str, Any]) -> Points:
     """All corners of a cell on a map, or its one point: shape (n, 2), longitude and latitude; none without a place.
 
-    Parameters
-    ----------
-    cell
-        With ``polygon`` (a ring), ``polygons`` (the rings of each), ``point``, or none of them.
-
-    Examples
-    --------
     >>> corners_of({"polygons": [[[[0, 0], [1, 0], [0, 1], [0, 0]]]]}).shape, corners_of({"cell": "a"}).shape
     ((4, 2), (0, 2))
     """
@@ -49,17 +42,10 @@ def corners_of(cell: Mapping[str, Any]) -> Points:
 def distance(points: Points, others: Points) -> NDArray[np.float64]:
     """Great-circle distance in metres.
 
-    Parameters
-    ----------
-    points, others
-        Shape (..., 2): latitude and longitude in degrees; they broadcast against each other.
+    `points`, `others`: shape (..., 2): latitude and longitude in degrees; they broadcast against each other.
 
-    Notes
-    -----
     The haversine formula: exact to rounding for near points, where the cosine rule is not (Sinnott 1984).
 
-    Examples
-    --------
     >>> distance(np.array([0.0, 0.0]), np.array([[0.0, 1.0], [90.0, 17.0]])).round()
     array([  111195., 10007557.])
     """
@@ -75,20 +61,11 @@ def distance(points: Points, others: Points) -> NDArray[np.float64]:
 def moved(points: Points, offsets: NDArray[np.float64]) -> Points:
     """Points reached from some points along great circles.
 
-    Parameters
-    ----------
-    points
-        Shape (..., 2): latitude and longitude in degrees.
-    offsets
-        Shape (..., 2): metres to the east and to the north, in the plane that touches the sphere at the point. The
-        distance travelled is the length of the offset.
+    `points`: shape (..., 2): latitude and longitude in degrees. `offsets`: shape (..., 2): metres to the east and to
+    the north, in the plane that touches the sphere at the point. The distance travelled is the length of the offset.
 
-    Returns
-    -------
-    Latitude in [−90, 90] and longitude in [−180, 180), same shape.
+    Returns latitude in [−90, 90] and longitude in [−180, 180), same shape.
 
-    Examples
-    --------
     >>> moved(np.array([0.0, 179.5]), np.array([111195.08, 0.0])).round(4).tolist()
     [0.0, -179.5]
     """
@@ -127,28 +104,16 @@ def offsets_between(points: Points, others: Points) -> NDArray[np.float64]:
 def within(points: Points, centre: tuple[float, float], radius: float) -> Points:
     """Points moved into a circle on the sphere, so that no two of them end further apart than they were.
 
-    Parameters
-    ----------
-    points
-        Shape (n_points, 2): latitude and longitude in degrees.
-    centre
-        Of the circle.
-    radius
-        In metres; a quarter of the way round the sphere or more: every point stays where it is.
+    `points`: shape (n_points, 2): latitude and longitude in degrees. `radius`: in metres; a quarter of the way round
+    the sphere or more: every point stays where it is.
 
-    Returns
-    -------
-    Points in the circle unchanged, others on its edge, in the direction in which they lie.
+    Returns points in the circle unchanged, others on its edge, in the direction in which they lie.
 
-    Notes
-    -----
     A contraction of the whole sphere, so that noise which hides a distance between two points still hides it: at an
     angle ρ from the centre, meridians lie sin ρ apart, and a point stays at ρ, or goes to the largest angle that is no
     further out than the circle's edge or than π − ρ (a point opposite the circle is mirrored). Latitude and longitude
     cut off at the sides of a box would not do: meridians spread towards the equator.
 
-    Examples
-    --------
     >>> within(np.array([[0.0, 0.5], [0.0, 30.0]]), (0.0, 0.0), 111195.08).round(4).tolist()
     [[0.0, 0.5], [0.0, 1.0]]
     """
@@ -166,23 +131,13 @@ def within(points: Points, centre: tuple[float, float], radius: float) -> Points
 def mean_points(points: Points, starts: NDArray[np.int64], centre: tuple[float, float]) -> Points:
     """Mean of each group of points; a mean moves by no more than the furthest that one of its points is moved.
 
-    Parameters
-    ----------
-    points
-        Latitude and longitude in degrees, shape (n_points, 2), group after group.
-    starts
-        First point of each group, shape (n_groups,).
-    centre
-        A point that the groups do not decide.
+    `points`: latitude and longitude in degrees, shape (n_points, 2), group after group. `starts`: first point of each
+    group, shape (n_groups,).
 
-    Notes
-    -----
     No mean on a sphere has this property by itself. So points are projected straight onto the plane that touches the
     sphere at the centre, and their mean is brought back along great circles; neither step lengthens a distance. A mean
     of equal points comes out nearer to the centre by R·(ρ − sin ρ) at an angle ρ from it: 0.1 m at 30 km.
 
-    Examples
-    --------
     >>> points = np.array([[39.9, 116.4], [39.9, 116.6], [40.0, 116.5]])
     >>> mean_points(points, np.array([0, 2]), (39.9, 116.5)).round(4).tolist()
     [[39.9, 116.5], [40.0, 116.5]]
@@ -242,29 +197,16 @@ def stay_points(
     A stay begins at a point whose successors remain within ``max_distance`` of it, if the last of them is at least
     ``min_time`` later. The search continues after the stay, or else with the next point.
 
-    Parameters
-    ----------
-    times
-        In any unit, shape (n_points,); user after user, each in order of time.
-    points
-        Latitude and longitude in degrees, shape (n_points, 2).
-    starts
-        First point of every user, shape (n_users,).
-    max_distance, min_time
-        The two thresholds: metres, and the unit of the times.
+    `times`: in any unit, shape (n_points,); user after user, each in order of time. `points`: latitude and longitude in
+    degrees, shape (n_points, 2). `starts`: first point of every user, shape (n_users,). `max_distance`, `min_time`: the
+    two thresholds: metres, and the unit of the times.
 
-    Returns
-    -------
-    Mask of shape (n_points,).
+    Returns mask of shape (n_points,).
 
-    Notes
-    -----
     O(sum over points of how many follow within the distance), vectorised over points. Li, Zheng, Xie, Chen, Liu, Ma
     2008, algorithm 1, except that a trace may end in a stay: Katsomallos et al. 2022 need that to make every point of a
     trace a landmark.
 
-    Examples
-    --------
     >>> track = np.array([[0, 0], [0, 1e-4], [0, 2e-4], [0, 1], [0, 2]])
     >>> stay_points(np.array([0, 10, 20, 30, 40]), track, np.array([0]), 50.0, 15).tolist()
     [True, True, True, False, False]

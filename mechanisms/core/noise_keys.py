@@ -184,18 +184,7 @@ class NoiseKey:
 
 
 def new_key_file(path: str | os.PathLike[str]) -> NoiseKey:
-    """Write a fresh secret from the operating system's generator to a new file of mode 0600.
-
-    Parameters
-    ----------
-    path
-        Where to; an existing file is never overwritten.
-
-    Raises
-    ------
-    NoiseKeyError
-        If the file exists or cannot be written.
-    """
+    """Write a fresh secret from the operating system's generator to a new file of mode 0600."""
     write_private(path, _render([(BEGINNING, secrets.token_bytes(SECRET_BYTES))]))
     return NoiseKey.from_file(path)
 
@@ -203,12 +192,7 @@ def new_key_file(path: str | os.PathLike[str]) -> NoiseKey:
 def add_key_epoch(path: str | os.PathLike[str], start_ms: int) -> NoiseKey:
     """Add a fresh secret to a key file, for all windows that start at `start_ms` or later; earlier windows keep theirs.
 
-    Parameters
-    ----------
-    path
-        An existing key file; it is replaced atomically.
-    start_ms
-        Milliseconds since 1970 UTC, after the start of the last epoch.
+    `start_ms`: milliseconds since 1970 UTC, after the start of the last epoch.
     """
     key = NoiseKey.from_file(path)
     if start_ms <= key.epochs[-1]:
@@ -250,14 +234,7 @@ def _secret(digits: str) -> bytes:
 
 
 def read_private(path: str | os.PathLike[str]) -> str:
-    """Text of a file that only its owner can read.
-
-    Raises
-    ------
-    NoiseKeyError
-        If the file cannot be read; is not a regular file, is longer than a megabyte or is not text; or if others may
-        read or change it, own it, or may put another one in its place. A link is followed: the opened file is judged.
-    """
+    """Text of a file that only its owner can read."""
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
         with open(descriptor, "rb") as file:

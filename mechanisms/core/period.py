@@ -78,15 +78,8 @@ class PeriodBound:
     def part(self, n_windows: int, length: int | None = None) -> int:
         """Memberships that a user's events in some windows of one period change, at most.
 
-        Parameters
-        ----------
-        n_windows
-            Windows of the period that the unit holds, anywhere in it; no more than there are.
-        length
-            Windows of this period; None: as many as in the longest.
+        `length`: windows of this period; None: as many as in the longest.
 
-        Examples
-        --------
         >>> [PeriodBound(most=4, max_cells=1, shortest=6, longest=6).part(n) for n in (1, 2, 4, 6)]
         [2, 4, 6, 4]
         """
@@ -141,8 +134,6 @@ class PeriodBound:
         These are the neighbours of w-event privacy, which may differ in any of w successive windows. Where others of a
         period stay, memberships move up in the stretch, too.
 
-        Examples
-        --------
         >>> day = PeriodBound(most=5, max_cells=2, shortest=24, longest=24)
         >>> day.part_of_stretch(1), day.stretch(24), day.part_of_stretch(24)
         (4, 15, 20)
@@ -174,8 +165,6 @@ class PeriodBound:
         All of that budget may be one window's, which loses `of_window` of them. Those that move up are behind the
         stretch, in windows that may have the whole budget again.
 
-        Examples
-        --------
         >>> day = PeriodBound(most=5, max_cells=15, shortest=24, longest=24)
         >>> day.at_once(24), day.at_once(1)
         (10, 10)
@@ -190,8 +179,6 @@ class PeriodBound:
     def found_room(self, n_windows: int) -> int:
         """Memberships that find room in or behind a stretch of so many windows, at most.
 
-        Examples
-        --------
         >>> day = PeriodBound(most=30, max_cells=15, shortest=24, longest=24)
         >>> day.found_room(24)  # in the evening, and on the next day
         60
@@ -201,8 +188,6 @@ class PeriodBound:
     def gone_from(self, n_windows: int) -> int:
         """Memberships that a stretch of so many windows loses itself, at most.
 
-        Examples
-        --------
         >>> PeriodBound(most=30, max_cells=15, shortest=24, longest=24).gone_from(24)  # the end of a day, and the next
         60
         """
@@ -220,13 +205,8 @@ def costliest(prices: NDArray[np.float64], n_memberships: int, of_window: int) -
 
     Each membership of a window costs the same: where amounts add up (ε, or ρ), the dearest windows are filled first.
 
-    Parameters
-    ----------
-    prices
-        Shape (n_windows, ...): what ``of_window`` memberships of each window cost.
+    `prices`: shape (n_windows, ...): what ``of_window`` memberships of each window cost.
 
-    Examples
-    --------
     >>> costliest(np.array([1.0, 4.0, 2.0]), 3, 2)  # two of the second window, one of the third
     array(5.)
     """

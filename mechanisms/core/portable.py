@@ -20,30 +20,14 @@ _LN2_HIGH, _LN2_LOW = float.fromhex("0x1.62e42feep-1"), float.fromhex("0x1.a39ef
 
 
 def expm1(x: Any) -> Array:
-    """exp(x) − 1 without loss near 0, to a few units in the last place.
-
-    Examples
-    --------
-    >>> x = np.array([-np.inf, -750.0, -1.0, -1e-9, 0.0, 1e-9, 1.0, 700.0, 710.0, np.inf])
-    >>> with np.errstate(over="ignore"):
-    ...     bool(np.allclose(expm1(x), np.expm1(x), rtol=1e-15, atol=0))
-    True
-    """
+    """exp(x) − 1 without loss near 0, to a few units in the last place."""
     fraction, power = _reduced(x)
     with np.errstate(over="ignore", invalid="ignore"):
         return np.where(np.isposinf(x), np.inf, np.ldexp(fraction, power) + (np.ldexp(1.0, power) - 1.0))
 
 
 def exp(x: Any) -> Array:
-    """exp(x), to a few units in the last place.
-
-    Examples
-    --------
-    >>> x = np.array([-np.inf, -744.0, -1.0, 0.0, 1e-9, 1.0, 709.0, 710.0, np.inf])
-    >>> with np.errstate(over="ignore"):
-    ...     bool(np.allclose(exp(x), np.exp(x), rtol=1e-15, atol=0))
-    True
-    """
+    """exp(x), to a few units in the last place."""
     fraction, power = _reduced(x)
     with np.errstate(over="ignore", invalid="ignore"):
         return np.where(np.isposinf(x), np.inf, np.ldexp(1.0 + fraction, power))
@@ -52,8 +36,6 @@ def exp(x: Any) -> Array:
 def log(x: Any) -> Array:
     """Natural logarithm of positive numbers, to a few units in the last place.
 
-    Examples
-    --------
     >>> x = np.array([1e-300, 0.1, 0.999, 1.0, 1.001, 2.0, 1e300])
     >>> bool(np.allclose(log(x), np.log(x), rtol=1e-15, atol=0))
     True
@@ -72,8 +54,6 @@ def log(x: Any) -> Array:
 def in_order(matrix: Array, columns: Array) -> Array:
     """Product of a matrix (n, k) with columns (..., k, m), summed in the order of k; BLAS has an order of its own.
 
-    Examples
-    --------
     >>> in_order(np.array([[1.0, 2.0], [0.0, 1.0]]), np.array([[3.0], [4.0]])).tolist()
     [[11.0], [4.0]]
     """
@@ -88,8 +68,6 @@ def millionths(values: Any) -> Array:
 
     Values that differ by 10⁻¹³ from one processor to another are then the same but for one in ten million.
 
-    Examples
-    --------
     >>> millionths(np.array([0.1 + 0.2, 1e9 + 1e-7])).tolist()
     [0.3, 1000000000.0]
     """

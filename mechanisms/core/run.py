@@ -135,11 +135,6 @@ def release_traces(mechanism: Mechanism, schedule: PointSchedule, noise: TraceNo
 
     In a step the users come in order of the length of their traces, longest first. O(n_points) in all, a few dozen µs
     for each step and 5 µs for each point. A user's releases depend on that user's trace only.
-
-    Raises
-    ------
-    ParameterError
-        If the mechanism does not work on points.
     """
     if not (isinstance(mechanism, PointMechanism) and mechanism.on_points):
         raise ParameterError("mechanism", type(mechanism).__name__, "one that releases points of traces")

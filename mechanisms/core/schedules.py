@@ -348,14 +348,7 @@ class BudgetSchedule(TraceSchedule):
     ) -> tuple[Release, State]:
         """Publish or repeat, replica by replica.
 
-        Parameters
-        ----------
-        budget
-            Publication budget, shape of the leading axes.
-        publish
-            Which replicas publish, same shape.
-        query
-            Events of the dissimilarity query behind the decision.
+        `budget`: publication budget, shape of the leading axes. `publish`: which replicas publish, same shape.
         """
         if publish.ndim == 0:
             if not publish:

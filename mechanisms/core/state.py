@@ -26,15 +26,6 @@ _DTYPE = re.compile(rf"[<|][{_KINDS}][0-9]{{1,9}}")
 def encode_state(name: str, version: int, state: Mapping[str, NDArray[Any]]) -> bytes:
     """Encode a flat state of arrays.
 
-    Parameters
-    ----------
-    name, version
-        Plug-in the state belongs to and the version of its layout.
-    state
-        Arrays of booleans, numbers or fixed-width text, by name. Objects are refused with `TypeError`.
-
-    Examples
-    --------
     >>> decode_state(encode_state("raw", 1, {"last": np.arange(3)}), "raw", 1)
     {'last': array([0, 1, 2])}
     """
@@ -80,31 +71,12 @@ def decode_state(data: bytes, name: str, version: int, migrate: Migration | None
 
 @dataclass(frozen=True)
 class StateFormat:
-    """How one thing is kept as bytes: its present version, and how to come there from each older one.
+    """How one thing is kept as bytes: its present version, and how to come there from each older one."""
 
-    Parameters
-    ----------
-    name
-        What the state belongs to.
-    version
-        Of the present layout.
-    steps
-        By version: a function that turns state of that version into state of the next one. A version without a step
-        can no longer be read.
-
-    Examples
-    --------
-    >>> old = StateFormat("sums")
-    >>> new = StateFormat("sums", 2, {1: lambda state: {"total": state["sum"]}})
-    >>> new.decode(old.encode({"sum": np.arange(2)}))
-    {'total': array([0, 1])}
-    >>> old.decode(new.encode({"total": np.arange(2)}))
-    Traceback (most recent call last):
-    penstock.mechanisms.core.plugin.StateVersionError: state of 'sums' has version 2; this code reads version 1
-    """
-
-    name: str
-    version: int = 1
+    name: str  # what the state belongs to
+    version: int = 1  # of the present layout
+    # by version: a function that turns state of that version into state of the next one. A version without a step
+    # can no longer be read.
     steps: Mapping[int, Callable[[State], State]] = field(default_factory=dict)
 
     def encode(self, state: Mapping[str, NDArray[Any]]) -> bytes:

@@ -56,20 +56,12 @@ class ConditionalGoal(TracePrior):
     The noise is worked out for each trace, from the times of its own points, which are public. No plan made beforehand
     holds for the times that come: sets of secrets can lose more at longer gaps as well as at shorter ones.
 
-    Parameters
-    ----------
-    goal
-        Largest loss, nats.
-    n_points
-        Points of a trace that are released. Later ones repeat the last of these, and are no secrets of the promise.
-
-    Examples
-    --------
     >>> ConditionalGoal(goal=0.5, length_scale=600.0, variance=1e6).n_points
     100
     """
 
     goal: float = parameter(doc="largest loss of every chosen secret", above=0, unit="nats")
+    # points of a trace that are released. Later ones repeat the last of these, and are no secrets of the promise.
     n_points: int = parameter(100, doc="points of a trace that are released; later ones repeat the last", at_least=1)
 
 

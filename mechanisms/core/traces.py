@@ -18,30 +18,14 @@ from penstock.mechanisms.core.state import State
 
 @dataclass(frozen=True, kw_only=True)
 class Traces:
-    """Some users' points, user after user, in order of time.
+    """Some users' points, user after user, in order of time."""
 
-    Parameters
-    ----------
-    users
-        Identity of each user as integers, shape (n_users, n_words): chooses the noise, is never released.
-    starts
-        First point of each user, shape (n_users,); every user has at least one point.
-    times
-        Milliseconds since 1970 UTC, shape (n_points,).
-    points
-        Latitude and longitude in degrees, shape (n_points, 2).
-    landmarks
-        Which points are landmarks, shape (n_points,).
-    periods
-        Budget period of each point, shape (n_points,); never falls along a trace.
-    """
-
-    users: Integers
-    starts: Integers
-    times: Integers
-    points: Points
-    landmarks: Mask
-    periods: Integers
+    users: Integers  # identity of each user as integers, shape (n_users, n_words): chooses the noise, is never released
+    starts: Integers  # first point of each user, shape (n_users,); every user has at least one point
+    times: Integers  # milliseconds since 1970 UTC, shape (n_points,)
+    points: Points  # latitude and longitude in degrees, shape (n_points, 2)
+    landmarks: Mask  # which points are landmarks, shape (n_points,)
+    periods: Integers  # budget period of each point, shape (n_points,); never falls along a trace
 
     @property
     def lengths(self) -> Integers:
@@ -56,30 +40,14 @@ class Traces:
 
 @dataclass(frozen=True)
 class PointSchedule:
-    """Public facts of every point of some traces.
+    """Public facts of every point of some traces."""
 
-    Parameters
-    ----------
-    traces
-        The traces.
-    origin
-        Latitude and longitude of the public point shown before a first release.
-    max_landmarks
-        Declared maximum of landmarks per period, in place of their number; None: as many as there are.
-    deviations
-        Standard deviation in metres that was worked out for each user's trace, shape (n_users,); None: nothing planned.
-
-    Examples
-    --------
-    >>> schedule = PointSchedule(traces_of([np.zeros((3, 2))], [np.array([True, False, True])]), (0.0, 0.0))
-    >>> facts = [schedule.at(np.array([point]), point + 1) for point in range(3)]
-    >>> [(int(t.landmarks_to_come[0]), int(t.regulars_to_come[0]), int(t.n_landmarks[0])) for t in facts]
-    [(1, 1, 2), (1, 0, 2), (0, 0, 2)]
-    """
-
-    traces: Traces
-    origin: tuple[float, float]
+    traces: Traces  # the traces
+    origin: tuple[float, float]  # latitude and longitude of the public point shown before a first release
+    # declared maximum of landmarks per period, in place of their number; None: as many as there are
     max_landmarks: int | None = None
+    # standard deviation in metres that was worked out for each user's trace, shape (n_users,); None: nothing
+    # planned
     deviations: NDArray[np.float64] | None = None
 
     @cached_property

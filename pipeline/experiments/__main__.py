@@ -21,12 +21,7 @@ DATA = "PENSTOCK_DATA"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run all experiments; one that fails, or whose data set is missing, does not stop the others.
-
-    Returns
-    -------
-    0 if every experiment with data succeeded, else 1.
-    """
+    """Run all experiments; one that fails, or whose data set is missing, does not stop the others."""
     parser = argparse.ArgumentParser(prog="python -m penstock.pipeline.experiments", description=__doc__)
     parser.add_argument("folder", type=Path, help="folder of experiment files")
     parser.add_argument(

@@ -159,22 +159,7 @@ def candidates(w: int | None, asked: Asked, bounds: Iterable[int] = ()) -> dict[
     Every mechanism of counts with such a budget, with Laplace and, where δ is above 0, Gaussian noise: as it was
     published, and followed by `filter` where the noise of its windows is independent.
 
-    Parameters
-    ----------
-    w
-        Protected are any ``w`` successive windows; None: a budget period, all of whose windows are landmarks.
-    asked
-        The budget.
-    bounds
-        ``max_per_period`` to try beside none, with the mechanisms that know what it changes and publish; of a budget
-        period only.
-
-    Examples
-    --------
-    >>> list(candidates(24, Asked(epsilon=1.0, delta=0.0)))[:4]
-    ['pegasus, Laplace, smooth', 'pegasus, Laplace, filter', 'rescue_dp, Laplace, kalman', 'rescue_dp, Laplace, filter']
-    >>> [n[18:] for n in candidates(None, Asked(epsilon=1.0, delta=0.0), [17]) if n.startswith("landmark_uniform")]
-    ['Laplace', 'Laplace, filter', 'Laplace, n = 17', 'Laplace, n = 17, filter']
+    `w`: protected are any ``w`` successive windows; None: a budget period, all of whose windows are landmarks.
     """
     noises: dict[str, dict[str, Any]] = {"Laplace": {"epsilon": asked.epsilon, "noise": "discrete_laplace"}}
     if asked.delta:
@@ -241,13 +226,7 @@ def grids(config: RunConfig, n: int) -> Iterator[dict[str, int]]:
 
 
 def experiment_of(path: str | Path, overrides: Iterable[str], asked: Asked, changes: dict[str, int]) -> Experiment:
-    """The candidates over one grid, as an experiment.
-
-    Raises
-    ------
-    ConfigError
-        If the file is no valid configuration, or a deployment: choosing looks at the exact counts.
-    """
+    """The candidates over one grid, as an experiment."""
     config = load(path, overrides)
     if config.mode == "deployment":
         text = "mode: 'deployment' is not allowed; it must be simulation, for choosing looks at the exact counts"
@@ -340,27 +319,14 @@ def seconds(experiment: Experiment, n_jobs: int) -> float:
 
 @dataclass(frozen=True)
 class Choice:
-    """Outcome of a choice.
+    """Outcome of a choice."""
 
-    Parameters
-    ----------
-    folder
-        Where everything is.
-    ranking
-        Every candidate on the last grid that was tried, best first: `frontier`'s columns and ``grid``.
-    choice
-        That of the experiment's manifest: limits, best, what binds, the nearest candidate.
-    tried
-        The grids that were tried, in order.
-    failed
-        Trials that failed.
-    """
-
-    folder: Path
+    folder: Path  # where everything is
+    # every candidate on the last grid that was tried, best first: `frontier`'s columns and ``grid``
     ranking: pl.DataFrame
-    choice: dict[str, Any]
-    tried: tuple[str, ...]
-    failed: int
+    choice: dict[str, Any]  # that of the experiment's manifest: limits, best, what binds, the nearest candidate
+    tried: tuple[str, ...]  # the grids that were tried, in order
+    failed: int  # trials that failed
 
     @property
     def report(self) -> Path:

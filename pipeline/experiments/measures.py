@@ -153,33 +153,16 @@ Finished = TrialRun | TraceRun
 
 @dataclass(frozen=True)
 class Measure:
-    """One number of a finished trial.
+    """One number of a finished trial."""
 
-    Parameters
-    ----------
-    name
-        Its name in the experiment's file.
-    compute
-        Finished trial → the number.
-    unit
-        "" for a pure number; None: the unit of the account rows.
-    higher_is_better
-        None where it is unknown.
-    accountant
-        The accountant that the trial's configuration must have.
-    limits
-        The least and the largest value there can be, where both are finite and known beforehand.
-    daily
-        Whether it is of the totals of days, which windows must add up to.
-    """
-
-    name: str
-    compute: Callable[[Finished], float]
-    unit: str | None = ""
-    higher_is_better: bool | None = None
-    accountant: str | None = None
+    name: str  # its name in the experiment's file
+    compute: Callable[[Finished], float]  # finished trial → the number
+    unit: str | None = ""  # "" for a pure number; None: the unit of the account rows
+    higher_is_better: bool | None = None  # None where it is unknown
+    accountant: str | None = None  # the accountant that the trial's configuration must have
+    # the least and the largest value there can be, where both are finite and known beforehand
     limits: tuple[float, float] | None = None
-    daily: bool = False
+    daily: bool = False  # whether it is of the totals of days, which windows must add up to
 
     @property
     def is_function(self) -> bool:

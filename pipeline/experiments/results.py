@@ -32,9 +32,7 @@ def write_tables(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Write ``results.parquet``, ``summary.parquet`` and ``summary.csv``.
 
-    Returns
-    -------
-    Every measure of every finished trial, in the order of the grid: the varied values; ``seed``, ``measure``,
+    Returns every measure of every finished trial, in the order of the grid: the varied values; ``seed``, ``measure``,
     ``value``, ``unit``; ``mean``, ``low`` and ``high`` over the seeds of its setting; and the provenance
     ``configuration`` (digest of everything that affects released values), ``inputs`` and ``counts`` (digests) and
     ``versions``. And one row for each setting and measure, with its interval and spread.
@@ -307,9 +305,7 @@ BEST_HEADER = """\
 def write_choice(experiment: Experiment, summary: pl.DataFrame, folder: Path) -> tuple[dict[str, Any], pl.DataFrame]:
     """Write ``frontier.parquet``, ``frontier.csv`` and, if a setting keeps all limits, ``best.yaml``.
 
-    Returns
-    -------
-    The choice for the manifest, and every setting as `frontier` marks it.
+    Returns the choice for the manifest, and every setting as `frontier` marks it.
     """
     choose = experiment.config.choose
     assert choose is not None
@@ -399,10 +395,8 @@ def excesses(choose: Choose, wide: pl.DataFrame) -> dict[str, NDArray[np.float64
 def binding(choose: Choose, wide: pl.DataFrame) -> dict[str, Any] | None:
     """The limit that decides: with a best setting the one that keeps out the best that is better; else the most missed.
 
-    Returns
-    -------
-    ``limit`` (a measure), ``row`` (of the setting that it keeps out; without a best setting, of the nearest to all
-    limits) and ``keeping`` (the row that is nearest among those that keep this limit; None where none does). None
+    Returns ``limit`` (a measure), ``row`` (of the setting that it keeps out; without a best setting, of the nearest to
+    all limits) and ``keeping`` (the row that is nearest among those that keep this limit; None where none does). None
     where no limit makes a difference.
 
     >>> wide = pl.DataFrame({"mean f1": [0.8, 0.9, 0.95], "mean loss": [1.0, 3.0, 5.0]})

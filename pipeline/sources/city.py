@@ -42,12 +42,8 @@ def uniforms(seed: int, purpose: Purpose, step: int, n: int) -> NDArray[np.float
 
     Counter-based: any step costs the same, whatever was drawn before.
 
-    References
-    ----------
     J. Salmon, M. Moraes, R. Dror, D. Shaw. Parallel random numbers: as easy as 1, 2, 3. SC 2011 (Philox).
 
-    Examples
-    --------
     >>> bool((uniforms(7, Purpose.MOVE, 3, 2) == uniforms(7, Purpose.MOVE, 3, 5)[:2]).all())
     True
     """
@@ -73,8 +69,6 @@ class Places:
     The weights are distributions over the cells, shape (n_places,): people live around the centre, work in it, and
     run errands at a few favourite places that the seed decides.
 
-    Examples
-    --------
     >>> places = Places(rows=2, columns=3, south=0.0, north=2.0, west=10.0, east=13.0, seed=1)
     >>> places.names[:2], places.latitude.tolist(), round(float(places.errands.sum()), 12)
     (('place_0', 'place_1'), [0.5, 0.5, 0.5, 1.5, 1.5, 1.5], 1.0)
@@ -164,27 +158,13 @@ Locations = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class People(ABC):
-    """Some people who are at one place each during a step and move between steps.
+    """Some people who are at one place each during a step and move between steps."""
 
-    Parameters
-    ----------
-    places
-        Where they can be.
-    n_users
-        How many they are.
-    seed
-        Decides everything about them.
-    start
-        Start of step 0 in milliseconds since 1970 UTC.
-    step
-        Length of a step in milliseconds.
-    """
-
-    places: Places
-    n_users: int
-    seed: int
-    start: int
-    step: int
+    places: Places  # where they can be
+    n_users: int  # how many they are
+    seed: int  # decides everything about them
+    start: int  # start of step 0 in milliseconds since 1970 UTC
+    step: int  # length of a step in milliseconds
 
     @abstractmethod
     def first(self) -> Locations:
@@ -255,11 +235,6 @@ class Commuters(People):
     A person's home and work place are fixed and differ. An errand is run at a place drawn anew each time from
     ``places.errands``; a draw of one's own home or work place goes to the next other place instead. So the place
     tells the role, and each person's places are a Markov chain too: `transition_of`.
-
-    Raises
-    ------
-    ParameterError
-        Fewer than three places.
     """
 
     def __post_init__(self) -> None:
@@ -349,28 +324,16 @@ _MARGIN = 0.01
 
 @dataclass(frozen=True, kw_only=True)
 class Emission:
-    """How many events people make, where, when, and in which order they arrive.
+    """How many events people make, where, when, and in which order they arrive."""
 
-    Parameters
-    ----------
-    people
-        Where everybody is at every step.
-    mean_events, min_events
-        Events a person makes in a step: on average (Poisson beyond the minimum), and at least.
-    duplicates
-        Share of events that occur twice.
-    disorder
-        Arrival is later than the event by a uniform share of this, milliseconds.
-    until
-        No event at or after this; None for no end.
-    """
-
-    people: People
+    people: People  # where everybody is at every step
+    # `mean_events`, `min_events`: events a person makes in a step: on average (Poisson beyond the minimum), and
+    # at least
     mean_events: float
     min_events: int
-    duplicates: float
-    disorder: int
-    until: int | None
+    duplicates: float  # share of events that occur twice
+    disorder: int  # arrival is later than the event by a uniform share of this, milliseconds
+    until: int | None  # no event at or after this; None for no end
 
     @property
     def n_steps(self) -> int | None:
@@ -462,16 +425,6 @@ class MarkovPeople(People):
     The chain is mixed from three habits: stay (``stay``), go somewhere near (the more it attracts, the likelier), and,
     with chance `RESTART`, go anywhere. People are independent, and the first step is drawn from the stationary
     distribution ``initial``, so that every step has the same distribution.
-
-    Examples
-    --------
-    >>> from penstock.pipeline.sources.city import Places
-    >>> places = Places(rows=2, columns=2, south=0.0, north=1.0, west=0.0, east=1.0, seed=1)
-    >>> people = MarkovPeople(places=places, n_users=5, seed=1, start=0, step=3_600_000)
-    >>> people.transition.shape, people.transition.sum(axis=1).round(12).tolist()
-    ((4, 4), [1.0, 1.0, 1.0, 1.0])
-    >>> bool(np.allclose(people.initial @ people.transition, people.initial))
-    True
     """
 
     stay: float = 0.5

@@ -183,17 +183,6 @@ def replay(
 ) -> Iterator[MicroBatch]:
     """Micro-batches from a position on.
 
-    Parameters
-    ----------
-    source, run
-        What is replayed, and the run that reads it.
-    spool
-        Folder for sorting, made and removed.
-    start, number, latest
-        Offset, number and latest time where an earlier run of the stream ended.
-
-    Notes
-    -----
     A micro-batch covers a second of real time, or some windows where there is no speed. Memory: one chunk where events
     are sorted, otherwise one block.
     """

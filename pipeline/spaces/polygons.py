@@ -41,18 +41,7 @@ class _Wrong(Exception):
 def read_zones(path: str, name: str) -> list[Zone]:
     """Read the named polygons of a GeoJSON (RFC 7946) or GeoParquet (1.0, 1.1; well-known binary) file.
 
-    Parameters
-    ----------
-    path
-        The file; its positions are longitude and latitude in degrees (WGS 84), heights are left out.
-    name
-        Property or column that names each zone.
-
-    Raises
-    ------
-    DataError
-        If the file is neither, or a feature is no area, is not closed, crosses itself, or has no name of its own;
-        with the file, the number of the feature from 1, and what would be right.
+    `path`: the file; its positions are longitude and latitude in degrees (WGS 84), heights are left out.
     """
     zones: list[Zone] = []
     numbers: dict[str, int] = {}
@@ -73,13 +62,7 @@ def read_zones(path: str, name: str) -> list[Zone]:
 
 
 def read_lines(path: str) -> list[NDArray[np.float64]]:
-    """Read the lines and the rings of the polygons of a file that `read_zones` reads too; names are not needed.
-
-    Raises
-    ------
-    DataError
-        If the file is neither GeoJSON nor GeoParquet, or a feature is a point, or not in longitude and latitude.
-    """
+    """Read the lines and the rings of the polygons of a file that `read_zones` reads too; names are not needed."""
     lines: list[NDArray[np.float64]] = []
     for number, (_, geometry) in enumerate(_features(path, None), 1):
         if geometry is None:
@@ -343,19 +326,10 @@ def holds(
 ) -> NDArray[np.bool_]:
     """Whether rings hold each point: it is on a side, or a ray to the east crosses an odd number of sides.
 
-    Parameters
-    ----------
-    sides
-        As `sides_of` gives them.
-    latitude, longitude
-        Of the points, shape (n_points,).
+    `latitude`, `longitude`: of the points, shape (n_points,).
 
-    Notes
-    -----
     For each point only the sides at its latitude are looked at. Memory: some two million pairs of both at a time.
 
-    Examples
-    --------
     >>> square = sides_of([np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0], [0.0, 0.0]])])
     >>> holds(square, np.array([0.5, 0.5, 0.5, 1.0]), np.array([0.5, 1.0, 1.1, 1.0])).tolist()
     [True, True, False, True]

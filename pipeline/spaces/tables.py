@@ -30,19 +30,7 @@ def read_table(
 ) -> pl.DataFrame:
     """Read a CSV file with a header, or a list of one name a line, as text columns.
 
-    Parameters
-    ----------
-    path
-        The file. Without any of the expected columns in its first line it is a list of names for ``required[0]``.
-    required
-        Columns that must be there, as text.
-    coordinates
-        Whether ``latitude`` and ``longitude`` must be there; they become degrees and are checked.
-
-    Raises
-    ------
-    DataError
-        If the file cannot be read; names the file and, if known, the line.
+    `coordinates`: whether ``latitude`` and ``longitude`` must be there; they become degrees and are checked.
     """
     try:
         text = Path(path).read_text(encoding="utf-8-sig")

@@ -89,15 +89,6 @@ def _changes_in(time_zone: str, year: int) -> tuple[tuple[int, int], ...]:
 def clock_changes(time_zone: str, after: int, until: int) -> list[tuple[int, int]]:
     """Every clock change with ``after`` < instant < ``until``, as (instant, new offset), in order.
 
-    Parameters
-    ----------
-    time_zone
-        IANA name.
-    after, until
-        Range of instants, both exclusive. Two changes within one day of each other count as one.
-
-    Examples
-    --------
     >>> clock_changes("Europe/Berlin", 1_583_000_000_000, 1_590_000_000_000)  # spring 2020
     [(1585443600000, 7200000)]
     """
@@ -131,15 +122,8 @@ def instants(time_zone: str, wall: NDArray[np.int64]) -> NDArray[np.int64]:
     A wall time that a clock change skips becomes the instant of the change; one that is shown twice becomes its first
     occurrence.
 
-    Parameters
-    ----------
-    time_zone
-        IANA name.
-    wall
-        Wall times, shape (n,).
+    `wall`: wall times, shape (n,).
 
-    Examples
-    --------
     >>> shown_twice = np.array([1_604_194_200_000])  # 2020-11-01 01:30
     >>> (shown_twice - instants("America/New_York", shown_twice)) // 3_600_000  # summer time is 4 hours behind UTC
     array([-4])
@@ -162,24 +146,14 @@ _GROWTH = 366 * DAY
 
 @dataclass(frozen=True)
 class Pieces:
-    """All window starts up to an instant, as a few stretches of equal steps; a clock change may begin a new one.
+    """All window starts up to an instant, as a few stretches of equal steps; a clock change may begin a new one."""
 
-    Parameters
-    ----------
-    starts, indices
-        First window start of every stretch, and its 1-based index; shape (n_pieces,).
-    n_windows
-        Windows that start before ``until``.
-    until
-        Instant up to which the starts are known.
-    offset, reached
-        UTC offset at ``until``, and the latest multiple of the step that the clock has shown.
-    """
-
+    # `starts`, `indices`: first window start of every stretch, and its 1-based index; shape (n_pieces,)
     starts: NDArray[np.int64]
     indices: NDArray[np.int64]
-    n_windows: int
-    until: int
+    n_windows: int  # windows that start before ``until``
+    until: int  # instant up to which the starts are known
+    # `offset`, `reached`: UTC offset at ``until``, and the latest multiple of the step that the clock has shown
     offset: int
     reached: int
 
@@ -277,10 +251,7 @@ class Calendar:
     def index(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
         """Number of the window that each instant is in (the latest one, where windows overlap); 0 out of time.
 
-        Parameters
-        ----------
-        times
-            Milliseconds since 1970 UTC, shape (n,).
+        `times`: milliseconds since 1970 UTC, shape (n,).
         """
         times = np.asarray(times, np.int64)
         if times.size == 0:
@@ -306,16 +277,7 @@ class Calendar:
         return index
 
     def indices(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Numbers of all windows that each instant is in, ascending; shape (n, n_hops), 0 where there is none.
-
-        Examples
-        --------
-        >>> calendar = Calendar(step=10, anchor=0, time_zone="UTC", from_ms=0, n_hops=2)
-        >>> calendar.indices(np.array([5, 15, 29]))
-        array([[0, 1],
-               [1, 2],
-               [2, 3]])
-        """
+        """Numbers of all windows that each instant is in, ascending; shape (n, n_hops), 0 where there is none."""
         latest = self.index(times)[:, None]
         indices: NDArray[np.int64] = np.maximum(latest - np.arange(self.n_hops)[::-1], 0)
         return indices
@@ -326,23 +288,7 @@ class Calendar:
         A window belongs to the date on which it starts, also where it ends on the next. The run holds a window if it
         begins no later and ends no earlier.
 
-        Parameters
-        ----------
-        windows
-            Different window numbers, ascending, shape (n,).
-
-        Raises
-        ------
-        ParameterError
-            If windows do not add up to days: they overlap, or are longer than one.
-
-        Examples
-        --------
-        >>> hour = 3_600_000
-        >>> calendar = Calendar(step=12 * hour, anchor=0, time_zone="UTC", from_ms=12 * hour, until_ms=60 * hour)
-        >>> calendar.whole_days(np.arange(1, 5))
-        array([       'NaT', '1970-01-02', '1970-01-02',        'NaT'],
-              dtype='datetime64[D]')
+        `windows`: different window numbers, ascending, shape (n,).
         """
         if self.overlapping or self.step > DAY:
             wrong = "overlapping" if self.overlapping else f"{self.step} ms"

@@ -101,13 +101,7 @@ class WindowSchedule:
         return window
 
     def windows(self, first: int, last: int) -> list[Window]:
-        """Facts of the windows ``first`` to ``last``, both inclusive.
-
-        Raises
-        ------
-        ParameterError
-            If the range is not in the run.
-        """
+        """Facts of the windows ``first`` to ``last``, both inclusive."""
         n_windows = self.calendar.n_windows
         if first < 1 or (n_windows is not None and last > n_windows):
             raise ParameterError("window", (first, last), f"windows of the run, from 1 to {n_windows or 'no end'}")

@@ -19,25 +19,13 @@ from penstock.mechanisms.core.plugin import Checked, DataError, ParameterError, 
 class SensorSchedule:
     """Which cells are active in which window; a function of public facts only.
 
-    Parameters
-    ----------
-    kind
-        ``all``, ``one_random``, ``fixed`` or ``schedule``.
-    n_cells
-        Cells of the space.
-    seed
-        Of ``one_random``: public, and nothing secret may use the same number.
-    windows, cells
-        Active pairs of window (1-based, sorted) and cell index; for ``fixed`` only ``cells``.
-
-    Notes
-    -----
     O(n_cells) a window; memory O(pairs listed).
     """
 
-    kind: str
-    n_cells: int
-    seed: int = 0
+    kind: str  # ``all``, ``one_random``, ``fixed`` or ``schedule``
+    n_cells: int  # cells of the space
+    seed: int = 0  # of ``one_random``: public, and nothing secret may use the same number
+    # `windows`, `cells`: active pairs of window (1-based, sorted) and cell index; for ``fixed`` only ``cells``
     windows: tuple[int, ...] = ()
     cells: tuple[int, ...] = ()
 
@@ -120,22 +108,7 @@ class Sensors(Checked):
         check_one_of({"active": self.active, "fixed": self.fixed, "schedule": self.schedule}, required=False)
 
     def prepare(self, cells: tuple[str, ...], seed: int) -> SensorSchedule:
-        """Resolve names and read the file.
-
-        Parameters
-        ----------
-        cells
-            Names of all cells of the space, in order.
-        seed
-            Public seed of ``one_random``.
-
-        Raises
-        ------
-        ParameterError
-            If a fixed cell is not in the space.
-        DataError
-            If the file cannot be read; names the file and the line.
-        """
+        """Resolve names and read the file."""
         position = {cell: index for index, cell in enumerate(cells)}
         if self.fixed:
             for cell in self.fixed:

@@ -17,30 +17,12 @@ ROWS = 16_384
 def keyed_hash(key: bytes, *columns: ArrayLike) -> NDArray[np.uint64]:
     """Pseudo-random 64-bit value of every row, unpredictable without the key (SipHash-2-4).
 
-    Parameters
-    ----------
-    key
-        At least 16 bytes, of which the first 16 are used; take a subkey of a `NoiseKey`.
-    columns
-        One or more arrays of integers, booleans or float64, of one length or scalars. A row's message is its 64-bit
-        words in order, little-endian; signed integers in two's complement, floats as their bits.
+    Returns (n_rows,). About 0.1 µs a row of three columns, less where neighbouring rows begin with the same
+    words.
 
-    Returns
-    -------
-    Shape (n_rows,). About 0.1 µs a row of three columns, less where neighbouring rows begin with the same words.
-
-    Raises
-    ------
-    ParameterError
-        If the key is short or a column cannot be read as 64-bit words.
-
-    Examples
-    --------
     >>> [hex(h) for h in keyed_hash(bytes(range(16)), np.array([0x0706050403020100])).tolist()]
     ['0x93f5f5799a932462']
 
-    Notes
-    -----
     Aumasson and Bernstein, "SipHash: a fast short-input PRF", INDOCRYPT 2012.
     """
     if len(key) < 16:

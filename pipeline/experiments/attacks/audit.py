@@ -32,28 +32,15 @@ ENDLESS = 336
 
 @dataclass(frozen=True)
 class Audit:
-    """What an audit found beside what is claimed.
+    """What an audit found beside what is claimed."""
 
-    Attributes
-    ----------
-    bound
-        Lower bound on ε from the guesses.
-    claimed
-        ε of one planted person at the bound's δ: the dearest of what they were charged, or the budget that an adaptive
-        schedule keeps to.
-    unit
-        What a planted person does, in words.
-    n_runs
-        Releases made, each with people and noise of its own.
-    on_data
-        Whether the people were planted among those of the source; otherwise among nobody.
-    """
-
-    bound: OneRunBound
+    bound: OneRunBound  # lower bound on ε from the guesses
+    # ε of one planted person at the bound's δ: the dearest of what they were charged, or the budget that an
+    # adaptive schedule keeps to
     claimed: float
-    unit: str
-    n_runs: int
-    on_data: bool
+    unit: str  # what a planted person does, in words
+    n_runs: int  # releases made, each with people and noise of its own
+    on_data: bool  # whether the people were planted among those of the source; otherwise among nobody
 
     @property
     def convicted(self) -> bool:

@@ -80,24 +80,8 @@ def check_recoverable(config: RunConfig) -> None:
 def recovered(plan: Plan, released: NDArray[np.float64], windows: Sequence[int], seed: int) -> Recovery:
     """Trajectories of everybody, recovered from a run's release.
 
-    Parameters
-    ----------
-    plan
-        The run.
-    released (n_windows, n_cells)
-        What it released.
-    windows
-        Their 1-based indices.
-    seed
-        Of the shuffles of the baseline.
+    `released` (n_windows, n_cells): what it released.
 
-    Raises
-    ------
-    ParameterError
-        The release has no trajectories of people, or more than `MAX_PEOPLE`.
-
-    Notes
-    -----
     Night is from midnight to six by the local time of a window's start; of windows of a day or longer all are. Where
     windows divide a day, days of that many windows are counted from the first one.
     """
@@ -145,18 +129,11 @@ def recovery_figure(found: Recovery, figure: str, plan: Plan) -> float:
 
 @dataclass(frozen=True)
 class Attacked:
-    """The membership game against the mechanism of one trial; attacks are made when they are asked for.
+    """The membership game against the mechanism of one trial; attacks are made when they are asked for."""
 
-    Parameters
-    ----------
-    plan
-        The run. Its seed decides targets, groups and noise, so that attacks in one trial meet the same groups.
-    game
-        Parameters of the game; its own attack is not used.
-    """
-
+    # the run. Its seed decides targets, groups and noise, so that attacks in one trial meet the same groups.
     plan: Plan
-    game: Game
+    game: Game  # parameters of the game; its own attack is not used
 
     @cached_property
     def presence(self) -> Presence:

@@ -165,27 +165,13 @@ class Game(Checked):
 
 @dataclass(frozen=True)
 class AttackOutcome:
-    """Result of an attack on a configured release.
+    """Result of an attack on a configured release."""
 
-    Attributes
-    ----------
-    folder
-        Where ``operator/attack.parquet`` and ``operator/attack.json`` are.
-    results
-        One row for each target and kind of aggregates, raw or released.
-    summary
-        Figures by mobility group, and the parameters of the game.
-    n_resumed
-        Attacks whose results come from an earlier call.
-    files
-        Files written.
-    """
-
-    folder: Path
-    results: pl.DataFrame
-    summary: dict[str, Any]
-    n_resumed: int
-    files: tuple[Path, ...] = ()
+    folder: Path  # where ``operator/attack.parquet`` and ``operator/attack.json`` are
+    results: pl.DataFrame  # one row for each target and kind of aggregates, raw or released
+    summary: dict[str, Any]  # figures by mobility group, and the parameters of the game
+    n_resumed: int  # attacks whose results come from an earlier call
+    files: tuple[Path, ...] = ()  # files written
 
 
 def attack(
@@ -367,14 +353,11 @@ def _defense(plan: Plan, game: MembershipGame) -> Defense | None:
 def summarize(results: pl.DataFrame) -> dict[str, Any]:
     """Mean area under the curve on raw and on released aggregates, and privacy gain, by mobility group.
 
-    Returns
-    -------
-    figures
-        ``groups`` by name: ``n_targets``, and ``raw``, ``released``, ``privacy_gain``, each with ``mean``, ``low`` and
-        ``high``; and ``found``, for raw and released: the share of the challenges with their target that score above
-        all but 1 % of those without, null where a target has fewer than 100 of these. The interval (95 %) covers the
-        choice of targets, by Student's t, and of challenges, whichever is wider; that of a gain covers the targets only
-        and is null for a single one, and for equal ones; that of what is found is exact, for these targets.
+    Returns ``groups`` by name: ``n_targets``, and ``raw``, ``released``, ``privacy_gain``, each with ``mean``,
+    ``low`` and ``high``; and ``found``, for raw and released: the share of the challenges with their target that score
+    above all but 1 % of those without, null where a target has fewer than 100 of these. The interval (95 %) covers the
+    choice of targets, by Student's t, and of challenges, whichever is wider; that of a gain covers the targets only and
+    is null for a single one, and for equal ones; that of what is found is exact, for these targets.
     """
     raw = results.filter(~pl.col("released")).sort("target")
     released = results.filter("released").sort("target")

@@ -135,13 +135,7 @@ class Settings:
 
 
 def settle(game: ReconstructionGame, config: RunConfig, n_windows: int, n_cells: int) -> Settings:
-    """Resolve the parameters of a game for a run of that size.
-
-    Raises
-    ------
-    ParameterError
-        The run is too short, or every guess would be a success.
-    """
+    """Resolve the parameters of a game for a run of that size."""
     if n_windows < 3:
         raise ParameterError("windows", n_windows, "3 or more in a run: two to learn from, one to attack")
     own = next((each for each in config.accountants if isinstance(each, Reconstruction)), None)
@@ -178,14 +172,7 @@ def deterministic_output(plan: Plan) -> Shown | None:
 
 
 def check_applicable(plan: Plan) -> None:
-    """Refuse a run whose release less everybody else has no known likelihood window by window.
-
-    Raises
-    ------
-    ParameterError
-        The source has no people, a person counts in several cells, windows overlap, or the mechanism's release has no
-        known likelihood.
-    """
+    """Refuse a run whose release less everybody else has no known likelihood window by window."""
     source = plan.config.source
     if not source.has_people:
         right = "one that tells people apart: here every trip is a new person, and nobody has a trajectory to retrace"
@@ -213,31 +200,17 @@ def check_applicable(plan: Plan) -> None:
 
 @dataclass(frozen=True)
 class TargetResult:
-    """Result of the attack on one target.
+    """Result of the attack on one target."""
 
-    Parameters
-    ----------
-    n_right
-        By estimator, windows of each segment guessed right, (n_releases, n_segments).
-    bound
-        Upper bound on the success of any reader of the releases, for movements as in the prior; mean over segments.
-    simulated
-        By estimator, successes and trials on trajectories simulated from the prior.
-    """
-
+    # by estimator, windows of each segment guessed right, (n_releases, n_segments)
     n_right: dict[str, NDArray[np.intp]]
+    # upper bound on the success of any reader of the releases, for movements as in the prior; mean over segments
     bound: float
-    simulated: dict[str, tuple[int, int]]
+    simulated: dict[str, tuple[int, int]]  # by estimator, successes and trials on trajectories simulated from the prior
 
 
 def prepare_reconstruction(config: RunConfig, game: ReconstructionGame) -> tuple[Plan, Settings]:
-    """Check that the attack applies, and resolve its parameters, before any data is read.
-
-    Raises
-    ------
-    ParameterError
-        The attack does not apply to this configuration; the message says why.
-    """
+    """Check that the attack applies, and resolve its parameters, before any data is read."""
     plan = counts_plan(config)
     check_applicable(plan)
     if plan.calendar.n_windows is None:
@@ -422,17 +395,8 @@ def tuned(known: KnownPrior, training: Training) -> KnownPrior:
     A prior that excludes too much makes a weak adversary where people go to new places: with exact likelihoods she
     explains them by noise.
 
-    Returns
-    -------
-    The prior with the smoothing of `TOWARDS` and `SMOOTHING` under which the targets' held-out moves have the largest
-    mean log-likelihood; unchanged with fewer than three windows. O(8·n_targets·n_places²).
-
-    Examples
-    --------
-    >>> trajectories = np.tile([0, 1, 2, 3], (3, 6))
-    >>> training = Training(trajectories=trajectories, users=np.arange(3)[:, None], n_cells=4, named=(0,))
-    >>> tuned(KnownPrior(estimate="first", windows=24, smoothing=50), training).smoothing
-    0.1
+    Returns the prior with the smoothing of `TOWARDS` and `SMOOTHING` under which the targets' held-out moves have the
+    largest mean log-likelihood; unchanged with fewer than three windows. O(8·n_targets·n_places²).
     """
     n_learned = int(LEARNED_SHARE * training.n_windows)
     if n_learned < 2 or n_learned == training.n_windows:
@@ -508,13 +472,10 @@ def binomial_limits(rate: float, n: int) -> tuple[float, float]:
 def summarize_reconstruction(results: pl.DataFrame) -> dict[str, Any]:
     """Mean success of each estimator, and the mean bound, of each mobility group.
 
-    Returns
-    -------
-    figures
-        ``groups`` by name, people of the run first and ``made up`` (simulated trajectories, which the bound is about)
-        last: ``n_targets``, ``success`` of each estimator with ``mean``, ``low`` and ``high``, and ``bound``. Intervals
-        (95 %) cover the choice of targets, by Student's t, and of trials, whichever is wider; those of simulated
-        trajectories cover the trials.
+    Returns ``groups`` by name, people of the run first and ``made up`` (simulated trajectories, which the
+    bound is about) last: ``n_targets``, ``success`` of each estimator with ``mean``, ``low`` and ``high``, and
+    ``bound``. Intervals (95 %) cover the choice of targets, by Student's t, and of trials, whichever is wider; those of
+    simulated trajectories cover the trials.
     """
     everybody = (*MOBILITY_GROUPS, EVERYBODY)
     groups = {}

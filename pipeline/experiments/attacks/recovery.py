@@ -60,26 +60,9 @@ def recovery(
 ) -> AttackOutcome:
     """Recover trajectories from raw counts and from what the configured mechanism releases of them.
 
-    Parameters
-    ----------
-    config
-        Simulation of counts of people over a finite source.
-    game
-        Parameters; None: the defaults.
-    folder
-        Where to write ``operator/attack_recovery.json``; None: ``output.path``.
-    begun
-        Called once before the attack with the people counted, all who are seen, and an estimate of the seconds.
-    listener
-        Called with the number of recoveries made and of all.
+    `game`: parameters; None: the defaults. `folder`: where to write ``operator/attack_recovery.json``; None:
+    ``output.path``.
 
-    Raises
-    ------
-    ParameterError
-        Naming what of the configuration has no trajectories of people.
-
-    Notes
-    -----
     With everybody and all windows, the release is that of the run. A sample of people is counted and released on its
     own: its counts are smaller, and the same noise hides more.
     """
