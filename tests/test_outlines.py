@@ -61,6 +61,57 @@ def test_polygons_and_lines_are_read_without_names(tmp_path):
     assert [len(line) for line in read_lines(given)] == [5, 5, 5, 2, 2, 2]
 
 
+LINE = {"type": "LineString", "coordinates": [[0.0, 0.0], [2.0, 2.0]]}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        LINE,
+        {"type": "Feature", "properties": {}, "geometry": LINE},
+        {"type": "GeometryCollection", "geometries": [LINE]},
+        {"type": "Feature", "properties": None, "geometry": {"type": "GeometryCollection", "geometries": [LINE]}},
+        {"type": "MultiLineString", "coordinates": [LINE["coordinates"]]},
+    ],
+    ids=lambda content: content["type"],
+)
+def test_a_feature_or_a_geometry_by_itself_is_read(tmp_path, content):
+    (tmp_path / "a.geojson").write_text(json.dumps(content))
+    assert [line.tolist() for line in read_lines(str(tmp_path / "a.geojson"))] == [LINE["coordinates"]]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (
+            [[0.9, 40.1], [0.1, 40.9]],
+            "it lies in longitude 0.1 to 0.9 and latitude 40.1 to 40.9, and the cells in longitude 40 to 41 and "
+            "latitude 0 to 1, so nothing of it is on the map: longitude and latitude are swapped",
+        ),
+        ([[-74.0, 40.7], [-73.9, 40.8]], "nothing of it is on the map: is it in other coordinates? ogr2ogr"),
+        # It has a corner on either side, and still does not come near.
+        ([[39.0, 0.5], [39.0, 9.0], [42.0, 9.0], [42.0, 0.5]], "nothing of it is on the map"),
+    ],
+)
+def test_outlines_that_lie_elsewhere_are_found_before_the_run(tmp_path, capsys, line, said):
+    file = geojson(tmp_path / "a.geojson", feature("LineString", line))
+    given = sections(tmp_path) | {"space": BOX | {"west": 40.0, "east": 41.0}, "allow_empty": True}
+    result = penstock.run(given, runner="local")
+    given["output"]["outlines"] = file
+    with pytest.raises(penstock.ConfigError) as raised:
+        penstock.load(given)
+    assert said in str(raised.value)
+    for wrong, expected in ((file, said), ("nofile", "nofile: No such file or directory")):
+        assert main(["report", str(result.folder), "--outlines", wrong]) == 2
+        assert expected in capsys.readouterr().err
+        assert not (result.folder / "public" / OUTLINES).exists()
+
+
+def test_lines_that_only_pass_through_the_map_are_drawn(tmp_path):
+    file = geojson(tmp_path / "a.geojson", feature("LineString", [[-9.0, 0.5], [9.0, 0.5]]))
+    assert penstock.load(sections(tmp_path, outlines=file)).output.outlines == file
+
+
 @pytest.mark.parametrize("order", ["<", ">"])
 def test_geoparquet_has_the_same_lines(tmp_path, order):
     flag = b"\x01" if order == "<" else b"\x00"
@@ -83,6 +134,8 @@ def test_geoparquet_has_the_same_lines(tmp_path, order):
             [feature("LineString", [[0.0, 0.0], [500_000.0, 4_000_000.0]])],
             r"feature 1: \[500000, 4e\+06\] is no longitude",
         ),
+        ([feature("LineString", [])], "there is no feature in it"),
+        ([{"type": "Feature", "geometry": {"type": "GeometryCollection"}}], "feature 1: its geometries are no list"),
         ([feature("LineString", [["a", 0.0]])], "feature 1: its coordinates are not those of a LineString"),
     ],
 )
@@ -131,7 +184,7 @@ def test_a_configuration_without_a_map_of_cells_has_no_outlines(tmp_path, capsys
     with pytest.raises(penstock.ConfigError, match=r"outlines: .* left out where cells have no place on a map"):
         penstock.load(value)
     (tmp_path / "b.geojson").write_text("{}")
-    with pytest.raises(penstock.ConfigError, match=r"outlines: .* a file that lines can be read from"):
+    with pytest.raises(penstock.ConfigError, match=r"outlines: .* a file of lines that the maps can show"):
         penstock.load(sections(tmp_path, outlines=str(tmp_path / "b.geojson")))
     with pytest.raises(penstock.DataError, match="outlines need cells that have a place"):
         write_outlines(tmp_path, file)

@@ -503,6 +503,111 @@ def test_outlines_lie_on_the_maps_and_let_clicks_through(driver, tmp_path, size,
     assert page.run("return document.documentElement.scrollWidth") <= size[0]
 
 
+VIEW = "return (b => [b.x, b.y, b.width, b.height])(document.querySelectorAll('.map')[arguments[0]].viewBox.baseVal)"
+
+
+def view(page: Page, number: int = 0) -> list[float]:
+    """West, north, width and height of what a map shows, in units of the drawing."""
+    return page.run(VIEW, number)
+
+
+def pointer(page: Page, kind: str, x: float, y: float, **others: Any) -> None:
+    """A wheel turned, or a finger put down or moved, at a place on the first map's drawing."""
+    script = (
+        "const [kind, x, y, others] = arguments, map = document.querySelector('.map'), box = map.getBoundingClientRect();"
+        "const about = {clientX: box.x + x, clientY: box.y + y, bubbles: true, cancelable: true, ...others};"
+        "return !map.dispatchEvent(kind === 'wheel' ? new WheelEvent(kind, about) : new PointerEvent(kind, about))"
+    )
+    return page.run(script, kind, x, y, others)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("size", [DESKTOP, PHONE])
+def test_all_maps_zoom_together_by_buttons_and_keys(driver, report, size, theme):
+    page = Page(driver, report.as_uri(), size, theme)
+    x, y, width, height = whole = view(page)
+    page.find("button[aria-label='Zoom maps in']")[1].click()
+    half = pytest.approx([x + width / 4, y + height / 4, width / 2, height / 2])
+    assert [view(page, i) for i in range(4)] == [half] * 4
+    ground = page.find(".ground")[2]
+    ground.send_keys("+")
+    assert view(page)[2] == pytest.approx(width / 4)
+    ground.send_keys("\ue012")  # the left arrow: a fifth of what is shown
+    assert view(page)[0] == pytest.approx(x + 3 * width / 8 - width / 20)
+    ground.send_keys("\ue012" * 20)
+    assert view(page)[0] == pytest.approx(x)  # no further than the edge
+    ground.send_keys("--")
+    assert view(page) == whole
+    ground.send_keys("+" * 20)
+    assert view(page)[2] == pytest.approx(width / 64)
+    ground.send_keys("0")
+    assert view(page) == whole
+    # A line is as thin as before.
+    assert page.run("return getComputedStyle(document.querySelector('.cell')).vectorEffect") == "non-scaling-stroke"
+    assert page.run("return document.documentElement.scrollWidth") <= size[0]
+    assert driver.get_log("browser") == []
+
+
+def test_a_map_leaves_the_wheel_and_the_arrows_to_the_page(page):
+    whole = view(page)
+    assert not pointer(page, "wheel", 50, 50, deltaY=-100)
+    assert view(page) == whole
+    assert pointer(page, "wheel", 50, 50, deltaY=-100, ctrlKey=True)
+    assert view(page)[2] == pytest.approx(whole[2] / 2**0.5)
+    page.one(".ground").send_keys("0")  # which has the focus now
+    assert pointer(page, "wheel", 50, 50, deltaY=-100)
+    assert pointer(page, "wheel", 50, 50, deltaY=100)
+    # Of the whole area nothing is further out.
+    assert view(page) == pytest.approx(whole)
+    assert not pointer(page, "wheel", 50, 50, deltaY=100)
+    for key, changes in (("ArrowUp", False), ("+", True), ("ArrowUp", True), ("Tab", False)):
+        prevented = page.run(
+            "return !document.activeElement.dispatchEvent("
+            "new KeyboardEvent('keydown', {key: arguments[0], bubbles: true, cancelable: true}))",
+            key,
+        )
+        assert prevented == changes, key
+
+
+def test_a_map_is_moved_by_drag_and_zoomed_by_double_click_and_by_pinch(page):
+    actions = __import__("selenium.webdriver", fromlist=["ActionChains"]).ActionChains(page.driver)
+    map_ = page.one(".map")
+    page.run("arguments[0].scrollIntoView({block: 'center'})", map_)
+    x, y, width, height = whole = view(page)
+    actions.move_to_element(map_).double_click().perform()
+    assert view(page) == pytest.approx([x + width / 4, y + height / 4, width / 2, height / 2], rel=0.02)
+    chosen = page.texts("[data-map=Released] .unit")
+    scale = page.run("return arguments[0].getScreenCTM().a", map_)
+    before = view(page)
+    actions.move_to_element(map_).click_and_hold().move_by_offset(30, 20).release().perform()
+    assert view(page)[:2] == pytest.approx([before[0] - 30 / scale, before[1] - 20 / scale], abs=0.5)
+    assert page.texts("[data-map=Released] .unit") == chosen  # a drag is no click
+    page.one(".ground").send_keys("0")
+    for finger, at in ((7, 150), (8, 200)):
+        pointer(page, "pointerdown", at, 100, pointerId=finger, buttons=1, pointerType="touch")
+    page.run("SVGElement.prototype.setPointerCapture = () => {}")  # made-up fingers cannot be captured
+    pointer(page, "pointermove", 250, 100, pointerId=8, buttons=1, pointerType="touch")
+    assert view(page)[2] == pytest.approx(width / 2)
+    pointer(page, "pointermove", 175, 100, pointerId=8, buttons=1, pointerType="touch")
+    assert view(page) == whole
+    for finger in (7, 8):
+        pointer(page, "pointerup", 150, 100, pointerId=finger, pointerType="touch")
+    assert page.driver.get_log("browser") == []
+
+
+def test_points_come_apart_when_a_map_is_zoomed(driver, tmp_path):
+    stations = tmp_path / "stations.csv"
+    stations.write_text(
+        "station,latitude,longitude\n" + "".join(f"{c},{40 + i / 10},{-74 + i / 10}\n" for i, c in enumerate("abcd"))
+    )
+    space = {"type": "stations", "file": str(stations), "radius": 500}
+    page = Page(driver, write_report(run_folder(tmp_path, space=space))[0].as_uri())
+    radius = float(page.one("circle.cell").get_attribute("r"))
+    for _ in range(2):
+        page.one("button[aria-label='Zoom maps in']").click()
+    assert float(page.one("circle.cell").get_attribute("r")) == pytest.approx(radius / 2)
+
+
 def test_a_map_says_what_it_does_not_show(driver, tmp_path):
     """A cell without a place, and a quantity that is the same everywhere."""
     folder = run_folder(tmp_path, cells=(*CELLS, "elsewhere"), space=GRID)

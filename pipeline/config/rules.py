@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock.accountants.core.accountant import Accountant
 from penstock.evaluation.utility import METRICS
@@ -310,19 +311,26 @@ def output_is_not_an_input(output: Output, source: Source, space: Space, sensors
 
 
 def outlines_can_be_drawn(output: Output, space: Space, mechanism: tuple[Mechanism, ...]) -> Iterator[Finding]:
-    """Outlines can be read, and there is a map of the cells to draw them on."""
+    """Outlines can be read, and are on the map of the cells."""
     if output.outlines is None:
         return
-    placed = space.derived_from_data or any(
-        {"point", "polygon", "polygons"} & place.keys() for place in space.geometry()
-    )
-    if on_points(mechanism) or not placed:
+    corners = _corners(space)
+    if on_points(mechanism) or not (len(corners) or space.derived_from_data):
         yield Finding(("output", "outlines"), output.outlines, "left out where cells have no place on a map")
         return
     try:
-        read_lines(output.outlines)
+        read_lines(output.outlines, corners if len(corners) else None)
     except DataError as error:
-        yield Finding(("output", "outlines"), output.outlines, f"a file that lines can be read from ({error})")
+        yield Finding(("output", "outlines"), output.outlines, f"a file of lines that the maps can show ({error})")
+
+
+def _corners(space: Space) -> NDArray[np.float64]:
+    """Corners of the cells that have a place, shape (n, 2); none where cells are taken from the data."""
+    places = () if space.derived_from_data else space.geometry()
+    rings = [ring for place in places for polygon in place.get("polygons", ()) for ring in polygon]
+    rings += [place["polygon"] for place in places if "polygon" in place]
+    rings += [[place["point"]] for place in places if "point" in place]
+    return np.array([corner for ring in rings for corner in ring], np.float64).reshape(-1, 2)
 
 
 def delayed_releases_leave_before_the_next(output: Output, source: Source, windows: Windows) -> Iterator[Finding]:

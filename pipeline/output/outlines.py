@@ -9,17 +9,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.plugin import DataError
+from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.pipeline.output import files
 from penstock.pipeline.output.export import CELLS, read_cells, rings_of
-from penstock.pipeline.spaces.polygons import read_lines
+from penstock.pipeline.spaces.polygons import around, read_lines, sides_near
 
 Line = NDArray[np.float64]
 
 #: Name of the published file, and the most positions that it has.
 OUTLINES, MOST_POSITIONS = "outlines.geojson", 10_000
-#: How far a simplified line may be from the true one, and how far lines go beyond the cells: shares of their extent.
-_COARSE, _AROUND = 1 / 2000, 0.05
+#: How far a simplified line may be from the true one, as a share of the map's extent.
+_COARSE = 1 / 2000
 
 
 def write_outlines(folder: Path, path: str) -> None:
@@ -38,14 +38,20 @@ def write_outlines(folder: Path, path: str) -> None:
     Raises
     ------
     DataError
-        If the file cannot be read, or the cells of the run have no place on a map.
+        If the cells of the run have no place on a map.
+    ParameterError
+        If the file cannot be read, or nothing of it is near the cells.
     """
     places = [place for place in (read_cells(folder) or {}).values() if place is not None]
     if not places:
         raise DataError(f"{folder / 'public' / CELLS}: no such file: outlines need cells that have a place on a map")
     corners = np.array([corner for place in places for ring in rings_of(place) for corner in ring])
-    lines = [line.round(6).tolist() for line in simplified(read_lines(path), corners.min(axis=0), corners.max(axis=0))]
-    geometry = {"type": "MultiLineString", "coordinates": lines}
+    try:
+        lines = read_lines(path, corners)
+    except DataError as error:
+        raise ParameterError("outlines", path, f"a file of lines that the maps can show ({error})") from error
+    coordinates = [line.round(6).tolist() for line in simplified(lines, *around(corners))]
+    geometry = {"type": "MultiLineString", "coordinates": coordinates}
     feature = {"type": "Feature", "properties": {}, "geometry": geometry}
     collection = {"type": "FeatureCollection", "features": [feature]}
     files.write_text(folder / "public" / OUTLINES, json.dumps(collection, separators=(",", ":")) + "\n")
@@ -72,7 +78,7 @@ def simplified(lines: list[Line], least: NDArray[np.float64], most: NDArray[np.f
 
     Returns
     -------
-    Pieces of the lines that come near the map, without positions that are no more than a 2000th of its extent from
+    Pieces of the lines that come onto the map, without positions that are no more than a 2000th of its extent from
     the line without them (Douglas, Peucker 1973); coarser where more than `MOST_POSITIONS` would be left.
 
     Examples
@@ -83,8 +89,7 @@ def simplified(lines: list[Line], least: NDArray[np.float64], most: NDArray[np.f
     """
     squeeze = np.array([math.cos(math.radians((least[1] + most[1]) / 2)), 1.0])
     extent = max(float(((most - least) * squeeze).max()), 1e-6)
-    around = _AROUND * extent / squeeze
-    pieces = [piece for line in lines for piece in _near(line, least - around, most + around)]
+    pieces = [piece for line in lines for piece in _near(line, least, most)]
     tolerance = extent * _COARSE
     while True:
         kept = [piece[_needed(piece * squeeze, tolerance)] for piece in pieces]
@@ -96,8 +101,7 @@ def simplified(lines: list[Line], least: NDArray[np.float64], most: NDArray[np.f
 
 def _near(line: Line, least: NDArray[np.float64], most: NDArray[np.float64]) -> list[Line]:
     """Stretches of a line whose sides come near a box."""
-    low, high = np.minimum(line[:-1], line[1:]), np.maximum(line[:-1], line[1:])
-    near = ((low <= most) & (high >= least)).all(axis=1)
+    near = sides_near(line, least, most)
     edges = np.flatnonzero(np.diff(near, prepend=False, append=False))
     return [line[first : end + 1] for first, end in edges.reshape(-1, 2)]
 

@@ -31,6 +31,7 @@ SCRIPTS = (
     "paths.js",
     "chart.js",
     "toolbar.js",
+    "zoom.js",
     "map.js",
     "tables.js",
     "traces.js",

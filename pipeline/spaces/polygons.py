@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,6 +20,8 @@ Rings = list[NDArray[np.float64]]
 CONVERT = "ogr2ogr -f GeoJSON -t_srs EPSG:4326 zones.geojson FILE makes such a file of most others"
 _WGS84 = ("CRS84", "EPSG:4326", "EPSG::4326")
 _MOST_PAIRS = 1 << 21
+#: How far a map goes beyond the cells, as a share of their extent.
+_MARGIN = 0.05
 #: Geometries of well-known binary, by their numbers.
 _KINDS = {2: "LineString", 3: "Polygon", 5: "MultiLineString", 6: "MultiPolygon"}
 
@@ -61,8 +64,22 @@ def read_zones(path: str, name: str) -> list[Zone]:
     return zones
 
 
-def read_lines(path: str) -> list[NDArray[np.float64]]:
-    """Read the lines and the rings of the polygons of a file that `read_zones` reads too; names are not needed."""
+def read_lines(path: str, corners: NDArray[np.float64] | None = None) -> list[NDArray[np.float64]]:
+    """Read the lines and the rings of the polygons of a file that `read_zones` reads too; names are not needed.
+
+    Parameters
+    ----------
+    path
+        The file; of GeoJSON also a feature or a geometry by itself.
+    corners
+        Positions of cells, shape (n, 2), where they are known: some line must be on their map.
+
+    Raises
+    ------
+    DataError
+        If the file is neither GeoJSON nor GeoParquet, a feature is a point, or not in longitude and latitude, or
+        nothing of it is near the cells.
+    """
     lines: list[NDArray[np.float64]] = []
     for number, (_, geometry) in enumerate(_features(path, None), 1):
         if geometry is None:
@@ -73,9 +90,40 @@ def read_lines(path: str) -> list[NDArray[np.float64]]:
                 lines.append(line)
         except _Wrong as error:
             raise DataError(f"{path}: feature {number}: {error}") from error
-    if not lines:
+    if not any(map(len, lines)):
         raise DataError(f"{path}: there is no feature in it; polygons or lines are needed")
+    if corners is not None:
+        _check_on_map(path, lines, corners)
     return lines
+
+
+def _check_on_map(path: str, lines: list[NDArray[np.float64]], corners: NDArray[np.float64]) -> None:
+    box = around(corners)
+    if not any(sides_near(line, *box).any() for line in lines):
+        swapped = any(sides_near(line[:, ::-1], *box).any() for line in lines)
+        why = "longitude and latitude are swapped" if swapped else f"is it in other coordinates? {CONVERT}"
+        lies, cells = (_extent(np.concatenate(several)) for several in (lines, [corners]))
+        raise DataError(f"{path}: it lies in {lies}, and the cells in {cells}, so nothing of it is on the map: {why}")
+
+
+def around(corners: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """South-western and north-eastern corner of the map of cells with such corners: their box, and a margin."""
+    least, most = corners.min(axis=0), corners.max(axis=0)
+    squeeze = np.array([math.cos(math.radians((least[1] + most[1]) / 2)), 1.0])
+    margin = _MARGIN * max(float(((most - least) * squeeze).max()), 1e-6) / squeeze
+    return least - margin, most + margin
+
+
+def sides_near(line: NDArray[np.float64], least: NDArray[np.float64], most: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Whether the box of each side of a line meets a box."""
+    low, high = np.minimum(line[:-1], line[1:]), np.maximum(line[:-1], line[1:])
+    near: NDArray[np.bool_] = ((low <= most) & (high >= least)).all(axis=1)
+    return near
+
+
+def _extent(positions: NDArray[np.float64]) -> str:
+    (west, south), (east, north) = positions.min(axis=0), positions.max(axis=0)
+    return f"longitude {west:.6g} to {east:.6g} and latitude {south:.6g} to {north:.6g}"
 
 
 def _features(path: str, name: str | None) -> Iterator[tuple[Any, Any]]:
@@ -102,6 +150,10 @@ def _of_geojson(path: str, content: bytes, name: str | None) -> Iterator[tuple[A
         root = json.loads(content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: not GeoJSON ({error}); {CONVERT}") from error
+    if isinstance(root, dict) and name is None and root.keys() & {"coordinates", "geometries"}:
+        root = {"type": "Feature", "geometry": root, "crs": root.get("crs")}
+    if isinstance(root, dict) and root.get("type") == "Feature":
+        root = {"type": "FeatureCollection", "features": [root], "crs": root.get("crs")}
     if not isinstance(root, dict) or root.get("type") != "FeatureCollection":
         found = root.get("type") if isinstance(root, dict) else type(root).__name__
         raise DataError(f"{path}: not a GeoJSON FeatureCollection, but {found!r}; {CONVERT}")
@@ -141,7 +193,10 @@ def _lines(geometry: Any) -> list[NDArray[np.float64]]:
         geometry = _of_binary(geometry)
     kind = geometry.get("type") if isinstance(geometry, dict) else None
     if kind == "GeometryCollection":
-        return [line for one in geometry.get("geometries") or () for line in _lines(one)]
+        several = geometry.get("geometries")
+        if not isinstance(several, list):
+            raise _Wrong("its geometries are no list")
+        return [line for one in several for line in _lines(one)]
     if kind in ("Polygon", "MultiPolygon"):
         return [ring for polygon in _polygons(geometry) for ring in polygon]
     if kind not in ("LineString", "MultiLineString"):

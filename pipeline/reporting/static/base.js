@@ -46,6 +46,8 @@ function download(name, columns, rows) {
   setTimeout(() => URL.revokeObjectURL(address), 1000);
 }
 
+const plainButton = (label, name, act) => html("button", { type: "button", class: "plain", "aria-label": name, title: name, onclick: act }, label);
+
 const csvButton = (title, act) =>
   html("button", { type: "button", class: "plain download", "aria-label": `Download the data of ${title} as CSV`, onclick: act }, "CSV");
 

@@ -27,6 +27,7 @@ function maps(axis, geometry, outlines) {
   const { counts } = axis;
   const { released, truth, nCells } = counts;
   const shapes = shapesOf(geometry, nCells, outlines);
+  axis.view = new MapView(shapes.box);
   const mean = (value) => (first, last, cell) => {
     let total = 0, n = 0;
     for (let row = first; row <= last; row++) { const v = value(row, cell); if (!Number.isNaN(v)) { total += v; n++; } }
@@ -55,7 +56,7 @@ function maps(axis, geometry, outlines) {
   const n = shapes.filter((shape) => !shape).length;
   const where = !geometry ? "No coordinates are known: tiles stand for the cells, in the order of the list. "
     : n ? `${n === 1 ? "1 cell has" : `${n} cells have`} no place on the map (${counts.cells.filter((_, cell) => !shapes[cell]).slice(0, 3).join(", ")}${n > 3 ? " …" : ""}). ` : "";
-  const note = `${where}Click a cell to see its counts above.${truth ? ` ${RISK_IN_WORDS}` : ""}`;
+  const note = `${where}Click a cell to see its counts above. Pinch, double-click or scroll with Ctrl to zoom, drag to move.${truth ? ` ${RISK_IN_WORDS}` : ""}`;
   return html("section", { id: "maps" }, html("h2", {}, "Where"),
     html("p", {}, note), html("p", { class: "buttons", role: "group", "aria-label": "Values of the maps" }, ...switches), html("div", { class: "maps" }, ...made.map((map) => map.node)));
 }
@@ -140,6 +141,7 @@ async function follow(shown) {
     if (!axis || !shown.axis) continue;
     const wasAll = axis.from === axis.all[0] && axis.until === axis.all[1];
     if (!wasAll) shown.axis.show(axis.from, axis.until);
+    if (axis.view.scale > 1) shown.axis.view.show(axis.view);
     shown.axis.choose(axis.cell);
     shown.axis.look(axis.at === axis.counts.nWindows - 1 ? shown.axis.counts.nWindows - 1 : axis.at);
   }

@@ -37,22 +37,26 @@ class CellMap {
   // about: {title, unit, scheme: "s", "d" or "r", signed: whether some values are below 0, breaks, value(row, cell), mean(first, last, cell)}
   constructor(axis, shapes, about) {
     Object.assign(this, { axis, about, averaged: false });
-    this.cells = axis.counts.cells.map((name, cell) => this.shape(shapes[cell], name, cell));
-    const box = shapes.box;
-    this.drawing = svg("svg", { class: "map", role: "img", viewBox: `${box.x} ${box.y} ${box.width} ${box.height}` }, ...this.cells.filter(Boolean));
+    const view = axis.view;
+    this.cells = axis.counts.cells.map((name, cell) => this.shape(shapes[cell], cell));
+    this.drawing = svg("svg", { class: "map", role: "img" }, ...this.cells.filter(Boolean));
     // On top of the cells, whose colours would hide them.
     this.outlines = shapes.outlines ? svg("path", { class: "outlines", d: shapes.outlines }) : null;
     if (this.outlines) this.drawing.append(this.outlines);
-    const tools = html("div", { class: "tools" }, csvButton(`${about.title}, all cells`, () => this.save()));
+    const tools = html("div", { class: "tools" }, ...view.buttons(), csvButton(`${about.title}, all cells`, () => this.save()));
     this.now = html("span", { class: "unit" });
-    this.node = html("figure", { "data-map": about.title }, html("figcaption", {}, html("h3", {}, about.title), this.now, tools), this.drawing, this.scale());
+    this.node = html("figure", { "data-map": about.title }, html("figcaption", {}, html("h3", {}, about.title), this.now, tools),
+      zoomable(this.drawing, view, `Map ${about.title}`), this.scale());
+    // Points grow more slowly than the distances between them, so that they come apart.
+    const points = this.cells.flatMap((node, cell) => (shapes[cell]?.r ? [[node, shapes[cell].r]] : []));
+    view.listeners.push(() => points.forEach(([node, radius]) => node.setAttribute("r", radius / Math.sqrt(view.scale))));
     axis.on("cursor", () => { if (!this.averaged) this.colour(); });
     axis.on("range", () => { if (this.averaged) this.colour(); });
     axis.on("cell", () => this.mark());
     this.colour();
   }
 
-  shape(place, name, cell) {
+  shape(place, cell) {
     if (!place) return null;
     const attributes = { class: "cell", onclick: () => this.axis.choose(cell) };
     const node = place.path ? svg("path", { ...attributes, d: place.path, "fill-rule": "evenodd" }) : svg("circle", { ...attributes, cx: place.x, cy: place.y, r: place.r });

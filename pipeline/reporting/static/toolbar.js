@@ -6,10 +6,9 @@ function toolbar(axis, total) {
   const { counts } = axis;
   const says = html("output", { "aria-live": "off" });
   const slider = html("input", { type: "range", min: 0, max: counts.nWindows - 1, step: 1, "aria-label": "Window", oninput: () => axis.look(Number(slider.value)) });
-  const button = (label, name, act) => html("button", { type: "button", class: "plain", "aria-label": name, title: name, onclick: act }, label);
   const buttons = html("div", { class: "buttons", role: "group", "aria-label": "Stretch of time shown" },
-    button("←", "Earlier", () => axis.move(-0.5)), button("→", "Later", () => axis.move(0.5)),
-    button("+", "Zoom in", () => axis.zoom(0.5)), button("−", "Zoom out", () => axis.zoom(2)), button("All", "Show all", () => axis.show(...axis.all)));
+    plainButton("←", "Earlier", () => axis.move(-0.5)), plainButton("→", "Later", () => axis.move(0.5)),
+    plainButton("+", "Zoom in", () => axis.zoom(0.5)), plainButton("−", "Zoom out", () => axis.zoom(2)), plainButton("All", "Show all", () => axis.show(...axis.all)));
   const point = () => {
     const { at } = axis;
     slider.value = at;

@@ -4,7 +4,7 @@ function tracesView(data) {
   const starts = [0];
   data.size.forEach((n) => starts.push(starts.at(-1) + n));
   const chooser = html("select", { "aria-label": "Person", onchange: () => draw() }, ...data.people.map((name, i) => html("option", { value: i }, name)));
-  const drawing = svg("svg", { class: "way", role: "img" }), size = html("span", { class: "unit" });
+  const drawing = svg("svg", { class: "way", role: "img" }), view = new MapView({ x: 0, y: 0, width: 1, height: 1 }), size = html("span", { class: "unit" });
   const range = () => { const i = Number(chooser.value); return [starts[i], starts[i + 1]]; };
   const kinds = [["released", data.released, 0], ...(data.truth ? [["true", data.truth, "t"]] : [])];
 
@@ -19,7 +19,7 @@ function tracesView(data) {
     const zoom = 1000 / Math.max((east - west) * narrow, (north - south) * 1.6, 1e-6);
     const flat = ([longitude, latitude]) => [(longitude - west) * narrow * zoom, (north - latitude) * zoom];
     const [width, height] = flat([east, south]);
-    drawing.setAttribute("viewBox", `-12 -12 ${width + 24} ${height + 24}`);
+    view.reset({ x: -12, y: -12, width: width + 24, height: height + 24 });
     size.textContent = `${(last - first).toLocaleString("en")} points over ${(((north - south) * 40030) / 360).toFixed(1)} by ${(((east - west) * narrow * 40030) / 360).toFixed(1)} kilometres`;
     drawing.setAttribute("aria-label", `Way of ${data.people[chooser.value]}: ${size.textContent}, north to south by west to east.`);
     drawing.replaceChildren(...kinds.flatMap(([, , colour], k) => [
@@ -37,6 +37,6 @@ function tracesView(data) {
   const legend = html("p", { class: "legend" }, ...kinds.map(([name, , colour]) => html("span", { class: "key" },
     svg("svg", { viewBox: "0 0 22 10", "aria-hidden": "true" }, svg("path", { d: "M0 5H22", class: `line l${colour}` })), name)));
   return [html("h2", {}, "Traces"), html("figure", { "data-chart": "traces" },
-    html("figcaption", {}, html("h3", {}, data.truth ? "Released and true way" : "Released way"), size, html("div", { class: "tools" }, chooser, csvButton("the trace", save))),
-    html("p", { class: "note" }, `Dots are landmarks. The ${data.people.length.toLocaleString("en")} longest of ${data.n_people.toLocaleString("en")} traces are here, long ones thinned.`), legend, drawing)];
+    html("figcaption", {}, html("h3", {}, data.truth ? "Released and true way" : "Released way"), size, html("div", { class: "tools" }, chooser, ...view.buttons(), csvButton("the trace", save))),
+    html("p", { class: "note" }, `Dots are landmarks. The ${data.people.length.toLocaleString("en")} longest of ${data.n_people.toLocaleString("en")} traces are here, long ones thinned.`), legend, zoomable(drawing, view, "Map of the trace"))];
 }
