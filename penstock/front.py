@@ -43,13 +43,18 @@ def load(config: str | Path | Mapping[str, Any], overrides: Iterable[str] = ()) 
     Traceback (most recent call last):
     mechanisms.core.plugin.ConfigError: <mapping>:1: seed: -1 is not allowed; it must be a number at least 0 ...
     """
-    from penstock.pipeline.config import run as configuration
+    return _load(config, overrides, accept_unread=False)
+
+
+def _load(config: str | Path | Mapping[str, Any], overrides: Iterable[str], accept_unread: bool) -> RunConfig:
+    from penstock.pipeline.config.run import load, loads
 
     if isinstance(config, Mapping):
-        return configuration.loads(json.dumps(config, default=_as_text), name="<mapping>", overrides=overrides)
+        text = json.dumps(config, default=_as_text)
+        return loads(text, name="<mapping>", overrides=overrides, accept_unread=accept_unread)
     if isinstance(config, str) and "\n" in config:
-        return configuration.loads(config, overrides=overrides)
-    return configuration.load(config, overrides)
+        return loads(config, overrides=overrides, accept_unread=accept_unread)
+    return load(config, overrides, accept_unread)
 
 
 def _as_text(value: object) -> str:
@@ -95,7 +100,8 @@ def run(
     n_shards
         Parts that users are split into while counting; never changes a result.
     resume
-        Continue the run in the folder that was killed or interrupted.
+        Continue the run in the folder that was killed or interrupted. What cannot change a release may differ from
+        how it began, such as a stream's ``speed``.
 
     Raises
     ------
@@ -121,7 +127,7 @@ def run(
     if isinstance(config, Mapping) and out is not None:
         config = {"output": {"path": str(out)}} | dict(config)
     overrides = [] if source is None else _stored(source, out, config)
-    checked = config if isinstance(config, RunConfig) else load(config, overrides)
+    checked = config if isinstance(config, RunConfig) else _load(config, overrides, accept_unread=resume)
     done = run_configuration(checked, out, runner, beam_options, n_shards, resume)
     return Result(done.folder)
 

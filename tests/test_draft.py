@@ -38,6 +38,19 @@ def test_a_draft_runs_and_uses_every_row(tmp_path):
     assert result.manifest["windows"]["planned"] == 48
 
 
+def test_a_draft_on_many_files_is_called_after_their_folder(tmp_path, monkeypatch):
+    folder = tmp_path / "trips"
+    folder.mkdir()
+    written(folder, NAMED[:31], "may.csv")
+    written(folder, [NAMED[0], *NAMED[31:]], "june.csv")
+    for path in (str(folder), f"{folder}/", f"{folder}/*.csv", f"{tmp_path}/t*/*.csv"):
+        named = "t" if "t*" in path else "trips"
+        assert loads(draft(path).text).name == named
+    monkeypatch.chdir(folder)
+    assert main(["init", "*.csv"]) == DONE
+    assert loads((folder / "trips.yaml").read_text()).output.path == "runs/trips"
+
+
 def test_times_are_local_to_the_zone_that_was_given(tmp_path):
     config = loads(draft(written(tmp_path, NAMED), "Europe/Zurich").text)
     # Midnights in Zurich are 22:00 UTC in May.

@@ -34,7 +34,8 @@ from penstock.beam import (
 )
 from penstock.mechanisms import Facts
 from penstock.mechanisms.core.chain import Chain
-from penstock.mechanisms.core.plugin import ParameterError, UnknownPlugin
+from penstock.mechanisms.core.plugin import ConfigError, ParameterError, UnknownPlugin
+from penstock.pipeline.config.run import loads
 from penstock.pipeline.output.ledger_budget import LedgerExhausted
 from penstock.pipeline.output.verify import verify
 
@@ -150,6 +151,26 @@ def test_a_data_frame_may_be_the_source(tmp_path, frame):
     assert result.releases.equals(expected)
     assert all(check.passed for check in verify(result.folder))
     assert penstock.run(value, result.folder, source=frame, runner="local", resume=True).releases.equals(expected)
+
+
+def test_a_resumed_run_takes_what_resume_takes_on_the_command_line(tmp_path):
+    def streamed(speed: str, **changes: Any) -> dict[str, Any]:
+        value = sections(tmp_path, **changes)
+        recorded, times = dict(value["source"]), ("from", "until")
+        when = {name: recorded.pop(name) for name in times}
+        return value | {"source": {"type": "stream", "of": recorded, "speed": speed, **when}}
+
+    # An earlier version accepted a key that nothing reads; it is part of what its run goes on from.
+    old = loads(json.dumps(streamed("max", budget_period="2h")), accept_unread=True)
+    first = penstock.run(old).releases
+    with pytest.raises(ConfigError, match="budget_period: no mechanism"):
+        penstock.run(streamed("max", budget_period="2h"))
+    again = penstock.run(streamed("1000000x", budget_period="2h"), resume=True)
+    assert again.exit_code == 0
+    assert again.releases.equals(first)
+    with pytest.raises(ConfigError, match=r"has another configuration \(windows.size\)"):
+        windows = {"type": "fixed", "size": "2h"}
+        penstock.run(streamed("max", budget_period="2h", windows=windows), resume=True)
 
 
 def test_what_is_no_data_frame_is_refused(tmp_path):

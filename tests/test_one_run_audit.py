@@ -155,6 +155,10 @@ def test_the_command_reports_and_fails_only_on_a_conviction(tmp_path, capsys):
     assert main(["audit", str(path), "--without-data"]) == DONE
     assert "planted among nobody else" in capsys.readouterr().out
     assert main(["audit", str(path), "--runs", "0"]) == WRONG_USE
+    out = tmp_path / "audits" / "first.json"
+    assert main(["audit", str(path), "--out", str(out)]) == DONE
+    assert json.loads(out.read_text()) == shown
+    assert main(["audit", str(path), "--out", str(tmp_path)]) == WRONG_USE
 
 
 def test_a_deployments_people_and_key_are_not_looked_at(tmp_path):

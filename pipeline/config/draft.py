@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -581,12 +582,14 @@ def _space_lines(found: _Facts) -> list[str]:
 
 
 def name_of(path: str) -> str:
-    """Name of a run on a file: the file's, without its endings.
+    """Name of a run on a file, a folder or a pattern: the last part that says something, without its endings.
 
-    >>> name_of("data/taps 2024.csv.gz"), name_of("data/*.csv")
-    ('taps-2024', 'draft')
+    >>> name_of("data/taps 2024.csv.gz"), name_of("trips/*.csv"), name_of("data/trips-[0-9]*.csv")
+    ('taps-2024', 'trips', 'trips')
     """
-    return re.sub(r"[^\w-]+", "-", Path(path).name.split(".")[0]).strip("-") or "draft"
+    parts = reversed(Path(os.path.abspath(path)).parts)
+    names = (re.sub(r"(\[.*?\]|[^\w-])+", "-", part.split(".")[0]).strip("-") for part in parts)
+    return next(filter(None, names), "draft")
 
 
 def write_draft(path: str, out: str | Path | None = None, time_zone: str = "UTC") -> tuple[Path, Draft]:
