@@ -107,8 +107,8 @@ def _run(
     plan = make_plan(config, folder, nonce, n_shards=n_shards, resumed=resume)
     if _on_engine(plan, runner) or runner == FLINK:
         plan = beam.distributed(plan, n_shards)
-    if beam_options and runner != LOCAL:
-        beam.check_options(beam_options)
+    if runner != LOCAL and (beam_options or runner not in (DIRECT, FLINK)):
+        beam.check_options(plan, runner, beam_options)
     if resume and not plan.folder.exists():
         checkpoint.check_same(plan)  # says that there is no run, and makes no folder
     with alone_in(plan.folder):

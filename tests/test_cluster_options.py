@@ -1,6 +1,5 @@
 """What is submitted to Flink, and what is said where something is missing; without Flink."""
 
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from penstock.pipeline.output import checkpoint
 from penstock.pipeline.run import run
 from penstock.pipeline.runners.beam import BLOCK_ROWS, distributed, prepare
 from penstock.pipeline.runners.flink import jars
-from penstock.pipeline.runners.flink.jars import HANDLER, NEW_NAME, ONE_NAME, keep_one_name
 from penstock.pipeline.runners.flink.jobs import checkpoints_folder, latest_checkpoint, mark_graph
 from penstock.pipeline.runners.flink.runner import options_of
 from penstock.pipeline.sources.stream import Stream
@@ -26,6 +24,7 @@ windows: {type: fixed, size: 1h}
 mechanism: {type: discrete_laplace, epsilon: 0.5}
 output: {path: PATH, report: false}
 """
+FINITE = "source={type: synthetic, seed: 1, n_users: 10, from: 2024-01-01T00:00:00Z, until: 2024-01-01T06:00:00Z}"
 
 
 @pytest.fixture
@@ -53,31 +52,27 @@ def test_what_beam_cannot_parse_is_refused_before_the_folder_is_touched(
     assert not folder.exists()
 
 
+@pytest.mark.parametrize(
+    ("runner", "reason"),
+    [("dataflow", "Missing required option: project."), ("nonsense", "Unexpected pipeline runner")],
+)
+def test_what_a_runner_refuses_is_refused_before_the_folder_is_touched(
+    tmp_path: Path, runner: str, reason: str
+) -> None:
+    folder = tmp_path / "run"
+    config = loads(CONFIG.replace("PATH", str(folder)), overrides=[FINITE])
+    run(config, runner="local")
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with pytest.raises(ConfigError, match=rf"--runner {runner}: {reason}"):
+        run(config, runner=runner)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
 def test_external_workers_have_an_address(plan: Plan) -> None:
     given = ["--environment_type=EXTERNAL"]
     assert "--environment_config=localhost:50000" in options_of(plan, "e", given)
     given.append("--environment_config=host:1")
     assert "--environment_config=localhost:50000" not in options_of(plan, "e", given)
-
-
-def test_the_runner_keeps_what_readers_leave_under_one_name(tmp_path: Path) -> None:
-    path, code = tmp_path / "beam-runners-java-fn-execution-2.62.0.jar", b"before" + NEW_NAME + b"after"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as jar:
-        jar.writestr(HANDLER, code)
-        jar.writestr("Other.class", code)
-    keep_one_name(tmp_path)
-    with zipfile.ZipFile(path) as jar:
-        assert [jar.read(name) for name in (HANDLER, "Other.class")] == [b"before" + ONE_NAME + b"after", code]
-    assert len(ONE_NAME) == len(NEW_NAME)
-
-
-def test_a_runner_without_the_fault_is_left_as_it_is(tmp_path: Path) -> None:
-    path = tmp_path / "beam-runners-java-fn-execution-2.99.0.jar"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as jar:
-        jar.writestr(HANDLER, b"another class")
-    before = path.read_bytes()
-    keep_one_name(tmp_path)
-    assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize("published", ["installed", "tested", "none"])

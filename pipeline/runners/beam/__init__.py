@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import logging
+import shutil
 from collections.abc import Sequence
 from contextlib import redirect_stderr
 from dataclasses import replace
@@ -20,6 +21,8 @@ from penstock.pipeline.runners.shared import INTERRUPTED
 from penstock.pipeline.sources.stream import Stream
 
 if TYPE_CHECKING:
+    from apache_beam import Pipeline
+
     from penstock.pipeline.config.plan import Plan
 
 
@@ -74,8 +77,8 @@ def prepare(plan: Plan) -> dict[str, Any] | None:
     return found
 
 
-def check_options(beam_options: Sequence[str]) -> None:
-    """Raise `ConfigError` for options that Beam cannot parse, while the run's folder is still as it was."""
+def check_options(plan: Plan, runner: str, beam_options: Sequence[str]) -> None:
+    """Raise `ConfigError` for options that Beam or its runner refuses, while the run's folder is still as it was."""
     _import_quietly()
     from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -85,6 +88,24 @@ def check_options(beam_options: Sequence[str]) -> None:
     except SystemExit:
         *_, last = said.getvalue().splitlines() or ["Beam refuses them"]
         raise ConfigError((f"options of Beam: {last.partition('error: ')[2] or last}",)) from None
+    if runner not in ("direct", FLINK):  # theirs are complete by default
+        shutil.rmtree(_pipeline(plan, runner, beam_options).local_tempdir)
+
+
+def _pipeline(plan: Plan, runner: str, beam_options: Sequence[str]) -> Pipeline:
+    """A pipeline with nothing in it; raises `ConfigError` where its runner is not there, or misses an option."""
+    import apache_beam as beam
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    if plan.streaming:
+        from penstock.pipeline.runners.beam.service import options_of
+
+        beam_options = options_of(plan, beam_options)
+    try:
+        return beam.Pipeline(runner=runner, options=PipelineOptions(list(beam_options), save_main_session=False))
+    except (ValueError, ImportError) as error:
+        what, *missing = str(error).splitlines()
+        raise ConfigError(tuple(f"--runner {runner}: {line}" for line in missing or [what])) from None
 
 
 def run(plan: Plan, runner: str = "direct", beam_options: Sequence[str] = ()) -> str | None:
@@ -117,7 +138,7 @@ def run(plan: Plan, runner: str = "direct", beam_options: Sequence[str] = ()) ->
         if plan.streaming:
             from penstock.pipeline.runners.beam.service import run_service
 
-            return None if run_service(plan, runner, beam_options) else INTERRUPTED
+            return None if run_service(plan, _pipeline(plan, runner, beam_options)) else INTERRUPTED
         _run(plan, IN_PROCESS if runner == "direct" else runner, beam_options)
     except ImportError as error:
         raise ConfigError((f"--runner {runner}: {error}",)) from None
@@ -146,17 +167,10 @@ def _import_quietly() -> None:
 
 
 def _run(plan: Plan, runner: str, beam_options: Sequence[str]) -> None:
-    import apache_beam as beam
-    from apache_beam.options.pipeline_options import PipelineOptions
-
     from penstock.pipeline.runners.beam.graph import build, row_counts_exist
     from penstock.pipeline.runners.beam.read import ReadEvents
 
-    options = PipelineOptions(list(beam_options), save_main_session=False)
-    try:
-        pipeline = beam.Pipeline(runner=runner, options=options)
-    except ValueError as error:
-        raise ConfigError((f"--runner {runner}: {error}",)) from None
+    pipeline = _pipeline(plan, runner, beam_options)
     # The in-process runner has one worker unless the options say otherwise.
     build(pipeline, plan, ReadEvents(plan, shared=runner != IN_PROCESS or bool(beam_options)))
     pipeline.run().wait_until_finish()

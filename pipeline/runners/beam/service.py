@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
+from apache_beam.options.pipeline_options import GoogleCloudOptions
 from apache_beam.runners.runner import PipelineState
 
-from penstock.mechanisms.core.plugin import ConfigError, DataError
+from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.runners.beam.graph import build, has_ended, settle
 from penstock.pipeline.runners.failure import forget_failure, raise_failure
 from penstock.pipeline.runners.flink.jobs import mark_graph
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 PATIENCE = 5.0
 
 
-def run_service(plan: Plan, runner: str, beam_options: Sequence[str]) -> bool:
+def run_service(plan: Plan, pipeline: beam.Pipeline) -> bool:
     """Run a stream as a job of a service; parts of the output files are left to be merged.
 
     The job holds what was read and is not counted yet. So it is cancelled only when everything is released: where this
@@ -35,10 +35,8 @@ def run_service(plan: Plan, runner: str, beam_options: Sequence[str]) -> bool:
     ----------
     plan
         As `pipeline.runners.beam.distributed` makes it.
-    runner
-        By Beam's name.
-    beam_options
-        Passed on to Beam.
+    pipeline
+        Of the service's runner with `options_of` the plan, and with nothing in it.
 
     Returns
     -------
@@ -51,15 +49,10 @@ def run_service(plan: Plan, runner: str, beam_options: Sequence[str]) -> bool:
     """
     mark_graph(plan)
     forget_failure(plan.folder)
-    options = PipelineOptions(options_of(plan, beam_options), save_main_session=False)
-    try:
-        pipeline = beam.Pipeline(runner=runner, options=options)
-    except ValueError as error:
-        raise ConfigError((f"--runner {runner}: {error}",)) from None
     build(pipeline, plan)
     job = pipeline.run()
     # A template's launcher describes the job in a file, and the service starts it once the launcher has ended.
-    is_template = options.view_as(GoogleCloudOptions).template_location is not None
+    is_template = pipeline.options.view_as(GoogleCloudOptions).template_location is not None
     if is_template or not _watch(plan, job):
         return False
     settle(plan)

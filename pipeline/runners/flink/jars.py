@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import zipfile
 from pathlib import Path
 
 import apache_beam
@@ -18,7 +17,7 @@ from penstock.mechanisms.core.plugin import ConfigError, DataError
 FLINK = "1.19"
 #: Versions of Beam's Flink runner that were tested with this one's Python side, the newest that Maven had whole first,
 #: with the digest of the names and contents of all jars. The two sides speak a protocol that is stable.
-TESTED = {"2.62.0": "f3116bfc1c4c48d203f233fe2b41b208a46312f1d26fe9da47fab4b8b3f77a57"}
+TESTED = {"2.62.0": "c9cddb2b7e87386621f67063232c57af55bbb83bca3c7a783ca0a5810f5a41bf"}
 FETCH = "python -m penstock.pipeline.runners.flink.jars"
 _PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 
@@ -31,7 +30,7 @@ def versions() -> tuple[str, ...]:
 def folder_of(version: str) -> Path:
     """Where the jars of a version are kept: below ``$PENSTOCK_CACHE``, or ``~/.cache/penstock``."""
     cache = os.environ.get("PENSTOCK_CACHE") or Path.home() / ".cache" / "penstock"
-    return Path(cache) / f"flink-{FLINK}-beam-{version}-one-name"
+    return Path(cache) / f"flink-{FLINK}-beam-{version}"
 
 
 def version() -> str:
@@ -73,7 +72,6 @@ def fetch() -> Path:
                 folder.parent.mkdir(parents=True, exist_ok=True)
                 with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
                     _copy(Path(temporary), wanted)
-                    keep_one_name(Path(temporary) / "jars")
                     os.replace(Path(temporary) / "jars", folder)
             break
         except DataError:
@@ -116,34 +114,6 @@ def _copy(folder: Path, version: str) -> None:
         raise DataError("mvn is not installed; the jars of Flink are fetched with Maven") from None
     if done.returncode:
         raise DataError("Maven could not fetch Flink:\n" + (done.stdout + done.stderr)[-2000:])
-
-
-# The one change to another project's code: `HANDLER`, in ``beam-runners-java-fn-execution`` 2.62.0, which no endless
-# stream can do without. It keeps what a reader leaves for its next turn under a new name each time, and Flink keeps
-# every name for ever: 22 kB of checkpoint a second until, at 32,767 names, the job fails
-# (https://github.com/apache/beam/issues/27648). Every splittable step that defers is concerned; no option avoids it. A
-# reader leaves one rest at a time, so one name is enough: ``this.idGenerator.getId()`` becomes a constant and no-ops.
-# Beam has merged a remedy (https://github.com/apache/beam/pull/39191); a jar that does not hold these bytes is left as
-# it is.
-
-
-HANDLER = (
-    "org/apache/beam/runners/fnexecution/control/BundleCheckpointHandlers$StateAndTimerBundleCheckpointHandler.class"
-)
-NEW_NAME, ONE_NAME = bytes.fromhex("2ab40003b900120100"), bytes.fromhex("1209") + bytes(7)
-
-
-def keep_one_name(folder: Path) -> None:
-    """Change the class in the jars of a folder, where it has the fault."""
-    for path in folder.glob("beam-runners-java-fn-execution-*.jar"):
-        with zipfile.ZipFile(path) as jar:
-            if NEW_NAME not in jar.read(HANDLER):
-                continue
-            members = [(info, jar.read(info)) for info in jar.infolist()]
-        with zipfile.ZipFile(path, "w") as jar:
-            for info, data in members:
-                info.compress_type = zipfile.ZIP_STORED  # the same bytes whatever would compress here
-                jar.writestr(info, data.replace(NEW_NAME, ONE_NAME) if info.filename == HANDLER else data)
 
 
 if __name__ == "__main__":
