@@ -127,7 +127,7 @@ def papers_section(index: Path, experiments: dict[str, dict[str, Any]], results:
         Folder of saved tables.
     """
     root, _ = parse(read_text(index), index.name)
-    lines = ["## Figure by figure", ""]
+    lines = ["## Figure by figure", "", f"A figure is near if {WITHIN_TABLE} of the paper's.", ""]
     for paper in plain(root) if root is not None else ():
         lines += [f"**{paper['paper']}**", "", PAPERS_HEAD, "|---|---|---|"]
         for entry in paper["figures"]:
@@ -161,7 +161,7 @@ def _measured(experiment: dict[str, Any], name: str, results: Path) -> tuple[str
         near, n = compare(pl.read_csv(table), experiment["published"])
         share = near / n if n else 0.0
         verdict = "agrees" if share >= MOST else "in part" if share >= MANY else "differs"
-        return f"{near} of {n} figures within {NEAR_SHARE:.0%} or {NEAR:g}", verdict
+        return f"{near} of {n} figures near", verdict
     if not claims.exists():
         return "the published table is not at hand", "no numbers"
     verdicts = Counter(pl.read_csv(claims)["verdict"].to_list())
@@ -280,8 +280,8 @@ def main_table(summary: pl.DataFrame, experiment: Mapping[str, Any]) -> list[str
         names = ", ".join(str(labels.get(name, name)) for name in across)
         head = f"{labels.get(measures[0], measures[0])}, by {names}:"
         return [head[0].upper() + head[1:], "", *_table(down, heads, rows, found), ""]
-    main = [measure for measure in measures if measure in published["measures"]] if published else measures
-    main = main[:MAIN_MEASURES]
+    main = [measure for measure in measures if measure in published["measures"]] if published else None
+    main = main or measures[:MAIN_MEASURES]
     heads = [str(labels.get(measure, measure)) for measure in main]
     table = _table(down, heads, rows, [[cells.get((measure, row)) for measure in main] for row in rows])
     if not published:

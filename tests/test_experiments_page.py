@@ -48,7 +48,7 @@ def test_the_papers_figures_get_the_verdict_of_saved_results(tmp_path):
     experiments = {"table": {"published": published}, "claims": {}, "later": {}}
     lines = papers_section(tmp_path / "papers.yaml", experiments, tmp_path).splitlines()
     assert "| 1 | this | **[differs](a.md#b)**: so here |" in lines
-    assert "| 2 | that | **[in part](#table)**: 1 of 2 figures within 10% or 0.02 |" in lines
+    assert "| 2 | that | **[in part](#table)**: 1 of 2 figures near |" in lines
     assert "| 3 | claims | [agrees](#claims): 2 of 2 claims agree |" in lines
     assert "| 4 | more | [not run in full yet](#later) |" in lines
     assert "| 5 | nothing | no data: no data here |" in lines
