@@ -15,15 +15,11 @@ from penstock.accountants.inference.prior import FloatArray, Kernel, MarkovPrior
 from penstock.mechanisms.core.plugin import ParameterError
 
 Ball = Literal["genie", "factorial", "union", "paper", "best"]
-
-
 BALLS = ("genie", "factorial", "union", "paper", "best")
 
 
 #: Success, relative to the largest, below which the genie's values are rounded up.
 FLOOR = 1e-280
-
-
 _OPERATIONS = 2e6
 
 

@@ -14,24 +14,14 @@ from scipy.special import entr
 from penstock.mechanisms.core.plugin import ParameterError
 
 FloatArray = NDArray[np.float64]
-
-
 IntArray = NDArray[np.intp]
 
 
 #: Entries of a product that stays in the processor's cache.
 BLOCK_ENTRIES = 1 << 15
-
-
 _DENSE_SOLVE_LIMIT = 512
-
-
 _SUM_TOLERANCE = 1e-6
-
-
 _DENSE_LIMIT = 256
-
-
 _DENSE_SHARE = 0.15
 
 

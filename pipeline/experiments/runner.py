@@ -21,8 +21,7 @@ from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.experiments import figures, results
 from penstock.pipeline.experiments.attacks.membership import Game
 from penstock.pipeline.experiments.config import ExperimentHeader
-from penstock.pipeline.experiments.grid import Trial
-from penstock.pipeline.experiments.load import Experiment
+from penstock.pipeline.experiments.load import Experiment, Trial
 from penstock.pipeline.experiments.trial import (
     counting_config,
     counts_name,

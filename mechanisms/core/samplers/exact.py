@@ -34,11 +34,7 @@ TABLED_SCALE, DIGIT = 24.0, 256
 
 #: A table of the discrete Gaussian has about 7 entries per unit of sigma; beyond this it is drawn by rejection.
 TABLED_SIGMA = 1024.0
-
-
 Interval = tuple[int, int]
-
-
 LaplaceSampler = Callable[[Bits, Counts, NDArray[np.float64]], NDArray[np.int64]]
 
 
