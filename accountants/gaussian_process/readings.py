@@ -173,7 +173,7 @@ def loss_table(
     times: ArrayLike = tuple(range(10)),
     secret: ArrayLike = (0, 2, 4, 6, 8),
 ) -> dict[str, NDArray[np.float64]]:
-    """Table of the loss by noise variance and length scale; by default the paper's ten points, every other secret; radius 1, order 2.
+    """Loss by noise variance and length scale, at radius 1 and order 2; by default of the points of the paper's figure.
 
     Returns columns of equal length, one row for each pair: ``noise_variance``, ``length_scale``,
     ``loss``, ``independent_loss`` and ``ratio``.
