@@ -28,20 +28,9 @@ RUN = "add/remove all of one user's events"
 def amplified_epsilon(crowd_epsilon: float, rate: float) -> float:
     """The paper's ε of (k, ε′)-crowd-blending after sampling: ln(p·(2−p)/(1−p)·e^ε′ + 1 − p).
 
-    Parameters
-    ----------
-    crowd_epsilon
-        ε′ of the noise on small counts; 0 where they are suppressed.
-    rate
-        p: probability with which a person is counted.
-
-    Examples
-    --------
     >>> round(amplified_epsilon(0.0, 0.5), 3)
     0.693
 
-    Notes
-    -----
     Gehrke, Hay, Lui, Pass 2012, theorem on sampling.
     """
     return float(np.log(rate * (2 - rate) / (1 - rate) * np.exp(crowd_epsilon) + 1 - rate))
@@ -50,34 +39,12 @@ def amplified_epsilon(crowd_epsilon: float, rate: float) -> float:
 def amplified_delta(epsilon: float, threshold: int, crowd_epsilon: float, rate: float) -> float:
     """The δ that crowd-blending after sampling of persons leaves at a given ε, for one count.
 
-    Parameters
-    ----------
-    epsilon
-        At least −ln(1 − p), and so large that R = (e^ε − 1 + p)/(p·e^ε′) is at least 1.
-    threshold
-        k: counts from k on are exact.
-    crowd_epsilon
-        ε′ of the noise on smaller counts; 0 where they are suppressed.
-    rate
-        p: probability with which a person is counted.
+    Returns p·max over m of Σ_{j ≥ k−1} [b_m(j) − R·b_m(j+1)]⁺ with b_m = Binomial(m, p), m the number of the others;
+    equal to the δ of suppression where that has been worked out by brute force. 1 where nothing is gained (p = 1).
 
-    Returns
-    -------
-    p·max over m of Σ_{j ≥ k−1} [b_m(j) − R·b_m(j+1)]⁺ with b_m = Binomial(m, p), m the number of the others; equal to
-    the δ of suppression where that has been worked out by brute force. 1 where nothing is gained (p = 1).
-
-    Raises
-    ------
-    ParameterError
-        If ε is below what the theorem covers.
-
-    Examples
-    --------
     >>> f"{amplified_delta(amplified_epsilon(0.0, 0.2), 20, 0.0, 0.2):.1e}"
     '9.5e-05'
 
-    Notes
-    -----
     Time O(k²/p²): m is tried until Chernoff's bound on the tail is below the largest sum found. Gehrke, Hay, Lui, Pass
     2012, with the sum in place of its bound.
     """

@@ -179,3 +179,19 @@ def auc_interval(auc: float, n_positive: int, n_negative: int, confidence: float
     low = brentq(excess, 0.0, inside) if excess(0.0) > 0 else 0.0
     high = brentq(excess, inside, 1.0) if excess(1.0) > 0 else 1.0
     return low, high
+
+
+def exact_interval(n_found: int, n: int, confidence: float = 0.95, n_choices: int = 1) -> tuple[float, float]:
+    """Clopper and Pearson's limits of a share; the error probability is divided by ``n_choices``.
+
+    >>> [round(limit, 3) for limit in exact_interval(0, 10)], exact_interval(10, 10)[1]
+    ([0.0, 0.308], 1.0)
+    """
+    if not 0 < confidence < 1:
+        raise ParameterError("confidence", confidence, "between 0 and 1")
+    from scipy.stats import beta
+
+    error = (1 - confidence) / (2 * n_choices)
+    low = float(beta.ppf(error, n_found, n - n_found + 1)) if n_found else 0.0
+    high = float(beta.ppf(1 - error, n_found + 1, n - n_found)) if n_found < n else 1.0
+    return low, high

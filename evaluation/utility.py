@@ -80,8 +80,6 @@ __all__ = [
 FRACTION = 0.1
 UNUSUAL = 0.05
 PAPER = "Pyrgelis et al. 2020"
-
-
 METRICS: dict[str, Metric] = {}
 """Every utility metric by the name that a configuration gives it."""
 

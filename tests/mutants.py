@@ -271,7 +271,6 @@ NAMED_MUTANTS = (
     Mutant(Subject(AnnouncesNothing.of(CHAINED)), ("charges_stay_within_worst_charge",)),
 )
 
-
 MECHANISM_MUTANTS = (
     *NAMED_MUTANTS,
     _mutant(HalvedNoise, "noise_has_the_declared_scale", DRAWN),

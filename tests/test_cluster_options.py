@@ -1,12 +1,13 @@
 """What is submitted to Flink, and what is said where something is missing; without Flink."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
+from small_configuration import published
 
 from penstock.mechanisms.core.plugin import ConfigError, DataError, StateVersionError
 from penstock.pipeline.config.plan import Plan, make_plan
-from penstock.pipeline.config.run import loads
 from penstock.pipeline.output import checkpoint
 from penstock.pipeline.run import run
 from penstock.pipeline.runners.beam import BLOCK_ROWS, distributed, prepare
@@ -15,22 +16,13 @@ from penstock.pipeline.runners.flink.jobs import checkpoints_folder, latest_chec
 from penstock.pipeline.runners.flink.runner import options_of
 from penstock.pipeline.sources.stream import Stream
 
-CONFIG = """
-name: options
-source: {type: stream, of: {type: synthetic, seed: 1, n_users: 10, from: 2024-01-01T00:00:00Z,
-         until: 2024-01-01T06:00:00Z}}
-space: {type: grid, south: 37.74, north: 37.82, west: -122.47, east: -122.37, rows: 2, columns: 2}
-windows: {type: fixed, size: 1h}
-mechanism: {type: discrete_laplace, epsilon: 0.5}
-output: {path: PATH, report: false}
-"""
-FINITE = "source={type: synthetic, seed: 1, n_users: 10, from: 2024-01-01T00:00:00Z, until: 2024-01-01T06:00:00Z}"
+streamed = partial(published, sinks="report: false", streamed=True)
 
 
 @pytest.fixture
 def plan(tmp_path: Path) -> Plan:
     """A cluster's plan."""
-    return distributed(make_plan(loads(CONFIG.replace("PATH", str(tmp_path))), tmp_path), 3)
+    return distributed(make_plan(streamed(tmp_path), tmp_path), 3)
 
 
 def test_defaults_stand_for_what_is_not_given(plan: Plan) -> None:
@@ -46,7 +38,7 @@ def test_defaults_stand_for_what_is_not_given(plan: Plan) -> None:
 def test_what_beam_cannot_parse_is_refused_before_the_folder_is_touched(
     tmp_path: Path, runner: str, option: str
 ) -> None:
-    config, folder = loads(CONFIG.replace("PATH", str(tmp_path / "run"))), tmp_path / "run"
+    config, folder = streamed(tmp_path / "run"), tmp_path / "run"
     with pytest.raises(ConfigError, match=f"options of Beam: argument --{option}: invalid int value: 'many'"):
         run(config, runner=runner, beam_options=[f"--{option}=many"])
     assert not folder.exists()
@@ -60,7 +52,7 @@ def test_what_a_runner_refuses_is_refused_before_the_folder_is_touched(
     tmp_path: Path, runner: str, reason: str
 ) -> None:
     folder = tmp_path / "run"
-    config = loads(CONFIG.replace("PATH", str(folder)), overrides=[FINITE])
+    config = published(folder, "report: false")
     run(config, runner="local")
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     with pytest.raises(ConfigError, match=rf"--runner {runner}: {reason}"):
@@ -121,8 +113,7 @@ def test_blocks_of_a_stream_are_small_and_users_are_split(plan: Plan) -> None:
 
 
 def test_finite_input_is_a_bounded_job(tmp_path: Path) -> None:
-    text = CONFIG.replace("stream, of: {type: synthetic", "synthetic").replace("06:00:00Z}}", "06:00:00Z}")
-    finite = distributed(make_plan(loads(text.replace("PATH", str(tmp_path))), tmp_path), 3)
+    finite = distributed(make_plan(published(tmp_path, "report: false"), tmp_path), 3)
     assert not finite.streaming
     found = options_of(finite, "localhost:1", [])
     assert "--parallelism=2" in found
@@ -134,7 +125,7 @@ def test_missing_jars_are_named_with_the_command_that_fetches_them(
 ) -> None:
     monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
     with pytest.raises(ConfigError, match=r"python -m .*penstock\.pipeline\.runners\.flink\.jars"):
-        run(loads(CONFIG.replace("PATH", str(tmp_path / "run"))), runner="flink")
+        run(streamed(tmp_path / "run"), runner="flink")
 
 
 def test_jars_that_were_not_tested_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,6 +177,6 @@ def test_a_cluster_goes_on_with_refused_rows_where_nothing_else_is_asked_for(mon
     asked = []
     monkeypatch.setattr("penstock.pipeline.run._run", lambda config, *_: asked.append(config.on_exhausted))
     for runner in ("direct", "flink"):
-        for overrides in ([], ["on_exhausted=stop"]):
-            run(loads(CONFIG, overrides=[f"output.path={tmp_path}", *overrides]), runner=runner)
+        for overrides in ({}, {"on_exhausted": "stop"}):
+            run(streamed(tmp_path, **overrides), runner=runner)
     assert asked == ["stop", "stop", "repeat", "stop"]

@@ -21,7 +21,6 @@ CASES = [
     for check in checks_for(example)
 ]
 
-
 COARSE = ("cells_have_noise_of_their_own", "a_changed_count_draws_independent_noise")
 
 

@@ -9,8 +9,7 @@ import pytest
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError
 from penstock.pipeline.config.yaml import parse
 from penstock.pipeline.experiments.config import Choose, Figure, Range
-from penstock.pipeline.experiments.grid import Grid
-from penstock.pipeline.experiments.load import loads_experiment
+from penstock.pipeline.experiments.load import Grid, loads_experiment
 from penstock.pipeline.experiments.measures import measure
 
 BASE = """\

@@ -180,13 +180,18 @@ def test_an_endless_stream_without_a_maximum_is_refused():
         mechanism.step(window, np.zeros(1, int), mechanism.start(facts), Coins([]))
 
 
-def test_adaptive_follows_the_rule_of_the_paper():
-    mechanism = get("landmark_adaptive")(epsilon=1.0, decrease=0.25, increase=0.5)
-    facts = Facts(n_cells=1, n_windows=4)
+def rates_of(**parameters):
+    """Sampling rate after each of four published windows, of which the last brings news."""
+    mechanism, facts = get("landmark_adaptive")(epsilon=1.0, **parameters), Facts(n_cells=1, n_windows=4)
     state, rates, noise = mechanism.start(facts), [], Coins([True] * 4)
     for window, count in zip(facts.windows(), (10, 10, 10, 90)):
         _, state = mechanism.step(window, np.array([count]), state, noise)
         rates.append(float(state["rate"]))
+    return rates
+
+
+def test_adaptive_follows_the_rule_of_the_paper():
+    rates = rates_of(decrease=0.25, increase=0.5)
     # No rule before a second publication; twice no change; then a large one.
     assert rates == pytest.approx([1.0, 0.75, 0.5625, 0.5625 + 0.5 * 0.4375])
 
@@ -202,12 +207,7 @@ def test_a_vector_of_many_cells_never_skips_with_the_paper_s_calibration():
 @pytest.mark.parametrize("sampler", ["paper", "drift"])
 def test_the_rate_never_falls_so_low_that_nothing_raises_it_again(sampler):
     """With ``decrease: 1`` one publication without news took the rate to 0, for ever."""
-    mechanism = get("landmark_adaptive")(epsilon=1.0, sampler=sampler, decrease=1.0, increase=0.5, least_rate=0.2)
-    facts = Facts(n_cells=1, n_windows=4)
-    state, rates, noise = mechanism.start(facts), [], Coins([True] * 4)
-    for window, count in zip(facts.windows(), (10, 10, 10, 90)):
-        _, state = mechanism.step(window, np.array([count]), state, noise)
-        rates.append(float(state["rate"]))
+    rates = rates_of(sampler=sampler, decrease=1.0, increase=0.5, least_rate=0.2)
     assert rates[:3] == pytest.approx([1.0, 0.2, 0.2])
     assert rates[3] == pytest.approx(0.6 if sampler == "paper" else 0.2)
 

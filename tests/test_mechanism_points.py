@@ -32,7 +32,6 @@ SCHEDULES = {
     "w_event_ba": [{"w": W}],
 }
 
-
 RHO = 0.5
 
 

@@ -21,7 +21,6 @@ from penstock.mechanisms.core.contract import Facts, Release
 from penstock.mechanisms.core.events import Event, Exact
 from penstock.mechanisms.core.plugin import DataError, ParameterError, UnsupportedEvent
 from penstock.mechanisms.core.run import run_mechanism
-from penstock.mechanisms.core.state import decode_state, encode_state
 from penstock.pipeline.steps.targets import as_counted, rows_of
 
 
@@ -34,7 +33,7 @@ def accountant_of(priors, places=None, horizon=3, tolerance=1):
     return accountant, {"targets": known.users, "known": known}
 
 
-def account(accountant, prepared, mechanism, facts, paths, sensors=None, seed=1, between=lambda state: state):
+def account(accountant, prepared, mechanism, facts, paths, sensors=None, seed=1):
     """Rows of every step of a run in which the targets are all the people there are."""
     n_cells, n_windows = facts.n_cells, paths.shape[1]
     counts = np.stack([np.bincount(column, minlength=n_cells + 1)[:n_cells] for column in paths.T])
@@ -54,7 +53,7 @@ def account(accountant, prepared, mechanism, facts, paths, sensors=None, seed=1,
     for release, window in zip(releases, windows):
         cells = np.where(paths[:, release.window - 1] == n_cells, -1, paths[:, release.window - 1])
         facts_of_window = {"counts": counts[release.window - 1], "target_cells": cells}
-        rows, state = accountant.charge(release, window, facts_of_window, model, between(state))
+        rows, state = accountant.charge(release, window, facts_of_window, model, state)
         steps.append(rows)
     return [*steps, accountant.finish(model, state)], releases, counts
 
@@ -213,24 +212,6 @@ def test_any_shards_and_blocks_give_the_same_bits(noise, monkeypatch):
     assert len({row.subject for row in together}) == 7
     for shard, block in ((1, 1), (2, 100), (3, 2), (100, 3)):
         assert rows_in(shard, block) == together
-
-
-def test_books_survive_encoding_at_every_window():
-    rng = np.random.default_rng(6)
-    priors = tuple(random_prior(rng, 5) for _ in range(3))
-    paths = np.concatenate([prior.sample(1, 9, rng) for prior in priors])
-    accountant, prepared = accountant_of(priors)
-    facts = Facts(n_cells=4, n_windows=9, landmarks=(2, 5, 6))
-    mechanism = mechanisms.get("landmark_uniform")(epsilon=2.0)
-
-    def restart(state):
-        data = encode_state("books", 1, state)
-        assert encode_state("books", 1, decode_state(data, "books", 1)) == data
-        return decode_state(data, "books", 1)
-
-    whole, _, _ = account(accountant, prepared, mechanism, facts, paths)
-    resumed, _, _ = account(accountant, prepared, mechanism, facts, paths, between=restart)
-    assert resumed == whole
 
 
 def outlook_of(mechanism, facts, horizon=4, steps=()):

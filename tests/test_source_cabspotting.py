@@ -8,16 +8,12 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from source_rows import blocks_of as read
 
-from penstock.pipeline.sources.base import EventBlock
 from penstock.pipeline.sources.cabspotting import Cabspotting
 
 FORWARDS = "37.5 -122.25 0 1211018400\n37.75 -122.5 1 1211018460\n"
 BACKWARDS = "37.25 -122.75 1 1211018700\n37.0 -122.0 0 1211018640"
-
-
-def read(source: Cabspotting) -> list[EventBlock]:
-    return [block for span in source.spans() for block in source.read(span)]
 
 
 def write_all(directory: Path, files: dict[str, str]) -> str:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from source_rows import blocks_of as read
 
 from penstock.mechanisms.core.plugin import DataError, ParameterError
-from penstock.pipeline.sources.base import EventBlock
 from penstock.pipeline.sources.citibike import Citibike
 
 OLD = (
@@ -32,10 +32,6 @@ def old(start: str, stop: str, seconds: int, end_station: str = "3203") -> str:
 
 def new(ride: str, start: str, stop: str, end: str = "Park,HB102", position: str = "40.5,-74.5") -> str:
     return f"{ride},classic_bike,{start},{stop},PATH,JC066,{end},40.75,-74.25,{position},member\n"
-
-
-def read(source: Citibike) -> list[EventBlock]:
-    return [block for span in source.spans() for block in source.read(span)]
 
 
 def times(path: Path) -> list[str]:

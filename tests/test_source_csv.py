@@ -17,19 +17,15 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from source_rows import blocks_of as read
 
 from penstock.mechanisms.core.plugin import DataError, ParameterError
-from penstock.pipeline.sources.base import EventBlock
 from penstock.pipeline.sources.csv import Csv
 from penstock.pipeline.sources.reading import inputs
 
 HEADER = "user,time,latitude,longitude\n"
 GOOD = "ann,2008-05-17T10:00:00Z,37.5,-122.5\n"
 GOOD_EVENT = ("ann", 1_211_018_400_000, 37.5, -122.5)
-
-
-def read(source: Csv) -> list[EventBlock]:
-    return [block for span in source.spans() for block in source.read(span)]
 
 
 def events(source: Csv) -> list[tuple[object, ...]]:

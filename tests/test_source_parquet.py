@@ -12,17 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from source_rows import blocks_of as read
 
 from penstock.mechanisms.core.plugin import DataError
-from penstock.pipeline.sources.base import EventBlock
 from penstock.pipeline.sources.parquet import Parquet
 
 MOMENT = datetime(2008, 5, 17, 10, tzinfo=UTC)
 MILLISECONDS = 1_211_018_400_000
-
-
-def read(source: Parquet) -> list[EventBlock]:
-    return [block for span in source.spans() for block in source.read(span)]
 
 
 def frame(n: int = 2, **columns: Any) -> pl.DataFrame:

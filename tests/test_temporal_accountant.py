@@ -121,14 +121,6 @@ def test_rows_older_than_the_lag_close_with_their_bound_and_state_stays_bounded(
     assert len(encode_state("t", 1, long)) <= len(encode_state("t", 1, short)) + 8
 
 
-def test_resuming_from_encoded_state_changes_nothing():
-    accountant = Temporal(correlation=STRONG, classes=(UserClass(name="b", correlation=STRONG),), goal=1.0)
-    charges = [0.1, 0.0, 0.3, 0.2] * 5
-    plain, _, _ = account(accountant, charges, (2, 7))
-    resumed, _, _ = account(accountant, charges, (2, 7), resume=True)
-    assert plain == resumed
-
-
 def test_gaussian_noise_has_no_temporal_guarantee():
     rows, state, model = account(Temporal(correlation=STRONG), [(events.Gaussian(l2=1.0, sigma=3.0),)] * 3)
     assert figures(rows, "total_loss").tolist() == [np.inf] * 3

@@ -13,37 +13,19 @@ from penstock.mechanisms.core.contract import Mechanism
 
 @dataclass(frozen=True, kw_only=True)
 class TraceView:
-    """Released traces of some users as flat arrays, user after user in order of time.
+    """Released traces of some users as flat arrays, user after user in order of time."""
 
-    Parameters
-    ----------
-    subjects
-        Pseudonym of each user.
-    starts
-        First point of each user, shape (n_users,).
-    times
-        Milliseconds since 1970 UTC, shape (n_points,).
-    landmarks, periods
-        Whether each point is a landmark, and its budget period.
-    epsilon, rho, scale, action
-        As in `PointRelease`, point by point.
-    noise
-        Noise family of every publication.
-    mechanism
-        What released them.
-    """
-
-    subjects: Sequence[str]
-    starts: NDArray[np.int64]
-    times: NDArray[np.int64]
-    landmarks: NDArray[np.bool_]
+    subjects: Sequence[str]  # pseudonym of each user
+    starts: NDArray[np.int64]  # first point of each user, shape (n_users,)
+    times: NDArray[np.int64]  # milliseconds since 1970 UTC, shape (n_points,)
+    landmarks: NDArray[np.bool_]  # `landmarks`, `periods`: whether each point is a landmark, and its budget period
     periods: NDArray[np.int64]
-    epsilon: NDArray[np.float64]
+    epsilon: NDArray[np.float64]  # `epsilon`, `rho`, `scale`, `action`: as in `PointRelease`, point by point
     rho: NDArray[np.float64]
     scale: NDArray[np.float64]
     action: NDArray[np.str_]
-    noise: str
-    mechanism: Mechanism
+    noise: str  # noise family of every publication
+    mechanism: Mechanism  # what released them
 
     def landmark_sums(self, concentrated: bool) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """User (index into ``subjects``) of every budget period, and the largest sum of ε, or ρ, over L ∪ {t} in it."""

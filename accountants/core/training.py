@@ -13,30 +13,19 @@ from numpy.typing import NDArray
 class Training:
     """The cell of each person in each of the first windows of a stream; operator-only.
 
-    Parameters
-    ----------
-    trajectories
-        Shape (n_users, n_windows), integers: the one cell a person counts in, -1 where not seen.
-    users
-        Shape (n_users, 1) or (n_users, 2): identity of each row, as in counting (a digest in deployment).
-    n_cells
-        Cells of the space.
-    share
-        Share of all people seen that these are; below 1 where a random part of them was kept to bound memory.
-    named
-        Row of each of the accountant's `Accountant.named_users`, -1 for those who are not here.
-
-    Examples
-    --------
     >>> training = Training(trajectories=np.array([[0, 2, -1]]), users=np.array([[7]]), n_cells=3)
     >>> training.n_users, training.n_windows, training.with_unseen().tolist()
     (1, 3, [[0, 2, 3]])
     """
 
+    # shape (n_users, n_windows), integers: the one cell a person counts in, -1 where not seen
     trajectories: NDArray[np.integer[Any]]
+    # shape (n_users, 1) or (n_users, 2): identity of each row, as in counting (a digest in deployment)
     users: NDArray[np.int64]
-    n_cells: int
+    n_cells: int  # cells of the space
+    # share of all people seen that these are; below 1 where a random part of them was kept to bound memory
     share: float = 1.0
+    # row of each of the accountant's `Accountant.named_users`, -1 for those who are not here
     named: tuple[int, ...] = ()
 
     @property

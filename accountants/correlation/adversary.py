@@ -28,11 +28,7 @@ from penstock.mechanisms.core.plugin import Checked, DataError, ParameterError, 
 
 #: A dense matrix of this many states is 32 MB, and its hull takes about a minute.
 MAX_STATES = 2000
-
-
 _ARRAYS = ("transitions", "visits", "forward", "backward", "initial", "states")
-
-
 Pair = tuple[Array | None, Array | None]
 
 

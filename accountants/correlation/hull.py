@@ -13,24 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
-
-
 Indices = NDArray[np.intp]
-
-
 SMALLEST_PROBABILITY = 1e-290
 """Entries below count as 0, which keeps every slope between two hull vertices a finite double."""
 
 
 _FEW_POINTS = 32  # up to here the sequential hull is the fastest
-
-
 _ELEMENTS_AT_ONCE = 1 << 16  # chunks of half a megabyte stay in the processor's cache
-
-
 _FEW_ROWS = 16  # up to here pruning costs more than it saves
-
-
 _MOST_SLOPES = 24
 
 

@@ -19,8 +19,6 @@ from penstock.accountants.correlation.matrices import backward_matrix, transitio
 from penstock.mechanisms.core.plugin import ParameterError
 
 Method: TypeAlias = Literal["sound", "paper"]
-
-
 _EQUAL = 1e-13  # relative spread of P^r[:, x_j] under which the bridge has forgotten its end
 
 

@@ -14,8 +14,6 @@ from penstock.accountants.correlation.matrices import checked_matrix, disjoint_r
 from penstock.mechanisms.core.plugin import ParameterError
 
 _LARGE_ALPHA = 700.0  # exp overflows a little above
-
-
 Correlation: TypeAlias = "LeakageFunction | ArrayLike | None"
 """What every function of this package takes as a correlation: a function built before, a matrix, or none."""
 

@@ -147,13 +147,6 @@ def stationary_distribution(matrix: ArrayLike) -> Array:
 
     Source: W. Grassmann, M. Taksar, D. Heyman, Operations Research 1985 (GTH elimination), on the closed class.
 
-    Raises
-    ------
-    ParameterError
-        More than one set of states is closed, so that there is no single such distribution.
-
-    Examples
-    --------
     >>> stationary_distribution([[0.8, 0.2], [0.1, 0.9]]).round(6)
     array([0.333333, 0.666667])
     """

@@ -28,8 +28,6 @@ from penstock.accountants.gaussian_process.loss import Response, conditional_res
 from penstock.mechanisms.core.plugin import ParameterError
 
 FIRST_SHARPNESS = 20.0
-
-
 WHITE_SHARE = 0.1
 
 

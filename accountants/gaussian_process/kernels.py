@@ -15,15 +15,11 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
 from penstock.mechanisms.core.plugin import Checked, ParameterError, parameter
+from penstock.mechanisms.core.trace_goal import FAMILIES
 
 Array = NDArray[np.float64]
-
-
 Indices = NDArray[np.intp]
-
-
 Correlation = Callable[[Array, float, float], Array]
-
 
 CORRELATIONS: dict[str, Correlation] = {
     "rbf": lambda lag, length_scale, period: np.exp(-0.5 * (lag / length_scale) ** 2),
@@ -121,11 +117,11 @@ def axis_models(
     )
 
 
-def checked_times(times: ArrayLike, field: str = "times") -> Array:
+def checked_times(times: ArrayLike) -> Array:
     """Times as a float array of shape (n,), n at least 1; raises `ParameterError` for anything else."""
     checked = np.asarray(times, dtype=np.float64)
     if checked.ndim != 1 or checked.size == 0 or not np.isfinite(checked).all():
-        raise ParameterError(field, times, "finite numbers, one for each point")
+        raise ParameterError("times", times, "finite numbers, one for each point")
     return checked
 
 
@@ -167,29 +163,6 @@ def _positive_definite(matrix: Array) -> Array:
 # Families of secret points.
 
 
-FAMILIES: dict[str, str] = {
-    "singletons": "every point on its own",
-    "every_other": "all odd points, and all even points",
-    "sliding_blocks": "every run of `width` points",
-}
-"""Names under which a configuration asks for a family of secrets, with one line of help each."""
-
-
-def named_family(name: str, n_points: int, width: int = 2) -> Sequence[Indices]:
-    """Family of secrets by its name in `FAMILIES`; ``width`` is used by ``sliding_blocks`` only.
-
-    >>> named_family("every_other", 3)
-    [array([0, 2]), array([1])]
-    """
-    if name == "singletons":
-        return singletons(n_points)
-    if name == "every_other":
-        return every_other(n_points)
-    if name == "sliding_blocks":
-        return sliding_blocks(n_points, width)
-    raise ParameterError("secrets", name, "one of " + ", ".join(FAMILIES))
-
-
 def singletons(n_points: int) -> list[Indices]:
     """Every point as a secret of its own.
 
@@ -218,6 +191,19 @@ def sliding_blocks(n_points: int, width: int) -> list[Indices]:
         raise ParameterError("width", width, "at least 1")
     size = min(width, n_points)
     return [np.arange(first, first + size) for first in range(n_points - size + 1)] if n_points else []
+
+
+def named_family(name: str, n_points: int, width: int = 2) -> Sequence[Indices]:
+    """Family of secrets by the name that a configuration gives it; ``width`` is that of ``sliding_blocks``.
+
+    >>> named_family("every_other", 3)
+    [array([0, 2]), array([1])]
+    """
+    if name not in FAMILIES:
+        raise ParameterError("secrets", name, "one of " + ", ".join(FAMILIES))
+    if name == "sliding_blocks":
+        return sliding_blocks(n_points, width)
+    return singletons(n_points) if name == "singletons" else every_other(n_points)
 
 
 def secret_family(secrets: Any, n_points: int, field: str = "secrets") -> list[Indices]:

@@ -172,13 +172,8 @@ def loss_table(
     length_scales: Sequence[float] = (0.5, 1.0, 2.0, 4.0),
     times: ArrayLike = tuple(range(10)),
     secret: ArrayLike = (0, 2, 4, 6, 8),
-    radius: float = 1.0,
-    order: float = 2.0,
-    kernel: str = "rbf",
-    variance: float = 1.0,
-    nugget: float = 0.0,
 ) -> dict[str, NDArray[np.float64]]:
-    """Table of the loss by noise variance and length scale; by default the paper's ten points, every other secret.
+    """Loss by noise variance and length scale, at radius 1 and order 2; by default of the points of the paper's figure.
 
     Returns columns of equal length, one row for each pair: ``noise_variance``, ``length_scale``,
     ``loss``, ``independent_loss`` and ``ratio``.
@@ -189,9 +184,7 @@ def loss_table(
     pairs = [(noise, length_scale) for length_scale in length_scales for noise in variances]
     losses = np.array(
         [
-            conditional_inferential_loss(
-                times, secret, np.sqrt(noise), length_scale, radius, order, kernel, variance, nugget=nugget
-            )
+            conditional_inferential_loss(times, secret, np.sqrt(noise), length_scale, radius=1.0, order=2.0)
             for noise, length_scale in pairs
         ]
     )

@@ -37,8 +37,6 @@ from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.state import State
 
 N_TAIL_TERMS = 4096
-
-
 PRECISION = 1e-6
 
 

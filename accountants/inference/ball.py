@@ -15,15 +15,11 @@ from penstock.accountants.inference.prior import FloatArray, Kernel, MarkovPrior
 from penstock.mechanisms.core.plugin import ParameterError
 
 Ball = Literal["genie", "factorial", "union", "paper", "best"]
-
-
 BALLS = ("genie", "factorial", "union", "paper", "best")
 
 
 #: Success, relative to the largest, below which the genie's values are rounded up.
 FLOOR = 1e-280
-
-
 _OPERATIONS = 2e6
 
 
@@ -100,7 +96,7 @@ def _log_factorial(prior: MarkovPrior, n_steps: int, tolerance: int, enough: flo
     """Smallest of Markov's inequalities on C(hits, j); j = n_steps − tolerance is the union bound."""
     # Those that certainly exceed `enough`, because already j windows in a row are too likely, are not computed.
     n_hits = n_steps - tolerance
-    moments = np.array([_log_moment(n_steps, tolerance, j) for j in range(1, n_hits + 1)])
+    moments = np.array([log_binomial(n_steps, j) - log_binomial(n_hits, j) for j in range(1, n_hits + 1)])
     useful = np.flatnonzero(moments + consecutive_matches(prior, n_hits) < enough) + 1
     values = [np.inf]
     if n_hits in useful and n_hits > 2:
@@ -110,10 +106,6 @@ def _log_factorial(prior: MarkovPrior, n_steps: int, tolerance: int, enough: flo
         log_f = few_matches(prior, n_steps, int(below[-1]))
         values.extend(moments[: log_f.size] + log_f)
     return float(min(values))
-
-
-def _log_moment(n_steps: int, tolerance: int, j: int) -> float:
-    return log_binomial(n_steps, j) - log_binomial(n_steps - tolerance, j)
 
 
 def log_binomial(n: int, k: int) -> float:

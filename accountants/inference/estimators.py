@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import numpy as np
-from scipy.stats import beta
 
 from penstock.accountants.inference.ball import check_horizon
 from penstock.accountants.inference.observation import (
@@ -20,17 +19,12 @@ from penstock.accountants.inference.observation import (
     smoothed,
 )
 from penstock.accountants.inference.prior import FloatArray, IntArray, Kernel, MarkovPrior
+from penstock.accountants.online_attack import exact_interval
 from penstock.mechanisms.core.plugin import ParameterError
 
 Estimator = Literal["map", "prior", "posterior_marginals", "constant"]
-
-
 ESTIMATORS = ("map", "prior", "posterior_marginals", "constant")
-
-
 _IMPOSSIBLE = -700.0
-
-
 _LEAK = 1e-150
 
 
@@ -148,7 +142,7 @@ def attack_success(
     if kind == "constant":
         hits = np.stack([(paths == place).sum(axis=1) for place in range(prior.n_locations)])
         successes = int((hits >= n_steps - tolerance).sum(axis=1).max())
-        return _interval(successes, len(paths), confidence, prior.n_locations)
+        return successes / len(paths), *exact_interval(successes, len(paths), confidence, prior.n_locations)
     if kind == "prior":
         guesses = np.broadcast_to(blind_guess(kind, prior, n_steps), paths.shape)
     else:
@@ -156,7 +150,7 @@ def attack_success(
         scales = noise_scales(noise, scale, n_steps, prior.n_locations)
         guesses = _informed_guesses(kind, prior, active, paths, noise, scales, rng)
     successes = int(((guesses != paths).sum(axis=1) <= tolerance).sum())
-    return _interval(successes, len(paths), confidence, 1)
+    return successes / len(paths), *exact_interval(successes, len(paths), confidence)
 
 
 def _checked_paths(trajectories: Any, n_steps: int, n_locations: int) -> IntArray:
@@ -196,14 +190,6 @@ def _informed_guesses(
         likelihood = log_likelihoods(observed, active, noise, scales)
         guesses[first : first + CHUNK] = guess(kind, prior.initial, kernel, likelihood)
     return guesses[back]
-
-
-def _interval(successes: int, n: int, confidence: float, n_choices: int) -> tuple[float, float, float]:
-    """Rate with its Clopper-Pearson interval; the error probability is shared among ``n_choices``."""
-    error = (1 - confidence) / (2 * n_choices)
-    low = float(beta.ppf(error, successes, n - successes + 1)) if successes else 0.0
-    high = float(beta.ppf(1 - error, successes + 1, n - successes)) if successes < n else 1.0
-    return successes / n, low, high
 
 
 def blind_guess(kind: Estimator, prior: MarkovPrior, n_steps: int) -> IntArray:

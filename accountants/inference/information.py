@@ -23,14 +23,8 @@ from penstock.accountants.inference.prior import FloatArray, IntArray, MarkovPri
 from penstock.mechanisms.core.plugin import ParameterError
 
 _EXACT_OPERATIONS = 5e9
-
-
 _LOGARITHM = 50  # multiplications that one logarithm costs
-
-
 _SLACK = 1e-12
-
-
 _BISECTIONS = 60
 
 

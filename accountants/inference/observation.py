@@ -14,21 +14,13 @@ from penstock.accountants.inference.prior import FloatArray, IntArray, Kernel, M
 from penstock.mechanisms.core.plugin import ParameterError
 
 ADDITIVE = ("gaussian", "laplace", "discrete_gaussian", "discrete_laplace")
-
-
 GUARANTEE = ("pure_dp", "zcdp")
 
 
 #: Trajectories that are worked on together.
 CHUNK = 64
-
-
 _GRID = 4096
-
-
 _TAIL = 9.0
-
-
 _FLOOR = 1e-300
 
 

@@ -14,24 +14,14 @@ from scipy.special import entr
 from penstock.mechanisms.core.plugin import ParameterError
 
 FloatArray = NDArray[np.float64]
-
-
 IntArray = NDArray[np.intp]
 
 
 #: Entries of a product that stays in the processor's cache.
 BLOCK_ENTRIES = 1 << 15
-
-
 _DENSE_SOLVE_LIMIT = 512
-
-
 _SUM_TOLERANCE = 1e-6
-
-
 _DENSE_LIMIT = 256
-
-
 _DENSE_SHARE = 0.15
 
 
@@ -235,33 +225,11 @@ def estimate_prior(
     a Dirichlet prior of total weight ``smoothing``. A row without moves and without smoothing gets the share of visits
     of each location, so that a place only seen last is left as if the walk began anew.
 
-    Parameters
-    ----------
-    trajectories
-        (n_windows,) or (n_trajectories, n_windows) locations; negative where unknown, which breaks the sequence.
-    n_locations
-        M; locations are 0 … M − 1.
-    smoothing
-        Total weight of the pseudo-moves added to each row, at least 0. The adversary is only as good as this choice:
-        with 0 it rules out every move it never saw.
-    towards
-        (n_locations,) distribution of the pseudo-moves, or (n_locations, n_locations) one per row; uniform when
-        left out. A population's transition matrix is a good choice for a person with few data.
-    initial
-        stationary: the long-run distribution of the estimated matrix, started from the visits. empirical: the share
-        of visits, smoothed in the same way.
+    `trajectories`: (n_windows,) or (n_trajectories, n_windows) locations; negative where unknown, which breaks the
+    sequence. `towards`: (n_locations,) distribution of the pseudo-moves, or (n_locations, n_locations) one per row;
+    uniform when left out. A population's transition matrix is a good choice for a person with few data.
 
-    Returns
-    -------
-    The prior; its matrix is sparse when there is no smoothing. O(visits + M²), or O(visits) when sparse.
-
-    Examples
-    --------
-    >>> prior = estimate_prior([0, 0, 1, 0, 0, 1], 3, smoothing=0.0, initial="empirical")
-    >>> prior.transition.toarray().round(2).tolist()
-    [[0.5, 0.5, 0.0], [1.0, 0.0, 0.0], [0.67, 0.33, 0.0]]
-
-    Source: Koga, Meehan, Chaudhuri, section 4.1 (which states no smoothing).
+    Returns the prior; its matrix is sparse when there is no smoothing. O(visits + M²), or O(visits) when sparse.
     """
     paths = np.atleast_2d(np.asarray(trajectories, dtype=np.intp))
     if paths.size == 0 or paths.max() >= n_locations or not (paths >= 0).any():
@@ -356,24 +324,10 @@ def _one_a_window(visits: IntArray) -> IntArray:
 def stationary_distribution(transition: Any, start: FloatArray | None = None) -> FloatArray:
     """Long-run share of time in each location, entrywise accurate.
 
-    Parameters
-    ----------
-    transition
-        (n_locations, n_locations), rows sum to 1; dense or SciPy sparse.
-    start
-        (n_locations,) distribution that decides between several closed classes (uniform when left out);
-        with one closed class it changes nothing.
+    `transition`: (n_locations, n_locations), rows sum to 1; dense or SciPy sparse. `start`: (n_locations,) distribution
+    that decides between several closed classes (uniform when left out); with one closed class it changes nothing.
 
-    Returns
-    -------
-    (n_locations,) distribution. O(M^3) time per closed class of up to 512 locations, one sparse solve beyond.
-
-    Examples
-    --------
-    >>> stationary_distribution(np.array([[0.9, 0.1], [0.3, 0.7]]))
-    array([0.75, 0.25])
-
-    Source: Grassmann, Taksar, Heyman (1985): elimination without subtraction, so tiny probabilities keep their digits.
+    Returns (n_locations,) distribution. O(M^3) time per closed class of up to 512 locations, one sparse solve beyond.
     """
     from scipy.sparse import csgraph  # with the solvers below a fifth of what starting a command takes
 

@@ -40,13 +40,8 @@ COMING = {
     "information": ("information", "nats"),
 }
 
-
 _LEAK = 1e-150
-
-
 _ROUNDING = 1 + 1e-12
-
-
 _CONFIDENCE = 0.9999
 
 

@@ -25,11 +25,7 @@ from penstock.accountants.inference.observation import Schedule, genie_levels
 from penstock.accountants.inference.prior import FloatArray, IntArray, Kernel
 
 _OPERATIONS = 1e8
-
-
 _FIRST_OPERATIONS = 1e9
-
-
 _UNDERFLOW = 1e-300
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import beta
 
+from penstock.accountants.online_attack import exact_interval
 from penstock.mechanisms.core.plugin import ParameterError
 
 
@@ -25,20 +25,6 @@ class Rate:
     n_present: int
     n_false: int  # `n_false`, `n_absent`: challenges without the target above the threshold, and all of them
     n_absent: int
-
-
-def exact_interval(n_found: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Clopper and Pearson's limits of a share.
-
-    >>> [round(limit, 3) for limit in exact_interval(0, 10)], exact_interval(10, 10)[1]
-    ([0.0, 0.308], 1.0)
-    """
-    if not 0 < confidence < 1:
-        raise ParameterError("confidence", confidence, "between 0 and 1")
-    error = (1 - confidence) / 2
-    low = float(beta.ppf(error, n_found, n - n_found + 1)) if n_found else 0.0
-    high = float(beta.ppf(1 - error, n_found + 1, n - n_found)) if n_found < n else 1.0
-    return low, high
 
 
 def true_positive_rate(

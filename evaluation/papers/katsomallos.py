@@ -81,17 +81,12 @@ METHODS = ("sound", "paper", "single")
 
 
 def temporal_loss_table(
-    n_repetitions: int = 100,
-    n_windows: int = N_WINDOWS,
-    percentages: Iterable[int] = PERCENTAGES,
-    epsilon: float = 1.0,
-    seed: int = 1,
+    n_repetitions: int = 100, percentages: Iterable[int] = PERCENTAGES, seed: int = 1
 ) -> pl.DataFrame:
     """Overall temporal loss for every correlation, shape of the landmark set, percentage and method.
 
-    Every correlation and method has the same landmark sets. The budget ``epsilon`` of the series, for *replacing* a
-    value, is divided uniformly over L ∪ {t}: without correlation the overall loss is ``epsilon`` whatever the
-    landmarks.
+    Every correlation and method has the same landmark sets. The budget of the series, ε = 1 for *replacing* a value, is
+    divided uniformly over L ∪ {t}: without correlation the overall loss is ε whatever the landmarks.
 
     Returns one row for each combination: ``correlation``, ``shape``, ``percentage``, ``method``, and over the
     repetitions ``mean`` and ``standard_deviation`` of the loss. With ``sound`` and ``paper`` that is the largest over t
@@ -105,16 +100,14 @@ def temporal_loss_table(
         matrix = laplacian_smoothing_matrix(2, strength)
         for method in METHODS:
             overall = _overall_loss(matrix, method)
-            for shape, percentage, sets in _landmark_sets(n_repetitions, n_windows, percentages, seed):
-                losses = np.array([overall(landmark_allocation("uniform", one, epsilon), one) for one in sets])
+            for shape, percentage, sets in _landmark_sets(n_repetitions, percentages, seed):
+                losses = np.array([overall(landmark_allocation("uniform", one, 1.0), one) for one in sets])
                 key = {"correlation": name, "shape": shape, "percentage": percentage, "method": method}
                 rows.append(key | _spread(losses))
     return pl.DataFrame(rows)
 
 
-def distance_table(
-    n_repetitions: int = 100, n_windows: int = N_WINDOWS, percentages: Iterable[int] = PERCENTAGES, seed: int = 1
-) -> pl.DataFrame:
+def distance_table(n_repetitions: int = 100, percentages: Iterable[int] = PERCENTAGES, seed: int = 1) -> pl.DataFrame:
     """Average distance of a window from the nearest landmark or end of the series, for every shape and percentage.
 
     Returns ``shape``, ``percentage``, and over the repetitions ``mean`` and ``standard_deviation`` of the distance,
@@ -124,7 +117,7 @@ def distance_table(
     ('left_skewed', 25.5)
     """
     rows = []
-    for shape, percentage, sets in _landmark_sets(n_repetitions, n_windows, percentages, seed):
+    for shape, percentage, sets in _landmark_sets(n_repetitions, percentages, seed):
         means = np.array([landmark_distance(one).mean() for one in sets])
         rows.append({"shape": shape, "percentage": percentage} | _spread(means))
     return pl.DataFrame(rows)
@@ -180,14 +173,14 @@ def landmark_distance(landmarks: NDArray[np.bool_]) -> NDArray[np.int64]:
 
 
 def _landmark_sets(
-    n_repetitions: int, n_windows: int, percentages: Iterable[int], seed: int
+    n_repetitions: int, percentages: Iterable[int], seed: int
 ) -> Iterable[tuple[str, int, list[NDArray[np.bool_]]]]:
     for shape in SHAPES:
         for percentage in percentages:
             # Without or with nothing but landmarks there is one set only.
             n_sets = n_repetitions if 0 < percentage < 100 else 1
-            size = round(n_windows * percentage / 100)
-            sets = [landmark_distribution(shape, n_windows, size, seed + i) for i in range(n_sets)]
+            size = round(N_WINDOWS * percentage / 100)
+            sets = [landmark_distribution(shape, N_WINDOWS, size, seed + i) for i in range(n_sets)]
             yield shape, percentage, sets
 
 

@@ -7,7 +7,7 @@ penstock.evaluation.papers.katsomallos_traces --geolife FILE --tdrive FILE --out
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -40,12 +40,12 @@ ORIGIN = (39.9055, 116.3976)
 Z_95 = 1.96
 
 
-def mechanisms_compared(epsilon: float = 1.0) -> dict[str, Mechanism]:
+def mechanisms_compared() -> dict[str, Mechanism]:
     """The three mechanisms; Adaptive with equal rates, by the paper's rule and by the expected difference."""
-    adaptive = partial(LandmarkAdaptive, epsilon=epsilon, noise=PLANAR, decrease=0.5, increase=0.5)
+    adaptive = partial(LandmarkAdaptive, epsilon=1.0, noise=PLANAR, decrease=0.5, increase=0.5)
     return {
-        "skip": LandmarkSkip(epsilon=epsilon, noise=PLANAR),
-        "uniform": LandmarkUniform(epsilon=epsilon, noise=PLANAR),
+        "skip": LandmarkSkip(epsilon=1.0, noise=PLANAR),
+        "uniform": LandmarkUniform(epsilon=1.0, noise=PLANAR),
         "adaptive (paper)": adaptive(calibration="paper"),
         "adaptive": adaptive(),
     }
@@ -117,11 +117,11 @@ def errors(
     return apart.mean(axis=1), float((released.action == "published").mean())
 
 
-def matched_thresholds(sample: Sample, percentages: Sequence[int] = PERCENTAGES) -> list[tuple[float, float]]:
+def matched_thresholds(sample: Sample) -> list[tuple[float, float]]:
     """Distances that come closest to the wanted percentages of landmarks here, with the paper's 30 minutes."""
     distances = np.concatenate([[0.0], np.geomspace(10.0, 200_000.0, 200)])
     shares = np.array([100 * sample.landmarks(threshold, 30).mean() for threshold in distances])
-    return [(float(distances[np.abs(shares - wanted).argmin()]), 30.0) for wanted in percentages]
+    return [(float(distances[np.abs(shares - wanted).argmin()]), 30.0) for wanted in PERCENTAGES]
 
 
 def error_table(

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 from scipy.optimize import brentq
-from scipy.stats import beta, spearmanr
+from scipy.stats import spearmanr
 
 from penstock.accountants.inference.ball import max_ball_probability
 from penstock.accountants.inference.estimators import Estimator, attack_success
@@ -27,6 +27,7 @@ from penstock.accountants.inference.prior import (
     visit_trajectories,
 )
 from penstock.accountants.inference.success_bounds import Bound, success_upper_bound
+from penstock.accountants.online_attack import exact_interval
 from penstock.evaluation.papers.study import Figures
 from penstock.mechanisms.core.plugin import DataError
 
@@ -150,7 +151,7 @@ IntArray = NDArray[np.intp]
 
 N_TOP, N_GUESSED, WINDOW_DAYS = 100, 5, 20
 _QUANTILES = (0.25, 0.5, 0.75)
-_ERROR = 1e-4
+_CONFIDENCE = 0.9999
 #: Ranges with fewer people have no quartiles.
 _FEW = 10
 #: Edges of the ranges that people are binned in.
@@ -342,17 +343,7 @@ def _success(
         n = 0
         for prior, path in zip(known.priors, known.last):
             rate, _, _ = attack_success(
-                attack,
-                prior,
-                sensors,
-                tolerance,
-                1,
-                rng,
-                noise,
-                scale,
-                trajectories=path[None],
+                attack, prior, sensors, tolerance, 1, rng, noise, scale, trajectories=path[None]
             )
             n += round(rate)
-    low = float(beta.ppf(_ERROR / 2, n, known.n_people - n + 1)) if n else 0.0
-    high = float(beta.ppf(1 - _ERROR / 2, n + 1, known.n_people - n)) if n < known.n_people else 1.0
-    return n / known.n_people, low, high
+    return n / known.n_people, *exact_interval(n, known.n_people, _CONFIDENCE)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
@@ -252,18 +252,14 @@ GROUP_SIZE, N_GROUPS = 250, 10
 
 
 def differences(
-    presence_in: Callable[[Box], Presence],
-    tried: Iterable[Reading] | None = None,
-    group_size: int = GROUP_SIZE,
-    n_groups: int = N_GROUPS,
+    presence_in: Callable[[Box], Presence], group_size: int = GROUP_SIZE, n_groups: int = N_GROUPS
 ) -> pl.DataFrame:
     """Mean of every metric over random groups, a row for each reading.
 
-    `presence_in`: presence of all cabs (n_cabs, 100, n_hours) for an area; its first week is measured. `tried`:
-    readings; None: all of them.
+    `presence_in`: presence of all cabs (n_cabs, 100, n_hours) for an area; its first week is measured.
     """
     rows = []
-    for box, same in groupby(readings() if tried is None else tried, key=lambda reading: reading.box):
+    for box, same in groupby(readings(), key=lambda reading: reading.box):
         week = presence_in(box)[:, :, :WEEK]
         for reading in same:
             people = _people(week, reading.most_active)

@@ -130,7 +130,8 @@ class BlockMechanism(Mechanism):
         state = state | self.gather(row, n_windows, counts, state)
         if row < n_windows - 1:
             return [], state
-        return self._release(state, noise), self._cleared(state)
+        cleared = {name: value if name in self.kept else np.zeros_like(value) for name, value in state.items()}
+        return self._release(state, noise), cleared
 
     def finish(self, state: State, noise: Noise) -> list[Release]:
         """The windows of an unfinished block; those that did not come count as empty."""
@@ -156,9 +157,6 @@ class BlockMechanism(Mechanism):
         n_seen = int(np.max(state["block_last"] - state["block_first"])) + 1
         shown = values[..., row : row + n_seen, :]
         return release_windows(state, row, shown, self.block_charge(n_windows, state), **common)
-
-    def _cleared(self, state: State) -> State:
-        return {name: value if name in self.kept else np.zeros_like(value) for name, value in state.items()}
 
     #: Entries of the state that outlive a block.
     kept: ClassVar[tuple[str, ...]] = ("n_windows",)

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 
 Integers = NDArray[np.int64]
-
-
 Mask = NDArray[np.bool_]
 
 
@@ -385,11 +383,7 @@ class Guarantee:
 
 
 ONE_WINDOW = "all of one user's events in one window"
-
-
 ADD_REMOVE = "add or remove the unit"
-
-
 NO_GUARANTEE = Guarantee(unit=ONE_WINDOW, neighbours=ADD_REMOVE, statement="none", theorem="none")
 
 

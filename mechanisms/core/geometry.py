@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
 
 Points = NDArray[np.float64]
-
-
 EARTH_RADIUS = 6_371_008.8
 """Mean radius of the reference ellipsoid, in metres (IUGG)."""
 
@@ -23,8 +21,6 @@ EARTH_RADIUS = 6_371_008.8
 #: noise, which could tell its point apart (Mironov 2012), do not leave. By theorem 4.1 of Andrés et al. 2013 double
 #: precision then costs less than 3e-8 nats per metre for noise of up to 100 km.
 DECIMALS = 6
-
-
 _STEP, _N_NODES, _LARGEST_RATIO = 0.25, 49, 1e3
 
 

@@ -25,8 +25,6 @@ from penstock.mechanisms.core.samplers.siphash import keyed_hash
 
 #: Types that are hashed as they are.
 _CANONICAL = (np.dtype("<i8"), np.dtype("<f8"))
-
-
 _bytes = np.ndarray.tobytes
 
 

@@ -26,8 +26,6 @@ MIN_DISTINCT = 6
 
 #: Start of the first epoch of a key that has no earlier one.
 BEGINNING = -(2**63)
-
-
 FORMAT = "penstock noise key"
 
 

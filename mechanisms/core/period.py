@@ -33,29 +33,18 @@ class PeriodBound:
     cells and windows; each changes one count by 1. Hence `part` and `stretch`, for which noise is calibrated and by
     which accountants price it: the L1 sensitivity, and the square of the L2 sensitivity.
 
-    Parameters
-    ----------
-    most
-        n: memberships that bounding leaves a user in a period.
-    max_cells
-        C: cells of one window that one user can add 1 to.
-    shortest, longest
-        Windows of the shortest and of the longest period; those at the ends of a run may be shorter than either.
-    alone
-        Whether the whole run is one period.
-
-    Examples
-    --------
     >>> day = PeriodBound(most=30, max_cells=15, shortest=24, longest=24)
     >>> day.part(24), day.part(1), day.stretch(24)
     (30, 30, 90)
     """
 
-    most: int
-    max_cells: int
+    most: int  # n: memberships that bounding leaves a user in a period
+    max_cells: int  # C: cells of one window that one user can add 1 to
+    # `shortest`, `longest`: windows of the shortest and of the longest period; those at the ends of a run may be
+    # shorter than either
     shortest: int
     longest: int
-    alone: bool = False
+    alone: bool = False  # whether the whole run is one period
 
     def __post_init__(self) -> None:
         for name in ("most", "max_cells", "shortest", "longest"):

@@ -229,8 +229,6 @@ CheckedT = TypeVar("CheckedT", bound=Checked)
 
 #: Tried in this order for a parameter without a default.
 WHOLE_NUMBERS = (3, 1, 2, 10, 100)
-
-
 NUMBERS = (1.0, 0.5, 2.0, 10.0, 100.0)
 
 

@@ -62,15 +62,11 @@ Budgets = NDArray[np.float64]
 
 #: Parts of a person in which integers hold the length of a difference.
 GRID = 16
-
-
 RENYI_FILTER = "Feldman and Zrnic 2021, Rényi filter, for amounts that follow earlier releases"
 
 
 #: δ at which a budget in ρ alone is said as (ε, δ).
 DELTA = 1e-6
-
-
 POSITIONS = "the positions may differ, the times at which there are points may not; landmarks are public"
 
 
@@ -80,7 +76,6 @@ ONE_POINT = {
     PLANAR_GAUSSIAN: "with planar Gaussian noise (Bun and Steinke 2016, lemma 2.4)",
 }
 
-
 LANDMARK_TRACES = Guarantee(
     unit="one user's positions at all landmarks of a budget period and at any one other timestamp",
     neighbours=f"two traces at most `radius` metres apart at each of these timestamps; {POSITIONS}",
@@ -88,14 +83,12 @@ LANDMARK_TRACES = Guarantee(
     theorem=f"Katsomallos et al. 2022 {ONE_POINT[PLANAR]}",
 )
 
-
 W_EVENT_TRACES = Guarantee(
     unit="one user's positions at any w successive timestamps",
     neighbours="two traces at most `radius` metres apart at each of them; the times of the points are public",
     statement="ε-indistinguishability within `radius` metres, for any w successive points of a user",
     theorem=f"Kellaris et al. 2014, theorem 3, {ONE_POINT[PLANAR]}",
 )
-
 
 LANDMARK_GUARANTEE = Guarantee(
     unit="one user's bounded contributions in all landmark windows of a budget period and in any one other window",
@@ -698,7 +691,7 @@ def _moment(p: NDArray[np.float64]) -> NDArray[np.float64]:
     return p * p / (left * left * left * (1 + p))
 
 
-def page_hinkley_alarm(history: NDArray[Any], threshold: float = 2.0, delta: float = 0.05) -> NDArray[np.bool_]:
+def page_hinkley_alarm(history: NDArray[Any]) -> NDArray[np.bool_]:
     """Whether a Page-Hinkley test raises an alarm at the last value of histories (..., n); NaN: no value."""
     # `river.drift.PageHinkley` (Page 1954) is replayed on the history at every call, about 2 µs a value, so that state
     # stays a plain array.
@@ -707,7 +700,7 @@ def page_hinkley_alarm(history: NDArray[Any], threshold: float = 2.0, delta: flo
     rows = history.reshape(-1, history.shape[-1])
     alarms = np.zeros(len(rows), bool)
     for number, row in enumerate(rows):
-        detector = PageHinkley(min_instances=5, delta=delta, threshold=threshold, mode="up")
+        detector = PageHinkley(min_instances=5, delta=0.05, threshold=2.0, mode="up")
         for value in row[~np.isnan(row)]:
             detector.update(float(value))
         alarms[number] = detector.drift_detected

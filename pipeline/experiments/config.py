@@ -1,4 +1,4 @@
-"""Configuration of an experiment: measures, figures, expectations and advice (`grid.py` reads the parameter grid)."""
+"""Configuration of an experiment: measures, figures, expectations and advice (`load.py` reads the parameter grid)."""
 
 from __future__ import annotations
 

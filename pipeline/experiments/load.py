@@ -1,22 +1,324 @@
-"""Load and check an experiment file: every problem is reported with its line before a trial runs."""
+"""Load an experiment file: its grid, and one checked configuration for each trial; every problem with its line."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import copy
+import itertools
+import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from penstock.accountants.core.accountant import ACCOUNTANTS
+from penstock.mechanisms.core.plugin import ConfigError, ParameterError
+from penstock.pipeline.config import yaml
 from penstock.pipeline.config.build import FAILED, Builder, find
-from penstock.pipeline.config.run import read_text
-from penstock.pipeline.config.yaml import Mapping, Problem, Scalar, apply_override, parse, parse_section, plain, shown
-from penstock.pipeline.experiments.config import ExperimentConfig, wrong_names
-from penstock.pipeline.experiments.grid import BASE, SECTIONS, Grid, Trial, raise_all, spell_out
+from penstock.pipeline.config.rules import READ_BY_SOME, unread_keys, without_days
+from penstock.pipeline.config.run import RunConfig, from_document, read_text
+from penstock.pipeline.config.yaml import (
+    Mapping,
+    Node,
+    Problem,
+    Scalar,
+    Sequence,
+    apply_override,
+    key_path,
+    locate,
+    parse,
+    parse_section,
+    plain,
+    shown,
+    write,
+)
+from penstock.pipeline.experiments.attacks.measures import RECOVERY, check_recoverable
+from penstock.pipeline.experiments.config import ExperimentConfig, Range, wrong_names
+from penstock.pipeline.experiments.measures import Measure, measure
 
+BASE = "base"
+#: Sections of an experiment that define what varies.
+SECTIONS = ("set", "variants", "zip", "grid")
+VARIANT = "variant"
+#: Columns of the result table; nothing that varies may take their names.
+RESERVED = ("cell", "seed", "measure", "value", "unit", "configuration", "inputs", "counts", "versions")
+MAX_SETTINGS = 100_000
 REDUCED = "reduced"
 #: Keys that name the input: for an override, then where the file may hold them.
 READ_FROM = (("base.source.path", "set", "source"), ("base.source.path", BASE, "source"), ("study.path", "study"))
 A_BASE = "a section as in a run's configuration, or the file of one"
+
+
+@dataclass(frozen=True)
+class Change:
+    """One value under one key path."""
+
+    key: str
+    steps: yaml.Path
+    node: Node
+    path: yaml.Path
+
+    def apply(self, root: Node) -> Problem | None:
+        """Write a copy of the value into a document; return the problem where that is impossible."""
+        problem = write(root, self.steps, copy.deepcopy(self.node))
+        return problem and Problem(self.node.place, self.path, problem.text)
+
+
+@dataclass(frozen=True)
+class Option:
+    """One point of an axis: its values in the tables, and the changes it makes."""
+
+    values: tuple[Any, ...]
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis of the grid: its columns in the tables, and its points."""
+
+    columns: tuple[str, ...]
+    options: tuple[Option, ...]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One point of the grid without a seed: a value for each column, and the changes in their order."""
+
+    values: dict[str, Any]
+    changes: tuple[Change, ...]
+
+
+class Grid:
+    """The axes in an experiment's ``set``, ``variants``, ``zip`` and ``grid``; ``problems`` collects every error.
+
+    >>> from penstock.pipeline.config.yaml import parse
+    >>> root, _ = parse("grid: {a: [1, 2], b.c: {from: 0, to: 1, step: 1}}\\nzip: {d: [3, 4], e: [x, y]}", "e.yaml")
+    >>> grid = Grid(root)
+    >>> [tuple(setting.values.values()) for setting in grid.settings()][:3], grid.columns
+    ([(3, 'x', 1, 0), (3, 'x', 1, 1), (3, 'x', 2, 0)], ('d', 'e', 'a', 'b.c'))
+    """
+
+    def __init__(self, root: Mapping) -> None:
+        self.problems: list[Problem] = []
+        self.fixed: tuple[Change, ...] = ()
+        axes: list[Axis] = []
+        if (node := self._section(root, "set")) is not None:
+            self.fixed = tuple(self._changes(node, ("set",)))
+        if (node := self._section(root, "variants")) is not None:
+            axes.append(self._variants(node))
+        axes += self._zipped(root.items.get("zip"))
+        if (node := self._section(root, "grid")) is not None:
+            for key in node.items:
+                axes += self._axis(Mapping(node.place, {key: node.items[key]}, {key: node.keys[key]}), ("grid",))
+        self.axes = tuple(axes)
+        self.columns = tuple(column for axis in self.axes for column in axis.columns)
+        self._check_columns(root)
+
+    def settings(self) -> Iterator[Setting]:
+        """Every combination, the last axis fastest."""
+        for options in itertools.product(*(axis.options for axis in self.axes)):
+            values = [value for option in options for value in option.values]
+            changes = tuple(change for option in options for change in option.changes)
+            yield Setting(dict(zip(self.columns, values)), self.fixed + changes)
+
+    def _section(self, root: Mapping, name: str) -> Mapping | None:
+        node = root.items.get(name)
+        if node is None or isinstance(node, Mapping):
+            return node
+        self._refuse(node, (name,), "a section of key paths and values")
+        return None
+
+    def _changes(self, node: Mapping, path: yaml.Path) -> list[Change]:
+        """One change for each key of a section; anything but a key path is a problem."""
+        found = []
+        for key, item in node.items.items():
+            steps = key_path(key)
+            if steps is None or steps[0] == "seed":
+                right = "'seed' cannot be varied here; it must be a key path of a run (seeds: is for seeds)"
+                wrong = right if steps else "not a key path such as mechanism[0].epsilon"
+                self.problems.append(Problem(node.keys[key], (*path, key), wrong))
+            else:
+                found.append(Change(key, steps, item, (*path, key)))
+        return found
+
+    def _variants(self, node: Mapping) -> Axis:
+        options = []
+        for name, changes in node.items.items():
+            if isinstance(changes, Mapping):
+                options.append(Option((name,), tuple(self._changes(changes, ("variants", name)))))
+            elif isinstance(changes, Scalar) and changes.value is None:
+                options.append(Option((name,), ()))  # the base as it is
+            else:
+                self._refuse(changes, ("variants", name), "a section of key paths and values")
+        return Axis((VARIANT,), tuple(options))
+
+    def _zipped(self, node: Node | None) -> list[Axis]:
+        """One axis for each group of keys that vary together."""
+        if node is None:
+            return []
+        groups = node.items if isinstance(node, Sequence) else [node]
+        axes = []
+        for i, group in enumerate(groups):
+            path: yaml.Path = ("zip", i) if isinstance(node, Sequence) else ("zip",)
+            if isinstance(group, Mapping):
+                axes += self._axis(group, path)
+            else:
+                self._refuse(group, path, "a section of key paths and lists of values")
+        return axes
+
+    def _axis(self, group: Mapping, path: yaml.Path) -> list[Axis]:
+        """The axis along which the keys of a group vary together."""
+        changes = self._changes(group, path)
+        columns = [self._values(change) for change in changes]
+        lengths = [len(nodes) for nodes in columns]
+        if len(changes) < len(group.items) or not all(lengths):
+            return []
+        if len(set(lengths)) != 1:
+            said = ", ".join(f"{change.key} has {n}" for change, n in zip(changes, lengths))
+            self.problems.append(Problem(group.place, path, f"zipped keys need equally many values: {said}"))
+            return []
+        options = []
+        for nodes in zip(*columns):
+            moved = tuple(Change(c.key, c.steps, node, c.path) for c, node in zip(changes, nodes))
+            options.append(Option(tuple(_shown(node) for node in nodes), moved))
+        return [Axis(tuple(change.key for change in changes), tuple(options))]
+
+    def _values(self, change: Change) -> list[Node]:
+        """Nodes of the values of one key, from a list or a range."""
+        node, path = change.node, change.path
+        if isinstance(node, Sequence) and node.items:
+            return node.items
+        if isinstance(node, Mapping):
+            builder = Builder({}, None)
+            found = builder.section(node, Range, path)
+            self.problems += builder.problems
+            return [] if found is FAILED else [Scalar(node.place, value, repr(value)) for value in found.values]
+        self._refuse(node, path, "a list of values, or a range {from: …, to: …, step: …}")
+        return []
+
+    def _refuse(self, node: Node, path: yaml.Path, right: str) -> None:
+        self.problems.append(Problem(node.place, path, f"{shown(node)} is not allowed; it must be {right}"))
+
+    def _check_columns(self, root: Mapping) -> None:
+        for column in dict.fromkeys(self.columns):
+            if self.columns.count(column) > 1:
+                self.problems.append(Problem(root.place, (), f"{column} varies twice; it must be in one place"))
+            if column in RESERVED:
+                self.problems.append(Problem(root.place, (), f"{column} is a column of the results and cannot vary"))
+        n_settings = 1
+        for axis in self.axes:
+            n_settings *= len(axis.options)
+        if n_settings > MAX_SETTINGS:
+            text = f"{n_settings:,} settings; there must be at most {MAX_SETTINGS:,}"
+            self.problems.append(Problem(root.place, (), text))
+
+
+def _shown(node: Node) -> Any:
+    """A value for the tables: scalars unchanged, sections as JSON."""
+    value = plain(node)
+    return value if isinstance(node, Scalar) else json.dumps(value, sort_keys=True, ensure_ascii=False)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run of a sweep: one setting with one seed."""
+
+    #: Position in the order of the grid, from 0.
+    number: int
+    #: The varied values by column.
+    values: dict[str, Any]
+    seed: int
+    config: RunConfig
+
+
+def raise_all(problems: list[Problem]) -> None:
+    """Raise `ConfigError` with all problems, in the order of their lines, if there are any."""
+    if problems:
+        in_order = sorted(problems, key=lambda p: float("inf") if p.place.line is None else p.place.line)
+        raise ConfigError(tuple(dict.fromkeys(map(str, in_order))))
+
+
+def spell_out(root: Mapping, config: ExperimentConfig, grid: Grid, folder: Path | None) -> tuple[Trial, ...]:
+    """One trial with a checked configuration for every setting and seed."""
+    base = root.items[BASE]
+    problems: list[Problem] = []
+    texts: list[str] = []
+    measures = [measure(name) for name in config.measures]
+    trials: list[Trial] = []
+    settings: list[tuple[Setting, tuple[str, ...]]] = []
+    for setting in grid.settings():
+        found = _checked(base, setting, folder, problems, texts)
+        if found is None:
+            continue
+        problems += _cannot_run(root, found, measures)
+        settings.append((setting, unread_keys(found)))
+        for seed in config.seed_list:
+            trials.append(Trial(len(trials), setting.values, seed, replace(found, seed=seed)))
+    problems += _never_read(settings)
+    raise_all(problems)
+    if texts:
+        raise ConfigError(tuple(dict.fromkeys(texts)))
+    return tuple(trials)
+
+
+def _checked(
+    base: Node, setting: Setting, folder: Path | None, problems: list[Problem], texts: list[str]
+) -> RunConfig | None:
+    """The configuration of one setting; None with its errors added to the lists."""
+    document = copy.deepcopy(base)
+    wrong = [problem for change in setting.changes if (problem := change.apply(document))]
+    problems += wrong
+    if wrong or not isinstance(document, Mapping):
+        return None
+    mode, place = document.items.get("mode"), document.place
+    if isinstance(mode, Scalar) and mode.value == "deployment":
+        text = "'deployment' is not allowed; it must be simulation, for an experiment compares with the truth"
+        problems.append(Problem(mode.place, (BASE, "mode"), text))
+        return None
+    if "output" not in document.items:
+        write(document, ("output", "path"), Scalar(place, "unused", "unused"))  # an experiment has its own folder
+    try:
+        return from_document(document, folder, accept_unread=True)  # its neighbours may read them
+    except ConfigError as error:
+        texts += error.problems
+        return None
+
+
+def _never_read(settings: list[tuple[Setting, tuple[str, ...]]]) -> list[Problem]:
+    """Keys that the experiment itself sets and no trial reads, from those that each leaves unread."""
+    changes = [
+        (change, change.key in unread)
+        for setting, unread in settings
+        for change in setting.changes
+        if change.key in READ_BY_SOME and plain(change.node) is not None
+    ]
+    read = {change.key for change, is_unread in changes if not is_unread}
+    text = "must be left out: no mechanism and no accountant of any trial reads it"
+    return [Problem(change.node.place, change.path, text) for change, _ in changes if change.key not in read]
+
+
+def _cannot_run(root: Mapping, config: RunConfig, measures: list[Measure]) -> list[Problem]:
+    """Why a valid configuration cannot be a trial."""
+    problems = []
+    base = root.items[BASE]
+    if not any("counts" in mechanism.stages for mechanism in config.mechanism):
+        place, _ = locate(base, ("mechanism",))
+        problems.append(Problem(place, (BASE, "mechanism"), "an experiment compares counts; it must release counts"))
+    names = [ACCOUNTANTS.name_of(type(accountant)) for accountant in config.accountants]
+    for i, one in enumerate(measures):
+        if one.accountant is not None and one.accountant not in names:
+            place, _ = locate(root, ("measures", i))
+            kept = ", ".join(names) or "there is none"
+            text = f"no accountant {one.accountant} in every trial; it must be one of the run's: {kept}"
+            problems.append(Problem(place, ("measures", i), text))
+        if one.daily and (right := without_days(config.source, config.windows)):
+            place, _ = locate(root, ("measures", i))
+            problems.append(Problem(place, ("measures", i), f"{one.name!r} is not allowed; it must be {right}"))
+        if one.name.startswith(f"attack/{RECOVERY}/"):
+            try:
+                check_recoverable(config)
+            except ParameterError as error:
+                problems.append(Problem(locate(root, ("measures", i))[0], ("measures", i), str(error)))
+    return problems
 
 
 @dataclass(frozen=True)

@@ -46,8 +46,7 @@ def write_tables(
     results = results.select(*first, pl.exclude(first))
     _write(results, folder / "results.parquet")
     _write(summary, folder / "summary.parquet")
-    with files.whole(folder / "summary.csv") as temporary:
-        summary.write_csv(temporary)
+    _write(summary, folder / "summary.csv")
     return results, summary
 
 
@@ -66,7 +65,8 @@ def _results(experiment: Experiment, records: Mapping[int, Mapping[str, Any]]) -
             columns["unit"].append(row["unit"])
             for name in ("configuration", "inputs", "counts"):
                 columns[name].append(record[name])  # type: ignore[index]
-            columns["versions"].append(_versions(record["versions"]))  # type: ignore[index]
+            versions = record["versions"].items()  # type: ignore[index]
+            columns["versions"].append(", ".join(f"{name} {version}" for name, version in versions))
     types = {"seed": pl.Int64, "value": pl.Float64}
     return pl.DataFrame({name: _column(name, values, types.get(name)) for name, values in columns.items()})
 
@@ -185,17 +185,13 @@ def _column(name: str, values: list[Any], dtype: Any) -> pl.Series:
     return pl.Series(name, [str(value) for value in values], dtype=pl.String)
 
 
-def _versions(versions: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} {version}" for name, version in versions.items())
-
-
 def _joined(column: pl.Series) -> str:
     return "; ".join(column.unique(maintain_order=True).to_list())
 
 
 def _write(frame: pl.DataFrame, path: Path) -> None:
     with files.whole(path) as temporary:
-        frame.write_parquet(temporary)
+        (frame.write_csv if path.suffix == ".csv" else frame.write_parquet)(temporary)
 
 
 AGREES, UNCERTAIN, DIFFERS, MISSING = "agrees", "too close to tell", "differs", "not measured"
@@ -207,8 +203,7 @@ def write_expected(
     """Write ``expected.csv``: every claim with the measured number and the verdict."""
     rows = [_judged(claim, results, varied, config.confidence) for claim in config.expected]
     if rows:
-        with files.whole(folder / "expected.csv") as temporary:
-            pl.DataFrame(rows, schema=_SCHEMA).write_csv(temporary)
+        _write(pl.DataFrame(rows, schema=_SCHEMA), folder / "expected.csv")
     return rows
 
 
@@ -312,10 +307,8 @@ def write_choice(experiment: Experiment, summary: pl.DataFrame, folder: Path) ->
     # A setting with failed trials is not eligible: the seeds that did not fail are a biased sample.
     complete = summary.filter(pl.col("n") == len({trial.seed for trial in experiment.trials}))
     table = frontier(choose, wide_summary(complete, choose.measures))
-    with files.whole(folder / "frontier.parquet") as temporary:
-        table.write_parquet(temporary)
-    with files.whole(folder / "frontier.csv") as temporary:
-        table.write_csv(temporary)
+    for end in ("parquet", "csv"):
+        _write(table, folder / f"frontier.{end}")
     best = table.filter(pl.col("best"))
     choice: dict[str, Any] = {
         "at_least": choose.at_least,
@@ -363,7 +356,7 @@ def frontier(choose: Choose, wide: pl.DataFrame) -> pl.DataFrame:
     """
     allowed = np.all([excess <= 0 for excess in excesses(choose, wide).values()], axis=0)
     gains = np.stack([_gain(choose, name, wide[f"mean {name}"].to_numpy()) for name in choose.measures], axis=1)
-    on_frontier = np.array([not _dominated(row, gains) for row in gains], bool)
+    on_frontier = np.array([not ((gains >= row).all(axis=1) & (gains > row).any(axis=1)).any() for row in gains], bool)
     order = [choose.preferred, *(name for name in choose.measures if name != choose.preferred)]
     columns = [gains[:, choose.measures.index(name)] for name in order]
     best = np.zeros(len(wide), bool)
@@ -436,10 +429,6 @@ def _gain(choose: Choose, name: str, values: NDArray[np.float64]) -> NDArray[np.
     return np.asarray(gain, np.float64)
 
 
-def _dominated(row: NDArray[np.float64], gains: NDArray[np.float64]) -> bool:
-    return bool(((gains >= row).all(axis=1) & (gains > row).any(axis=1)).any())
-
-
 def best_in_words(best: dict[str, Any]) -> str:
     """What the best setting measured, with the intervals over seeds.
 
@@ -506,8 +495,7 @@ def _save_summary(folder: Path, path: Path, shown: list[str]) -> None:
             if summary.schema[column] == pl.Float64  # null without any result
         ),
     )
-    with files.whole(path) as temporary:
-        summary.write_csv(temporary)
+    _write(summary, path)
 
 
 def shown_measures(experiment: Mapping[str, Any]) -> list[str]:

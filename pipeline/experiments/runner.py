@@ -21,8 +21,7 @@ from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.experiments import figures, results
 from penstock.pipeline.experiments.attacks.membership import Game
 from penstock.pipeline.experiments.config import ExperimentHeader
-from penstock.pipeline.experiments.grid import Trial
-from penstock.pipeline.experiments.load import Experiment
+from penstock.pipeline.experiments.load import Experiment, Trial
 from penstock.pipeline.experiments.trial import (
     counting_config,
     counts_name,
@@ -353,7 +352,8 @@ def run_experiment(
 def begin(config: ExperimentHeader, folder: str | Path | None) -> Path:
     """Create and return the output folder of an experiment."""
     target = Path(folder or config.output or Path("runs") / "experiments" / config.name)
-    _check_folder(target)
+    if target.exists() and any(target.iterdir()) and not (target / RECORDS).is_dir():
+        raise ConfigError((f"output: {target} holds files that no experiment wrote; choose another folder",))
     (target / RECORDS).mkdir(parents=True, exist_ok=True)
     return target
 
@@ -375,11 +375,6 @@ def finish(folder: Path, manifest: dict[str, Any]) -> ExperimentResult:
     files.write_json(folder / "experiment.json", manifest)
     write_report(folder)
     return ExperimentResult(1 if manifest["failed"] else 0, folder, manifest)
-
-
-def _check_folder(folder: Path) -> None:
-    if folder.exists() and any(folder.iterdir()) and not (folder / RECORDS).is_dir():
-        raise ConfigError((f"output: {folder} holds files that no experiment wrote; choose another folder",))
 
 
 def _write(experiment: Experiment, folder: Path, progress: Progress) -> dict[str, Any]:

@@ -22,8 +22,7 @@ from penstock.pipeline.config.run import read_text
 from penstock.pipeline.config.yaml import Mapping, apply_override, parse, parse_section, plain
 from penstock.pipeline.experiments import figures
 from penstock.pipeline.experiments.config import ExperimentHeader
-from penstock.pipeline.experiments.grid import BASE, raise_all
-from penstock.pipeline.experiments.load import REDUCED, load_experiment, reduce
+from penstock.pipeline.experiments.load import BASE, REDUCED, load_experiment, raise_all, reduce
 from penstock.pipeline.experiments.runner import (
     RECORDS,
     ExperimentResult,

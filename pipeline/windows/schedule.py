@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
@@ -115,28 +116,15 @@ class WindowSchedule:
 
     def _cut(self, facts: PeriodFacts, first: int, last: int) -> list[Window]:
         piece = slice(first - facts.first, last - facts.first + 1)
-        columns = (
-            range(first, last + 1),
-            self.calendar.starts(first, last).tolist(),
-            self.calendar.ends(first, last).tolist(),
-            facts.landmark[piece].tolist(),
-            *(column[piece] for column in (facts.landmarks_to_come, facts.regulars_to_come)),
-            *(column[piece] for column in (facts.period, facts.n_landmarks, facts.n_windows)),
-        )
-        return [
-            Window(
-                index=index,
-                start=start,
-                end=end,
-                landmark=landmark,
-                landmarks_to_come=landmarks,
-                regulars_to_come=regulars,
-                period=period,
-                n_landmarks=n_landmarks,
-                n_windows=n_windows,
-            )
-            for index, start, end, landmark, landmarks, regulars, period, n_landmarks, n_windows in zip(*columns)
-        ]
+        columns: dict[str, Iterable[Any]] = {
+            "index": range(first, last + 1),
+            "start": self.calendar.starts(first, last).tolist(),
+            "end": self.calendar.ends(first, last).tolist(),
+            "landmark": facts.landmark[piece].tolist(),
+        }
+        for name in ("landmarks_to_come", "regulars_to_come", "period", "n_landmarks", "n_windows"):
+            columns[name] = getattr(facts, name)[piece]
+        return [Window(**dict(zip(columns, row))) for row in zip(*columns.values())]
 
     @cached_property
     def _periods(self) -> Calendar:

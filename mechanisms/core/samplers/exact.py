@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import count
 from typing import Any
 
@@ -34,11 +34,7 @@ TABLED_SCALE, DIGIT = 24.0, 256
 
 #: A table of the discrete Gaussian has about 7 entries per unit of sigma; beyond this it is drawn by rejection.
 TABLED_SIGMA = 1024.0
-
-
 Interval = tuple[int, int]
-
-
 LaplaceSampler = Callable[[Bits, Counts, NDArray[np.float64]], NDArray[np.int64]]
 
 
@@ -225,14 +221,11 @@ def geometric_digits(scale: float) -> tuple[tuple[int, InversionTable], ...]:
     for level in count():
         weight = DIGIT**level
         leading = REACH * scale <= 2 * DIGIT * weight
-        digits.append((weight, _digit(rate * weight, None if leading else DIGIT)))
+        thresholds = partial(geometric_thresholds, rate * weight, None if leading else DIGIT)
+        digits.append((weight, InversionTable(thresholds, FIRST_BITS)))
         if leading:
             return tuple(digits)
     raise AssertionError("every float has a leading digit")
-
-
-def _digit(rate: Fraction, modulus: int | None) -> InversionTable:
-    return InversionTable(lambda bits: geometric_thresholds(rate, modulus, bits), FIRST_BITS)
 
 
 # Certified tail probabilities.

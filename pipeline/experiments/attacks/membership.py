@@ -17,12 +17,11 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy import stats
 
-from penstock.accountants.online_attack import auc_interval
+from penstock.accountants.online_attack import auc_interval, exact_interval
 from penstock.evaluation.attacks.challenge import AttackResult, privacy_gain
 from penstock.evaluation.attacks.defenses import MAX_VALUES, Defense, mechanism_defense
 from penstock.evaluation.attacks.game import ATTACKS, BLAS, CLASSIFIERS, MembershipGame, in_threads
 from penstock.evaluation.attacks.priors import CHALLENGES, PRIORS
-from penstock.evaluation.attacks.rates import exact_interval
 from penstock.evaluation.attacks.targets import MOBILITY_GROUPS, draw_targets, mobility_groups
 from penstock.mechanisms.core.plugin import Checked, DataError, ParameterError, parameter
 from penstock.pipeline.config.canonical import resolved
@@ -371,7 +370,7 @@ def summarize(results: pl.DataFrame) -> dict[str, Any]:
                 "raw": _area(raw.filter(chosen)),
                 "released": _area(released.filter(chosen)),
                 "found": {"raw": _found(raw.filter(chosen)), "released": _found(released.filter(chosen))},
-                "privacy_gain": mean_with_interval(gain[chosen], 0.0),
+                "privacy_gain": mean_with_interval(gain[chosen]),
             }
     return {"confidence": CONFIDENCE, "groups": groups}
 
@@ -380,7 +379,7 @@ def _area(results: pl.DataFrame) -> dict[str, float | None]:
     auc = results["auc"].to_numpy()
     n_challenges = int(results["n_challenges"].sum())
     limits = auc_interval(float(auc.mean()), n_challenges // 2, n_challenges - n_challenges // 2, CONFIDENCE)
-    return widened(mean_with_interval(auc, 0.0), limits)
+    return widened(mean_with_interval(auc), limits)
 
 
 def _found(results: pl.DataFrame) -> dict[str, float | None]:
@@ -402,13 +401,13 @@ def widened(figure: Mapping[str, float | None], limits: tuple[float, float]) -> 
     }
 
 
-def mean_with_interval(values: NDArray[np.float64], least: float) -> dict[str, float | None]:
-    """Mean and its interval by Student's t, between ``least`` and 1; no interval where values do not differ."""
+def mean_with_interval(values: NDArray[np.float64]) -> dict[str, float | None]:
+    """Mean and its interval by Student's t, between 0 and 1; no interval where values do not differ."""
     mean = float(values.mean())
     if values.size < 2 or np.ptp(values) == 0:  # equal values do not estimate a variance
         return {"mean": mean, "low": None, "high": None}
     reach = float(stats.t.ppf((1 + CONFIDENCE) / 2, values.size - 1) * values.std(ddof=1) / np.sqrt(values.size))
-    return {"mean": mean, "low": max(mean - reach, least), "high": min(mean + reach, 1.0)}
+    return {"mean": mean, "low": max(mean - reach, 0.0), "high": min(mean + reach, 1.0)}
 
 
 def as_text(summary: Mapping[str, Any]) -> str:

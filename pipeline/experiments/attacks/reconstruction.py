@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -13,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy.stats import beta
 
 from penstock.accountants.core.training import Training
 from penstock.accountants.correlation.adversary import Learned
 from penstock.accountants.inference.estimators import ESTIMATORS, Estimator
 from penstock.accountants.inference.places import Releasing
 from penstock.accountants.inference.targets import KnownPrior, KnownTargets, known_targets
+from penstock.accountants.online_attack import exact_interval
 from penstock.accountants.reconstruction import Reconstruction
 from penstock.evaluation.attacks.game import in_threads
 from penstock.evaluation.attacks.retracing import Observed, Shown, observe, retrace, right
@@ -462,11 +463,8 @@ def binomial_limits(rate: float, n: int) -> tuple[float, float]:
     >>> [round(limit, 3) for limit in binomial_limits(0.0, 10)]
     [0.0, 0.308]
     """
-    error = (1 - CONFIDENCE) / 2
-    fewer, more = np.floor(rate * n + 1e-9), np.ceil(rate * n - 1e-9)
-    low = float(beta.ppf(error, fewer, n - fewer + 1)) if fewer > 0 else 0.0
-    high = float(beta.ppf(1 - error, more + 1, n - more)) if more < n else 1.0
-    return low, high
+    fewer, more = math.floor(rate * n + 1e-9), math.ceil(rate * n - 1e-9)
+    return exact_interval(fewer, n, CONFIDENCE)[0], exact_interval(more, n, CONFIDENCE)[1]
 
 
 def summarize_reconstruction(results: pl.DataFrame) -> dict[str, Any]:
@@ -502,7 +500,7 @@ def _bound(results: pl.DataFrame) -> float:
 
 
 def _people(rows: pl.DataFrame) -> dict[str, float | None]:
-    figure = mean_with_interval(rows["value"].to_numpy(), 0.0)
+    figure = mean_with_interval(rows["value"].to_numpy())
     # releases of one segment are not independent trials
     n_segments = int(rows["stretches"].sum())
     return widened(figure, binomial_limits(figure["mean"] or 0.0, n_segments))
