@@ -184,10 +184,6 @@ def endless_landmarks_have_a_period(
         yield Finding(("budget_period",), None, f"{A_DURATION} (the source is endless, the landmark budget is not)")
 
 
-#: Keys of a run that only some mechanisms and accountants read: theirs in ``reads``.
-READ_BY_SOME = ("landmarks", "budget_period")
-
-
 def keys_are_read(
     mechanism: tuple[Mechanism, ...],
     accountants: tuple[Accountant, ...],

@@ -14,7 +14,7 @@ from penstock.accountants.core.accountant import ACCOUNTANTS
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError
 from penstock.pipeline.config import yaml
 from penstock.pipeline.config.build import FAILED, Builder, find
-from penstock.pipeline.config.rules import READ_BY_SOME, unread_keys, without_days
+from penstock.pipeline.config.rules import unread_keys, without_days
 from penstock.pipeline.config.run import RunConfig, from_document, read_text
 from penstock.pipeline.config.yaml import (
     Mapping,
@@ -244,16 +244,18 @@ def spell_out(root: Mapping, config: ExperimentConfig, grid: Grid, folder: Path 
     texts: list[str] = []
     measures = [measure(name) for name in config.measures]
     trials: list[Trial] = []
-    settings: list[tuple[Setting, tuple[str, ...]]] = []
-    for setting in grid.settings():
+    configs: list[RunConfig] = []
+    settings = list(grid.settings())
+    for setting in settings:
         found = _checked(base, setting, folder, problems, texts)
         if found is None:
             continue
         problems += _cannot_run(root, found, measures)
-        settings.append((setting, unread_keys(found)))
+        configs.append(found)
         for seed in config.seed_list:
             trials.append(Trial(len(trials), setting.values, seed, replace(found, seed=seed)))
-    problems += _never_read(settings)
+    if len(configs) == len(settings):  # a trial that is wrong may be the one that reads a key
+        problems += _never_read(base, settings, configs)
     raise_all(problems)
     if texts:
         raise ConfigError(tuple(dict.fromkeys(texts)))
@@ -283,17 +285,21 @@ def _checked(
         return None
 
 
-def _never_read(settings: list[tuple[Setting, tuple[str, ...]]]) -> list[Problem]:
-    """Keys that the experiment itself sets and no trial reads, from those that each leaves unread."""
-    changes = [
-        (change, change.key in unread)
-        for setting, unread in settings
-        for change in setting.changes
-        if change.key in READ_BY_SOME and plain(change.node) is not None
-    ]
-    read = {change.key for change, is_unread in changes if not is_unread}
+def _never_read(base: Node, settings: list[Setting], configs: list[RunConfig]) -> list[Problem]:
+    """Keys that the base or a change sets although no trial reads them."""
+    unread = {key for one in configs for key in unread_keys(one)}
+    unread -= {
+        key for key in unread for one in configs if getattr(one, key) is not None and key not in unread_keys(one)
+    }
     text = "must be left out: no mechanism and no accountant of any trial reads it"
-    return [Problem(change.node.place, change.path, text) for change, _ in changes if change.key not in read]
+    given = [(node, (BASE, key)) for key, node in base.items.items()] if isinstance(base, Mapping) else []
+    given += [(change.node, change.path) for setting in settings for change in setting.changes]
+    keys = [str(path[-1]).partition(".")[0] for _, path in given]
+    return [
+        Problem(node.place, path, text)
+        for key, (node, path) in zip(keys, given)
+        if key in unread and plain(node) is not None
+    ]
 
 
 def _cannot_run(root: Mapping, config: RunConfig, measures: list[Measure]) -> list[Problem]:
