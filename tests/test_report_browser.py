@@ -514,7 +514,8 @@ def view(page: Page, number: int = 0) -> list[float]:
 def pointer(page: Page, kind: str, x: float, y: float, **others: Any) -> None:
     """A wheel turned, or a finger put down or moved, at a place on the first map's drawing."""
     script = (
-        "const [kind, x, y, others] = arguments, map = document.querySelector('.map'), box = map.getBoundingClientRect();"
+        "const [kind, x, y, others] = arguments;"
+        "const map = document.querySelector('.map'), box = map.getBoundingClientRect();"
         "const about = {clientX: box.x + x, clientY: box.y + y, bubbles: true, cancelable: true, ...others};"
         "return !map.dispatchEvent(kind === 'wheel' ? new WheelEvent(kind, about) : new PointerEvent(kind, about))"
     )

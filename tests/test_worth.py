@@ -17,7 +17,15 @@ from test_report import Text, page, warnings_of
 
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.run import load
-from penstock.pipeline.output.worth import DELTA, expected_noise, losses, losses_in_words, quiet_by_day
+from penstock.pipeline.output.worth import (
+    DELTA,
+    expected_noise,
+    in_words,
+    losses,
+    losses_in_words,
+    quiet_by_day,
+    usual_counts,
+)
 from penstock.pipeline.reporting.page import write_report
 from penstock.pipeline.run import run
 
@@ -79,6 +87,127 @@ def test_the_expected_error_stands_beside_a_typical_count(tmp_path, capsys, typi
     path.write_text(json.dumps(sections(tmp_path, typical_count=typical, bounding={"max_cells": 1})))
     assert main(["validate", str(path)]) == 0
     assert said in capsys.readouterr().out
+
+
+DAY = 24 * 3_600_000
+
+
+def test_the_usual_counts_go_by_the_local_time_of_the_week():
+    """The clocks change in the second week: the hours by which people live do, too."""
+    starts = np.arange(np.datetime64("2024-03-17T23", "h"), np.datetime64("2024-04-07T22", "h")).astype("M8[ms]")
+    starts = starts.astype(np.int64)
+    local = pl.Series(starts).cast(pl.Datetime("ms", "UTC")).dt.convert_time_zone("Europe/Zurich")
+    truth = np.stack([local.dt.hour() + 100.0 * local.dt.weekday(), np.full(len(starts), 3.0)], axis=1)
+    active = np.ones(truth.shape, bool)
+    active[-1, 1] = active[5, 1] = False
+    truth[~active] = 0
+    training = starts < starts[0] + 7 * DAY
+    assert np.array_equal(usual_counts(truth, active, starts, "Europe/Zurich", training)[~training], truth[~training])
+    # By the hour of the day where there is no whole week, and 5 o'clock of the second cell is known from one day less.
+    daily = usual_counts(truth, active, starts, "Europe/Zurich", starts < starts[0] + 2 * DAY)
+    assert daily[72].tolist() == [150.0, 3.0]
+    assert daily[-1, 1] == 0
+
+
+def test_an_hour_that_was_not_learned_has_the_mean_of_all():
+    starts = np.arange(48) * 3_600_000 * 2
+    starts[30:] += 3_600_000
+    truth = np.arange(48.0)[:, None]
+    found = usual_counts(truth, np.ones((48, 1), bool), starts, "UTC", np.arange(48) < 24)
+    assert found[24:30, 0].tolist() == [6.0, 7.0, 8.0, 9.0, 10.0, 11.0]
+    assert (found[30:] == 11.5).all()
+
+
+def learning(folder: Path, **correlation: Any) -> dict[str, Any]:
+    value = simulated(folder, {"type": "landmark_uniform", "epsilon": 1.0})
+    places = ((37.72, -122.48), (37.78, -122.42))
+    rows = [
+        f"{user},2024-01-01T{hour:02}:{user:02}:00Z,{latitude},{longitude}"
+        for hour in range(6)
+        for user in range(4 + 5 * hour % 7)
+        for latitude, longitude in (places[(user * hour + user) % 3 % 2],)
+    ]
+    (folder / "events.csv").write_text("\n".join(["user,time,latitude,longitude", *rows]) + "\n")
+    return value | {"accountants": [{"type": "temporal", "correlation": correlation}]}
+
+
+def test_the_verdict_against_what_was_learned_is_in_every_place(tmp_path, capsys):
+    value = learning(tmp_path, estimate="first", windows=3)
+    (tmp_path / "run.json").write_text(json.dumps(value))
+    assert main(["run", str(tmp_path / "run.json"), "--runner", "local"]) == 0
+    said = capsys.readouterr().out
+    result = penstock_result(tmp_path)
+    truth, released, worth = result["truth"], result["released"], result["worth"]
+    # Six hours, of which three are learned from: less than a day, so the mean of each cell.
+    expected = np.abs(truth[:3].mean(axis=0) - truth[3:]).mean()
+    assert worth["training_windows"] == 3
+    assert worth["error_of_prior"] == pytest.approx(expected)
+    assert worth["error_after_training"] == pytest.approx(np.abs(released - truth)[3:].mean())
+    skill = 1 - worth["error_after_training"] / expected
+    assert result["utility"]["skill_prior"] == pytest.approx(skill)
+    rows = pl.read_parquet(tmp_path / "out" / "operator" / "utility.parquet").filter(metric="skill_prior")
+    assert rows.filter(scope="run")["value"].to_list() == pytest.approx([skill])
+    assert rows.filter(pl.col("scope") != "run")["value"].mean() == pytest.approx(skill)
+    verdict = in_words(worth)
+    assert verdict in said
+    text = Text((tmp_path / "out" / "report.html").read_text()).text
+    assert verdict in text
+    assert "Skill against the prior" in text
+
+
+def penstock_result(folder: Path) -> dict[str, Any]:
+    """Counts as matrices, and the operator's figures, of a run."""
+    manifest = json.loads((folder / "out" / "operator" / "manifest.json").read_text())
+    tables = {"truth": ("operator/truth", "count"), "released": ("public/releases", "value")}
+    found = {}
+    for name, (path, column) in tables.items():
+        rows = pl.read_parquet(folder / "out" / f"{path}.parquet").with_columns(pl.col("cell").cast(pl.String))
+        found[name] = rows.pivot("cell", index="window", values=column).sort("window").drop("window").to_numpy()
+    return found | {"worth": manifest["worth"], "utility": manifest["utility"]}
+
+
+def test_the_verdict_against_a_learned_file(tmp_path, capsys):
+    (tmp_path / "run.json").write_text(json.dumps(learning(tmp_path, estimate="first", windows=3)))
+    assert main(["learn", str(tmp_path / "run.json"), "--windows", "4", "--out", str(tmp_path / "l.npz")]) == 0
+    run(configured(learning(tmp_path, learned=str(tmp_path / "l.npz"))), runner="local")
+    result = penstock_result(tmp_path)
+    visits = np.load(tmp_path / "l.npz")["visits"]
+    assert result["worth"]["error_of_prior"] == pytest.approx(np.abs(visits / 4 - result["truth"]).mean())
+    assert "training_windows" not in result["worth"]
+
+
+def test_without_a_prior_nothing_is_said_of_one(tmp_path, capsys):
+    (tmp_path / "run.json").write_text(json.dumps(simulated(tmp_path, {"type": "landmark_uniform", "epsilon": 1.0})))
+    assert main(["run", str(tmp_path / "run.json"), "--runner", "local"]) == 0
+    assert "the prior" not in capsys.readouterr().out
+    assert not (tmp_path / "out" / "operator" / "utility.parquet").read_bytes().count(b"skill_prior")
+
+
+WORTH = {"mean_count": 40.0, "error": 4.0, "error_of_zeros": 40.0, "error_of_last": 8.0}
+
+
+@pytest.mark.parametrize(
+    ("prior", "said", "level"),
+    [
+        ({"error_of_prior": 5.0}, "; zeros by 40, the last release shown again by 8, the prior by 5.", None),
+        (
+            {"error_of_prior": 5.0, "training_windows": 6, "error_after_training": 5.5},
+            ": no better than the prior, which is wrong by 5 (after its training on 6 windows, the release by 5.5).",
+            "Caution: no better than the prior. ",
+        ),
+        (
+            {"error_of_prior": 4.0},
+            ": no better than the prior, which is wrong by 4.",
+            "Caution: no better than the prior. ",
+        ),
+    ],
+)
+def test_a_release_that_the_prior_beats_is_no_use(tmp_path, prior, said, level):
+    worth = WORTH | prior
+    assert in_words(worth) == f"Wrong by 4 people on average where 40 are counted (10 %){said}"
+    found = warnings_of(page(run_folder(tmp_path, operator={"worth": worth})))
+    assert ("no better" in found) == (level is not None)
+    assert (level or "") in found
 
 
 def released(epsilons: list[float], rho: float = math.inf, hours: int = 12, size: int | None = None) -> pl.LazyFrame:

@@ -12,13 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from penstock.accountants.correlation.adversary import Learned
+from penstock.evaluation.metrics import absolute_errors, skills
 from penstock.evaluation.utility import METRICS
 from penstock.mechanisms.core.geometry import distance
 from penstock.pipeline.config.plan import STREAM
 from penstock.pipeline.config.rules import METRIC
 from penstock.pipeline.output import files
 from penstock.pipeline.output.tables import UTILITY
-from penstock.pipeline.output.worth import interval_coverage, quiet_by_day, worth
+from penstock.pipeline.output.worth import interval_coverage, quiet_by_day, usual_counts, worth
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
@@ -49,11 +51,13 @@ def write_utility(plan: Plan) -> dict[str, dict[str, Any]]:
     if plan.on_points:
         scores = _trace_scores(plan.folder)
     else:
-        truth, released, deviation, windows = _matrices(plan.folder, plan.space.cells)
+        truth, released, deviation, active, windows = _matrices(plan.folder, plan.space.cells)
         scores = _count_scores(plan, truth, released, windows)
         if len(windows):
-            found["worth"] = worth(truth, released) | interval_coverage(truth, released, deviation)
             starts = plan.calendar.starts(1, int(windows[-1]))[windows - 1]
+            against_prior, more = _prior_scores(plan, truth, released, active, windows, starts)
+            scores += more
+            found["worth"] = worth(truth, released) | against_prior | interval_coverage(truth, released, deviation)
             if (hour := quiet_by_day(truth, starts, plan.time_zone)) is not None:
                 found["quiet_by_day"] = {"hour": hour, "time_zone": plan.time_zone}
     if not plan.config.utility:
@@ -88,6 +92,46 @@ def _count_scores(
     return scores
 
 
+def _prior_scores(
+    plan: Plan,
+    truth: NDArray[np.float64],
+    released: NDArray[np.float64],
+    active: NDArray[np.bool_],
+    windows: NDArray[Any],
+    starts: NDArray[np.int64],
+) -> tuple[dict[str, float], list[_Score]]:
+    """Error and skill against what is expected without any release; nothing where the configuration names no prior."""
+    n_training = max((one.training_windows or 0 for one in plan.accountants), default=0)
+    later = windows > n_training
+    if n_training and later.any():
+        prior = usual_counts(truth, active, starts, plan.time_zone, ~later)
+    elif not n_training and (learned := _learned_counts(plan)) is not None:
+        prior = np.where(active, learned, 0.0)
+    else:
+        return {}, []
+    truth, released, prior = truth[later], released[later], prior[later]
+    found = {"error_of_prior": float(absolute_errors(truth, prior).mean())}
+    if n_training:
+        found["training_windows"] = n_training
+        found["error_after_training"] = float(absolute_errors(truth, released).mean())
+    values = skills(truth, released, prior)
+    by_cell = [_Score("skill_prior", f"cell:{cell}", None, float(v)) for cell, v in zip(plan.space.cells, values)]
+    return found, [_Score("skill_prior", "run", None, float(values.mean())), *by_cell]
+
+
+def _learned_counts(plan: Plan) -> NDArray[np.float64] | None:
+    """People in each cell in a window on average, by a file of `penstock learn` that an accountant reads."""
+    for accountant in plan.accountants:
+        known = getattr(accountant, "prior", None) or getattr(accountant, "correlation", None)
+        if (path := getattr(known, "learned", None)) is None:
+            continue
+        learned, cells = Learned.read(path), plan.space.cells
+        if tuple(learned.states[: len(cells)]) == cells:
+            counts: NDArray[np.float64] = learned.visits[: len(cells)] / learned.facts["windows"]
+            return counts / learned.facts["share"]
+    return None
+
+
 def _days(plan: Plan, windows: NDArray[Any]) -> NDArray[np.datetime64]:
     """Local dates of released windows, NaT in days that are not whole; of no use where no metric is about days."""
     if any(METRICS[name].daily for name in plan.config.utility):
@@ -97,8 +141,8 @@ def _days(plan: Plan, windows: NDArray[Any]) -> NDArray[np.datetime64]:
 
 def _matrices(
     folder: Path, cells: tuple[str, ...]
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[Any]]:
-    """True counts, released ones and their standard deviations, shape (n_windows, n_cells), and the windows' indices.
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_], NDArray[Any]]:
+    """True counts, released ones, their standard deviations, and which there are, by window and cell; the windows.
 
     Only windows and cells that were released are compared; elsewhere both are 0.
     """
@@ -114,7 +158,7 @@ def _matrices(
     for rows, at in _parts(folder / "operator" / "truth.parquet", ["count"], cells, windows):
         truth[at] = rows["count"].to_numpy()
     truth[~active] = 0
-    return truth, values, deviation, windows
+    return truth, values, deviation, active, windows
 
 
 def _parts(

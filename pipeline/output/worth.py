@@ -54,6 +54,51 @@ def worth(truth: NDArray[np.float64], released: NDArray[np.float64]) -> dict[str
     }
 
 
+DAY, WEEK = 86_400_000, 604_800_000
+
+
+def usual_counts(
+    truth: NDArray[np.float64],
+    active: NDArray[np.bool_],
+    starts: NDArray[np.int64],
+    time_zone: str,
+    training: NDArray[np.bool_],
+) -> NDArray[np.float64]:
+    """Mean count of each cell in the training windows at the same local time of the week, shape (n_windows, n_cells).
+
+    At the same time of the day if the training part is shorter than a week, of all of it if it is shorter than a day,
+    and at times that are not in it. What somebody would publish who has seen that part and looks at no data any more.
+
+    Parameters
+    ----------
+    truth, active
+        Shape (n_windows, n_cells): counts, 0 where a cell was not active; there the mean is 0 as well.
+    starts, time_zone
+        Of the windows, in milliseconds since 1970 in UTC, and of their days.
+    training
+        Which windows are learned from, shape (n_windows,): the first, and not all.
+
+    Examples
+    --------
+    >>> truth, hours = np.tile([[4.0], [2.0]], (24, 1)), np.arange(48) * 3_600_000
+    >>> usual_counts(truth, truth > 0, hours, "UTC", hours < 24 * 3_600_000)[-2:].tolist()
+    [[4.0], [2.0]]
+    >>> usual_counts(truth, truth > 0, hours, "UTC", hours < 6 * 3_600_000)[-2:].tolist()
+    [[3.0], [3.0]]
+    """
+    clock = pl.Series(starts).cast(pl.Datetime("ms", "UTC")).dt.convert_time_zone(time_zone)
+    wall = clock.dt.replace_time_zone(None).dt.epoch("ms").to_numpy()
+    span = starts[~training][0] - starts[0]
+    period = WEEK if span >= WEEK else DAY if span >= DAY else 1
+    times, place = np.unique(wall % period, return_inverse=True)
+    sums, n = np.zeros((2, len(times), truth.shape[1]))
+    np.add.at(sums, place[training], truth[training])
+    np.add.at(n, place[training], active[training])
+    at_any_time = sums.sum(axis=0) / np.maximum(n.sum(axis=0), 1)
+    means = np.where(n > 0, sums / np.maximum(n, 1), at_any_time)
+    return np.where(active, means[place], 0.0)
+
+
 def interval_coverage(
     truth: NDArray[np.float64], released: NDArray[np.float64], deviation: NDArray[np.float64]
 ) -> dict[str, float]:
@@ -96,12 +141,20 @@ def counted(manifest: Mapping[str, Any]) -> str:
 
 
 def beats(found: Mapping[str, float]) -> bool:
-    """Whether a release is nearer to the truth than both releases that cost nothing."""
-    return found["error"] < min(found["error_of_zeros"], found["error_of_last"])
+    """Whether a release is nearer to the truth than all releases that cost nothing."""
+    return found["error"] < min(found["error_of_zeros"], found["error_of_last"]) and not _is_usual(found)
+
+
+def _is_usual(found: Mapping[str, float]) -> bool:
+    """Whether what is expected without any release is at least as near, in the windows that it was not learned from."""
+    return 0 < found.get("error_of_prior", math.inf) <= found.get("error_after_training", found["error"])
 
 
 def in_words(found: Mapping[str, float], what: str = "people") -> str:
     """The result of `worth` as a verdict on counts of people, or of something else.
+
+    With ``error_of_prior``, and where it was learned from ``training_windows`` of the run, ``error_after_training`` of
+    the release, also against the prior.
 
     Examples
     --------
@@ -109,6 +162,9 @@ def in_words(found: Mapping[str, float], what: str = "people") -> str:
     'Wrong by 24 people on average where 0.04 are counted: worse than publishing nothing, since zeros are nearer.'
     >>> in_words({"mean_count": 34.0, "error": 3.8, "error_of_zeros": 34.0, "error_of_last": 8.1})
     'Wrong by 3.8 people on average where 34 are counted (11 %); zeros by 34, the last release shown again by 8.1.'
+    >>> learned = {"error_of_prior": 5.0, "training_windows": 48, "error_after_training": 3.0}
+    >>> in_words({"mean_count": 40.0, "error": 4.0, "error_of_zeros": 40.0, "error_of_last": 8.1} | learned)[108:]
+    'the prior by 5 (after its training on 48 windows, the release by 3).'
     """
     error, mean, zeros, last = (found[name] for name in ("error", "mean_count", "error_of_zeros", "error_of_last"))
     said = f"Wrong by {_short(error)} {what} on average where {_short(mean)} are counted"
@@ -117,9 +173,17 @@ def in_words(found: Mapping[str, float], what: str = "people") -> str:
     share = f" ({error / mean:.0%})".replace("%", " %") if mean else ""
     if error > 0 and error >= last:
         return f"{said}{share}: no better than the last release shown again, which is wrong by {_short(last)}."
+    prior = _short(found["error_of_prior"]) if "error_of_prior" in found else ""
+    if prior and "training_windows" in found:
+        after = _short(found["error_after_training"])
+        prior = f"{prior} (after its training on {found['training_windows']:,.0f} windows, the release by {after})"
+    if _is_usual(found):
+        return f"{said}{share}: no better than the prior, which is wrong by {prior}."
+    prior = f", the prior by {prior}" if prior else ""
     held = f"{found['coverage']:.0%}".replace("%", " %") if "coverage" in found else ""
     intervals = f" The stated 95 % intervals hold {held} of the counts." if held else ""
-    return f"{said}{share}; zeros by {_short(zeros)}, the last release shown again by {_short(last)}.{intervals}"
+    beside = f"zeros by {_short(zeros)}, the last release shown again by {_short(last)}{prior}"
+    return f"{said}{share}; {beside}.{intervals}"
 
 
 # Whether days look as days do.

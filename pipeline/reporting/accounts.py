@@ -199,6 +199,7 @@ METRIC_TITLES = {
     "variance_explained": "Variance explained",
     "skill": "Skill against zeros",
     "skill_last": "Skill against the last release",
+    "skill_prior": "Skill against the prior",
     "daily_mae": "Error of a day's total",
     "daily_relative_mae": "Error of a day's total as a share of the mean one",
     "daily_city_error": "Error of a day's total of all cells as a share of the mean one",
@@ -209,6 +210,10 @@ METRIC_TITLES = {
     "hotspot_rank_tau": "Order of hotspots (τ)",
     "pearson": "Pearson correlation",
 }
+
+
+#: Meaning of the one figure of utility that is no metric of two matrices: it needs a prior too.
+PRIOR = "Share of the prior's error that the release saves, in windows that the prior was not learned from (0: none)."
 
 
 def metric_words(name: str, counted: str = "people") -> tuple[str, str, str]:
@@ -226,7 +231,7 @@ def metric_words(name: str, counted: str = "people") -> tuple[str, str, str]:
     metric = METRICS.get(name)
     title = METRIC_TITLES.get(name, (metric.function.__name__ if metric else name).replace("_", " ").capitalize())
     if metric is None:
-        return title, "", ""
+        return title, "", PRIOR if name == "skill_prior" else ""
     meaning = re.sub("[`*]", "", metric.help)
     return title, metric.unit.replace("people", counted), meaning.replace("people", counted)
 

@@ -120,15 +120,15 @@ SECTIONS: dict[str, dict[str, str]] = {
             "What a released trace tells about its secret points, when the points of a way depend on each other."
         ),
         "correlation": "That visits depend on one another: of one person over time, or of people who go together.",
-        "prior": "What an adversary knows before seeing any release.",
+        "prior": "What is known before any release, by an adversary or by whoever would publish usual counts instead.",
         "provisional, final": "A figure that later releases can still raise; one that they cannot.",
     },
     "What it is worth": {
         "mean absolute error": "By how many people a count is wrong, on average.",
         "95 % interval": "Holds the true count 95 times out of 100; it never goes below 0, as no count does.",
         "skill": (
-            "How much of the error of a release that costs nothing (zeros, the last release) is avoided: 1 is "
-            "all of it, below 0 is worse."
+            "How much of the error of a release that costs nothing (zeros, the last release, the prior) is avoided: "
+            "1 is all of it, below 0 is worse."
         ),
         "variance explained": "The share of the ups and downs of the true counts that the release shows.",
         "Kendall's τ": "Whether places are in the right order: 1 is the same order, 0 any, −1 the reverse.",

@@ -367,7 +367,8 @@ def _useless(run: Run) -> list[Notice]:
     text = f"{in_words(found, run.counted)} More budget, {cures} make it nearer."
     if found["error"] >= found["error_of_zeros"]:
         return [Notice("danger", "worse than publishing nothing", text)]
-    return [Notice("caution", "no better than the last release", text)]
+    other = "last release" if found["error"] >= found["error_of_last"] else "prior"
+    return [Notice("caution", f"no better than the {other}", text)]
 
 
 def _left_out(run: Run) -> str:
