@@ -14,6 +14,7 @@ PATTERNS = (
     "docs/**/*.md",
     "docs/**/*.svg",
     "docs/**/*.csv",
+    "docs/results/*.json",
     "docs/*.png",
     "configs/**/*.yaml",
     "examples/*",
