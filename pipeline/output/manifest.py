@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from penstock.accountants.core.accountant import Accountant
 from penstock.mechanisms.core.contract import Mechanism
@@ -264,10 +265,11 @@ def release_summary(plan: Plan, complete: bool) -> dict[str, Any]:
 
 
 def released(folder: Path) -> pl.DataFrame:
-    """Window and action of every release, in the order of the file."""
-    frame = pl.scan_parquet(folder / "public" / "releases.parquet").select("window", "action")
-    # The rows of a window follow each other, and say the same.
-    return frame.filter((pl.col("window") != pl.col("window").shift()).fill_null(True)).collect()
+    """Stream, window and action of every release, in the order of the file."""
+    frame = pl.scan_parquet(folder / "public" / "releases.parquet").select("stream", "window", "action")
+    # The rows of a release follow each other, and say the same.
+    first = (pl.col("window") != pl.col("window").shift()) | (pl.col("stream") != pl.col("stream").shift())
+    return frame.filter(first.fill_null(True)).collect()
 
 
 def actions(released: pl.DataFrame) -> dict[str, int]:
@@ -277,11 +279,16 @@ def actions(released: pl.DataFrame) -> dict[str, int]:
 
 
 def check_windows(plan: Plan, released: pl.DataFrame, complete: bool) -> None:
-    """Raise `RowEquationError` if a window that is due was not released, or one was released twice.
+    """Raise `RowEquationError` if in a stream a window that is due was not released, or one was released twice.
 
     ``complete``: the run has ended, and all its windows are due; otherwise those before the last released one.
     """
-    present = released["window"].to_numpy()
+    for stream in plan.streams:
+        own = released.filter(pl.col("stream").cast(pl.String) == stream.stream)
+        _check_stream(plan, own["window"].to_numpy(), complete)
+
+
+def _check_stream(plan: Plan, present: NDArray[np.int64], complete: bool) -> None:
     n_due = plan.calendar.n_windows if complete else None
     if n_due is None:
         n_due = int(present[-1]) if len(present) else 0
