@@ -88,8 +88,11 @@ class RunWriter:
         for sink in self._sinks:
             sink.releases(held)
 
-    def truth(self, first: int, counts: NDArray[Any], bounded: NDArray[Any]) -> None:
-        """Write the true counts of consecutive windows, shape (n_windows, n_cells); a deployment keeps none."""
+    def truth(self, first: int, counts: NDArray[Any], bounded: NDArray[Any], stream: str = STREAM) -> None:
+        """Write the true counts of consecutive windows, shape (n_windows, n_cells); a deployment keeps none.
+
+        ``stream``: the one whose cells they are; `STREAM`: all cells.
+        """
         plan = self.plan
         if not plan.keeps_truth:
             return
@@ -97,11 +100,11 @@ class RunWriter:
         for row in range(0, len(counts), step):
             windows = plan.windows(first + row, first + min(row + step, len(counts)) - 1)
             some = slice(row, row + step)
-            for stream in plan.streams:
-                places = slice(None) if stream.places is None else np.asarray(stream.places)
-                own, kept = counts[some][:, places], bounded[some][:, places]
-                table = truth_table(own, kept, windows, stream.cells, stream.stream)
-                name = files.stretch(windows[0].index, windows[-1].index, self._number(stream))
+            for own in plan.streams if stream == STREAM else (plan.plan_of(stream),):
+                places = slice(None) if stream != STREAM or own.places is None else np.asarray(own.places)
+                kept = counts[some][:, places], bounded[some][:, places]
+                table = truth_table(*kept, windows, own.cells, own.stream)
+                name = files.stretch(windows[0].index, windows[-1].index, self._number(own))
                 files.write_part(parts_folder(plan, "truth"), name, table)
 
     def traces(self, batch: TraceBatch) -> None:
