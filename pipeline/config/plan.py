@@ -304,6 +304,19 @@ class Plan(KeyedRun):
         """What the streams' charges of one window cost together."""
         return together(charges, [own.max_cells for own in self.streams], self.max_cells_of_run)
 
+    def worst_charge(self) -> tuple[Event, ...]:
+        """The worst that the first window can charge, in all streams together; every sensor is active."""
+        window = replace(self.windows(1, 1)[0], active=None)
+        worst = [own.mechanism.worst_charge(window, own.mechanism.start(own.facts())) for own in self.streams]
+        return self.together(worst) if self.is_split else worst[0]
+
+    @cached_property
+    def stream_shares(self) -> tuple[int, ...]:
+        """Memberships that evenly share whatever a stream charges; 1 where that is not known beforehand."""
+        if self.chain.reader.adaptive or self.chain.reader.linked or self.chain.unit_windows > 1:
+            return (1,) * len(self.streams)
+        return tuple(shares_of(own.worst_charge(), own.max_cells) for own in self.streams)
+
     @cached_property
     def joint_factor(self) -> float:
         """How often all streams together may spend what the mechanism has as its budget.
@@ -311,12 +324,10 @@ class Plan(KeyedRun):
         Where amounts follow releases, or windows are linked, one stream may spend in windows in which another does not,
         and a person may be in a different one each time: budgets add. Otherwise all spend in the same windows.
         """
-        streams, reader = self.streams, self.chain.reader
-        if len(streams) == 1 or reader.adaptive or reader.linked or reader.unit_windows > 1:
-            return float(len(streams))
-        worst = [own.mechanism.worst_charge(own.windows(1, 1)[0], own.mechanism.start(own.facts())) for own in streams]
-        shares = [shares_of(charge, own.max_cells) for charge, own in zip(worst, streams)]
-        return float(most_of(np.ones(len(streams)), shares, self.max_cells_of_run))
+        n_streams, reader = len(self.streams), self.chain.reader
+        if reader.adaptive or reader.linked or reader.unit_windows > 1:
+            return float(n_streams)
+        return float(most_of(np.ones(n_streams), self.stream_shares, self.max_cells_of_run))
 
     @cached_property
     def block_bounds(self) -> BlockBounds | None:

@@ -44,7 +44,6 @@ class RunConfig(Checked):
     windows: Windows = parameter(doc="how event time is cut")
     streams: int | dict[str, tuple[str, ...]] | None = parameter(
         None,
-        at_least=1,
         doc="cells that are released apart, side by side: the cells of each stream under its name, or how many streams "
         "of as many cells each, s1, s2, …; unset: all cells are one",
     )

@@ -99,8 +99,9 @@ def _releases(folder: Path, manifest: dict[str, Any]) -> list[Check]:
     of = "" if planned is None else f" of {planned} planned"
     of += f" by each of {len(streams)} streams" if len(streams) > 1 else ""
     in_order = all(windows == list(range(1, len(windows) + 1)) for windows in each)
-    expected = max(1, len(manifest.get("streams", ())))
-    complete = manifest["exit"]["code"] != 0 or ({len(w) for w in each} <= {planned} and len(each) in (expected, 0))
+    split = manifest["configuration"].get("streams") or 1
+    all_there = [planned] * (split if isinstance(split, int) else len(split))
+    complete = manifest["exit"]["code"] != 0 or [len(windows) for windows in each] == all_there
     twice = per_window.filter(pl.col("cells") != pl.col("cell"))
     # Windows of a block are available together; they show its charge, which is paid once.
     together = per_window.group_by("stream", "available_at", maintain_order=True)
