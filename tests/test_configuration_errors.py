@@ -70,15 +70,6 @@ WRONG = {
         "  path: runs/example\n  delay: 2s\n",
         ["24: output.delay: '2s' is not allowed; it must be left out where the source is no stream"],
     ),
-    "cells split into streams": (
-        "utility: [mae]",
-        "utility: [mae]\nstreams: {north: [a], south: [b]}",
-        [
-            "22: streams: not there: a run is one stream. For districts that are released apart, write a configuration "
-            "for each, with its own cells, and one output.ledger, whose ledger_budget they share; where releases are "
-            "too slow, take fewer cells or longer windows (docs/deploy.md, scaling)"
-        ],
-    ),
     "unknown key without a near one": (
         "seed: 7",
         "zzz: 7",
