@@ -254,7 +254,7 @@ def _finish(plan: Plan, unfinished: str | None, clock: Stopwatch) -> Result:
         ledger=outcome.ledger_head(plan),
         exit={"code": code, "reason": reason},
     )
-    if loss := losses_of(plan.folder, plan.time_zone, {} if plan.on_points else plan.memberships_of()):
+    if loss := losses_of(plan.folder, plan.time_zone, {} if plan.on_points else plan.sensitivity()):
         manifest["loss"] = loss
     if lost := usable.lost(equation):
         manifest["unused"] = usable.why_unused(lost, usable.sample_of(_recorded(plan)), plan)

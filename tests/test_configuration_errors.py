@@ -42,8 +42,8 @@ METRICS = (
     "forecast_error, anomaly_agreement, daily_mae, daily_relative_mae, daily_city_error"
 )
 ROOT_KEYS = (
-    "name, mode, seed, noise_key, source, space, sensors, windows, bounding, landmarks, budget_period, mechanism, "
-    "accountants, utility, output, on_exhausted, allow_no_guarantee, looked_at_data, "
+    "name, mode, seed, noise_key, source, space, sensors, windows, streams, bounding, landmarks, budget_period, "
+    "mechanism, accountants, utility, output, on_exhausted, allow_no_guarantee, looked_at_data, "
     "allow_empty, typical_count, plugins"
 )
 LOOKED = "(looked for from the working directory and beside the configuration)"

@@ -293,7 +293,7 @@ def most_of(amounts: ArrayLike, shares: ArrayLike, most: int) -> NDArray[np.floa
     4.0
     """
     amounts, shares = np.asarray(amounts, np.float64), np.asarray(shares)
-    shares = np.broadcast_to(shares.reshape(-1, *(1,) * (amounts.ndim - 1)), amounts.shape)
+    shares = np.broadcast_to(shares.reshape(*shares.shape, *(1,) * (amounts.ndim - shares.ndim)), amounts.shape)
     dearest = np.argsort(-(amounts / shares), axis=0, kind="stable")
     price, n = (np.take_along_axis(values, dearest, axis=0) for values in (amounts, shares))
     taken = np.clip(most - (np.cumsum(n, axis=0) - n), 0, n)

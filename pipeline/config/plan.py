@@ -18,6 +18,7 @@ from penstock.mechanisms.core.events import Event
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.period import PeriodBound
+from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.traces import PointMechanism
 from penstock.mechanisms.spatial_generalization import SpatialGeneralization
 from penstock.pipeline.config.canonical import digest
@@ -37,7 +38,7 @@ from penstock.pipeline.windows.schedule import WindowSchedule
 from penstock.pipeline.windows.sensors import SensorSchedule
 from penstock.pipeline.windows.timestamps import Timestamps
 
-__all__ = ["STREAM", "Plan", "make_plan", "outline"]
+__all__ = ["STREAM", "Plan", "check_one_stream", "make_plan", "outline"]
 
 
 @dataclass(frozen=True)
@@ -300,6 +301,18 @@ class Plan(KeyedRun):
         n_cells = len(self.space.cells)
         return min(self.config.bounding.max_cells or n_cells, n_cells)
 
+    def sensitivity(self) -> dict[str, Any]:
+        """How much one person changes the counts, as the manifest says it."""
+        found: dict[str, Any] = {"max_cells": self.max_cells, "l1": self.max_cells, "l2": self.max_cells**0.5}
+        if memberships := self.memberships_of():
+            found["memberships"] = memberships
+        if self.is_split:
+            found["streams"] = {
+                own.stream: {"cells": own.n_cells, "max_cells": own.max_cells, "shares": shares}
+                for own, shares in zip(self.streams, self.stream_shares)
+            }
+        return found
+
     def together(self, charges: Sequence[tuple[Event, ...]]) -> tuple[Event, ...]:
         """What the streams' charges of one window cost together."""
         return together(charges, [own.max_cells for own in self.streams], self.max_cells_of_run)
@@ -462,6 +475,13 @@ class Plan(KeyedRun):
             return windows
         masks = self.sensors.masks(first, last)
         return [replace(window, active=mask) for window, mask in zip(windows, masks)]
+
+
+def check_one_stream(config: RunConfig) -> None:
+    """Raise `ParameterError` for cells that are split: attacks and trials send all of them through one mechanism."""
+    if config.streams is not None:
+        shown = config.streams if isinstance(config.streams, int) else ", ".join(config.streams)
+        raise ParameterError("streams", shown, "left out of attacks, audits and experiments: they release one vector")
 
 
 def split_cells(streams: int | Mapping[str, tuple[str, ...]], cells: Sequence[str]) -> dict[str, tuple[int, ...]]:

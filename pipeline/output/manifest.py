@@ -91,6 +91,16 @@ def guarantee_in_words(mechanism: Mechanism, source: Source) -> dict[str, str]:
     }
 
 
+def _of_run(guarantee: dict[str, str], plan: Plan) -> dict[str, str]:
+    """A guarantee as all streams of a run give it together."""
+    if not plan.is_split or guarantee["guarantee"].startswith("none"):
+        return guarantee
+    times, n_streams = plan.joint_factor, len(plan.streams)
+    together = "the same" if times == 1 else f"{times:g} times the ε (or ρ)"
+    said = f"{guarantee['guarantee']} for each of {n_streams} streams, {together} for all of them together"
+    return guarantee | {"guarantee": said, "together": f"{times:g}"}
+
+
 def ledger_head(plan: Plan) -> dict[str, Any]:
     """Head of the chain of the run's ledger, which is among those of every later copy; and which run this is there."""
     heads = Ledger(ledger_path(plan)).heads()
@@ -126,7 +136,7 @@ def public_manifest(
         "configuration": config,
         "configuration_digest": digest(plan.config).hex(),
         "versions": versions(),
-        "guarantee": [guarantee_in_words(m, plan.config.source) for m in plan.config.mechanism],
+        "guarantee": [_of_run(guarantee_in_words(m, plan.config.source), plan) for m in plan.config.mechanism],
         "lateness": lateness_in_words(plan.config.source),
         "distinct_people": plan.config.source.has_people,
         "accounts": [dict(books) for books in accounts if books["public"]],
@@ -141,8 +151,7 @@ def public_manifest(
             "area_radius_metres": area.radius,
         }
     return manifest | {
-        "sensitivity": {"max_cells": plan.max_cells, "l1": plan.max_cells, "l2": plan.max_cells**0.5}
-        | ({"memberships": memberships} if (memberships := plan.memberships_of()) else {}),
+        "sensitivity": plan.sensitivity(),
         "cells": plan.n_cells,
         "windows": plan.calendar.n_windows,
     }
