@@ -255,7 +255,9 @@ def _(event: events.Sampled) -> float:
 # Streams: releases of one window that have cells of their own, and share a bound on each person's cells.
 
 
-def together(charges: Sequence[tuple[events.Event, ...]], n_cells: Sequence[int], most: int) -> tuple[events.Event, ...]:
+def together(
+    charges: Sequence[tuple[events.Event, ...]], n_cells: Sequence[int], most: int
+) -> tuple[events.Event, ...]:
     """The charge of one window's releases of several streams together.
 
     A person is in at most ``most`` cells of the window, whichever streams they are in, and in at most so many of a

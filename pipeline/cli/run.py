@@ -116,7 +116,11 @@ def expectations(config: RunConfig) -> list[str]:
     """What to expect of a run, from public facts, before it begins."""
     from penstock.pipeline.output.worth import expected_in_words, streams_in_words, unbounded_in_words
 
-    said = [("expect", expected_in_words(config)), ("streams", streams_in_words(config)), ("CAUTION", unbounded_in_words(config))]
+    said = [
+        ("expect", expected_in_words(config)),
+        ("streams", streams_in_words(config)),
+        ("CAUTION", unbounded_in_words(config)),
+    ]
     return [f"{name:<9} {words}" for name, words in said if words]
 
 

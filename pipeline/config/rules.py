@@ -343,11 +343,15 @@ def delayed_releases_leave_before_the_next(output: Output, source: Source, windo
 _FEWEST = 60_000
 
 
-def loads_keep_to_their_quota(output: Output, source: Source, windows: Windows) -> Iterator[Finding]:
-    """BigQuery takes 1,500 loads a table and day, and each window of a stream is one."""
+def loads_keep_to_their_quota(
+    output: Output, source: Source, windows: Windows, streams: int | dict[str, tuple[str, ...]] | None
+) -> Iterator[Finding]:
+    """BigQuery takes 1,500 loads a table and day, and each window is one for each of `streams`."""
+    n_streams = 1 if streams is None else streams if isinstance(streams, int) else len(streams)
     loads = output.bigquery is not None and output.bigquery.releases is not None
-    if loads and isinstance(source, LiveSource) and windows.step < _FEWEST:
-        right = "left out where windows of a stream are shorter than a minute (pubsub has a subscription to BigQuery)"
+    if loads and isinstance(source, LiveSource) and windows.step < _FEWEST * n_streams:
+        least = "a minute" if n_streams == 1 else f"{n_streams} minutes, one for each of streams"
+        right = f"left out where windows of a stream are shorter than {least} (pubsub has a subscription to BigQuery)"
         yield Finding(("output", "bigquery", "releases"), "", right)
 
 
@@ -528,11 +532,15 @@ def streams_are_priced(
         yield Finding(("on_exhausted",), on_exhausted, right)
     for i, one in enumerate(accountants):
         if not one.joins_streams:
-            right = "composition, landmark_budget or temporal with streams: it needs more than what a release is charged"
+            right = (
+                "composition, landmark_budget or temporal with streams: it needs more than what a release is charged"
+            )
             yield Finding(("accountants", i, "type"), "", right)
         for key in ("budget", "rho"):
             if isinstance(one, LandmarkBudget) and (amount := getattr(one, key)) is not None:
-                right = "left out with streams: each keeps the mechanism's budget (output.ledger_budget limits them all)"
+                right = (
+                    "left out with streams: each keeps the mechanism's budget (output.ledger_budget limits them all)"
+                )
                 yield Finding(("accountants", i, key), amount, right)
 
 

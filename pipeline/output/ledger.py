@@ -132,7 +132,8 @@ class Ledger:
         Where in the file the run's own charges begin, in bytes: those before are another run's, which may have
         released the same windows of other input.
     released
-        Streams and windows that the run has released: it may have done so under a charge of another run for the same input.
+        Streams and windows that the run has released: it may have done so under a charge of another run for the same
+        input.
     run
         The deployment that charges; empty: a simulation.
     limit

@@ -120,7 +120,7 @@ class AccountLoop:
 
 
 def joined(batches: Sequence[Batch], plan: Streams) -> Batch:
-    """The batches of all streams, of the same windows and in their order, as one: each release with the joint charge."""
+    """The batches of all streams, of the same windows and in the streams' order, as one, with the joint charges."""
     if len(batches) == 1:
         return batches[0]
     releases = []
@@ -131,7 +131,9 @@ def joined(batches: Sequence[Batch], plan: Streams) -> Batch:
         first = next((release for release in found if release.action == "published"), found[0])
         charge = plan.together([release.charge for release in found])
         # What is not the same in all streams is no fact of the joint release; accountants of streams read the charge.
-        releases.append(Release(window=first.window, values=values, action=first.action, charge=charge, landmark=first.landmark))
+        releases.append(
+            Release(window=first.window, values=values, action=first.action, charge=charge, landmark=first.landmark)
+        )
     left = min((batch.budget_left for batch in batches if batch.budget_left is not None), default=None)
     return Batch(tuple(releases), (), budget_left=left)
 
