@@ -225,10 +225,14 @@ def test_beams_local_files_are_a_store_too(tmp_path):
 
 
 def test_windows_have_the_same_bytes_however_they_were_put_together():
-    one = pa.table({"window": [1, 1, 2], "cell": pa.array(["a", "b", "a"]).dictionary_encode()})
-    other = pa.table({"window": [2], "cell": pa.array(["a"]).dictionary_encode()})
+    one = pa.table({"stream": ["main"] * 3, "window": [1, 1, 2], "cell": pa.array(["a", "b", "a"]).dictionary_encode()})
+    other = pa.table({"stream": ["main"], "window": [2], "cell": pa.array(["a"]).dictionary_encode()})
     ((_, first),), (_, (_, second)) = [list(by_window(other)), list(by_window(one))]
     assert first.equals(second)
+    third, fourth = (pa.table({"stream": [name], "window": [2]}) for name in ("north", "south"))
+    assert [name for part in (third, fourth) for name, _ in by_window(part)] == [
+        f"{n}/{2:012d}" for n in ("north", "south")
+    ]
     assert first.column("cell").chunk(0).dictionary.to_pylist() == second.column("cell").chunk(0).dictionary.to_pylist()
 
 

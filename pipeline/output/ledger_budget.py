@@ -313,9 +313,11 @@ class Books:
         if not others:
             return charge
         before, after = (
-            float(most_of(*map(list, zip(*found)), charge.most)) for found in (others, [*others, self._figure(charge)])
+            float(most_of([figure for figure, _ in found], [shares for _, shares in found], charge.most))
+            for found in (others, [*others, self._figure(charge)])
         )
-        return replace(charge, **{self.terms.measure: 0.0 if after == before else after - before})
+        more = 0.0 if after == before else after - before  # both may be infinite
+        return replace(charge, epsilon=more) if self.terms.measure == "epsilon" else replace(charge, rho=more)
 
     def _figure(self, charge: Charge) -> tuple[float, int]:
         """What counts of a charge, and how many memberships share it."""
@@ -483,8 +485,9 @@ class Limit:
         end = max([window.end, *(self.plan.calendar.end(block.last) for block in blocks)])
         start = min(window.start, self.plan.calendar.start(index))
         epsilon, rho = pure_epsilon(worst), concentrated_rho(worst)
+        shares, most = shared(worst, stream)
         own = Charge(stream.stream, index, start, end, epsilon, rho, window.landmark, self._configuration, "")
-        self._check(self._own(replace(own, **shared(worst, stream))))
+        self._check(self._own(replace(own, shares=shares, most=most)))
 
     def admit(self, charge: Charge) -> Charge:
         """A charge as the ledger keeps it; raises `LedgerExhausted` as `check` does."""

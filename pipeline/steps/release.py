@@ -166,11 +166,9 @@ class Plan(Protocol):
         """Public facts of the windows from ``first`` to ``last``."""
 
 
-def shared(charge: tuple[Event, ...], stream: Plan) -> dict[str, int]:
-    """Fields of `Charge` by which the charges of several streams are priced together."""
-    if stream.places is None:
-        return {}
-    return {"shares": shares_of(charge, stream.max_cells), "most": stream.max_cells_of_run}
+def shared(charge: tuple[Event, ...], stream: Plan) -> tuple[int, int]:
+    """``shares`` and ``most`` of `Charge`, by which the charges of several streams are priced together."""
+    return (0, 0) if stream.places is None else (shares_of(charge, stream.max_cells), stream.max_cells_of_run)
 
 
 class ReleaseLoop:
@@ -308,6 +306,7 @@ class ReleaseLoop:
         message = f"{window.start} {end} ".encode() + np.ascontiguousarray(vector, "<i8").tobytes()
         message += encode_state(self.name, self.mechanism.version, self.mechanism.noise_state(state))
         data = hmac.digest(self.ledger_key, message, "sha256").hex()[:32]
+        shares, most = shared(release.charge, self.plan)
         return Charge(
             stream=self.plan.stream,
             window=release.window,
@@ -318,7 +317,8 @@ class ReleaseLoop:
             landmark=release.landmark,
             configuration=self.configuration.hex()[:32],
             data=data if len(vector) else "",
-            **shared(release.charge, self.plan),
+            shares=shares,
+            most=most,
         )
 
     def _encode(self, inner: State, budget: State, own: State) -> bytes:

@@ -441,8 +441,8 @@ class CountWhenFinal(Step):
             yield beam.pvalue.TaggedOutput(ROWS, row_counts(memberships=counts.n_memberships))
             for number, stream in enumerate(self.plan.streams):
                 # The rows, and what they were reduced to, travel with the first stream alone.
-                own = counts.of(stream.places, 0 if number else counts.n_memberships)
-                yield stream.stream, encode_counts(own, 0 if number else n_rows, self.plan)
+                part = counts.of(stream.places, 0 if number else counts.n_memberships)
+                yield stream.stream, encode_counts(part, 0 if number else n_rows, self.plan)
         if used is not None:
             quota.write(encode_quota(used))
         n_left = self._leave(pending, waiting)
