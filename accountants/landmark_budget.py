@@ -149,6 +149,7 @@ class LandmarkBudget(Accountant):
 
     stages: ClassVar[tuple[str, ...]] = ("counts", "points")
     bounds_periods: ClassVar[bool] = True
+    joins_streams: ClassVar[bool] = True
     version: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
@@ -165,7 +166,10 @@ class LandmarkBudget(Accountant):
             # What the dearest landmarks and the dearest other windows of the period cost, the dearest first.
             n = min(bound.longest, -(-bound.most // bound.of_window) + 1)
             amounts |= {name: np.zeros(n) for name in ("dear_landmarks", "dear_others")}
-        return replace(self._budget(facts.mechanism), bound=bound), state | amounts
+        budget = self._budget(facts.mechanism)
+        if self.budget is None and self.rho is None:
+            budget = replace(budget, amount=budget.amount * facts.n_budgets)
+        return replace(budget, bound=bound), state | amounts
 
     def migrate(self, version: int, state: State) -> State:
         """Version 1 is the same, but for runs that bound users over budget periods, of which it does not tell."""

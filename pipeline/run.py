@@ -91,7 +91,8 @@ def run(
         row can be used, `RowEquationError` if a row was lost, and the rest of the family.
     """
     if config.on_exhausted is None:
-        config = replace(config, on_exhausted="stop" if runner in (DIRECT, LOCAL) else "repeat")
+        stops = runner in (DIRECT, LOCAL) and config.streams is None  # a stream that stopped would leave the others
+        config = replace(config, on_exhausted="stop" if stops else "repeat")
     with redact_errors(config.mode == "deployment"), explained():
         return _run(config, folder, runner, beam_options, n_shards, resume)
 
@@ -253,7 +254,7 @@ def _finish(plan: Plan, unfinished: str | None, clock: Stopwatch) -> Result:
         ledger=outcome.ledger_head(plan),
         exit={"code": code, "reason": reason},
     )
-    if loss := losses_of(plan.folder, plan.time_zone, {} if plan.on_points else plan.memberships_of()):
+    if loss := losses_of(plan.folder, plan.time_zone, {} if plan.on_points else plan.sensitivity()):
         manifest["loss"] = loss
     if lost := usable.lost(equation):
         manifest["unused"] = usable.why_unused(lost, usable.sample_of(_recorded(plan)), plan)

@@ -42,8 +42,8 @@ METRICS = (
     "forecast_error, anomaly_agreement, daily_mae, daily_relative_mae, daily_city_error"
 )
 ROOT_KEYS = (
-    "name, mode, seed, noise_key, source, space, sensors, windows, bounding, landmarks, budget_period, mechanism, "
-    "accountants, utility, output, on_exhausted, allow_no_guarantee, looked_at_data, "
+    "name, mode, seed, noise_key, source, space, sensors, windows, streams, bounding, landmarks, budget_period, "
+    "mechanism, accountants, utility, output, on_exhausted, allow_no_guarantee, looked_at_data, "
     "allow_empty, typical_count, plugins"
 )
 LOOKED = "(looked for from the working directory and beside the configuration)"
@@ -69,15 +69,6 @@ WRONG = {
         "  path: runs/example\n",
         "  path: runs/example\n  delay: 2s\n",
         ["24: output.delay: '2s' is not allowed; it must be left out where the source is no stream"],
-    ),
-    "cells split into streams": (
-        "utility: [mae]",
-        "utility: [mae]\nstreams: {north: [a], south: [b]}",
-        [
-            "22: streams: not there: a run is one stream. For districts that are released apart, write a configuration "
-            "for each, with its own cells, and one output.ledger, whose ledger_budget they share; where releases are "
-            "too slow, take fewer cells or longer windows (docs/deploy.md, scaling)"
-        ],
     ),
     "unknown key without a near one": (
         "seed: 7",

@@ -11,7 +11,7 @@ from dp_accounting.rdp.rdp_privacy_accountant import DEFAULT_RDP_ORDERS
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from penstock.accountants.core.charges import concentrated_rho, parts_sampled, pure_epsilon
+from penstock.accountants.core.charges import concentrated_rho, most_of, parts_sampled, pure_epsilon, squared_shares
 from penstock.mechanisms.core import events
 from penstock.mechanisms.core.plugin import UnsupportedEvent
 
@@ -85,6 +85,12 @@ def _(event: events.Sampled) -> NDArray[np.float64]:
         return np.minimum(whole, n_parts * _sampled_gaussian(event.rate, multiplier))
     # For other noise the library has no sampled curve: that of the amplified pure ε, or the whole where it is smaller.
     return np.minimum(whole, n_parts * _pure(pure_epsilon([event]) / n_parts))
+
+
+@_renyi.register
+def _(event: events.Streams) -> NDArray[np.float64]:
+    curves = [renyi(part) for part in event.parts]
+    return np.minimum(_pure(pure_epsilon([event])), most_of(curves, squared_shares(event), event.most))
 
 
 @_renyi.register

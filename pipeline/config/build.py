@@ -424,12 +424,6 @@ ALSO_CALLED = {
     "width": "size",
     "tz": "time_zone",
 }
-#: Keys of a configuration that people look for and that are not there: what to do instead.
-INSTEAD = {
-    "streams": "not there: a run is one stream. For districts that are released apart, write a configuration for each, "
-    "with its own cells, and one output.ledger, whose ledger_budget they share; where releases are too slow, take "
-    "fewer cells or longer windows (docs/deploy.md, scaling)",
-}
 
 
 class Builder:
@@ -487,7 +481,6 @@ class Builder:
             near = [also_called] if also_called in known else difflib.get_close_matches(key.lower(), known, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             text = f"unknown key{hint} (known: {', '.join(known)})"
-            text = text if path else INSTEAD.get(key, text)
             self.problems.append(Problem(node.keys[key], (*path, key), text))
             values[key] = FAILED
             meant.update(near)

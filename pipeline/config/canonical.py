@@ -55,8 +55,10 @@ def digest(config: RunConfig) -> bytes:
     """
     values: dict[str, Any] = {}
     for field in fields_of(type(config)):
-        if field.name not in _WITHOUT_EFFECT:
-            values[field.key] = _plain(getattr(config, field.name), field.declared, content_digest)
+        value = getattr(config, field.name)
+        # Without streams a digest is what it was before there were any.
+        if field.name not in _WITHOUT_EFFECT and not (field.name == "streams" and value is None):
+            values[field.key] = _plain(value, field.declared, content_digest)
     source = config.source.recorded
     if config.mode == "simulation":
         values["source"] = [source.from_, source.until]

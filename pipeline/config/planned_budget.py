@@ -68,6 +68,9 @@ def plan_budgets(root: Mapping, builder: Builder, config: type) -> list[Problem]
             plan = _Plan(node, ("mechanism", i, "epsilon"), Builder(builder.unions, builder.folder))
             epsilon = plan.epsilon(root, config)
             problems += plan.builder.problems
+            if "streams" in root.items:
+                text = "an ε is not planned for streams, which spend together; it must be a number"
+                problems.append(Problem(node.place, plan.path, text))
             if epsilon is not None:
                 section.items["epsilon"] = Scalar(node.place, epsilon, repr(epsilon))
     return problems

@@ -132,7 +132,8 @@ class Ledger:
         Where in the file the run's own charges begin, in bytes: those before are another run's, which may have
         released the same windows of other input.
     released
-        Windows that the run has released: it may have done so under a charge of another run for the same input.
+        Streams and windows that the run has released: it may have done so under a charge of another run for the same
+        input.
     run
         The deployment that charges; empty: a simulation.
     limit
@@ -155,7 +156,7 @@ class Ledger:
         path: Path,
         strict: bool = False,
         begun: int = 0,
-        released: Collection[int] = frozenset(),
+        released: Collection[tuple[str, int]] = frozenset(),
         run: str = "",
         limit: Limit | None = None,
         own_head: Path | None = None,
@@ -347,7 +348,7 @@ class Ledger:
                 continue
             charge = _charge(entry.values)
             charges.append(charge)
-            counts = entry.begins >= self.begun or charge.window in self.released
+            counts = entry.begins >= self.begun or (charge.stream, charge.window) in self.released
             if self.run:
                 counts = charge.run == self.run
             if first:
@@ -406,8 +407,9 @@ def _next_head(head: str, values: Mapping[str, Any]) -> str:
 
 
 def _values(charge: Charge) -> dict[str, Any]:
-    """A charge as a line says it; a simulation's has neither run nor reach nor factor."""
-    return {name: value for name, value in vars(charge).items() if charge.run or name not in ("run", "reach", "factor")}
+    """A charge as a line says it; a simulation's has neither run nor reach nor factor, that of one stream no shares."""
+    left_out = (() if charge.run else ("run", "reach", "factor")) + (() if charge.most else ("shares", "most"))
+    return {name: value for name, value in vars(charge).items() if name not in left_out}
 
 
 def _charge(values: Mapping[str, Any]) -> Charge:

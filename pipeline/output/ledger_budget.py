@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
+from penstock.accountants.core.charges import concentrated_rho, most_of, pure_epsilon
 from penstock.accountants.landmark_budget import ROUNDING
 from penstock.mechanisms.core.contract import Window
 from penstock.mechanisms.core.events import Block, Event
 from penstock.mechanisms.core.plugin import BudgetExceeded, ConfigError
 from penstock.pipeline.config.build import format_duration
 from penstock.pipeline.config.canonical import resolved
-from penstock.pipeline.steps.release import Charge, ReleaseLoop
+from penstock.pipeline.steps.release import Charge, ReleaseLoop, shared
+from penstock.pipeline.steps.release import Plan as Stream
 from penstock.pipeline.windows.calendar import DAY, wall_time
 from penstock.pipeline.windows.schedule import period_calendar
 
@@ -158,6 +159,8 @@ def terms_of(plan: Plan) -> Terms:
         budget = -(-(n_steps + n_hops - 1) // n_steps) * float(getattr(reader, "budget", np.inf)) * parts
     else:
         measure, budget = _of_one_event(plan, parts)
+    if plan.is_split and not landmarks and (w is not None or reader.period_budget is not None):
+        budget *= plan.joint_factor
     span = output.ledger_span or n_steps * step
     unit = f"one user's events in {format_duration(span)} from the start of any charged window"
     if landmarks:
@@ -205,7 +208,7 @@ def own_promise(plan: Plan) -> float:
 
 def _of_one_event(plan: Plan, parts: int) -> tuple[str, float]:
     """What the releases that one event touches cost at worst, in ε or, where that is infinite, in ρ."""
-    worst = plan.mechanism.worst_charge(replace(plan.windows(1, 1)[0], active=None), plan.mechanism.start(plan.facts()))
+    worst = plan.worst_charge()
     times = plan.calendar.n_hops * (2 if parts == 2 or any(isinstance(event, Block) for event in worst) else 1)
     moved = 1.0 if (bound := plan.period_bound) is None else bound.stretch(1) / bound.of_window
     if np.isinf(epsilon := pure_epsilon(worst)):
@@ -255,7 +258,7 @@ def _source(plan: Plan) -> str:
 
 
 #: Columns of `Books`.
-_START, _END, _REACH, _COST, _MORE, _LANDMARK, _WINDOW, _OWN, _FIRST, _LAST = range(10)
+_START, _END, _REACH, _COST, _MORE, _LANDMARK, _WINDOW, _OWN, _FIRST, _LAST, _STREAM = range(11)
 
 
 class Books:
@@ -272,20 +275,25 @@ class Books:
     def __init__(self, terms: Terms, run: str = "") -> None:
         self.terms, self.run = terms, run
         # A row for each column, so that one of them is looked through fast.
-        self._columns, self._n = np.zeros((10, 64)), 0
+        self._columns, self._n = np.zeros((11, 64)), 0
         self._longest = 0.0
-        self._own: dict[int, bool] = {}
+        self._own: dict[tuple[str, int], bool] = {}
+        self._streams: dict[str, int] = {}
+        #: Figures and shares of the streams that have charged for a window.
+        self._windows: dict[tuple[Any, ...], list[tuple[float, int]]] = {}
 
     def add(self, charges: Iterable[Charge]) -> None:
         """Take in charges; of the run's own every window once."""
         rows = []
         for charge in charges:
             own = bool(self.run) and charge.run == self.run
-            if own and charge.window in self._own:
+            if own and (charge.stream, charge.window) in self._own:
                 continue
             if own:
-                self._own[charge.window] = bool(charge.data)
-            rows.append(self._row(charge, own))
+                self._own[charge.stream, charge.window] = bool(charge.data)
+            rows.append(self._row(self.beyond(charge), own))
+            if charge.most:
+                self._windows.setdefault(_window(charge), []).append(self._figure(charge))
         if not rows:
             return
         while self._n + len(rows) > self._columns.shape[1]:
@@ -296,6 +304,27 @@ class Books:
         self._n += len(rows)
         self._longest = max(self._longest, float((added[:, _REACH] - added[:, _START]).max()))
 
+    def beyond(self, charge: Charge) -> Charge:
+        """The charge with what it adds to those of other streams for its window: together they count once.
+
+        ``most`` memberships are all that a person has there, whichever streams they are in.
+        """
+        others = self._windows.get(_window(charge), []) if charge.most else []
+        if not others:
+            return charge
+        before, after = (
+            float(most_of([figure for figure, _ in found], [shares for _, shares in found], charge.most))
+            for found in (others, [*others, self._figure(charge)])
+        )
+        more = 0.0 if after == before else after - before  # both may be infinite
+        return replace(charge, epsilon=more) if self.terms.measure == "epsilon" else replace(charge, rho=more)
+
+    def _figure(self, charge: Charge) -> tuple[float, int]:
+        """What counts of a charge, and how many memberships share it."""
+        if self.terms.measure == "epsilon":
+            return charge.epsilon, charge.shares
+        return charge.rho, charge.shares if np.isinf(charge.epsilon) else 1  # ρ grows with the square of ε
+
     def _row(self, charge: Charge, own: bool) -> list[float]:
         start, end = charge.window_start, charge.window_end
         reach = charge.reach or start + self.terms.span
@@ -303,26 +332,27 @@ class Books:
         last = end - 1 if end - start > self.terms.span else start
         cost, more = self.terms.cost(charge), self.terms.more_in_part(charge)
         more = more if np.isfinite(more) else 0.0  # its cost says it already
-        return [start, end, reach, cost, more, charge.landmark, charge.window, own, start, last]
+        stream = self._streams.setdefault(charge.stream, len(self._streams))
+        return [start, end, reach, cost, more, charge.landmark, charge.window, own, start, last, stream]
 
     @property
     def _table(self) -> Floats:
         """All charges, a row each."""
         return self._columns[:, : self._n].T
 
-    def has(self, window: int) -> bool:
-        """Whether the run has stepped through a window already; of one that was refused there is no input."""
-        return self._own.get(window, False)
+    def has(self, charge: Charge) -> bool:
+        """Whether the run has stepped through a charge's window already; of one that was refused there is no input."""
+        return self._own.get((charge.stream, charge.window), False)
 
     def spent(self, charge: Charge) -> float:
-        """What the unit has cost wherever a charge would count, by all others and the run's own earlier windows.
+        """What the unit has cost wherever a charge would count, by all others and the stream's own earlier windows.
 
         With what the charge counts for beyond its cost, where a stretch holds only a part of its window.
         """
-        row = np.array(self._row(charge, own=True))
+        row = np.array(self._row(self.beyond(charge), own=True))
         row[[_FIRST, _LAST]] = self.terms.periods(row[[_FIRST, _LAST]])
         table = self._table
-        counts = (table[:, _OWN] == 0) | (table[:, _WINDOW] < charge.window)
+        counts = (table[:, _OWN] == 0) | (table[:, _WINDOW] < charge.window) | (table[:, _STREAM] != row[_STREAM])
         if not self.terms.landmarks:  # what is further away is in no stretch that meets the charge
             reach = max(row[_END] + self._longest, row[_REACH])
             counts &= (table[:, _START] < reach) & (table[:, _END] > row[_START] - self._longest)
@@ -366,6 +396,11 @@ class Books:
             total = float(own[:, _COST].sum())
             found.append({"from": int(own[:, _START].min()), "charges": len(own), "spent": dearest, "sum": total})
         return found
+
+
+def _window(charge: Charge) -> tuple[Any, ...]:
+    """What the charges of several streams for one window have in common."""
+    return charge.run, charge.configuration, charge.window_start, charge.window_end
 
 
 def _meeting(table: Floats, row: Floats) -> tuple[Floats, Floats]:
@@ -433,6 +468,7 @@ class Limit:
     def __init__(self, plan: Plan, terms: Terms) -> None:
         self.plan, self.terms = plan, terms
         self.n_steps = max(1, -(-terms.span // plan.calendar.step))
+        self._configuration = plan.configuration.hex()[:32]
         self._is_alone = plan.bounding.max_per_period is not None
         self.forget()
 
@@ -440,8 +476,8 @@ class Limit:
         """Know no charge any more: the ledger will be read again."""
         self.books = Books(self.terms, self.plan.run_id)
 
-    def check(self, window: Window, worst: tuple[Event, ...]) -> None:
-        """Raise `LedgerExhausted` if the worst that a window can charge is not there; changes nothing."""
+    def check(self, window: Window, worst: tuple[Event, ...], stream: Stream) -> None:
+        """Raise `LedgerExhausted` if the worst that a stream can charge in a window is not there; changes nothing."""
         if not worst:
             return
         blocks = [event for event in worst if isinstance(event, Block)]
@@ -449,7 +485,9 @@ class Limit:
         end = max([window.end, *(self.plan.calendar.end(block.last) for block in blocks)])
         start = min(window.start, self.plan.calendar.start(index))
         epsilon, rho = pure_epsilon(worst), concentrated_rho(worst)
-        self._check(self._own(Charge("", index, start, end, epsilon, rho, window.landmark, "", "")))
+        shares, most = shared(worst, stream)
+        own = Charge(stream.stream, index, start, end, epsilon, rho, window.landmark, self._configuration, "")
+        self._check(self._own(replace(own, shares=shares, most=most)))
 
     def admit(self, charge: Charge) -> Charge:
         """A charge as the ledger keeps it; raises `LedgerExhausted` as `check` does."""
@@ -468,10 +506,10 @@ class Limit:
         return replace(charge, run=self.plan.run_id, reach=reach, factor=factor)
 
     def _check(self, charge: Charge) -> None:
-        cost = self.terms.cost(charge)
+        cost = self.terms.cost(self.books.beyond(charge))
         if self._is_alone:  # its noise is fixed, and what the unit costs was held against the budget before it began
             return
-        if cost <= 0 or np.isinf(self.terms.budget) or self.books.has(charge.window):
+        if cost <= 0 or np.isinf(self.terms.budget) or self.books.has(charge):
             return
         if (spent := self.books.spent(charge)) + cost > self.terms.budget * (1 + ROUNDING):
             raise LedgerExhausted(charge.window, spent, cost, self.terms.budget)

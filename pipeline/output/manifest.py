@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from penstock.accountants.core.accountant import Accountant
 from penstock.mechanisms.core.contract import Mechanism
@@ -90,6 +91,16 @@ def guarantee_in_words(mechanism: Mechanism, source: Source) -> dict[str, str]:
     }
 
 
+def _of_run(guarantee: dict[str, str], plan: Plan) -> dict[str, str]:
+    """A guarantee as all streams of a run give it together."""
+    if not plan.is_split or guarantee["guarantee"].startswith("none"):
+        return guarantee
+    times, n_streams = plan.joint_factor, len(plan.streams)
+    together = "the same" if times == 1 else f"{times:g} times the ε (or ρ)"
+    said = f"{guarantee['guarantee']} for each of {n_streams} streams, {together} for all of them together"
+    return guarantee | {"guarantee": said, "together": f"{times:g}"}
+
+
 def ledger_head(plan: Plan) -> dict[str, Any]:
     """Head of the chain of the run's ledger, which is among those of every later copy; and which run this is there."""
     heads = Ledger(ledger_path(plan)).heads()
@@ -125,7 +136,7 @@ def public_manifest(
         "configuration": config,
         "configuration_digest": digest(plan.config).hex(),
         "versions": versions(),
-        "guarantee": [guarantee_in_words(m, plan.config.source) for m in plan.config.mechanism],
+        "guarantee": [_of_run(guarantee_in_words(m, plan.config.source), plan) for m in plan.config.mechanism],
         "lateness": lateness_in_words(plan.config.source),
         "distinct_people": plan.config.source.has_people,
         "accounts": [dict(books) for books in accounts if books["public"]],
@@ -140,8 +151,7 @@ def public_manifest(
             "area_radius_metres": area.radius,
         }
     return manifest | {
-        "sensitivity": {"max_cells": plan.max_cells, "l1": plan.max_cells, "l2": plan.max_cells**0.5}
-        | ({"memberships": memberships} if (memberships := plan.memberships_of()) else {}),
+        "sensitivity": plan.sensitivity(),
         "cells": plan.n_cells,
         "windows": plan.calendar.n_windows,
     }
@@ -264,10 +274,11 @@ def release_summary(plan: Plan, complete: bool) -> dict[str, Any]:
 
 
 def released(folder: Path) -> pl.DataFrame:
-    """Window and action of every release, in the order of the file."""
-    frame = pl.scan_parquet(folder / "public" / "releases.parquet").select("window", "action")
-    # The rows of a window follow each other, and say the same.
-    return frame.filter((pl.col("window") != pl.col("window").shift()).fill_null(True)).collect()
+    """Stream, window and action of every release, in the order of the file."""
+    frame = pl.scan_parquet(folder / "public" / "releases.parquet").select("stream", "window", "action")
+    # The rows of a release follow each other, and say the same.
+    first = (pl.col("window") != pl.col("window").shift()) | (pl.col("stream") != pl.col("stream").shift())
+    return frame.filter(first.fill_null(True)).collect()
 
 
 def actions(released: pl.DataFrame) -> dict[str, int]:
@@ -277,11 +288,16 @@ def actions(released: pl.DataFrame) -> dict[str, int]:
 
 
 def check_windows(plan: Plan, released: pl.DataFrame, complete: bool) -> None:
-    """Raise `RowEquationError` if a window that is due was not released, or one was released twice.
+    """Raise `RowEquationError` if in a stream a window that is due was not released, or one was released twice.
 
     ``complete``: the run has ended, and all its windows are due; otherwise those before the last released one.
     """
-    present = released["window"].to_numpy()
+    for stream in plan.streams:
+        own = released.filter(pl.col("stream").cast(pl.String) == stream.stream)
+        _check_stream(plan, own["window"].to_numpy(), complete)
+
+
+def _check_stream(plan: Plan, present: NDArray[np.int64], complete: bool) -> None:
     n_due = plan.calendar.n_windows if complete else None
     if n_due is None:
         n_due = int(present[-1]) if len(present) else 0

@@ -87,23 +87,30 @@ def _schema(folder: Path, name: str, schema: pa.Schema) -> Check:
 
 def _releases(folder: Path, manifest: dict[str, Any]) -> list[Check]:
     """Checks of released counts: every window in order, every cell once, every charge in the ledger."""
-    columns = ["window", "epsilon", "available_at", "cell"]
+    columns = ["stream", "window", "epsilon", "available_at", "cell"]
     releases = pl.read_parquet(folder / "public" / "releases.parquet", columns=columns)
-    per_window = releases.group_by("window", maintain_order=True).agg(
+    releases = releases.with_columns(pl.col("stream").cast(pl.String))
+    per_window = releases.group_by("stream", "window", maintain_order=True).agg(
         pl.col("epsilon", "available_at").first(), pl.len().alias("cells"), pl.col("cell").n_unique()
     )
-    n_windows, planned = len(per_window), manifest["windows"]["planned"]
+    planned, streams = manifest["windows"]["planned"], per_window["stream"].unique(maintain_order=True).to_list()
+    each = [per_window.filter(stream=stream)["window"].to_list() for stream in streams]
+    n_windows = min(map(len, each), default=0)
     of = "" if planned is None else f" of {planned} planned"
-    in_order = per_window["window"].to_list() == list(range(1, n_windows + 1))
-    complete = manifest["exit"]["code"] != 0 or n_windows == planned
+    of += f" by each of {len(streams)} streams" if len(streams) > 1 else ""
+    in_order = all(windows == list(range(1, len(windows) + 1)) for windows in each)
+    split = manifest["configuration"].get("streams") or 1
+    all_there = [planned] * (split if isinstance(split, int) else len(split))
+    complete = manifest["exit"]["code"] != 0 or [len(windows) for windows in each] == all_there
     twice = per_window.filter(pl.col("cells") != pl.col("cell"))
     # Windows of a block are available together; they show its charge, which is paid once.
-    blocks = per_window.group_by("available_at", maintain_order=True).agg("window", pl.col("epsilon").max())
-    owed = [(windows, epsilon) for _, windows, epsilon in blocks.iter_rows()]
+    together = per_window.group_by("stream", "available_at", maintain_order=True)
+    blocks = together.agg("window", pl.col("epsilon").max()).iter_rows()
+    owed = [([(stream, window) for window in windows], epsilon) for stream, _, windows, epsilon in blocks]
     return [
         Check("windows", in_order and complete, f"{n_windows} released{of}, in order"),
         Check("each cell once a window", twice.is_empty(), f"{len(twice)} windows with a repeated cell"),
-        _ledger(folder, manifest, operator.add, owed, f"{{}} charges for {n_windows} windows"),
+        _ledger(folder, manifest, operator.add, owed, f"{{}} charges for {len(per_window)} windows"),
     ]
 
 
@@ -137,20 +144,21 @@ def _ledger(
     folder: Path,
     manifest: dict[str, Any],
     together: Callable[[float, float], float],
-    owed: Iterable[tuple[list[int], float]],
+    owed: Iterable[tuple[list[Any], float]],
     detail: str,
     measure: str = "epsilon",
 ) -> Check:
-    """Whether the ledger covers what is owed: ε, or ρ, for windows that are paid together.
+    """Whether the ledger covers what is owed: ε, or ρ, for positions, or windows of a stream, that are paid together.
 
     ``together`` combines several charges for a window; ``detail`` has a place for the number of charged windows.
     """
     own, run = manifest["configuration_digest"][:32], manifest.get("ledger", {}).get("run", "")
-    charged: dict[int, float] = {}
+    charged: dict[Any, float] = {}
     try:
         for charge in Ledger(_ledger_path(folder, manifest)):
             if charge.configuration == own and charge.run == run:
-                charged[charge.window] = together(charged.get(charge.window, 0.0), getattr(charge, measure))
+                place = charge.window if "points" in manifest else (charge.stream, charge.window)
+                charged[place] = together(charged.get(place, 0.0), getattr(charge, measure))
     except PenstockError as error:
         return Check("ledger", False, str(error))
     short = [

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from penstock.accountants.core.charges import most_of
 from penstock.evaluation.metrics import absolute_errors
 from penstock.mechanisms.core.concentrated import epsilon_of
 from penstock.mechanisms.core.contract import Transformation
@@ -250,7 +251,7 @@ def expected_noise(config: RunConfig) -> tuple[float, float] | None:
     """
     if any(step.on_points for step in config.mechanism) or config.space.derived_from_data:
         return None
-    plan = outline(config, NoiseKey.from_seed(0))
+    plan = max(outline(config, NoiseKey.from_seed(0)).streams, key=lambda stream: stream.max_cells)
     n_windows = max(plan.chain.unit_windows, min(REHEARSED, MOST_COUNTS // plan.n_cells))
     n_windows = min(n_windows, plan.calendar.n_windows or n_windows)
     nobody = np.zeros((n_windows, plan.n_cells), np.int64)
@@ -281,11 +282,25 @@ def expected_in_words(config: RunConfig) -> str | None:
     return f"{given}: zeros would be nearer{unless}. Take larger cells, longer windows or more budget."
 
 
+def streams_in_words(config: RunConfig) -> str | None:
+    """What several streams cost together, in a sentence; None where there is one."""
+    if config.streams is None or config.space.derived_from_data:
+        return None
+    plan = outline(config, NoiseKey.from_seed(0))
+    n, times = len(plan.streams), plan.joint_factor
+    if times == 1:
+        return f"{n} streams, which cost one person together what one of them does."
+    return (
+        f"{n} streams, which may cost one person together {_short(times)} times what the mechanism promises for each: "
+        "the accounts say what they do cost."
+    )
+
+
 def unbounded_in_words(config: RunConfig) -> str | None:
     """What it costs that nothing bounds the cells of a person; None where there is a bound, or nothing to bound."""
     if any(step.on_points for step in config.mechanism) or config.space.derived_from_data:
         return None
-    n_cells = len(config.space.cells)
+    n_cells = max(stream.n_cells for stream in outline(config, NoiseKey.from_seed(0)).streams)
     bounding = config.bounding
     if bounding.max_cells is not None or bounding.max_per_period is not None or n_cells == 1:
         return None
@@ -306,7 +321,7 @@ DELTA = 1e-6
 
 
 def losses(
-    releases: pl.LazyFrame, time_zone: str, memberships: Mapping[str, int] | None = None
+    releases: pl.LazyFrame, time_zone: str, sensitivity: Mapping[str, Any] | None = None
 ) -> dict[str, float] | None:
     """Most that one person can lose by one release, by a day and by the whole run, in nats; sums of their charges.
 
@@ -316,9 +331,9 @@ def losses(
         The table ``public/releases`` or, with the figures of the person who loses most, ``public/traces``.
     time_zone
         Of the days.
-    memberships
-        Where a person is bounded over whole budget periods: how many counts a person moves by a ``window`` in itself,
-        by a ``day`` and by the ``run``, as the manifest's ``sensitivity`` says; None or empty: no such bound.
+    sensitivity
+        As the manifest says it. ``memberships``, where a person is bounded over whole budget periods: how many counts
+        a person moves by a ``window`` in itself, by a ``day`` and by the ``run``; ``streams``, where there are several.
 
     Returns
     -------
@@ -329,6 +344,7 @@ def losses(
     columns = releases.collect_schema().names()
     charge = pl.col("epsilon", "rho")
     total = charge.sort().sum()  # groups come in any order, and the last bit of a sum of numbers hangs on theirs
+    memberships = (sensitivity or {}).get("memberships")
     if "pseudonym" in columns:
         person = ["pseudonym"]
         # Tables written before traces had budgets in ρ are without that column.
@@ -345,6 +361,8 @@ def losses(
         last = _date((pl.col("window_end") - pl.duration(milliseconds=1)).max(), time_zone)
         paid = one_row.group_by("stream", "available_at").agg(charge.max(), first=first, last=last)
         charges = paid.collect(engine="streaming")
+        if sensitivity and "streams" in sensitivity:
+            charges = of_streams(charges, ["available_at", "first", "last"], sensitivity)
         goes_beyond = pl.col("first") != pl.col("last")
         days = (
             charges.with_columns(charge.name.prefix("one_"), day=pl.date_ranges("first", "last"))
@@ -374,14 +392,36 @@ def losses(
     return converted | {"delta": DELTA}
 
 
+def of_streams(charges: pl.DataFrame, window: list[str], sensitivity: Mapping[str, Any]) -> pl.DataFrame:
+    """What each window costs in all streams together (`charges.together`), from ε and ρ of its release in each.
+
+    ``window``: columns that say which window it is, and stay. Where the manifest promises no even shares, one
+    membership may cost all that a stream has charged.
+    """
+    by_name = charges.with_columns(pl.col("stream").cast(pl.String))
+    names = by_name["stream"].unique(maintain_order=True).to_list()
+    shares = np.array([sensitivity["streams"][name]["shares"] for name in names])
+    wide = by_name.pivot("stream", index=window, values=["epsilon", "rho"])
+    epsilon, rho = (
+        wide.select([f"{kind}_{name}" for name in names]).fill_null(0.0).to_numpy().T for kind in ("epsilon", "rho")
+    )
+    most = sensitivity["max_cells"]
+    together = most_of(epsilon, shares, most)
+    # ρ of a pure ε is no sum of equal shares.
+    squared = most_of(rho, np.where(np.isinf(epsilon), shares[:, None], 1), most)
+    return wide.select(window).with_columns(
+        epsilon=pl.Series(together), rho=pl.Series(np.minimum(together**2 / 2, squared))
+    )
+
+
 def _date(time: pl.Expr, time_zone: str) -> pl.Expr:
     return time.dt.convert_time_zone(time_zone).dt.date()
 
 
-def losses_of(folder: Path, time_zone: str, memberships: Mapping[str, int] | None = None) -> dict[str, float] | None:
+def losses_of(folder: Path, time_zone: str, sensitivity: Mapping[str, Any] | None = None) -> dict[str, float] | None:
     """`losses` of a finished run's folder."""
     found = [folder / "public" / f"{name}.parquet" for name in ("releases", "traces")]
-    return next((losses(pl.scan_parquet(path), time_zone, memberships) for path in found if path.is_file()), None)
+    return next((losses(pl.scan_parquet(path), time_zone, sensitivity) for path in found if path.is_file()), None)
 
 
 def losses_in_words(found: Mapping[str, float]) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
@@ -77,8 +78,9 @@ class RunWriter:
             self.stopped(batch.stopped)
         if not batch.releases:
             return
-        name = files.stretch(batch.releases[0].window, batch.releases[-1].window)
-        table = self._releases_table(batch.releases)  # before the wait: how long it takes depends on the data
+        stream = self.plan.plan_of(batch.stream)
+        name = files.stretch(batch.releases[0].window, batch.releases[-1].window, self._number(stream))
+        table = self._releases_table(batch.releases, stream)  # before the wait: how long it takes depends on the data
         if final_at is not None:
             self._wait(final_at)
         held = files.write_part(parts_folder(self.plan, "releases"), name, table)
@@ -86,8 +88,11 @@ class RunWriter:
         for sink in self._sinks:
             sink.releases(held)
 
-    def truth(self, first: int, counts: NDArray[Any], bounded: NDArray[Any]) -> None:
-        """Write the true counts of consecutive windows, shape (n_windows, n_cells); a deployment keeps none."""
+    def truth(self, first: int, counts: NDArray[Any], bounded: NDArray[Any], stream: str = STREAM) -> None:
+        """Write the true counts of consecutive windows, shape (n_windows, n_cells); a deployment keeps none.
+
+        ``stream``: the one whose cells they are; `STREAM`: all cells.
+        """
         plan = self.plan
         if not plan.keeps_truth:
             return
@@ -95,9 +100,12 @@ class RunWriter:
         for row in range(0, len(counts), step):
             windows = plan.windows(first + row, first + min(row + step, len(counts)) - 1)
             some = slice(row, row + step)
-            table = truth_table(counts[some], bounded[some], windows, plan.space.cells, STREAM)
-            name = files.stretch(windows[0].index, windows[-1].index)
-            files.write_part(parts_folder(plan, "truth"), name, table)
+            for own in plan.streams if stream == STREAM else (plan.plan_of(stream),):
+                places = slice(None) if stream != STREAM or own.places is None else np.asarray(own.places)
+                kept = counts[some][:, places], bounded[some][:, places]
+                table = truth_table(*kept, windows, own.cells, own.stream)
+                name = files.stretch(windows[0].index, windows[-1].index, self._number(own))
+                files.write_part(parts_folder(plan, "truth"), name, table)
 
     def traces(self, batch: TraceBatch) -> None:
         """Write the released traces of one shard of users whose charges are in the ledger, and what is kept of them."""
@@ -155,10 +163,13 @@ class RunWriter:
         """Write down why the release stopped before its last window."""
         files.write_json(parts_folder(self.plan, "stopped") / "stopped.json", reason)
 
-    def _releases_table(self, releases: Sequence[Release]) -> pa.Table:
-        plan = self.plan
-        windows = plan.windows(releases[0].window, releases[-1].window)
-        return releases_table(releases, windows, plan.space.cells, STREAM, plan.config.windows.allowed_lateness)
+    def _number(self, stream: Plan) -> int | None:
+        """Number of one of several streams in the names of parts."""
+        return [own.stream for own in self.plan.streams].index(stream.stream) if self.plan.is_split else None
+
+    def _releases_table(self, releases: Sequence[Release], stream: Plan) -> pa.Table:
+        windows = stream.windows(releases[0].window, releases[-1].window)
+        return releases_table(releases, windows, stream.cells, stream.stream, stream.lateness)
 
     def _wait(self, final_at: float) -> None:
         """Let a release leave a fixed time after its window was final, whatever there was to count.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.output.intervals import half_width
-from penstock.pipeline.output.worth import counted, losses
+from penstock.pipeline.output.worth import counted, losses, of_streams
 from penstock.pipeline.reporting.accounts import Figure, figures
 
 T = TypeVar("T")
@@ -99,7 +99,7 @@ class Run:
     @cached_property
     def counts(self) -> Counts | None:
         """Released and true counts; None before the first release."""
-        released = self.read("public/releases", _released)
+        released = self.read("public/releases", lambda rows: _released(rows, self.public.get("sensitivity") or {}))
         if released is None:
             return None
         windows, cells = released.windows["window"], released.cells
@@ -127,8 +127,7 @@ class Run:
     def losses(self) -> dict[str, float] | None:
         """What one person can lose at most; None before the first release."""
         name = "public/releases" if self.traces is None else "public/traces"
-        memberships = (self.public.get("sensitivity") or {}).get("memberships")
-        return self.read(name, lambda rows: losses(rows, self.time_zone, memberships))
+        return self.read(name, lambda rows: losses(rows, self.time_zone, self.public.get("sensitivity")))
 
     @cached_property
     def visits(self) -> tuple[int, int] | None:
@@ -209,9 +208,9 @@ class Counts:
         return sorted(((action, n) for action, n in counted if n), key=lambda pair: -pair[1])
 
 
-def _released(rows: pl.LazyFrame) -> Counts | None:
+def _released(rows: pl.LazyFrame, sensitivity: Mapping[str, Any]) -> Counts | None:
     """Counts without the truth; memory is bounded by what the page shows, not by the length of the table."""
-    windows = _windows(rows)
+    windows = _windows(rows, sensitivity)
     if windows.is_empty():
         return None
     shown = windows.tail(MOST_WINDOWS)
@@ -226,15 +225,15 @@ def _released(rows: pl.LazyFrame) -> Counts | None:
     return Counts(shown, names, len(windows), len(cells), **matrices)
 
 
-def _windows(rows: pl.LazyFrame) -> pl.DataFrame:
+def _windows(rows: pl.LazyFrame, sensitivity: Mapping[str, Any]) -> pl.DataFrame:
     """All windows of a run, in order."""
     # A release is one window of one stream. Its rows share these columns and mostly follow each other, so that grouping
     # only the first row of each run of rows takes half the time.
     release = pl.col("window", "stream")
-    shared = pl.col("window_start", "window_end", "landmark", "action", "epsilon").first()
+    shared = pl.col("window_start", "window_end", "landmark", "action", "epsilon", "rho").first()
     first_rows = rows.filter(pl.any_horizontal(release.ne_missing(release.shift())))
     releases = first_rows.group_by(release).agg(shared).collect(engine="streaming")
-    return (
+    windows = (
         releases.sort(release)
         .group_by("window", maintain_order=True)
         .agg(
@@ -242,9 +241,13 @@ def _windows(rows: pl.LazyFrame) -> pl.DataFrame:
             pl.col("window_end").max().dt.epoch("ms").alias("end"),
             pl.col("landmark").any(),
             pl.col("action").cast(pl.Enum(ACTIONS)).to_physical().max(),
-            pl.col("epsilon").sum(),  # budgets add over streams
+            pl.col("epsilon").sum(),
         )
     )
+    if "streams" not in sensitivity:
+        return windows
+    together = of_streams(releases, ["window"], sensitivity).select("window", "epsilon")
+    return windows.drop("epsilon").join(together, on="window", maintain_order="left")
 
 
 def _matrices(

@@ -178,14 +178,14 @@ def _safe_for(guarantee: dict[str, str], configuration: dict[str, Any]) -> Html:
 
 
 def stated(guarantee: dict[str, str], configuration: dict[str, Any]) -> tuple[str, float | None]:
-    """A guarantee with its parameters, and its ε in nats where it is pure."""
+    """A guarantee with its parameters, and its ε in nats where it is pure; of several streams that of all together."""
     statement = with_values(guarantee["guarantee"], configuration)
     name = guarantee["mechanism"]
     section: dict[str, Any] = next((own for own in configuration["mechanism"] if own["type"] == name), {})
     amount = _epsilon(section)
     if amount is not None and "ε-differential privacy" in statement and "δ" not in statement:
         w = f" and w = {section['w']:,} windows" if isinstance(section.get("w"), int) else ""
-        return f"{statement}, with ε = {number(amount)} nats{w}", amount
+        return f"{statement}, with ε = {number(amount)} nats{w}", amount * float(guarantee.get("together", 1))
     if isinstance(section.get("rho"), int | float):
         return f"{statement}, with ρ = {number(section['rho'])}", None
     return statement, None

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.accountants.core.accountant import Accountant, AccountingFacts
-from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
+from penstock.accountants.core.charges import concentrated_rho, pure_epsilon, shares_of
 from penstock.accountants.landmark_budget import Budget, LandmarkBudget
 from penstock.mechanisms.core.contract import MECHANISMS, Facts, Mechanism, Release, Window
 from penstock.mechanisms.core.events import Block, Event, Repeated
@@ -22,7 +22,7 @@ from penstock.pipeline.steps.targets import PrivateFacts
 from penstock.pipeline.windows.calendar import Calendar
 
 FORMAT = StateFormat("release_loop")
-#: Name of the one stream of a run.
+#: Name of the one stream of a run; of figures about several streams, that of all of them.
 STREAM = "main"
 #: Stream, start and end of a window, configuration: what is released once; and with the digest of its input.
 Span = tuple[str, int, int, str]
@@ -49,6 +49,9 @@ class Charge:
         Where the stretch of time ends that begins with the window and that the ledger's budget protects; 0: none.
     factor
         How often the ledger counts the charge: twice where a stretch can hold a part of the window only.
+    shares, most
+        Of one of several streams: memberships of a person that share ε (or ρ, where it is infinite) evenly, and how
+        many a person has in the window in all streams. What they cost together counts once. 0: there is one stream.
     """
 
     stream: str
@@ -63,6 +66,8 @@ class Charge:
     run: str = ""
     reach: int = 0
     factor: float = 1.0
+    shares: int = 0
+    most: int = 0
 
     @property
     def identity(self) -> Identity:
@@ -76,6 +81,7 @@ class Batch:
 
     ``known`` are operator-only facts of the windows that went in, where an accountant needs them; a block's releases
     come later than its windows. ``budget_left`` is what the current budget period has left, where there is a budget.
+    ``stream`` has released them.
     """
 
     releases: tuple[Release, ...]
@@ -83,13 +89,14 @@ class Batch:
     stopped: str | None = None
     known: PrivateFacts | None = None
     budget_left: float | None = None
+    stream: str = STREAM
 
 
 class Limit(Protocol):
     """What releases of several runs may cost together."""
 
-    def check(self, window: Window, worst: tuple[Event, ...]) -> None:
-        """Raise `BudgetExceeded` if the worst that a window can charge is not there."""
+    def check(self, window: Window, worst: tuple[Event, ...], stream: Plan) -> None:
+        """Raise `BudgetExceeded` if the worst that a stream can charge in a window is not there."""
 
     def admit(self, charge: Charge) -> Charge:
         """A charge as it is kept; raises `BudgetExceeded` if it is not there."""
@@ -111,8 +118,24 @@ class Plan(Protocol):
         """Windows of the run."""
 
     @property
+    def stream(self) -> str:
+        """Name of the stream."""
+
+    @property
+    def places(self) -> tuple[int, ...] | None:
+        """Indices of the stream's cells where it is one of several; None: all cells."""
+
+    @property
     def n_cells(self) -> int:
-        """Number of cells."""
+        """Number of cells of the stream."""
+
+    @property
+    def max_cells(self) -> int:
+        """Cells of the stream that a person can be in, in one window."""
+
+    @property
+    def max_cells_of_run(self) -> int:
+        """Cells that a person can be in, in one window, in whatever streams they are."""
 
     @property
     def lateness(self) -> int:
@@ -141,6 +164,11 @@ class Plan(Protocol):
 
     def windows(self, first: int, last: int) -> list[Window]:
         """Public facts of the windows from ``first`` to ``last``."""
+
+
+def shared(charge: tuple[Event, ...], stream: Plan) -> tuple[int, int]:
+    """``shares`` and ``most`` of `Charge`, by which the charges of several streams are priced together."""
+    return (0, 0) if stream.places is None else (shares_of(charge, stream.max_cells), stream.max_cells_of_run)
 
 
 class ReleaseLoop:
@@ -223,7 +251,8 @@ class ReleaseLoop:
                 own = own | self._shown(release, own)
             releases += [self._on_time(release) for release in made]
             own = own | {"released": np.asarray(window.index)}
-        return Batch(tuple(releases), tuple(charges), stopped, budget_left=left), self._encode(inner, budget, own)
+        batch = Batch(tuple(releases), tuple(charges), stopped, budget_left=left, stream=self.plan.stream)
+        return batch, self._encode(inner, budget, own)
 
     def _step(
         self, window: Window, vector: NDArray[Any], inner: State, budget: State, limit: Limit | None
@@ -232,7 +261,7 @@ class ReleaseLoop:
         if self.guard:
             self.guard.check(window, self.mechanism.worst_charge(window, inner), self.model, budget)
         if limit is not None:
-            limit.check(window, self.mechanism.worst_charge(window, inner))
+            limit.check(window, self.mechanism.worst_charge(window, inner), self.plan)
         noise = self.noise.at(window.start, window.end, "step", vector, self.mechanism.noise_state(inner))
         made, inner = self.mechanism.step(window, vector, inner, noise)
         if window.index == self.plan.calendar.n_windows:
@@ -277,8 +306,9 @@ class ReleaseLoop:
         message = f"{window.start} {end} ".encode() + np.ascontiguousarray(vector, "<i8").tobytes()
         message += encode_state(self.name, self.mechanism.version, self.mechanism.noise_state(state))
         data = hmac.digest(self.ledger_key, message, "sha256").hex()[:32]
+        shares, most = shared(release.charge, self.plan)
         return Charge(
-            stream=STREAM,
+            stream=self.plan.stream,
             window=release.window,
             window_start=start,
             window_end=end,
@@ -287,6 +317,8 @@ class ReleaseLoop:
             landmark=release.landmark,
             configuration=self.configuration.hex()[:32],
             data=data if len(vector) else "",
+            shares=shares,
+            most=most,
         )
 
     def _encode(self, inner: State, budget: State, own: State) -> bytes:

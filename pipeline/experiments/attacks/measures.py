@@ -18,6 +18,7 @@ from penstock.evaluation.attacks.recovery import Recovery, trajectory_recovery
 from penstock.mechanisms.core.contract import MECHANISMS, Generalization
 from penstock.mechanisms.core.geometry import corners_of, offsets_between
 from penstock.mechanisms.core.plugin import ParameterError
+from penstock.pipeline.config.plan import check_one_stream
 from penstock.pipeline.experiments.attacks.membership import Game, membership_game, targets_of
 from penstock.pipeline.spaces.base import Space
 from penstock.pipeline.steps.individuals import Presence, read_memberships, read_presence
@@ -65,6 +66,7 @@ def plays_membership(name: str) -> bool:
 
 def check_recoverable(config: RunConfig) -> None:
     """Refuse a run without trajectories of people from cell to cell and window to window."""
+    check_one_stream(config)
     source, windows = config.source, config.windows
     if not source.has_people:
         right = "one that tells people apart, to recover trajectories: here every trip is a new person"

@@ -57,8 +57,8 @@ class BigQuery(Sink):
     def releases(self, table: pa.Table) -> None:
         """Load the windows of a stream; returns when they are there."""
         if self.plan.streaming and self.output.releases is not None:
-            for window, rows in by_window(table):
-                self._load(self.output.releases, f"{window:012d}", as_parquet(rows))
+            for name, rows in by_window(table):
+                self._load(self.output.releases, name, as_parquet(rows))
 
     def end(self) -> None:
         """Load the files of a run that has come to its end; of a stream the releases are there."""

@@ -20,6 +20,7 @@ from penstock.pipeline.output.files import canonical
 from penstock.pipeline.output.outlines import OUTLINES
 from penstock.pipeline.output.sinks.base import Sink
 from penstock.pipeline.sources.reading.file_systems import file_system, opened
+from penstock.pipeline.steps.release import STREAM
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
@@ -74,8 +75,8 @@ class Store(Sink):
     def releases(self, table: pa.Table) -> None:
         """Write the windows of a stream, an object each."""
         if self.plan.streaming:
-            for window, rows in by_window(table):
-                self._put(f"releases/{window:012d}.parquet", as_parquet(rows))
+            for name, rows in by_window(table):
+                self._put(f"releases/{name}.parquet", as_parquet(rows))
 
     def end(self) -> None:
         """Copy the files of a run that has come to its end."""
@@ -91,17 +92,19 @@ class Store(Sink):
             )
 
 
-def by_window(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
-    """Rows of each window, in order; however windows were put together, those of one are the same.
+def by_window(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+    """Name and rows of each window of a stream, in order; however windows were put together, those of one are the same.
 
-    >>> [(window, len(rows)) for window, rows in by_window(pa.table({"window": [3, 3, 4]}))]
-    [(3, 2), (4, 1)]
+    >>> rows = pa.table({"stream": ["main"] * 3, "window": [3, 3, 4]})
+    >>> [(name, len(own)) for name, own in by_window(rows)]
+    [('000000000003', 2), ('000000000004', 1)]
     """
     windows = table.column("window").to_numpy()
     edges = [0, *(np.flatnonzero(np.diff(windows)) + 1).tolist(), len(windows)]
     for first, end in pairwise(edges):
         if first < end:
-            yield int(windows[first]), canonical(table[first:end])
+            stream, window = table.column("stream")[first].as_py(), f"{windows[first]:012d}"
+            yield window if stream == STREAM else f"{stream}/{window}", canonical(table[first:end])
 
 
 def as_parquet(table: pa.Table) -> bytes:

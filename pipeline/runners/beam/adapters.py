@@ -12,7 +12,6 @@ from apache_beam.typehints import Any as AnyType
 from apache_beam.typehints import Dict
 from apache_beam.typehints.decorators import with_input_types, with_output_types
 
-from penstock.pipeline.config.plan import STREAM
 from penstock.pipeline.output.tables import releases_table
 from penstock.pipeline.runners.beam.coders import NamedBlock
 from penstock.pipeline.runners.beam.step import PlanTransform, Step, redacted
@@ -86,10 +85,10 @@ class _Rows(Step):
     def process(self, batch: Batch) -> Iterator[dict[str, Any]]:
         """Emit the rows of a batch."""
         if batch.releases:
-            plan = self.plan
+            plan = self.plan.plan_of(batch.stream)
             windows = plan.windows(batch.releases[0].window, batch.releases[-1].window)
-            lateness = plan.config.windows.allowed_lateness
-            yield from releases_table(batch.releases, windows, plan.space.cells, STREAM, lateness).to_pylist()
+            table = releases_table(batch.releases, windows, plan.cells, plan.stream, plan.lateness)
+            yield from table.to_pylist()
 
 
 def _block(events: Iterable[Mapping[str, Any]]) -> NamedBlock:
