@@ -47,13 +47,13 @@ def user_codes(users: pl.Series, digest_key: bytes | None) -> tuple[Integers, In
     ([0, 1, 0], (2, 2))
     """
     if users.dtype in (pl.String, pl.Binary):
-        run = users.rle_id()
-        if len(users) and len(users) > 4 * (1 + int(run[-1])):
+        run = users.rle_id().to_numpy()
+        if len(run) > 4 * (1 + run.max(initial=0)):
             # Files of one user each, or sorted by user: only the first row of each run is looked up.
-            codes, table = user_codes(users.filter(run.diff().fill_null(1) != 0), digest_key)
-            return codes[run.to_numpy()], table
-        encoded = users.to_arrow().combine_chunks() if hasattr(users.to_arrow(), "combine_chunks") else users.to_arrow()
-        dictionary = encoded.dictionary_encode()
+            first = np.flatnonzero(starts_of([run]))
+            codes, table = user_codes(users.gather(first), digest_key)
+            return np.repeat(codes, np.diff(first, append=len(run))), table
+        dictionary = users.rechunk().to_arrow().dictionary_encode()
         codes = dictionary.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         identities = dictionary.dictionary.to_pylist()
         if users.dtype == pl.Binary:

@@ -31,8 +31,6 @@ from penstock.pipeline.sources.base import Span
 COMPRESSED = ("", ".gz", ".zst", ".xz", ".bz2")
 ARCHIVES = ("*.tar", "*.tar.*", "*.tgz", "*.txz", "*.zip")
 
-_DIGESTED_BYTES = 1 << 20
-
 
 def list_files(path: str, patterns: tuple[str, ...]) -> list[str]:
     """List the files that a path means, sorted by name.
@@ -104,13 +102,8 @@ def sha256(files: Iterable[str], root: str) -> dict[str, str]:
 
 
 def _digest(file: str) -> str:
-    digest = hashlib.sha256()
-    # In large pieces, so that Python's lock is seldom asked for while others hold it, and always the same memory.
-    piece = memoryview(bytearray(_DIGESTED_BYTES))
-    with open(file, "rb", buffering=0) as stream:
-        while n_bytes := stream.readinto(piece):
-            digest.update(piece[:n_bytes])
-    return digest.hexdigest()
+    with open(file, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 # Reading plain and compressed files and members of archives.
