@@ -168,8 +168,8 @@ def test_a_resumed_run_takes_what_resume_takes_on_the_command_line(tmp_path):
     again = penstock.run(streamed("1000000x", budget_period="2h"), resume=True)
     assert again.exit_code == 0
     assert again.releases.equals(first)
+    windows = {"type": "fixed", "size": "2h"}
     with pytest.raises(ConfigError, match=r"has another configuration \(windows.size\)"):
-        windows = {"type": "fixed", "size": "2h"}
         penstock.run(streamed("max", budget_period="2h", windows=windows), resume=True)
 
 
