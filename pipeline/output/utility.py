@@ -127,8 +127,7 @@ def _learned_counts(plan: Plan) -> NDArray[np.float64] | None:
             continue
         learned, cells = Learned.read(path), plan.space.cells
         if tuple(learned.states[: len(cells)]) == cells:
-            counts: NDArray[np.float64] = learned.visits[: len(cells)] / learned.facts["windows"]
-            return counts / learned.facts["share"]
+            return np.asarray(learned.visits[: len(cells)] / (learned.facts["windows"] * learned.facts["share"]))
     return None
 
 

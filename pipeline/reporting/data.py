@@ -43,12 +43,7 @@ ACTIONS = ("published", "repeated", "suppressed", "refused")
 class Run:
     """One run folder: merged tables once the run is over, the parts written so far while it goes on.
 
-    Parameters
-    ----------
-    folder
-        Of the run.
-    public_only
-        Read nothing but ``public/``, as a reader of the published files does.
+    ``public_only``: read nothing but ``public/``, as a reader of the published files does.
     """
 
     folder: Path

@@ -153,20 +153,14 @@ class Experiment:
         claims = self.manifest.get("expected")
         if not claims:
             return None
-        rows = [
-            [
-                claim["says"],
-                claim["source"],
-                claim.get("number", ""),
-                _allowed(claim),
-                _cell(claim["value"]),
-                "" if claim.get("low") is None else f"{number(claim['low'])} to {number(claim['high'])}",
-                claim["verdict"],
-            ]
-            for claim in claims
-        ]
+
+        def row(claim: dict[str, Any]) -> list[Cell]:
+            interval = "" if claim.get("low") is None else f"{number(claim['low'])} to {number(claim['high'])}"
+            said = [claim["says"], claim["source"], claim.get("number", "")]
+            return [*said, _allowed(claim), _cell(claim["value"]), interval, claim["verdict"]]
+
         heads = ["Expected", "By whom", "Number", "Allowed", "Found", "Interval", "Verdict"]
-        return table(heads, rows, "Claims, and what came out")
+        return table(heads, list(map(row, claims)), "Claims, and what came out")
 
     def results(self) -> Html | None:
         """Means of all measures, one row a setting, and the whole summary."""

@@ -47,19 +47,10 @@ class LivePage:
 
 
 @contextmanager
-def watch(folder: Path, port: int = 0) -> Iterator[str]:
+def watch(folder: Path) -> Iterator[str]:
     """Serve the page of a run while the block runs, and shortly after it for current readers.
 
-    Parameters
-    ----------
-    folder
-        Of the run.
-    port
-        On the loopback interface; 0: any free one.
-
-    Yields
-    ------
-    The page's address, also printed on standard error.
+    Yields the page's address, on any free port of the loopback interface; it is printed on standard error too.
     """
     page = LivePage(folder)
 
@@ -71,7 +62,7 @@ def watch(folder: Path, port: int = 0) -> Iterator[str]:
             return Answer(503, "<!doctype html><title>penstock</title><p>The run is about to begin …", again=True)
 
     # The page shows true counts, and so it is served to this machine only.
-    with serve({"/": newest, **HEALTH.pages()}, port) as address:
+    with serve({"/": newest, **HEALTH.pages()}, 0) as address:
         print(f"watch the run at {address}/", file=sys.stderr)
         yield f"{address}/"
         # A reader of the last seconds polls once more and gets the final page.

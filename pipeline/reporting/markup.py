@@ -54,13 +54,8 @@ def table(columns: list[str], rows: Sequence[Sequence[Cell]], caption: str) -> H
     """A sortable table in a frame that scrolls by itself."""
     head = element("tr", *(element("th", column, scope="col") for column in columns))
     body = Html("".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows))
-    made = element(
-        "table",
-        element("caption", caption),
-        element("thead", head),
-        element("tbody", body),
-        class_="sortable",
-    )
+    parts = (element("caption", caption), element("thead", head), element("tbody", body))
+    made = element("table", *parts, class_="sortable")
     return element("div", made, class_="scroll", tabindex="0", role="region", aria_label=caption)
 
 
@@ -157,24 +152,12 @@ def moment(milliseconds: float, time_zone: str) -> str:
 
 
 def phrase(name: str) -> str:
-    """An identifier as words.
-
-    Examples
-    --------
-    >>> phrase("user_epsilon_pld")
-    'user epsilon pld'
-    """
+    """An identifier as words."""
     return name.replace("_", " ")
 
 
 def plural(n: int, noun: str) -> str:
-    """A number of things.
-
-    Examples
-    --------
-    >>> plural(1, "window"), plural(1200, "window")
-    ('1 window', '1,200 windows')
-    """
+    """A number of things, such as 1 window, or 1,200 windows."""
     return f"{n:,} {noun}" + ("" if n == 1 else "s")
 
 
@@ -184,16 +167,9 @@ def plural(n: int, noun: str) -> str:
 def pack(values: ArrayLike, exact: bool = False) -> dict[str, str]:
     """An array as a JSON value that ``unpack`` of the page turns into a typed array; NaN and infinities are kept.
 
-    Parameters
-    ----------
-    values
-        Numbers of any shape.
-    exact
-        Keep 64-bit floating point (times). Otherwise the smallest of 1, 2 and 4 byte integers that holds all values,
-        or 32-bit floating point.
+    In 64-bit floating point if ``exact`` (times), else in the smallest of 1, 2 and 4 byte integers that holds all
+    values, or 32-bit floating point.
 
-    Examples
-    --------
     >>> pack([1, 2, 300])["type"], pack([0.5, 2])["type"], pack([True, False])["type"]
     ('i2', 'f4', 'i1')
     """

@@ -117,8 +117,7 @@ def around(corners: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[n
 def sides_near(line: NDArray[np.float64], least: NDArray[np.float64], most: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Whether the box of each side of a line meets a box."""
     low, high = np.minimum(line[:-1], line[1:]), np.maximum(line[:-1], line[1:])
-    near: NDArray[np.bool_] = ((low <= most) & (high >= least)).all(axis=1)
-    return near
+    return np.asarray(((low <= most) & (high >= least)).all(axis=1))
 
 
 def _extent(positions: NDArray[np.float64]) -> str:
