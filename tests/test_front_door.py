@@ -168,9 +168,9 @@ def test_a_resumed_run_takes_what_resume_takes_on_the_command_line(tmp_path):
     again = penstock.run(streamed("1000000x", budget_period="2h"), resume=True)
     assert again.exit_code == 0
     assert again.releases.equals(first)
+    other = streamed("max", budget_period="2h", windows={"type": "fixed", "size": "2h"})
     with pytest.raises(ConfigError, match=r"has another configuration \(windows.size\)"):
-        windows = {"type": "fixed", "size": "2h"}
-        penstock.run(streamed("max", budget_period="2h", windows=windows), resume=True)
+        penstock.run(other, resume=True)
 
 
 def test_what_is_no_data_frame_is_refused(tmp_path):
