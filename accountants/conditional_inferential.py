@@ -140,6 +140,7 @@ class ConditionalInferential(TracePrior, Accountant):
     interval: float | None = parameter(None, doc="promised least time between later releases", above=0, unit="seconds")
     every: int = parameter(1, doc="releases of a trace between two figures", at_least=1)
     stages: ClassVar[tuple[str, ...]] = ("points",)
+    reads: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def examples(cls) -> tuple[ConditionalInferential, ...]:

@@ -3,7 +3,8 @@
 Events flow through them in this order; each docstring says what it takes and returns.
 
 ``ReadEvents`` or ``EventsToBlocks`` → ``CountDistinctUsers`` → ``ReleaseInOrder`` → ``WriteReleases`` →
-``ReleasesToRows`` and ``Account``; ``TallyRows`` takes the row counts of counting and releasing.
+``ReleasesToRows`` and ``Account``; ``TallyRows`` takes the row counts of counting and releasing, and ``require_used``
+fails the pipeline where no row was used.
 
 ``make_plan`` turns a configuration into the plan that every transform takes. The plan's folder holds the ledger and
 what `WriteReleases` writes: all workers must see it, and each run has its own. A deployment's holds the nonce of the
@@ -39,7 +40,7 @@ market 2.0
 from penstock.pipeline.config.plan import Plan
 from penstock.pipeline.output.checkpoint import plan_in_folder as make_plan
 from penstock.pipeline.runners.beam import IN_PROCESS
-from penstock.pipeline.runners.beam.adapters import EventsToBlocks, ReleasesToRows
+from penstock.pipeline.runners.beam.adapters import EventsToBlocks, ReleasesToRows, require_used
 from penstock.pipeline.runners.beam.coders import NamedBlock
 from penstock.pipeline.runners.beam.graph import (
     Account,
@@ -71,4 +72,5 @@ __all__ = [
     "WriteReleases",
     "build",
     "make_plan",
+    "require_used",
 ]

@@ -48,9 +48,9 @@ def private_of(accountant, release):
     return {name: facts[name] for name in accountant.needs}
 
 
-def account(accountant, mechanism, releases, windows, between=lambda state: state):
+def account(accountant, mechanism, releases, windows, between=lambda state: state, known=None):
     """All rows, by step, the final ones last."""
-    model, state = accountant.start(facts_of(mechanism, len(windows), accountant))
+    model, state = accountant.start(replace(facts_of(mechanism, len(windows), accountant), **known or {}))
     steps = []
     for release, window in zip(releases, windows):
         state = between(state)
@@ -171,6 +171,24 @@ UNITS = {
 }
 
 
+def reads_what_it_says(accountant):
+    """Figures depend on landmarks and budget periods where the accountant names the key, and nowhere else."""
+    mechanism = get("discrete_laplace")(epsilon=1.0)  # reads neither itself
+
+    def figures(**facts):
+        facts = facts_for(12, **{"landmarks": ()} | facts)
+        releases = run_mechanism(mechanism, counts_for(12), facts, seed=5)
+        windows = facts.windows()
+        known = {"landmarks": bool(facts.landmarks), "windows": lambda first, last: windows[first - 1 : last]}
+        return account(accountant, mechanism, releases, windows, known=known)
+
+    given = {"landmarks": (3, 4, 9, 11), "budget_period": 6}
+    for key, value in given.items():
+        others = {name: one for name, one in given.items() if name != key}
+        differs = any(figures(**{key: value}, **rest) != figures(**rest) for rest in ({}, others))
+        assert differs == (key in accountant.reads), f"{key}: read {differs}, declared {key in accountant.reads}"
+
+
 def parameters_are_checked(accountant):
     check_parameters(accountant)
 
@@ -186,6 +204,7 @@ CHECKS = (
     rows_say_what_they_are,
     books_do_not_grow,
     figures_cover_brute_force,
+    reads_what_it_says,
     parameters_are_checked,
     is_documented,
 )

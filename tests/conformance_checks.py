@@ -266,6 +266,25 @@ def cells_have_noise_of_their_own(subject):
     assert np.abs(together[np.triu_indices(n_cells, 1)]).max() < 0.8
 
 
+def reads_what_it_says(subject):
+    """Releases depend on landmarks and budget periods only where the mechanism names the key."""
+
+    def released_with(**facts):
+        facts = facts_for(**{"landmarks": ()} | facts)
+        # The same noise whatever it is bound to: what differs then is read.
+        made, _ = released(replace(subject, source=ScriptedNoise(subject.source)), counts_for(), facts)
+        return contents([replace(release, landmark=False) for release in made])  # that one is a landmark is no secret
+
+    mechanism = subject.mechanism
+    steps = (mechanism.reader, *mechanism.after) if isinstance(mechanism, Chain) else (mechanism,)
+    given = {"landmarks": (3, 4, 9, 11), "budget_period": 6}
+    for key, value in given.items():
+        others = {name: one for name, one in given.items() if name != key}
+        differs = any(released_with(**{key: value}, **rest) != released_with(**rest) for rest in ({}, others))
+        read = {name for step in steps for name in step.reads}
+        assert key in read or not differs, f"{key} is read and not declared"
+
+
 def parameters_are_checked(subject):
     check_parameters(subject.mechanism)
 
@@ -327,6 +346,7 @@ COUNTS = (
     every_draw_is_charged_and_every_charge_is_drawn,
     decisions_read_releases_alone,
     cells_have_noise_of_their_own,
+    reads_what_it_says,
 )
 EVENTS = (keeps_by_hash_alone, samples_anew_in_every_window_and_configuration)
 #: What holds of several steps as of one; what single steps show without noise is checked of each by itself.

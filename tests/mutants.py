@@ -18,6 +18,7 @@ from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.plugin import UnsupportedEvent
 from penstock.mechanisms.discrete_laplace import DiscreteLaplace
 from penstock.mechanisms.landmark_adaptive import LandmarkAdaptive
+from penstock.mechanisms.landmark_uniform import LandmarkUniform
 from penstock.mechanisms.sampling import Sampling
 from penstock.mechanisms.suppress_small import SuppressSmall
 from penstock.mechanisms.w_event_ba import WEventBa
@@ -251,6 +252,10 @@ class AnnouncesNothing(Chain):
 CHAINED = (DiscreteLaplace(epsilon=1.0), SuppressSmall(threshold=5))
 
 
+class ReadsLandmarksUnsaid(LandmarkUniform):
+    reads = ()
+
+
 def _mutant(broken, *caught_by, **parameters):
     return Mutant(Subject(broken(epsilon=1.0, **parameters)), caught_by)
 
@@ -262,6 +267,7 @@ NAMED_MUTANTS = (
     _mutant(RepeatsForNothing, DRAWN, "replicas_equal_separate_runs", w=3),
     _mutant(RateFromCounts, "decisions_read_releases_alone"),
     _mutant(ChargesLate, DRAWN, "charges_cover_the_noise"),
+    _mutant(ReadsLandmarksUnsaid, "reads_what_it_says"),
     _mutant(SharedByCells, "cells_have_noise_of_their_own"),
     Mutant(
         Subject(Sampling(rate=0.5), OneSampleForTheRun(SOURCE.key, configuration=b"")),
@@ -346,6 +352,10 @@ class AnyBudget(LandmarkBudget):
         pass
 
 
+class SaysTooMuch(LandmarkBudget):
+    reads = ("landmarks",)
+
+
 class UndocumentedBooks(LandmarkBudget):
     """Keep a budget."""
 
@@ -358,5 +368,6 @@ ACCOUNTANT_MUTANTS = (
     Mutant(KeepsEveryRelease(), ("books_do_not_grow",)),
     Mutant(ForgetsTheCostliest(), ("figures_cover_brute_force",)),
     Mutant(AnyBudget(), ("parameters_are_checked",)),
+    Mutant(SaysTooMuch(), ("reads_what_it_says",)),
     Mutant(UndocumentedBooks(), ("is_documented",)),
 )

@@ -179,3 +179,25 @@ def test_cells_and_windows_are_as_fine_as_the_noise_allows(tmp_path):
     assert few.windows.size == many.windows.size == 86_400_000
     assert len(few.space.cells) < len(many.space.cells)
     assert min(few.typical_count, many.typical_count) >= 1.5
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ("\n".join(NAMED).encode("utf-16"), "is UTF-16 text; save it as UTF-8"),
+        ("\n".join(NAMED).replace("r1,", "ü1,").encode("latin-1"), "saved as UTF-8?"),
+        (
+            b"rider;lat;lon;tapped_at\n" + b"ann;47,3000;8,5000;2024-05-01 08:00\n" * 3,
+            "numbers of lat and lon have a decimal comma: write them with a point",
+        ),
+        (
+            b"rider,note,place,at\n" + b'ann,"two\nlines, ""said""",North,2024-05-01 08:00\n' * 3,
+            "a quoted value goes on in the next line, and a row is one line: take such line breaks out",
+        ),
+    ],
+)
+def test_a_file_that_was_saved_in_another_way_is_told_so(tmp_path, capsys, data, said):
+    path = tmp_path / "taps.csv"
+    path.write_bytes(data)
+    assert main(["init", str(path)]) == FAILED
+    assert said in capsys.readouterr().err

@@ -31,6 +31,7 @@ from penstock.beam import (
     TallyRows,
     WriteReleases,
     make_plan,
+    require_used,
 )
 from penstock.mechanisms import Facts
 from penstock.mechanisms.core.chain import Chain
@@ -168,9 +169,9 @@ def test_a_resumed_run_takes_what_resume_takes_on_the_command_line(tmp_path):
     again = penstock.run(streamed("1000000x", budget_period="2h"), resume=True)
     assert again.exit_code == 0
     assert again.releases.equals(first)
-    windows = {"type": "fixed", "size": "2h"}
+    other = streamed("max", budget_period="2h", windows={"type": "fixed", "size": "2h"})
     with pytest.raises(ConfigError, match=r"has another configuration \(windows.size\)"):
-        penstock.run(streamed("max", budget_period="2h", windows=windows), resume=True)
+        penstock.run(other, resume=True)
 
 
 def test_what_is_no_data_frame_is_refused(tmp_path):
@@ -284,6 +285,24 @@ def test_a_beam_pipeline_of_ones_own_releases_its_own_events(tmp_path):
         _ = (counted["rows"], released["rows"]) | TallyRows(plan)
         rows = written | ReleasesToRows(plan) | beam.Map(lambda row: (row["window"], row["cell"], row["value"]))
         assert_that(rows, equal_to(expected.select("window", "cell", "value").rows()))
+
+
+@pytest.mark.parametrize("place", ["market", "elsewhere"])
+def test_a_beam_pipeline_of_ones_own_may_refuse_to_count_nobody(tmp_path, place):
+    plan = make_plan(penstock.load(sections(tmp_path)), tmp_path / "own")
+
+    def go() -> None:
+        with beam.Pipeline(runner=IN_PROCESS) as pipeline:
+            events = pipeline | beam.Create([{"user": "ann", "time": START, "place": place}])
+            counted = events | EventsToBlocks() | CountDistinctUsers(plan)
+            released = counted["counts"] | ReleaseInOrder(plan)
+            _ = (counted["rows"], released["rows"]) | TallyRows(plan) | beam.Map(require_used)
+
+    if place == "market":
+        go()
+    else:
+        with pytest.raises(Exception, match=r"no row could be used \(1 rows, 0 late, 1 out of area"):
+            go()
 
 
 @pytest.mark.parametrize("name", pages.PAGES)

@@ -89,6 +89,8 @@ OTHERS = (
     "is it a CSV file? Cabspotting, GeoLife, T-Drive, Parquet and others have sources of their own: see "
     "'penstock list sources' and configs/datasets"
 )
+#: What to do about quoted values with line breaks.
+CUT = "a quoted value goes on in the next line, and a row is one line: take such line breaks out"
 
 
 @dataclass
@@ -144,6 +146,8 @@ def draft(path: str, time_zone: str = "UTC") -> Draft:
     source = _source(path, table, columns, time_zone)
     events, n_rows = _events(source)
     if not len(events):
+        if table.is_cut:
+            raise DataError(f"{path}: {CUT}")
         raise DataError(
             f"{path}: none of {n_rows:,} rows can be read as {', '.join(columns)}; write the source by hand"
         )
@@ -167,15 +171,20 @@ class _Table:
     frame: pl.DataFrame
     separator: str
     has_header: bool
+    is_cut: bool
 
     @classmethod
     def read(cls, path: str) -> _Table:
         files = list_files(path, Csv.patterns)
         head = next((stream.read(_HEAD_BYTES) for _, stream in open_inputs(files, Csv.patterns)), b"")
+        if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
+            raise DataError(f"{path}: is UTF-16 text; save it as UTF-8 (in Excel: 'CSV UTF-8')")
         try:
             text = head.decode("utf-8-sig", "strict" if len(head) < _HEAD_BYTES else "ignore")
         except UnicodeDecodeError as error:
-            raise DataError(f"{path}: is not UTF-8 text (byte {error.start}); is it a CSV file?") from None
+            raise DataError(
+                f"{path}: is not UTF-8 text (byte {error.start}); is it a CSV file, saved as UTF-8?"
+            ) from None
         lines = text.splitlines()[: None if len(head) < _HEAD_BYTES else -1]
         lines = [line for line in lines if line.strip()]
         if not lines:
@@ -198,9 +207,16 @@ class _Table:
                 truncate_ragged_lines=True,
             )
         except pl.exceptions.PolarsError as error:
+            if any(map(_is_cut, lines)):
+                raise DataError(f"{path}: {CUT}") from None
             raise DataError(f"{path}: cannot be read as CSV ({' '.join(str(error).split())[:200]})") from error
         frame.columns = [name.strip() for name in frame.columns]
-        return cls(frame, separator, has_header)
+        return cls(frame, separator, has_header, any(map(_is_cut, lines)))
+
+
+def _is_cut(line: str) -> bool:
+    """Whether a quoted value does not end in its line."""
+    return line.count('"') % 2 == 1
 
 
 def _is_number(text: str) -> bool:
@@ -260,6 +276,9 @@ def _columns(table: _Table, zone: str) -> dict[str, str]:
     rest = [name for name in names if name not in (*times, *found.values())]
     if "latitude" not in found:
         places = _named("place", rest)
+        commas = [name for name in rest if _share(frame[name].str.contains(r"^-?\d{1,3},\d{3,}$")) >= _MOST]
+        if commas and not places:
+            raise DataError(f"numbers of {' and '.join(commas)} have a decimal comma: write them with a point")
         if not places:
             raise DataError(
                 f"no column holds latitude and longitude, or names a place (columns: {', '.join(names)}); {OTHERS}"

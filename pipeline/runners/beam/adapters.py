@@ -12,8 +12,9 @@ from apache_beam.typehints import Any as AnyType
 from apache_beam.typehints import Dict
 from apache_beam.typehints.decorators import with_input_types, with_output_types
 
+from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.output.tables import releases_table
-from penstock.pipeline.runners.beam.coders import NamedBlock
+from penstock.pipeline.runners.beam.coders import NamedBlock, decode_rows
 from penstock.pipeline.runners.beam.step import PlanTransform, Step, redacted
 from penstock.pipeline.sources.base import EventBlock
 from penstock.pipeline.steps.release import Batch
@@ -99,3 +100,23 @@ def _block(events: Iterable[Mapping[str, Any]]) -> NamedBlock:
     frame = pl.DataFrame(rows, schema={"user": users, **known})
     name = hashlib.sha256(repr(rows).encode()).hexdigest()[:24]
     return NamedBlock(f"events/{name}", EventBlock(frame, len(rows)))
+
+
+def require_used(tally: bytes) -> dict[str, int]:
+    """Row counts by outcome, from what `TallyRows` returns; fail the pipeline where no row was used.
+
+    Events are counted in the same pipeline that releases them, so that this is known at its end only: publish what it
+    wrote after it has ended well.
+
+    Raises
+    ------
+    DataError
+        If rows came in and none could be used: most likely columns, times or cells are wrong.
+    """
+    counts, _ = decode_rows(tally)
+    outcomes = {name: getattr(counts, name) for name in ("rows", "used", "late", "out_of_area", "out_of_time")}
+    outcomes["rejected"] = sum(counts.rejected.values())
+    if not counts.used:
+        said = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in outcomes.items() if name != "used")
+        raise DataError(f"no row could be used ({said}): what was released counts nobody")
+    return outcomes
