@@ -384,7 +384,7 @@ def test_a_turn_that_is_held_up_still_reads_one_slice(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("more", [True, False])
-def test_a_reader_waits_a_second_only_where_it_has_read_all_that_had_come(
+def test_a_reader_waits_only_where_it_has_read_all_that_had_come(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: bool
 ) -> None:
     """Flink's runner counts whole seconds, and passes watermarks on only while nothing is read."""
@@ -399,7 +399,22 @@ def test_a_reader_waits_a_second_only_where_it_has_read_all_that_had_come(
     assert names_of(turn_of(plan, tracker)) == ["000/000000000000"]
     after, delay = tracker.deferred_status()
     assert after.number == 1
-    assert delay <= Duration(0) if more else Duration(1) <= delay < Duration(2)
+    assert delay <= Duration(0) if more else Duration(1) <= delay <= Duration(read.LONGEST)
+
+
+def test_a_reader_waits_half_of_what_is_left_of_a_window(tmp_path: Path) -> None:
+    """Older runners of Flink bear 32,767 turns."""
+    plan = plan_in(tmp_path)
+    left, waits = 60.0, []
+    while left > 0:
+        waits.append(read._pause(left))
+        left -= waits[-1]
+    assert waits == [30.0, 15.0, 7.5, 3.75, 1.875, 1.5, 1.5]
+    assert [read._pause(seconds) for seconds in (1e6, 0.0, -20.0, -1e6)] == [30.0, 1.5, 5.0, 30.0]
+    factor = plan.config.source.factor or 1.0
+    assert read.turns_per_hour(plan) <= 3600 / read.IDLE
+    calendar = replace(plan.calendar, step=int(60_000 * factor))
+    assert read.turns_per_hour(replace(plan, calendar=calendar)) == pytest.approx(8 * 60)
 
 
 @pytest.mark.parametrize("seconds", [-1.0, np.inf], ids=["ends after a slice", "goes on"])

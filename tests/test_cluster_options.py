@@ -1,5 +1,6 @@
 """What is submitted to Flink, and what is said where something is missing; without Flink."""
 
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +13,14 @@ from penstock.pipeline.output import checkpoint
 from penstock.pipeline.run import run
 from penstock.pipeline.runners.beam import BLOCK_ROWS, distributed, prepare
 from penstock.pipeline.runners.flink import jars
-from penstock.pipeline.runners.flink.jobs import checkpoints_folder, latest_checkpoint, mark_graph
+from penstock.pipeline.runners.flink import runner as flink_runner
+from penstock.pipeline.runners.flink.jobs import (
+    begun_with,
+    checkpoints_folder,
+    latest_checkpoint,
+    mark_graph,
+    mark_runner,
+)
 from penstock.pipeline.runners.flink.runner import options_of
 from penstock.pipeline.sources.stream import Stream
 
@@ -103,6 +111,45 @@ def test_a_resumed_run_goes_on_from_the_latest_whole_checkpoint(tmp_path: Path, 
     assert not any("savepoint" in word for word in options_of(plan, "e", []))
     resumed = distributed(make_plan(plan.config, tmp_path, resumed=True))
     assert f"--savepoint_path={(folder / 'b' / 'chk-1').as_uri()}" in options_of(resumed, "e", [])
+    # How far a job can be spread out is its checkpoint's to say.
+    assert "--max_parallelism=16" in options_of(plan, "e", [])
+    assert "--max_parallelism=40" in options_of(plan, "e", ["--parallelism=40"])
+    assert not any("max_parallelism" in word for word in options_of(resumed, "e", []))
+
+
+def test_a_runner_that_would_drop_the_readers_of_a_job_is_refused(tmp_path: Path, plan: Plan) -> None:
+    """Releases with https://github.com/apache/beam/pull/39191 read no readers that those before have left."""
+    resumed = distributed(make_plan(plan.config, tmp_path, resumed=True))
+    mark_runner(plan, "2.62.0")
+    mark_runner(resumed, "2.77.0")  # no checkpoint yet
+    made = checkpoints_folder(plan) / ("a" * 32) / "chk-1"
+    made.mkdir(parents=True)
+    (made / "_metadata").write_bytes(b"")
+    mark_runner(resumed, "2.78.0")
+    assert begun_with(resumed) == "2.78.0"
+    with pytest.raises(StateVersionError, match=r"are of Beam's Flink runner 2\.78\.0, and 2\.62\.0 drops the readers"):
+        mark_runner(resumed, "2.62.0")
+    (checkpoints_folder(plan) / "runner.json").unlink()  # a run of the version before
+    with pytest.raises(StateVersionError, match=r"are of Beam's Flink runner 2\.62\.0, and 2\.77\.0"):
+        mark_runner(resumed, "2.77.0")
+
+
+@pytest.mark.parametrize(("version", "cautions"), [("2.62.0", 1), ("2.77.0", 0)])
+def test_the_end_of_a_stream_on_an_old_runner_is_announced_and_explained(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, version: str, cautions: int
+) -> None:
+    def fails(plan: Plan, endpoint: str, beam_options: object) -> bool:
+        log = checkpoints_folder(plan) / "job_server" / "job_server.log"
+        log.parent.mkdir(parents=True)
+        log.write_text("java.lang.IllegalStateException: Too many states: 32768. Currently at most 32767 are\n")
+        raise DataError("Flink has lost the job")
+
+    monkeypatch.setattr(flink_runner, "job_server", lambda *_: nullcontext("localhost:1"))
+    monkeypatch.setattr(flink_runner, "_submit", fails)
+    jar = f"--flink_job_server_jar=/opt/beam-runners-flink-1.19-job-server-{version}.jar"
+    with pytest.raises(DataError, match="begin another run on the same ledger"):
+        flink_runner.run_flink(plan, [jar])
+    assert caplog.text.count("32,767 of them in one slot") == cautions
 
 
 def test_blocks_of_a_stream_are_small_and_users_are_split(plan: Plan) -> None:

@@ -75,6 +75,9 @@ class Folder(LiveSource):
     bucket is a request for every thousand objects, and a file there is copied to a temporary folder while it is read.
     A file that changes after it was read ends the run.
 
+    A folder below ``of.path`` that is a mount of its own looks empty while it is not mounted, like one whose files were
+    removed; when it is back its files are read again. Mount what is watched, not a part of it.
+
     What the clock decided is written down, so that a run that is continued decides the same; it needs the files that
     were read since its latest checkpoint.
 

@@ -25,8 +25,8 @@ import polars as pl
 from neighbours import COMPARED
 from targets import HOSTILE, TARGETS
 
-#: Seconds and bytes of address space that one round may take.
-SECONDS = 30
+#: Seconds of the processor, and of the clock for one that hangs, that a round may take; bytes of address space.
+SECONDS, HANGS = 30, 600
 MEMORY = 8 << 30
 
 
@@ -41,6 +41,7 @@ def main() -> int:
     arguments = parser.parse_args()
     seed = random.SystemRandom().randrange(1 << 32) if arguments.seed is None else arguments.seed
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.RLIM_INFINITY))
+    signal.signal(signal.SIGPROF, _too_long)
     signal.signal(signal.SIGALRM, _too_long)
     warnings.simplefilter("ignore")
     ends, number, faults = time.monotonic() + arguments.seconds, arguments.first, 0
@@ -59,7 +60,8 @@ def main() -> int:
 def round_of(name: str, seed: int, number: int) -> bool:
     """One round; False where it found a fault."""
     folder = Path(tempfile.mkdtemp(prefix="penstock-fuzz-"))
-    signal.alarm(SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+    signal.alarm(HANGS)
     try:
         TARGETS[name](random.Random(f"{seed}/{name}/{number}"), folder)
     except (Exception, pl.exceptions.PanicException):
@@ -67,13 +69,15 @@ def round_of(name: str, seed: int, number: int) -> bool:
         print(f"to repeat: python tests/fuzz/run.py --target {name} --seed {seed} --first {number} --rounds 1")
         return False
     finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.alarm(0)
         shutil.rmtree(folder, ignore_errors=True)
     return True
 
 
-def _too_long(*_: Any) -> None:
-    raise TimeoutError(f"a round took more than {SECONDS} seconds")
+def _too_long(number: int, _: Any) -> None:
+    spent = f"{SECONDS} seconds of the processor" if number == signal.SIGPROF else f"{HANGS} seconds"
+    raise TimeoutError(f"a round took more than {spent}")
 
 
 if __name__ == "__main__":

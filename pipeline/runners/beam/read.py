@@ -50,11 +50,12 @@ if TYPE_CHECKING:
 
 FORMAT = StateFormat("cursor")
 _NUMBERS, _POSITION = ("number", "latest", "ended", "reader"), "position."
-#: Seconds to wait at least where there is nothing to read at the moment, and after the end. Flink's runner counts whole
-#: seconds that are left, and passes a watermark on only while no turn goes on: readers that never wait hold it up.
-IDLE, REST = 1.5, 5.0
+#: Seconds between two turns where all has been read, at least and at most. Flink's runner counts whole seconds that are
+#: left, and passes a watermark on only while no turn goes on: readers that never wait hold it up. Every turn leaves
+#: something in the checkpoints of older runners (docs/flink.md), so there is none that no window waits for.
+IDLE, LONGEST = 1.5, 30.0
 #: Seconds of reading after which the engine gets its turn, where there is more: it takes positions in between.
-TURN = 0.25
+TURN = 2.0
 #: Windows after which it gets its turn as well: what waits for its release stays little when much is caught up with.
 TURN_WINDOWS = 64
 
@@ -307,6 +308,8 @@ class Reader:
             plan, spool, start.position, start.number, start.latest, self.checkpointed
         )
         self._begun, self._start = time.monotonic(), max(start.latest, plan.calendar.from_ms)
+        self._moved = self._begun  # when the cursor did so last
+        self._windows = replace(plan.calendar, until_ms=None)
         self.ended = False
         self.piece: MicroBatch | None = None
         self.advance()
@@ -314,7 +317,7 @@ class Reader:
     def advance(self) -> None:
         """Leave the micro-batch at hand behind, and look at the next one; that is for later where all has been read."""
         if self.piece is not None:
-            self.cursor = self.cursor.after(self.piece)
+            self.cursor, self._moved = self.cursor.after(self.piece), time.monotonic()
             if not self.piece.more:
                 self.piece = None
                 return
@@ -327,13 +330,22 @@ class Reader:
 
     @property
     def wait(self) -> float:
-        """Seconds until the micro-batch at hand is due, at least `IDLE`; not positive where it is due."""
-        if self.piece is None:
-            return IDLE
-        if self.source.factor is None or self.piece.after == MIN_EVENT_TIME:
+        """Seconds until the next look; 0 where a micro-batch is due.
+
+        Half of what is left until a window is final, since the stream gets there no sooner than the clock unless it is
+        behind: that costs a handful of looks a window. Where it is overdue, a quarter of that.
+        """
+        factor, now = self.source.factor, time.monotonic()
+        if self.piece is not None and (factor is None or self.piece.after == MIN_EVENT_TIME):
             return 0.0
-        left = self._begun + (self.piece.after - self._start) / 1000 / self.source.factor - time.monotonic()
-        return max(IDLE, left) if left > 0 else left
+        if self.piece is not None and factor and (self.piece.after - self._start) / 1000 / factor <= now - self._begun:
+            return 0.0
+        disorder = self.plan.lateness + self.source.disorder
+        instant = max(self.time - disorder, self._windows.from_ms)
+        window = int(self._windows.index(np.array([instant]))[0])
+        left = (self._windows.start(window + 1) + disorder - self.time) / 1000 / (factor or 1.0)
+        left -= 0.0 if factor else now - self._moved
+        return _pause(left)
 
     @property
     def time(self) -> int:
@@ -342,6 +354,19 @@ class Reader:
             return self.cursor.latest
         now = self._start + int((time.monotonic() - self._begun) * 1000 * self.source.factor)
         return max(self.cursor.latest, min(now, self.piece.starts))
+
+
+def _pause(left: float) -> float:
+    return min(LONGEST, max(IDLE, left / 2, -left / 4))
+
+
+def turns_per_hour(plan: Plan) -> float:
+    """Turns that a reader has in an hour while it keeps up, one of them after the end of each window."""
+    length = plan.calendar.step / 1000 / (live_source(plan).factor or 1.0)
+    left, turns = length, 1
+    while left > 0:
+        left, turns = left - _pause(left), turns + 1
+    return turns * 3600 / max(length, turns * IDLE)
 
 
 class _OpenReaders(dict[int, Reader]):
@@ -394,7 +419,7 @@ class Replay(Step):
             piece, wait = reader.piece, reader.wait
             if piece is None or wait > 0 or turn_is_over:
                 self._reach(watermark, reader.time)
-                tracker.defer_remainder(Duration(max(0.0, wait)))
+                tracker.defer_remainder(Duration(wait))
                 return
             if not tracker.try_claim(reader.cursor.after(piece)):
                 return
@@ -404,7 +429,7 @@ class Replay(Step):
             turn_is_over = time.monotonic() > turn_ends or reader.cursor.latest > furthest
         if (end := end_of_input(self.plan)) is not None:
             self._reach(watermark, end + live_source(self.plan).disorder)
-        tracker.defer_remainder(Duration(REST))
+        tracker.defer_remainder(Duration(LONGEST))
 
     def _block(self, piece: MicroBatch, reader: int) -> Any:
         closed = closed_before(piece, self.plan)

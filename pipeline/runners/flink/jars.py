@@ -33,17 +33,29 @@ def folder_of(version: str) -> Path:
     return Path(cache) / f"flink-{FLINK}-beam-{version}"
 
 
-def version() -> str:
-    """The best version that has been fetched; raises `ConfigError` where there is none."""
-    for found in versions():
+def version(begun_with: str | None = None) -> str:
+    """The best version that has been fetched, or that which a job has begun with; raises `ConfigError` for none."""
+    for found in filter(None, (begun_with, *versions())):
         if any(folder_of(found).glob("beam-runners-flink-*.jar")):
             return found
     raise ConfigError((f"--runner flink: {folder_of(versions()[-1])} holds no jars; fetch them with: {FETCH}",))
 
 
-def class_path() -> str:
-    """The jars in Java's form; raises `ConfigError` where they have not been fetched."""
-    return f"{folder_of(version())}/*"
+def class_path(begun_with: str | None = None) -> str:
+    """The jars of `version` in Java's form; raises `ConfigError` where they have not been fetched."""
+    return f"{folder_of(version(begun_with))}/*"
+
+
+def keeps_one_state(version: str) -> bool:
+    """Whether a reader leaves one state to Flink, as from Beam 2.76 on, and not another one with every turn.
+
+    https://github.com/apache/beam/pull/39191 is the remedy for https://github.com/apache/beam/issues/27648. A runner
+    that has it drops the readers in a checkpoint of one that has not.
+
+    >>> keeps_one_state("2.62.0"), keeps_one_state("2.76.0")
+    (False, True)
+    """
+    return tuple(map(int, version.split(".")[:2])) >= (2, 76)
 
 
 def java() -> str:

@@ -64,7 +64,7 @@ _ENDING_WITH_STDIN = 'exec 3<&0; { cat <&3 >/dev/null; kill $$; } & exec "$@" 3<
 
 
 @contextmanager
-def job_server(master: str, folder: Path, jar: str | None = None) -> Iterator[str]:
+def job_server(master: str, folder: Path, jar: str | None = None, begun_with: str | None = None) -> Iterator[str]:
     """Start a job server; gives its endpoint, and ends it with the block.
 
     Parameters
@@ -75,6 +75,8 @@ def job_server(master: str, folder: Path, jar: str | None = None) -> Iterator[st
         Where artefacts and the log go.
     jar
         A job server of one's own in place of the jars of the cache.
+    begun_with
+        Version of the runner to be taken where it has been fetched.
 
     Raises
     ------
@@ -83,7 +85,7 @@ def job_server(master: str, folder: Path, jar: str | None = None) -> Iterator[st
     DataError
         If it does not start; the message ends with its last words.
     """
-    what = ["-jar", jar] if jar else ["-cp", jars.class_path(), _MAIN]
+    what = ["-jar", jar] if jar else ["-cp", jars.class_path(begun_with), _MAIN]
     command = [jars.java(), *JAVA_OPTIONS, "-Xmx1g", *what, "--flink-master", master, "--job-host", "localhost"]
     command += ["--artifact-port", "0", "--expansion-port", "0"]  # 0: a free one
     command += ["--artifacts-dir", str(folder / "artifacts"), "--clean-artifacts-per-job"]
@@ -91,7 +93,7 @@ def job_server(master: str, folder: Path, jar: str | None = None) -> Iterator[st
     (folder / "config.yaml").write_text(RESTARTS)
     environment = {"FLINK_CONF_DIR": str(folder)} | os.environ  # a configuration of one's own replaces all of it
     log = folder / "job_server.log"
-    version = {"jar": Path(jar).name} if jar else {"version": jars.version()}
+    version = {"jar": Path(jar).name} if jar else {"version": jars.version(begun_with)}
     logs.event("job server of Flink started", **version, beam=apache_beam.__version__)
     with log.open("ab") as output, ExitStack() as begun:
         for others in reversed(range(_PORTS)):
@@ -181,6 +183,30 @@ def check_graph(plan: Plan) -> None:
             f"--resume: the job of {plan.folder} has the steps of another version of penstock (graph {found}; "
             f"this version has {GRAPH}); finish it with the version that began it, or start anew in another folder"
         )
+
+
+def begun_with(plan: Plan) -> str | None:
+    """Version of the runner that made the checkpoints of a run; None where there is none."""
+    if latest_checkpoint(plan) is None:
+        return None
+    mark = _runner_mark(plan)
+    return str(json.loads(mark.read_text(encoding="utf-8"))) if mark.exists() else next(iter(jars.TESTED))
+
+
+def mark_runner(plan: Plan, version: str) -> None:
+    """Note the version of the runner; raises `StateVersionError` where it would drop what the readers of a job left."""
+    before = begun_with(plan) if plan.resumed else None
+    if before is not None and jars.keeps_one_state(before) != jars.keeps_one_state(version):
+        raise StateVersionError(
+            f"--resume: the checkpoints of {plan.folder} are of Beam's Flink runner {before}, and {version} drops the "
+            f"readers in them; go on with {before}, or begin another run on the same ledger, in another folder, from "
+            "the first window not released"
+        )
+    files.write_json(_runner_mark(plan), version)
+
+
+def _runner_mark(plan: Plan) -> Path:
+    return checkpoints_folder(plan) / "runner.json"
 
 
 def _graph_mark(plan: Plan) -> Path:

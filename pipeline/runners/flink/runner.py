@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.monitoring import logs
 from penstock.pipeline.runners.failure import forget_failure, raise_failure
+from penstock.pipeline.runners.flink import jars
 from penstock.pipeline.runners.flink.jars import FLINK
 from penstock.pipeline.runners.flink.jobs import (
     FlinkMeasures,
+    begun_with,
     cancel_jobs,
     checkpoints_folder,
     job_server,
     latest_checkpoint,
     mark_graph,
+    mark_runner,
 )
 from penstock.pipeline.runners.shared import stopping
 
@@ -33,6 +38,8 @@ if TYPE_CHECKING:
 _PATIENCE = 0.2
 #: Seconds that a job has to end in once it has been cancelled.
 _GOODBYE = 20.0
+#: How far a streaming job can be spread out later, unless it is told otherwise.
+MAX_PARALLELISM = 16
 #: What is set where the command line does not; an empty text stands for a flag without a value.
 DEFAULTS = {
     "flink_master": "[local]",
@@ -74,14 +81,59 @@ def run_flink(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
         If the configuration cannot be run, a step failed for good, or the job was lost (`--resume` goes on).
     """
     given = _given(beam_options)
+    jar, begun = given.get("flink_job_server_jar"), begun_with(plan) if plan.resumed else None
+    version = None if "job_endpoint" in given else _version_of(jar) if jar else jars.version(begun)
     if plan.streaming:
         mark_graph(plan)
+        if version is not None:
+            mark_runner(plan, version)
+        if version is None or not jars.keeps_one_state(version):
+            logs.caution(_end_in_sight(plan, version))
     if "job_endpoint" in given:
         return _submit(plan, given["job_endpoint"], beam_options)
     folder = checkpoints_folder(plan) / "job_server"
-    master, jar = given.get("flink_master", DEFAULTS["flink_master"]), given.get("flink_job_server_jar")
-    with job_server(master, folder, jar) as endpoint:
-        return _submit(plan, endpoint, beam_options)
+    try:
+        with job_server(given.get("flink_master", DEFAULTS["flink_master"]), folder, jar, begun) as endpoint:
+            return _submit(plan, endpoint, beam_options)
+    except DataError as error:
+        if plan.streaming and _has_too_many_states(folder / "job_server.log"):
+            raise DataError(
+                "Flink cannot write a checkpoint any more: its readers have had more than 32,767 turns, and --resume "
+                "would fail again. Releases and charges are kept; begin another run on the same ledger, in another "
+                "folder, from the first window not released (docs/flink.md)"
+            ) from error
+        raise
+
+
+def _version_of(jar: str) -> str | None:
+    """Version in the name of a job server's jar.
+
+    >>> _version_of("/opt/beam-runners-flink-1.19-job-server-2.77.0.jar"), _version_of("server.jar")
+    ('2.77.0', None)
+    """
+    found = re.search(r"-(\d+\.\d+\.\d+)\.jar$", jar)
+    return found and found[1]
+
+
+def _end_in_sight(plan: Plan, version: str | None) -> str:
+    """What an operator should know of a runner that keeps a state for every turn of a reader."""
+    from penstock.pipeline.runners.beam.read import turns_per_hour
+
+    which = f"Beam's Flink runner {version}" if version else "Beam's Flink runner, if it is older than 2.76,"
+    return (
+        f"{which} keeps a state for every turn of a reader, and with 32,767 of them in one slot the job ends and "
+        f"cannot be resumed: after about {32_767 / turns_per_hour(plan):,.0f} hours, divided by the readers that share "
+        "a slot, and sooner with much to catch up with. Runner 2.76 or later keeps one state; with this one, begin "
+        "another run on the same ledger before that (docs/flink.md)"
+    )
+
+
+def _has_too_many_states(log: Path) -> bool:
+    """Whether a job server's log tells of it."""
+    if not log.exists():
+        return False
+    with log.open(encoding="utf-8", errors="replace") as lines:
+        return any("Too many states" in line for line in lines)
 
 
 def options_of(plan: Plan, endpoint: str, beam_options: Sequence[str]) -> list[str]:
@@ -96,6 +148,9 @@ def options_of(plan: Plan, endpoint: str, beam_options: Sequence[str]) -> list[s
     if checkpoint is not None:
         own["savepoint_path"] = checkpoint.as_uri()
         logs.event("going on from a checkpoint of Flink", checkpoint=checkpoint.name)
+    elif plan.streaming:
+        # Flink's own 128 cost each state of a reader eight times the memory; a resumed job keeps what it has.
+        own["max_parallelism"] = str(max(MAX_PARALLELISM, int(given.get("parallelism", own["parallelism"]))))
     flags = [f"--{name}={value}" if value else f"--{name}" for name, value in own.items() if name not in given]
     return [*flags, *beam_options]
 
