@@ -285,6 +285,7 @@ def _never_read(base: Node, settings: list[Setting], configs: list[RunConfig]) -
         key for key in unread for one in configs if getattr(one, key) is not None and key not in unread_keys(one)
     }
     text = "must be left out: no mechanism and no accountant of any trial reads it"
+    given: list[tuple[Node, yaml.Path]]
     given = [(node, (BASE, key)) for key, node in base.items.items()] if isinstance(base, Mapping) else []
     given += [(change.node, change.path) for setting in settings for change in setting.changes]
     keys = [str(path[-1]).partition(".")[0] for _, path in given]
