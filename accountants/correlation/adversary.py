@@ -269,7 +269,15 @@ class Learned:
 
 
 def learn(training: Training, cells: tuple[str, ...], smoothing: float, unseen: bool = False) -> Learned:
-    """Learn transitions from a whole training part; without ``unseen`` only steps between two sightings count."""
+    """Learn transitions from a whole training part; without ``unseen`` only steps between two sightings count.
+
+    Examples
+    --------
+    >>> training = Training(trajectories=np.array([[0, 1, 1, 0]]), users=np.array([[7]]), n_cells=2)
+    >>> learn(training, ("a", "b"), smoothing=0.5).forward
+    array([[0.25, 0.75],
+           [0.5 , 0.5 ]])
+    """
     trajectories = training.with_unseen() if unseen else training.trajectories
     n = training.n_cells + unseen
     check_size(n)

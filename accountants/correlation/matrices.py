@@ -21,6 +21,15 @@ def transition_matrix(matrix: ArrayLike | sparse.sparray | sparse.spmatrix, name
     """Checked dense copy of a row-stochastic matrix, rows rescaled so that they sum to 1 to rounding.
 
     `matrix`: shape (n, n), dense or scipy sparse; rows sum to 1 within 1e-6.
+
+    Examples
+    --------
+    >>> transition_matrix([[0.5, 0.5], [0.0, 1.0]])
+    array([[0.5, 0.5],
+           [0. , 1. ]])
+    >>> transition_matrix([[0.5, 0.6], [0.0, 1.0]], "forward")
+    Traceback (most recent call last):
+    penstock.mechanisms.core.plugin.ParameterError: forward: 'row 0 with sum 1.1' is not allowed; it must be ...
     """
     checked = checked_matrix(matrix, name)
     return np.asarray(checked.toarray() if sparse.issparse(checked) else checked)

@@ -55,6 +55,18 @@ class RunningTemporalLoss:
     final once no later release can change it by more than this, in nats.
 
     A step costs O(open rows · log n_vertices). Rows stay open for about ln(1/tolerance) / ln(1/contraction) releases.
+
+    Examples
+    --------
+    >>> matrix = [[0.8, 0.2], [0.2, 0.8]]
+    >>> running = RunningTemporalLoss(backward=matrix, forward=matrix, lag=100, largest_epsilon=0.1)
+    >>> state = running.start()
+    >>> for _ in range(3):
+    ...     state, rows = running.step(state, 0.1)
+    >>> rows.total.round(4), rows.total_bound.round(4), rows.final
+    (array([0.1958, 0.2199, 0.1958]), array([0.2488, 0.3087, 0.3446]), array([False, False, False]))
+    >>> running.finish(state).total.round(4), running.largest(state)[1]
+    (array([0.1958, 0.2199, 0.1958]), 2)
     """
 
     def __init__(
@@ -191,6 +203,16 @@ class RunningLandmarkLoss:
 
     Call m the open gap's length and n the number of states. A step takes O(m·n) evaluations (O(m) for ``paper``); the
     landmark that ends a gap O(m²·n), vectorised. State: O(m + n) numbers.
+
+    Examples
+    --------
+    >>> matrix = [[0.8, 0.2], [0.2, 0.8]]
+    >>> running = RunningLandmarkLoss(backward=matrix, forward=matrix)
+    >>> state = running.start()
+    >>> for landmark in (True, False, True):
+    ...     state, figures = running.step(state, 0.5, landmark)
+    >>> round(figures.landmarks, 4), round(figures.largest, 4)
+    (1.487, 1.5)
     """
 
     def __init__(

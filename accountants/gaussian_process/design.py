@@ -114,6 +114,14 @@ def dominating_covariance(
     `goal`: largest loss allowed for each secret, nats.
 
     Returns (n, n): its trace is the total variance needed.
+
+    Examples
+    --------
+    Points that nothing relates need the same noise each, r²·(λ/2)/goal.
+
+    >>> dominating_covariance([0.0, 100.0], [[0], [1]], goal=0.5, length_scale=1.0, tolerance=1e-3).round(2)
+    array([[2., 0.],
+           [0., 2.]])
     """
     if not (math.isfinite(goal) and goal > 0):
         raise ParameterError("goal", goal, "a finite number above 0")

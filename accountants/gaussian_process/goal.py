@@ -41,6 +41,13 @@ def planned_deviations(goal: ConditionalGoal, radius: float, traces: Traces) -> 
     others of its set to machine precision (a nugget ends that).
 
     Traces with the same gaps are worked out once. O(n_points³) for each secret, and ten times as much for the worst.
+
+    Examples
+    --------
+    >>> from penstock.mechanisms.core.traces import traces_of
+    >>> goal = ConditionalGoal(goal=0.5, length_scale=600.0, variance=1e6)
+    >>> planned_deviations(goal, 200.0, traces_of([np.zeros((1, 2)), np.zeros((2, 2))])).round(2)
+    array([282.84, 392.95])
     """
     found: dict[bytes, float] = {}
     deviations = np.empty(len(traces.starts))
@@ -209,6 +216,17 @@ def worst_length_scale(
 
     Returns value, length_scale: (1 + tolerance) times the largest value seen, and where it was seen. About a hundred
     evaluations.
+
+    Examples
+    --------
+    Two secret points side by side: the longest length scale is not the worst.
+
+    >>> from penstock.accountants.gaussian_process.loss import conditional_inferential_loss
+    >>> def loss(length_scale):
+    ...     return conditional_inferential_loss([0, 1, 2, 3], [1, 2], 1.5, length_scale, 1.0, 2.0, nugget=0.01)[0]
+    >>> value, length_scale = worst_length_scale(loss, [0, 1, 2, 3], maximum=15.0)
+    >>> length_scale < 4.0 and value > 3.0 * loss(15.0)
+    True
     """
     if not (math.isfinite(maximum) and maximum > 0):
         raise ParameterError("maximum", maximum, "a finite number above 0")

@@ -154,6 +154,13 @@ def worst_hypothesis(
 
     Returns truth, hypothesis: expected traces, shape (n,): at secret points the two values, elsewhere the conditional
     means.
+
+    Examples
+    --------
+    >>> model = GaussianProcess(length_scale=1.0)
+    >>> truth, hypothesis = worst_hypothesis([0.0, 1.0], [0.0, 0.0], [0], [1.0], 2.0, model)
+    >>> (hypothesis - truth).round(4)
+    array([2.    , 1.2131])
     """
     points, positions = checked_times(times), np.asarray(trace, dtype=np.float64)
     indices = secret_indices(secret, len(points))
@@ -177,6 +184,13 @@ def loss_table(
 
     Returns columns of equal length, one row for each pair: ``noise_variance``, ``length_scale``,
     ``loss``, ``independent_loss`` and ``ratio``.
+
+    Examples
+    --------
+    At correlation 0.6 between neighbours the loss is more than half above what independence suggests:
+
+    >>> loss_table([0.25], [1.0])["ratio"].round(2)
+    array([1.65])
     """
     variances: Array = np.atleast_1d(np.asarray(noise_variances, dtype=np.float64))
     if not (variances > 0).all():

@@ -74,6 +74,15 @@ def add_release(state: State, time: float, sigma: ArrayLike, axes: Sequence[Gaus
     """State after one more point has been released.
 
     `sigma`: standard deviation of its noise: one number, or (n_axes,).
+
+    Examples
+    --------
+    >>> axes = (GaussianProcess(length_scale=1.0),)
+    >>> state = start_trace(1)
+    >>> for time in range(5):
+    ...     state = add_release(state, time, 1.0, axes, block=3)
+    >>> state["times"], state["past"].round(4)
+    (array([2., 3., 4.]), array([0.5032]))
     """
     times, variances, past = state["times"], state["noise_variance"], state["past"]
     scales = np.broadcast_to(np.asarray(sigma, dtype=np.float64), (len(axes),))
@@ -108,6 +117,14 @@ def running_losses(
 
     Never below the loss given the whole trace, and equal to it while nothing has left the block.
     O(block³) for each secret and axis, whatever the length of the trace.
+
+    Examples
+    --------
+    >>> axes = (GaussianProcess(length_scale=1.0),)
+    >>> state = add_release(add_release(start_trace(1), 0.0, 1.0, axes, 8), 1.0, 1.0, axes, 8)
+    >>> figures = running_losses(state, axes, [np.array([0])], radius=1.0, order=2.0)
+    >>> figures.loss.round(6), figures.independent_loss
+    (array([1.2254]), array([1.]))
     """
     family = list(secrets)
     times, variances = state["times"], state["noise_variance"]

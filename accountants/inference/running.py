@@ -67,6 +67,16 @@ def observe(targets: Targets, state: State, log_likelihood: FloatArray) -> State
 
     Returns the next state. O(n_targets n_places²) time. A release that a prior excludes restarts that target's belief
     from the release alone.
+
+    Examples
+    --------
+    >>> targets = Targets.of([MarkovPrior([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])])
+    >>> state = start_beliefs(targets, horizon=2)
+    >>> state = observe(targets, state, targets.log_likelihood({1}, np.array([1])))
+    >>> state = observe(targets, state, targets.log_likelihood(set(), np.array([1])))
+    >>> state["belief"][:, 0]
+    array([[0. , 1. ],
+           [0.1, 0.9]])
     """
     belief, likelihood = np.asarray(state["belief"]), np.asarray(state["likelihood"])
     top = log_likelihood.max(axis=1, keepdims=True)
@@ -113,6 +123,16 @@ def realised_risk(targets: Targets, state: State, tolerance: int) -> dict[str, F
     ``guess`` (n_targets, T): that guess, as locations. ``expected_hits``: how many of them are right on average.
     ``marginals`` (n_targets, T, n_places): smoothed beliefs. Later windows still revise all but the oldest rows.
     O(n_targets T tolerance n_places²) time.
+
+    Examples
+    --------
+    >>> targets = Targets.of([MarkovPrior([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])])
+    >>> state = start_beliefs(targets, horizon=2)
+    >>> for place in (0, 1):                       # not seen by sensor 1, then seen by it
+    ...     state = observe(targets, state, targets.log_likelihood({1} if place else set(), np.array([place])))
+    >>> risk = realised_risk(targets, state, tolerance=0)
+    >>> risk["marginals"][0].round(3).tolist(), risk["low"].round(3).tolist(), risk["high"].round(3).tolist()
+    ([[0.1, 0.9], [0.0, 1.0]], [0.9], [0.9])
     """
     n_steps = min(int(state["n_windows"]), len(state["belief"]))
     if n_steps < 1:

@@ -75,7 +75,15 @@ class PcaAttack:
 
     @classmethod
     def fit(cls, samples: Array, labels: NDArray[np.bool_], n_components: int) -> PcaAttack:
-        """Train on labelled samples (n_samples, n_features)."""
+        """Train on labelled samples (n_samples, n_features).
+
+        Examples
+        --------
+        >>> samples = np.array([[0.0, 1.0], [1.0, 0.0], [3.0, 1.0], [4.0, 0.0]])
+        >>> attack = PcaAttack.fit(samples, np.array([False, False, True, True]), 2)
+        >>> attack.scores(samples) > 0
+        array([False, False,  True,  True])
+        """
         components, scores = PrincipalComponents.fit(samples, n_components)
         weights, intercept = fit_logistic(scores, labels)
         return cls(components, weights, intercept)

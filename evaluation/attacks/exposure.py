@@ -122,6 +122,13 @@ def feature_importance(
     `features`: arrays (n_users,) by name, as `mobility_features` gives.
 
     Pyrgelis, Troncoso, De Cristofaro, POMACS 2020, tables 2 and 3.
+
+    Examples
+    --------
+    >>> features = {"events": np.array([9, 8, 1, 2]), "noise": np.array([1, 0, 1, 0])}
+    >>> weights = feature_importance(features, [0, 1], [2, 3], method="logistic_regression")
+    >>> weights["events"] < -0.5, abs(round(weights["noise"], 2))
+    (True, 0.0)
     """
     if method not in METHODS:
         raise ParameterError("method", method, "one of " + ", ".join(METHODS))
@@ -157,6 +164,13 @@ def component_loadings(
 
     The components are found in user space and carried to cells and windows only for the `n_top` that matter.
     Pyrgelis, Troncoso, De Cristofaro, POMACS 2020, figures 2, 3 and 5.
+
+    Examples
+    --------
+    >>> binary = np.random.default_rng(0).random((30, 24, 5)) < 0.2
+    >>> sizes = {"group_size": 10, "observation": 24, "inference": 24, "n_samples": 200}
+    >>> component_loadings(MembershipGame(binary, **sizes, axes="windows_cells"), 3, axes="windows_cells").shape
+    (24, 5)
     """
     if n_top < 1:
         raise ParameterError("n_top", n_top, "at least 1")
@@ -180,6 +194,13 @@ def sort_by_popularity(
 
     Returns sorted, cells, windows: the reordered loadings in the orientation given, and the original indices of cells
     and windows.
+
+    Examples
+    --------
+    >>> binary = np.array([[[1, 1], [0, 1]]], dtype=bool)
+    >>> sort_by_popularity(np.array([[1.0, 2.0], [3.0, 4.0]]), binary, axes="windows_cells")[0]
+    array([[3., 4.],
+           [1., 2.]])
     """
     presence = checked_binary(binary, "sort_by_popularity", axes)
     if loadings.shape != np.shape(binary)[1:]:

@@ -247,6 +247,15 @@ class MembershipGame:
 
         The arguments are those of `attack`. For rates over the challenges of several targets, which
         `penstock.evaluation.attacks.rates` gives.
+
+        Examples
+        --------
+        >>> binary = np.random.default_rng(0).random((30, 24, 5)) < 0.2
+        >>> sizes = {"group_size": 10, "observation": 24, "inference": 24, "n_samples": 400}
+        >>> game = MembershipGame(binary, **sizes, seed=1, axes="windows_cells")
+        >>> labels, scores = game.scores(3, attack="lira")
+        >>> bool(scores[labels].min() > scores[~labels].max())
+        True
         """
         samples = self.samples(target)
         if defense is None and attack == "pca" and self._fewer_people(samples):

@@ -44,6 +44,15 @@ class Statistic:
         """Learn the background from releases (n_shadows, n_features) of which `labels` have the target.
 
         O(n_shadows²·n_features + n_shadows³) time, two copies of the shadows.
+
+        Examples
+        --------
+        Where two values vary independently and alike, both count alike, and what the trace does not touch, little:
+
+        >>> shadows, labels = np.random.default_rng(0).normal(size=(400, 3)), np.arange(400) % 2 == 0
+        >>> weights = Statistic.fit(shadows, labels, np.array([True, True, False])).weights
+        >>> weights.round(1).tolist()
+        [1.0, 1.1, 0.0]
         """
         apart = shadows - np.where(labels[:, None], shadows[labels].mean(axis=0), shadows[~labels].mean(axis=0))
         deviation = np.sqrt(np.maximum((apart**2).mean(axis=0), ROUNDING))
@@ -113,6 +122,15 @@ def likelihood_ratio_scores(
     `released` (n_samples, n_features): releases, first ``n_train`` shadows whose ``labels`` she knows, then challenges.
     `labels` (n_samples,): whether the target is in a group; those of challenges are not read. `trace` (n_features,):
     where and when the target is.
+
+    Examples
+    --------
+    Two in a cell where otherwise there is one:
+
+    >>> labels = np.arange(12) % 2 == 0
+    >>> scores = likelihood_ratio_scores(1.0 + labels[:, None], labels, np.array([True]), 8)
+    >>> (scores > 0) == labels[8:]
+    array([ True,  True,  True,  True])
     """
     if n_train < 8:
         raise ParameterError("n_samples", len(released), "enough for 8 shadows")

@@ -65,6 +65,13 @@ def p_value(n_canaries: int, n_guesses: int, n_right: int, epsilon: float, delta
     """Largest probability with which an (ε, δ)-private release lets so many guesses be right.
 
     Steinke, Nasr and Jagielski, "Privacy auditing with one (1) training run", NeurIPS 2023, theorem 5.2.
+
+    Examples
+    --------
+    >>> p_value(10, 10, 10, 0.0) == 0.5**10  # fair coins
+    True
+    >>> p_value(100, 100, 80, 1.0) < 0.1 < p_value(100, 100, 80, 1.3)
+    True
     """
     right = float(expit(epsilon))
     tail = float(binom.sf(n_right - 1, n_guesses, right))
@@ -78,7 +85,15 @@ def p_value(n_canaries: int, n_guesses: int, n_right: int, epsilon: float, delta
 
 
 def least_epsilon(n_canaries: int, n_guesses: int, n_right: int, delta: float, level: float) -> float:
-    """Largest ε whose `p_value` is at most ``level``: anything up to it is refuted. 0 where nothing is."""
+    """Largest ε whose `p_value` is at most ``level``: anything up to it is refuted. 0 where nothing is.
+
+    Examples
+    --------
+    >>> round(least_epsilon(1000, 1000, 731, 0.0, 0.05), 2)  # ln(.731/.269) is 1
+    0.88
+    >>> least_epsilon(1000, 1000, 500, 0.0, 0.05)
+    0.0
+    """
     low, high = 0.0, LARGEST
     if p_value(n_canaries, n_guesses, n_right, low, delta) > level:
         return 0.0
@@ -100,6 +115,15 @@ def one_run_bound(
     each tested at its part of the level (Bonferroni), so that the bound holds at ``confidence``.
 
     `scores`, `present`: score of each canary and whether it was there, shape (n_canaries,).
+
+    Examples
+    --------
+    >>> random = np.random.default_rng(1)
+    >>> coins = random.random(2000) < 0.5
+    >>> one, other = random.geometric(1 - np.exp(-1), (2, 2000))  # their difference is discrete Laplace noise, of ε = 1
+    >>> bound = one_run_bound(np.sign(one - other + coins - 0.5), coins)
+    >>> 0.7 < bound.epsilon < 1
+    True
     """
     n_canaries = len(scores)
     order = np.argsort(scores, kind="stable")

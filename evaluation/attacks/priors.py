@@ -15,7 +15,15 @@ Period = int | slice | range | tuple[int, int] | Sequence[int] | NDArray[Any]
 
 
 def period_windows(period: Period, n_windows: int, field: str) -> NDArray[np.intp]:
-    """Window indices of a period, 0-based and in the given order."""
+    """Window indices of a period, 0-based and in the given order.
+
+    Examples
+    --------
+    >>> period_windows((2, 5), 8, "observation")
+    array([2, 3, 4])
+    >>> period_windows(2, 8, "observation")
+    array([0, 1])
+    """
     every = np.arange(n_windows)
     if isinstance(period, slice):
         windows = every[period]
@@ -43,6 +51,13 @@ def game_blocks(observation: Period, inference: Period, n_windows: int, prior: s
 
     Returns windows (n_blocks, n_windows_of_inference): the blocks of the observation and, as the last one, the
     inference period. With equal periods there is one.
+
+    Examples
+    --------
+    >>> game_blocks((0, 5), (5, 7), 8, "same_groups")
+    array([[1, 2],
+           [3, 4],
+           [5, 6]])
     """
     observed = period_windows(observation, n_windows, "observation")
     past = prior != "subset"

@@ -125,6 +125,17 @@ def retrace(
     A forward filter runs through all windows (`accountants.inference.observation.forward`); a segment begins from its
     prediction. Releases after a segment are not used for it. A reading that the prior excludes is explained by an
     impossible move.
+
+    Examples
+    --------
+    Somebody who never moves was seen in the window before:
+
+    >>> stay = MarkovPrior([0.2, 0.3, 0.5], np.eye(3))
+    >>> told = Release(window=1, values=np.array([[2.0, 3.0]]), charge=(Exact(),))
+    >>> silent = Release(window=2, values=np.full((1, 2), np.nan), charge=(Exact(),))
+    >>> seen = observe([told, silent], np.array([[2, 3], [0, 0]]))
+    >>> retrace(["map", "prior"], stay, seen, np.array([[1, 1]]), Places.of_cells(2), 1, n_before=1)
+    {'map': array([[[[1]]]]), 'prior': array([[[[2]]]])}
     """
     likelihood = np.concatenate([_log_likelihoods(observed, trajectory, places) for trajectory in trajectories])
     kernel = Kernel(prior.transition)

@@ -131,6 +131,14 @@ def shadows(
     """Releases (2·n_pairs, n_windows·n_cells) of groups of synthetic people, first those with the target.
 
     `trace` (n_windows, n_cells): where and when the target is.
+
+    Examples
+    --------
+    >>> population = Population(np.array([0.5, 0.5]), np.array([1.0]), visits=1.0)
+    >>> made = shadows(population, np.array([[True, False]]), 3, None, np.random.default_rng(0), n_pairs=50)
+    >>> apart = made[:50] - made[50:]
+    >>> apart.min(axis=0), apart.max(axis=0)  # the target in place of somebody
+    (array([ 0., -1.]), array([1., 0.]))
     """
     people = population.traces(max(n_traces, 2 * group_size), rng)
     chosen = np.argpartition(rng.random((n_pairs, people.shape[0])), group_size - 1, axis=1)[:, :group_size]
@@ -165,6 +173,17 @@ def zero_knowledge_scores(
 
     Returns scores (n_releases,): −∞ where an exact release excludes the target. O(n_trainings·(n_pairs²·n_values +
     n_pairs³)) time.
+
+    Examples
+    --------
+    The target is alone at night:
+
+    >>> trace = np.array([[False, True], [True, False]])
+    >>> released = np.array([[[9.0, 1.0], [8.0, 2.0]], [[9.0, 0.0], [8.0, 2.0]]])
+    >>> options = {"defense": None, "exact": True, "n_trainings": 2, "seed": [0]}
+    >>> with_target, without = zero_knowledge_scores(released, trace, 10, **options)
+    >>> with_target > without
+    np.True_
     """
     if n_trainings < 1:
         raise ParameterError("n_trainings", n_trainings, "at least 1")

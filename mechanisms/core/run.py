@@ -180,7 +180,17 @@ def run_traces(
     origin: tuple[float, float] = (0.0, 0.0),
     deviations: NDArray[np.float64] | None = None,
 ) -> list[ReleasedTraces]:
-    """Release some traces, each an array of shape (n_points, 2) in degrees."""
+    """Release some traces, each an array of shape (n_points, 2) in degrees.
+
+    Examples
+    --------
+    >>> from penstock.mechanisms import get
+    >>> skip = get("landmark_skip")(epsilon=1.0, noise="planar_laplace")
+    >>> track = np.tile([39.9, 116.4], (3, 1))
+    >>> (released,) = run_traces(skip, [track], [np.array([True, False, True])], origin=(40.0, 116.0))
+    >>> released.action.tolist(), released.values[0].tolist()
+    (['repeated', 'published', 'repeated'], [40.0, 116.0])
+    """
     flat = traces_of(traces, landmarks, users)
     schedule = PointSchedule(flat, origin, deviations=deviations)
     steps = release_traces(mechanism, schedule, TraceNoise(NoiseKey.from_seed(seed), b""))

@@ -71,7 +71,18 @@ def decode_state(data: bytes, name: str, version: int, migrate: Migration | None
 
 @dataclass(frozen=True)
 class StateFormat:
-    """How one thing is kept as bytes: its present version, and how to come there from each older one."""
+    """How one thing is kept as bytes: its present version, and how to come there from each older one.
+
+    Examples
+    --------
+    >>> old = StateFormat("sums")
+    >>> new = StateFormat("sums", 2, {1: lambda state: {"total": state["sum"]}})
+    >>> new.decode(old.encode({"sum": np.arange(2)}))
+    {'total': array([0, 1])}
+    >>> old.decode(new.encode({"total": np.arange(2)}))
+    Traceback (most recent call last):
+    penstock.mechanisms.core.plugin.StateVersionError: state of 'sums' has version 2; this code reads version 1
+    """
 
     name: str  # what the state belongs to
     version: int = 1  # of the present layout

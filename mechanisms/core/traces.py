@@ -40,7 +40,15 @@ class Traces:
 
 @dataclass(frozen=True)
 class PointSchedule:
-    """Public facts of every point of some traces."""
+    """Public facts of every point of some traces.
+
+    Examples
+    --------
+    >>> schedule = PointSchedule(traces_of([np.zeros((3, 2))], [np.array([True, False, True])]), (0.0, 0.0))
+    >>> facts = [schedule.at(np.array([point]), point + 1) for point in range(3)]
+    >>> [(int(t.landmarks_to_come[0]), int(t.regulars_to_come[0]), int(t.n_landmarks[0])) for t in facts]
+    [(1, 1, 2), (1, 0, 2), (0, 0, 2)]
+    """
 
     traces: Traces  # the traces
     origin: tuple[float, float]  # latitude and longitude of the public point shown before a first release
