@@ -250,6 +250,10 @@ def test_a_page_is_made_of_all_streams(tmp_path, value):
         ({"streams": {"main": ["r00c00"]}}, r"streams.main: 'main' cannot be the name of a stream"),
         ({"bounding": {"max_per_period": 3}}, r"bounding.max_per_period: .*left out with streams"),
         ({"sensors": {"fixed": ["r00c00"]}}, r"sensors: .*left out with streams"),
+        (
+            {"mechanism": [{"type": "sampling", "rate": 0.5, "unit": "user"}, PLAIN]},
+            r"mechanism\[0\].unit: .*do not add",
+        ),
         ({"on_exhausted": "stop"}, r"on_exhausted: 'stop' is not allowed; it must be repeat"),
         (
             {"accountants": [{"type": "crowd_blending"}]},
