@@ -116,6 +116,7 @@ def test_the_most_that_memberships_cost_is_that_of_the_dearest_places():
 
 STREAMS = {"north": ["r01c00", "r01c01"], "south": ["r00c00", "r00c01"]}
 PLAIN = {"type": "discrete_laplace", "epsilon": 0.75}
+PEOPLE = {"type": "sampling", "rate": 0.5, "unit": "user"}
 COMPOSED: dict[str, Any] = {"accountants": [{"type": "composition"}], "landmarks": None}
 
 
