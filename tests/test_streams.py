@@ -116,6 +116,7 @@ def test_the_most_that_memberships_cost_is_that_of_the_dearest_places():
 
 STREAMS = {"north": ["r01c00", "r01c01"], "south": ["r00c00", "r00c01"]}
 PLAIN = {"type": "discrete_laplace", "epsilon": 0.75}
+PEOPLE = {"type": "sampling", "rate": 0.5, "unit": "user"}
 COMPOSED: dict[str, Any] = {"accountants": [{"type": "composition"}], "landmarks": None}
 
 
@@ -250,6 +251,10 @@ def test_a_page_is_made_of_all_streams(tmp_path, value):
         ({"streams": {"main": ["r00c00"]}}, r"streams.main: 'main' cannot be the name of a stream"),
         ({"bounding": {"max_per_period": 3}}, r"bounding.max_per_period: .*left out with streams"),
         ({"sensors": {"fixed": ["r00c00"]}}, r"sensors: .*left out with streams"),
+        (
+            {"mechanism": [{"type": "sampling", "rate": 0.5, "unit": "user"}, PLAIN]},
+            r"mechanism\[0\].unit: .*do not add",
+        ),
         ({"on_exhausted": "stop"}, r"on_exhausted: 'stop' is not allowed; it must be repeat"),
         (
             {"accountants": [{"type": "crowd_blending"}]},

@@ -20,6 +20,7 @@ from penstock.evaluation.utility import METRICS
 from penstock.mechanisms.core.chain import Chain, misplaced
 from penstock.mechanisms.core.contract import MECHANISMS, Generalization, Mechanism, Transformation
 from penstock.mechanisms.core.plugin import DataError, ParameterError
+from penstock.mechanisms.sampling import Sampling
 from penstock.mechanisms.spatial_generalization import SpatialGeneralization
 from penstock.mechanisms.temporal_generalization import TemporalGeneralization
 from penstock.pipeline.config.build import A_DURATION, A_TIME, fields_of, format_duration, input_paths
@@ -526,6 +527,9 @@ def streams_are_priced(
         if step.unit_windows > 1 or isinstance(step, Generalization):
             right = "a mechanism of single cells and windows with streams, or streams left out"
             yield Finding(("mechanism", i, "type"), "", right)
+        if isinstance(step, Sampling) and step.unit != "membership":
+            right = "membership with streams: amplified losses of one sample of people do not add"
+            yield Finding(("mechanism", i, "unit"), step.unit, right)
     if bounding.max_per_period is not None:
         right = "left out with streams: what it moves up may be in another stream (max_cells bounds all of them)"
         yield Finding(("bounding", "max_per_period"), bounding.max_per_period, right)

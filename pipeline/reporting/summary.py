@@ -94,6 +94,8 @@ def released(run: Run) -> str:
     begin, end = (moment(int(at), run.time_zone) for at in (counts.windows["start"][0], counts.windows["end"][-1]))
     shown = "" if counts.n_all_windows == len(counts.windows) else f" (the latest {len(counts.windows):,} are shown)"
     of_planned = f" of {planned:,}" if planned else ""
+    if "streams" in (public.get("sensitivity") or {}) and len(counts.outcomes()) > 1:
+        done += " (each window as the stream that published least of it)"
     return (
         f"Counts of distinct {run.counted} in {plural(counts.n_all_cells, 'cell')} were released for "
         f"{counts.n_all_windows:,}{of_planned} windows{shown}, from {begin} to {end} ({run.time_zone}): {done}."
