@@ -409,9 +409,10 @@ def of_streams(charges: pl.DataFrame, window: list[str], sensitivity: Mapping[st
     together = most_of(epsilon, shares, most)
     # ρ of a pure ε is no sum of equal shares.
     squared = most_of(rho, np.where(np.isinf(epsilon), shares[:, None], 1), most)
-    return wide.select(window).with_columns(
-        epsilon=pl.Series(together), rho=pl.Series(np.minimum(together**2 / 2, squared))
-    )
+    # Nor is it that of ε where windows are linked, of which ρ says more than ε²/2.
+    is_linked = (rho > epsilon**2 / 2 * (1 + 1e-9)).any(axis=0)
+    pure = np.where(is_linked, np.inf, together**2 / 2)
+    return wide.select(window).with_columns(epsilon=pl.Series(together), rho=pl.Series(np.minimum(pure, squared)))
 
 
 def _date(time: pl.Expr, time_zone: str) -> pl.Expr:
