@@ -167,7 +167,7 @@ def test_the_events_of_a_run_that_stays_are_not_replaced(tmp_path):
     penstock.run(value, out, source=pl.DataFrame(COLUMNS), runner="local")
     events = Path(f"{out}.events.parquet").read_bytes()
     for resume in (True, False):
-        with pytest.raises(ParameterError, match="the data frame that the run in .* began with"):
+        with pytest.raises(ParameterError, match=r"the data frame that the run in .* began with"):
             penstock.run(value, out, source=other, runner="local", resume=resume)
     assert Path(f"{out}.events.parquet").read_bytes() == events
     assert all(check.passed for check in verify(out))
