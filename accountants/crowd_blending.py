@@ -99,11 +99,6 @@ class CrowdBlending(Accountant):
     these; ``user_epsilon``, the sum of the pure ones, hence infinite (amplification is never claimed of a whole run);
     and of crowds ``crowd_size`` and ``crowd_epsilon``, the (k, ε)-crowd-blending of a user who is in a single count.
     Gehrke, Hay, Lui, Pass 2012. O(1) a window.
-
-    Examples
-    --------
-    >>> CrowdBlending(threshold=5).form
-    SuppressSmall(threshold=5)
     """
 
     overlapping: ClassVar[bool] = True

@@ -63,14 +63,7 @@ class Groups:
 def draw_groups(
     training: Training, *, n_targets: int, n_known: int, group_size: int | None, n_samples: int, seed: int
 ) -> tuple[Groups, ...]:
-    """Targets, the people known to the adversary of each one, and groups of them, half with the target.
-
-    Examples
-    --------
-    >>> groups = draw_groups(5, 2, 3, np.array([True, False]), np.random.default_rng(0))
-    >>> groups.sum(axis=1), groups[:, 2]
-    (array([3, 3]), array([ True, False]))
-    """
+    """Targets, the people known to the adversary of each one, and groups of them, half with the target."""
     # Only people who are seen become targets. Fewer targets and known people where there are fewer; `group_size` None:
     # half of the known. The choices of one target do not depend on the others.
     seen = np.flatnonzero((training.trajectories >= 0).any(axis=1))
@@ -104,15 +97,7 @@ def start_learner(n_features: int) -> State:
 
 
 def learn(features: NDArray[Any], labels: NDArray[np.bool_], rate: float, state: State) -> State:
-    """Take in labelled samples (n_samples, n_features), one after the other; never changes ``state``.
-
-    Examples
-    --------
-    >>> training = Training(trajectories=np.array([[0, 1, 1, 0]]), users=np.array([[7]]), n_cells=2)
-    >>> learn(training, ("a", "b"), smoothing=0.5).forward
-    array([[0.25, 0.75],
-           [0.5 , 0.5 ]])
-    """
+    """Take in labelled samples (n_samples, n_features), one after the other; never changes ``state``."""
     # All of them first enter the running mean and deviation of every feature; then each standardised sample makes one
     # step of stochastic gradient descent on the logarithmic loss. Equal to river's StandardScaler().learn_one on all
     # samples followed by LogisticRegression(SGD(rate), intercept_lr=rate).learn_one on each, without a dictionary for

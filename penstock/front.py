@@ -126,17 +126,18 @@ def run(
         raise ParameterError("config", type(config).__name__, right)
     if isinstance(config, Mapping) and out is not None:
         config = {"output": {"path": str(out)}} | dict(config)
-    overrides = [] if source is None else _stored(source, out, config)
+    overrides = [] if source is None else _stored(source, out, config, resume)
     checked = config if isinstance(config, RunConfig) else _load(config, overrides, accept_unread=resume)
     done = run_configuration(checked, out, runner, beam_options, n_shards, resume)
     return Result(done.folder)
 
 
-def _stored(source: Any, out: str | Path | None, config: object) -> list[str]:
+def _stored(source: Any, out: str | Path | None, config: object, resume: bool) -> list[str]:
     """Write a data frame beside the folder of its run; the overrides that make it the run's source."""
     import polars as pl
 
     from penstock.pipeline.config.run import RunConfig
+    from penstock.pipeline.output.checkpoint import is_deployment
     from penstock.pipeline.output.files import whole
 
     if isinstance(config, RunConfig):
@@ -148,10 +149,14 @@ def _stored(source: Any, out: str | Path | None, config: object) -> list[str]:
     if not hasattr(source, "__arrow_c_stream__"):
         right = "a data frame of pandas (2.2 or later), polars or Arrow; polars' lazy frames: collected"
         raise ParameterError("source", type(source).__name__, right)
-    path = Path(f"{out}.events.parquet")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with whole(path) as temporary:
-        pl.DataFrame(source).write_parquet(temporary)
+    path, frame = Path(f"{out}.events.parquet"), pl.DataFrame(source)
+    if path.exists() and (resume or is_deployment(Path(out))):
+        if not pl.read_parquet(path).equals(frame):
+            raise ParameterError("source", type(source).__name__, f"the data frame that the run in {out} began with")
+    else:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with whole(path) as temporary:
+            frame.write_parquet(temporary)
     return ["source.type=parquet", f"source.path={json.dumps(str(path))}"]
 
 

@@ -96,12 +96,11 @@ def submitted(monkeypatch) -> list[Any]:
 
     class Pipeline(beam.Pipeline):
         def __init__(self, runner: str, options: Any) -> None:
-            super().__init__(runner=BundleBasedDirectRunner())
+            super().__init__(runner=BundleBasedDirectRunner(), options=options)
             assert runner == "DataflowRunner"
-            self.given = options
 
         def run(self, *_: Any) -> None:
-            found.append(self.given.get_all_options(drop_default=True))
+            found.append(self.options.get_all_options(drop_default=True))
 
     monkeypatch.setattr(service.beam, "Pipeline", Pipeline)
     monkeypatch.setattr("penstock.pipeline.runners.beam.pubsub.connector_of", connector)

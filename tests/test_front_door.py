@@ -35,6 +35,7 @@ from penstock.beam import (
 )
 from penstock.mechanisms import Facts
 from penstock.mechanisms.core.chain import Chain
+from penstock.mechanisms.core.noise_keys import new_key_file
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError, UnknownPlugin
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.output.ledger_budget import LedgerExhausted
@@ -152,6 +153,24 @@ def test_a_data_frame_may_be_the_source(tmp_path, frame):
     assert result.releases.equals(expected)
     assert all(check.passed for check in verify(result.folder))
     assert penstock.run(value, result.folder, source=frame, runner="local", resume=True).releases.equals(expected)
+
+
+def test_the_events_of_a_run_that_stays_are_not_replaced(tmp_path):
+    """A run that is continued has the events that it began with, and nothing replaces a deployment."""
+    new_key_file(tmp_path / "noise.key")
+    value = sections(tmp_path, mode="deployment", noise_key=str(tmp_path / "noise.key"))
+    del value["seed"], value["utility"]
+    value["source"] = {k: v for k, v in value["source"].items() if k not in ("type", "path")}
+    del value["output"]
+    other = pl.DataFrame(COLUMNS)[:-1]
+    out = tmp_path / "run"
+    penstock.run(value, out, source=pl.DataFrame(COLUMNS), runner="local")
+    events = Path(f"{out}.events.parquet").read_bytes()
+    for resume in (True, False):
+        with pytest.raises(ParameterError, match=r"the data frame that the run in .* began with"):
+            penstock.run(value, out, source=other, runner="local", resume=resume)
+    assert Path(f"{out}.events.parquet").read_bytes() == events
+    assert all(check.passed for check in verify(out))
 
 
 def test_a_resumed_run_takes_what_resume_takes_on_the_command_line(tmp_path):

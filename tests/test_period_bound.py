@@ -332,7 +332,7 @@ def test_losses_of_a_day_and_of_the_run_count_memberships():
     )
     assert losses(releases, "UTC") == {"release": 0.5, "day": 12.0, "run": 24.0}
     own = {"window": 15, "day": 30, "run": 60}
-    assert losses(releases, "UTC", own) == {"release": 0.5, "day": 1.0, "run": 2.0}
+    assert losses(releases, "UTC", {"memberships": own}) == {"release": 0.5, "day": 1.0, "run": 2.0}
 
 
 # Whole runs.

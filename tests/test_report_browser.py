@@ -390,6 +390,7 @@ def test_a_live_page_grows_and_keeps_the_readers_place(driver, tmp_path):
         page = Page(driver, address)
         assert page.windows_drawn("counts") == 5
         page.find("[data-map='True'] .cell")[1].click()
+        page.find("[data-map='True'] .ground")[0].send_keys("+")
         run_folder(tmp_path / "longer", n_windows=8)
         for name in ("public/releases.parquet", "operator/truth.parquet"):
             shutil.copy(tmp_path / "longer" / name, folder / name)
@@ -399,6 +400,8 @@ def test_a_live_page_grows_and_keeps_the_readers_place(driver, tmp_path):
         assert before > 500
         assert page.run("return scrollY") == before
         assert page.run("return document.querySelector('select').value") == "1"
+        assert page.run("return document.activeElement.closest('figure').dataset.map") == "True"
+        assert page.run("return [...document.querySelectorAll('.ground')].every((one) => one.matches('.near'))")
         assert "the run goes on" in page.texts(".warnings")[0]
         manifest.write_bytes(finished)
         page.until(lambda: "the run goes on" not in page.texts(".warnings")[0])

@@ -13,7 +13,7 @@ import pytest
 from small_configuration import small_sections
 
 from penstock.mechanisms.core.plugin import RowEquationError
-from penstock.pipeline.config.plan import Plan, make_plan
+from penstock.pipeline.config.plan import STREAM, Plan, make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.output import manifest
 
@@ -30,7 +30,9 @@ def release(plan: Plan, *windows: int) -> None:
     """Two rows for each of these."""
     (plan.folder / "public").mkdir(parents=True, exist_ok=True)
     actions = ["published" if window % 3 else "refused" for window in np.repeat(windows, 2)]
-    table = pa.table({"window": np.repeat(windows, 2), "action": pa.array(actions).dictionary_encode()})
+    columns = {"stream": [STREAM] * len(actions), "action": actions}
+    table = pa.table({name: pa.array(values).dictionary_encode() for name, values in columns.items()})
+    table = table.append_column("window", pa.array(np.repeat(windows, 2)))
     pq.write_table(table, plan.folder / "public" / "releases.parquet")
 
 

@@ -200,6 +200,17 @@ WORTH = {"mean_count": 40.0, "error": 4.0, "error_of_zeros": 40.0, "error_of_las
             ": no better than the prior, which is wrong by 4.",
             "Caution: no better than the prior. ",
         ),
+        (  # counts that never change: nothing is nearer than what they usually are
+            {"error_of_prior": 0.0},
+            ": no better than the prior, which is wrong by 0.",
+            "Caution: no better than the prior. ",
+        ),
+        (
+            {"error_of_prior": 0.0, "training_windows": 6, "error_after_training": 0.0},
+            "; zeros by 40, the last release shown again by 8, "
+            "the prior by 0 (after its training on 6 windows, the release by 0).",
+            None,
+        ),
     ],
 )
 def test_a_release_that_the_prior_beats_is_no_use(tmp_path, prior, said, level):

@@ -85,7 +85,7 @@ def horizon_bounds(
 
     Examples
     --------
-    >>> from penstock.accountants.inference.prior import FloatArray, IntArray, chain_prior
+    >>> from penstock.accountants.inference.prior import chain_prior
     >>> targets = Targets.of([chain_prior(20, 0.1)] * 2)
     >>> bounds = horizon_bounds(targets, targets.initial, [{t} for t in range(5)], tolerance=1)
     >>> bounds["best"].round(3)

@@ -23,16 +23,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Laplace(Event):
-    """Real Laplace noise of the given scale on a vector whose L1 sensitivity (add/remove) is ``l1``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from penstock.mechanisms.core.contract import Facts
-    >>> from penstock.mechanisms.core.run import run_mechanism
-    >>> run_mechanism(Laplace(epsilon=0.5), np.zeros((1, 2), int), Facts(n_cells=2, max_cells=2), seed=1)[0].scale
-    4.0
-    """
+    """Real Laplace noise of the given scale on a vector whose L1 sensitivity (add/remove) is ``l1``."""
 
     l1: Number
     scale: Number
@@ -40,17 +31,7 @@ class Laplace(Event):
 
 @dataclass(frozen=True)
 class DiscreteLaplace(Event):
-    """Integer noise with P(z) ∝ exp(−abs(z)/scale) on an integer vector of L1 sensitivity ``l1``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from penstock.mechanisms.core.contract import Facts
-    >>> from penstock.mechanisms.core.run import run_mechanism
-    >>> release = run_mechanism(DiscreteLaplace(epsilon=0.5), np.zeros((1, 2), int), Facts(n_cells=2), seed=1)[0]
-    >>> release.scale, all(value == round(value) for value in release.values)
-    (2.0, True)
-    """
+    """Integer noise with P(z) ∝ exp(−abs(z)/scale) on an integer vector of L1 sensitivity ``l1``."""
 
     l1: Number
     scale: Number
@@ -58,14 +39,7 @@ class DiscreteLaplace(Event):
 
 @dataclass(frozen=True)
 class Gaussian(Event):
-    """Gaussian noise of standard deviation ``sigma`` on a vector of L2 sensitivity ``l2`` (add/remove).
-
-    Examples
-    --------
-    >>> from penstock.mechanisms.core.run import run_mechanism
-    >>> run_mechanism(Gaussian(rho=0.5), np.zeros((1, 4), int), Facts(n_cells=4, max_cells=4), seed=1)[0].scale
-    2.0
-    """
+    """Gaussian noise of standard deviation ``sigma`` on a vector of L2 sensitivity ``l2`` (add/remove)."""
 
     l2: Number
     sigma: Number
@@ -73,17 +47,7 @@ class Gaussian(Event):
 
 @dataclass(frozen=True)
 class DiscreteGaussian(Event):
-    """Integer Gaussian noise with parameter ``sigma`` on an integer vector of L2 sensitivity ``l2``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from penstock.mechanisms.core.contract import Facts
-    >>> from penstock.mechanisms.core.run import run_mechanism
-    >>> release = run_mechanism(DiscreteGaussian(sigma=3.0), np.zeros((1, 2), int), Facts(n_cells=2), seed=1)[0]
-    >>> release.noise, all(value == round(value) for value in release.values)
-    ('discrete_gaussian', True)
-    """
+    """Integer Gaussian noise with parameter ``sigma`` on an integer vector of L2 sensitivity ``l2``."""
 
     l2: Number
     sigma: Number
@@ -91,16 +55,7 @@ class DiscreteGaussian(Event):
 
 @dataclass(frozen=True)
 class PlanarLaplace(Event):
-    """Planar Laplace noise: ``epsilon`` per metre of distance between two true points.
-
-    Examples
-    --------
-    >>> from penstock.mechanisms.core.run import run_traces
-    >>> track = np.tile([39.9, 116.4], (3, 1))
-    >>> (released,) = run_traces(PlanarLaplace(epsilon=1.0, radius=100.0), [track], seed=1)
-    >>> released.epsilon.tolist(), released.scale.tolist()
-    ([1.0, 1.0, 1.0], [100.0, 100.0, 100.0])
-    """
+    """Planar Laplace noise: ``epsilon`` per metre of distance between two true points."""
 
     epsilon: Number
 

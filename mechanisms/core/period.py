@@ -13,13 +13,7 @@ from penstock.mechanisms.core.plugin import ParameterError
 
 
 class Window(Protocol):
-    """What the bound uses of a window: landmarks and windows of its budget period; None where they are not known.
-
-    Examples
-    --------
-    >>> Window(index=1, start=0, end=3_600_000).landmark
-    False
-    """
+    """What the bound uses of a window: landmarks and windows of its budget period; None where they are not known."""
 
     @property
     def n_landmarks(self) -> int | None:

@@ -253,6 +253,12 @@ def _encoded(mark: dict[str, Any]) -> bytes:
     return json.dumps(mark, indent=2, sort_keys=True).encode()
 
 
+def is_deployment(folder: Path) -> bool:
+    """Whether a folder holds a run of a deployment, which nothing replaces."""
+    mark = folder / "operator" / MARK
+    return mark.exists() and bool(json.loads(mark.read_text(encoding="utf-8")).get("nonce"))
+
+
 def charges_begin(plan: Plan) -> int:
     """Where the charges of the run in the folder begin in its ledger; without a mark all count as its own."""
     return int(json.loads(_mark(plan).read_text(encoding="utf-8")).get("ledger", 0)) if _mark(plan).exists() else 0

@@ -148,7 +148,8 @@ def beats(found: Mapping[str, float]) -> bool:
 
 def _is_usual(found: Mapping[str, float]) -> bool:
     """Whether what is expected without any release is at least as near, in the windows that it was not learned from."""
-    return 0 < found.get("error_of_prior", math.inf) <= found.get("error_after_training", found["error"])
+    error = found.get("error_after_training", found["error"])
+    return error > 0 and error >= found.get("error_of_prior", math.inf)
 
 
 def in_words(found: Mapping[str, float], what: str = "people") -> str:

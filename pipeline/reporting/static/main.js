@@ -124,6 +124,14 @@ function show(data) {
   return { data, axis };
 }
 
+// The element with the focus, to be found again by its name in a page that took the place of this one.
+function focusedAgain() {
+  const focused = document.activeElement, label = focused?.getAttribute("aria-label");
+  const named = () => [...document.querySelectorAll("[aria-label]")].filter((node) => node.getAttribute("aria-label") === label);
+  const place = named().indexOf(focused);
+  return () => named()[place]?.focus({ preventScroll: true });
+}
+
 // A live page asks now and then whether there is more, and keeps what the reader was looking at.
 async function follow(shown) {
   const seconds = 2;
@@ -135,9 +143,10 @@ async function follow(shown) {
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     if (page.getElementById("report-data").textContent === document.getElementById("report-data").textContent) continue;
     // At once, so that the page is never seen without its charts.
-    const data = await dataOf(page), { axis } = shown;
+    const data = await dataOf(page), { axis } = shown, focusAgain = focusedAgain();
     for (const id of ["content", "report-data"]) document.getElementById(id).replaceChildren(...page.getElementById(id).childNodes);
     shown = show(data);
+    focusAgain();
     if (!axis || !shown.axis) continue;
     const wasAll = axis.from === axis.all[0] && axis.until === axis.all[1];
     if (!wasAll) shown.axis.show(axis.from, axis.until);

@@ -111,7 +111,7 @@ def require_used(tally: bytes) -> dict[str, int]:
     Raises
     ------
     DataError
-        If rows came in and none could be used: most likely columns, times or cells are wrong.
+        If no row was used: most likely columns, times or cells are wrong.
     """
     counts, _ = decode_rows(tally)
     outcomes = {name: getattr(counts, name) for name in ("rows", "used", "late", "out_of_area", "out_of_time")}
