@@ -55,14 +55,8 @@ def script() -> NoReturn:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line.
 
-    Parameters
-    ----------
-    argv
-        The arguments; None: those of the process.
-
-    Returns
-    -------
-    0 done, 1 failed, 2 wrong use, 3 stopped by a budget, 4 interrupted.
+    ``argv``: the arguments; None: those of the process. Returns 0 done, 1 failed, 2 wrong use, 3 stopped by a budget, 4
+    interrupted.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     words, beam_options = _split_beam(words)

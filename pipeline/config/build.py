@@ -293,19 +293,10 @@ class Wrong(Exception):
 def scalar(node: Node, hint: Any, declared: Parameter, folder: Path | None) -> Any:
     """Read a single value as a type; raises `Wrong`.
 
-    Parameters
-    ----------
-    node
-        What was written.
-    hint
-        The type: bool, int, float, str, `pathlib.Path`, a Literal or Any.
-    declared
-        Its ``kind`` says how durations, times, paths and metrics are read.
-    folder
-        Where paths are looked for after the working directory.
+    ``node``: what was written. ``hint``: the type: bool, int, float, str, `pathlib.Path`, a Literal or Any.
+    ``declared``: its ``kind`` says how durations, times, paths and metrics are read. ``folder``: where paths are looked
+    for after the working directory.
 
-    Examples
-    --------
     >>> from penstock.pipeline.config.yaml import parse
     >>> node, _ = parse("1h30m", "run.yaml")
     >>> scalar(node, int, Parameter(doc="", kind="duration"), None)

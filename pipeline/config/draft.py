@@ -95,18 +95,10 @@ CUT = "a quoted value goes on in the next line, and a row is one line: take such
 
 @dataclass
 class Draft:
-    """A configuration as text, and what to say about it.
+    """A configuration as text, and what to say about it."""
 
-    Parameters
-    ----------
-    text
-        The YAML, with comments.
-    notes
-        What was found and what to look at, a sentence each.
-    """
-
-    text: str
-    notes: list[str] = field(default_factory=list)
+    text: str  # The YAML, with comments
+    notes: list[str] = field(default_factory=list)  # What was found and what to look at, a sentence each
 
 
 def draft(path: str, time_zone: str = "UTC") -> Draft:

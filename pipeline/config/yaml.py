@@ -329,12 +329,8 @@ def apply_override(root: Node, argument: str) -> list[Problem]:
     ``argument``: ``key.path=value``, the value in YAML; entries of a list as ``mechanism[0].epsilon`` or
     ``mechanism.0.epsilon``, the number after the last one adds an entry. ``key.path=`` removes what is there.
 
-    Returns
-    -------
-    What is wrong with the argument; empty if it was applied.
+    Returns what is wrong with the argument; empty if it was applied.
 
-    Examples
-    --------
     >>> from penstock.pipeline.config.yaml import plain
     >>> from penstock.pipeline.config.yaml import parse
     >>> root, _ = parse("mechanism: [{type: laplace, epsilon: 1}]", "run.yaml")

@@ -51,10 +51,7 @@ class RunWriter:
     Every method is idempotent. A part is durable when its method returns, and the first write of a part wins, so that
     steps may be executed again after a failure. Row counts, memberships and summaries are replaced whole.
 
-    Parameters
-    ----------
-    plan
-        The run; its folder is ready.
+    ``plan``: the run; its folder is ready.
     """
 
     sleep = staticmethod(time.sleep)
@@ -66,13 +63,9 @@ class RunWriter:
     def releases(self, batch: Batch, final_at: float | None = None) -> None:
         """Write a batch of releases and publish it.
 
-        Parameters
-        ----------
-        batch
-            Consecutive releases whose charges are in the ledger.
-        final_at
-            When the last window of the batch became final, in seconds since 1970; the batch leaves ``output.delay``
-            after it. None: nobody waits for the releases (finite input).
+        ``batch``: consecutive releases whose charges are in the ledger. ``final_at``: when the last window of the batch
+        became final, in seconds since 1970; the batch leaves ``output.delay`` after it. None: nobody waits for the
+        releases (finite input).
         """
         if batch.stopped:
             self.stopped(batch.stopped)

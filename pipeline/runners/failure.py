@@ -28,12 +28,7 @@ def is_lasting(error: BaseException) -> bool:
 def note_failure(folder: Path, error: BaseException) -> None:
     """Report a permanent error to the driver; the first one counts.
 
-    Parameters
-    ----------
-    folder
-        Of the run.
-    error
-        Its message is redacted already in a deployment.
+    ``error``: its message is redacted already in a deployment.
     """
     if not is_lasting(error) or not (folder / "operator").exists():
         return

@@ -34,10 +34,7 @@ class MessageSink(Sink):
     What is released again after a kill is the same, and is sent again under the same key. The service is not contacted
     before there is something to send.
 
-    Parameters
-    ----------
-    releases, accounts
-        Topics; None: these rows are not sent.
+    ``releases``, ``accounts``: topics; None: these rows are not sent.
     """
 
     def __init__(self, releases: str | None, accounts: str | None) -> None:
@@ -76,8 +73,6 @@ class MessageSink(Sink):
 def messages(table: pa.Table, key: tuple[str, ...]) -> list[tuple[str, bytes]]:
     """Key and JSON text of every row.
 
-    Examples
-    --------
     >>> messages(pa.table({"stream": ["main"], "window": [1], "value": [2.0]}), ("stream", "window"))
     [('main/1', b'{"stream":"main","window":1,"value":2.0}')]
     """
@@ -92,13 +87,7 @@ def messages(table: pa.Table, key: tuple[str, ...]) -> list[tuple[str, bytes]]:
 
 
 class Publisher(MessageSink):
-    """Sends the tables of a run to the topics of Kafka that its configuration names.
-
-    Parameters
-    ----------
-    output
-        Brokers and topics.
-    """
+    """Sends the tables of a run to the topics of Kafka that its configuration names. ``output``: brokers and topics."""
 
     def __init__(self, output: KafkaOutput) -> None:
         super().__init__(output.releases, output.accounts)
@@ -120,10 +109,7 @@ class PubSub(MessageSink):
     does, so that who reads can drop a repeat: it has the same bytes. The ordering key is the stream: a subscription
     with message ordering gets windows in order.
 
-    Parameters
-    ----------
-    output
-        Topics and endpoint.
+    ``output``: topics and endpoint.
     """
 
     def __init__(self, output: PubSubOutput) -> None:

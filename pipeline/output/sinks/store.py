@@ -43,13 +43,6 @@ class Store(Sink):
 
     Names are functions of windows, and bytes of what is released, however the run was cut or killed. An object that
     exists with the same bytes is left; one with other bytes ends the run with an error that names it.
-
-    Parameters
-    ----------
-    plan
-        The run.
-    output
-        Where to write.
     """
 
     def __init__(self, plan: Plan, output: StoreOutput) -> None:
@@ -117,10 +110,7 @@ def as_parquet(table: pa.Table) -> bytes:
 class Objects:
     """Objects below a path of any of Beam's file systems, each written once and whole.
 
-    Parameters
-    ----------
-    output
-        The path, and options of its file system.
+    ``output``: the path, and options of its file system.
     """
 
     def __init__(self, output: StoreOutput) -> None:
@@ -138,10 +128,7 @@ class Objects:
     def put(self, name: str, data: bytes) -> bool:
         """Write an object unless it is there; returns whether it has these bytes now.
 
-        Raises
-        ------
-        DataError
-            The store refuses it, or does not answer.
+        Raises `DataError` if the store refuses it, or does not answer.
         """
         place = self.place(name)
         try:

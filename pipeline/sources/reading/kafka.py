@@ -48,15 +48,8 @@ class Consumer:
 
     Positions are in the run's own checkpoints, never taken from a consumer group.
 
-    Parameters
-    ----------
-    source
-        What to read.
-
-    Raises
-    ------
-    DataError
-        No broker answers, or there is no such topic; later: what was to be read is no longer there.
+    ``source``: what to read. Raises `DataError` if no broker answers, or there is no such topic; later: what was to be
+    read is no longer there.
     """
 
     def __init__(self, source: KafkaSettings) -> None:
@@ -279,12 +272,8 @@ EVERY = 1.0
 class Commits:
     """Commits to a consumer group for monitoring of the lag: what a checkpoint holds, or what an engine has taken.
 
-    Parameters
-    ----------
-    source
-        What is read; its ``group`` is where offsets go, None: nowhere.
-    consumer, checkpointed
-        The reader, and the position that is committed.
+    ``source``: what is read; its ``group`` is where offsets go, None: nowhere. ``consumer``, ``checkpointed``: the
+    reader, and the position that is committed.
     """
 
     def __init__(self, source: KafkaSettings, consumer: Consumer, checkpointed: Checkpointed) -> None:
@@ -319,17 +308,8 @@ class Reach:
     Until then the run waits, and its clocks stand still: nothing is lost, and nothing is released without events that
     may still be there.
 
-    Parameters
-    ----------
-    source
-        What is read; its ``patience`` is how long.
-    consumer
-        The reader.
-    clock
-        Seconds that only grow.
+    ``source``: what is read; its ``patience`` is how long. ``consumer``: the reader. ``clock``: seconds that only grow.
 
-    Examples
-    --------
     >>> from types import SimpleNamespace
     >>> from penstock.pipeline.sources.kafka import Kafka
     >>> now = [0.0]
@@ -372,10 +352,7 @@ class DeadLetters:
     A letter's key is ``topic/partition/offset``, so that letters that are sent again after a kill replace themselves in
     a compacted topic.
 
-    Parameters
-    ----------
-    source
-        Says where to, and whether with content.
+    ``source``: says where to, and whether with content.
     """
 
     def __init__(self, source: KafkaSettings) -> None:
@@ -424,19 +401,9 @@ def block_of(source: KafkaSettings, partition: int, messages: Sequence[Any]) -> 
 
     Every message is parsed or rejected.
 
-    Parameters
-    ----------
-    source
-        Says how messages are read.
-    partition
-        Where they are from.
-    messages
-        As the client gives them. A reject's file is ``topic/partition``, its line the offset of its message.
-
-    Raises
-    ------
-    DataError
-        A row is to be held against its broker's timestamp, and the message has its sender's.
+    ``source``: says how messages are read. ``partition``: where they are from. ``messages``: as the client gives them.
+    A reject's file is ``topic/partition``, its line the offset of its message. Raises `DataError` if a row is to be
+    held against its broker's timestamp, and the message has its sender's.
     """
     stamps = [message.timestamp() for message in messages]
     if source.by_broker and (foreign := [i for i, (kind, _) in enumerate(stamps) if kind != _BY_BROKER]):
