@@ -54,8 +54,7 @@ def convert(source: Source, out: str | os.PathLike[str]) -> ConvertSummary:
 
     Memory: one block, and one number a distinct user.
 
-    ``source``: any finite source. ``out``: path of the Parquet file; replaced if it exists. Returns ConvertSummary.
-    Raises `DataError` if the source cannot be read, or has no rows at all.
+    A file ``out`` that exists is replaced. Raises `DataError` if the source cannot be read, or has no rows at all.
 
     >>> import tempfile
     >>> from penstock.pipeline.sources.synthetic import Synthetic
@@ -101,8 +100,7 @@ def convert(source: Source, out: str | os.PathLike[str]) -> ConvertSummary:
 def generate(out: str | os.PathLike[str], **parameters: Any) -> ConvertSummary:
     """Write the events of a synthetic city to a Parquet file.
 
-    ``out``: path of the Parquet file. ``parameters``: those of `Synthetic`. Raises `ParameterError` if as `Synthetic`
-    does.
+    ``parameters`` are those of `Synthetic`, checked as it checks them.
     """
     from penstock.pipeline.sources.synthetic import Synthetic
 

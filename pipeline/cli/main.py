@@ -53,11 +53,7 @@ def script() -> NoReturn:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line.
-
-    ``argv``: the arguments; None: those of the process. Returns 0 done, 1 failed, 2 wrong use, 3 stopped by a budget, 4
-    interrupted.
-    """
+    """Run the command line. Returns 0 done, 1 failed, 2 wrong use, 3 stopped by a budget, 4 interrupted."""
     words = list(sys.argv[1:] if argv is None else argv)
     words, beam_options = _split_beam(words)
     arguments = _parser().parse_args(words)

@@ -293,9 +293,8 @@ class Wrong(Exception):
 def scalar(node: Node, hint: Any, declared: Parameter, folder: Path | None) -> Any:
     """Read a single value as a type; raises `Wrong`.
 
-    ``node``: what was written. ``hint``: the type: bool, int, float, str, `pathlib.Path`, a Literal or Any.
-    ``declared``: its ``kind`` says how durations, times, paths and metrics are read. ``folder``: where paths are looked
-    for after the working directory.
+    ``hint`` is the type: bool, int, float, str, `pathlib.Path`, a Literal or Any. The ``kind`` of ``declared`` says how
+    durations, times, paths and metrics are read. Paths are looked for in the working directory, then in ``folder``.
 
     >>> from penstock.pipeline.config.yaml import parse
     >>> node, _ = parse("1h30m", "run.yaml")

@@ -115,11 +115,11 @@ def export(folder: str | Path, form: str, out: str | Path | None = None) -> Path
 
     Memory: some hundred thousand rows at a time.
 
-    ``folder``: of a run that has released counts. ``form``: ``geojson`` (RFC 7946, times as text), ``geoparquet`` (1.1,
-    geometry as well-known binary) or ``csv`` (geometry as well-known text; without that column where the cells have no
-    place on a map). ``out``: the file to write; None: ``public/releases`` with the ending of the format. Returns the
-    path of the file, which appears whole or not at all. Raises `DataError` if there are no released counts in the
-    folder, or no geometry for a format that needs one. Raises `ParameterError` if there is no such format.
+    ``form``: ``geojson`` (RFC 7946, times as text), ``geoparquet`` (1.1, geometry as well-known binary) or ``csv``
+    (geometry as well-known text; without that column where the cells have no place on a map). Without ``out`` the file
+    is ``public/releases`` with the ending of the format; it appears whole or not at all. Raises `DataError` if there
+    are no released counts in the folder, or no geometry for a format that needs one. Raises `ParameterError` if there
+    is no such format.
     """
     if form not in FORMATS:
         raise ParameterError("format", form, f"one of {', '.join(FORMATS)}")

@@ -36,8 +36,7 @@ LOCK = ".lock"
 def alone_in(folder: Path) -> Iterator[None]:
     """Keep other runs out of a folder until the block ends; the lock of a killed process is gone with it.
 
-    ``folder``: where the run writes; made if it is not there. Raises `ConfigError` if a run is writing there; it names
-    the process.
+    The folder is made if it is not there. Raises `ConfigError` if a run is writing there; it names the process.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / LOCK

@@ -60,8 +60,7 @@ class Entry(NamedTuple):
 class Head:
     """Head of a ledger's chain in a small file of its own, written after the entry: it shows that the end is missing.
 
-    ``path``: the file: one of fixed length, overwritten in place, since a write of so few bytes happens whole or not at
-    all.
+    The file has a fixed length and is, overwritten in place, since a write of so few bytes happens whole or not at all.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -116,10 +115,10 @@ class Ledger:
     the head of a writer that was killed is that of an earlier entry, never of a later one. Lines of earlier versions
     have no head, may stand at the beginning only, and are chained by what follows them.
 
-    ``path``: the file; made with its folder when first written. A torn last line (a killed run) is cut off, since the
-    release it belongs to never left. ``strict``: whether a window that was charged before must be charged for the same
-    input again: a run that is continued cannot release a window twice. ``begun``: where in the file the run's own
-    charges begin, in bytes: those before are another run's, which may have released the same windows of other input.
+    The file is made with its folder when first written. A torn last line (a killed run) is cut off, since the release
+    it belongs to never left. ``strict``: whether a window that was charged before must be charged for the same input
+    again: a run that is continued cannot release a window twice. ``begun``: where in the file the run's own charges
+    begin, in bytes: those before are another run's, which may have released the same windows of other input.
     ``released``: streams and windows that the run has released: it may have done so under a charge of another run for
     the same input. ``run``: the deployment that charges; empty: a simulation. ``limit``: budget that all runs share;
     None: not enforced. ``own_head``: where the run keeps the head of its own last entry, beside the one at the ledger;
@@ -225,7 +224,7 @@ class Ledger:
     def charge(self, step: Step) -> tuple[Batch, bytes]:
         """Step a release loop, and make its charges durable, while no other run can charge.
 
-        ``step``: given what the budget leaves (None: no limit), the batch and the state after it.
+        ``step`` is given what the budget leaves (None: no limit), the batch and the state after it.
         """
         with self._held() as file:
             found = self._learn(file)
@@ -397,10 +396,7 @@ def _charge(values: Mapping[str, Any]) -> Charge:
 
 
 class Entering:
-    """The entries of a run that begins, given those that are there; and what there is to say of them.
-
-    ``plan``: the run, a deployment.
-    """
+    """The entries of a run that begins, given those that are there; and what there is to say of them."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan

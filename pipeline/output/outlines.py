@@ -28,8 +28,8 @@ def write_outlines(folder: Path, path: str) -> None:
     **Privacy**: a function of that file and of the public cells alone. The operator says that the file may be
     published.
 
-    ``path``: GeoJSON or GeoParquet file of polygons or lines. Raises `DataError` if the cells of the run have no place
-    on a map. Raises `ParameterError` if the file cannot be read, or nothing of it is near the cells.
+    ``path`` is a GeoJSON or GeoParquet file of polygons or lines. Raises `DataError` if the cells of the run have no
+    place on a map. Raises `ParameterError` if the file cannot be read, or nothing of it is near the cells.
     """
     places = [place for place in (read_cells(folder) or {}).values() if place is not None]
     if not places:

@@ -21,8 +21,8 @@ class UnforeseenError(PenstockError):
 def redact_errors(deployment: bool) -> Iterator[None]:
     """Redact the errors of other libraries in a deployment: their messages may quote a row.
 
-    ``deployment``: otherwise nothing is done. Raises `UnforeseenError` in place of any error that is not of the
-    project's own family.
+    Outside a deployment nothing is done. Raises `UnforeseenError` in place of any error that is not of the project's
+    own family.
 
     >>> with redact_errors(deployment=True):
     ...     float("51.4778, home")

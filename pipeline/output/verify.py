@@ -41,8 +41,7 @@ class Check:
 def verify(folder: Path) -> list[Check]:
     """Run all checks on the folder of a run, of counts or of traces.
 
-    ``folder``: folder of a finished run. Returns every check, passed or not. Raises `DataError` if the folder holds no
-    finished run.
+    Raises `DataError` if the folder holds no finished run.
     """
     path = folder / "operator" / "manifest.json"
     if not path.exists():

@@ -50,8 +50,6 @@ class RunWriter:
 
     Every method is idempotent. A part is durable when its method returns, and the first write of a part wins, so that
     steps may be executed again after a failure. Row counts, memberships and summaries are replaced whole.
-
-    ``plan``: the run; its folder is ready.
     """
 
     sleep = staticmethod(time.sleep)

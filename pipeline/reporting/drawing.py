@@ -68,8 +68,8 @@ def draw_series(
 ) -> Drawing:
     """Released counts of one cell over time with the band that holds 95 %, and the true ones.
 
-    ``title``: what is drawn. ``times``: name of each window. ``released``, ``margin``, ``truth``, of shape
-    (n_windows,): values, half-widths of their intervals (NaN: none), and true counts, if they are known.
+    ``released``, ``margin``, ``truth``, of shape (n_windows,): values, half-widths of their intervals (NaN: none), and
+    true counts, if they are known.
     """
     series = [released] + ([] if truth is None else [truth])
     low, high = ends(released, margin)

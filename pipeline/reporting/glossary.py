@@ -152,7 +152,7 @@ def markdown() -> str:
 def words(*said: Any) -> Html | None:
     """The terms that a page says, with their meanings, to be folded out; None where it says none.
 
-    ``said``: markup and data of the page; of packed arrays nothing is looked at.
+    ``said`` is markup and data of the page; packed arrays in it are passed over.
 
     >>> words("<p>A budget of 2 nats</p>")
     '<details><summary>2 terms in plain words</summary><dl class="words"><dt>nats</dt><dd>The unit of ε: ...

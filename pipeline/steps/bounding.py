@@ -75,10 +75,10 @@ def bound(memberships: ContributionRows, max_cells: int, keep: str, hash_key: by
     """Which memberships stay.
 
     ``memberships``: sorted by user, window and cell (as `penstock.pipeline.steps.contributions.merge` leaves them).
-    ``max_cells``: C: how many cells one user keeps in one window. ``keep``: which ones: ``hash`` (by a keyed hash of
-    user, window and cell), ``first``, ``last`` (by time of the user's earliest or latest event there) or
-    ``most_frequent``; ties go to the smaller cell index. ``hash_key``: secret of the hash in deployment. Returns a mask
-    of shape (n,). O(n) where nobody exceeds the bound; only the rest is hashed and sorted.
+    ``max_cells``: cells that one user keeps in one window. ``keep``: ``hash`` (by a keyed hash of user, window and
+    cell), ``first``, ``last`` (by time of the user's earliest or latest event there) or ``most_frequent``; ties go to
+    the smaller cell index. Returns a mask of shape (n,). O(n) where nobody exceeds the bound; only the rest is hashed
+    and sorted.
 
     >>> two = ContributionRows(np.array([[7], [7]]), np.array([1, 1]), np.array([3, 4]))
     >>> int(bound(two, 1, "hash", b"k" * 16).sum())
@@ -111,7 +111,7 @@ class PeriodQuota:
     ones count for a user is a function of that user's own rows, so that users can be split into shards with a quota
     each. Memory: an identity and a number for each user seen in the current period.
 
-    ``saved``: what `state` returned, to go on from; None: nobody has used anything.
+    ``saved`` is what `state` returned; None: nobody has used anything.
 
     >>> quota = PeriodQuota()
     >>> rows = ContributionRows(np.array([[7]] * 3), np.array([1, 2, 3]), np.array([0, 0, 5]))
@@ -149,9 +149,9 @@ class PeriodQuota:
     ) -> NDArray[np.bool_]:
         """Which memberships stay, and use up the quota of their users.
 
-        ``memberships``: those of some windows, which follow all windows asked for before; sorted and bounded by
-        `bound`. ``period``, of shape (n,): number of the budget period of each membership's window. ``most``: n:
-        memberships of one user in one period. Returns a mask of shape (n,).
+        Their windows follow all windows asked for before; they are sorted and bounded by `bound`. ``period``, of shape
+        (n,): number of the budget period of each one's window. ``most``: memberships of one user in one period. Returns
+        a mask of shape (n,).
         """
         kept = np.ones(len(memberships), bool)
         for number in np.unique(period).tolist():
@@ -328,9 +328,9 @@ def released_counts(
     that it holds at the level of the noise, and sampling comes last: sampling first would leave a user with many
     memberships some of them almost surely, and nothing would be gained.
 
-    ``memberships``: distinct, sorted by user, window and cell. ``first``, ``n_windows``: the windows; ``first`` begins
-    a block. ``quota``: what earlier windows have left of ``max_per_period``; None: there are none. Returns an array of
-    shape (n_windows, n_cells); a coarse count stands in every cell and window that it covers.
+    ``memberships``: distinct, sorted by user, window and cell. ``first`` begins a block. ``quota``: what earlier
+    windows have left of ``max_per_period``; None: there are none. Returns an array of shape (n_windows, n_cells); a
+    coarse count stands in every cell and window that it covers.
     """
     memberships = released_memberships(memberships, plan, quota)
     place = (memberships.window - first) * plan.n_cells + memberships.cell
@@ -402,7 +402,7 @@ def _starts(window: Integers, plan: Plan) -> Integers:
 def most_for_share(memberships: ContributionRows, period: Integers, share: float) -> int:
     """The smallest ``max_per_period`` that keeps a share of all memberships.
 
-    ``memberships``: bounded by `bound`, in any order. ``period``, of shape (n,): number of the budget period of each
+    Memberships are bounded by `bound`, in any order. ``period``, of shape (n,): number of the budget period of each
     membership's window. ``share``: above 0 and at most 1.
 
     >>> rows = ContributionRows(np.array([[7]] * 4 + [[8]]), np.array([1, 2, 3, 4, 1]), np.zeros(5, np.int64))

@@ -116,7 +116,7 @@ def contributions_of(
     of them are closed.
 
     ``closed``, of shape (n_rows,): the last window that was final when each row arrived; None: all windows are still
-    open. ``used_by_group``: is filled with the number of rows used, by the group of their (latest) window. Returns row
+    open. ``used_by_group`` is filled with the number of rows used, by the group of their (latest) window. Returns row
     counts of the block, and ((group, shard), contributions) pairs.
     """
     found = located(block, plan, closed)

@@ -58,10 +58,9 @@ def read_presence(plan: Plan, n_windows: int, *, max_entries: int = MAX_PRESENCE
     One pass over the source. People are bounded and sampled by the code and the keys of the run, so that the sum over
     everybody is what the run's mechanism sees (in the last block if it is whole). 2·n_users·n_cells·n_windows bytes.
 
-    ``plan``: of a simulation over a finite source, without shards of users. ``n_windows``: how many windows, at most
-    those of the run. ``max_entries``: most entries of one matrix. Raises `DataError` if the run is endless, nobody is
-    seen, or the matrix would be too large. Raises `ParameterError` in a deployment, and for more windows than the run
-    has.
+    The plan is a simulation's over a finite source, without shards of users. Raises `DataError` if the run is endless,
+    nobody is seen, or the matrix would be too large. Raises `ParameterError` in a deployment, and for more windows than
+    the run has.
     """
     memberships = read_memberships(plan, n_windows)
     users, code = np.unique(memberships.user, axis=0, return_inverse=True)
@@ -137,13 +136,11 @@ def training_part(
 
     One pass over the source, vectorised: a sort of each block.
 
-    ``source``, ``space``, ``calendar``: of the run; the space is resolved. ``n_windows``: how many windows, at most
-    those of the run. ``bounding``: where it leaves a person one cell a window, that cell counts; otherwise the one with
-    most events (ties: the smaller index). ``hash_key``, ``digest_key``: keys of the run, so that people and kept cells
-    are those that counting knows. ``max_triples``, ``max_entries``: where people are more than fit, a part of them
-    chosen by a keyed hash is kept: at any time at most about twice ``max_triples`` distinct (user, window, cell), and
-    at most ``max_entries`` entries in the result. Raises `ParameterError` if more windows than the run has. Raises
-    `DataError` if the source is endless, or nobody is seen.
+    The space is resolved. Where ``bounding`` leaves a person one cell a window, that cell counts; otherwise the one
+    with most events (ties: the smaller index). Under the keys of the run, people and kept cells are those that counting
+    knows. Where people are more than fit, a part of them chosen by a keyed hash is kept: at any time at most about
+    twice ``max_triples`` distinct (user, window, cell), and at most ``max_entries`` entries in the result. Raises
+    `ParameterError` for more windows than the run has. Raises `DataError` if the source is endless, or nobody is seen.
     """
     if calendar.n_windows is None:
         raise DataError(

@@ -106,8 +106,7 @@ def ingested(block: EventBlock, plan: Plan) -> EventBlock:
 
     Doing it twice changes nothing. A hash for each distinct user of the block.
 
-    ``block``: as the source gave it. ``plan``: the run; its key makes the digests that stand for users, its
-    ``output.rejects`` says what is kept of rejects.
+    The key of the run makes the digests that stand for users; its ``output.rejects`` says what is kept of rejects.
     """
     if plan.digest_key is None and plan.reject_rule == "raw":
         return block

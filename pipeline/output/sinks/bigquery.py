@@ -35,8 +35,6 @@ class BigQuery(Sink):
     A load is a job, whose name is a function of run, table and window. BigQuery takes each name once, and a job appends
     all of its rows or none: what is loaded again after a kill is there once. Public accounts are loaded when the run
     has come to its end. Tables are made with the columns of the files; `schema_of` says their types.
-
-    ``output``: tables.
     """
 
     def __init__(self, plan: Plan, output: BigQueryOutput) -> None:

@@ -87,7 +87,7 @@ def messages(table: pa.Table, key: tuple[str, ...]) -> list[tuple[str, bytes]]:
 
 
 class Publisher(MessageSink):
-    """Sends the tables of a run to the topics of Kafka that its configuration names. ``output``: brokers and topics."""
+    """Sends the tables of a run to the topics of Kafka that its configuration names."""
 
     def __init__(self, output: KafkaOutput) -> None:
         super().__init__(output.releases, output.accounts)
@@ -108,8 +108,6 @@ class PubSub(MessageSink):
     A row is a JSON object with the columns of its file. The attribute ``id`` says which row it is, as a key of Kafka
     does, so that who reads can drop a repeat: it has the same bytes. The ordering key is the stream: a subscription
     with message ordering gets windows in order.
-
-    ``output``: topics and endpoint.
     """
 
     def __init__(self, output: PubSubOutput) -> None:

@@ -108,10 +108,7 @@ def as_parquet(table: pa.Table) -> bytes:
 
 
 class Objects:
-    """Objects below a path of any of Beam's file systems, each written once and whole.
-
-    ``output``: the path, and options of its file system.
-    """
+    """Objects below a path of any of Beam's file systems, each written once and whole."""
 
     def __init__(self, output: StoreOutput) -> None:
         self.output = output

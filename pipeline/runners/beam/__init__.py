@@ -99,9 +99,9 @@ def _pipeline(plan: Plan, runner: str, beam_options: Sequence[str]) -> Pipeline:
 def run(plan: Plan, runner: str = "direct", beam_options: Sequence[str] = ()) -> str | None:
     """Run the graph of a plan; parts of the output files are left to be merged.
 
-    ``plan``: the run; its folder is ready. ``runner``: ``direct``: Beam's in-process runner, pinned; ``flink``; others
-    by Beam's name. ``beam_options``: passed on to Beam. Returns None where it came to its end; otherwise why a stream
-    did not. Raises `PenstockError` if what a step raised, without Beam's wrapping.
+    ``runner`` is ``direct`` (Beam's in-process runner, pinned), ``flink``, or another by Beam's name. Returns None
+    where the run came to its end; otherwise why a stream did not. What a step raised is raised again without Beam's
+    wrapping.
     """
     _import_quietly()
     try:

@@ -41,9 +41,9 @@ def is_url(path: str) -> bool:
 def file_system(path: str, options: Mapping[str, str], field: str) -> Any:
     """Beam's file system for a path.
 
-    ``path``: below which files are. ``options``: as Beam calls them; values may stand for secrets (``env:``,
-    ``file:``). ``field``: key of the path in the configuration, for errors. Raises `MissingLibrary` if what the file
-    system needs is not installed. Raises `ConfigError` if Beam has no file system of that scheme.
+    ``options`` are Beam's; a value may stand for a secret (``env:``, ``file:``). ``field``: key of the path in the
+    configuration, for errors. Raises `MissingLibrary` if what the file system needs is not installed. Raises
+    `ConfigError` if Beam has no file system of that scheme.
     """
     from apache_beam.io import filesystems  # registers those that are installed
     from apache_beam.io.filesystem import FileSystem

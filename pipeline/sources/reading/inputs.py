@@ -135,8 +135,9 @@ def open_inputs(files: Iterable[str], patterns: tuple[str, ...]) -> Iterator[tup
 
     ``files``: plain files, files compressed with gzip, Zstandard, xz or bzip2, tar archives (compressed too), zip
     archives. What a file is, is told by its first bytes and not by its name. ``patterns``: which members of an archive
-    are taken; hidden ones never are. Yields (name, stream) A member is named ``archive!member``. Raises `DataError` if
-    damaged, out of all proportion when unpacked, or with a member that points outside the archive.
+    are taken; hidden ones never are. Yields a name and a stream for each. A member is named ``archive!member``. Raises
+    `DataError` for a file that is damaged, is out of all proportion when unpacked, or has a member that points outside
+    the archive.
     """
     for file in files:
         try:

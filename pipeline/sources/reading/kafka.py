@@ -48,8 +48,7 @@ class Consumer:
 
     Positions are in the run's own checkpoints, never taken from a consumer group.
 
-    ``source``: what to read. Raises `DataError` if no broker answers, or there is no such topic; later: what was to be
-    read is no longer there.
+    Raises `DataError` if no broker answers, or there is no such topic; later: what was to be read is no longer there.
     """
 
     def __init__(self, source: KafkaSettings) -> None:
@@ -272,8 +271,7 @@ EVERY = 1.0
 class Commits:
     """Commits to a consumer group for monitoring of the lag: what a checkpoint holds, or what an engine has taken.
 
-    ``source``: what is read; its ``group`` is where offsets go, None: nowhere. ``consumer``, ``checkpointed``: the
-    reader, and the position that is committed.
+    Offsets go to the ``group`` of the source; without one nowhere.
     """
 
     def __init__(self, source: KafkaSettings, consumer: Consumer, checkpointed: Checkpointed) -> None:
@@ -308,7 +306,7 @@ class Reach:
     Until then the run waits, and its clocks stand still: nothing is lost, and nothing is released without events that
     may still be there.
 
-    ``source``: what is read; its ``patience`` is how long. ``consumer``: the reader. ``clock``: seconds that only grow.
+    The ``patience`` of the source says how long; ``clock`` counts seconds that only grow.
 
     >>> from types import SimpleNamespace
     >>> from penstock.pipeline.sources.kafka import Kafka
@@ -351,8 +349,6 @@ class DeadLetters:
 
     A letter's key is ``topic/partition/offset``, so that letters that are sent again after a kill replace themselves in
     a compacted topic.
-
-    ``source``: says where to, and whether with content.
     """
 
     def __init__(self, source: KafkaSettings) -> None:
@@ -401,7 +397,6 @@ def block_of(source: KafkaSettings, partition: int, messages: Sequence[Any]) -> 
 
     Every message is parsed or rejected.
 
-    ``source``: says how messages are read. ``partition``: where they are from. ``messages``: as the client gives them.
     A reject's file is ``topic/partition``, its line the offset of its message. Raises `DataError` if a row is to be
     held against its broker's timestamp, and the message has its sender's.
     """

@@ -73,7 +73,7 @@ def resolved_options(brokers: str, options: Mapping[str, str]) -> dict[str, Any]
 def resolved_value(name: str, value: str) -> str:
     """What stands for a value: an environment variable, the first line of a file, or the value itself.
 
-    Raises `DataError` if a variable that is not set, a file that cannot be read, or a file with a secret that others
+    Raises `DataError` for a variable that is not set, a file that cannot be read, and a file with a secret that others
     can read too.
     """
     if value.startswith("env:"):
@@ -98,10 +98,7 @@ _WAITING = 100_000
 
 
 class Producer:
-    """An idempotent producer, in order and at least once, that reports what could not be delivered.
-
-    ``brokers``, ``options``: as in the configuration.
-    """
+    """An idempotent producer, in order and at least once, that reports what could not be delivered."""
 
     def __init__(self, brokers: str, options: Mapping[str, str]) -> None:
         # One request at a time: where a partition is new or changes its leader, a broker may refuse the first request

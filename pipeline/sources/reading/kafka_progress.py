@@ -251,8 +251,6 @@ class PeerWatermarks:
 
     It limits how much stays open while a backlog is read, and decides neither time nor what is late.
 
-    ``share``: whose board it is.
-
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     one, other = PeerWatermarks(Path(folder), Share(0, 2)), PeerWatermarks(Path(folder), Share(1, 2))

@@ -34,8 +34,8 @@ class Malformed(ValueError):
 def read_block(data: bytes, columns: Mapping[str, str]) -> pl.DataFrame:
     """Some columns of a message in Arrow's streaming format, with the types that they have there.
 
-    ``data``: the message. ``columns``: name in the message by the name that is wanted. Raises `Malformed` if anything
-    but record batches of plain columns within `MAX_ROWS` and `MAX_BYTES`.
+    ``columns``: name in the message by the name that is wanted. Raises `Malformed` for anything but record batches of
+    plain columns within `MAX_ROWS` and `MAX_BYTES`.
 
     >>> table = pa.table({"who": [7, 8]})
     >>> sink = pa.BufferOutputStream()
@@ -230,7 +230,7 @@ Parser = Callable[[bytes], Any]
 def parser_of(format: str, schema: str | None, header: bool) -> Parser | None:
     """What reads one message as a dictionary; None for blocks of Arrow.
 
-    Raises `ParameterError` if an Avro schema that is none, or that nests without bounds.
+    Raises `ParameterError` for an Avro schema that is none, or nests without bounds.
     """
     if format == "json":
         return _parse_json

@@ -259,8 +259,8 @@ class MappedColumns(Checked):
 
         A column that is named in ``columns`` must exist; the others are taken under their own name if they exist.
 
-        Raises `DataError` if no user, no time, neither coordinates nor place, or a named column is missing or there
-        twice; says which columns there are.
+        Raises `DataError`, with the columns there are, if user, time, or both coordinates and place are missing, or a
+        named column is missing or there twice.
         """
         return find_columns(self.columns, names, file)
 

@@ -29,7 +29,7 @@ _ISO = (
 class TimeFormat:
     """How one column says when.
 
-    Raises `ParameterError` if an unknown zone, or a format that does not give a date with a time.
+    Raises `ParameterError` for an unknown zone, and a format that does not give a date with a time.
 
     >>> times = pl.Series(["2020-11-01 01:30:00", "2020-03-08 02:30:00"])
     >>> TimeFormat("iso", "America/New_York").milliseconds(times).to_list()
