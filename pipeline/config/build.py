@@ -419,15 +419,9 @@ ALSO_CALLED = {
 class Builder:
     """Build dataclasses from nodes and collect the problems.
 
-    Parameters
-    ----------
-    unions
-        Registry of plug-ins by their base class: such a field is a section whose ``type`` names the plug-in.
-    folder
-        Where relative paths are looked for after the working directory; None: nowhere else.
+    ``unions``: registry of plug-ins by their base class: such a field is a section whose ``type`` names the plug-in.
+    ``folder``: where relative paths are looked for after the working directory; None: nowhere else.
 
-    Examples
-    --------
     >>> from penstock.pipeline.sources.base import Source
     >>> from penstock.pipeline.config.yaml import parse
     >>> node, _ = parse("from: 2008-05-19\\nblock_rows: 0\\nunitl: x", "run.yaml")

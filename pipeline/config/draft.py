@@ -108,24 +108,12 @@ def draft(path: str, time_zone: str = "UTC") -> Draft:
     marked ``LOOKED``, and the key ``looked_at_data: true`` keeps the draft from being deployed until somebody has
     decided these values by what is publicly known.
 
-    Parameters
-    ----------
-    path
-        As for the source ``csv``: a file, compressed or not, a folder, a pattern, or an archive.
-    time_zone
-        Of times written without an offset, and of the windows.
-
-    Raises
-    ------
-    DataError
-        If there is nothing to read, or no column can be a time, a person, or a place.
-
-    Notes
-    -----
     Reads up to two million events; memory O(events read).
 
-    Examples
-    --------
+    ``path``: as for the source ``csv``: a file, compressed or not, a folder, a pattern, or an archive. ``time_zone``:
+    of times written without an offset, and of the windows. Raises `DataError` if there is nothing to read, or no column
+    can be a time, a person, or a place.
+
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = Path(folder) / "taps.csv"

@@ -136,8 +136,6 @@ def percent(part: float, whole: float) -> str:
 def moment(milliseconds: float, time_zone: str) -> str:
     """A time on a wall clock.
 
-    Examples
-    --------
     >>> moment(1704067200000, "Europe/Berlin")
     '1\xa0January\xa02024,\xa001:00'
     """

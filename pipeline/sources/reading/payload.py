@@ -134,15 +134,9 @@ _MAGIC = 5
 def avro_parser(schema: str, header: bool) -> Callable[[bytes], Any]:
     """What reads messages of one Avro record each, written with a schema of plain fields.
 
-    Parameters
-    ----------
-    schema
-        JSON text of the schema.
-    header
-        Whether five bytes come before the record, as registries of schemas have it; they are skipped.
+    ``schema``: JSON text of the schema. ``header``: whether five bytes come before the record, as registries of schemas
+    have it; they are skipped.
 
-    Examples
-    --------
     >>> parse = avro_parser('{"type": "record", "name": "e", "fields": [{"name": "user", "type": "string"}]}', False)
     >>> parse(b"\\x04me")
     {'user': 'me'}
