@@ -17,7 +17,7 @@ from penstock.mechanisms.core.contract import Release
 from penstock.pipeline.config.plan import STREAM
 from penstock.pipeline.output import files
 from penstock.pipeline.output.files import PART_ROWS, parts_folder
-from penstock.pipeline.output.sinks.base import Sink
+from penstock.pipeline.output.sinks import Sink
 from penstock.pipeline.output.sinks.bigquery import BigQuery
 from penstock.pipeline.output.sinks.messages import Publisher, PubSub
 from penstock.pipeline.output.sinks.store import Store

@@ -14,7 +14,7 @@ import pyarrow as pa
 from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.pipeline.output import tables
 from penstock.pipeline.output.checkpoint import public_name
-from penstock.pipeline.output.sinks.base import Sink
+from penstock.pipeline.output.sinks import Sink
 from penstock.pipeline.output.sinks.store import as_parquet, by_window
 from penstock.pipeline.sources.reading.kafka_client import MissingLibrary
 

@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 
 from penstock.mechanisms.core.plugin import DataError
-from penstock.pipeline.output.sinks.base import Sink
+from penstock.pipeline.output.sinks import Sink
 from penstock.pipeline.sources.reading.kafka_client import MissingLibrary, Producer
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from penstock.pipeline.output.checkpoint import public_name
 from penstock.pipeline.output.export import CELLS
 from penstock.pipeline.output.files import canonical
 from penstock.pipeline.output.outlines import OUTLINES
-from penstock.pipeline.output.sinks.base import Sink
+from penstock.pipeline.output.sinks import Sink
 from penstock.pipeline.sources.reading.file_systems import file_system, opened
 from penstock.pipeline.steps.release import STREAM
 

@@ -435,7 +435,8 @@ def micro_batches(
     """
     with closing(Consumer(source)) as consumer, closing(DeadLetters(source)) as letters:
         reader = _Reader(source, run, consumer, letters, start, latest)
-        journal = Journal(_journal_folder(run, reader.share), number, Entry.decode)
+        folder = run.spool / f"reader-{reader.share.reader:03d}" if reader.share.n_readers > 1 else run.spool
+        journal = Journal(folder, number, Entry.decode)
         commits = Commits(source, consumer, checkpointed)
         reach = Reach(source, consumer)
         for entry in journal.entries:
@@ -647,7 +648,3 @@ def starts(source: KafkaSettings, run: LiveRun) -> list[State]:
             write_first(path, str(min(MOST, len(consumer.partitions()))).encode())
     n_readers = int(path.read_bytes())
     return [Share(reader, n_readers).as_state() for reader in range(n_readers)]
-
-
-def _journal_folder(run: LiveRun, share: Share) -> Path:
-    return run.spool / f"reader-{share.reader:03d}" if share.n_readers > 1 else run.spool
