@@ -104,12 +104,6 @@ class Terms:
         is_old = not charge.run and charge.window_end - charge.window_start > self.span
         return 2.0 if is_old else charge.factor
 
-    def _with(self, charge: Charge) -> dict[str, tuple[float, int]]:
-        """The figures for a charge's window with its own; charges of one stream are about the same memberships."""
-        found = self._windows.get(_window(charge), {})
-        (figure, shares), (before, its) = self._figure(charge), found.get(charge.stream, (0.0, 0))
-        return found | {charge.stream: (before + figure, min(shares, its) if its else shares)}
-
     def _figure(self, charge: Charge) -> float:
         return charge.epsilon if self.measure == "epsilon" else charge.rho
 
@@ -319,7 +313,8 @@ class Books:
         if not others:
             return charge
         before, after = (
-            float(most_of(*map(list, zip(*found.values())), charge.most)) for found in (others, self._with(charge))
+            float(most_of([figure for figure, _ in found], [shares for _, shares in found], charge.most))
+            for found in (others.values(), self._with(charge).values())
         )
         more = 0.0 if after == before else after - before  # both may be infinite
         return replace(charge, epsilon=more) if self.terms.measure == "epsilon" else replace(charge, rho=more)
