@@ -11,7 +11,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
-from pathlib import Path
 from time import time as clock_time
 from typing import Any
 
