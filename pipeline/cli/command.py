@@ -15,9 +15,9 @@ from typing import Any
 class Command:
     """One subcommand of ``penstock``."""
 
-    name: str  # The word on the command line
-    help: str  # One line for ``--help``
-    configure: Callable[[argparse.ArgumentParser], None]  # Adds the command's arguments to its parser
+    name: str  # the word on the command line
+    help: str  # one line for ``--help``
+    configure: Callable[[argparse.ArgumentParser], None]  # adds the command's arguments to its parser
     # Runs the command with its parsed arguments and returns the exit code (`penstock.pipeline`). Heavy modules are
     # imported here, so that ``penstock --help`` starts fast.
     execute: Callable[[argparse.Namespace], int]

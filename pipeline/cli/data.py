@@ -35,11 +35,11 @@ class ConvertSummary:
     n_rows: int
     n_events: int
     n_rejected: int
-    n_users: int  # Distinct users among the events; of trips where the source has no people
+    n_users: int  # distinct users among the events; of trips where the source has no people
     # Earliest and latest event in milliseconds since 1970 UTC; None without events
     first: int | None
     last: int | None
-    n_bytes: int  # Size of the Parquet file
+    n_bytes: int  # size of the Parquet file
 
     def as_dict(self) -> dict[str, Any]:
         """All figures by name."""

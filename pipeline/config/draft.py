@@ -97,8 +97,8 @@ CUT = "a quoted value goes on in the next line, and a row is one line: take such
 class Draft:
     """A configuration as text, and what to say about it."""
 
-    text: str  # The YAML, with comments
-    notes: list[str] = field(default_factory=list)  # What was found and what to look at, a sentence each
+    text: str  # the YAML, with comments
+    notes: list[str] = field(default_factory=list)  # what was found and what to look at, a sentence each
 
 
 def draft(path: str, time_zone: str = "UTC") -> Draft:

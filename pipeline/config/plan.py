@@ -49,8 +49,8 @@ class KeyedRun:
     anything derived from it: every worker reads the key for itself (`opened`).
     """
 
-    config: RunConfig  # The configuration as loaded
-    key: NoiseKey  # Noise key of the run
+    config: RunConfig  # the configuration as loaded
+    key: NoiseKey  # noise key of the run
 
     def __getstate__(self) -> dict[str, Any]:
         if self.key.simulation:

@@ -34,18 +34,18 @@ class Status:
     # ``running``, ``ended``, or ``stopped``: nobody works on a run that has not ended, and ``--resume`` continues it.
     # By its server also ``starting``, ``draining`` and ``failed``, and ``stuck``: no sign of life for two minutes.
     state: str
-    detail: str | None = None  # Which process runs, or why the run has ended
+    detail: str | None = None  # which process runs, or why the run has ended
     # Number of the latest window on disk, and of the last window of the run
     released: int | None = None
     planned: int | None = None
-    last_window_end: float | None = None  # End of the latest window on disk, since 1970
-    watermark: float | None = None  # Of a stream on one machine; from a folder: at its latest checkpoint
-    due: int | None = None  # Windows that are final at the watermark and not released yet
+    last_window_end: float | None = None  # end of the latest window on disk, since 1970
+    watermark: float | None = None  # of a stream on one machine; from a folder: at its latest checkpoint
+    due: int | None = None  # windows that are final at the watermark and not released yet
     budget_left: float | None = None  # ε that the current budget period has left
     # Rows read, and how many of them were late; from a folder: at the latest checkpoint, or the end
     rows: int | None = None
     late: int | None = None
-    checkpoint: float | None = None  # When a stream was last written down, since 1970
+    checkpoint: float | None = None  # when a stream was last written down, since 1970
 
     @property
     def well(self) -> bool:

@@ -164,9 +164,9 @@ SEARCHED = ("window", "window_start", "window_end", "time")
 class Target(NamedTuple):
     """A file to be made from parts."""
 
-    folder: Path  # Where the parts are; they stay there
-    path: Path  # The file to write; with the schema alone if there are no parts
-    schema: pa.Schema  # Of the file
+    folder: Path  # where the parts are; they stay there
+    path: Path  # the file to write; with the schema alone if there are no parts
+    schema: pa.Schema  # of the file
     # Column that only ever grows from part to part of a stream (``window``): rows of a later part that do not go
     # beyond the earlier ones were written twice and are left out
     once: str | None = None

@@ -58,7 +58,7 @@ def read_outlines(folder: Path) -> list[Line]:
 def simplified(lines: list[Line], least: NDArray[np.float64], most: NDArray[np.float64]) -> list[Line]:
     """What of some lines is seen on a map, with as few positions as show it.
 
-    ``lines``: shape (n, 2) each: longitude and latitude. ``least``, ``most``: South-western and north-eastern corner of
+    ``lines``: shape (n, 2) each: longitude and latitude. ``least``, ``most``: south-western and north-eastern corner of
     the map. Returns pieces of the lines that come onto the map, without positions that are no more than a 2000th of its
     extent from the line without them (Douglas, Peucker 1973); coarser where more than `MOST_POSITIONS` would be left.
 

@@ -185,7 +185,7 @@ class PeriodQuota:
 class BlockBounds:
     """How much of a block one user may be in."""
 
-    length: int  # Windows of a block; window 1 begins one
+    length: int  # windows of a block; window 1 begins one
     # W and U: windows, and cells over the whole block; None: no further bound
     max_windows: int | None = None
     max_cells: int | None = None

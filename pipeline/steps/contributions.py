@@ -189,7 +189,7 @@ class _Packing:
 class ContributionRows:
     """Distinct contributions in columns, sorted by user, window and cell."""
 
-    user: Integers  # Shape (n, 1) or (n, 2): identity, as in the tables of `user_codes`
+    user: Integers  # shape (n, 1) or (n, 2): identity, as in the tables of `user_codes`
     # Shape (n,): 1-based window, 0-based cell
     window: Integers
     cell: Integers
@@ -272,8 +272,8 @@ class KeyLayout:
     [[5], [2], [999]]
     """
 
-    n_windows: int  # Windows of one group
-    n_cells: int  # Cells of the space
+    n_windows: int  # windows of one group
+    n_cells: int  # cells of the space
 
     @property
     def cell_bits(self) -> int:
@@ -371,7 +371,7 @@ def crowded(keys: Integers, layout: KeyLayout, max_cells: int) -> Integers:
 class Contributions:
     """Distinct contributions to one group of windows, in order of their keys."""
 
-    keys: Integers  # Shape (n,): as `KeyLayout.pack` makes them, ascending
+    keys: Integers  # shape (n,): as `KeyLayout.pack` makes them, ascending
     # Shape (n_users, 1) or (n_users, 2): identities, of which keys hold the row numbers. Not all of them need to
     # occur; pieces of one block share the table. None: keys hold the ids themselves.
     users: Integers | None = None

@@ -202,12 +202,12 @@ def _shards(identity: Iterable[Integers], plan: Plan) -> Integers:
 class GroupCounts:
     """Counts of consecutive windows."""
 
-    first: int  # First window, 1-based
+    first: int  # first window, 1-based
     # Shape (n_windows, n_cells): distinct users before contribution bounding, and as the mechanism sees them after
     # all steps on events
     counts: Integers
     bounded: Integers
-    n_memberships: int  # Distinct (user, window, cell) triples: rows used beyond these were duplicates
+    n_memberships: int  # distinct (user, window, cell) triples: rows used beyond these were duplicates
     # Shape (n, 3): window, target and cell of every target seen, where accountants follow any
     target_cells: Integers = field(default_factory=no_target_cells)
 

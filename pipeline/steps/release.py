@@ -41,11 +41,11 @@ class Charge:
     # What the whole vector cost under add/remove
     epsilon: float
     rho: float
-    landmark: bool  # Whether the window is a landmark
+    landmark: bool  # whether the window is a landmark
     # Digests of the configuration and (keyed) of the input: the same pair again is a retry and is not charged
     configuration: str
     data: str
-    run: str = ""  # Which deployment has released it; empty: none
+    run: str = ""  # which deployment has released it; empty: none
     # Where the stretch of time ends that begins with the window and that the ledger's budget protects; 0: none
     reach: int = 0
     # How often the ledger counts the charge: twice where a stretch can hold a part of the window only

@@ -23,9 +23,9 @@ Integers = NDArray[np.int64]
 class PrivateFacts:
     """What only the operator knows about consecutive windows: it travels with releases to the accountants alone."""
 
-    first: int  # First window, 1-based
-    counts: Integers  # Shape (n_windows, n_cells): true counts as the mechanism saw them
-    target_cells: Integers  # Shape (n, 3): window, target and cell of every target seen
+    first: int  # first window, 1-based
+    counts: Integers  # shape (n_windows, n_cells): true counts as the mechanism saw them
+    target_cells: Integers  # shape (n, 3): window, target and cell of every target seen
 
     @property
     def last(self) -> int:
@@ -57,7 +57,7 @@ class PrivateFacts:
 class Targets:
     """Identities of all targets of a run."""
 
-    identity: Integers  # Shape (n_people, 2), ascending: as counting knows a person (an integer and 0, or a digest)
+    identity: Integers  # shape (n_people, 2), ascending: as counting knows a person (an integer and 0, or a digest)
     # Shape (n,), ascending in ``person``: which row of ``identity`` is which target; a person may be several
     person: Integers
     number: Integers

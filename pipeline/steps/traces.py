@@ -151,8 +151,8 @@ class Area:
     of them is, and that is public.
     """
 
-    centre: tuple[float, float]  # Latitude and longitude: also the public point that is shown before a first release
-    radius: float  # In metres
+    centre: tuple[float, float]  # latitude and longitude: also the public point that is shown before a first release
+    radius: float  # in metres
 
 
 @lru_cache(maxsize=16)

@@ -27,12 +27,12 @@ _KEPT = 100_000
 class Entry:
     """What one micro-batch consists of."""
 
-    number: int  # Of the micro-batch
-    ranges: Mapping[int, tuple[int, int]]  # First offset and the one after the last, by partition
-    idle: frozenset[int]  # Partitions that do not hold time back after the micro-batch
+    number: int  # of the micro-batch
+    ranges: Mapping[int, tuple[int, int]]  # first offset and the one after the last, by partition
+    idle: frozenset[int]  # partitions that do not hold time back after the micro-batch
     # Time that is reached by the clock, where all partitions are idle and time goes on; otherwise None
     clock: int | None = None
-    listed: int | None = None  # Time from before which no partition is unknown; None where that decides nothing
+    listed: int | None = None  # time from before which no partition is unknown; None where that decides nothing
 
     def encode(self) -> str:
         """One line."""
@@ -128,17 +128,17 @@ class Progress:
     ([], 30)
     """
 
-    offsets: dict[int, int] = field(default_factory=dict)  # Next offset to read, by partition
+    offsets: dict[int, int] = field(default_factory=dict)  # next offset to read, by partition
     # Latest time of an event so far, by partition; `MIN_EVENT_TIME` where there was none
     times: dict[int, int] = field(default_factory=dict)
-    idle: frozenset[int] = frozenset()  # Partitions that do not hold time back
+    idle: frozenset[int] = frozenset()  # partitions that do not hold time back
     # Time that the topic has reached: the earliest of the times of the partitions that are not idle; never goes back
     reached: int = MIN_EVENT_TIME
     # What is before ``first`` moves no time, and nothing moves it beyond ``limit``
     first: int = MIN_EVENT_TIME
     limit: int | None = None
-    disorder: int = 0  # How far the watermark stays behind the time
-    by_broker: bool = False  # Whether times are the broker's, and the clock goes on at the end of a partition
+    disorder: int = 0  # how far the watermark stays behind the time
+    by_broker: bool = False  # whether times are the broker's, and the clock goes on at the end of a partition
 
     def add(self, partition: int, offset: int) -> None:
         """Make a partition known."""

@@ -190,18 +190,18 @@ def _flat_type(kind: Any) -> Any:
 class Rows:
     """The rows of some messages."""
 
-    frame: pl.DataFrame  # Columns of an `EventBlock`; null where a value is wrong
-    message: NDArray[np.int64]  # Shape (n_rows,): number of the message that each row is from
-    problems: dict[int, str] = field(default_factory=dict)  # What is wrong with messages that hold no rows, by number
+    frame: pl.DataFrame  # columns of an `EventBlock`; null where a value is wrong
+    message: NDArray[np.int64]  # shape (n_rows,): number of the message that each row is from
+    problems: dict[int, str] = field(default_factory=dict)  # what is wrong with messages that hold no rows, by number
 
 
 @dataclass(frozen=True)
 class Layout:
     """Which columns the messages have."""
 
-    columns: Mapping[str, str]  # Name in the messages by part of an event
-    time: TimeFormat = field(default_factory=TimeFormat)  # How times are written
-    integer_users: bool = False  # Whether users are whole numbers; otherwise text
+    columns: Mapping[str, str]  # name in the messages by part of an event
+    time: TimeFormat = field(default_factory=TimeFormat)  # how times are written
+    integer_users: bool = False  # whether users are whole numbers; otherwise text
 
     @property
     def schema(self) -> dict[str, type[pl.DataType]]:

@@ -29,7 +29,7 @@ class Records:
     # First byte, and the byte after the last one (the line end not included); shape (n_records,)
     start: Positions
     stop: Positions
-    n_fields: Positions  # Fields of the record; 0 where it is blank, −1 where a quote is stray or never closed
+    n_fields: Positions  # fields of the record; 0 where it is blank, −1 where a quote is stray or never closed
 
 
 def count_byte(data: bytes, byte: int) -> int:

@@ -36,11 +36,11 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 class Prologue:
     """How a file is written."""
 
-    columns: tuple[str, ...]  # Names of all columns, in order
-    n_lines: int = 0  # Lines before the first row
+    columns: tuple[str, ...]  # names of all columns, in order
+    n_lines: int = 0  # lines before the first row
     separator: str = ","
     quote: str = ""
-    encoding: str = "utf-8"  # Of the text, one byte a character where it is not UTF-8
+    encoding: str = "utf-8"  # of the text, one byte a character where it is not UTF-8
 
 
 @dataclass(frozen=True)
@@ -301,10 +301,10 @@ MAX_RAW_CHARACTERS = 1000
 class Rows:
     """Rows of a batch whose structure is sound, parsed; and the records whose structure is not."""
 
-    raw: pl.DataFrame  # The wanted columns; null where a value cannot be read as its type
-    records: Records | None  # Outline of the batch, None where every line is a row
-    row_records: NDArray[np.int64] | None  # Record of every row of ``raw``, None where they are the same
-    problems: dict[int, str]  # What is wrong with other records, by record index
+    raw: pl.DataFrame  # the wanted columns; null where a value cannot be read as its type
+    records: Records | None  # outline of the batch, None where every line is a row
+    row_records: NDArray[np.int64] | None  # record of every row of ``raw``, None where they are the same
+    problems: dict[int, str]  # what is wrong with other records, by record index
 
     def segments(self, batch: Batch) -> NDArray[np.int64]:
         """Segment of the batch that every row comes from."""
