@@ -14,8 +14,8 @@ import yaml
 from small_configuration import run_locally as run
 
 from penstock.mechanisms.core.plugin import DataError
+from penstock.pipeline.cli.inspect import status_lines
 from penstock.pipeline.cli.main import main
-from penstock.pipeline.cli.status import lines
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.monitoring import metrics, status
 from penstock.pipeline.monitoring.metrics import MEASURES
@@ -226,5 +226,5 @@ def test_the_compose_file_has_the_versions_that_were_run_and_the_paths_that_all_
 
 
 def test_a_run_without_a_release_says_so():
-    assert lines(status.Status(state="running", planned=18), 0.0)[1] == "released   nothing yet of 18 windows"
-    assert lines(status.Status(state="starting"), 0.0)[1:] == ["released   nothing yet"]
+    assert status_lines(status.Status(state="running", planned=18), 0.0)[1] == "released   nothing yet of 18 windows"
+    assert status_lines(status.Status(state="starting"), 0.0)[1:] == ["released   nothing yet"]

@@ -14,17 +14,20 @@ import polars as pl
 import pytest
 from deployments import configured, sections
 
-from penstock.accountants.core.charges import concentrated_rho, most_of, pure_epsilon, replaced, together
+from penstock.accountants.core.charges import concentrated_rho, is_linked, most_of, pure_epsilon, replaced, together
 from penstock.accountants.core.renyi import ORDERS, renyi
 from penstock.mechanisms.core import events
+from penstock.mechanisms.core.contract import Facts, Window
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError
+from penstock.mechanisms.pegasus import Pegasus
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.output import checkpoint
 from penstock.pipeline.output.ledger import Ledger
+from penstock.pipeline.output.ledger_budget import Books, Terms
 from penstock.pipeline.output.verify import verify
 from penstock.pipeline.output.worth import losses_of
 from penstock.pipeline.run import run
-from penstock.pipeline.steps.release import ReleaseLoop
+from penstock.pipeline.steps.release import Charge, ReleaseLoop
 
 #: Two streams of two cells each.
 STREAM_OF_CELL = np.array([0, 0, 1, 1])
@@ -101,6 +104,18 @@ def test_gaussian_noise_adds_in_rho_for_adding_and_for_replacing(most):
     assert pure_epsilon(instead) == np.inf
 
 
+def test_linked_windows_of_streams_cost_no_less_than_those_of_one():
+    """Losses of windows that share a draw add before they are squared, in each stream and in all of them."""
+    mechanism = Pegasus(epsilon=0.1, grouping=0.8)
+    charge = mechanism.worst_charge(Window(index=1, start=0, end=1), mechanism.start(Facts(n_cells=2, max_cells=2)))
+    for most in (1, 2):
+        joint = together([charge, charge], [2, 2], most)
+        for alone, own in ((charge, joint), (tuple(map(replaced, charge)), tuple(map(replaced, joint)))):
+            assert concentrated_rho(own) >= concentrated_rho(alone)
+            assert (renyi(own) >= renyi(alone)).all()
+        assert is_linked(tuple(map(replaced, joint)))
+
+
 def test_the_most_that_memberships_cost_is_that_of_the_dearest_places():
     rng = random.Random(4)
     for _ in range(200):
@@ -156,6 +171,18 @@ def test_streams_of_one_cell_each_person_share_the_budget_of_the_ledger(tmp_path
     other = run(configured(value | {"on_exhausted": "repeat"}), tmp_path / "other")
     assert done(other.folder) == {"refused"}
     assert joint_by_window(tmp_path / "ledger", 1) == dict.fromkeys(range(1, 7), 0.75)
+
+
+def test_a_stream_that_charged_twice_for_a_window_counts_twice():
+    """As two simulations of one configuration do, with other input in the same time."""
+    terms = Terms(source="", unit="", adjacency="", measure="epsilon", budget=9.0, span=1)
+    charges = [
+        Charge(stream, 1, 0, 1, 0.5, 0.125, False, "configuration", data, shares=1, most=1)
+        for stream, data in (("s1", "some"), ("s2", "some"), ("s1", "other"))
+    ]
+    books = Books(terms)
+    books.add(charges)
+    assert books.summary()[0]["spent"] == 1.0
 
 
 @pytest.mark.parametrize("runner", ["local", "direct"])

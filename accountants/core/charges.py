@@ -167,11 +167,20 @@ def _(event: events.Sampled) -> events.Event:
 
 def is_linked(charge: Iterable[events.Event]) -> bool:
     """Whether releases of other windows read this one, too: then a window's loss is not that of its release alone."""
-    charge = tuple(charge)
-    if any(is_linked(part) for event in charge if isinstance(event, events.Streams) for part in event.parts):
-        return True
-    inside = (event.inner for event in charge if isinstance(event, events.Block | events.Sampled))
-    return any(isinstance(event, events.Linked) for event in (*charge, *inside))
+    return links(charge) > 0
+
+
+def links(charge: Iterable[events.Event]) -> float:
+    """The largest ``times`` of linked events in a charge; 0: none is linked."""
+    found = 0.0
+    for event in charge:
+        if isinstance(event, events.Linked):
+            found = max(found, event.times)
+        elif isinstance(event, events.Block | events.Sampled):
+            found = max(found, links([event.inner]))
+        elif isinstance(event, events.Streams):
+            found = max(found, *map(links, event.parts))
+    return found
 
 
 def of_memberships(charge: Iterable[events.Event], n_memberships: int, of_window: int) -> tuple[events.Event, ...]:
@@ -319,9 +328,11 @@ def _(event: events.Streams) -> float:
 
 @_rho.register
 def _(event: events.Streams) -> float:
-    # ρ grows with the square of pure losses: of these no share is claimed but by way of ε.
+    # ρ grows with the square of pure losses: of these no share is claimed but by way of ε. Of linked windows losses add
+    # before they are squared.
     amounts = [concentrated_rho(part) for part in event.parts]
-    return min(_pure(event) ** 2 / 2, float(most_of(amounts, squared_shares(event), event.most)))
+    together = max(1.0, links([event])) * _pure(event) ** 2 / 2
+    return min(together, float(most_of(amounts, squared_shares(event), event.most)))
 
 
 def squared_shares(event: events.Streams) -> list[int]:
@@ -332,9 +343,10 @@ def squared_shares(event: events.Streams) -> list[int]:
 @replaced.register
 def _(event: events.Streams) -> events.Event:
     # Adding after removing: twice as many memberships, and a stream may have both.
-    epsilon = _pure(event)
+    epsilon, times = _pure(event), links([event])
     if np.isfinite(epsilon):
-        return events.PureDP(2 * epsilon)
+        pure = events.PureDP(2 * epsilon)
+        return events.Linked(pure, max(1.0, times)) if times else pure
     parts = tuple(tuple(map(replaced, part)) for part in event.parts)
     shares = tuple(2 * n if n > 1 else 1 for n in squared_shares(event))
     return events.Streams(parts, shares, 2 * event.most)

@@ -11,7 +11,14 @@ from dp_accounting.rdp.rdp_privacy_accountant import DEFAULT_RDP_ORDERS
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from penstock.accountants.core.charges import concentrated_rho, most_of, parts_sampled, pure_epsilon, squared_shares
+from penstock.accountants.core.charges import (
+    concentrated_rho,
+    is_linked,
+    most_of,
+    parts_sampled,
+    pure_epsilon,
+    squared_shares,
+)
 from penstock.mechanisms.core import events
 from penstock.mechanisms.core.plugin import UnsupportedEvent
 
@@ -69,9 +76,12 @@ def _(event: events.Block) -> NDArray[np.float64]:
 
 @_renyi.register
 def _(event: events.Linked) -> NDArray[np.float64]:
-    # Of k windows with one draw: no more than their ε together, nor (Bun and Steinke 2016, proposition 1.4) than ρ.
-    pure, rho = pure_epsilon([event]), concentrated_rho([event])
-    return np.minimum(pure, ORDERS * rho)
+    return _linked(event)
+
+
+def _linked(event: events.Event) -> NDArray[np.float64]:
+    """Of k windows with one draw: no more than their ε together, nor (Bun and Steinke 2016, proposition 1.4) than ρ."""
+    return np.minimum(pure_epsilon([event]), ORDERS * concentrated_rho([event]))
 
 
 @_renyi.register
@@ -90,7 +100,8 @@ def _(event: events.Sampled) -> NDArray[np.float64]:
 @_renyi.register
 def _(event: events.Streams) -> NDArray[np.float64]:
     curves = [renyi(part) for part in event.parts]
-    return np.minimum(_pure(pure_epsilon([event])), most_of(curves, squared_shares(event), event.most))
+    whole = _linked(event) if is_linked([event]) else _pure(pure_epsilon([event]))
+    return np.minimum(whole, most_of(curves, squared_shares(event), event.most))
 
 
 @_renyi.register

@@ -13,24 +13,13 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Command:
-    """One subcommand of ``penstock``.
+    """One subcommand of ``penstock``."""
 
-    Parameters
-    ----------
-    name
-        The word on the command line.
-    help
-        One line for ``--help``.
-    configure
-        Adds the command's arguments to its parser.
-    execute
-        Runs the command with its parsed arguments and returns the exit code (`penstock.pipeline`). Heavy modules are
-        imported here, so that ``penstock --help`` starts fast.
-    """
-
-    name: str
-    help: str
-    configure: Callable[[argparse.ArgumentParser], None]
+    name: str  # The word on the command line
+    help: str  # One line for ``--help``
+    configure: Callable[[argparse.ArgumentParser], None]  # Adds the command's arguments to its parser
+    # Runs the command with its parsed arguments and returns the exit code (`penstock.pipeline`). Heavy modules are
+    # imported here, so that ``penstock --help`` starts fast.
     execute: Callable[[argparse.Namespace], int]
 
 

@@ -26,31 +26,20 @@ LOOKED_AT = "a look at the data: a deployment takes it from public data, or from
 
 @dataclass(frozen=True, kw_only=True)
 class ConvertSummary:
-    """Rows read and written by a conversion; ``n_rows == n_events + n_rejected``.
+    """Rows read and written by a conversion; ``n_rows == n_events + n_rejected``."""
 
-    Parameters
-    ----------
-    path, rejects_path
-        The Parquet file, and the JSON lines with every rejected row (None where there was none).
-    n_rows, n_events, n_rejected
-        Rows read, written and rejected.
-    n_users
-        Distinct users among the events; of trips where the source has no people.
-    first, last
-        Earliest and latest event in milliseconds since 1970 UTC; None without events.
-    n_bytes
-        Size of the Parquet file.
-    """
-
+    # The Parquet file, and the JSON lines with every rejected row (None where there was none)
     path: str
     rejects_path: str | None
+    # Rows read, written and rejected
     n_rows: int
     n_events: int
     n_rejected: int
-    n_users: int
+    n_users: int  # Distinct users among the events; of trips where the source has no people
+    # Earliest and latest event in milliseconds since 1970 UTC; None without events
     first: int | None
     last: int | None
-    n_bytes: int
+    n_bytes: int  # Size of the Parquet file
 
     def as_dict(self) -> dict[str, Any]:
         """All figures by name."""
@@ -63,28 +52,10 @@ def convert(source: Source, out: str | os.PathLike[str]) -> ConvertSummary:
     The ``parquet`` source reads the file without further settings. Columns are those of an `EventBlock`, ``time`` as a
     timestamp in milliseconds UTC. Both files appear under their names only when they are complete.
 
-    Parameters
-    ----------
-    source
-        Any finite source.
-    out
-        Path of the Parquet file; replaced if it exists.
-
-    Returns
-    -------
-    ConvertSummary
-
-    Raises
-    ------
-    DataError
-        The source cannot be read, or has no rows at all.
-
-    Notes
-    -----
     Memory: one block, and one number a distinct user.
 
-    Examples
-    --------
+    A file ``out`` that exists is replaced. Raises `DataError` if the source cannot be read, or has no rows at all.
+
     >>> import tempfile
     >>> from penstock.pipeline.sources.synthetic import Synthetic
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -129,17 +100,7 @@ def convert(source: Source, out: str | os.PathLike[str]) -> ConvertSummary:
 def generate(out: str | os.PathLike[str], **parameters: Any) -> ConvertSummary:
     """Write the events of a synthetic city to a Parquet file.
 
-    Parameters
-    ----------
-    out
-        Path of the Parquet file.
-    parameters
-        Those of `Synthetic`.
-
-    Raises
-    ------
-    ParameterError
-        As `Synthetic` does.
+    ``parameters`` are those of `Synthetic`, checked as it checks them.
     """
     from penstock.pipeline.sources.synthetic import Synthetic
 
@@ -204,9 +165,8 @@ def learn_to_file(
     ``n_windows``: from the beginning; None: what the accountants of the configuration ask for, or all. ``smoothing``:
     steps added to each count. ``unseen``: not being seen is a state of its own.
 
-    Returns
-    -------
-    The file, the number of states and steps, other facts by name, and bounds on a budget period (`suggested_bounds`).
+    Returns the file, the number of states and steps, other facts by name, and bounds on a budget period
+    (`suggested_bounds`).
     """
     from penstock.accountants.correlation.adversary import learn
     from penstock.mechanisms.core.plugin import ParameterError

@@ -36,17 +36,8 @@ def _execute(arguments: argparse.Namespace) -> int:
 def overview(path: Path, manifest: Path | None = None) -> dict[str, Any]:
     """Terms, runs and costs by period of a ledger; checks its chain, and that its end is there.
 
-    Parameters
-    ----------
-    path
-        The ledger.
-    manifest
-        Of a run on it, public or the operator's, whose head is looked for.
-
-    Raises
-    ------
-    DataError
-        If there is no ledger, its chain is broken, or the manifest says nothing of a ledger.
+    ``manifest`` is a run's, public or the operator's: its head of the ledger has to be there. Raises `DataError` if
+    there is no ledger, its chain is broken, or the manifest says nothing of a ledger.
     """
     from penstock.mechanisms.core.plugin import DataError
     from penstock.pipeline.output.ledger import Ledger

@@ -9,17 +9,15 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from penstock.pipeline import DONE, FAILED, INTERRUPTED, STOPPED, WRONG_USE
-from penstock.pipeline.cli.attack import ATTACK
-from penstock.pipeline.cli.audit import AUDIT
+from penstock.pipeline.cli.attack import ATTACK, AUDIT
 from penstock.pipeline.cli.choose import CHOOSE
 from penstock.pipeline.cli.command import Command, print_json
 from penstock.pipeline.cli.data import CONVERT, GENERATE, INIT, LEARN
 from penstock.pipeline.cli.experiment import EXPERIMENT
-from penstock.pipeline.cli.inspect import EXPORT, LIST, REPORT, SCHEMA, VALIDATE, VERIFY
+from penstock.pipeline.cli.inspect import EXPORT, LIST, REPORT, SCHEMA, STATUS, VALIDATE, VERIFY
 from penstock.pipeline.cli.key import KEY
 from penstock.pipeline.cli.ledger import LEDGER
 from penstock.pipeline.cli.run import RUN
-from penstock.pipeline.cli.status import STATUS
 
 #: Subcommands by name, in the order of ``--help``.
 COMMANDS: dict[str, Command] = {
@@ -53,17 +51,7 @@ def script() -> NoReturn:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line.
-
-    Parameters
-    ----------
-    argv
-        The arguments; None: those of the process.
-
-    Returns
-    -------
-    0 done, 1 failed, 2 wrong use, 3 stopped by a budget, 4 interrupted.
-    """
+    """Run the command line. Returns 0 done, 1 failed, 2 wrong use, 3 stopped by a budget, 4 interrupted."""
     words = list(sys.argv[1:] if argv is None else argv)
     words, beam_options = _split_beam(words)
     arguments = _parser().parse_args(words)

@@ -293,19 +293,9 @@ class Wrong(Exception):
 def scalar(node: Node, hint: Any, declared: Parameter, folder: Path | None) -> Any:
     """Read a single value as a type; raises `Wrong`.
 
-    Parameters
-    ----------
-    node
-        What was written.
-    hint
-        The type: bool, int, float, str, `pathlib.Path`, a Literal or Any.
-    declared
-        Its ``kind`` says how durations, times, paths and metrics are read.
-    folder
-        Where paths are looked for after the working directory.
+    ``hint`` is the type: bool, int, float, str, `pathlib.Path`, a Literal or Any. The ``kind`` of ``declared`` says how
+    durations, times, paths and metrics are read. Paths are looked for in the working directory, then in ``folder``.
 
-    Examples
-    --------
     >>> from penstock.pipeline.config.yaml import parse
     >>> node, _ = parse("1h30m", "run.yaml")
     >>> scalar(node, int, Parameter(doc="", kind="duration"), None)
@@ -429,15 +419,9 @@ ALSO_CALLED = {
 class Builder:
     """Build dataclasses from nodes and collect the problems.
 
-    Parameters
-    ----------
-    unions
-        Registry of plug-ins by their base class: such a field is a section whose ``type`` names the plug-in.
-    folder
-        Where relative paths are looked for after the working directory; None: nowhere else.
+    ``unions``: registry of plug-ins by their base class: such a field is a section whose ``type`` names the plug-in.
+    ``folder``: where relative paths are looked for after the working directory; None: nowhere else.
 
-    Examples
-    --------
     >>> from penstock.pipeline.sources.base import Source
     >>> from penstock.pipeline.config.yaml import parse
     >>> node, _ = parse("from: 2008-05-19\\nblock_rows: 0\\nunitl: x", "run.yaml")

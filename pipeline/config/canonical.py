@@ -27,19 +27,9 @@ _WITHOUT_EFFECT |= {"allow_no_guarantee", "looked_at_data", "allow_empty", "typi
 def resolved(config: RunConfig, secrets: bool = False, files: Callable[[str], str] = str) -> dict[str, Any]:
     """A configuration with every default written out, as plain values under sorted keys.
 
-    Parameters
-    ----------
-    config
-        A loaded configuration.
-    secrets
-        Whether to keep ``seed`` and ``noise_key`` (never in anything public: the seed undoes the noise).
-    files
-        What stands for a path, of input or output.
-
-    Returns
-    -------
-    A dict that JSON and YAML can write and `loads` reads back; durations and times as people write them, an infinite
-    number as "inf".
+    ``secrets`` keeps ``seed`` and ``noise_key``: never in anything public, since the seed undoes the noise. ``files``
+    gives what stands for a path. Returns a dict that JSON and YAML can write and `loads` reads back; durations and
+    times as people write them, an infinite number as "inf".
     """
     values: dict[str, Any] = _plain(config, Parameter(doc=""), files, files)
     return {key: value for key, value in values.items() if secrets or key not in SECRETS}

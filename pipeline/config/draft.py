@@ -95,18 +95,10 @@ CUT = "a quoted value goes on in the next line, and a row is one line: take such
 
 @dataclass
 class Draft:
-    """A configuration as text, and what to say about it.
+    """A configuration as text, and what to say about it."""
 
-    Parameters
-    ----------
-    text
-        The YAML, with comments.
-    notes
-        What was found and what to look at, a sentence each.
-    """
-
-    text: str
-    notes: list[str] = field(default_factory=list)
+    text: str  # The YAML, with comments
+    notes: list[str] = field(default_factory=list)  # What was found and what to look at, a sentence each
 
 
 def draft(path: str, time_zone: str = "UTC") -> Draft:
@@ -116,24 +108,12 @@ def draft(path: str, time_zone: str = "UTC") -> Draft:
     marked ``LOOKED``, and the key ``looked_at_data: true`` keeps the draft from being deployed until somebody has
     decided these values by what is publicly known.
 
-    Parameters
-    ----------
-    path
-        As for the source ``csv``: a file, compressed or not, a folder, a pattern, or an archive.
-    time_zone
-        Of times written without an offset, and of the windows.
-
-    Raises
-    ------
-    DataError
-        If there is nothing to read, or no column can be a time, a person, or a place.
-
-    Notes
-    -----
     Reads up to two million events; memory O(events read).
 
-    Examples
-    --------
+    ``path``: as for the source ``csv``: a file, compressed or not, a folder, a pattern, or an archive. ``time_zone``:
+    of times written without an offset, and of the windows. Raises `DataError` if there is nothing to read, or no column
+    can be a time, a person, or a place.
+
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = Path(folder) / "taps.csv"

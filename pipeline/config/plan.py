@@ -45,21 +45,12 @@ __all__ = ["STREAM", "Plan", "check_one_stream", "make_plan", "outline"]
 class KeyedRun:
     """A configuration and its noise key; immutable and picklable.
 
-    Parameters
-    ----------
-    config
-        The configuration as loaded.
-    key
-        Noise key of the run.
-
-    Notes
-    -----
     A deployment's travels with the fingerprints of its key and the nonce of the run only, without the secret or
     anything derived from it: every worker reads the key for itself (`opened`).
     """
 
-    config: RunConfig
-    key: NoiseKey
+    config: RunConfig  # The configuration as loaded
+    key: NoiseKey  # Noise key of the run
 
     def __getstate__(self) -> dict[str, Any]:
         if self.key.simulation:

@@ -56,9 +56,7 @@ def plan_budgets(root: Mapping, builder: Builder, config: type) -> list[Problem]
 
     ``root`` is changed in place; what cannot be planned becomes a number that is no problem by itself.
 
-    Returns
-    -------
-    What is wrong with the plans. An estimate from the run's own stream reads it.
+    Returns what is wrong with the plans. An estimate from the run's own stream reads it.
     """
     problems: list[Problem] = []
     for i, section in enumerate(_mechanisms(root)):

@@ -152,12 +152,8 @@ def parse(text: str, name: str) -> tuple[Node | None, list[Problem]]:
     Scalars follow the YAML 1.2 core schema (``no`` and ``07:30`` are text, ``1e-3`` is a number). Tags, several
     documents, repeated keys and anything larger or deeper than a configuration needs are problems, not nodes.
 
-    Returns
-    -------
-    The root node (None where nothing could be read) and the problems found.
+    Returns the root node (None where nothing could be read) and the problems found.
 
-    Examples
-    --------
     >>> from penstock.pipeline.config.yaml import plain
     >>> node, problems = parse("seed: 7\\nseed: 8", "run.yaml")
     >>> print(plain(node), *problems)
@@ -329,12 +325,8 @@ def apply_override(root: Node, argument: str) -> list[Problem]:
     ``argument``: ``key.path=value``, the value in YAML; entries of a list as ``mechanism[0].epsilon`` or
     ``mechanism.0.epsilon``, the number after the last one adds an entry. ``key.path=`` removes what is there.
 
-    Returns
-    -------
-    What is wrong with the argument; empty if it was applied.
+    Returns what is wrong with the argument; empty if it was applied.
 
-    Examples
-    --------
     >>> from penstock.pipeline.config.yaml import plain
     >>> from penstock.pipeline.config.yaml import parse
     >>> root, _ = parse("mechanism: [{type: laplace, epsilon: 1}]", "run.yaml")

@@ -42,8 +42,6 @@ def logging_to(stream: TextIO | None = None, style: Style | None = "json", deplo
     ``stream``: None for standard error; ``style``: None for nothing but cautions; ``deployment``: redact the messages
     of others. To be entered before Beam is imported, which adds a handler of its own where the root logger has none.
 
-    Examples
-    --------
     >>> with logging_to(sys.stdout, "text"):
     ...     event("windows released", last=7)
     20... info  windows released last=7

@@ -103,8 +103,6 @@ class Registry:
 
     A metric is registered with its first value, so that a gauge is absent until it is set; counters begin at 0.
 
-    Examples
-    --------
     >>> registry = Registry()
     >>> registry.add(WINDOWS, 2, "published")
     >>> registry.value(WINDOWS, "published")

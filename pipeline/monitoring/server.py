@@ -33,8 +33,6 @@ _OWN_NAMES = ("127.0.0.1", "localhost", "[::1]")
 class Health:
     """Liveness and readiness of a run: ``starting``, ``running``, ``draining`` (asked to stop), ``ended``, ``failed``.
 
-    Examples
-    --------
     >>> health = Health()
     >>> with health.watched():
     ...     health.state, health.ready

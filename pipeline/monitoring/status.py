@@ -29,42 +29,23 @@ _ANSWER = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class Status:
-    """What is known of a run from outside; None where the place that was asked does not say it. Times in seconds.
+    """What is known of a run from outside; None where the place that was asked does not say it. Times in seconds."""
 
-    Parameters
-    ----------
-    state
-        ``running``, ``ended``, or ``stopped``: nobody works on a run that has not ended, and ``--resume`` continues it.
-        By its server also ``starting``, ``draining`` and ``failed``, and ``stuck``: no sign of life for two minutes.
-    detail
-        Which process runs, or why the run has ended.
-    released, planned
-        Number of the latest window on disk, and of the last window of the run.
-    last_window_end
-        End of the latest window on disk, since 1970.
-    watermark
-        Of a stream on one machine; from a folder: at its latest checkpoint.
-    due
-        Windows that are final at the watermark and not released yet.
-    budget_left
-        ε that the current budget period has left.
-    rows, late
-        Rows read, and how many of them were late; from a folder: at the latest checkpoint, or the end.
-    checkpoint
-        When a stream was last written down, since 1970.
-    """
-
+    # ``running``, ``ended``, or ``stopped``: nobody works on a run that has not ended, and ``--resume`` continues it.
+    # By its server also ``starting``, ``draining`` and ``failed``, and ``stuck``: no sign of life for two minutes.
     state: str
-    detail: str | None = None
+    detail: str | None = None  # Which process runs, or why the run has ended
+    # Number of the latest window on disk, and of the last window of the run
     released: int | None = None
     planned: int | None = None
-    last_window_end: float | None = None
-    watermark: float | None = None
-    due: int | None = None
-    budget_left: float | None = None
+    last_window_end: float | None = None  # End of the latest window on disk, since 1970
+    watermark: float | None = None  # Of a stream on one machine; from a folder: at its latest checkpoint
+    due: int | None = None  # Windows that are final at the watermark and not released yet
+    budget_left: float | None = None  # ε that the current budget period has left
+    # Rows read, and how many of them were late; from a folder: at the latest checkpoint, or the end
     rows: int | None = None
     late: int | None = None
-    checkpoint: float | None = None
+    checkpoint: float | None = None  # When a stream was last written down, since 1970
 
     @property
     def well(self) -> bool:
@@ -75,12 +56,8 @@ class Status:
 def of_folder(folder: Path) -> Status:
     """Status of the run in a folder, from its files alone; reads only, and takes no lock.
 
-    Raises
-    ------
-    DataError
-        If no run was begun there.
-    StateVersionError
-        If another version of penstock has written the checkpoint.
+    Raises `DataError` if no run was begun there. Raises `StateVersionError` if another version of penstock has written
+    the checkpoint.
     """
     if not (folder / "operator" / checkpoint.MARK).exists():
         raise DataError(f"{folder}: no run was begun here")
@@ -115,10 +92,7 @@ def of_server(address: str) -> Status:
 
     Beyond the machine of the run only public measures are served, so that watermark and rows are unknown there.
 
-    Raises
-    ------
-    DataError
-        If nothing answers there, or something else does.
+    Raises `DataError` if nothing answers there, or something else does.
     """
     address = address.rstrip("/").removesuffix("/metrics")
     try:

@@ -67,10 +67,7 @@ def _replace(path: Path, data: bytes) -> None:
 def read(plan: Plan) -> State | None:
     """The checkpoint of a stream; None where there is none yet.
 
-    Raises
-    ------
-    StateVersionError
-        Another version of penstock has written it.
+    Raises `StateVersionError` if another version of penstock has written it.
     """
     if (path(plan).parent / "current.json").exists():
         raise StateVersionError(
@@ -187,18 +184,9 @@ def begin(plan: Plan) -> str | None:
     The first write wins: no second run in the folder can draw another nonce. A deployment then enters itself into its
     ledger, which the first one gives its terms.
 
-    Returns
-    -------
-    What there is to say before the run starts: that its span is charged already.
-
-    Raises
-    ------
-    ConfigError
-        If the ledger belongs to another event source, or has another unit or budget.
-    BudgetExceeded
-        If it has nothing left for a run that counts as a whole (traces).
-    DataError
-        If the ledger lacks entries that it had.
+    Returns what there is to say before the run starts: that its span is charged already. Raises `ConfigError` if the
+    ledger belongs to another event source, or has another unit or budget. Raises `BudgetExceeded` if it has nothing
+    left for a run that counts as a whole (traces). Raises `DataError` if the ledger lacks entries that it had.
     """
     ledger = Ledger(ledger_path(plan))
     if plan.run_id:
@@ -313,13 +301,11 @@ _FINISHED = (0, 3)
 def prepare(plan: Plan) -> dict[str, Any] | None:
     """Check that the folder holds a run of the same configuration, and make it ready to go on.
 
-    Releases and charges that are on disk stay. All else that a finite run has written is made again from its input,
-    and what a stream has written since its latest checkpoint from there on: the same events and the same state give
-    the same bytes.
+    Releases and charges that are on disk stay. All else that a finite run has written is made again from its input, and
+    what a stream has written since its latest checkpoint from there on: the same events and the same state give the
+    same bytes.
 
-    Returns
-    -------
-    The operator's manifest if the run had finished already; None where there is something to do.
+    Returns the operator's manifest if the run had finished already; None where there is something to do.
     """
     check_same(plan)
     for temporary in plan.folder.rglob(".*.tmp"):
@@ -387,20 +373,11 @@ def _accounted(plan: Plan, saved: State | None) -> dict[tuple[int, int], int]:
 def open_ledger(plan: Plan, strict: bool) -> Ledger:
     """The ledger of a run, which knows what is the run's own.
 
-    Parameters
-    ----------
-    plan
-        The run; its folder says where its charges begin and what it has released.
-    strict
-        Whether a window of the run's own may be charged for one input only. Charges that others have made before the
-        run began count for it where it has released the same windows: of the same input, these were charged already.
-
-    Raises
-    ------
-    ConfigError
-        For a deployment without a nonce.
-    DataError
-        For a deployment that was not begun in its folder: a worker that does not see it.
+    The folder of the run says where its charges begin and what it has released. ``strict``: a window of the run's own
+    may be charged for one input only. Charges that others have made before the run began count for it where it has
+    released the same windows: of the same input, these were charged already. Raises `ConfigError` for a deployment
+    without a nonce. Raises `DataError` for a deployment that was not begun in its folder: a worker that does not see
+    it.
     """
     if plan.config.mode == "deployment" and not plan.run_id:
         raise ConfigError(("a deployment releases under the nonce of its run only; see penstock.beam.make_plan",))

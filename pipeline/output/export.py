@@ -35,8 +35,6 @@ def cells_geojson(space: Space) -> dict[str, Any] | None:
 
     **Privacy**: a function of the public list of cells alone.
 
-    Examples
-    --------
     >>> from penstock.pipeline.spaces.grid import Grid
     >>> found = cells_geojson(Grid(south=0, north=1, west=0, east=1, rows=1, columns=1))
     >>> found["features"][0]["properties"], found["features"][0]["geometry"]["type"]
@@ -115,30 +113,13 @@ def export(folder: str | Path, form: str, out: str | Path | None = None) -> Path
 
     **Privacy**: made from ``public/`` alone, and as fit for publication as what is there.
 
-    Parameters
-    ----------
-    folder
-        Of a run that has released counts.
-    form
-        ``geojson`` (RFC 7946, times as text), ``geoparquet`` (1.1, geometry as well-known binary) or ``csv`` (geometry
-        as well-known text; without that column where the cells have no place on a map).
-    out
-        The file to write; None: ``public/releases`` with the ending of the format.
-
-    Returns
-    -------
-    The path of the file, which appears whole or not at all.
-
-    Raises
-    ------
-    DataError
-        If there are no released counts in the folder, or no geometry for a format that needs one.
-    ParameterError
-        If there is no such format.
-
-    Notes
-    -----
     Memory: some hundred thousand rows at a time.
+
+    ``form``: ``geojson`` (RFC 7946, times as text), ``geoparquet`` (1.1, geometry as well-known binary) or ``csv``
+    (geometry as well-known text; without that column where the cells have no place on a map). Without ``out`` the file
+    is ``public/releases`` with the ending of the format; it appears whole or not at all. Raises `DataError` if there
+    are no released counts in the folder, or no geometry for a format that needs one. Raises `ParameterError` if there
+    is no such format.
     """
     if form not in FORMATS:
         raise ParameterError("format", form, f"one of {', '.join(FORMATS)}")

@@ -36,15 +36,7 @@ LOCK = ".lock"
 def alone_in(folder: Path) -> Iterator[None]:
     """Keep other runs out of a folder until the block ends; the lock of a killed process is gone with it.
 
-    Parameters
-    ----------
-    folder
-        Where the run writes; made if it is not there.
-
-    Raises
-    ------
-    ConfigError
-        If a run is writing there; it names the process.
+    The folder is made if it is not there. Raises `ConfigError` if a run is writing there; it names the process.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / LOCK
@@ -114,9 +106,7 @@ def read_part(path: Path) -> pa.Table:
 def write_part(folder: Path, name: str, table: pa.Table) -> pa.Table:
     """Write one part, durably; the first write of a name wins, so that a repeated execution changes nothing.
 
-    Returns
-    -------
-    What the part holds: the table, or what was written before.
+    Returns what the part holds: the table, or what was written before.
     """
     path = part_path(folder, name)
     if path.exists():
@@ -172,24 +162,13 @@ SEARCHED = ("window", "window_start", "window_end", "time")
 
 
 class Target(NamedTuple):
-    """A file to be made from parts.
+    """A file to be made from parts."""
 
-    Parameters
-    ----------
-    folder
-        Where the parts are; they stay there.
-    path
-        The file to write; with the schema alone if there are no parts.
-    schema
-        Of the file.
-    once
-        Column that only ever grows from part to part of a stream (``window``): rows of a later part that do not go
-        beyond the earlier ones were written twice and are left out.
-    """
-
-    folder: Path
-    path: Path
-    schema: pa.Schema
+    folder: Path  # Where the parts are; they stay there
+    path: Path  # The file to write; with the schema alone if there are no parts
+    schema: pa.Schema  # Of the file
+    # Column that only ever grows from part to part of a stream (``window``): rows of a later part that do not go
+    # beyond the earlier ones were written twice and are left out
     once: str | None = None
 
 

@@ -23,13 +23,8 @@ def margin(value: Array, deviation: Array) -> Array:
     It is a whole number: the normal that stands for it has a variance larger by 1/12 (Sheppard 1898). The interval is
     ``ends(value, margin)``: symmetric around a value that is far from 0, else from 0 to ``value + margin``.
 
-    Parameters
-    ----------
-    value, deviation
-        At least 0, of one shape; NaN: not known.
+    ``value``, ``deviation``: at least 0, of one shape; NaN: not known.
 
-    Examples
-    --------
     >>> margin(np.array([9.0, 1.0, 0.0]), np.ones(3)).round(3).tolist()
     [2.04, 1.803, 2.04]
     """
@@ -47,8 +42,6 @@ def margin(value: Array, deviation: Array) -> Array:
 def ends(value: Any, margin: Any) -> tuple[Any, Any]:
     """Both ends of an interval of a count: what is below 0 is left out, which no count is.
 
-    Examples
-    --------
     >>> low, high = ends(np.array([9.0, 1.0, -5.0]), np.array([2.0, 2.0, 2.0]))
     >>> low.tolist(), high.tolist()
     ([7.0, 0.0, 0.0], [11.0, 3.0, 0.0])

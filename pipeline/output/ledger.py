@@ -60,13 +60,8 @@ class Entry(NamedTuple):
 class Head:
     """Head of a ledger's chain in a small file of its own, written after the entry: it shows that the end is missing.
 
-    Parameters
-    ----------
-    path
-        The file: one of fixed length, overwritten in place, since a write of so few bytes happens whole or not at all.
+    The file has a fixed length and is, overwritten in place, since a write of so few bytes happens whole or not at all.
 
-    Examples
-    --------
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     head = Head(Path(folder) / "ledger.head")
@@ -120,29 +115,15 @@ class Ledger:
     the head of a writer that was killed is that of an earlier entry, never of a later one. Lines of earlier versions
     have no head, may stand at the beginning only, and are chained by what follows them.
 
-    Parameters
-    ----------
-    path
-        The file; made with its folder when first written. A torn last line (a killed run) is cut off, since the
-        release it belongs to never left.
-    strict
-        Whether a window that was charged before must be charged for the same input again: a run that is continued
-        cannot release a window twice.
-    begun
-        Where in the file the run's own charges begin, in bytes: those before are another run's, which may have
-        released the same windows of other input.
-    released
-        Streams and windows that the run has released: it may have done so under a charge of another run for the same
-        input.
-    run
-        The deployment that charges; empty: a simulation.
-    limit
-        Budget that all runs share; None: not enforced.
-    own_head
-        Where the run keeps the head of its own last entry, beside the one at the ledger; None: nowhere else.
+    The file is made with its folder when first written. A torn last line (a killed run) is cut off, since the release
+    it belongs to never left. ``strict``: whether a window that was charged before must be charged for the same input
+    again: a run that is continued cannot release a window twice. ``begun``: where in the file the run's own charges
+    begin, in bytes: those before are another run's, which may have released the same windows of other input.
+    ``released``: streams and windows that the run has released: it may have done so under a charge of another run for
+    the same input. ``run``: the deployment that charges; empty: a simulation. ``limit``: budget that all runs share;
+    None: not enforced. ``own_head``: where the run keeps the head of its own last entry, beside the one at the ledger;
+    None: nowhere else.
 
-    Examples
-    --------
     >>> import tempfile
     >>> charge = Charge("main", 1, 0, 1, 0.5, 0.125, False, "configuration", "data")
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -232,9 +213,7 @@ class Ledger:
     def append(self, charges: Iterable[Charge]) -> list[Charge]:
         """Make charges durable, each once whoever wrote it; those already there are retries and are skipped.
 
-        Returns
-        -------
-        The charges that were new. One write and one sync, whatever their number.
+        Returns the charges that were new. One write and one sync, whatever their number.
         """
         charges = list(charges)
         if not charges:
@@ -245,10 +224,7 @@ class Ledger:
     def charge(self, step: Step) -> tuple[Batch, bytes]:
         """Step a release loop, and make its charges durable, while no other run can charge.
 
-        Parameters
-        ----------
-        step
-            Given what the budget leaves (None: no limit), the batch and the state after it.
+        ``step`` is given what the budget leaves (None: no limit), the batch and the state after it.
         """
         with self._held() as file:
             found = self._learn(file)
@@ -420,13 +396,7 @@ def _charge(values: Mapping[str, Any]) -> Charge:
 
 
 class Entering:
-    """The entries of a run that begins, given those that are there; and what there is to say of them.
-
-    Parameters
-    ----------
-    plan
-        The run, a deployment.
-    """
+    """The entries of a run that begins, given those that are there; and what there is to say of them."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan

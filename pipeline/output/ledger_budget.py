@@ -104,6 +104,12 @@ class Terms:
         is_old = not charge.run and charge.window_end - charge.window_start > self.span
         return 2.0 if is_old else charge.factor
 
+    def _with(self, charge: Charge) -> dict[str, tuple[float, int]]:
+        """The figures for a charge's window with its own; charges of one stream are about the same memberships."""
+        found = self._windows.get(_window(charge), {})
+        (figure, shares), (before, its) = self._figure(charge), found.get(charge.stream, (0.0, 0))
+        return found | {charge.stream: (before + figure, min(shares, its) if its else shares)}
+
     def _figure(self, charge: Charge) -> float:
         return charge.epsilon if self.measure == "epsilon" else charge.rho
 
@@ -280,7 +286,7 @@ class Books:
         self._own: dict[tuple[str, int], bool] = {}
         self._streams: dict[str, int] = {}
         #: Figures and shares of the streams that have charged for a window.
-        self._windows: dict[tuple[Any, ...], list[tuple[float, int]]] = {}
+        self._windows: dict[tuple[Any, ...], dict[str, tuple[float, int]]] = {}
 
     def add(self, charges: Iterable[Charge]) -> None:
         """Take in charges; of the run's own every window once."""
@@ -293,7 +299,7 @@ class Books:
                 self._own[charge.stream, charge.window] = bool(charge.data)
             rows.append(self._row(self.beyond(charge), own))
             if charge.most:
-                self._windows.setdefault(_window(charge), []).append(self._figure(charge))
+                self._windows[_window(charge)] = self._with(charge)
         if not rows:
             return
         while self._n + len(rows) > self._columns.shape[1]:
@@ -309,15 +315,20 @@ class Books:
 
         ``most`` memberships are all that a person has there, whichever streams they are in.
         """
-        others = self._windows.get(_window(charge), []) if charge.most else []
+        others = self._windows.get(_window(charge), {}) if charge.most else {}
         if not others:
             return charge
         before, after = (
-            float(most_of([figure for figure, _ in found], [shares for _, shares in found], charge.most))
-            for found in (others, [*others, self._figure(charge)])
+            float(most_of(*map(list, zip(*found.values())), charge.most)) for found in (others, self._with(charge))
         )
         more = 0.0 if after == before else after - before  # both may be infinite
         return replace(charge, epsilon=more) if self.terms.measure == "epsilon" else replace(charge, rho=more)
+
+    def _with(self, charge: Charge) -> dict[str, tuple[float, int]]:
+        """The figures for a charge's window with its own; charges of one stream are about the same memberships."""
+        found = self._windows.get(_window(charge), {})
+        (figure, shares), (before, its) = self._figure(charge), found.get(charge.stream, (0.0, 0))
+        return found | {charge.stream: (before + figure, min(shares, its) if its else shares)}
 
     def _figure(self, charge: Charge) -> tuple[float, int]:
         """What counts of a charge, and how many memberships share it."""

@@ -112,15 +112,9 @@ def public_manifest(
 ) -> dict[str, Any]:
     """Manifest to publish with the releases: no secret, and nothing that depends on the data except through them.
 
-    Parameters
-    ----------
-    plan
-        The run.
-    accounts
-        Every accountant's figures (`account_summaries`); those that are not public are left out.
-    ledger
-        Head of the ledger at the end of the run. It is the digest of keyed digests under the nonce of the run, so that
-        it shows nothing of the data. A simulation's is left out.
+    ``accounts``: every accountant's figures (`account_summaries`); those that are not public are left out. ``ledger``:
+    head of the ledger at the end of the run. It is the digest of keyed digests under the nonce of the run, so that it
+    shows nothing of the data. A simulation's is left out.
     """
     config = resolved(plan.config, files=_name_of_file)
     if plan.config.mode == "deployment":

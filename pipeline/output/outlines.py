@@ -28,19 +28,8 @@ def write_outlines(folder: Path, path: str) -> None:
     **Privacy**: a function of that file and of the public cells alone. The operator says that the file may be
     published.
 
-    Parameters
-    ----------
-    folder
-        Of the run.
-    path
-        GeoJSON or GeoParquet file of polygons or lines.
-
-    Raises
-    ------
-    DataError
-        If the cells of the run have no place on a map.
-    ParameterError
-        If the file cannot be read, or nothing of it is near the cells.
+    ``path`` is a GeoJSON or GeoParquet file of polygons or lines. Raises `DataError` if the cells of the run have no
+    place on a map. Raises `ParameterError` if the file cannot be read, or nothing of it is near the cells.
     """
     places = [place for place in (read_cells(folder) or {}).values() if place is not None]
     if not places:
@@ -69,20 +58,10 @@ def read_outlines(folder: Path) -> list[Line]:
 def simplified(lines: list[Line], least: NDArray[np.float64], most: NDArray[np.float64]) -> list[Line]:
     """What of some lines is seen on a map, with as few positions as show it.
 
-    Parameters
-    ----------
-    lines
-        Shape (n, 2) each: longitude and latitude.
-    least, most
-        South-western and north-eastern corner of the map.
+    ``lines``: shape (n, 2) each: longitude and latitude. ``least``, ``most``: South-western and north-eastern corner of
+    the map. Returns pieces of the lines that come onto the map, without positions that are no more than a 2000th of its
+    extent from the line without them (Douglas, Peucker 1973); coarser where more than `MOST_POSITIONS` would be left.
 
-    Returns
-    -------
-    Pieces of the lines that come onto the map, without positions that are no more than a 2000th of its extent from
-    the line without them (Douglas, Peucker 1973); coarser where more than `MOST_POSITIONS` would be left.
-
-    Examples
-    --------
     >>> bend = np.array([[0.0, 0.0], [0.5, 0.0001], [1.0, 0.0], [1.0, 1.0], [9.0, 1.0], [9.0, 2.0]])
     >>> [line.tolist() for line in simplified([bend], np.zeros(2), np.ones(2))]
     [[[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [9.0, 1.0]]]

@@ -21,18 +21,9 @@ class UnforeseenError(PenstockError):
 def redact_errors(deployment: bool) -> Iterator[None]:
     """Redact the errors of other libraries in a deployment: their messages may quote a row.
 
-    Parameters
-    ----------
-    deployment
-        Otherwise nothing is done.
+    Outside a deployment nothing is done. Raises `UnforeseenError` in place of any error that is not of the project's
+    own family.
 
-    Raises
-    ------
-    UnforeseenError
-        In place of any error that is not of the project's own family.
-
-    Examples
-    --------
     >>> with redact_errors(deployment=True):
     ...     float("51.4778, home")
     Traceback (most recent call last):
@@ -62,13 +53,8 @@ _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 def explained() -> Iterator[None]:
     """Say of a file system that takes nothing more what that means for the run.
 
-    Raises
-    ------
-    DiskError
-        In place of such an error of the operating system.
+    Raises `DiskError` in place of such an error of the operating system.
 
-    Examples
-    --------
     >>> with explained():
     ...     raise OSError(errno.ENOSPC, "No space left on device", "runs/a/operator/ledger")
     Traceback (most recent call last):

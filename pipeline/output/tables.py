@@ -89,18 +89,8 @@ def releases_table(
 ) -> pa.Table:
     """One row per active cell of each release, in order of window and cell.
 
-    Parameters
-    ----------
-    releases
-        What was released.
-    windows
-        The window of each release.
-    cells
-        Names of all cells.
-    stream
-        Name of the stream.
-    lateness
-        Allowed lateness in milliseconds: a release is available that long after its window ends, unless it says when.
+    ``windows`` has the window of each release, ``cells`` the names of all cells. ``lateness`` is in milliseconds: a
+    release is available that long after its window ends, unless it says when.
     """
     n_cells = len(cells)
     rows = _Rows.of([r.active for r in releases], n_cells)

@@ -42,9 +42,7 @@ class _Score(NamedTuple):
 def write_utility(plan: Plan) -> dict[str, dict[str, Any]]:
     """Write ``operator/utility.parquet``: every metric over the whole run and by its own scopes.
 
-    Returns
-    -------
-    For the operator's manifest: ``utility``, the whole-run value of every metric; of counts `worth`, and
+    Returns for the operator's manifest: ``utility``, the whole-run value of every metric; of counts `worth`, and
     `quiet_by_day` where the time zone is in doubt.
     """
     found: dict[str, dict[str, Any]] = {}

@@ -41,19 +41,7 @@ class Check:
 def verify(folder: Path) -> list[Check]:
     """Run all checks on the folder of a run, of counts or of traces.
 
-    Parameters
-    ----------
-    folder
-        Folder of a finished run.
-
-    Returns
-    -------
-    Every check, passed or not.
-
-    Raises
-    ------
-    DataError
-        If the folder holds no finished run.
+    Raises `DataError` if the folder holds no finished run.
     """
     path = folder / "operator" / "manifest.json"
     if not path.exists():

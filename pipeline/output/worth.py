@@ -38,13 +38,8 @@ def _short(value: float) -> str:
 def worth(truth: NDArray[np.float64], released: NDArray[np.float64]) -> dict[str, float]:
     """Mean count, and mean absolute errors of the release, of zeros and of the last release shown again, in people.
 
-    Parameters
-    ----------
-    truth, released
-        Shape (n_windows, n_cells).
+    ``truth``, ``released``, of shape (n_windows, n_cells).
 
-    Examples
-    --------
     >>> worth(np.array([[4.0], [2.0]]), np.array([[5.0], [2.0]]))
     {'mean_count': 3.0, 'error': 0.5, 'error_of_zeros': 3.0, 'error_of_last': 3.5}
     """
@@ -70,17 +65,10 @@ def usual_counts(
     At the same time of the day if the training part is shorter than a week, of all of it if it is shorter than a day,
     and at times that are not in it. What somebody would publish who has seen that part and looks at no data any more.
 
-    Parameters
-    ----------
-    truth, active
-        Shape (n_windows, n_cells): counts, 0 where a cell was not active; there the mean is 0 as well.
-    starts, time_zone
-        Of the windows, in milliseconds since 1970 in UTC, and of their days.
-    training
-        Which windows are learned from, shape (n_windows,): the first, and not all.
+    ``truth``, ``active``, of shape (n_windows, n_cells): counts, 0 where a cell was not active; there the mean is 0 as
+    well. ``starts``, ``time_zone``: of the windows, in milliseconds since 1970 in UTC, and of their days. ``training``:
+    which windows are learned from, shape (n_windows,): the first, and not all.
 
-    Examples
-    --------
     >>> truth, hours = np.tile([[4.0], [2.0]], (24, 1)), np.arange(48) * 3_600_000
     >>> usual_counts(truth, truth > 0, hours, "UTC", hours < 24 * 3_600_000)[-2:].tolist()
     [[4.0], [2.0]]
@@ -108,17 +96,9 @@ def interval_coverage(
     The score of an interval is its width, and 40 times the distance of a count that is not in it (Gneiting, Raftery
     2007, section 6.2, at 95 %): least for intervals that are narrow *and* hold, so that wide ones do not flatter.
 
-    Parameters
-    ----------
-    truth, released, deviation
-        Counts, values, and the values' standard deviations, NaN where none is stated; of one shape.
+    ``truth``, ``released``, ``deviation``: counts, values, and the values' standard deviations, NaN where none is
+    stated; of one shape. Returns nothing where no standard deviation is stated.
 
-    Returns
-    -------
-    Nothing where no standard deviation is stated.
-
-    Examples
-    --------
     >>> found = interval_coverage(np.array([11.0, 19.0]), np.array([12.0, 12.0]), np.array([1.0, 1.0]))
     >>> {name: round(value, 2) for name, value in found.items()}
     {'coverage': 0.5, 'interval_width': 4.08, 'interval_score': 103.28}
@@ -158,8 +138,6 @@ def in_words(found: Mapping[str, float], what: str = "people") -> str:
     With ``error_of_prior``, and where it was learned from ``training_windows`` of the run, ``error_after_training`` of
     the release, also against the prior.
 
-    Examples
-    --------
     >>> in_words({"mean_count": 0.04, "error": 24.0, "error_of_zeros": 0.04, "error_of_last": 24.1})
     'Wrong by 24 people on average where 0.04 are counted: worse than publishing nothing, since zeros are nearer.'
     >>> in_words({"mean_count": 34.0, "error": 3.8, "error_of_zeros": 34.0, "error_of_last": 8.1})
@@ -201,17 +179,9 @@ def quiet_by_day(truth: NDArray[np.float64], starts: NDArray[np.int64], time_zon
 
     None by night, where no hours are quiet, and for less than a day, windows above three hours, and few counts.
 
-    Parameters
-    ----------
-    truth
-        Shape (n_windows, n_cells).
-    starts
-        Of the windows, in milliseconds since 1970 in UTC.
-    time_zone
-        Of the windows.
+    ``truth``, of shape (n_windows, n_cells). ``starts``: of the windows, in milliseconds since 1970 in UTC.
+    ``time_zone``: of the windows.
 
-    Examples
-    --------
     >>> counts = np.tile(np.where(np.arange(24) < 6, 0.0, 100.0), 2)[:, None]  # nobody from midnight to six
     >>> hours = np.arange(48) * 3_600_000
     >>> [quiet_by_day(counts, hours, zone) for zone in ("UTC", "Asia/Tokyo", "America/Los_Angeles")]
@@ -326,21 +296,13 @@ def losses(
 ) -> dict[str, float] | None:
     """Most that one person can lose by one release, by a day and by the whole run, in nats; sums of their charges.
 
-    Parameters
-    ----------
-    releases
-        The table ``public/releases`` or, with the figures of the person who loses most, ``public/traces``.
-    time_zone
-        Of the days.
-    sensitivity
-        As the manifest says it. ``memberships``, where a person is bounded over whole budget periods: how many counts
-        a person moves by a ``window`` in itself, by a ``day`` and by the ``run``; ``streams``, where there are several.
-
-    Returns
-    -------
-    ``release``, ``day`` and ``run``; ε, or where that is infinite the ε at ``delta``; infinite without a guarantee.
-    None before the first release. A day pays for every release that shares time with it, and twice for one that goes
-    beyond it: the person's other events stay there, and bounding may keep another of them.
+    ``releases``: the table ``public/releases`` or, with the figures of the person who loses most, ``public/traces``.
+    ``time_zone``: of the days. ``sensitivity``: as the manifest says it. ``memberships``, where a person is bounded
+    over whole budget periods: how many counts a person moves by a ``window`` in itself, by a ``day`` and by the
+    ``run``; ``streams``, where there are several. Returns ``release``, ``day`` and ``run``; ε, or where that is
+    infinite the ε at ``delta``; infinite without a guarantee. None before the first release. A day pays for every
+    release that shares time with it, and twice for one that goes beyond it: the person's other events stay there, and
+    bounding may keep another of them.
     """
     columns = releases.collect_schema().names()
     charge = pl.col("epsilon", "rho")
@@ -410,9 +372,10 @@ def of_streams(charges: pl.DataFrame, window: list[str], sensitivity: Mapping[st
     together = most_of(epsilon, shares, most)
     # ρ of a pure ε is no sum of equal shares.
     squared = most_of(rho, np.where(np.isinf(epsilon), shares[:, None], 1), most)
-    return wide.select(window).with_columns(
-        epsilon=pl.Series(together), rho=pl.Series(np.minimum(together**2 / 2, squared))
-    )
+    # Nor is it that of ε where windows are linked, of which ρ says more than ε²/2.
+    is_linked = (rho > epsilon**2 / 2 * (1 + 1e-9)).any(axis=0)
+    pure = np.where(is_linked, np.inf, together**2 / 2)
+    return wide.select(window).with_columns(epsilon=pl.Series(together), rho=pl.Series(np.minimum(pure, squared)))
 
 
 def _date(time: pl.Expr, time_zone: str) -> pl.Expr:
@@ -428,8 +391,6 @@ def losses_of(folder: Path, time_zone: str, sensitivity: Mapping[str, Any] | Non
 def losses_in_words(found: Mapping[str, float]) -> str:
     """The result of `losses` as a sentence.
 
-    Examples
-    --------
     >>> losses_in_words({"release": 0.4, "day": 2.0, "run": 14.0})
     'One person loses at most ε = 0.4 by one release, 2 by a day, 14 by the whole run (nats, sums of the charges).'
     >>> losses_in_words({"release": math.inf, "day": math.inf, "run": math.inf})

@@ -17,7 +17,7 @@ from penstock.mechanisms.core.contract import Release
 from penstock.pipeline.config.plan import STREAM
 from penstock.pipeline.output import files
 from penstock.pipeline.output.files import PART_ROWS, parts_folder
-from penstock.pipeline.output.sinks.base import Sink
+from penstock.pipeline.output.sinks import Sink
 from penstock.pipeline.output.sinks.bigquery import BigQuery
 from penstock.pipeline.output.sinks.messages import Publisher, PubSub
 from penstock.pipeline.output.sinks.store import Store
@@ -50,11 +50,6 @@ class RunWriter:
 
     Every method is idempotent. A part is durable when its method returns, and the first write of a part wins, so that
     steps may be executed again after a failure. Row counts, memberships and summaries are replaced whole.
-
-    Parameters
-    ----------
-    plan
-        The run; its folder is ready.
     """
 
     sleep = staticmethod(time.sleep)
@@ -66,13 +61,9 @@ class RunWriter:
     def releases(self, batch: Batch, final_at: float | None = None) -> None:
         """Write a batch of releases and publish it.
 
-        Parameters
-        ----------
-        batch
-            Consecutive releases whose charges are in the ledger.
-        final_at
-            When the last window of the batch became final, in seconds since 1970; the batch leaves ``output.delay``
-            after it. None: nobody waits for the releases (finite input).
+        ``batch``: consecutive releases whose charges are in the ledger. ``final_at``: when the last window of the batch
+        became final, in seconds since 1970; the batch leaves ``output.delay`` after it. None: nobody waits for the
+        releases (finite input).
         """
         if batch.stopped:
             self.stopped(batch.stopped)

@@ -219,8 +219,6 @@ PRIOR = "Share of the prior's error that the release saves, in windows that the 
 def metric_words(name: str, counted: str = "people") -> tuple[str, str, str]:
     """Title, unit and meaning of a metric, known or not, of counts of people or of something else.
 
-    Examples
-    --------
     >>> metric_words("mae")
     ('Mean absolute error', 'people', 'Absolute error in people, mean over cells and windows (0 is best).')
     >>> metric_words("my_own")
@@ -239,8 +237,6 @@ def metric_words(name: str, counted: str = "people") -> tuple[str, str, str]:
 def treatment(accountant: str) -> Treatment:
     """Presentation of an accountant, known or not.
 
-    Examples
-    --------
     >>> treatment("landmark_budget").title, treatment("my_own").title
     ('Budget', 'My own')
     """

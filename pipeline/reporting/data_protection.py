@@ -39,19 +39,8 @@ def write_statement(folder: str | Path) -> Path:
 
     **Privacy**: made from ``public/`` alone, and as fit for publication as what is there.
 
-    Parameters
-    ----------
-    folder
-        What ``penstock run`` wrote; ``public/`` in it is enough.
-
-    Returns
-    -------
-    The page's path.
-
-    Raises
-    ------
-    DataError
-        If there is no run in the folder, or a file of it cannot be read.
+    ``public/`` in the folder is enough. Returns the page's path. Raises `DataError` if there is no run in the folder,
+    or a file of it cannot be read.
     """
     folder = Path(folder)
     if is_experiment(folder):

@@ -49,17 +49,8 @@ class Drawing:
 def draw_counts(run: Run, cell: str | None = None) -> Drawing:
     """Released counts over time with the band that holds 95 %, and the true ones where they are known.
 
-    Parameters
-    ----------
-    run
-        The run.
-    cell
-        Name of a cell; None: the one with the largest released total.
-
-    Raises
-    ------
-    ParameterError
-        If there is no such cell.
+    ``cell``: name of a cell; None: the one with the largest released total. Raises `ParameterError` if there is no such
+    cell.
     """
     counts = _counts(run)
     at = _cell(counts, cell)
@@ -77,14 +68,8 @@ def draw_series(
 ) -> Drawing:
     """Released counts of one cell over time with the band that holds 95 %, and the true ones.
 
-    Parameters
-    ----------
-    title
-        What is drawn.
-    times
-        Name of each window.
-    released, margin, truth
-        Shape (n_windows,): values, half-widths of their intervals (NaN: none), and true counts, if they are known.
+    ``released``, ``margin``, ``truth``, of shape (n_windows,): values, half-widths of their intervals (NaN: none), and
+    true counts, if they are known.
     """
     series = [released] + ([] if truth is None else [truth])
     low, high = ends(released, margin)
@@ -129,19 +114,8 @@ def shown_in_notebook(title: str, said: Iterable[str], drawing: Drawing | None) 
 def draw_map(run: Run, window: int | None = None) -> Drawing:
     """Map of the released counts of a window; values below zero have a colour of their own.
 
-    Parameters
-    ----------
-    run
-        The run.
-    window
-        1-based; None: the one with the largest released total.
-
-    Raises
-    ------
-    DataError
-        If the cells of the run have no place on a map.
-    ParameterError
-        If there is no such window.
+    ``window``: 1-based; None: the one with the largest released total. Raises `DataError` if the cells of the run have
+    no place on a map. Raises `ParameterError` if there is no such window.
     """
     counts = _counts(run)
     numbers = counts.windows["window"].to_list()

@@ -152,13 +152,8 @@ def markdown() -> str:
 def words(*said: Any) -> Html | None:
     """The terms that a page says, with their meanings, to be folded out; None where it says none.
 
-    Parameters
-    ----------
-    said
-        Markup and data of the page; of packed arrays nothing is looked at.
+    ``said`` is markup and data of the page; packed arrays in it are passed over.
 
-    Examples
-    --------
     >>> words("<p>A budget of 2 nats</p>")
     '<details><summary>2 terms in plain words</summary><dl class="words"><dt>nats</dt><dd>The unit of ε: ...
     """

@@ -33,8 +33,6 @@ def element(name: str, *children: str | None, **attributes: str | None) -> Html:
 
     A trailing underscore is dropped from attribute names, inner ones become hyphens.
 
-    Examples
-    --------
     >>> element("p", "1 < 2", class_="note")
     '<p class="note">1 &lt; 2</p>'
     >>> element("td", element("b", "x"), data_value="3")
@@ -103,8 +101,6 @@ def content_hash(text: str) -> str:
 def number(value: float | None, digits: int = 4) -> str:
     """A number with so many significant digits, without an exponent where people would not write one.
 
-    Examples
-    --------
     >>> number(1015506), number(0.011036774), number(2.0), number(float("inf")), number(-1e-16), number(None)
     ('1,015,506', '0.01104', '2', '∞', '0', '–')
     """
@@ -128,8 +124,6 @@ def number(value: float | None, digits: int = 4) -> str:
 def percent(part: float, whole: float) -> str:
     """A share.
 
-    Examples
-    --------
     >>> percent(1, 3), percent(1, 100000), percent(0, 0)
     ('33 %', '< 0.1 %', '0 %')
     """
@@ -142,8 +136,6 @@ def percent(part: float, whole: float) -> str:
 def moment(milliseconds: float, time_zone: str) -> str:
     """A time on a wall clock.
 
-    Examples
-    --------
     >>> moment(1704067200000, "Europe/Berlin")
     '1\xa0January\xa02024,\xa001:00'
     """

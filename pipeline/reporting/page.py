@@ -55,20 +55,9 @@ def write_report(folder: str | Path) -> list[Path]:
     A deployment has two: ``public/report.html``, a function of the published files alone and as fit for publication as
     they are, and ``operator/report.html``. Anything else has one, ``report.html``.
 
-    Parameters
-    ----------
-    folder
-        What ``penstock run`` or ``penstock experiment`` wrote; of a deployment ``public/`` in it is enough.
-
-    Returns
-    -------
-    The pages' paths, first the one that shows most. Time and size grow with windows × cells, up to a million counts
-    shown.
-
-    Raises
-    ------
-    DataError
-        If there is neither in the folder, or a file of it cannot be read.
+    Of a deployment ``public/`` in it is enough. Returns the paths of the pages, the one that shows most first. Time and
+    size grow with windows × cells, up to a million counts shown. Raises `DataError` if there is neither in the folder,
+    or a file of it cannot be read.
     """
     folder = Path(folder)
     if is_experiment(folder):

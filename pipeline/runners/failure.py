@@ -26,15 +26,7 @@ def is_lasting(error: BaseException) -> bool:
 
 
 def note_failure(folder: Path, error: BaseException) -> None:
-    """Report a permanent error to the driver; the first one counts.
-
-    Parameters
-    ----------
-    folder
-        Of the run.
-    error
-        Its message is redacted already in a deployment.
-    """
+    """Report a permanent error to the driver; the first one counts. The message is redacted already in a deployment."""
     if not is_lasting(error) or not (folder / "operator").exists():
         return
     kind = "ConfigError" if isinstance(error, (ParameterError, UnknownPlugin)) else type(error).__name__

@@ -74,24 +74,12 @@ class Bounding(Checked):
 def bound(memberships: ContributionRows, max_cells: int, keep: str, hash_key: bytes) -> NDArray[np.bool_]:
     """Which memberships stay.
 
-    Parameters
-    ----------
-    memberships
-        Sorted by user, window and cell (as `penstock.pipeline.steps.contributions.merge` leaves them).
-    max_cells
-        C: how many cells one user keeps in one window.
-    keep
-        Which ones: ``hash`` (by a keyed hash of user, window and cell), ``first``, ``last`` (by time of the user's
-        earliest or latest event there) or ``most_frequent``; ties go to the smaller cell index.
-    hash_key
-        Secret of the hash in deployment.
+    ``memberships``: sorted by user, window and cell (as `penstock.pipeline.steps.contributions.merge` leaves them).
+    ``max_cells``: cells that one user keeps in one window. ``keep``: ``hash`` (by a keyed hash of user, window and
+    cell), ``first``, ``last`` (by time of the user's earliest or latest event there) or ``most_frequent``; ties go to
+    the smaller cell index. Returns a mask of shape (n,). O(n) where nobody exceeds the bound; only the rest is hashed
+    and sorted.
 
-    Returns
-    -------
-    Mask of shape (n,). O(n) where nobody exceeds the bound; only the rest is hashed and sorted.
-
-    Examples
-    --------
     >>> two = ContributionRows(np.array([[7], [7]]), np.array([1, 1]), np.array([3, 4]))
     >>> int(bound(two, 1, "hash", b"k" * 16).sum())
     1
@@ -123,13 +111,8 @@ class PeriodQuota:
     ones count for a user is a function of that user's own rows, so that users can be split into shards with a quota
     each. Memory: an identity and a number for each user seen in the current period.
 
-    Parameters
-    ----------
-    saved
-        What `state` returned, to go on from; None: nobody has used anything.
+    ``saved`` is what `state` returned; None: nobody has used anything.
 
-    Examples
-    --------
     >>> quota = PeriodQuota()
     >>> rows = ContributionRows(np.array([[7]] * 3), np.array([1, 2, 3]), np.array([0, 0, 5]))
     >>> quota.admit(rows, np.array([0, 0, 1]), 1, "hash", b"k" * 16).tolist()
@@ -166,20 +149,9 @@ class PeriodQuota:
     ) -> NDArray[np.bool_]:
         """Which memberships stay, and use up the quota of their users.
 
-        Parameters
-        ----------
-        memberships
-            Those of some windows, which follow all windows asked for before; sorted and bounded by `bound`.
-        period
-            Shape (n,): number of the budget period of each membership's window.
-        most
-            n: memberships of one user in one period.
-        keep, hash_key
-            As for `bound`.
-
-        Returns
-        -------
-        Mask of shape (n,).
+        Their windows follow all windows asked for before; they are sorted and bounded by `bound`. ``period``, of shape
+        (n,): number of the budget period of each one's window. ``most``: memberships of one user in one period. Returns
+        a mask of shape (n,).
         """
         kept = np.ones(len(memberships), bool)
         for number in np.unique(period).tolist():
@@ -211,17 +183,10 @@ class PeriodQuota:
 
 @dataclass(frozen=True)
 class BlockBounds:
-    """How much of a block one user may be in.
+    """How much of a block one user may be in."""
 
-    Parameters
-    ----------
-    length
-        Windows of a block; window 1 begins one.
-    max_windows, max_cells
-        W and U: windows, and cells over the whole block; None: no further bound.
-    """
-
-    length: int
+    length: int  # Windows of a block; window 1 begins one
+    # W and U: windows, and cells over the whole block; None: no further bound
     max_windows: int | None = None
     max_cells: int | None = None
 
@@ -231,21 +196,10 @@ def bound_block(
 ) -> NDArray[np.bool_]:
     """Which memberships stay where users are bounded over whole blocks: U cells first, then C a window, then W windows.
 
-    Parameters
-    ----------
-    memberships
-        All of each user's in each block, sorted as for `bound`.
-    bounds
-        Of the block.
-    max_cells, keep, hash_key
-        As for `bound`; a window's or cell's mark is that of all its memberships in the block.
+    ``memberships``: all of each user's in each block, sorted as for `bound`. ``max_cells``, ``keep``, ``hash_key``: as
+    for `bound`; a window's or cell's mark is that of all its memberships in the block. Returns a mask of shape (n,);
+    each bound only takes away, so that all three hold in the end. O(n log n) where one is exceeded.
 
-    Returns
-    -------
-    Mask of shape (n,); each bound only takes away, so that all three hold in the end. O(n log n) where one is exceeded.
-
-    Examples
-    --------
     >>> three = ContributionRows(np.array([[7]] * 3), np.array([1, 2, 3]), np.array([0, 1, 2]))
     >>> int(bound_block(three, BlockBounds(4, max_windows=2), 1, "hash", b"k" * 16).sum())
     2
@@ -374,18 +328,9 @@ def released_counts(
     that it holds at the level of the noise, and sampling comes last: sampling first would leave a user with many
     memberships some of them almost surely, and nothing would be gained.
 
-    Parameters
-    ----------
-    memberships
-        Distinct, sorted by user, window and cell.
-    first, n_windows
-        The windows; ``first`` begins a block.
-    quota
-        What earlier windows have left of ``max_per_period``; None: there are none.
-
-    Returns
-    -------
-    Shape (n_windows, n_cells); a coarse count stands in every cell and window that it covers.
+    ``memberships``: distinct, sorted by user, window and cell. ``first`` begins a block. ``quota``: what earlier
+    windows have left of ``max_per_period``; None: there are none. Returns an array of shape (n_windows, n_cells); a
+    coarse count stands in every cell and window that it covers.
     """
     memberships = released_memberships(memberships, plan, quota)
     place = (memberships.window - first) * plan.n_cells + memberships.cell
@@ -457,17 +402,9 @@ def _starts(window: Integers, plan: Plan) -> Integers:
 def most_for_share(memberships: ContributionRows, period: Integers, share: float) -> int:
     """The smallest ``max_per_period`` that keeps a share of all memberships.
 
-    Parameters
-    ----------
-    memberships
-        Bounded by `bound`, in any order.
-    period
-        Shape (n,): number of the budget period of each membership's window.
-    share
-        Above 0 and at most 1.
+    Memberships are bounded by `bound`, in any order. ``period``, of shape (n,): number of the budget period of each
+    membership's window. ``share``: above 0 and at most 1.
 
-    Examples
-    --------
     >>> rows = ContributionRows(np.array([[7]] * 4 + [[8]]), np.array([1, 2, 3, 4, 1]), np.zeros(5, np.int64))
     >>> [most_for_share(rows, np.zeros(5, np.int64), share) for share in (0.4, 0.6, 0.9)]
     [1, 2, 4]
@@ -496,17 +433,9 @@ def most_for_noise(
     Every membership more makes the noise larger; what is cut off makes counts too small, which the noise hides and no
     interval knows of. Where there is little noise more has to be kept.
 
-    Parameters
-    ----------
-    memberships, period
-        As in `most_for_share`.
-    n_counts
-        Windows × cells, over which the mean square of what is cut off is taken.
-    deviation
-        Standard deviation of the noise for a bound; it grows with the bound.
+    ``n_counts``: windows × cells, over which the mean square of what is cut off is taken. ``deviation``: standard
+    deviation of the noise for a bound; it grows with the bound.
 
-    Examples
-    --------
     >>> user, window = np.array([[0]] * 3 + [[i] for i in range(1, 298)]), np.array([1, 2, 3] + [1] * 297)
     >>> rows, day = ContributionRows(user, window, np.zeros(300, np.int64)), np.zeros(300, np.int64)
     >>> [most_for_noise(rows, day, 3, lambda n: size * n**0.5) for size in (9.0, 0.1)]

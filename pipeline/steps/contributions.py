@@ -25,23 +25,11 @@ Integers = NDArray[np.int64]
 def user_codes(users: pl.Series, digest_key: bytes | None) -> tuple[Integers, Integers]:
     """Codes of users inside one block, and the table that turns a code into an identity.
 
-    Parameters
-    ----------
-    users
-        Int64 or String, no nulls; or Binary, the digests of `with_digests`.
-    digest_key
-        Key under which integer ids are replaced by digests too (deployment); None keeps integers as they are.
+    ``users``: Int64 or String, no nulls; or Binary, the digests of `with_digests`. ``digest_key``: key under which
+    integer ids are replaced by digests too (deployment); None keeps integers as they are. Returns ``codes``: shape
+    (n_rows,); ``table``: shape (n_users, 1) for plain integers or (n_users, 2) for 128-bit digests: rows equal exactly
+    when users are (two of n text ids share a digest with probability below n²/2¹²⁹).
 
-    Returns
-    -------
-    codes
-        Shape (n_rows,).
-    table
-        Shape (n_users, 1) for plain integers or (n_users, 2) for 128-bit digests: rows equal exactly when users are
-        (two of n text ids share a digest with probability below n²/2¹²⁹).
-
-    Examples
-    --------
     >>> codes, table = user_codes(pl.Series(["b", "a", "b"]), None)
     >>> codes.tolist(), table.shape
     ([0, 1, 0], (2, 2))
@@ -77,8 +65,6 @@ def with_digests(frame: pl.DataFrame, digest_key: bytes | None) -> pl.DataFrame:
 
     Users stay as they are without a key, and digests always.
 
-    Examples
-    --------
     >>> frame = pl.DataFrame({"user": ["ann", "bob", "ann"]})
     >>> hidden = with_digests(frame, b"key")["user"]
     >>> tables = [user_codes(users, b"key")[1] for users in (hidden, frame["user"])]
@@ -110,8 +96,6 @@ def distinct_rows(columns: Sequence[Integers]) -> list[Integers]:
 
     Exact for any values of int64: what does not fit one 64-bit key is sorted column by column.
 
-    Examples
-    --------
     >>> [c.tolist() for c in distinct_rows([np.array([2, 1, 2]), np.array([5, 7, 5])])]
     [[1, 2], [7, 5]]
     """
@@ -203,21 +187,13 @@ class _Packing:
 
 @dataclass(frozen=True)
 class ContributionRows:
-    """Distinct contributions in columns, sorted by user, window and cell.
+    """Distinct contributions in columns, sorted by user, window and cell."""
 
-    Parameters
-    ----------
-    user
-        Shape (n, 1) or (n, 2): identity, as in the tables of `user_codes`.
-    window, cell
-        Shape (n,): 1-based window, 0-based cell.
-    mark
-        Shape (n,) or None: earliest time, latest time or number of events, as bounding needs.
-    """
-
-    user: Integers
+    user: Integers  # Shape (n, 1) or (n, 2): identity, as in the tables of `user_codes`
+    # Shape (n,): 1-based window, 0-based cell
     window: Integers
     cell: Integers
+    # Shape (n,) or None: earliest time, latest time or number of events, as bounding needs
     mark: Integers | None = None
 
     def __len__(self) -> int:
@@ -236,15 +212,9 @@ class ContributionRows:
 def merge(parts: Iterable[ContributionRows], keep: str = "hash") -> ContributionRows:
     """Union of contributions, each once, in order of user, window and cell.
 
-    Parameters
-    ----------
-    parts
-        At least one; all with a mark or all without; identities of equally many columns.
-    keep
-        How marks of the same contribution merge.
+    ``parts``: at least one; all with a mark or all without; identities of equally many columns. ``keep``: how marks of
+    the same contribution merge.
 
-    Examples
-    --------
     >>> one = ContributionRows(np.array([[7]]), np.array([1]), np.array([0]))
     >>> len(merge([one, one]))
     1
@@ -296,23 +266,14 @@ _FEW_GROUPS = 8
 class KeyLayout:
     """How many bits window and cell take; users have the rest.
 
-    Parameters
-    ----------
-    n_windows
-        Windows of one group.
-    n_cells
-        Cells of the space.
-
-    Examples
-    --------
     >>> layout = KeyLayout(n_windows=4, n_cells=1000)
     >>> key = layout.pack(np.array([5]), np.array([2]), np.array([999]))
     >>> [part.tolist() for part in layout.unpack(key)]
     [[5], [2], [999]]
     """
 
-    n_windows: int
-    n_cells: int
+    n_windows: int  # Windows of one group
+    n_cells: int  # Cells of the space
 
     @property
     def cell_bits(self) -> int:
@@ -408,21 +369,13 @@ def crowded(keys: Integers, layout: KeyLayout, max_cells: int) -> Integers:
 
 @dataclass(frozen=True, eq=False)
 class Contributions:
-    """Distinct contributions to one group of windows, in order of their keys.
+    """Distinct contributions to one group of windows, in order of their keys."""
 
-    Parameters
-    ----------
-    keys
-        Shape (n,): as `KeyLayout.pack` makes them, ascending.
-    users
-        Shape (n_users, 1) or (n_users, 2): identities, of which keys hold the row numbers. Not all of them need to
-        occur; pieces of one block share the table. None: keys hold the ids themselves.
-    marks
-        Shape (n,) or None: earliest time, latest time or number of events, as bounding needs.
-    """
-
-    keys: Integers
+    keys: Integers  # Shape (n,): as `KeyLayout.pack` makes them, ascending
+    # Shape (n_users, 1) or (n_users, 2): identities, of which keys hold the row numbers. Not all of them need to
+    # occur; pieces of one block share the table. None: keys hold the ids themselves.
     users: Integers | None = None
+    # Shape (n,) or None: earliest time, latest time or number of events, as bounding needs
     marks: Integers | None = None
 
     def __len__(self) -> int:
@@ -435,8 +388,6 @@ class Contributions:
     def rows(self, layout: KeyLayout, first: int) -> ContributionRows:
         """The same in columns; ``first`` is the first window of the group.
 
-        Examples
-        --------
         >>> layout = KeyLayout(n_windows=4, n_cells=1000)
         >>> keys = layout.pack(np.array([1]), np.array([2]), np.array([999]))
         >>> rows = Contributions(keys, np.array([[7, 7], [8, 9]])).rows(layout, 5)
@@ -451,8 +402,6 @@ class Contributions:
     def tabled(self, layout: KeyLayout) -> tuple[Integers, Contributions]:
         """The same over a table of those users only who occur.
 
-        Examples
-        --------
         >>> layout = KeyLayout(n_windows=2, n_cells=2)
         >>> users, piece = Contributions(np.array([5, 6, 13]), np.array([[7], [8], [9], [10]])).tabled(layout)
         >>> users.tolist(), piece.keys.tolist()
@@ -524,12 +473,7 @@ def decoded(data: bytes | memoryview, plan: Plan, group: int) -> Contributions:
 def union(pieces: Sequence[Contributions], plan: Plan) -> Contributions:
     """All contributions to one group of windows, each once: ids as they are, or a table of identities, ascending.
 
-    Parameters
-    ----------
-    pieces
-        At least one; all with marks or all without.
-    plan
-        The run.
+    ``pieces``: at least one; all with marks or all without.
     """
     marks = [piece.marks for piece in pieces if piece.marks is not None]
     users, keys = None, np.concatenate([piece.keys for piece in pieces])

@@ -112,21 +112,12 @@ def contributions_of(
 ) -> tuple[RowCounts, Iterator[tuple[tuple[int, int], Contributions]]]:
     """Distinct contributions of one block, split by window group and user shard.
 
-    Parameters
-    ----------
-    closed
-        Shape (n_rows,): the last window that was final when each row arrived; None: all windows are still open.
-    used_by_group
-        Is filled with the number of rows used, by the group of their (latest) window.
-
-    Returns
-    -------
-    Row counts of the block, and ((group, shard), contributions) pairs.
-
-    Notes
-    -----
     An event is in every window that holds it: one pass for each hop of overlapping windows. It is late only where all
     of them are closed.
+
+    ``closed``, of shape (n_rows,): the last window that was final when each row arrived; None: all windows are still
+    open. ``used_by_group`` is filled with the number of rows used, by the group of their (latest) window. Returns row
+    counts of the block, and ((group, shard), contributions) pairs.
     """
     found = located(block, plan, closed)
     row_counts, window, cell, used = found.counts, found.window, found.cell, found.used
@@ -209,25 +200,15 @@ def _shards(identity: Iterable[Integers], plan: Plan) -> Integers:
 
 @dataclass(frozen=True)
 class GroupCounts:
-    """Counts of consecutive windows.
+    """Counts of consecutive windows."""
 
-    Parameters
-    ----------
-    first
-        First window, 1-based.
-    counts, bounded
-        Shape (n_windows, n_cells): distinct users before contribution bounding, and as the mechanism sees them after
-        all steps on events.
-    n_memberships
-        Distinct (user, window, cell) triples: rows used beyond these were duplicates.
-    target_cells
-        Shape (n, 3): window, target and cell of every target seen, where accountants follow any.
-    """
-
-    first: int
+    first: int  # First window, 1-based
+    # Shape (n_windows, n_cells): distinct users before contribution bounding, and as the mechanism sees them after
+    # all steps on events
     counts: Integers
     bounded: Integers
-    n_memberships: int
+    n_memberships: int  # Distinct (user, window, cell) triples: rows used beyond these were duplicates
+    # Shape (n, 3): window, target and cell of every target seen, where accountants follow any
     target_cells: Integers = field(default_factory=no_target_cells)
 
     def __add__(self, other: GroupCounts) -> GroupCounts:

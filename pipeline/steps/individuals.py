@@ -31,18 +31,11 @@ MAX_PRESENCE_ENTRIES = 2_000_000_000
 
 @dataclass(frozen=True)
 class Presence:
-    """Presence of people in the first windows of a run.
+    """Presence of people in the first windows of a run."""
 
-    Attributes
-    ----------
-    users (n_users, 1) or (n_users, 2)
-        Identities of everybody who is seen, ascending.
-    raw, released (n_users, n_windows, n_cells)
-        Whether a person was in a cell, and whether that is counted after all steps on events and bounding; the same
-        array where these change nothing.
-    """
-
-    users: NDArray[np.int64]
+    users: NDArray[np.int64]  # (n_users, 1) or (n_users, 2): identities of everybody who is seen, ascending
+    # (n_users, n_windows, n_cells): whether a person was in a cell, and whether that is counted after all steps on
+    # events and bounding; the same array where these change nothing
     raw: Binary
     released: Binary
 
@@ -62,26 +55,12 @@ class Plan(count.Plan, Protocol):
 def read_presence(plan: Plan, n_windows: int, *, max_entries: int = MAX_PRESENCE_ENTRIES) -> Presence:
     """Read the binary matrices of the first windows of a run.
 
-    Parameters
-    ----------
-    plan
-        Of a simulation over a finite source, without shards of users.
-    n_windows
-        How many windows, at most those of the run.
-    max_entries
-        Most entries of one matrix.
-
-    Raises
-    ------
-    DataError
-        The run is endless, nobody is seen, or the matrix would be too large.
-    ParameterError
-        In a deployment, and for more windows than the run has.
-
-    Notes
-    -----
     One pass over the source. People are bounded and sampled by the code and the keys of the run, so that the sum over
     everybody is what the run's mechanism sees (in the last block if it is whole). 2·n_users·n_cells·n_windows bytes.
+
+    The plan is a simulation's over a finite source, without shards of users. Raises `DataError` if the run is endless,
+    nobody is seen, or the matrix would be too large. Raises `ParameterError` in a deployment, and for more windows than
+    the run has.
     """
     memberships = read_memberships(plan, n_windows)
     users, code = np.unique(memberships.user, axis=0, return_inverse=True)
@@ -155,31 +134,13 @@ def training_part(
 ) -> Training:
     """Read where people were in the first windows of a stream.
 
-    Parameters
-    ----------
-    source, space, calendar
-        Of the run; the space is resolved.
-    n_windows
-        How many windows, at most those of the run.
-    bounding
-        Where it leaves a person one cell a window, that cell counts; otherwise the one with most events (ties: the
-        smaller index).
-    hash_key, digest_key
-        Keys of the run, so that people and kept cells are those that counting knows.
-    max_triples, max_entries
-        Where people are more than fit, a part of them chosen by a keyed hash is kept: at any time at most about twice
-        ``max_triples`` distinct (user, window, cell), and at most ``max_entries`` entries in the result.
-
-    Raises
-    ------
-    ParameterError
-        More windows than the run has.
-    DataError
-        The source is endless, or nobody is seen.
-
-    Notes
-    -----
     One pass over the source, vectorised: a sort of each block.
+
+    The space is resolved. Where ``bounding`` leaves a person one cell a window, that cell counts; otherwise the one
+    with most events (ties: the smaller index). Under the keys of the run, people and kept cells are those that counting
+    knows. Where people are more than fit, a part of them chosen by a keyed hash is kept: at any time at most about
+    twice ``max_triples`` distinct (user, window, cell), and at most ``max_entries`` entries in the result. Raises
+    `ParameterError` for more windows than the run has. Raises `DataError` if the source is endless, or nobody is seen.
     """
     if calendar.n_windows is None:
         raise DataError(

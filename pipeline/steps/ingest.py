@@ -104,16 +104,9 @@ class Plan(Protocol):
 def ingested(block: EventBlock, plan: Plan) -> EventBlock:
     """The block as it may travel on: in a deployment without user ids, positions, and rows that were rejected.
 
-    Parameters
-    ----------
-    block
-        As the source gave it.
-    plan
-        The run; its key makes the digests that stand for users, its ``output.rejects`` says what is kept of rejects.
-
-    Notes
-    -----
     Doing it twice changes nothing. A hash for each distinct user of the block.
+
+    The key of the run makes the digests that stand for users; its ``output.rejects`` says what is kept of rejects.
     """
     if plan.digest_key is None and plan.reject_rule == "raw":
         return block
@@ -213,8 +206,6 @@ def closed_before(piece: MicroBatch, plan: Plan) -> NDArray[np.int64]:
     A window is closed to a row once the watermark that the row is held against has reached the window's end plus
     allowed lateness. In a deployment that is the row's own arrival time. Row for row, so that the cuts do not matter.
 
-    Notes
-    -----
     O(n) where events are in order; a binary search for each row that is older than the watermark.
     """
     times = piece.block.frame["time"].to_numpy()

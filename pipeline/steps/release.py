@@ -31,41 +31,27 @@ Identity = tuple[str, int, int, str, str]
 
 @dataclass(frozen=True)
 class Charge:
-    """One line of the ledger.
+    """One line of the ledger."""
 
-    Parameters
-    ----------
-    stream, window, window_start, window_end
-        What was released; times in milliseconds since 1970.
-    epsilon, rho
-        What the whole vector cost under add/remove.
-    landmark
-        Whether the window is a landmark.
-    configuration, data
-        Digests of the configuration and (keyed) of the input: the same pair again is a retry and is not charged.
-    run
-        Which deployment has released it; empty: none.
-    reach
-        Where the stretch of time ends that begins with the window and that the ledger's budget protects; 0: none.
-    factor
-        How often the ledger counts the charge: twice where a stretch can hold a part of the window only.
-    shares, most
-        Of one of several streams: memberships of a person that share ε (or ρ, where it is infinite) evenly, and how
-        many a person has in the window in all streams. What they cost together counts once. 0: there is one stream.
-    """
-
+    # What was released; times in milliseconds since 1970
     stream: str
     window: int
     window_start: int
     window_end: int
+    # What the whole vector cost under add/remove
     epsilon: float
     rho: float
-    landmark: bool
+    landmark: bool  # Whether the window is a landmark
+    # Digests of the configuration and (keyed) of the input: the same pair again is a retry and is not charged
     configuration: str
     data: str
-    run: str = ""
+    run: str = ""  # Which deployment has released it; empty: none
+    # Where the stretch of time ends that begins with the window and that the ledger's budget protects; 0: none
     reach: int = 0
+    # How often the ledger counts the charge: twice where a stretch can hold a part of the window only
     factor: float = 1.0
+    # Of one of several streams: memberships of a person that share ε (or ρ, where it is infinite) evenly, and how
+    # many a person has in the window in all streams. What they cost together counts once. 0: there is one stream.
     shares: int = 0
     most: int = 0
 

@@ -32,10 +32,7 @@ def is_installed() -> bool:
 def new_pair(path: str | os.PathLike[str]) -> Path:
     """Write a new private key, readable by its owner only, and beside it the public key (``.pub``); gives the latter.
 
-    Raises
-    ------
-    DataError
-        If one of the files exists, or the library is missing.
+    Raises `DataError` if one of the files exists, or the library is missing.
     """
     if not is_installed():
         raise DataError(f"a pair of keys {INSTALL}")

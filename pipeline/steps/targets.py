@@ -21,21 +21,11 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class PrivateFacts:
-    """What only the operator knows about consecutive windows: it travels with releases to the accountants alone.
+    """What only the operator knows about consecutive windows: it travels with releases to the accountants alone."""
 
-    Parameters
-    ----------
-    first
-        First window, 1-based.
-    counts
-        Shape (n_windows, n_cells): true counts as the mechanism saw them.
-    target_cells
-        Shape (n, 3): window, target and cell of every target seen.
-    """
-
-    first: int
-    counts: Integers
-    target_cells: Integers
+    first: int  # First window, 1-based
+    counts: Integers  # Shape (n_windows, n_cells): true counts as the mechanism saw them
+    target_cells: Integers  # Shape (n, 3): window, target and cell of every target seen
 
     @property
     def last(self) -> int:
@@ -65,21 +55,13 @@ class PrivateFacts:
 
 @dataclass(frozen=True, eq=False)
 class Targets:
-    """Identities of all targets of a run.
+    """Identities of all targets of a run."""
 
-    Parameters
-    ----------
-    identity
-        Shape (n_people, 2), ascending: as counting knows a person (an integer and 0, or a digest).
-    person, number
-        Shape (n,), ascending in ``person``: which row of ``identity`` is which target; a person may be several.
-    spans
-        Numbers of the targets of each shard of each accountant, empty where it needs none.
-    """
-
-    identity: Integers
+    identity: Integers  # Shape (n_people, 2), ascending: as counting knows a person (an integer and 0, or a digest)
+    # Shape (n,), ascending in ``person``: which row of ``identity`` is which target; a person may be several
     person: Integers
     number: Integers
+    # Numbers of the targets of each shard of each accountant, empty where it needs none
     spans: tuple[tuple[slice, ...], ...]
 
     @property
@@ -180,15 +162,9 @@ def targets_of(plan: Plan, prepared: Sequence[tuple[Any, ...]]) -> Targets:
 def as_counted(users: Any, digest_key: bytes | None) -> tuple[Integers, Integers]:
     """Identities (n, 2) of people as counting may know them, and the position of each one's person in ``users``.
 
-    Parameters
-    ----------
-    users
-        Identities from a training part, or ids as people write them: a number is looked for as a number and as text.
-    digest_key
-        None in a simulation; ids are refused in a deployment, which must not hold them.
+    ``users``: identities from a training part, or ids as people write them: a number is looked for as a number and as
+    text. ``digest_key``: None in a simulation; ids are refused in a deployment, which must not hold them.
 
-    Examples
-    --------
     >>> as_counted((7,), None)[0][0].tolist(), len(as_counted(("b",), None)[0])
     ([7, 0], 1)
     """

@@ -46,18 +46,11 @@ def landmark_mask(
 ) -> NDArray[np.bool_]:
     """Which points are landmarks.
 
-    Parameters
-    ----------
-    landmarks
-        ``windows`` are numbers of a user's points, the same for every user; ``times`` and ``recurring`` hold for every
-        point in them; ``stay_points`` are found on each trace, ``drawn`` ones among its points. None: no landmarks.
-    time_zone
-        Zone of times without an offset.
-    times, points, starts, users
-        The traces, as in `Traces`; users decide what is drawn (None: their order does).
+    ``landmarks``: ``windows`` are numbers of a user's points, the same for every user; ``times`` and ``recurring`` hold
+    for every point in them; ``stay_points`` are found on each trace, ``drawn`` ones among its points. None: no
+    landmarks. ``time_zone``: zone of times without an offset. ``times``, ``points``, ``starts``, ``users``: the traces,
+    as in `Traces`; users decide what is drawn (None: their order does).
 
-    Examples
-    --------
     >>> landmarks = Landmarks(windows=(2,), times=("1970-01-01T00:00:05Z/1970-01-01T00:00:09Z",))
     >>> times = np.array([0, 1000, 2000, 4000, 6000])
     >>> landmark_mask(landmarks, "UTC", times, np.zeros((5, 2)), np.array([0, 3])).tolist()
@@ -156,17 +149,10 @@ class Area:
 
     Points outside are moved to its edge. Left out, they would change how many points a trace has and what number each
     of them is, and that is public.
-
-    Parameters
-    ----------
-    centre
-        Latitude and longitude: also the public point that is shown before a first release.
-    radius
-        In metres.
     """
 
-    centre: tuple[float, float]
-    radius: float
+    centre: tuple[float, float]  # Latitude and longitude: also the public point that is shown before a first release
+    radius: float  # In metres
 
 
 @lru_cache(maxsize=16)
@@ -186,13 +172,9 @@ def area_of(space: Space) -> Area:
 def points_of(block: EventBlock, plan: Plan) -> tuple[RowCounts, Iterator[tuple[int, State]]]:
     """Points of one block by shard of users.
 
-    Returns
-    -------
-    Row counts of the block, and (shard, points) pairs. Users are pseudonyms from here on.
-
-    Notes
-    -----
     Which rows are used depends on their times, never on where they are.
+
+    Returns row counts of the block, and (shard, points) pairs. Users are pseudonyms from here on.
     """
     timely = plan.calendar.index(block.frame["time"].to_numpy()) > 0
     frame = block.frame.filter(timely)
@@ -224,17 +206,9 @@ def _split(frame: Any, points: Points, plan: Plan) -> Iterator[tuple[int, State]
 def gather(pieces: Sequence[State], plan: Plan) -> Traces:
     """The traces of one shard.
 
-    Parameters
-    ----------
-    pieces
-        Points of the shard as `points_of` finds them, in any order.
-    plan
-        The run.
-
-    Returns
-    -------
-    The traces, users in order of their pseudonyms. Several rows of a user at the same millisecond are one point, their
-    mean (`mean_points`): to keep one of them by where it is, a few metres could decide which.
+    ``pieces``: points of the shard as `points_of` finds them, in any order. Returns the traces, users in order of their
+    pseudonyms. Several rows of a user at the same millisecond are one point, their mean (`mean_points`): to keep one of
+    them by where it is, a few metres could decide which.
     """
     users, times, points = (np.concatenate([piece[name] for piece in pieces]) for name in ("user", "time", "point"))
     order = np.lexsort((points[:, 1], points[:, 0], times, users[:, 1], users[:, 0]))
@@ -329,13 +303,6 @@ class TraceBatch:
 class TraceLoop:
     """Steps the mechanism through all traces of a shard, and accounts them; keeps nothing between calls.
 
-    Parameters
-    ----------
-    plan
-        The run.
-
-    Notes
-    -----
     `release` is a pure function of the shard's traces; a user's releases depend on that user's trace only, whatever
     shard it is in.
     """

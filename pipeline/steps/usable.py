@@ -82,14 +82,8 @@ def lost(equation: Mapping[str, Any]) -> Mapping[str, Any] | None:
 def why_unused(equation: Mapping[str, Any], sample: list[EventBlock], plan: Plan) -> str:
     """The commonest reason why rows were not used and the likely cure, in a sentence or two without any value of a row.
 
-    Parameters
-    ----------
-    equation
-        Rows, and their number by outcome; ``rejected`` in all, ``rejected_by_reason`` by reason.
-    sample
-        Blocks to look for a cure in; none where the input can be read only once.
-    plan
-        The run.
+    ``equation``: rows, and their number by outcome; ``rejected`` in all, ``rejected_by_reason`` by reason. ``sample``
+    has blocks to look for a cure in; none where the input can be read only once.
     """
     if not equation["rows"]:
         return (

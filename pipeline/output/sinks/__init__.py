@@ -1,0 +1,27 @@
+"""Contract of a sink: where public rows and files of a run go as well, after they are durable in its folder."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+
+class Sink:
+    """Base of every sink. A sink does nothing before it is called, and may be called again with the same after a kill.
+
+    **Privacy**: a sink gets what is in ``public/`` of the run's folder, and nothing else.
+    """
+
+    def begin(self) -> None:
+        """Check, before anything is charged, that the run may publish here; raises `PenstockError`.
+
+        The folder of the run is ready, with what ``public/`` holds before the first release.
+        """
+
+    def releases(self, table: pa.Table) -> None:
+        """Publish the rows of consecutive releases, which are on disk; they are published when this returns."""
+
+    def accounts(self, table: pa.Table) -> None:
+        """Publish rows of public accounts of counts, as `releases` does."""
+
+    def end(self) -> None:
+        """Publish what the folder of a run holds that has come to its end; all of it is there."""

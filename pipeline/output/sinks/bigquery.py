@@ -14,7 +14,7 @@ import pyarrow as pa
 from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.pipeline.output import tables
 from penstock.pipeline.output.checkpoint import public_name
-from penstock.pipeline.output.sinks.base import Sink
+from penstock.pipeline.output.sinks import Sink
 from penstock.pipeline.output.sinks.store import as_parquet, by_window
 from penstock.pipeline.sources.reading.kafka_client import MissingLibrary
 
@@ -32,16 +32,9 @@ _DAY = "window_start"
 class BigQuery(Sink):
     """Loads Parquet into tables by the official client: a load a window of a stream, otherwise the files of a run.
 
-    A load is a job, whose name is a function of run, table and window. BigQuery takes each name once, and a job
-    appends all of its rows or none: what is loaded again after a kill is there once. Public accounts are loaded when
-    the run has come to its end. Tables are made with the columns of the files; `schema_of` says their types.
-
-    Parameters
-    ----------
-    plan
-        The run.
-    output
-        Tables.
+    A load is a job, whose name is a function of run, table and window. BigQuery takes each name once, and a job appends
+    all of its rows or none: what is loaded again after a kill is there once. Public accounts are loaded when the run
+    has come to its end. Tables are made with the columns of the files; `schema_of` says their types.
     """
 
     def __init__(self, plan: Plan, output: BigQueryOutput) -> None:

@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 
 from penstock.mechanisms.core.plugin import DataError
-from penstock.pipeline.output.sinks.base import Sink
+from penstock.pipeline.output.sinks import Sink
 from penstock.pipeline.sources.reading.kafka_client import MissingLibrary, Producer
 
 if TYPE_CHECKING:
@@ -34,10 +34,7 @@ class MessageSink(Sink):
     What is released again after a kill is the same, and is sent again under the same key. The service is not contacted
     before there is something to send.
 
-    Parameters
-    ----------
-    releases, accounts
-        Topics; None: these rows are not sent.
+    ``releases``, ``accounts``: topics; None: these rows are not sent.
     """
 
     def __init__(self, releases: str | None, accounts: str | None) -> None:
@@ -76,8 +73,6 @@ class MessageSink(Sink):
 def messages(table: pa.Table, key: tuple[str, ...]) -> list[tuple[str, bytes]]:
     """Key and JSON text of every row.
 
-    Examples
-    --------
     >>> messages(pa.table({"stream": ["main"], "window": [1], "value": [2.0]}), ("stream", "window"))
     [('main/1', b'{"stream":"main","window":1,"value":2.0}')]
     """
@@ -92,13 +87,7 @@ def messages(table: pa.Table, key: tuple[str, ...]) -> list[tuple[str, bytes]]:
 
 
 class Publisher(MessageSink):
-    """Sends the tables of a run to the topics of Kafka that its configuration names.
-
-    Parameters
-    ----------
-    output
-        Brokers and topics.
-    """
+    """Sends the tables of a run to the topics of Kafka that its configuration names."""
 
     def __init__(self, output: KafkaOutput) -> None:
         super().__init__(output.releases, output.accounts)
@@ -119,11 +108,6 @@ class PubSub(MessageSink):
     A row is a JSON object with the columns of its file. The attribute ``id`` says which row it is, as a key of Kafka
     does, so that who reads can drop a repeat: it has the same bytes. The ordering key is the stream: a subscription
     with message ordering gets windows in order.
-
-    Parameters
-    ----------
-    output
-        Topics and endpoint.
     """
 
     def __init__(self, output: PubSubOutput) -> None:

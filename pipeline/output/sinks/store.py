@@ -18,7 +18,7 @@ from penstock.pipeline.output.checkpoint import public_name
 from penstock.pipeline.output.export import CELLS
 from penstock.pipeline.output.files import canonical
 from penstock.pipeline.output.outlines import OUTLINES
-from penstock.pipeline.output.sinks.base import Sink
+from penstock.pipeline.output.sinks import Sink
 from penstock.pipeline.sources.reading.file_systems import file_system, opened
 from penstock.pipeline.steps.release import STREAM
 
@@ -43,13 +43,6 @@ class Store(Sink):
 
     Names are functions of windows, and bytes of what is released, however the run was cut or killed. An object that
     exists with the same bytes is left; one with other bytes ends the run with an error that names it.
-
-    Parameters
-    ----------
-    plan
-        The run.
-    output
-        Where to write.
     """
 
     def __init__(self, plan: Plan, output: StoreOutput) -> None:
@@ -115,13 +108,7 @@ def as_parquet(table: pa.Table) -> bytes:
 
 
 class Objects:
-    """Objects below a path of any of Beam's file systems, each written once and whole.
-
-    Parameters
-    ----------
-    output
-        The path, and options of its file system.
-    """
+    """Objects below a path of any of Beam's file systems, each written once and whole."""
 
     def __init__(self, output: StoreOutput) -> None:
         self.output = output
@@ -138,10 +125,7 @@ class Objects:
     def put(self, name: str, data: bytes) -> bool:
         """Write an object unless it is there; returns whether it has these bytes now.
 
-        Raises
-        ------
-        DataError
-            The store refuses it, or does not answer.
+        Raises `DataError` if the store refuses it, or does not answer.
         """
         place = self.place(name)
         try:

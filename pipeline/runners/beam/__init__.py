@@ -37,12 +37,7 @@ BLOCK_ROWS = 100_000
 def distributed(plan: Plan, n_shards: int = 1) -> Plan:
     """The same run for workers elsewhere: a folder that all of them understand, users split into shards, small blocks.
 
-    Parameters
-    ----------
-    plan
-        As `make_plan` returns it.
-    n_shards
-        Parts that users are split into while counting; never changes a result.
+    ``n_shards``: parts that users are split into while counting; never changes a result.
     """
     source = plan.config.source
     if isinstance(source, Stream):
@@ -56,16 +51,9 @@ def prepare(plan: Plan) -> dict[str, Any] | None:
 
     What has been written stays: the first write of a part counts, and a repeated one is the same.
 
-    Returns
-    -------
-    The operator's manifest if the run had finished already; None where there is something to do.
-
-    Raises
-    ------
-    ConfigError
-        If the folder holds no run, or one of another configuration.
-    StateVersionError
-        If its job has the steps of another version of penstock.
+    Returns the operator's manifest if the run had finished already; None where there is something to do. Raises
+    `ConfigError` if the folder holds no run, or one of another configuration. Raises `StateVersionError` if its job has
+    the steps of another version of penstock.
     """
     checkpoint.check_same(plan)
     found = finished(plan)
@@ -111,23 +99,9 @@ def _pipeline(plan: Plan, runner: str, beam_options: Sequence[str]) -> Pipeline:
 def run(plan: Plan, runner: str = "direct", beam_options: Sequence[str] = ()) -> str | None:
     """Run the graph of a plan; parts of the output files are left to be merged.
 
-    Parameters
-    ----------
-    plan
-        The run; its folder is ready.
-    runner
-        ``direct``: Beam's in-process runner, pinned; ``flink``; others by Beam's name.
-    beam_options
-        Passed on to Beam.
-
-    Returns
-    -------
-    None where it came to its end; otherwise why a stream did not.
-
-    Raises
-    ------
-    PenstockError
-        What a step raised, without Beam's wrapping.
+    ``runner`` is ``direct`` (Beam's in-process runner, pinned), ``flink``, or another by Beam's name. Returns None
+    where the run came to its end; otherwise why a stream did not. What a step raised is raised again without Beam's
+    wrapping.
     """
     _import_quietly()
     try:

@@ -73,8 +73,6 @@ class NamedBlock:
 def encode_block(named: NamedBlock) -> bytes:
     """One block as bytes: a line with the name, the row count and the rejects, then the rows as Arrow IPC.
 
-    Examples
-    --------
     >>> block = EventBlock(pl.DataFrame({"time": [1], "user": [7], "place": ["a"]}), n_rows=1)
     >>> decode_block(encode_block(NamedBlock("file/0", block))).name
     'file/0'
@@ -107,8 +105,6 @@ def decode_block(data: bytes) -> NamedBlock:
 def pack(group: int, n_rows: int, contributions: bytes | memoryview) -> bytes:
     """Distinct contributions with their group of windows, and how many rows they stand for.
 
-    Examples
-    --------
     >>> group, n_rows, contributions = unpack(pack(3, 10, b"contributions"))
     >>> group, n_rows, bytes(contributions)
     (3, 10, b'contributions')
@@ -150,8 +146,6 @@ def decode_counts(data: bytes) -> tuple[GroupCounts, int]:
 def encode_lane(lane: dict[str, int]) -> bytes:
     """How far a lane has been counted, and how many pieces it holds.
 
-    Examples
-    --------
     >>> decode_lane(encode_lane({"counted": 3, "pieces": 1, "merged": 0}))["counted"]
     3
     """
@@ -168,8 +162,6 @@ def decode_lane(data: bytes | None) -> dict[str, int]:
 def encode_quota(quota: PeriodQuota) -> bytes:
     """What users have used of a bound on the current budget period.
 
-    Examples
-    --------
     >>> decode_quota(encode_quota(PeriodQuota())).state()["period"].item()
     -1
     """
@@ -184,8 +176,6 @@ def decode_quota(data: bytes | None) -> PeriodQuota:
 def encode_rows(counts: RowCounts, memberships: int = 0) -> bytes:
     """Row counts, and how many distinct contributions there are.
 
-    Examples
-    --------
     >>> decode_rows(encode_rows(RowCounts(rows=3, used=2, rejected={"no time": 1}), 2))[1]
     2
     """
@@ -212,8 +202,6 @@ def late(n_rows: int, memberships: int = 0) -> tuple[int, bytes]:
 def encode_batch(batch: Batch) -> bytes:
     """One batch; values, scales and numbers in events keep their types and every bit.
 
-    Examples
-    --------
     >>> release = Release(window=3, values=np.array([1.0, 2.0]), noise="laplace", scale=2.0)
     >>> decode_batch(encode_batch(Batch((release,), ()))).releases[0].scale
     2.0

@@ -34,12 +34,7 @@ class ReadMessages(PlanTransform):
     The timestamp of a block is when its first message was published, and not that of its earliest event: windows are
     final by the time of publication, so that a row which is in time holds back its windows all the same.
 
-    Parameters
-    ----------
-    plan
-        The run.
-    connector
-        What reads `PubsubMessage`s with the time of publication as their timestamp; None: Beam's connector.
+    ``connector`` reads `PubsubMessage`s with the time of publication as their timestamp; None: Beam's.
     """
 
     def __init__(self, plan: Plan, connector: beam.PTransform[Any, Any] | None = None) -> None:

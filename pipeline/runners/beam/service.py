@@ -31,21 +31,9 @@ def run_service(plan: Plan, pipeline: beam.Pipeline) -> bool:
     The job holds what was read and is not counted yet. So it is cancelled only when everything is released: where this
     process is stopped, or a step fails, it stays. A resumed run updates it, which hands its state on.
 
-    Parameters
-    ----------
-    plan
-        As `pipeline.runners.beam.distributed` makes it.
-    pipeline
-        Of the service's runner with `options_of` the plan, and with nothing in it.
-
-    Returns
-    -------
-    Whether the run came to its end; not where a template was to be made of it (``--template_location``).
-
-    Raises
-    ------
-    PenstockError
-        If the configuration cannot be run, a step failed for good, or the job has ended before the run.
+    ``pipeline`` has the service's runner, `options_of` the plan, and nothing in it yet. Returns whether the run came to
+    its end; not where a template was to be made of it (``--template_location``). Raises `PenstockError` if the
+    configuration cannot be run, a step failed for good, or the job has ended before the run.
     """
     mark_graph(plan)
     forget_failure(plan.folder)

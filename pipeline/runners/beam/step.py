@@ -30,13 +30,7 @@ _MARGIN = 4000
 
 
 class PlanTransform(beam.PTransform[Any, Any]):  # type: ignore[misc]
-    """A transform that carries the plan of the run.
-
-    Parameters
-    ----------
-    plan
-        The run.
-    """
+    """A transform that carries the plan of the run."""
 
     def __init__(self, plan: Plan) -> None:
         super().__init__()
@@ -48,11 +42,6 @@ class Step(beam.DoFn):  # type: ignore[misc]
 
     The plan of a deployment travels without its noise key; `setup` reads the key on the worker. Unpickling a step reads
     no file.
-
-    Parameters
-    ----------
-    plan
-        The run.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -93,8 +82,6 @@ def redacted(method: Callable[..., Any]) -> Callable[..., Any]:
 
     An engine retries a failed bundle again and again, and logs the error each time.
 
-    Examples
-    --------
     >>> from types import SimpleNamespace
     >>> class Parse:
     ...     plan = SimpleNamespace(config=SimpleNamespace(mode="deployment"))
@@ -155,8 +142,6 @@ def end_of_input(plan: Plan) -> int | None:
 def whole_second(instant: int) -> int:
     """An instant in milliseconds, rounded down to the second, as Flink rounds the watermarks of a splittable step.
 
-    Examples
-    --------
     >>> whole_second(1999), whole_second(2000), -whole_second(-1001)
     (1000, 2000, 2000)
     """

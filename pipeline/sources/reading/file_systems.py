@@ -41,21 +41,9 @@ def is_url(path: str) -> bool:
 def file_system(path: str, options: Mapping[str, str], field: str) -> Any:
     """Beam's file system for a path.
 
-    Parameters
-    ----------
-    path
-        Below which files are.
-    options
-        As Beam calls them; values may stand for secrets (``env:``, ``file:``).
-    field
-        Key of the path in the configuration, for errors.
-
-    Raises
-    ------
-    MissingLibrary
-        What the file system needs is not installed.
-    ConfigError
-        Beam has no file system of that scheme.
+    ``options`` are Beam's; a value may stand for a secret (``env:``, ``file:``). ``field``: key of the path in the
+    configuration, for errors. Raises `MissingLibrary` if what the file system needs is not installed. Raises
+    `ConfigError` if Beam has no file system of that scheme.
     """
     from apache_beam.io import filesystems  # registers those that are installed
     from apache_beam.io.filesystem import FileSystem
@@ -120,12 +108,8 @@ class Files(Protocol):
     def local(self, file: File) -> Iterator[str]:
         """Path of a file, or of a copy of it, while it is read.
 
-        Raises
-        ------
-        Unanswered
-            It cannot be read.
-        DataError
-            The file is gone, or is not what it was when it was found.
+        Raises `Unanswered` if it cannot be read. Raises `DataError` if the file is gone, or is not what it was when it
+        was found.
         """
 
 
@@ -134,10 +118,7 @@ class LocalFiles:
 
     A folder that is unmounted leaves an empty one behind. So the file system that it is on has to stay the same.
 
-    Parameters
-    ----------
-    source
-        A source of files, whose path is a folder, a pattern or a file.
+    ``source``: a source of files, whose path is a folder, a pattern or a file.
     """
 
     def __init__(self, source: Any) -> None:
@@ -193,17 +174,8 @@ class LocalFiles:
 class RemoteFiles:
     """Files on a file system of Beam, each copied to a temporary folder while it is read.
 
-    Parameters
-    ----------
-    source
-        A source of files, whose path is a URL: of a folder, or a pattern.
-    options
-        As `file_system` takes them.
-
-    Raises
-    ------
-    ConfigError
-        Beam would date the objects wrongly on this machine.
+    ``source``: a source of files, whose path is a URL: of a folder, or a pattern. ``options``: as `file_system` takes
+    them. Raises `ConfigError` if Beam would date the objects wrongly on this machine.
     """
 
     def __init__(self, source: Any, options: Mapping[str, str]) -> None:

@@ -21,15 +21,8 @@ _RULES["SUBSCRIPTION"] = _RULES["TOPIC"]
 def flaw(name: str, form: str) -> str | None:
     """What a name must be that is not of a form; None for one that is.
 
-    Parameters
-    ----------
-    name
-        A full name.
-    form
-        Its parts in capitals, such as ``projects/PROJECT/topics/TOPIC``.
+    ``form``: the parts of a full name in capitals, such as ``projects/PROJECT/topics/TOPIC``.
 
-    Examples
-    --------
     >>> flaw("projects/city-1/topics/footfall", "projects/PROJECT/topics/TOPIC")
     >>> flaw("footfall", "projects/PROJECT/topics/TOPIC")
     'projects/PROJECT/topics/TOPIC'

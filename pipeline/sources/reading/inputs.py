@@ -35,18 +35,10 @@ ARCHIVES = ("*.tar", "*.tar.*", "*.tgz", "*.txz", "*.zip")
 def list_files(path: str, patterns: tuple[str, ...]) -> list[str]:
     """List the files that a path means, sorted by name.
 
-    Parameters
-    ----------
-    path
-        A file (taken whatever its name), a glob (``**`` allowed), or a directory.
-    patterns
-        What is taken from a directory and everything below it, for instance ``("new_*.txt",)``; compressed variants
-        of the same names and, where nothing else is there, archives are taken too.
-
-    Raises
-    ------
-    DataError
-        Nothing is there, or nothing of that name.
+    ``path``: a file (taken whatever its name), a glob (``**`` allowed), or a directory. ``patterns``: what is taken
+    from a directory and everything below it, for instance ``("new_*.txt",)``; compressed variants of the same names
+    and, where nothing else is there, archives are taken too. Raises `DataError` if nothing is there, or nothing of that
+    name.
     """
     if "://" in path:
         raise DataError(f"{path}: only files that keep arriving (source.type: folder) are read from there")
@@ -141,23 +133,11 @@ _DAMAGE = (
 def open_inputs(files: Iterable[str], patterns: tuple[str, ...]) -> Iterator[tuple[str, IO[bytes]]]:
     """Open inputs one after the other; each must be read before the next is asked for.
 
-    Parameters
-    ----------
-    files
-        Plain files, files compressed with gzip, Zstandard, xz or bzip2, tar archives (compressed too), zip archives.
-        What a file is, is told by its first bytes and not by its name.
-    patterns
-        Which members of an archive are taken; hidden ones never are.
-
-    Yields
-    ------
-    (name, stream)
-        A member is named ``archive!member``.
-
-    Raises
-    ------
-    DataError
-        Damaged, out of all proportion when unpacked, or with a member that points outside the archive.
+    ``files``: plain files, files compressed with gzip, Zstandard, xz or bzip2, tar archives (compressed too), zip
+    archives. What a file is, is told by its first bytes and not by its name. ``patterns``: which members of an archive
+    are taken; hidden ones never are. Yields a name and a stream for each. A member is named ``archive!member``. Raises
+    `DataError` for a file that is damaged, is out of all proportion when unpacked, or has a member that points outside
+    the archive.
     """
     for file in files:
         try:

@@ -11,7 +11,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
-from pathlib import Path
 from time import time as clock_time
 from typing import Any
 
@@ -48,15 +47,7 @@ class Consumer:
 
     Positions are in the run's own checkpoints, never taken from a consumer group.
 
-    Parameters
-    ----------
-    source
-        What to read.
-
-    Raises
-    ------
-    DataError
-        No broker answers, or there is no such topic; later: what was to be read is no longer there.
+    Raises `DataError` if no broker answers, or there is no such topic; later: what was to be read is no longer there.
     """
 
     def __init__(self, source: KafkaSettings) -> None:
@@ -279,12 +270,7 @@ EVERY = 1.0
 class Commits:
     """Commits to a consumer group for monitoring of the lag: what a checkpoint holds, or what an engine has taken.
 
-    Parameters
-    ----------
-    source
-        What is read; its ``group`` is where offsets go, None: nowhere.
-    consumer, checkpointed
-        The reader, and the position that is committed.
+    Offsets go to the ``group`` of the source; without one nowhere.
     """
 
     def __init__(self, source: KafkaSettings, consumer: Consumer, checkpointed: Checkpointed) -> None:
@@ -319,17 +305,8 @@ class Reach:
     Until then the run waits, and its clocks stand still: nothing is lost, and nothing is released without events that
     may still be there.
 
-    Parameters
-    ----------
-    source
-        What is read; its ``patience`` is how long.
-    consumer
-        The reader.
-    clock
-        Seconds that only grow.
+    The ``patience`` of the source says how long; ``clock`` counts seconds that only grow.
 
-    Examples
-    --------
     >>> from types import SimpleNamespace
     >>> from penstock.pipeline.sources.kafka import Kafka
     >>> now = [0.0]
@@ -371,11 +348,6 @@ class DeadLetters:
 
     A letter's key is ``topic/partition/offset``, so that letters that are sent again after a kill replace themselves in
     a compacted topic.
-
-    Parameters
-    ----------
-    source
-        Says where to, and whether with content.
     """
 
     def __init__(self, source: KafkaSettings) -> None:
@@ -424,19 +396,8 @@ def block_of(source: KafkaSettings, partition: int, messages: Sequence[Any]) -> 
 
     Every message is parsed or rejected.
 
-    Parameters
-    ----------
-    source
-        Says how messages are read.
-    partition
-        Where they are from.
-    messages
-        As the client gives them. A reject's file is ``topic/partition``, its line the offset of its message.
-
-    Raises
-    ------
-    DataError
-        A row is to be held against its broker's timestamp, and the message has its sender's.
+    A reject's file is ``topic/partition``, its line the offset of its message. Raises `DataError` if a row is to be
+    held against its broker's timestamp, and the message has its sender's.
     """
     stamps = [message.timestamp() for message in messages]
     if source.by_broker and (foreign := [i for i, (kind, _) in enumerate(stamps) if kind != _BY_BROKER]):
@@ -473,7 +434,8 @@ def micro_batches(
     """
     with closing(Consumer(source)) as consumer, closing(DeadLetters(source)) as letters:
         reader = _Reader(source, run, consumer, letters, start, latest)
-        journal = Journal(_journal_folder(run, reader.share), number, Entry.decode)
+        folder = run.spool / f"reader-{reader.share.reader:03d}" if reader.share.n_readers > 1 else run.spool
+        journal = Journal(folder, number, Entry.decode)
         commits = Commits(source, consumer, checkpointed)
         reach = Reach(source, consumer)
         for entry in journal.entries:
@@ -685,7 +647,3 @@ def starts(source: KafkaSettings, run: LiveRun) -> list[State]:
             write_first(path, str(min(MOST, len(consumer.partitions()))).encode())
     n_readers = int(path.read_bytes())
     return [Share(reader, n_readers).as_state() for reader in range(n_readers)]
-
-
-def _journal_folder(run: LiveRun, share: Share) -> Path:
-    return run.spool / f"reader-{share.reader:03d}" if share.n_readers > 1 else run.spool

@@ -48,8 +48,6 @@ def silent() -> logging.Logger:
 def check_options(options: Mapping[str, str], field: str = "options") -> None:
     """Raise `ParameterError` for options that are not passed on, and for secrets that are written out.
 
-    Examples
-    --------
     >>> check_options({"security.protocol": "SASL_SSL", "sasl.password": "env:KAFKA_PASSWORD"})
     >>> check_options({"sasl.password": "hunter2"})
     Traceback (most recent call last):
@@ -75,10 +73,8 @@ def resolved_options(brokers: str, options: Mapping[str, str]) -> dict[str, Any]
 def resolved_value(name: str, value: str) -> str:
     """What stands for a value: an environment variable, the first line of a file, or the value itself.
 
-    Raises
-    ------
-    DataError
-        A variable that is not set, a file that cannot be read, or a file with a secret that others can read too.
+    Raises `DataError` for a variable that is not set, a file that cannot be read, and a file with a secret that others
+    can read too.
     """
     if value.startswith("env:"):
         found = os.environ.get(value.removeprefix("env:"))
@@ -102,13 +98,7 @@ _WAITING = 100_000
 
 
 class Producer:
-    """An idempotent producer, in order and at least once, that reports what could not be delivered.
-
-    Parameters
-    ----------
-    brokers, options
-        As in the configuration.
-    """
+    """An idempotent producer, in order and at least once, that reports what could not be delivered."""
 
     def __init__(self, brokers: str, options: Mapping[str, str]) -> None:
         # One request at a time: where a partition is new or changes its leader, a broker may refuse the first request

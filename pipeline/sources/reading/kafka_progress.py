@@ -25,27 +25,14 @@ _KEPT = 100_000
 
 @dataclass(frozen=True)
 class Entry:
-    """What one micro-batch consists of.
+    """What one micro-batch consists of."""
 
-    Parameters
-    ----------
-    number
-        Of the micro-batch.
-    ranges
-        First offset and the one after the last, by partition.
-    idle
-        Partitions that do not hold time back after the micro-batch.
-    clock
-        Time that is reached by the clock, where all partitions are idle and time goes on; otherwise None.
-    listed
-        Time from before which no partition is unknown; None where that decides nothing.
-    """
-
-    number: int
-    ranges: Mapping[int, tuple[int, int]]
-    idle: frozenset[int]
+    number: int  # Of the micro-batch
+    ranges: Mapping[int, tuple[int, int]]  # First offset and the one after the last, by partition
+    idle: frozenset[int]  # Partitions that do not hold time back after the micro-batch
+    # Time that is reached by the clock, where all partitions are idle and time goes on; otherwise None
     clock: int | None = None
-    listed: int | None = None
+    listed: int | None = None  # Time from before which no partition is unknown; None where that decides nothing
 
     def encode(self) -> str:
         """One line."""
@@ -78,17 +65,11 @@ Kind = TypeVar("Kind", bound=Numbered)
 class Journal(Generic[Kind]):
     """Write-ahead journal of batch boundaries, one a line; a torn last line had no effect yet and is left out.
 
-    Whoever opens the journal takes it over: what another process, which is thought dead, writes from then on counts
-    for nothing.
+    Whoever opens the journal takes it over: what another process, which is thought dead, writes from then on counts for
+    nothing.
 
-    Parameters
-    ----------
-    folder
-        Where the file is, made if need be.
-    number
-        First micro-batch to be read again; earlier entries are dropped.
-    decode
-        Reads a line of the journal.
+    ``folder``: where the file is, made if need be. ``number``: first micro-batch to be read again; earlier entries are
+    dropped. ``decode``: reads a line of the journal.
     """
 
     def __init__(self, folder: Path, number: int, decode: Callable[[str], Kind]) -> None:
@@ -137,25 +118,6 @@ Integers = NDArray[np.int64]
 class Progress:
     """Position and time of every partition.
 
-    Parameters
-    ----------
-    offsets
-        Next offset to read, by partition.
-    times
-        Latest time of an event so far, by partition; `MIN_EVENT_TIME` where there was none.
-    idle
-        Partitions that do not hold time back.
-    reached
-        Time that the topic has reached: the earliest of the times of the partitions that are not idle; never goes back.
-    first, limit
-        What is before ``first`` moves no time, and nothing moves it beyond ``limit``.
-    disorder
-        How far the watermark stays behind the time.
-    by_broker
-        Whether times are the broker's, and the clock goes on at the end of a partition.
-
-    Examples
-    --------
     >>> progress = Progress(offsets={0: 0, 1: 0}, times={0: MIN_EVENT_TIME, 1: MIN_EVENT_TIME})
     >>> progress.read({0: (2, np.array([10, 30]))}, frozenset()), progress.reached == MIN_EVENT_TIME
     ([array([-4611686018427387904,                   10])], True)
@@ -166,14 +128,17 @@ class Progress:
     ([], 30)
     """
 
-    offsets: dict[int, int] = field(default_factory=dict)
+    offsets: dict[int, int] = field(default_factory=dict)  # Next offset to read, by partition
+    # Latest time of an event so far, by partition; `MIN_EVENT_TIME` where there was none
     times: dict[int, int] = field(default_factory=dict)
-    idle: frozenset[int] = frozenset()
+    idle: frozenset[int] = frozenset()  # Partitions that do not hold time back
+    # Time that the topic has reached: the earliest of the times of the partitions that are not idle; never goes back
     reached: int = MIN_EVENT_TIME
+    # What is before ``first`` moves no time, and nothing moves it beyond ``limit``
     first: int = MIN_EVENT_TIME
     limit: int | None = None
-    disorder: int = 0
-    by_broker: bool = False
+    disorder: int = 0  # How far the watermark stays behind the time
+    by_broker: bool = False  # Whether times are the broker's, and the clock goes on at the end of a partition
 
     def add(self, partition: int, offset: int) -> None:
         """Make a partition known."""
@@ -189,24 +154,15 @@ class Progress:
     ) -> list[Integers]:
         """Move on.
 
-        Parameters
-        ----------
-        rows
-            By partition, in order: the next offset, and the times of the rows before it (by the broker: of arrival).
-        idle
-            Partitions that are idle from now on; by the broker: at whose end the clock has reached ``clock``.
-        clock
-            Time that is reached by the clock, if all are idle.
-        listed
-            Time from before which no partition is unknown, beyond which nothing is reached; None: all are known.
-
-        Returns
-        -------
-        The watermark that each row is held against, an array for each partition that was read. By the broker it is the
-        row's own arrival time, which no watermark of its partition has passed while the broker's clock keeps to
-        ``disorder``; a row that is older all the same would come to windows that are gone. By events a row is held
-        against its own partition and what was certain before all of these rows, so that it does not matter which
-        partitions happened to be read together.
+        ``rows``: by partition, in order: the next offset, and the times of the rows before it (by the broker: of
+        arrival). ``idle``: partitions that are idle from now on; by the broker: at whose end the clock has reached
+        ``clock``. ``clock``: time that is reached by the clock, if all are idle. ``listed``: time from before which no
+        partition is unknown, beyond which nothing is reached; None: all are known. Returns the watermark that each row
+        is held against, an array for each partition that was read. By the broker it is the row's own arrival time,
+        which no watermark of its partition has passed while the broker's clock keeps to ``disorder``; a row that is
+        older all the same would come to windows that are gone. By events a row is held against its own partition and
+        what was certain before all of these rows, so that it does not matter which partitions happened to be read
+        together.
         """
         found = []
         for partition, (offset, times) in rows.items():
@@ -266,17 +222,11 @@ _FRESH = 0.2
 class Share:
     """Partitions of one of the readers on a cluster, whose engine takes the minimum of their watermarks.
 
-    Parameters
-    ----------
-    reader, n_readers
-        Which of how many it is; the only one has all partitions.
-
-    Examples
-    --------
     >>> [partition for partition in range(7) if Share(1, 3).owns(partition)]
     [1, 4]
     """
 
+    # Which of how many it is; the only one has all partitions
     reader: int = 0
     n_readers: int = 1
 
@@ -301,15 +251,6 @@ class PeerWatermarks:
 
     It limits how much stays open while a backlog is read, and decides neither time nor what is late.
 
-    Parameters
-    ----------
-    folder
-        Of the run.
-    share
-        Whose board it is.
-
-    Examples
-    --------
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     one, other = PeerWatermarks(Path(folder), Share(0, 2)), PeerWatermarks(Path(folder), Share(1, 2))

@@ -78,16 +78,8 @@ def events_of(
 ) -> EventBlock:
     """The events of some messages, with a column ``arrival``; every message is parsed or rejected.
 
-    Parameters
-    ----------
-    source
-        Says how messages are read.
-    values
-        The messages.
-    arrivals
-        Shape (n_messages,): when each arrived, in milliseconds since 1970.
-    place
-        File and line that stand for a message, by its number here, in a reject.
+    ``arrivals``, of shape (n_messages,): when each arrived, in milliseconds since 1970. ``place``: file and line that
+    stand for a message, by its number here, in a reject.
     """
     rows = read_messages(values, source.layout, source.parser)
     arrival = arrivals[rows.message]

@@ -34,20 +34,9 @@ class Malformed(ValueError):
 def read_block(data: bytes, columns: Mapping[str, str]) -> pl.DataFrame:
     """Some columns of a message in Arrow's streaming format, with the types that they have there.
 
-    Parameters
-    ----------
-    data
-        The message.
-    columns
-        Name in the message by the name that is wanted.
+    ``columns``: name in the message by the name that is wanted. Raises `Malformed` for anything but record batches of
+    plain columns within `MAX_ROWS` and `MAX_BYTES`.
 
-    Raises
-    ------
-    Malformed
-        Anything but record batches of plain columns within `MAX_ROWS` and `MAX_BYTES`.
-
-    Examples
-    --------
     >>> table = pa.table({"who": [7, 8]})
     >>> sink = pa.BufferOutputStream()
     >>> with pa.ipc.new_stream(sink, table.schema) as writer:
@@ -145,15 +134,9 @@ _MAGIC = 5
 def avro_parser(schema: str, header: bool) -> Callable[[bytes], Any]:
     """What reads messages of one Avro record each, written with a schema of plain fields.
 
-    Parameters
-    ----------
-    schema
-        JSON text of the schema.
-    header
-        Whether five bytes come before the record, as registries of schemas have it; they are skipped.
+    ``schema``: JSON text of the schema. ``header``: whether five bytes come before the record, as registries of schemas
+    have it; they are skipped.
 
-    Examples
-    --------
     >>> parse = avro_parser('{"type": "record", "name": "e", "fields": [{"name": "user", "type": "string"}]}', False)
     >>> parse(b"\\x04me")
     {'user': 'me'}
@@ -205,40 +188,20 @@ def _flat_type(kind: Any) -> Any:
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of some messages.
+    """The rows of some messages."""
 
-    Parameters
-    ----------
-    frame
-        Columns of an `EventBlock`; null where a value is wrong.
-    message
-        Shape (n_rows,): number of the message that each row is from.
-    problems
-        What is wrong with messages that hold no rows, by number.
-    """
-
-    frame: pl.DataFrame
-    message: NDArray[np.int64]
-    problems: dict[int, str] = field(default_factory=dict)
+    frame: pl.DataFrame  # Columns of an `EventBlock`; null where a value is wrong
+    message: NDArray[np.int64]  # Shape (n_rows,): number of the message that each row is from
+    problems: dict[int, str] = field(default_factory=dict)  # What is wrong with messages that hold no rows, by number
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Which columns the messages have.
+    """Which columns the messages have."""
 
-    Parameters
-    ----------
-    columns
-        Name in the messages by part of an event.
-    time
-        How times are written.
-    integer_users
-        Whether users are whole numbers; otherwise text.
-    """
-
-    columns: Mapping[str, str]
-    time: TimeFormat = field(default_factory=TimeFormat)
-    integer_users: bool = False
+    columns: Mapping[str, str]  # Name in the messages by part of an event
+    time: TimeFormat = field(default_factory=TimeFormat)  # How times are written
+    integer_users: bool = False  # Whether users are whole numbers; otherwise text
 
     @property
     def schema(self) -> dict[str, type[pl.DataType]]:
@@ -261,10 +224,7 @@ Parser = Callable[[bytes], Any]
 def parser_of(format: str, schema: str | None, header: bool) -> Parser | None:
     """What reads one message as a dictionary; None for blocks of Arrow.
 
-    Raises
-    ------
-    ParameterError
-        An Avro schema that is none, or that nests without bounds.
+    Raises `ParameterError` for an Avro schema that is none, or nests without bounds.
     """
     if format == "json":
         return _parse_json
@@ -274,8 +234,6 @@ def parser_of(format: str, schema: str | None, header: bool) -> Parser | None:
 def read_messages(values: Sequence[bytes | None], layout: Layout, parse: Parser | None) -> Rows:
     """Rows of some messages, in their order; a message that cannot be read becomes a problem, and nothing else.
 
-    Examples
-    --------
     >>> layout = Layout({"user": "who", "time": "time", "place": "place"})
     >>> rows = read_messages([b'{"who": "u", "time": "2024-01-01T00:00:00Z", "place": "a"}', b"{"], layout, _parse_json)
     >>> rows.frame.height, rows.problems

@@ -24,19 +24,12 @@ Positions = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Records:
-    """Records of a text, in order.
+    """Records of a text, in order."""
 
-    Parameters
-    ----------
-    start, stop
-        First byte, and the byte after the last one (the line end not included); shape (n_records,).
-    n_fields
-        Fields of the record; 0 where it is blank, −1 where a quote is stray or never closed.
-    """
-
+    # First byte, and the byte after the last one (the line end not included); shape (n_records,)
     start: Positions
     stop: Positions
-    n_fields: Positions
+    n_fields: Positions  # Fields of the record; 0 where it is blank, −1 where a quote is stray or never closed
 
 
 def count_byte(data: bytes, byte: int) -> int:

@@ -34,25 +34,13 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True)
 class Prologue:
-    """How a file is written.
+    """How a file is written."""
 
-    Parameters
-    ----------
-    columns
-        Names of all columns, in order.
-    n_lines
-        Lines before the first row.
-    separator, quote
-        As for `split`.
-    encoding
-        Of the text, one byte a character where it is not UTF-8.
-    """
-
-    columns: tuple[str, ...]
-    n_lines: int = 0
+    columns: tuple[str, ...]  # Names of all columns, in order
+    n_lines: int = 0  # Lines before the first row
     separator: str = ","
     quote: str = ""
-    encoding: str = "utf-8"
+    encoding: str = "utf-8"  # Of the text, one byte a character where it is not UTF-8
 
 
 @dataclass(frozen=True)
@@ -89,16 +77,10 @@ def batches(
 ) -> Iterator[Batch]:
     """Cut inputs into batches of about ``n_rows`` lines: small files are joined, large ones cut between records.
 
-    Parameters
-    ----------
-    inputs
-        (name, stream) pairs; each stream is read to its end before the next is taken.
-    prologue
-        Tells from a file's name and its first bytes (up to 64 KiB) how it is written.
-
-    Notes
-    -----
     A line of much more than `MAX_LINE_BYTES` is a row with too many fields; memory is bounded all the same.
+
+    ``inputs``: (name, stream) pairs; each stream is read to its end before the next is taken. ``prologue``: tells from
+    a file's name and its first bytes (up to 64 KiB) how it is written.
     """
     waiting: list[Batch] = []
     n_waiting = 0
@@ -277,11 +259,8 @@ class MappedColumns(Checked):
 
         A column that is named in ``columns`` must exist; the others are taken under their own name if they exist.
 
-        Raises
-        ------
-        DataError
-            No user, no time, neither coordinates nor place, or a named column is missing or there twice; says which
-            columns there are.
+        Raises `DataError`, with the columns there are, if user, time, or both coordinates and place are missing, or a
+        named column is missing or there twice.
         """
         return find_columns(self.columns, names, file)
 
@@ -320,24 +299,12 @@ MAX_RAW_CHARACTERS = 1000
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of a batch whose structure is sound, parsed; and the records whose structure is not.
+    """Rows of a batch whose structure is sound, parsed; and the records whose structure is not."""
 
-    Parameters
-    ----------
-    raw
-        The wanted columns; null where a value cannot be read as its type.
-    records
-        Outline of the batch, None where every line is a row.
-    row_records
-        Record of every row of ``raw``, None where they are the same.
-    problems
-        What is wrong with other records, by record index.
-    """
-
-    raw: pl.DataFrame
-    records: Records | None
-    row_records: NDArray[np.int64] | None
-    problems: dict[int, str]
+    raw: pl.DataFrame  # The wanted columns; null where a value cannot be read as its type
+    records: Records | None  # Outline of the batch, None where every line is a row
+    row_records: NDArray[np.int64] | None  # Record of every row of ``raw``, None where they are the same
+    problems: dict[int, str]  # What is wrong with other records, by record index
 
     def segments(self, batch: Batch) -> NDArray[np.int64]:
         """Segment of the batch that every row comes from."""
@@ -397,13 +364,9 @@ def to_blocks(
 ) -> Iterator[EventBlock]:
     """Turn a parsed batch into blocks of about ``block_rows`` rows.
 
-    Parameters
-    ----------
-    events
-        Columns of an `EventBlock`, one row for each of ``rows.raw``, null where a value is wrong; perhaps a column
-        ``problem`` with what else is wrong with a row.
-    explain
-        Given the raw rows that are wrong, what the source knows about them (None: what `reasons` says).
+    ``events``: columns of an `EventBlock`, one row for each of ``rows.raw``, null where a value is wrong; perhaps a
+    column ``problem`` with what else is wrong with a row. ``explain``: given the raw rows that are wrong, what the
+    source knows about them (None: what `reasons` says).
     """
     is_sound = sound_rows(events)
     position, reject_at, rejects = np.arange(0), np.arange(0), list[Reject]()

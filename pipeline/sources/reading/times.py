@@ -29,30 +29,19 @@ _ISO = (
 class TimeFormat:
     """How one column says when.
 
-    Parameters
-    ----------
-    format
-        ``iso`` (ISO 8601 with or without offset), ``unix_s`` or ``unix_ms`` (seconds or milliseconds since 1970 UTC,
-        decimals allowed), or a strptime format such as ``%d/%m/%Y %H:%M:%S``.
-    zone
-        Zone of times written without an offset. A local time that never existed (clocks went forward) is no time.
-    ambiguous
-        Which of the two is meant by a local time that exists twice (clocks went back).
+    Raises `ParameterError` for an unknown zone, and a format that does not give a date with a time.
 
-    Raises
-    ------
-    ParameterError
-        An unknown zone, or a format that does not give a date with a time.
-
-    Examples
-    --------
     >>> times = pl.Series(["2020-11-01 01:30:00", "2020-03-08 02:30:00"])
     >>> TimeFormat("iso", "America/New_York").milliseconds(times).to_list()
     [1604208600000, None]
     """
 
+    # ``iso`` (ISO 8601 with or without offset), ``unix_s`` or ``unix_ms`` (seconds or milliseconds since 1970 UTC,
+    # decimals allowed), or a strptime format such as ``%d/%m/%Y %H:%M:%S``
     format: str = "iso"
+    # Zone of times written without an offset. A local time that never existed (clocks went forward) is no time.
     zone: str = "UTC"
+    # Which of the two is meant by a local time that exists twice (clocks went back)
     ambiguous: Literal["earliest", "latest"] = "earliest"
 
     def __post_init__(self) -> None:
