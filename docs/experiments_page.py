@@ -313,8 +313,10 @@ def _with_published(line: str, figures: list[float | None]) -> str:
 def _cell(row: dict[str, Any] | None) -> str:
     """A mean, and its interval unless that is narrow.
 
-    >>> _cell({"mean": 2.0, "low": 1.95, "high": 2.05}), _cell({"mean": 2.0, "low": 1.8, "high": 2.2})
-    ('2', '2 ± 0.2')
+    >>> [_cell({"mean": 10 * d, "low": 9 * d, "high": 11 * d}) for d in (0.2, 120.0)]
+    ['2 ± 0.2', '1,200 ± 120']
+    >>> _cell({"mean": 2.0, "low": 1.95, "high": 2.05})
+    '2'
     """
     if row is None or row["mean"] is None or math.isnan(row["mean"]):
         return ""
@@ -324,7 +326,7 @@ def _cell(row: dict[str, Any] | None) -> str:
     below, above = row["mean"] - row["low"], row["high"] - row["mean"]
     if abs(above - below) > 0.1 * (above + below):  # near the limits of a measure
         return f"{mean} ({row['low']:.3g} to {row['high']:.3g})"
-    return f"{mean} ± {below:.2g}"
+    return f"{mean} ± {below:,.0f}" if below >= 100 else f"{mean} ± {below:.2g}"
 
 
 def _narrow(mean: float, low: float | None, high: float | None) -> bool:
