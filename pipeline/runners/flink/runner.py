@@ -83,18 +83,19 @@ def run_flink(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
     given = _given(beam_options)
     jar, begun = given.get("flink_job_server_jar"), begun_with(plan) if plan.resumed else None
     version = None if "job_endpoint" in given else _version_of(jar) if jar else jars.version(begun)
+    is_limited = version is None or not jars.keeps_one_state(version)
     if plan.streaming:
         mark_graph(plan)
         if version is not None:
             mark_runner(plan, version)
-        if version is None or not jars.keeps_one_state(version):
+        if is_limited:
             logs.caution(_end_in_sight(plan, version))
     if "job_endpoint" in given:
-        return _submit(plan, given["job_endpoint"], beam_options)
+        return _submit(plan, given["job_endpoint"], beam_options, is_limited)
     folder = checkpoints_folder(plan) / "job_server"
     try:
         with job_server(given.get("flink_master", DEFAULTS["flink_master"]), folder, jar, begun) as endpoint:
-            return _submit(plan, endpoint, beam_options)
+            return _submit(plan, endpoint, beam_options, is_limited)
     except DataError as error:
         if plan.streaming and _has_too_many_states(folder / "job_server.log"):
             raise DataError(
@@ -168,12 +169,13 @@ def _given(beam_options: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _submit(plan: Plan, endpoint: str, beam_options: Sequence[str]) -> bool:
+def _submit(plan: Plan, endpoint: str, beam_options: Sequence[str], is_limited: bool) -> bool:
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions
     from apache_beam.runners.portability.portable_runner import PortableRunner
 
     from penstock.pipeline.runners.beam.graph import build, settle
+    from penstock.pipeline.runners.beam.read import IDLE, LONGEST, ReadEvents
 
     checkpoints_folder(plan).mkdir(parents=True, exist_ok=True)
     given = DEFAULTS | _given(beam_options)
@@ -183,7 +185,7 @@ def _submit(plan: Plan, endpoint: str, beam_options: Sequence[str]) -> bool:
         forget_failure(plan.folder)  # only now: a job that still tries would tell of it again
     options = PipelineOptions(options_of(plan, endpoint, beam_options), save_main_session=False)
     pipeline = beam.Pipeline(runner=PortableRunner(), options=options)
-    build(pipeline, plan)
+    build(pipeline, plan, ReadEvents(plan, longest=LONGEST if is_limited else IDLE))
     try:
         ended = _watch(plan, pipeline.run(), FlinkMeasures(plan, master).look if elsewhere else None)
     finally:
