@@ -278,7 +278,10 @@ def _learn(arguments: argparse.Namespace) -> int:
 
 def _configure_init(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "path", metavar="FILE.csv", help="a CSV file, compressed or not, a folder of them, or a pattern"
+        "path",
+        nargs="+",
+        metavar="FILE.csv",
+        help="a CSV file, compressed or not, a folder of them, or a pattern in quotes",
     )
     parser.add_argument(
         "--out", metavar="FILE.yaml", help="the configuration to write (the name of the CSV file, here)"
@@ -287,9 +290,12 @@ def _configure_init(parser: argparse.ArgumentParser) -> None:
 
 
 def _init(arguments: argparse.Namespace) -> int:
+    from penstock.mechanisms.core.plugin import ParameterError
     from penstock.pipeline.config.draft import write_draft
 
-    out, found = write_draft(arguments.path, arguments.out, arguments.time_zone)
+    if len(arguments.path) > 1:
+        raise ParameterError("FILE.csv", arguments.path, "one file, or for several a folder or a pattern in quotes")
+    out, found = write_draft(arguments.path[0], arguments.out, arguments.time_zone)
     if arguments.json:
         print_json({"file": str(out), "notes": found.notes})
     else:
