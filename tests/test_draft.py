@@ -217,7 +217,7 @@ def test_a_file_of_a_folder_that_cannot_be_read_is_named_with_the_way_to_leave_i
     with pytest.raises(DataError) as caught:
         draft(str(tmp_path))
     assert said in str(caught.value)
-    assert "to leave a file out, move it elsewhere, or give a pattern that only the others match" in str(caught.value)
+    assert "to leave a file out, move it away, or give a pattern that only the others match" in str(caught.value)
     # The way works; and of a single file it is not said.
     assert draft(f"{tmp_path}/m*.csv").notes[0].startswith("columns: user from rider")
     with pytest.raises(DataError) as caught:

@@ -93,7 +93,7 @@ OTHERS = (
 CUT = "a quoted value goes on in the next line, and a row is one line: take such line breaks out"
 
 #: How to go on where some files of many are of another kind.
-LEAVE_OUT = "to leave a file out, move it elsewhere, or give a pattern that only the others match, in quotes: 'data/trips-*.csv'"
+LEAVE_OUT = "to leave a file out, move it away, or give a pattern that only the others match, such as 'trips-*.csv'"
 
 
 @dataclass
@@ -260,6 +260,7 @@ def _named(part: str, names: Iterable[str]) -> list[str]:
     """Columns in the order in which their names tell of a part of an event; those that do not are left out."""
 
     def rank(name: str) -> int:
+        """Place of a name among the words for the part; large where it has none of them."""
         words = re.split(r"[^a-z0-9]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).lower())
         spoken = [i for i, word in enumerate(_WORDS[part]) if word in words]
         within = [
@@ -317,6 +318,7 @@ def _position(frame: pl.DataFrame, names: list[str]) -> dict[str, str]:
     """Columns of latitude and longitude: by name, or the two with decimals that can be."""
 
     def fits(name: str, limit: int) -> bool:
+        """Whether most values of a column are coordinates within a limit."""
         return _share(_numbers(frame[name]).abs() <= limit) >= _MOST
 
     north = [name for name in _named("latitude", names) if fits(name, 90)]
@@ -375,6 +377,7 @@ class _Facts:
 
     @classmethod
     def of(cls, events: pl.DataFrame, zone: str) -> _Facts:
+        """Find the finest cells and windows in which a typical count stands clear of the noise."""
         begin, end = _midnights(_inner(events["time"]), zone)
         if "latitude" in events.columns:
             area = _area(events)
