@@ -172,10 +172,12 @@ class Composition(Accountant):
         begins = window.index if is_new else int(state["begins"])
 
         def costs(first: int, n_memberships: int) -> NDArray[np.float64]:
+            """Cost of the dearest memberships since a window, in ε and ρ."""
             since = amounts[amounts[:, 0] >= first, 1:]
             return costliest(since, n_memberships, most)
 
         def priced(epsilon: float, rho: float) -> list[float]:
+            """Figures of a pair of ε and ρ."""
             return self._priced(np.append(epsilon, _steep(rho, steepest)))
 
         units = [costs(window.index - bounded[f"{level} reach"] + 1, bounded[level]) for level in model["stretches"]]

@@ -90,10 +90,13 @@ def _metric(
     """Enter a mean of ``values`` over arrays (n_windows, n_cells) as a metric, and give it the keyword ``axes``."""
 
     def enter(mean: Callable[..., float]) -> Callable[..., float]:
+        """Register a metric under its name."""
+
         @wraps(mean)
         def oriented(
             truth: ArrayLike, released: ArrayLike, *others: Any, axes: str | None = None, **named: Any
         ) -> float:
+            """Turn the arrays to windows × cells first."""
             return mean(*turned(mean.__name__, axes, truth, released), *others, **named)
 
         METRICS[name] = Metric(name, oriented, values, scope, unit, **facts)

@@ -201,3 +201,37 @@ def test_a_file_that_was_saved_in_another_way_is_told_so(tmp_path, capsys, data,
     path.write_bytes(data)
     assert main(["init", str(path)]) == FAILED
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "said"),
+    [
+        ("a.csv", b"\x00\xff\xfe\x9c" * 50, "a.csv: is not UTF-8 text"),
+        ("z.csv", b"name,area\nx,1\n", "z.csv: there is no column 'rider' for user"),
+        ("z.csv.gz", b"\x1f\x8b\x08\x00broken", "z.csv.gz: cannot be read"),
+    ],
+)
+def test_a_file_of_a_folder_that_cannot_be_read_is_named_with_the_way_to_leave_it_out(tmp_path, name, data, said):
+    written(tmp_path, NAMED, "may.csv")
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(DataError) as caught:
+        draft(str(tmp_path))
+    assert said in str(caught.value)
+    assert "to leave a file out, move it away, or give a pattern that only the others match" in str(caught.value)
+    # The way works; and of a single file it is not said.
+    assert draft(f"{tmp_path}/m*.csv").notes[0].startswith("columns: user from rider")
+    with pytest.raises(DataError) as caught:
+        draft(str(written(tmp_path, ["nothing"], "one.csv")))
+    assert "leave" not in str(caught.value)
+
+
+def test_rows_of_another_file_that_cannot_be_read_are_told_with_its_name(tmp_path):
+    written(tmp_path, NAMED, "may.csv")
+    written(tmp_path, [NAMED[0], *("r1,47.3,8.5,01.05.2024 08:00",) * 9], "other.csv")
+    notes = " ".join(draft(str(tmp_path)).notes)
+    assert "9 of 69 rows cannot be read, and will be rejected (9 of other.csv): to leave a file out" in notes
+
+
+def test_several_files_are_told_to_be_a_folder_or_a_pattern(capsys):
+    assert main(["init", "may.csv", "june.csv"]) == WRONG_USE
+    assert "one file, or for several a folder or a pattern in quotes" in capsys.readouterr().err

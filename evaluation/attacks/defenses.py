@@ -154,6 +154,7 @@ def mechanism_defense(
         return None
 
     def defense(counts: NDArray[Any], seed: int) -> NDArray[np.float64]:
+        """Release counts (replicas × windows × cells) through the mechanism."""
         n_replicas, n_windows, n_cells = counts.shape
         if rate < 1:
             counts = np.random.default_rng([seed, 1]).binomial(counts, rate)
@@ -189,6 +190,7 @@ class _PooledNoise(Noise):
     """One stream for all replicas, each of which draws its own part of it."""
 
     def permutation(self, n: int) -> NDArray[np.int64]:
+        """Draw a random order for every sample."""
         return np.argsort(self.uniform((self._n_replicas or 1, n)), axis=1)
 
 
@@ -204,6 +206,7 @@ class _Pooled(NoiseSource):
         state: Mapping[str, NDArray[Any]],
         n_replicas: int | None = None,
     ) -> Noise:
+        """Noise of one window and step, for all samples."""
         one = super().at(window_start, window_end, step, counts, state)
         return _PooledNoise(lambda: one._seeds, n_replicas, one.exact)
 

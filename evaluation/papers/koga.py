@@ -111,6 +111,7 @@ def _largest_success(log_ball: float, information: float) -> float:
     """Largest p with H(p) + p ln B ≥ −information."""
 
     def slack(p: float) -> float:
+        """How far a success probability is within the bound; negative beyond it."""
         entropy = -p * math.log(p) - (1 - p) * math.log1p(-p)
         return entropy + p * log_ball + information
 

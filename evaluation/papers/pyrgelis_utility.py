@@ -102,6 +102,7 @@ def _released(defense: PaperDefense) -> Callable[[Presence, int], Pair]:
     """What the mechanisms of a defense release."""
 
     def compared(presence: Presence, seed: int) -> Pair:
+        """Counts, and what the defense releases of them."""
         let_through, release = defense.of(presence, ROWS, COLUMNS)
         counts = _counts(let_through)
         return _counts(presence), counts if release is None else release(counts.T[None].astype(int), seed)[0].T
@@ -117,6 +118,7 @@ def _visited(own: Callable[[Presence, int], Pair]) -> Callable[[Presence, int], 
     """Only cells with any true count."""
 
     def compared(presence: Presence, seed: int) -> Pair:
+        """Cells with any visitor only."""
         truth, released = own(presence, seed)
         some = truth.any(axis=1)
         return truth[some], released[some]
@@ -128,6 +130,7 @@ def _emptied(own: Callable[[Presence, int], Pair], kept: bool) -> Callable[[Pres
     """Hours whose counts are all suppressed: either as if nothing had been, or not at all."""
 
     def compared(presence: Presence, seed: int) -> Pair:
+        """Windows whose release is empty, left out or taken as the truth."""
         truth, released = own(presence, seed)
         some = released.any(axis=0)
         return (truth, np.where(some, released, truth)) if kept else (truth[:, some], released[:, some])
@@ -153,6 +156,7 @@ def _coarse_space() -> Iterator[Reading]:
     for name, way in ways.items():
 
         def compared(presence: Presence, _: int, way: Callable[..., Counts] = way) -> Pair:
+            """Counts, and those of the coarser cells in their place."""
             return _counts(presence), merged(_counts(presence), square, way)
 
         yield Reading("SPG 5x5", f"{name} of the four counts", compared)
@@ -167,6 +171,7 @@ def _coarse_time(defense: str, hours: int, own: Callable[[Presence, int], Pair])
     for name, edit in edits.items():
 
         def compared(presence: Presence, seed: int, edit: Callable[[Counts], Counts] = edit) -> Pair:
+            """Counts, and an edit of the coarser release."""
             truth, released = own(presence, seed)
             return truth, edit(released[:, ::hours])
 
@@ -175,6 +180,7 @@ def _coarse_time(defense: str, hours: int, own: Callable[[Presence, int], Pair])
     for name, way in (("sum of the hours' counts", np.sum), ("largest of the hours' counts", np.max)):
 
         def in_time(presence: Presence, _: int, way: Callable[..., Counts] = way) -> Pair:
+            """Counts, and those of the coarser windows in their place."""
             return _counts(presence), merged(_counts(presence).T, stretch, way).T
 
         yield Reading(defense, name, in_time)
@@ -192,6 +198,7 @@ def _later(own: Callable[[Presence, int], Pair], begin: int, presence: Presence,
 
 def _cut_short(hours: int) -> Callable[[Counts], Counts]:
     def cut(coarse: Counts) -> Counts:
+        """Repeat coarse windows, the last unreleased ones as zeros."""
         copied = np.repeat(coarse, hours, axis=1)
         copied[:, -UNRELEASED:] = 0.0
         return copied
@@ -206,12 +213,14 @@ def _numbered(defense: str, own: Callable[[Presence, int], Pair]) -> Iterator[Re
     for name, order in orders.items():
 
         def compared(presence: Presence, seed: int, order: NDArray[np.intp] = order.ravel()) -> Pair:
+            """Cells in another order."""
             truth, released = own(presence, seed)
             return truth[order], released[order]
 
         yield Reading(defense, f"cells numbered {name}", compared)
 
     def by_chance(presence: Presence, seed: int) -> Pair:
+        """Add less than any difference, so that ties break by chance."""
         truth, released = own(presence, seed)
         return truth, released + np.random.default_rng(seed).random(released.shape) * 1e-6
 

@@ -107,6 +107,7 @@ def _with_time_left(show: Callable[[int, int | None, str], None]) -> Callable[[i
     first: list[tuple[int, float]] = []
 
     def listener(done: int, total: int) -> None:
+        """Show progress, and the time left at the pace so far."""
         first.append((done, time.monotonic())) if not first else None
         made, now = done - first[0][0], time.monotonic()
         left = (now - first[0][1]) / made * (total - done) if made else 0.0
@@ -128,6 +129,7 @@ def _begun(attack: str, done: str, minutes: float | None = None) -> Callable[[in
     """Says before an attack how many people it is about, and how long it takes."""
 
     def begun(n_chosen: int, n_people: int, seconds: float) -> None:
+        """Print how many people are attacked, and how long that takes."""
         people = f"{n_chosen:,} of {n_people:,} people" if n_chosen < n_people else f"all {n_people:,} people"
         most = math.inf if minutes is None else 60 * minutes
         now = f", the first {in_words(most)} of it now (--minutes)" if seconds > most else ""

@@ -87,6 +87,7 @@ def _execute(arguments: argparse.Namespace) -> int:
     with progress_bar("trials", enabled=not quiet, piped=not sys.stderr.isatty()) as show:
 
         def begun(grid: str, experiment: Experiment) -> None:
+            """Print how many runs a grid takes, and how long."""
             nonlocal total
             total = len(experiment.trials)
             if not quiet:
@@ -95,6 +96,7 @@ def _execute(arguments: argparse.Namespace) -> int:
                 print(f"penstock: grid {grid}: {total} trials, {long} after counting", file=sys.stderr)
 
         def listener(done: int, failed: int, counts: int) -> None:
+            """Show progress, with the failures."""
             show(done + failed, total, f"{failed} failed" if failed else "")
 
         found = choose(arguments.config, asked, arguments.out, arguments.set, n_jobs, begun, listener)
@@ -168,6 +170,7 @@ def in_words(binding: dict[str, Any], choice: dict[str, Any]) -> str:
     name, limit = binding["limit"], _limit(binding["limit"], choice)
 
     def told(row: dict[str, Any]) -> str:
+        """A setting with its figure."""
         return f"{row['variant']} ({name} {row[f'mean {name}']:.4g})"
 
     keeping = binding["keeping"]

@@ -76,6 +76,7 @@ def progress_bar(unit: str, enabled: bool, piped: bool = False) -> Iterator[Call
         tenths = -1
 
         def line(done: int, total: int | None, remark: str) -> None:
+            """Print a line at every tenth."""
             nonlocal tenths
             now = 10 * done // (total or 1)
             if now != tenths:
@@ -92,6 +93,7 @@ def progress_bar(unit: str, enabled: bool, piped: bool = False) -> Iterator[Call
         task = bar.add_task("", total=None)
 
         def show(done: int, total: int | None, remark: str) -> None:
+            """Move the bar."""
             bar.update(task, completed=done, total=total, description=remark and f" · {remark}")
 
         yield show

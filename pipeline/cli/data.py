@@ -135,6 +135,7 @@ def _table(frame: pl.DataFrame) -> pa.Table:
     import pyarrow as pa
 
     def is_text(kind: pa.DataType) -> bool:
+        """Whether a column is text, in whichever layout."""
         return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
     table = frame.with_columns(pl.col("time").cast(pl.Datetime("ms", "UTC"))).to_arrow()
@@ -238,7 +239,10 @@ def _learn(arguments: argparse.Namespace) -> int:
 
 def _configure_init(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "path", metavar="FILE.csv", help="a CSV file, compressed or not, a folder of them, or a pattern"
+        "path",
+        nargs="+",
+        metavar="FILE.csv",
+        help="a CSV file, compressed or not, a folder of them, or a pattern in quotes",
     )
     parser.add_argument(
         "--out", metavar="FILE.yaml", help="the configuration to write (the name of the CSV file, here)"
@@ -247,9 +251,12 @@ def _configure_init(parser: argparse.ArgumentParser) -> None:
 
 
 def _init(arguments: argparse.Namespace) -> int:
+    from penstock.mechanisms.core.plugin import ParameterError
     from penstock.pipeline.config.draft import write_draft
 
-    out, found = write_draft(arguments.path, arguments.out, arguments.time_zone)
+    if len(arguments.path) > 1:
+        raise ParameterError("FILE.csv", arguments.path, "one file, or for several a folder or a pattern in quotes")
+    out, found = write_draft(arguments.path[0], arguments.out, arguments.time_zone)
     if arguments.json:
         print_json({"file": str(out), "notes": found.notes})
     else:

@@ -33,6 +33,7 @@ def _execute(arguments: argparse.Namespace) -> int:
     with progress_bar("trials", enabled=not quiet and sys.stderr.isatty()) as show:
 
         def listener(done: int, failed: int, counts: int) -> None:
+            """Show progress, with what is counted and what failed."""
             numbers = ((counts, "counted"), (failed, "failed"))
             show(
                 done + failed, experiment.n_steps, " · ".join(f"{number} {what}" for number, what in numbers if number)

@@ -92,6 +92,9 @@ OTHERS = (
 #: What to do about quoted values with line breaks.
 CUT = "a quoted value goes on in the next line, and a row is one line: take such line breaks out"
 
+#: How to go on where some files of many are of another kind.
+LEAVE_OUT = "to leave a file out, move it away, or give a pattern that only the others match, such as 'trips-*.csv'"
+
 
 @dataclass
 class Draft:
@@ -121,10 +124,14 @@ def draft(path: str, time_zone: str = "UTC") -> Draft:
     ...     print(draft(str(file)).notes[0])
     columns: user from rider, time from tapped_at, place from station
     """
-    table = _Table.read(path)
-    columns = _columns(table, time_zone)
-    source = _source(path, table, columns, time_zone)
-    events, n_rows = _events(source)
+    try:
+        table = _Table.read(path)
+        columns = _columns(table, time_zone)
+        source = _source(path, table, columns, time_zone)
+        events, rejects = _events(source)
+    except DataError as error:
+        raise (DataError(f"{error}; {LEAVE_OUT}") if _are_many(path) else error) from error
+    n_rows = len(events) + rejects.total()
     if not len(events):
         if table.is_cut:
             raise DataError(f"{path}: {CUT}")
@@ -135,7 +142,7 @@ def draft(path: str, time_zone: str = "UTC") -> Draft:
     notes = [
         "columns: " + ", ".join(f"{part} from {name}" for part, name in columns.items()),
         f"times: {source.time_format}, {format_time(found.begin)} to {format_time(found.end)}",
-        *_doubts(table, columns, source, events, n_rows),
+        *_doubts(table, columns, source, events, rejects),
         *_caveats(found),
     ]
     return Draft(_text(path, source, columns, found, notes[2:]), notes)
@@ -155,8 +162,10 @@ class _Table:
 
     @classmethod
     def read(cls, path: str) -> _Table:
+        """Read the head of the first file."""
         files = list_files(path, Csv.patterns)
-        head = next((stream.read(_HEAD_BYTES) for _, stream in open_inputs(files, Csv.patterns)), b"")
+        inputs = open_inputs(files, Csv.patterns)
+        path, head = next(((name, stream.read(_HEAD_BYTES)) for name, stream in inputs), (path, b""))
         if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
             raise DataError(f"{path}: is UTF-16 text; save it as UTF-8 (in Excel: 'CSV UTF-8')")
         try:
@@ -231,6 +240,7 @@ def _named(part: str, names: Iterable[str]) -> list[str]:
     """Columns in the order in which their names tell of a part of an event; those that do not are left out."""
 
     def rank(name: str) -> int:
+        """Place of a name among the words for the part; large where it has none of them."""
         words = re.split(r"[^a-z0-9]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).lower())
         spoken = [i for i, word in enumerate(_WORDS[part]) if word in words]
         within = [
@@ -239,6 +249,11 @@ def _named(part: str, names: Iterable[str]) -> list[str]:
         return min(spoken or within or [999])
 
     return sorted((name for name in names if rank(name) < 999), key=rank)
+
+
+def _are_many(path: str) -> bool:
+    """Whether a path means several files."""
+    return not os.path.isfile(path) and len(list_files(path, Csv.patterns)) > 1
 
 
 def _columns(table: _Table, zone: str) -> dict[str, str]:
@@ -283,6 +298,7 @@ def _position(frame: pl.DataFrame, names: list[str]) -> dict[str, str]:
     """Columns of latitude and longitude: by name, or the two with decimals that can be."""
 
     def fits(name: str, limit: int) -> bool:
+        """Whether most values of a column are coordinates within a limit."""
         return _share(_numbers(frame[name]).abs() <= limit) >= _MOST
 
     north = [name for name in _named("latitude", names) if fits(name, 90)]
@@ -310,16 +326,16 @@ def _source(path: str, table: _Table, columns: dict[str, str], zone: str) -> Csv
     )
 
 
-def _events(source: Csv) -> tuple[pl.DataFrame, int]:
-    """The first events of a source, and how many rows they are from."""
-    frames, n_rows = [], 0
-    for span in source.spans():
-        for block in source.read(span):
-            frames.append(block.frame)
-            n_rows += block.n_rows
-            if n_rows >= _EVENTS:
-                return pl.concat(frames), n_rows
-    return (pl.concat(frames) if frames else pl.DataFrame()), n_rows
+def _events(source: Csv) -> tuple[pl.DataFrame, Counter[str]]:
+    """The first events of a source, and of each file how many rows beside them cannot be read."""
+    frames, n_rows, rejects = [], 0, Counter[str]()
+    for block in (block for span in source.spans() for block in source.read(span)):
+        frames.append(block.frame)
+        rejects.update(reject.file for reject in block.rejects)
+        n_rows += block.n_rows
+        if n_rows >= _EVENTS:
+            break
+    return (pl.concat(frames) if frames else pl.DataFrame()), rejects
 
 
 # What is in it: when, where, and in how many cells a person is.
@@ -341,6 +357,7 @@ class _Facts:
 
     @classmethod
     def of(cls, events: pl.DataFrame, zone: str) -> _Facts:
+        """Find the finest cells and windows in which a typical count stands clear of the noise."""
         begin, end = _midnights(_inner(events["time"]), zone)
         if "latitude" in events.columns:
             area = _area(events)
@@ -450,7 +467,9 @@ def _outward(low: float, high: float, limit: float) -> tuple[float, float]:
     return max(-limit, math.floor(low * 100) / 100), min(limit, math.floor(high * 100 + 1) / 100)
 
 
-def _doubts(table: _Table, columns: dict[str, str], source: Csv, events: pl.DataFrame, n_rows: int) -> Iterator[str]:
+def _doubts(
+    table: _Table, columns: dict[str, str], source: Csv, events: pl.DataFrame, rejects: Counter[str]
+) -> Iterator[str]:
     """What may be guessed wrong, a sentence each."""
     if not table.has_header:
         yield "the file has no header: columns were told by their values alone; check them"
@@ -472,10 +491,14 @@ def _doubts(table: _Table, columns: dict[str, str], source: Csv, events: pl.Data
         zoned = _share(table.frame[columns["time"]].str.contains(r"(Z|[+-]\d\d:?\d\d)$")) >= _MOST
     if not zoned:
         yield f"times have no zone and are read as {source.time_zone}: --time-zone says another"
+    n_rows = len(events) + rejects.total()
     if n_rows >= _EVENTS:
         yield f"only the first {n_rows:,} rows were looked at"
-    elif (lost := n_rows - len(events)) > 0:
-        yield f"{lost:,} of {n_rows:,} rows cannot be read, and will be rejected"
+    if rejects:
+        by_file = ", ".join(f"{n:,} of {os.path.basename(file)}" for file, n in rejects.most_common(3))
+        more = ", …" if len(rejects) > 3 else ""
+        where = f" ({by_file}{more}): {LEAVE_OUT}" if _are_many(source.path) else ""
+        yield f"{rejects.total():,} of {n_rows:,} rows cannot be read, and will be rejected{where}"
 
 
 def _caveats(found: _Facts) -> Iterator[str]:

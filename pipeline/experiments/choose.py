@@ -207,6 +207,7 @@ def suggested_bounds(plan: Plan, n_windows: int, step: Mechanism) -> dict[str, i
         schedule: BudgetSchedule = step
 
         def deviation(n: int) -> float:
+            """Standard deviation of the noise for a bound of n cells."""
             return float(noise_variance(schedule.noise, schedule.scale_of(schedule.budget, n)) ** 0.5)
 
         found["for_noise"] = most_for_noise(memberships, period, n_windows * plan.n_cells, deviation)
@@ -255,6 +256,7 @@ def experiment_of(path: str | Path, overrides: Iterable[str], asked: Asked, chan
         set_first["bounding.max_per_period"] = None
 
     def of(variants: dict[str, dict[str, Any]]) -> Experiment:
+        """The experiment over some variants."""
         budget = f"ε = {asked.epsilon:g}" + (f" (δ = {asked.delta:g})" if asked.delta else "")
         stretch = "a calendar day" if w is None else f"any {w} successive windows"
         document = {

@@ -133,6 +133,8 @@ def serve(pages: Pages, port: int = 0, address: str = LOOPBACK) -> Iterator[str]
     """Serve pages while the block runs, and yield the server's address; an `OSError` if the port is taken (0: any)."""
 
     class Server(ThreadingMixIn, WSGIServer):
+        """A thread a request; threads end with the process."""
+
         daemon_threads = True
         address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
 
@@ -150,6 +152,7 @@ def _site(pages: Pages, loopback: bool) -> WSGIApplication:
     """All pages as one application, which answers GET only and lets nobody cache."""
 
     def page(environ: WSGIEnvironment) -> WSGIApplication:
+        """Choose the page of a request, or refuse it."""
         # A web site whose name resolves to this machine could otherwise read a page through a browser here.
         if loopback and environ.get("HTTP_HOST", "").rpartition(":")[0] not in _OWN_NAMES:
             return Answer(403, "this page is served to this machine only")
@@ -159,7 +162,10 @@ def _site(pages: Pages, loopback: bool) -> WSGIApplication:
         return found() if found else Answer(404, f"there are: {', '.join(pages)}")
 
     def site(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        """Answer a request."""
+
         def start(status: str, headers: list[tuple[str, str]], *failure: Any) -> Callable[[bytes], object]:
+            """Begin an answer that no browser keeps."""
             return start_response(status, [*headers, ("Cache-Control", "no-store")], *failure)
 
         return page(environ)(environ, start)
@@ -185,6 +191,7 @@ def serve_metrics(port: int, address: str = LOOPBACK) -> Iterator[str]:
     disable_created_metrics()  # a second series for every counter, with the time when it was made
 
     def metrics() -> WSGIApplication:
+        """Page of the measures of the run that is going on."""
         # The registries are new in every run.
         return make_wsgi_app(REGISTRY.everything if with_operator else REGISTRY.public)  # type: ignore[no-any-return]
 

@@ -104,6 +104,7 @@ def of_server(address: str) -> Status:
     found = {(s.name, "".join(s.labels.values())): s.value for family in families for s in family.samples}
 
     def value(measure: Measure, label: str = "") -> float | None:
+        """Value of a measure, None where the server has none."""
         return found.get((f"penstock_{measure.name}", label))
 
     fates = [count for fate in metrics.ROWS.values if (count := value(metrics.ROWS, fate)) is not None]

@@ -78,6 +78,7 @@ def draw_series(
     x = _LEFT + (np.arange(len(released)) + 0.5) * (_WIDTH - _LEFT - 10) / len(released)
 
     def y(values: Array) -> Array:
+        """Height of values in the drawing."""
         return _TOP + (most - values) / (most - least) * (_HEIGHT - _TOP - _BOTTOM)
 
     parts = [_text(_LEFT, 18, title, bold=True)]
@@ -136,6 +137,7 @@ def draw_map(run: Run, window: int | None = None) -> Drawing:
     most = max([1.0, *(abs(value) for value in values.values() if math.isfinite(value))])
 
     def at(point: Sequence[float]) -> tuple[float, float]:
+        """A point of longitude and latitude in the drawing."""
         return 10 + (point[0] - west) * squeeze * scale, _TOP + 6 + (north - point[1]) * scale
 
     when = _local(counts.windows["start"][row], run.time_zone)

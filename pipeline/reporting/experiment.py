@@ -155,6 +155,7 @@ class Experiment:
             return None
 
         def row(claim: dict[str, Any]) -> list[Cell]:
+            """Row of the table for one claim."""
             interval = "" if claim.get("low") is None else f"{number(claim['low'])} to {number(claim['high'])}"
             said = [claim["says"], claim["source"], claim.get("number", "")]
             return [*said, _allowed(claim), _cell(claim["value"]), interval, claim["verdict"]]
@@ -289,6 +290,7 @@ def _binding(experiment: Experiment, choice: dict[str, Any]) -> str:
     name = found["limit"]
 
     def told(row: dict[str, Any]) -> str:
+        """A setting with its figure."""
         return f"{experiment.setting(row)} ({number(row[f'mean {name}'])})"
 
     out = "it keeps out" if choice.get("best") else "it is missed even by"

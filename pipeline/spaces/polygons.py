@@ -274,6 +274,7 @@ def _geometry_at(data: bytes, at: int) -> tuple[str, list[Any], int]:
     width, at, coordinates = (2, 3, 3, 4)[code // 1000], at + 9, []
 
     def positions(n_points: int, at: int) -> tuple[list[Any], int]:
+        """Read points, and where they end."""
         flat = struct.unpack_from(f"{order}{width * n_points}d", data, at)
         return [list(flat[i : i + 2]) for i in range(0, len(flat), width)], at + 8 * len(flat)
 

@@ -451,6 +451,7 @@ def most_for_noise(
     place = (memberships.window * (int(memberships.cell.max()) + 1) + memberships.cell)[order]
 
     def is_little(n: int) -> bool:
+        """Whether a bound of n cells cuts little beside its noise."""
         cut = np.unique(place[rank >= n], return_counts=True)[1]
         return bool((cut**2).sum() / n_counts <= (MOST_CUT * deviation(n)) ** 2)
 

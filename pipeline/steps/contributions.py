@@ -153,6 +153,7 @@ class _Packing:
 
     @classmethod
     def of(cls, columns: Sequence[Integers]) -> _Packing | None:
+        """Find a packing for columns; None where they need more than 63 bits."""
         lows: list[int] = []
         bits: list[int] = []
         tables: list[Integers | None] = []
@@ -170,6 +171,7 @@ class _Packing:
         return cls(lows, bits, tables, codes) if sum(bits) <= KEY_BITS else None
 
     def pack(self, columns: Sequence[Integers]) -> Integers:
+        """Pack columns into one key a row, in the order of the rows."""
         key = np.zeros(len(columns[0]), np.int64)
         for low, width, column in zip(self.lows, self.bits, self.codes):
             key <<= width
@@ -177,6 +179,7 @@ class _Packing:
         return key
 
     def unpack(self, key: Integers) -> list[Integers]:
+        """Unpack keys into columns."""
         columns: list[Integers] = []
         for low, width, table in zip(reversed(self.lows), reversed(self.bits), reversed(self.tables)):
             column = (key & ((1 << width) - 1)) + low
@@ -461,6 +464,7 @@ def decoded(data: bytes | memoryview, plan: Plan, group: int) -> Contributions:
         return Contributions(np.frombuffer(data, "<i8", offset=len(_MAGIC)))
 
     def migrate(_: int, old: State) -> State:
+        """Turn a state of the older layout into today's."""
         window, cell, user = (old[name].astype(np.int64) for name in ("window", "cell", "user"))
         table, code = factorize(widened(user, 2))
         keys = plan.layout.pack(code.astype(np.int64), window - (group * plan.group + 1), cell)

@@ -231,6 +231,7 @@ def prepared(plan: Plan) -> tuple[Mapping[str, Any] | None, ...]:
     training = plan_training(plan, max(wanted)) if any(wanted) else None
 
     def part(accountant: Accountant, n_windows: int) -> Training | None:
+        """The first windows of the training data, with the rows of the users an accountant names."""
         if training is None or n_windows == 0:
             return None
         named = rows_of(training.users, accountant.named_users, plan.digest_key)

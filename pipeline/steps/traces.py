@@ -322,6 +322,7 @@ class TraceLoop:
         charges = []
 
         def steps() -> Any:
+            """Charge every step as it is released."""
             for step in release_traces(self.plan.point_mechanism, schedule, self.noise):
                 charges.append(self._charge(shard, step, traces))
                 yield step

@@ -360,6 +360,7 @@ class Calendar:
         segments = [(pieces.until, offset), *changes, (until, 0)]
 
         def add(start: int, count: int) -> None:
+            """Add windows, as a new stretch where they do not follow on."""
             nonlocal n_windows
             if start != starts[-1] + (n_windows + 1 - indices[-1]) * self.step:
                 starts.append(start)

@@ -243,6 +243,7 @@ def attack(
     listener(n_resumed, total)
 
     def play(chosen: tuple[int, bool]) -> tuple[bool, AttackResult]:
+        """Attack one target, through the release or the raw counts."""
         target, released = chosen
         own, defense = games[released]
         return released, own.attack(target, defense=defense, attack=game.attack)

@@ -442,6 +442,7 @@ def rows_of(own: Mapping[str, Any], found: TargetResult, assumption: str, settin
     fixed |= {"adjacency": text, "status": "final", "stretches": settings.n_segments, **own}
 
     def row(name: str, value: float, trials: int, limits: tuple[float, float] | None = None) -> dict[str, Any]:
+        """One figure with its limits, unit and number of trials."""
         low, high = limits or (None, None)
         unit = "share" if name.endswith("_hits") else "probability"
         return fixed | {"name": name, "value": value, "low": low, "high": high, "unit": unit, "trials": trials}

@@ -69,6 +69,7 @@ class _Packed(NamedTuple):
     data: bytes
 
     def opened(self) -> Plan:
+        """Unpack the plan; a failure is noted in the folder of the run."""
         try:
             plan: Plan = pickle.loads(self.data)
             return plan.opened()
@@ -94,6 +95,7 @@ def redacted(method: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def reported(step: Any, error: Exception) -> Exception:
+        """Redact an error of a deployment, and note one that a retry cannot mend."""
         told = redact(error) if step.plan.config.mode == "deployment" else error
         if is_lasting(error):
             note_failure(step.plan.folder, told)
@@ -101,6 +103,7 @@ def redacted(method: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(method)
     def yielding(self: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        """Call a generator with its errors reported."""
         try:
             yield from method(self, *args, **kwargs)
         except Exception as error:
@@ -110,6 +113,7 @@ def redacted(method: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(method)
     def returning(self: Any, *args: Any, **kwargs: Any) -> Any:
+        """Call a method with its errors reported."""
         try:
             return method(self, *args, **kwargs)
         except Exception as error:

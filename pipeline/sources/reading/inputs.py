@@ -164,6 +164,7 @@ class _Allowance:
         self.members = MAX_MEMBERS
 
     def spend(self, name: str, n_bytes: int) -> None:
+        """Count unpacked bytes; `DataError` where they are too many."""
         self.left -= n_bytes
         if self.left < 0:
             raise DataError(
@@ -172,6 +173,7 @@ class _Allowance:
             )
 
     def enter(self, file: str, member: str) -> None:
+        """Count a member of an archive; `DataError` where there are too many, or it points outside."""
         self.members -= 1
         if self.members < 0:
             raise DataError(f"{file}: has more than {MAX_MEMBERS:,} members; unpack it yourself if you trust it")
@@ -185,9 +187,11 @@ class _Guarded(io.RawIOBase):
         self._name, self._stream, self._allowance = name, stream, allowance
 
     def readable(self) -> bool:
+        """Whether it can be read: always."""
         return True
 
     def readinto(self, buffer: Any) -> int:
+        """Read into a buffer, and count the bytes."""
         try:
             data = self._stream.read(len(buffer))
         except _DAMAGE as error:

@@ -149,6 +149,7 @@ def avro_parser(schema: str, header: bool) -> Callable[[bytes], Any]:
         raise ParameterError("schema", "…", f"an Avro schema of a record ({error})") from None
 
     def parse(value: bytes) -> dict[str, Any]:
+        """Decode one record."""
         stream = io.BytesIO(value)
         if header and (len(value) < _MAGIC or value[0] != 0):
             raise Malformed("no schema id before the Avro record")
