@@ -319,7 +319,8 @@ class Books:
         if not others:
             return charge
         before, after = (
-            float(most_of(*map(list, zip(*found.values())), charge.most)) for found in (others, self._with(charge))
+            float(most_of([figure for figure, _ in found], [shares for _, shares in found], charge.most))
+            for found in (others.values(), self._with(charge).values())
         )
         more = 0.0 if after == before else after - before  # both may be infinite
         return replace(charge, epsilon=more) if self.terms.measure == "epsilon" else replace(charge, rho=more)
