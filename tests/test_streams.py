@@ -25,7 +25,7 @@ from penstock.pipeline.output import checkpoint
 from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.output.ledger_budget import Books, Terms
 from penstock.pipeline.output.verify import verify
-from penstock.pipeline.output.worth import losses_of
+from penstock.pipeline.output.worth import losses_of, of_streams
 from penstock.pipeline.run import run
 from penstock.pipeline.steps.release import Charge, ReleaseLoop
 
@@ -114,6 +114,14 @@ def test_linked_windows_of_streams_cost_no_less_than_those_of_one():
             assert concentrated_rho(own) >= concentrated_rho(alone)
             assert (renyi(own) >= renyi(alone)).all()
         assert is_linked(tuple(map(replaced, joint)))
+
+
+def test_the_loss_of_linked_windows_is_no_less_than_that_of_one_stream():
+    releases = pl.DataFrame({"stream": ["a", "b"], "window": [1, 1], "epsilon": [0.1, 0.1], "rho": [0.2, 0.2]})
+    sensitivity = {"max_cells": 2, "streams": {name: {"shares": 1} for name in "ab"}}
+    assert of_streams(releases, ["window"], sensitivity)["rho"].item() == 0.4
+    unlinked = releases.with_columns(rho=pl.lit(0.1**2 / 2))
+    assert of_streams(unlinked, ["window"], sensitivity)["rho"].item() == pytest.approx(0.01)
 
 
 def test_the_most_that_memberships_cost_is_that_of_the_dearest_places():

@@ -17,7 +17,7 @@ from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.monitoring import metrics
 from penstock.pipeline.monitoring.metrics import Measure
 from penstock.pipeline.output import checkpoint
-from penstock.pipeline.output.files import holder_of, read_part, windows_of
+from penstock.pipeline.output.files import holder_of, read_part, stream_of, windows_of
 
 #: States in which nobody has to do anything.
 WELL = ("running", "starting", "draining", "ended")
@@ -35,7 +35,7 @@ class Status:
     # By its server also ``starting``, ``draining`` and ``failed``, and ``stuck``: no sign of life for two minutes.
     state: str
     detail: str | None = None  # which process runs, or why the run has ended
-    # Number of the latest window on disk, and of the last window of the run
+    # Number of the latest window that all streams have on disk, and of the last window of the run
     released: int | None = None
     planned: int | None = None
     last_window_end: float | None = None  # end of the latest window on disk, since 1970
@@ -62,7 +62,8 @@ def of_folder(folder: Path) -> Status:
     if not (folder / "operator" / checkpoint.MARK).exists():
         raise DataError(f"{folder}: no run was begun here")
     holder, manifest = holder_of(folder), _read(folder / "operator" / "manifest.json")
-    planned = _read(folder / "public" / "manifest.json").get("windows")
+    public = _read(folder / "public" / "manifest.json")
+    planned, streams = public.get("windows"), public.get("sensitivity", {}).get("streams", {})
     ending = manifest.get("exit", {})
     if ending.get("code") in _ENDED:
         rows = manifest["rows"]
@@ -76,7 +77,7 @@ def of_folder(folder: Path) -> Status:
             rows=rows["rows"],
             late=rows["late"],
         )
-    released, end = _of_parts(folder / "public" / "parts" / "releases")
+    released, end = _of_parts(folder / "public" / "parts" / "releases", max(1, len(streams)))
     return Status(
         state="running" if holder else "stopped",
         detail=holder or "--resume continues it",
@@ -128,19 +129,22 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _of_releases(path: Path) -> tuple[int | None, float | None]:
-    """Latest window and its end in a merged file; a run of traces has none."""
+    """Latest window that all streams have released and its end, in a merged file; a run of traces has none."""
     if not path.exists():
         return None, None
-    found = pl.scan_parquet(path).select(pl.col("window").max(), pl.col("window_end").max()).collect()
-    window, end = found.row(0)
+    latest = pl.scan_parquet(path).group_by("stream").agg(pl.col("window", "window_end").max())
+    window, end = latest.select(pl.col("window", "window_end").min()).collect().row(0)
     return window, None if end is None else end.timestamp()
 
 
-def _of_parts(folder: Path) -> tuple[int | None, float | None]:
+def _of_parts(folder: Path, n_streams: int) -> tuple[int | None, float | None]:
     """The same of the parts that a run has written so far."""
-    last = max(folder.glob("*.parquet"), key=lambda part: windows_of(part.stem).stop, default=None)
-    if last is None:
+    latest = dict[int, Path]()
+    for part in sorted(folder.glob("*.parquet"), key=lambda part: windows_of(part.stem).stop):
+        latest[stream_of(part.stem)] = part
+    if len(latest) < n_streams:
         return None, None
+    last = min(latest.values(), key=lambda part: windows_of(part.stem).stop)
     ends = pl.Series(read_part(last).column("window_end"))
     return windows_of(last.stem).stop - 1, ends.max().timestamp()  # type: ignore[union-attr]
 
