@@ -322,8 +322,11 @@ class Books:
     def _with(self, charge: Charge) -> dict[str, tuple[float, int]]:
         """The figures for a charge's window with its own; charges of one stream are about the same memberships."""
         found = self._windows.get(_window(charge), {})
-        (figure, shares), (before, its) = self._figure(charge), found.get(charge.stream, (0.0, 0))
-        return found | {charge.stream: (before + figure, min(shares, its) if its else shares)}
+        figure, shares = self._figure(charge)
+        if charge.stream in found:
+            before, its = found[charge.stream]
+            figure, shares = before + figure, min(shares, its)
+        return found | {charge.stream: (figure, shares)}
 
     def _figure(self, charge: Charge) -> tuple[float, int]:
         """What counts of a charge, and how many memberships share it."""
