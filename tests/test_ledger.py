@@ -17,6 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_configuration import run_locally as run
 
+from penstock.accountants.core.charges import concentrated_rho, pure_epsilon, replaced
+from penstock.mechanisms.core.events import Event, Gaussian, Laplace, PureDP
 from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.pipeline import DONE, STOPPED
 from penstock.pipeline.cli.ledger import overview
@@ -419,6 +421,14 @@ def charge(start: int, length: int, cost: float, run: str = "other", window: int
 CHARGES = st.lists(
     st.builds(charge, st.integers(0, 12), st.integers(1, 3), st.sampled_from([0.0, 0.25, 0.5, math.inf])), max_size=12
 )
+
+
+@pytest.mark.parametrize("event", [PureDP(0.5), Laplace(l1=1.0, scale=2.0), Gaussian(l2=1.0, sigma=2.0)])
+@pytest.mark.parametrize("factor", [1.0, 2.0])
+def test_in_rho_a_part_of_a_window_costs_what_a_replacement_does(event: Event, factor: float) -> None:
+    terms = replace(COUNTED, measure="rho")
+    one = replace(charge(0, 3, pure_epsilon([event])), rho=concentrated_rho([event]), factor=factor)
+    assert terms.cost(one) + terms.more_in_part(one) == pytest.approx(concentrated_rho([replaced(event)]))
 
 
 def cost_of(charges: list[Charge], start: int, end: int) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -96,13 +97,16 @@ class Terms:
 
     def more_in_part(self, charge: Charge) -> float:
         """What it counts for in addition where only a part of the window is in the unit."""
-        # The person's other events stay, and bounding may keep another of them: a replacement, whose pure ε and ρ are
-        # both twice those of an addition (`charges.replaced`).
-        return max(0.0, 2.0 - self._factor(charge)) * self._figure(charge)
+        # The person's other events stay, and bounding may keep another of them: a replacement.
+        return (self._of_replacement(charge) - self._factor(charge)) * self._figure(charge)
 
     def _factor(self, charge: Charge) -> float:
         is_old = not charge.run and charge.window_end - charge.window_start > self.span
-        return 2.0 if is_old else charge.factor
+        return self._of_replacement(charge) if is_old or charge.factor > 1 else 1.0
+
+    def _of_replacement(self, charge: Charge) -> float:
+        # A pure ε doubles, and with it a ρ of ε²/2 quadruples; that of Gaussian noise doubles (`charges.replaced`).
+        return 4.0 if self.measure == "rho" and math.isfinite(charge.epsilon) else 2.0
 
     def _figure(self, charge: Charge) -> float:
         return charge.epsilon if self.measure == "epsilon" else charge.rho
