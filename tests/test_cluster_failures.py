@@ -169,7 +169,7 @@ def test_what_an_old_job_failed_with_is_forgotten_once_it_is_gone(tmp_path, monk
     monkeypatch.setattr(runner, "_watch", lambda plan, *_: raise_failure(plan.folder))
     monkeypatch.setattr(graph, "build", lambda *_: None)
     monkeypatch.setattr("apache_beam.Pipeline", lambda **_: SimpleNamespace(run=lambda: None))
-    runner._submit(plan, "localhost:1", [], True)
+    runner._submit(plan, "localhost:1", [])
 
 
 def test_a_position_of_a_later_version_ends_the_run(tmp_path, monkeypatch):

@@ -267,8 +267,6 @@ class LiveSource(Source):
     by_connector = False
     #: Whether runners that keep a job going by themselves, such as Dataflow, can read it.
     on_services = False
-    #: Milliseconds after which silence lets time go on; of a source that has such a setting.
-    idle_after = 0
 
     disorder: int = parameter(0, kind="duration", at_least=0, unit="ms", doc="how far the watermark stays behind")
     checkpoint: int = parameter(

@@ -50,17 +50,15 @@ if TYPE_CHECKING:
 
 FORMAT = StateFormat("cursor")
 _NUMBERS, _POSITION = ("number", "latest", "ended", "reader"), "position."
-#: Seconds between two turns where all has been read, at least and at most. Flink's runner counts whole seconds that are
-#: left, and passes a watermark on only while no turn goes on: readers that never wait hold it up. Every turn leaves
-#: something in the checkpoints of its older versions (docs/flink.md), so there is none that no window waits for.
-IDLE, LONGEST = 1.5, 30.0
+#: Seconds to wait at least where there is nothing to read at the moment, and after the end. Flink's runner counts whole
+#: seconds that are left, and passes a watermark on only while no turn goes on: readers that never wait hold it up.
+IDLE, REST = 1.5, 5.0
 #: Seconds of reading after which the engine gets its turn, where there is more: it takes positions in between.
-TURN = 2.0
+TURN = 1.0
+#: Turns that a reader has in an hour, unless it catches up with many windows.
+TURNS_PER_HOUR = 3600
 #: Windows after which it gets its turn as well: what waits for its release stays little when much is caught up with.
 TURN_WINDOWS = 64
-#: A stream catches up while it comes at least this many seconds (`STEP`) nearer to the clock from turn to turn, and for
-#: so long after that (`SETTLED`).
-SETTLED, STEP = 60.0, 2.0
 
 
 class ReadEvents(beam.PTransform[Any, Any]):  # type: ignore[misc]
@@ -72,18 +70,15 @@ class ReadEvents(beam.PTransform[Any, Any]):  # type: ignore[misc]
         The run.
     shared
         Whether several workers may share the spans of finite input; one alone reads them where they are made.
-    longest
-        Seconds between two looks at a live source where no window waits for one; more than the default only for an
-        engine that bears a limited number of them.
 
     Returns
     -------
     ``PCollection[NamedBlock]``; unbounded for a live source.
     """
 
-    def __init__(self, plan: Plan, shared: bool = True, longest: float = IDLE) -> None:
+    def __init__(self, plan: Plan, shared: bool = True) -> None:
         super().__init__()
-        self.plan, self.shared, self.longest = plan, shared, longest
+        self.plan, self.shared = plan, shared
 
     def expand(self, root: Any) -> Any:
         """Attach the readers."""
@@ -101,7 +96,7 @@ class ReadEvents(beam.PTransform[Any, Any]):  # type: ignore[misc]
             # bytes
             | "Readers" >> beam.ParDo(Readers(self.plan)).with_output_types(bytes)
             # bytes: the cursor that a reader begins at
-            | "Replay" >> beam.ParDo(Replay(self.plan, self.longest)).with_output_types(NamedBlock)
+            | "Replay" >> beam.ParDo(Replay(self.plan)).with_output_types(NamedBlock)
             # NamedBlock
         )
 
@@ -314,27 +309,14 @@ class Reader:
             plan, spool, start.position, start.number, start.latest, self.checkpointed
         )
         self._begun, self._start = time.monotonic(), max(start.latest, plan.calendar.from_ms)
-        #: Seconds that the stream was behind the clock when it moved last, and at least before this turn.
-        self._behind = self._least = float("inf")
-        self._moved, self._catches_up = self._begun, True  # when time did so last, and how
-        self._windows = replace(plan.calendar, until_ms=None)
-        self._window, self._passed = 0, self._begun  # the first that is not final, and since when
         self.ended = False
         self.piece: MicroBatch | None = None
         self.advance()
 
-    def begin_turn(self) -> None:
-        """Note how near to the clock the stream came in the last turn."""
-        self._least = min(self._least, self._behind)
-
     def advance(self) -> None:
         """Leave the micro-batch at hand behind, and look at the next one; that is for later where all has been read."""
         if self.piece is not None:
-            before, self.cursor = self.cursor.latest, self.cursor.after(self.piece)
-            if self.cursor.latest > before:
-                self._moved = time.monotonic()
-                self._behind = self._moved - self.cursor.latest / 1000
-                self._catches_up = self._behind < self._least - STEP
+            self.cursor = self.cursor.after(self.piece)
             if not self.piece.more:
                 self.piece = None
                 return
@@ -347,32 +329,13 @@ class Reader:
 
     @property
     def wait(self) -> float:
-        """Seconds until the next look; 0 where a micro-batch is due.
-
-        Half of what is left until a window is final, as the stream follows the clock: that costs a handful of looks a
-        window. A silent share is looked at when its `idle_after` is over. One that catches up waits no longer than it
-        has to.
-        """
-        factor, now = self.source.factor, time.monotonic()
-        if self.piece is not None and (factor is None or self.piece.after == MIN_EVENT_TIME):
-            return 0.0
-        if self.piece is not None and factor and (self.piece.after - self._start) / 1000 / factor <= now - self._begun:
-            return 0.0
-        disorder = self.plan.lateness + self.source.disorder
-        instant = max(self.time - disorder, self._windows.from_ms)
-        window = int(self._windows.index(np.array([instant]))[0])
-        if window != self._window:
-            self._window, self._passed = window, now
-        # Flink's runner passes a watermark on with a later turn: one that ends a window is not left waiting for it.
-        if now - self._passed < 2 * IDLE or (factor is None and self._catches_up and now - self._moved < SETTLED):
+        """Seconds until the micro-batch at hand is due, at least `IDLE`; not positive where it is due."""
+        if self.piece is None:
             return IDLE
-        final = self._windows.start(window + 1) + disorder
-        if factor is not None:
-            return _pause((final - self.time) / 1000 / factor)
-        least = min(self._least, self._behind)
-        # Before it has moved, the clock itself: that of a share without a row is the time of day.
-        there = now - least if least < float("inf") else time.time() - self.source.idle_after / 1000
-        return _pause(final / 1000 - there, self.source.idle_after / 1000)
+        if self.source.factor is None or self.piece.after == MIN_EVENT_TIME:
+            return 0.0
+        left = self._begun + (self.piece.after - self._start) / 1000 / self.source.factor - time.monotonic()
+        return max(IDLE, left) if left > 0 else left
 
     @property
     def time(self) -> int:
@@ -383,32 +346,15 @@ class Reader:
         return max(self.cursor.latest, min(now, self.piece.starts))
 
 
-def _pause(left: float, idle_after: float = 0.0) -> float:
-    """Half of what is left; then a quarter of what is overdue, or half of what is left until silence counts."""
-    silent = left + idle_after
-    overdue = min(-left / 4, silent / 2) if silent > 0 else -left / 4
-    return min(LONGEST, max(IDLE, left / 2, overdue))
-
-
-def turns_per_hour(plan: Plan) -> float:
-    """Turns that a reader has in an hour while it keeps up, three of them after the end of each window."""
-    length = plan.calendar.step / 1000 / (live_source(plan).factor or 1.0)
-    left, turns = length, 3
-    while left > 0:
-        left, turns = left - _pause(left), turns + 1
-    return turns * 3600 / max(length, turns * IDLE)
-
-
 class _OpenReaders(dict[int, Reader]):
     """Readers between two turns, by number: to go on where the last turn ended costs nothing."""
 
 
 class Replay(Step):
-    """Read a live source without end, in turns of a fraction of a second; the engine keeps position and watermark."""
+    """Read a live source without end, in turns of a second; the engine keeps position and watermark."""
 
-    def __init__(self, plan: Plan, longest: float = IDLE) -> None:
+    def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
-        self._longest = longest
         self._shared = Shared()  # one object for all instances of the step in a process
         self._open: _OpenReaders | None = None
 
@@ -442,7 +388,6 @@ class Replay(Step):
 
     def _turn(self, reader: Reader, tracker: Any, watermark: Any) -> Iterator[Any]:
         turn_ends = time.monotonic() + TURN
-        reader.begin_turn()
         furthest = max(reader.cursor.latest, self.plan.calendar.from_ms) + TURN_WINDOWS * self.plan.calendar.step
         if reader.piece is None and not reader.ended:
             reader.advance()
@@ -451,7 +396,7 @@ class Replay(Step):
             piece, wait = reader.piece, reader.wait
             if piece is None or wait > 0 or turn_is_over:
                 self._reach(watermark, reader.time)
-                tracker.defer_remainder(Duration(min(wait, self._longest)))
+                tracker.defer_remainder(Duration(max(0.0, wait)))
                 return
             if not tracker.try_claim(reader.cursor.after(piece)):
                 return
@@ -461,7 +406,7 @@ class Replay(Step):
             turn_is_over = time.monotonic() > turn_ends or reader.cursor.latest > furthest
         if (end := end_of_input(self.plan)) is not None:
             self._reach(watermark, end + live_source(self.plan).disorder)
-        tracker.defer_remainder(Duration(LONGEST))
+        tracker.defer_remainder(Duration(REST))
 
     def _block(self, piece: MicroBatch, reader: int) -> Any:
         closed = closed_before(piece, self.plan)

@@ -83,19 +83,18 @@ def run_flink(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
     given = _given(beam_options)
     jar, begun = given.get("flink_job_server_jar"), begun_with(plan) if plan.resumed else None
     version = None if "job_endpoint" in given else _version_of(jar) if jar else jars.version(begun)
-    is_limited = version is None or not jars.keeps_one_state(version)
     if plan.streaming:
         mark_graph(plan)
         if version is not None:
             mark_runner(plan, version)
-        if is_limited:
-            logs.caution(_end_in_sight(plan, version))
+        if version is None or not jars.keeps_one_state(version):
+            logs.caution(_end_in_sight(version))
     if "job_endpoint" in given:
-        return _submit(plan, given["job_endpoint"], beam_options, is_limited)
+        return _submit(plan, given["job_endpoint"], beam_options)
     folder = checkpoints_folder(plan) / "job_server"
     try:
         with job_server(given.get("flink_master", DEFAULTS["flink_master"]), folder, jar, begun) as endpoint:
-            return _submit(plan, endpoint, beam_options, is_limited)
+            return _submit(plan, endpoint, beam_options)
     except DataError as error:
         if plan.streaming and _has_too_many_states(folder / "job_server.log"):
             raise DataError(
@@ -116,15 +115,15 @@ def _version_of(jar: str) -> str | None:
     return found and found[1]
 
 
-def _end_in_sight(plan: Plan, version: str | None) -> str:
+def _end_in_sight(version: str | None) -> str:
     """What an operator should know of a runner that keeps a state for every turn of a reader."""
-    from penstock.pipeline.runners.beam.read import turns_per_hour
+    from penstock.pipeline.runners.beam.read import TURNS_PER_HOUR
 
     which = f"Beam's Flink runner {version}" if version else "Beam's Flink runner, if it is older than 2.76,"
     return (
         f"{which} keeps a state for every turn of a reader, and with 32,767 of them in one slot the job ends and "
-        f"cannot be resumed: after about {32_767 / turns_per_hour(plan):,.0f} hours, divided by the readers that share "
-        "a slot, and sooner with much to catch up with. Runner 2.76 or later keeps one state; with this one, begin "
+        f"cannot be resumed: after about {32_767 / TURNS_PER_HOUR:,.0f} hours, divided by the readers that share a "
+        "slot. Runner 2.76 or later keeps one state; with this one, begin "
         "another run on the same ledger before that (docs/flink.md)"
     )
 
@@ -169,13 +168,12 @@ def _given(beam_options: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _submit(plan: Plan, endpoint: str, beam_options: Sequence[str], is_limited: bool) -> bool:
+def _submit(plan: Plan, endpoint: str, beam_options: Sequence[str]) -> bool:
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions
     from apache_beam.runners.portability.portable_runner import PortableRunner
 
     from penstock.pipeline.runners.beam.graph import build, settle
-    from penstock.pipeline.runners.beam.read import IDLE, LONGEST, ReadEvents
 
     checkpoints_folder(plan).mkdir(parents=True, exist_ok=True)
     given = DEFAULTS | _given(beam_options)
@@ -185,7 +183,7 @@ def _submit(plan: Plan, endpoint: str, beam_options: Sequence[str], is_limited: 
         forget_failure(plan.folder)  # only now: a job that still tries would tell of it again
     options = PipelineOptions(options_of(plan, endpoint, beam_options), save_main_session=False)
     pipeline = beam.Pipeline(runner=PortableRunner(), options=options)
-    build(pipeline, plan, ReadEvents(plan, longest=LONGEST if is_limited else IDLE))
+    build(pipeline, plan)
     try:
         ended = _watch(plan, pipeline.run(), FlinkMeasures(plan, master).look if elsewhere else None)
     finally:

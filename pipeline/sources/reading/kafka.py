@@ -67,7 +67,6 @@ class Consumer:
         #: Whether there may be more messages than were read last.
         self.more = True
         defaults = {"queued.max.messages.kbytes": 32 << 10, "fetch.message.max.bytes": 1 << 20}
-        defaults["fetch.queue.backoff.ms"] = 20  # a reader that has waited finds a full queue, and there is more
         ours = {
             "group.id": source.group or "penstock",  # the client wants one
             "enable.auto.commit": False,
