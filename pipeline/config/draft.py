@@ -130,7 +130,9 @@ def draft(path: str, time_zone: str = "UTC") -> Draft:
         source = _source(path, table, columns, time_zone)
         events, rejects = _events(source)
     except DataError as error:
-        raise (DataError(f"{error}; {LEAVE_OUT}") if _are_many(path) else error) from error
+        if _are_many(path):
+            raise DataError(f"{error}; {LEAVE_OUT}") from error
+        raise
     n_rows = len(events) + rejects.total()
     if not len(events):
         if table.is_cut:
