@@ -48,7 +48,7 @@ class Charge:
     run: str = ""  # which deployment has released it; empty: none
     # Where the stretch of time ends that begins with the window and that the ledger's budget protects; 0: none
     reach: int = 0
-    # How often the ledger counts the charge: twice where a stretch can hold a part of the window only
+    # Above 1, the ledger counts the charge as a replacement: a stretch can hold a part of the window only
     factor: float = 1.0
     # Of one of several streams: memberships of a person that share ε (or ρ, where it is infinite) evenly, and how
     # many a person has in the window in all streams. What they cost together counts once. 0: there is one stream.
