@@ -133,7 +133,7 @@ def terms_of(plan: Plan) -> Terms:
         length = (format_duration(plan.budget_period) if plan.budget_period else "all time") if has_periods else None
         sizes = "".join(f" ({name} = {size})" for name, size in (("w", w), ("period", length)) if size)
         return Terms(
-            source=_source(plan),
+            source=source_name(plan),
             unit=f"traces: {guarantee.unit}{sizes}, of positions {mechanism.metres:g} m apart",
             adjacency=guarantee.neighbours,
             measure="rho" if mechanism.concentrated else "epsilon",
@@ -171,7 +171,7 @@ def terms_of(plan: Plan) -> Terms:
         within = f"a period of {format_duration(plan.budget_period)}" if plan.budget_period else "all time"
         unit += f", and in all landmarks of {within}"
     return Terms(
-        source=_source(plan),
+        source=source_name(plan),
         unit=unit,
         adjacency=adjacency,
         measure=measure,
@@ -249,7 +249,7 @@ def _grid(terms: Terms) -> str:
     return f"{length} in {terms.time_zone}" + (f", from day {day} of 1970 on" if terms.period > DAY else "")
 
 
-def _source(plan: Plan) -> str:
+def source_name(plan: Plan) -> str:
     """Name of a run's event source, or a digest of where events come from: a path may name people."""
     if plan.config.output.ledger_source:
         return plan.config.output.ledger_source
