@@ -21,6 +21,7 @@ from penstock.mechanisms.core.contract import Facts, Window
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError
 from penstock.mechanisms.pegasus import Pegasus
 from penstock.pipeline.config.plan import make_plan
+from penstock.pipeline.monitoring.metrics import EPSILON, REGISTRY, WINDOWS
 from penstock.pipeline.output import checkpoint
 from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.output.ledger_budget import Books, Terms, alike
@@ -204,6 +205,17 @@ def test_the_ledger_stops_at_what_the_streams_cost_together(tmp_path, value, run
     spent = joint_by_window(tmp_path / "ledger", 2)
     assert spent == {window: 0.0 if window % 3 == 0 else 1.5 for window in range(1, 7)}
     assert all(check.passed for check in verify(result.folder))
+
+
+@pytest.mark.parametrize("runner", ["local", "direct"])
+def test_metrics_add_up_what_windows_cost_together_as_the_ledger_does(tmp_path, value, runner):
+    for name, changes, joint in (("even", {}, 0.75), ("apart", {"streams": 4, "bounding": {"max_cells": 2}}, 1.5)):
+        value["output"]["ledger"] = str(tmp_path / name / "ledger")
+        run(configured(value | changes), tmp_path / name / "out", runner=runner)
+        spent = joint_by_window(tmp_path / name / "ledger", changes.get("bounding", {}).get("max_cells", 1))
+        assert sum(spent.values()) == 6 * joint
+        assert REGISTRY.value(EPSILON) == pytest.approx(6 * joint)
+        assert REGISTRY.value(WINDOWS, "published") == 6 * (4 if changes else 2)
 
 
 def test_the_terms_of_a_ledger_are_those_of_all_streams(tmp_path, value):

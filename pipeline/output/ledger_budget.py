@@ -19,7 +19,7 @@ from penstock.mechanisms.core.events import Block, Event
 from penstock.mechanisms.core.plugin import BudgetExceeded, ConfigError
 from penstock.pipeline.config.build import format_duration
 from penstock.pipeline.config.canonical import resolved
-from penstock.pipeline.steps.release import Charge, ReleaseLoop, shared
+from penstock.pipeline.steps.release import Charge, Joint, ReleaseLoop, shared
 from penstock.pipeline.steps.release import Plan as Stream
 from penstock.pipeline.windows.calendar import DAY, wall_time
 from penstock.pipeline.windows.schedule import period_calendar
@@ -286,8 +286,7 @@ class Books:
         self._longest = 0.0
         self._own: dict[tuple[str, int], bool] = {}
         self._streams: dict[str, int] = {}
-        #: Figures and shares of the streams that have charged for a window.
-        self._windows: dict[tuple[Any, ...], dict[str, tuple[float, int]]] = {}
+        self._joint = Joint(terms.measure)
 
     def add(self, charges: Iterable[Charge]) -> None:
         """Take in charges; of the run's own every window once."""
@@ -299,8 +298,7 @@ class Books:
             if own:
                 self._own[charge.stream, charge.window] = bool(charge.data)
             rows.append(self._row(self.beyond(charge), own))
-            if charge.most:
-                self._windows[_window(charge)] = self._with(charge)
+            self._joint.add(charge)
         if not rows:
             return
         while self._n + len(rows) > self._columns.shape[1]:
@@ -312,37 +310,11 @@ class Books:
         self._longest = max(self._longest, float((added[:, _REACH] - added[:, _START]).max()))
 
     def beyond(self, charge: Charge) -> Charge:
-        """The charge with what it adds to those of other streams for its window: together they count once.
-
-        ``most`` memberships are all that a person has there, whichever streams they are in.
-        """
+        """The charge with what it counts for beside those of other streams for its window."""
         if self.times is not None and charge.run == self.run:
             times = self.times[charge.stream]
             return replace(charge, epsilon=times * charge.epsilon, rho=times * charge.rho)
-        others = self._windows.get(_window(charge), {}) if charge.most else {}
-        if not others:
-            return charge
-        before, after = (
-            float(most_of([figure for figure, _ in found], [shares for _, shares in found], charge.most))
-            for found in (others.values(), self._with(charge).values())
-        )
-        more = 0.0 if after == before else after - before  # both may be infinite
-        return replace(charge, epsilon=more) if self.terms.measure == "epsilon" else replace(charge, rho=more)
-
-    def _with(self, charge: Charge) -> dict[str, tuple[float, int]]:
-        """The figures for a charge's window with its own; charges of one stream are about the same memberships."""
-        found = self._windows.get(_window(charge), {})
-        figure, shares = self._figure(charge)
-        if charge.stream in found:
-            before, its = found[charge.stream]
-            figure, shares = before + figure, min(shares, its)
-        return found | {charge.stream: (figure, shares)}
-
-    def _figure(self, charge: Charge) -> tuple[float, int]:
-        """What counts of a charge, and how many memberships share it."""
-        if self.terms.measure == "epsilon":
-            return charge.epsilon, charge.shares
-        return charge.rho, charge.shares if np.isinf(charge.epsilon) else 1  # ρ grows with the square of ε
+        return self._joint.beyond(charge)
 
     def _row(self, charge: Charge, own: bool) -> list[float]:
         start, end = charge.window_start, charge.window_end
@@ -416,11 +388,6 @@ class Books:
             total = float(own[:, _COST].sum())
             found.append({"from": int(own[:, _START].min()), "charges": len(own), "spent": dearest, "sum": total})
         return found
-
-
-def _window(charge: Charge) -> tuple[Any, ...]:
-    """What the charges of several streams for one window have in common."""
-    return charge.run, charge.configuration, charge.window_start, charge.window_end
 
 
 def _meeting(table: Floats, row: Floats) -> tuple[Floats, Floats]:
