@@ -132,6 +132,7 @@ def costs(cells: int, shards: int, n_windows: int) -> Costs:
             data = [encode_counts(GroupCounts(window + 1, own, own, int(own.sum())), 0, plan) for own in vectors]
 
             def one(data: list[bytes] = data, window: int = window) -> Iterator[Any]:
+                """Release one window as the graph does."""
                 for own in data:
                     yield from release.process((graph.STREAM, own), pending, further, loop, Timer())
                 yield from release.fire(str(window), pending, further, loop, Timer())

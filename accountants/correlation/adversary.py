@@ -235,7 +235,9 @@ class Learned:
     backward: Array
     initial: Array  # distribution of the state in any one window: the share of visits, smoothed like a row, shape (n,)
     states: NDArray[np.str_]  # names of the states: the cells, and "unseen" last where that is a state
-    facts: dict[str, Any]  # ``windows``, ``users``, ``share`` of the people seen that these are, ``smoothing``
+    # ``windows``, ``users``, ``share`` of the people seen that these are, ``smoothing``, ``unseen``; in a file of
+    # `penstock learn` also ``source``, ``from`` and ``until``, which older files lack
+    facts: dict[str, Any]
 
     def write(self, path: str | Path) -> None:
         """Write all arrays and facts to a ``.npz`` or ``.json`` file."""

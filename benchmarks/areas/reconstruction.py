@@ -119,6 +119,7 @@ def many_targets() -> list[Row]:
     sensors = rng.integers(0, 100, 40)
 
     def windows(first: int, last: int) -> list[Window]:
+        """Public facts of windows in which one cell each is active."""
         active = [np.arange(100) == sensors[index] for index in range(first, last + 1)]
         return [Window(index=first + i, start=i, end=i + 1, active=mask) for i, mask in enumerate(active)]
 
@@ -126,6 +127,7 @@ def many_targets() -> list[Row]:
     model, state = accountant.start(facts)
 
     def step(index: int, state: State) -> State:
+        """Account the exact counts of a window."""
         cells = paths[:, index - 1]
         counts, window = np.bincount(cells, minlength=101)[:100], windows(index, index)[0]
         release = Release(window=index, values=counts.astype(float), charge=(Exact(),), active=window.active)

@@ -111,6 +111,7 @@ def streams() -> list[Row]:
     running = RunningTemporalLoss(backward=moderate, forward=moderate, largest_epsilon=0.1)
 
     def follow() -> None:
+        """Step through 10,000 releases."""
         state = running.start()
         for _ in range(10_000):
             state, _ = running.step(state, 0.1)

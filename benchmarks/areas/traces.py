@@ -37,6 +37,7 @@ def _shard(name: str) -> Row:
     mechanism: Mechanism = get(name)(**parameters | ({"w": 5} if name.startswith("w_event") else {}))
 
     def alone() -> list[Any]:
+        """Release the traces of some users one by one."""
         some = zip(traces[:N_ALONE], landmarks, users)
         return [run_traces(mechanism, [trace], [mask], users=[user])[0] for trace, mask, user in some]
 

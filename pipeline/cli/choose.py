@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.pipeline import DONE, FAILED
-from penstock.pipeline.cli.command import Command, add_configuration, print_json, progress_bar
+from penstock.pipeline.cli.command import Command, add_configuration, add_quiet, print_json, progress_bar
 
 if TYPE_CHECKING:
     import polars as pl
@@ -59,7 +59,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     add("--grids", type=int, default=3, metavar="N", help="grids at most, each half as fine; 1: as configured (3)")
     add("--out", metavar="DIR", help="write here instead of runs/choose/<name>")
     add("--jobs", type=int, metavar="N", help="processes at a time (default: one a processor)")
-    add("--quiet", action="store_true", help="no progress and no summary")
+    add_quiet(parser)
 
 
 def _execute(arguments: argparse.Namespace) -> int:
@@ -81,14 +81,14 @@ def _execute(arguments: argparse.Namespace) -> int:
         n_grids=arguments.grids,
     )
     quiet = arguments.quiet or arguments.json
-    if not quiet:
-        print(f"penstock: {LOOKED}", file=sys.stderr)
     total = 0
     with progress_bar("trials", enabled=not quiet, piped=not sys.stderr.isatty()) as show:
 
         def begun(grid: str, experiment: Experiment) -> None:
             """Print how many runs a grid takes, and how long."""
             nonlocal total
+            if not (quiet or total):
+                print(f"penstock: {LOOKED}", file=sys.stderr)
             total = len(experiment.trials)
             if not quiet:
                 expected = seconds(experiment, n_jobs)

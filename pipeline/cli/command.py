@@ -44,6 +44,11 @@ def add_parameters(parser: argparse.ArgumentParser, of: str) -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=f"parameter of the {of}")
 
 
+def add_quiet(parser: argparse.ArgumentParser) -> None:
+    """Add ``-q`` and ``--quiet``: errors are still printed."""
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress and no summary")
+
+
 def add_folder(parser: argparse.ArgumentParser) -> None:
     """Add the folder of a finished run or experiment."""
     parser.add_argument("folder", metavar="DIR")

@@ -173,7 +173,9 @@ def learn_to_file(
     from penstock.mechanisms.core.plugin import ParameterError
     from penstock.pipeline.config.plan import make_plan
     from penstock.pipeline.experiments.choose import suggested_bounds
+    from penstock.pipeline.output.ledger_budget import source_name
     from penstock.pipeline.steps.individuals import plan_training
+    from penstock.pipeline.windows.calendar import format_time
 
     if Path(path).suffix not in (".npz", ".json"):
         raise ParameterError("out", str(path), "a file that ends in .npz or .json")
@@ -183,6 +185,9 @@ def learn_to_file(
     plan = make_plan(replace(config, accountants=()))
     training = plan_training(plan, n_windows or asked or plan.n_windows)
     learned = learn(training, plan.space.cells, smoothing, unseen)
+    until = format_time(plan.calendar.end(training.n_windows))
+    when = {"source": source_name(plan), "from": format_time(plan.calendar.start(1)), "until": until}
+    learned = replace(learned, facts=learned.facts | when)
     learned.write(path)
     facts = {"states": len(learned.states), "steps": int(learned.transitions.sum()), **learned.facts}
     bounds = suggested_bounds(plan, n_windows or asked or plan.n_windows, config.mechanism[0])

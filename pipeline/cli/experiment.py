@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from penstock.pipeline.cli.command import Command, add_configuration, print_json, progress_bar
+from penstock.pipeline.cli.command import Command, add_configuration, add_quiet, print_json, progress_bar
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -17,7 +17,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--reduced", action="store_true", help="at the size that stands under reduced")
     size.add_argument("--save", metavar="DIR", help="also copy the small tables of a full run there")
-    parser.add_argument("--quiet", action="store_true", help="no progress and no summary")
+    add_quiet(parser)
 
 
 def _execute(arguments: argparse.Namespace) -> int:

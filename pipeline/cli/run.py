@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.pipeline import INTERRUPTED, STOPPED
-from penstock.pipeline.cli.command import Command, add_configuration, print_json
+from penstock.pipeline.cli.command import Command, add_configuration, add_quiet, print_json
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.run import RunConfig
@@ -31,7 +31,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--shards", type=int, default=1, metavar="N", help="split users while counting (same result)")
     parser.add_argument("--resume", action="store_true", help="continue a run that was killed or interrupted")
-    parser.add_argument("--quiet", action="store_true", help="no progress and no summary")
+    add_quiet(parser)
     parser.add_argument("--watch", action="store_true", help="serve the report on this machine while the run goes on")
     parser.add_argument("--log", choices=("json", "text"), help="log events on standard error, in this form")
     parser.add_argument("--metrics-port", type=int, metavar="PORT", help="serve /metrics (Prometheus) and /healthz")

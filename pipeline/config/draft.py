@@ -490,7 +490,7 @@ def _doubts(
             yield "day and month cannot be told apart in these times: check time_format"
     zoned = "%z" in source.time_format or source.time_format.startswith("unix")
     if source.time_format == "iso":
-        zoned = _share(table.frame[columns["time"]].str.contains(r"(Z|[+-]\d\d:?\d\d)$")) >= _MOST
+        zoned = _share(table.frame[columns["time"]].str.contains(r"(Z|:\S*[+-]\d\d(:?\d\d)?)$")) >= _MOST
     if not zoned:
         yield f"times have no zone and are read as {source.time_zone}: --time-zone says another"
     n_rows = len(events) + rejects.total()

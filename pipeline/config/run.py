@@ -155,6 +155,8 @@ def loads(
     penstock.mechanisms.core.plugin.ConfigError: ...
     """
     root, problems = parse_section(text, name, "a run")
+    if root.items.keys() & {"base", "study"} and not root.items.keys() & {"source", "mechanism"}:
+        raise ConfigError((f"{name}: is an experiment, not the configuration of a run: penstock experiment {name}",))
     for override in overrides:
         problems += apply_override(root, override)
     return from_document(root, folder, problems, accept_unread)

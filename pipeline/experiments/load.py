@@ -45,6 +45,10 @@ MAX_SETTINGS = 100_000
 REDUCED = "reduced"
 #: Keys that name the input: for an override, then where the file may hold them.
 READ_FROM = (("base.source.path", "set", "source"), ("base.source.path", BASE, "source"), ("study.path", "study"))
+IS_A_RUN = (
+    "{name}: is the configuration of a run, not an experiment: penstock run {name}; an experiment is a file of its own "
+    "with name, question, measures, what varies (variants or grid), and base: {file} (docs/experiment_files.md)"
+)
 A_BASE = "a section as in a run's configuration, or the file of one"
 
 
@@ -407,6 +411,8 @@ def loads_experiment(
     """
     overrides = tuple(overrides)
     root, problems = parse_section(text, name, "an experiment")
+    if BASE not in root.items and root.items.keys() & {"source", "mechanism"}:
+        raise ConfigError((IS_A_RUN.format(name=name, file=Path(name).name),))
     base_folder = _include_base(root, folder, problems)
     if reduced:
         reduce(root, problems)

@@ -334,7 +334,7 @@ class Ledger:
             else:
                 self._remember([charge], counts)
         if self.limit is not None:
-            self.limit.books.add(charges)
+            self.limit.add(charges)
         self._read_to = size
         if first:
             self._make_kept()

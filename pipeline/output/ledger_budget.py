@@ -19,7 +19,7 @@ from penstock.mechanisms.core.events import Block, Event
 from penstock.mechanisms.core.plugin import BudgetExceeded, ConfigError
 from penstock.pipeline.config.build import format_duration
 from penstock.pipeline.config.canonical import resolved
-from penstock.pipeline.steps.release import Charge, ReleaseLoop, shared
+from penstock.pipeline.steps.release import Charge, Joint, ReleaseLoop, shared
 from penstock.pipeline.steps.release import Plan as Stream
 from penstock.pipeline.windows.calendar import DAY, wall_time
 from penstock.pipeline.windows.schedule import period_calendar
@@ -133,7 +133,7 @@ def terms_of(plan: Plan) -> Terms:
         length = (format_duration(plan.budget_period) if plan.budget_period else "all time") if has_periods else None
         sizes = "".join(f" ({name} = {size})" for name, size in (("w", w), ("period", length)) if size)
         return Terms(
-            source=_source(plan),
+            source=source_name(plan),
             unit=f"traces: {guarantee.unit}{sizes}, of positions {mechanism.metres:g} m apart",
             adjacency=guarantee.neighbours,
             measure="rho" if mechanism.concentrated else "epsilon",
@@ -171,7 +171,7 @@ def terms_of(plan: Plan) -> Terms:
         within = f"a period of {format_duration(plan.budget_period)}" if plan.budget_period else "all time"
         unit += f", and in all landmarks of {within}"
     return Terms(
-        source=_source(plan),
+        source=source_name(plan),
         unit=unit,
         adjacency=adjacency,
         measure=measure,
@@ -249,7 +249,7 @@ def _grid(terms: Terms) -> str:
     return f"{length} in {terms.time_zone}" + (f", from day {day} of 1970 on" if terms.period > DAY else "")
 
 
-def _source(plan: Plan) -> str:
+def source_name(plan: Plan) -> str:
     """Name of a run's event source, or a digest of where events come from: a path may name people."""
     if plan.config.output.ledger_source:
         return plan.config.output.ledger_source
@@ -274,17 +274,19 @@ class Books:
         Of the ledger.
     run
         The run whose charges are its own; the empty text: none.
+    times
+        Where the run's own streams are looked at one by one: how often a charge of each counts, in place of what it
+        adds to the charges of the others. Then what is spent depends on none of the others.
     """
 
-    def __init__(self, terms: Terms, run: str = "") -> None:
-        self.terms, self.run = terms, run
+    def __init__(self, terms: Terms, run: str = "", times: Mapping[str, float] | None = None) -> None:
+        self.terms, self.run, self.times = terms, run, times
         # A row for each column, so that one of them is looked through fast.
         self._columns, self._n = np.zeros((11, 64)), 0
         self._longest = 0.0
         self._own: dict[tuple[str, int], bool] = {}
         self._streams: dict[str, int] = {}
-        #: Figures and shares of the streams that have charged for a window.
-        self._windows: dict[tuple[Any, ...], dict[str, tuple[float, int]]] = {}
+        self._joint = Joint(terms.measure)
 
     def add(self, charges: Iterable[Charge]) -> None:
         """Take in charges; of the run's own every window once."""
@@ -296,8 +298,7 @@ class Books:
             if own:
                 self._own[charge.stream, charge.window] = bool(charge.data)
             rows.append(self._row(self.beyond(charge), own))
-            if charge.most:
-                self._windows[_window(charge)] = self._with(charge)
+            self._joint.add(charge)
         if not rows:
             return
         while self._n + len(rows) > self._columns.shape[1]:
@@ -309,34 +310,11 @@ class Books:
         self._longest = max(self._longest, float((added[:, _REACH] - added[:, _START]).max()))
 
     def beyond(self, charge: Charge) -> Charge:
-        """The charge with what it adds to those of other streams for its window: together they count once.
-
-        ``most`` memberships are all that a person has there, whichever streams they are in.
-        """
-        others = self._windows.get(_window(charge), {}) if charge.most else {}
-        if not others:
-            return charge
-        before, after = (
-            float(most_of([figure for figure, _ in found], [shares for _, shares in found], charge.most))
-            for found in (others.values(), self._with(charge).values())
-        )
-        more = 0.0 if after == before else after - before  # both may be infinite
-        return replace(charge, epsilon=more) if self.terms.measure == "epsilon" else replace(charge, rho=more)
-
-    def _with(self, charge: Charge) -> dict[str, tuple[float, int]]:
-        """The figures for a charge's window with its own; charges of one stream are about the same memberships."""
-        found = self._windows.get(_window(charge), {})
-        figure, shares = self._figure(charge)
-        if charge.stream in found:
-            before, its = found[charge.stream]
-            figure, shares = before + figure, min(shares, its)
-        return found | {charge.stream: (figure, shares)}
-
-    def _figure(self, charge: Charge) -> tuple[float, int]:
-        """What counts of a charge, and how many memberships share it."""
-        if self.terms.measure == "epsilon":
-            return charge.epsilon, charge.shares
-        return charge.rho, charge.shares if np.isinf(charge.epsilon) else 1  # ρ grows with the square of ε
+        """The charge with what it counts for beside those of other streams for its window."""
+        if self.times is not None and charge.run == self.run:
+            times = self.times[charge.stream]
+            return replace(charge, epsilon=times * charge.epsilon, rho=times * charge.rho)
+        return self._joint.beyond(charge)
 
     def _row(self, charge: Charge, own: bool) -> list[float]:
         start, end = charge.window_start, charge.window_end
@@ -365,7 +343,8 @@ class Books:
         row = np.array(self._row(self.beyond(charge), own=True))
         row[[_FIRST, _LAST]] = self.terms.periods(row[[_FIRST, _LAST]])
         table = self._table
-        counts = (table[:, _OWN] == 0) | (table[:, _WINDOW] < charge.window) | (table[:, _STREAM] != row[_STREAM])
+        is_before, is_other = table[:, _WINDOW] < charge.window, table[:, _STREAM] != row[_STREAM]
+        counts = (table[:, _OWN] == 0) | (is_before | is_other if self.times is None else is_before & ~is_other)
         if not self.terms.landmarks:  # what is further away is in no stretch that meets the charge
             reach = max(row[_END] + self._longest, row[_REACH])
             counts &= (table[:, _START] < reach) & (table[:, _END] > row[_START] - self._longest)
@@ -409,11 +388,6 @@ class Books:
             total = float(own[:, _COST].sum())
             found.append({"from": int(own[:, _START].min()), "charges": len(own), "spent": dearest, "sum": total})
         return found
-
-
-def _window(charge: Charge) -> tuple[Any, ...]:
-    """What the charges of several streams for one window have in common."""
-    return charge.run, charge.configuration, charge.window_start, charge.window_end
 
 
 def _meeting(table: Floats, row: Floats) -> tuple[Floats, Floats]:
@@ -476,6 +450,11 @@ class Limit:
     -----
     What is decided of a window is the same whenever it is repeated: its own charge settles it, and charges of others
     never become fewer.
+
+    Streams are released side by side, in any order. So what is decided of one must not depend on how far the others
+    are: its charges count for what all streams together cost if each charges like it (`alike`). That is at least what
+    they do cost, so that the budget also binds no earlier by the charges of all of them, which are looked at as well:
+    another run may have charged between one stream and the next.
     """
 
     def __init__(self, plan: Plan, terms: Terms) -> None:
@@ -483,11 +462,18 @@ class Limit:
         self.n_steps = max(1, -(-terms.span // plan.calendar.step))
         self._configuration = plan.configuration.hex()[:32]
         self._is_alone = plan.bounding.max_per_period is not None
+        self._times = alike(plan, terms.measure) if plan.is_split else None
         self.forget()
 
     def forget(self) -> None:
         """Know no charge any more: the ledger will be read again."""
         self.books = Books(self.terms, self.plan.run_id)
+        self.apart = None if self._times is None else Books(self.terms, self.plan.run_id, self._times)
+
+    def add(self, charges: list[Charge]) -> None:
+        """Take in charges that are in the ledger."""
+        for books in filter(None, (self.books, self.apart)):
+            books.add(charges)
 
     def check(self, window: Window, worst: tuple[Event, ...], stream: Stream) -> None:
         """Raise `LedgerExhausted` if the worst that a stream can charge in a window is not there; changes nothing."""
@@ -506,7 +492,7 @@ class Limit:
         """A charge as the ledger keeps it; raises `LedgerExhausted` as `check` does."""
         charge = self._own(charge)
         self._check(charge)
-        self.books.add([charge])
+        self.add([charge])
         return charge
 
     def _own(self, charge: Charge) -> Charge:
@@ -519,10 +505,25 @@ class Limit:
         return replace(charge, run=self.plan.run_id, reach=reach, factor=factor)
 
     def _check(self, charge: Charge) -> None:
-        cost = self.terms.cost(self.books.beyond(charge))
         if self._is_alone:  # its noise is fixed, and what the unit costs was held against the budget before it began
             return
-        if cost <= 0 or np.isinf(self.terms.budget) or self.books.has(charge):
+        if np.isinf(self.terms.budget) or self.books.has(charge):
             return
-        if (spent := self.books.spent(charge)) + cost > self.terms.budget * (1 + ROUNDING):
-            raise LedgerExhausted(charge.window, spent, cost, self.terms.budget)
+        for books in filter(None, (self.apart, self.books)):
+            cost = self.terms.cost(books.beyond(charge))
+            if cost > 0 and (spent := books.spent(charge)) + cost > self.terms.budget * (1 + ROUNDING):
+                raise LedgerExhausted(charge.window, spent, cost, self.terms.budget)
+
+
+def alike(plan: Plan, measure: str) -> dict[str, float]:
+    """What all streams together count for, as a multiple of what each of them charges, if the others charge alike."""
+    streams, reader = plan.streams, plan.chain.reader
+    worst = [own.worst_charge() for own in streams]
+    epsilons, rhos = (np.array([of(charge) for charge in worst]) for of in (pure_epsilon, concentrated_rho))
+    figures, shares = epsilons, np.array(plan.stream_shares)
+    if measure == "rho":
+        figures, shares = rhos, np.where(np.isinf(epsilons), shares, 1)  # as in `Books`
+    if reader.adaptive or reader.linked or not (np.isfinite(figures) & (figures > 0)).all():
+        return {own.stream: float(len(streams)) for own in streams}
+    together = float(most_of(figures, shares, plan.max_cells_of_run))
+    return {own.stream: together / float(figure) for own, figure in zip(streams, figures)}

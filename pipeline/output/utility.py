@@ -16,6 +16,7 @@ from penstock.accountants.correlation.adversary import Learned
 from penstock.evaluation.metrics import absolute_errors, skills
 from penstock.evaluation.utility import METRICS
 from penstock.mechanisms.core.geometry import distance
+from penstock.pipeline.config.build import parse_time
 from penstock.pipeline.config.plan import STREAM
 from penstock.pipeline.config.rules import METRIC
 from penstock.pipeline.output import files
@@ -97,18 +98,20 @@ def _prior_scores(
     active: NDArray[np.bool_],
     windows: NDArray[Any],
     starts: NDArray[np.int64],
-) -> tuple[dict[str, float], list[_Score]]:
+) -> tuple[dict[str, float | None], list[_Score]]:
     """Error and skill against what is expected without any release; nothing where the configuration names no prior."""
     n_training = max((one.training_windows or 0 for one in plan.accountants), default=0)
     later = windows > n_training
+    about: dict[str, float | None] = {}
     if n_training and later.any():
         prior = usual_counts(truth, active, starts, plan.time_zone, ~later)
-    elif not n_training and (learned := _learned_counts(plan)) is not None:
-        prior = np.where(active, learned, 0.0)
+    elif not n_training and (learned := _learned(plan)) is not None:
+        prior = np.where(active, _usual_counts(learned, plan.n_cells), 0.0)
+        about["prior_overlap"] = _overlap(plan, learned, windows)
     else:
         return {}, []
     truth, released, prior = truth[later], released[later], prior[later]
-    found = {"error_of_prior": float(absolute_errors(truth, prior).mean())}
+    found = about | {"error_of_prior": float(absolute_errors(truth, prior).mean())}
     if n_training:
         found["training_windows"] = n_training
         found["error_after_training"] = float(absolute_errors(truth, released).mean())
@@ -117,16 +120,30 @@ def _prior_scores(
     return found, [_Score("skill_prior", "run", None, float(values.mean())), *by_cell]
 
 
-def _learned_counts(plan: Plan) -> NDArray[np.float64] | None:
-    """People in each cell in a window on average, by a file of `penstock learn` that an accountant reads."""
+def _learned(plan: Plan) -> Learned | None:
+    """The file of `penstock learn` that an accountant reads, if it is about the cells of the run."""
     for accountant in plan.accountants:
         known = getattr(accountant, "prior", None) or getattr(accountant, "correlation", None)
         if (path := getattr(known, "learned", None)) is None:
             continue
         learned, cells = Learned.read(path), plan.space.cells
         if tuple(learned.states[: len(cells)]) == cells:
-            return np.asarray(learned.visits[: len(cells)] / (learned.facts["windows"] * learned.facts["share"]))
+            return learned
     return None
+
+
+def _usual_counts(learned: Learned, n_cells: int) -> NDArray[np.float64]:
+    """People in each cell in a window on average."""
+    return np.asarray(learned.visits[:n_cells] / (learned.facts["windows"] * learned.facts["share"]))
+
+
+def _overlap(plan: Plan, learned: Learned, windows: NDArray[Any]) -> int | None:
+    """How many windows share time with what was learned from; None where the file does not say when that was."""
+    if not {"from", "until"} <= learned.facts.keys():
+        return None
+    begin, end = (parse_time(learned.facts[name]) for name in ("from", "until"))
+    starts, ends = (of(1, int(windows[-1]))[windows - 1] for of in (plan.calendar.starts, plan.calendar.ends))
+    return int(((starts < end) & (ends > begin)).sum())
 
 
 def _days(plan: Plan, windows: NDArray[Any]) -> NDArray[np.datetime64]:

@@ -121,22 +121,23 @@ def counted(manifest: Mapping[str, Any]) -> str:
     return "people" if manifest.get("distinct_people", True) else "trips"
 
 
-def beats(found: Mapping[str, float]) -> bool:
+def beats(found: Mapping[str, Any]) -> bool:
     """Whether a release is nearer to the truth than all releases that cost nothing."""
-    return found["error"] < min(found["error_of_zeros"], found["error_of_last"]) and not _is_usual(found)
+    return bool(found["error"] < min(found["error_of_zeros"], found["error_of_last"])) and not _is_usual(found)
 
 
-def _is_usual(found: Mapping[str, float]) -> bool:
+def _is_usual(found: Mapping[str, Any]) -> bool:
     """Whether what is expected without any release is at least as near, in the windows that it was not learned from."""
     error = found.get("error_after_training", found["error"])
-    return error > 0 and error >= found.get("error_of_prior", math.inf)
+    return bool(error > 0 and error >= found.get("error_of_prior", math.inf))
 
 
-def in_words(found: Mapping[str, float], what: str = "people") -> str:
+def in_words(found: Mapping[str, Any], what: str = "people") -> str:
     """The result of `worth` as a verdict on counts of people, or of something else.
 
     With ``error_of_prior``, and where it was learned from ``training_windows`` of the run, ``error_after_training`` of
-    the release, also against the prior.
+    the release, also against the prior. ``prior_overlap``: from how many of the windows compared a file was learned;
+    None: it does not say.
 
     >>> in_words({"mean_count": 0.04, "error": 24.0, "error_of_zeros": 0.04, "error_of_last": 24.1})
     'Wrong by 24 people on average where 0.04 are counted: worse than publishing nothing, since zeros are nearer.'
@@ -157,6 +158,10 @@ def in_words(found: Mapping[str, float], what: str = "people") -> str:
     if prior and "training_windows" in found:
         after = _short(found["error_after_training"])
         prior = f"{prior} (after its training on {found['training_windows']:,.0f} windows, the release by {after})"
+    elif prior and found.get("prior_overlap", 0) is None:
+        prior += " (its file does not say when it was learned: perhaps from these windows)"
+    elif prior and found.get("prior_overlap"):
+        prior += f" (learned from the times of {found['prior_overlap']:,.0f} of these windows, which it may know)"
     if _is_usual(found):
         return f"{said}{share}: no better than the prior, which is wrong by {prior}."
     prior = f", the prior by {prior}" if prior else ""

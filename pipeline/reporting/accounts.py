@@ -213,7 +213,10 @@ METRIC_TITLES = {
 
 
 #: Meaning of the one figure of utility that is no metric of two matrices: it needs a prior too.
-PRIOR = "Share of the prior's error that the release saves, in windows that the prior was not learned from (0: none)."
+PRIOR = (
+    "Share of the prior's error that the release saves (0: none), in windows that this run did not learn it from; of a "
+    "prior from a file the verdict says how many of them the file was learned from."
+)
 
 
 def metric_words(name: str, counted: str = "people") -> tuple[str, str, str]:

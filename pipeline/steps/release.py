@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.accountants.core.accountant import Accountant, AccountingFacts
-from penstock.accountants.core.charges import concentrated_rho, pure_epsilon, shares_of
+from penstock.accountants.core.charges import concentrated_rho, most_of, pure_epsilon, shares_of
 from penstock.accountants.landmark_budget import Budget, LandmarkBudget
 from penstock.mechanisms.core.contract import MECHANISMS, Facts, Mechanism, Release, Window
 from penstock.mechanisms.core.events import Block, Event, Repeated
@@ -59,6 +59,67 @@ class Charge:
     def identity(self) -> Identity:
         """What makes two charges the same one."""
         return (self.stream, self.window_start, self.window_end, self.configuration, self.data)
+
+
+class Joint:
+    """What the charges of several streams for one window cost together, in ``epsilon`` or ``rho``.
+
+    >>> first = Charge("north", 1, 0, 9, 0.5, 0.125, False, "", "", shares=1, most=1)
+    >>> joint = Joint("epsilon")
+    >>> joint.add(first)
+    >>> joint.beyond(replace(first, stream="south", epsilon=0.75)).epsilon
+    0.25
+    """
+
+    def __init__(self, measure: str) -> None:
+        self.measure = measure
+        #: Figures and shares of the streams that have charged for a window.
+        self._windows: dict[tuple[str, str, int, int], dict[str, tuple[float, int]]] = {}
+
+    def add(self, charge: Charge) -> None:
+        """Take in a charge."""
+        if charge.most:
+            self._windows[_window(charge)] = self._with(charge)
+
+    def beyond(self, charge: Charge) -> Charge:
+        """The charge with what it adds to those of other streams for its window: together they count once.
+
+        ``most`` memberships are all that a person has there, whichever streams they are in.
+        """
+        others = self._windows.get(_window(charge), {}) if charge.most else {}
+        if not others:
+            return charge
+        before, after = (
+            float(most_of([figure for figure, _ in found], [shares for _, shares in found], charge.most))
+            for found in (others.values(), self._with(charge).values())
+        )
+        more = 0.0 if after == before else after - before  # both may be infinite
+        return replace(charge, epsilon=more) if self.measure == "epsilon" else replace(charge, rho=more)
+
+    def forget(self, n_kept: int) -> None:
+        """Forget all windows but so many, the first ones first."""
+        for window in list(self._windows)[:-n_kept]:
+            del self._windows[window]
+
+    def _with(self, charge: Charge) -> dict[str, tuple[float, int]]:
+        """The figures for a charge's window with its own; charges of one stream are about the same memberships."""
+        found = self._windows.get(_window(charge), {})
+        figure, shares = self._figure(charge)
+        if charge.stream in found:
+            before, its = found[charge.stream]
+            figure, shares = before + figure, min(shares, its)
+        return found | {charge.stream: (figure, shares)}
+
+    def _figure(self, charge: Charge) -> tuple[float, int]:
+        """What counts of a charge, and how many memberships share it."""
+        if self.measure == "epsilon":
+            return charge.epsilon, charge.shares
+        return charge.rho, charge.shares if np.isinf(charge.epsilon) else 1  # ρ grows with the square of ε
+
+
+def _window(charge: Charge) -> tuple[str, str, int, int]:
+    """What the charges of several streams for one window have in common."""
+    return charge.run, charge.configuration, charge.window_start, charge.window_end
 
 
 @dataclass(frozen=True)

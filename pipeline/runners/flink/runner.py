@@ -6,6 +6,7 @@ import contextlib
 import re
 import threading
 import time
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from penstock.pipeline.runners.failure import forget_failure, raise_failure
 from penstock.pipeline.runners.flink import jars
 from penstock.pipeline.runners.flink.jars import FLINK
 from penstock.pipeline.runners.flink.jobs import (
+    UNKNOWN,
     FlinkMeasures,
     begun_with,
     cancel_jobs,
@@ -85,8 +87,7 @@ def run_flink(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
     version = None if "job_endpoint" in given else _version_of(jar) if jar else jars.version(begun)
     if plan.streaming:
         mark_graph(plan)
-        if version is not None:
-            mark_runner(plan, version)
+        mark_runner(plan, version or f"{UNKNOWN}, {given.get('job_endpoint') or jar}")
         if version is None or not jars.keeps_one_state(version):
             logs.caution(_end_in_sight(version))
     if "job_endpoint" in given:
@@ -106,13 +107,18 @@ def run_flink(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
 
 
 def _version_of(jar: str) -> str | None:
-    """Version in the name of a job server's jar.
+    """Version in the name of a job server's jar, or in what Beam's core keeps in it; None where neither says it.
 
     >>> _version_of("/opt/beam-runners-flink-1.19-job-server-2.77.0.jar"), _version_of("server.jar")
     ('2.77.0', None)
     """
-    found = re.search(r"-(\d+\.\d+\.\d+)\.jar$", jar)
-    return found and found[1]
+    if found := re.search(r"-(\d+\.\d+\.\d+)\.jar$", jar):
+        return found[1]
+    with contextlib.suppress(OSError, KeyError, zipfile.BadZipFile), zipfile.ZipFile(jar) as content:
+        properties = content.read("org/apache/beam/sdk/sdk.properties").decode()
+        if found := re.search(r"^version=(\d+\.\d+\.\d+)", properties, re.MULTILINE):
+            return found[1]
+    return None
 
 
 def _end_in_sight(version: str | None) -> str:

@@ -16,9 +16,9 @@ EARLIEST, LATEST = -62_135_596_800_000, 253_402_300_799_999
 
 _UNIX = {"unix_s": 1000.0, "unix_ms": 1.0}
 
-#: ISO 8601 in the shapes seen in practice; no text fits two of them. True: the time is local, without an offset.
-#: The commonest come first, because all are tried in turn.
-_CLOCKS = ("%H:%M:%SZ", "%H:%M:%S", "%H:%M:%S%.fZ", "%H:%M:%S%.f", "%H:%M:%S%.f%z", "%H:%M%z", "%H:%M", "%H:%MZ")
+#: ISO 8601 in the shapes seen in practice; a text that fits two of them is the same time in both. True: the time is
+#: local, without an offset. ``%#z``: an offset may lack its minutes. The commonest come first: all are tried in turn.
+_CLOCKS = ("%H:%M:%SZ", "%H:%M:%S", "%H:%M:%S%.fZ", "%H:%M:%S%.f", "%H:%M:%S%.f%#z", "%H:%M%#z", "%H:%M", "%H:%MZ")
 _ISO = (
     *((f"%Y-%m-%d{between}{clock}", clock[-1] not in "zZ") for clock in _CLOCKS for between in ("T", " ")),
     ("%Y-%m-%d", True),

@@ -54,6 +54,41 @@ def test_out_and_set_change_the_run(config, tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("command", ["run", "experiment", "choose"])
+def test_a_missing_file_is_the_only_thing_said(command, capsys):
+    assert main([command, "nothere.yaml"]) == 2
+    said = capsys.readouterr()
+    wrong = "nothere.yaml: cannot be read (No such file or directory); it must be a YAML file"
+    assert (said.out, said.err) == ("", f"penstock: {wrong}\n")
+
+
+def test_the_file_of_another_command_is_told_in_one_sentence(config, tmp_path, capsys):
+    assert main(["experiment", config]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert f"{config}: is the configuration of a run, not an experiment: penstock run {config};" in said
+    assert "base: cli.yaml" in said
+    for key in ("base: cli.yaml", "study: {type: exposure}"):
+        other = tmp_path / "sweep.yaml"
+        other.write_text(f"name: x\nquestion: which\nmeasures: [mae]\n{key}\n")
+        assert main(["run", str(other)]) == 2
+        wrong = f"{other}: is an experiment, not the configuration of a run: penstock experiment {other}"
+        assert capsys.readouterr().err == f"penstock: {wrong}\n"
+
+
+def test_quiet_leaves_errors(config, tmp_path, capsys):
+    assert main(["run", config, "-q"]) == 0
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", "")
+    sweep = tmp_path / "sweep.yaml"
+    sweep.write_text(f"name: x\nquestion: which\nmeasures: [mae]\nbase: {config}\n")
+    assert main(["experiment", str(sweep), "-q", "--jobs", "1", "--out", str(tmp_path / "sweep")]) == 0
+    assert capsys.readouterr().out == ""
+    for command in ("run", "experiment", "choose"):
+        assert main([command, "nothere.yaml", "-q"]) == 2
+        assert "nothere.yaml: cannot be read" in capsys.readouterr().err
+
+
 def test_a_budget_ends_a_run_with_exit_code_3(tmp_path, capsys):
     path = tmp_path / "cli.yaml"
     path.write_text(CONFIGURATION.format(out=tmp_path / "out", budget=0.5))

@@ -153,6 +153,13 @@ class TestOverrides:
         config = loads(text, overrides=["bounding.max_cells=2", "accountants[0].type=landmark_budget"])
         assert config == loads(TEXT)
 
+    @pytest.mark.parametrize("form", ["mechanism[0].epsilon", "mechanism.0.epsilon"])
+    def test_a_step_of_several_is_set_in_the_form_that_the_error_names(self, form: str) -> None:
+        text = TEXT.replace("mechanism: {", "mechanism: [{").replace("epsilon: .inf}", "epsilon: 3}, {type: filter}]")
+        with pytest.raises(ConfigError, match=r"is a list; say which entry, for instance mechanism\[0\]\.epsilon$"):
+            loads(text, overrides=["mechanism.epsilon=2"])
+        assert loads(text, overrides=[f"{form}=2"]).mechanism[0].epsilon == 2  # type: ignore[attr-defined]
+
     @pytest.mark.parametrize(
         ("override", "expected"),
         [

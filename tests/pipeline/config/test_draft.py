@@ -59,6 +59,15 @@ def test_times_are_local_to_the_zone_that_was_given(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("time", "has_zone"),
+    [("2024-05-01 08:00:00+02", True), ("2024-05-01T08:00-0430", True), ("2024-05-01", False)],
+)
+def test_times_without_a_zone_are_noted(tmp_path, time, has_zone):
+    path = written(tmp_path, ["user;when;place", f"ann;{time};a", f"bob;{time.replace('01', '02', 1)};b"])
+    assert any("times have no zone" in note for note in draft(path).notes) != has_zone
+
+
+@pytest.mark.parametrize(
     ("times", "form"),
     [
         (["2024-05-01T08:00:00Z", "2024-05-02T09:00:00+02:00"], "iso"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -174,6 +175,37 @@ def test_the_verdict_against_a_learned_file(tmp_path, capsys):
     visits = np.load(tmp_path / "l.npz")["visits"]
     assert result["worth"]["error_of_prior"] == pytest.approx(np.abs(visits / 4 - result["truth"]).mean())
     assert "training_windows" not in result["worth"]
+    assert result["worth"]["prior_overlap"] == 4
+    verdict = in_words(result["worth"])
+    assert "(learned from the times of 4 of these windows, which it may know)" in verdict
+    assert verdict in Text((tmp_path / "out" / "report.html").read_text()).text
+
+
+def test_what_was_learned_before_the_run_or_nobody_knows_when_is_said_so(tmp_path, capsys):
+    (tmp_path / "run.json").write_text(json.dumps(learning(tmp_path, estimate="first", windows=3)))
+    words = ["learn", str(tmp_path / "run.json"), "--windows", "3", "--out", str(tmp_path / "l.json"), "--json"]
+    assert main(words) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["from"], facts["until"], facts["windows"]) == ("2024-01-01T00:00:00Z", "2024-01-01T03:00:00Z", 3)
+    assert re.fullmatch("[0-9a-f]{16}", facts["source"])
+    value = learning(tmp_path, learned=str(tmp_path / "l.json"))
+    value["source"]["from"] = "2024-01-01T03:00:00Z"
+    value["mechanism"]["epsilon"] = 90.0
+    run(configured(value), runner="local")
+    later = penstock_result(tmp_path)["worth"]
+    assert later["prior_overlap"] == 0
+    assert "the prior by" in in_words(later)
+    assert "learned" not in in_words(later)
+    # A file of an earlier version is read, and does not say when.
+    document = json.loads((tmp_path / "l.json").read_text())
+    for name in ("source", "from", "until"):
+        del document["facts"][name]
+    (tmp_path / "l.json").write_text(json.dumps(document))
+    value["output"]["path"] = str(tmp_path / "again" / "out")
+    run(configured(value), runner="local")
+    unknown = penstock_result(tmp_path / "again")["worth"]
+    assert unknown == later | {"prior_overlap": None}
+    assert "does not say when it was learned" in in_words(unknown)
 
 
 def test_without_a_prior_nothing_is_said_of_one(tmp_path, capsys):

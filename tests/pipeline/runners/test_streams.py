@@ -21,9 +21,10 @@ from penstock.mechanisms.core.contract import Facts, Window
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError
 from penstock.mechanisms.pegasus import Pegasus
 from penstock.pipeline.config.plan import make_plan
+from penstock.pipeline.monitoring.metrics import EPSILON, REGISTRY, WINDOWS
 from penstock.pipeline.output import checkpoint
 from penstock.pipeline.output.ledger import Ledger
-from penstock.pipeline.output.ledger_budget import Books, Terms
+from penstock.pipeline.output.ledger_budget import Books, Terms, alike
 from penstock.pipeline.output.verify import verify
 from penstock.pipeline.output.worth import losses_of, of_streams
 from penstock.pipeline.run import run
@@ -196,13 +197,25 @@ def test_a_stream_that_charged_twice_for_a_window_counts_twice():
 @pytest.mark.parametrize("runner", ["local", "direct"])
 def test_the_ledger_stops_at_what_the_streams_cost_together(tmp_path, value, runner):
     value |= {"streams": 4, "bounding": {"max_cells": 2}}  # a person in two streams loses both charges
-    value["output"]["ledger_budget"] = 1.0
+    value["output"] |= {"ledger_budget": 3.5, "ledger_span": "3h"}
     result = run(configured(value), tmp_path / "out", runner=runner)
     found = actions(result.folder)
-    for window in range(6):
-        assert sorted(own[window] for own in found.values()) == ["published", *["refused"] * 3]
-    assert max(joint_by_window(tmp_path / "ledger", 2).values()) == 0.75
+    # All streams of a window are released or none: two windows of 1.5 in any three hours.
+    assert list(found.values()) == [["published", "published", "refused"] * 2] * 4
+    spent = joint_by_window(tmp_path / "ledger", 2)
+    assert spent == {window: 0.0 if window % 3 == 0 else 1.5 for window in range(1, 7)}
     assert all(check.passed for check in verify(result.folder))
+
+
+@pytest.mark.parametrize("runner", ["local", "direct"])
+def test_metrics_add_up_what_windows_cost_together_as_the_ledger_does(tmp_path, value, runner):
+    for name, changes, joint in (("even", {}, 0.75), ("apart", {"streams": 4, "bounding": {"max_cells": 2}}, 1.5)):
+        value["output"]["ledger"] = str(tmp_path / name / "ledger")
+        run(configured(value | changes), tmp_path / name / "out", runner=runner)
+        spent = joint_by_window(tmp_path / name / "ledger", changes.get("bounding", {}).get("max_cells", 1))
+        assert sum(spent.values()) == 6 * joint
+        assert REGISTRY.value(EPSILON) == pytest.approx(6 * joint)
+        assert REGISTRY.value(WINDOWS, "published") == 6 * (4 if changes else 2)
 
 
 def test_the_terms_of_a_ledger_are_those_of_all_streams(tmp_path, value):
@@ -213,27 +226,90 @@ def test_the_terms_of_a_ledger_are_those_of_all_streams(tmp_path, value):
     assert terms["budget"] == 1.5
 
 
-def test_streams_in_any_order_do_not_pass_the_budget_of_a_stretch(tmp_path, value):
+BINDING: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    "uniform": ({"type": "w_event_uniform", "epsilon": 3.0, "w": 3}, {"max_cells": 1}, {"ledger_budget": 2.0}),
+    "cells of two streams": (PLAIN, {"max_cells": 2}, {"ledger_budget": 3.5}),
+    "adaptive": ({"type": "w_event_ba", "epsilon": 3.0, "w": 3}, {"max_cells": 1}, {"ledger_budget": 4.0}),
+    "gaussian": (
+        {"type": "w_event_uniform", "epsilon": 3.0, "delta": 1e-6, "w": 3, "noise": "discrete_gaussian"},
+        {"max_cells": 1},
+        {"ledger_budget": 0.1},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BINDING)
+def test_streams_in_any_order_are_refused_the_same_windows_and_do_not_pass_the_budget(tmp_path, value, case):
     """Beam releases streams side by side: one may be hours ahead of the other."""
-    value |= {"streams": 2, "bounding": {"max_cells": 1}, "on_exhausted": "repeat"}
-    value["mechanism"] = {"type": "w_event_uniform", "epsilon": 3.0, "w": 3}  # 1 a window
-    value["output"] |= {"ledger_budget": 2.0, "ledger_span": "3h"}
-    for seed in range(5):
+    mechanism, bounding, budget = BINDING[case]
+    value |= {"streams": 4 if case == "cells of two streams" else 2, "mechanism": mechanism, "bounding": bounding}
+    value |= {"on_exhausted": "repeat"}
+    value["output"] |= budget | {"ledger_span": "3h"}
+    values = np.random.default_rng(3).integers(0, 90, (4, 6, 4))
+    found = []
+    for seed in range(8):
         folder = tmp_path / str(seed)
         value["output"]["ledger"] = str(folder / "ledger")
         plan = make_plan(configured(value), folder, b"a run")
         checkpoint.begin(plan)
         loops = [[loop := ReleaseLoop(s), loop.start(), checkpoint.open_ledger(plan, True), 1] for s in plan.streams]
-        order = [0] * 6 + [1] * 6
-        random.Random(seed).shuffle(order)
+        order = [which for which in range(len(loops)) for _ in range(6)]
+        if seed:  # at first one stream after the other
+            random.Random(seed).shuffle(order)
+        released: dict[tuple[str, int], tuple[str, bytes]] = {}
         for which in order:
             loop, state, ledger, number = loops[which]
-            counts = np.zeros((1, loop.plan.n_cells), int)
-            _, loops[which][1] = ledger.charge(lambda limit: loop.advance(state, number, counts, limit))  # noqa: B023
+            counts = values[which, number - 1 : number, : loop.plan.n_cells]
+            batch, loops[which][1] = ledger.charge(lambda limit: loop.advance(state, number, counts, limit))  # noqa: B023
             loops[which][3] = number + 1
-        spent = joint_by_window(folder / "ledger", 1)
-        stretches = [sum(spent.get(first + i, 0.0) for i in range(3)) for first in range(1, 7)]
-        assert max(stretches) == 2.0
+            (release,) = batch.releases
+            released[loop.plan.stream, number] = str(release.action), release.values.tobytes()
+        found.append(released)
+        dearest = Books(plan_terms(plan), "")
+        dearest.add(list(Ledger(folder / "ledger")))
+        assert max(row["spent"] for row in dearest.summary()) <= budget["ledger_budget"] * (1 + 1e-9)
+    assert all(own == found[0] for own in found)
+    assert {"published", "refused"} <= {action for action, _ in found[0].values()}
+
+
+def test_what_streams_count_for_if_all_charge_alike(tmp_path, value):
+    value["bounding"] = {"max_cells": 2}
+    found = {}
+    for kind, mechanism in (("even", PLAIN), ("adaptive", {"type": "w_event_ba", "epsilon": 1.0, "w": 2})):
+        plan = make_plan(configured(value | {"mechanism": mechanism}), tmp_path, b"a run")
+        found[kind] = {measure: alike(plan, measure) for measure in ("epsilon", "rho")}
+    # Two memberships of one stream share ε; ρ grows with its square, so the books do not split it.
+    assert found["even"] == {"epsilon": {"north": 1.0, "south": 1.0}, "rho": {"north": 2.0, "south": 2.0}}
+    assert found["adaptive"]["epsilon"] == found["adaptive"]["rho"] == {"north": 2.0, "south": 2.0}
+
+
+def plan_terms(plan: Any) -> Terms:
+    entries = Ledger(Path(plan.config.output.ledger)).entries()
+    return next(Terms.of_entry(entry.values) for entry in entries if entry.values.get("entry") == "terms")
+
+
+def test_another_run_that_charges_between_two_streams_cannot_make_them_pass_the_budget(tmp_path, value):
+    value |= {"streams": 4, "bounding": {"max_cells": 2}, "on_exhausted": "repeat"}
+    value["output"] |= {"ledger_budget": 7.0, "ledger_span": "3h"}
+    loops = []
+    for name, mechanism in (("one", PLAIN | {"epsilon": 1.0}), ("two", PLAIN)):
+        plan = make_plan(configured(value | {"mechanism": mechanism}), tmp_path / name, name.encode() * 16)
+        checkpoint.begin(plan)
+        loops.append([(ReleaseLoop(own), checkpoint.open_ledger(plan, True)) for own in plan.streams])
+    published = []
+
+    def release(which: int, stream: int, n: int) -> None:
+        loop, ledger = loops[which][stream]
+        counts = np.zeros((n, loop.plan.n_cells), int)
+        batch, _ = ledger.charge(lambda limit: loop.advance(loop.start(), 1, counts, limit))
+        published.append(sum(release.action == "published" for release in batch.releases))
+
+    for which, stream in ((0, 0), (1, 0), (1, 1), (0, 1)):
+        release(which, stream, 3)
+    dearest = Books(plan_terms(plan), "")
+    dearest.add(list(Ledger(tmp_path / "ledger")))
+    assert dearest.summary()[0]["spent"] == 7.0
+    assert published == [3, 2, 2, 1]  # the second run leaves the other stream of the first one less
 
 
 def test_streams_that_spend_in_different_windows_add_up(tmp_path, value):

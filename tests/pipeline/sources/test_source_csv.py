@@ -179,6 +179,23 @@ def test_times(tmp_path: Path, options: dict[str, Any], value: str, expected: in
     assert [row[1] for row in events(Csv(path=path, **options))] == [expected]
 
 
+def test_every_row_has_the_offset_that_is_written_in_it(tmp_path: Path) -> None:
+    """Around the hour in which clocks went forward in Zurich, where times without an offset are local."""
+    rows = {
+        "2024-03-31T01:30:00+01:00": 1_711_845_000_000,
+        "2024-03-31T03:30:00+02:00": 1_711_848_600_000,
+        "2024-03-31 03:30:00+02": 1_711_848_600_000,
+        "2024-03-31 03:30+0200": 1_711_848_600_000,
+        "2024-03-31T03:30:00": 1_711_848_600_000,
+        "2024-03-30T21:00:00.250-04:30": 1_711_848_600_250,
+        "2024-03-31T01:30:00Z": 1_711_848_600_000,
+        "2024-03-31T01:30:00": 1_711_845_000_000,
+        "2024-03-31": 1_711_839_600_000,
+    }
+    path = write(tmp_path / "a.csv", HEADER + "".join(f"ann,{text},1,1\n" for text in rows))
+    assert [row[1] for row in events(Csv(path=path, time_zone="Europe/Zurich"))] == list(rows.values())
+
+
 def test_a_local_time_that_was_skipped_is_rejected(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", HEADER + "ann,2020-03-08 02:30:00,1,1\nann,nonsense,1,1\n")
     reasons = [why for _, why, _ in rejects(Csv(path=path, time_zone="America/New_York"))]
