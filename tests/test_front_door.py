@@ -38,8 +38,8 @@ from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.noise_keys import new_key_file
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError, UnknownPlugin
 from penstock.pipeline.config.run import loads
+from penstock.pipeline.monitoring.verify import verify
 from penstock.pipeline.output.ledger_budget import LedgerExhausted
-from penstock.pipeline.output.verify import verify
 
 ROOT = Path(__file__).resolve().parent.parent
 HOUR = 3_600_000

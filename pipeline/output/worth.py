@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,8 @@ from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.pipeline.config.plan import outline
 from penstock.pipeline.config.run import RunConfig
-from penstock.pipeline.output.intervals import ends, margin
+
+Array = NDArray[np.float64]
 
 
 def _short(value: float) -> str:
@@ -32,10 +33,73 @@ def _short(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
+# Intervals that hold a true count with 95 %, from what is released; a count is never negative.
+
+#: Share of the counts that the intervals are to hold.
+LEVEL = 0.95
+
+
+def margin(value: Array, deviation: Array) -> Array:
+    """Half-width of the shortest 95 % interval of a count of which value and standard deviation are stated.
+
+    The count is normal with both, given that it is not negative (the highest-density interval of a truncated normal).
+    It is a whole number: the normal that stands for it has a variance larger by 1/12 (Sheppard 1898). The interval is
+    ``ends(value, margin)``: symmetric around a value that is far from 0, else from 0 to ``value + margin``.
+
+    ``value``, ``deviation``: at least 0, of one shape; NaN: not known.
+
+    >>> margin(np.array([9.0, 1.0, 0.0]), np.ones(3)).round(3).tolist()
+    [2.04, 1.803, 2.04]
+    """
+    from scipy.special import ndtr, ndtri  # loaded where a deviation is stated
+
+    deviation = np.where(deviation > 0, np.sqrt(np.square(deviation) + 1 / 12), deviation)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        distance = np.where(deviation > 0, value / deviation, np.inf)
+    below = ndtr(-distance)
+    symmetric = -ndtri((1 - LEVEL * (1 - below)) / 2)
+    from_zero = ndtri(LEVEL + (1 - LEVEL) * below)
+    return np.asarray(deviation * np.where(symmetric <= distance, symmetric, from_zero))
+
+
+def ends(value: Any, margin: Any) -> tuple[Any, Any]:
+    """Both ends of an interval of a count: what is below 0 is left out, which no count is.
+
+    >>> low, high = ends(np.array([9.0, 1.0, -5.0]), np.array([2.0, 2.0, 2.0]))
+    >>> low.tolist(), high.tolist()
+    ([7.0, 0.0, 0.0], [11.0, 3.0, 0.0])
+    """
+    return np.maximum(value - margin, 0.0), np.maximum(value + margin, 0.0)
+
+
+def half_width(columns: Collection[str]) -> pl.Expr:
+    """Half-width of the interval that holds a true count with 95 %: of a stated deviation, else of the noise.
+
+    NaN where there is no noise of a known family. ``columns``: those of the table of releases; earlier versions wrote
+    no ``standard_deviation``.
+    """
+    of_noise = pl.col("scale") * (
+        pl.when(pl.col("noise").is_in(["laplace", "discrete_laplace"]))
+        .then(-math.log(1 - LEVEL))
+        .when(pl.col("noise").is_in(["gaussian", "discrete_gaussian"]))
+        .then(1.96)
+        .otherwise(math.nan)
+    )
+    if "standard_deviation" not in columns:
+        return of_noise
+    stated = pl.map_batches(
+        ["value", "standard_deviation"],
+        lambda both: pl.Series(margin(*(one.to_numpy() for one in both))),
+        return_dtype=pl.Float64,
+        is_elementwise=True,
+    )
+    return pl.when(pl.col("standard_deviation").is_not_null()).then(stated).otherwise(of_noise)
+
+
 # Error, known where the truth is.
 
 
-def worth(truth: NDArray[np.float64], released: NDArray[np.float64]) -> dict[str, float]:
+def worth(truth: Array, released: Array) -> dict[str, float]:
     """Mean count, and mean absolute errors of the release, of zeros and of the last release shown again, in people.
 
     ``truth``, ``released``, of shape (n_windows, n_cells).
@@ -54,12 +118,12 @@ DAY, WEEK = 86_400_000, 604_800_000
 
 
 def usual_counts(
-    truth: NDArray[np.float64],
+    truth: Array,
     active: NDArray[np.bool_],
     starts: NDArray[np.int64],
     time_zone: str,
     training: NDArray[np.bool_],
-) -> NDArray[np.float64]:
+) -> Array:
     """Mean count of each cell in the training windows at the same local time of the week, shape (n_windows, n_cells).
 
     At the same time of the day if the training part is shorter than a week, of all of it if it is shorter than a day,
@@ -88,10 +152,8 @@ def usual_counts(
     return np.where(active, means[place], 0.0)
 
 
-def interval_coverage(
-    truth: NDArray[np.float64], released: NDArray[np.float64], deviation: NDArray[np.float64]
-) -> dict[str, float]:
-    """Share of counts in the stated 95 % intervals (`intervals.margin`), and their mean width and score in people.
+def interval_coverage(truth: Array, released: Array, deviation: Array) -> dict[str, float]:
+    """Share of counts in the stated 95 % intervals (`margin`), and their mean width and score in people.
 
     The score of an interval is its width, and 40 times the distance of a count that is not in it (Gneiting, Raftery
     2007, section 6.2, at 95 %): least for intervals that are narrow *and* hold, so that wide ones do not flatter.
@@ -174,7 +236,7 @@ QUIET, DAYTIME = 6, (8, 22)
 QUIET_SHARE, FEWEST = 0.125, 1000
 
 
-def quiet_by_day(truth: NDArray[np.float64], starts: NDArray[np.int64], time_zone: str) -> int | None:
+def quiet_by_day(truth: Array, starts: NDArray[np.int64], time_zone: str) -> int | None:
     """Local hour around which the quietest hours of the mean day lie, if that is by day: a sign of a wrong time zone.
 
     None by night, where no hours are quiet, and for less than a day, windows above three hours, and few counts.

@@ -15,8 +15,7 @@ import polars.selectors as cs
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.plugin import DataError
-from penstock.pipeline.output.intervals import half_width
-from penstock.pipeline.output.worth import counted, losses, of_streams
+from penstock.pipeline.output.worth import counted, half_width, losses, of_streams
 from penstock.pipeline.reporting.accounts import Figure, figures
 
 T = TypeVar("T")

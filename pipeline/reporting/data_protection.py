@@ -10,8 +10,7 @@ from typing import Any
 
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.output import files
-from penstock.pipeline.output.export import CELLS
-from penstock.pipeline.output.outlines import OUTLINES
+from penstock.pipeline.output.maps import CELLS, OUTLINES
 from penstock.pipeline.output.worth import UNBOUNDED
 from penstock.pipeline.reporting.accounts import treatment
 from penstock.pipeline.reporting.data import Run

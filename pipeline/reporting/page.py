@@ -12,8 +12,7 @@ import polars as pl
 from penstock.mechanisms.core.plugin import PenstockError
 from penstock.pipeline.config.build import input_paths, read_plugin
 from penstock.pipeline.output import files
-from penstock.pipeline.output.export import geometries, read_cells, rings_of
-from penstock.pipeline.output.outlines import read_outlines
+from penstock.pipeline.output.maps import geometries, read_cells, read_outlines, rings_of
 from penstock.pipeline.reporting.accounts import charts, metric_words
 from penstock.pipeline.reporting.data import ACTIONS, Counts, Run
 from penstock.pipeline.reporting.experiment import choice_section, experiment_in, frontier, is_experiment
