@@ -119,7 +119,9 @@ class Run:
 
     @cached_property
     def losses(self) -> dict[str, float] | None:
-        """What one person can lose at most; None before the first release."""
+        """What one person can lose at most, as the operator's manifest says it where there is one; None: no release."""
+        if found := (self.operator or {}).get("loss"):
+            return dict(found)
         name = "public/releases" if self.traces is None else "public/traces"
         return self.read(name, lambda rows: losses(rows, self.time_zone, self.public.get("sensitivity")))
 

@@ -65,6 +65,22 @@ class Experiment:
             raise DataError(f"{path}: is missing; run the experiment again, it resumes where it stopped")
         return pl.read_parquet(path)
 
+    @cached_property
+    def frontier(self) -> pl.DataFrame | None:
+        """Every setting with its limited measures, of an experiment with a choice."""
+        path = self.folder / "frontier.parquet"
+        return pl.read_parquet(path) if path.is_file() else None
+
+    @property
+    def limits(self) -> list[tuple[str, str, float]]:
+        """Name, side in words and value of every limit of the choice."""
+        choice = self.manifest["choice"]
+        return [
+            (name, words, choice[side][name])
+            for side, words in LIMITS
+            for name in self.in_order(choice.get(side) or {})
+        ]
+
     @property
     def labels(self) -> dict[str, str]:
         """Labels of measures and varied parameters, by name."""
@@ -258,20 +274,16 @@ def choice_section(experiment: Experiment) -> Html | None:
     if not choice:
         return None
     parts: list[Html | None] = [element("p", _found(experiment, choice)), _best(experiment, choice)]
-    table = _table(experiment)
-    if table is not None:
+    if experiment.frontier is not None:
         parts.append(element("div", id="frontier"))
-        parts.append(frame_table(_shown(experiment, table), "Every setting: which limits it keeps, and its figures"))
+        shown = _shown(experiment, experiment.frontier)
+        parts.append(frame_table(shown, "Every setting: which limits it keeps, and its figures"))
     return join(*parts)
 
 
 def _found(experiment: Experiment, choice: dict[str, Any]) -> str:
-    limits = "; ".join(
-        f"{experiment.label(name)} {words} {number(choice[side][name])}"
-        for side, words in LIMITS
-        for name in experiment.in_order(choice.get(side) or {})
-    )
-    table = _table(experiment)
+    limits = "; ".join(f"{experiment.label(name)} {words} {number(limit)}" for name, words, limit in experiment.limits)
+    table = experiment.frontier
     has_intervals = table is not None and any(table[n].count() for n in table.columns if n.startswith("low "))
     judged = " with its whole interval" if choice.get("judge_by") == "interval" and has_intervals else ""
     keep = "keeps" if choice["allowed"] == 1 else "keep"
@@ -304,11 +316,8 @@ def _best(experiment: Experiment, choice: dict[str, Any]) -> Html | None:
     if not best:
         return None
     numbers = [
-        Headline(
-            experiment.label(name), number(best["means"][name]), "", f"limit: {words} {number(choice[side][name])}"
-        )
-        for side, words in LIMITS
-        for name in experiment.in_order(choice.get(side) or {})
+        Headline(experiment.label(name), number(best["means"][name]), "", f"limit: {words} {number(limit)}")
+        for name, words, limit in experiment.limits
         if name in best["means"]
     ]
     path = experiment.folder / "best.yaml"
@@ -319,11 +328,6 @@ def _best(experiment: Experiment, choice: dict[str, Any]) -> Html | None:
         configuration = element("details", told, listing(text, "Configuration of the best setting"))
     title = element("p", element("strong", f"Best: {experiment.setting(best['values'])}."))
     return join(title, headlines("Best setting", numbers) if numbers else None, configuration)
-
-
-def _table(experiment: Experiment) -> pl.DataFrame | None:
-    path = experiment.folder / "frontier.parquet"
-    return pl.read_parquet(path) if path.is_file() else None
 
 
 def _shown(experiment: Experiment, table: pl.DataFrame) -> pl.DataFrame:
@@ -341,7 +345,7 @@ def _shown(experiment: Experiment, table: pl.DataFrame) -> pl.DataFrame:
 
 def frontier(experiment: Experiment) -> dict[str, Any] | None:
     """Chart of the frontier: every setting by its limited measures."""
-    table, choice = _table(experiment), experiment.manifest.get("choice")
+    table, choice = experiment.frontier, experiment.manifest.get("choice")
     if table is None or not choice:
         return None
     measures = []
